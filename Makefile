@@ -1,0 +1,114 @@
+# make [DEVICE=cuda|cpu|fibers] [all|tools|tests|test|clean]
+#
+#   cuda    kernels by nvcc, for sm_80 and sm_90a, with compute_80 PTX beside them for what comes later
+#   cpu     the same kernels by the host compiler: one lane a row, vectorised over the pack, blocks over threads
+#   fibers  the same kernels at the GPU's geometry on the host executor: slow, for tests of what a GPU would run
+#
+# Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host objects are shared by cpu and fibers.
+# Objects and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to the programs built last.
+
+NVCC      ?= nvcc
+CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
+GPU_FOUND := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
+DEVICE    ?= $(if $(and $(CUDA_HOME),$(GPU_FOUND)),cuda,cpu)
+ifeq ($(filter $(DEVICE),cuda cpu fibers),)
+  $(error DEVICE is "$(DEVICE)"; expected cuda, cpu or fibers)
+endif
+ifeq ($(DEVICE),cuda)
+  ifeq ($(CUDA_HOME),)
+    $(error DEVICE=cuda needs nvcc, which is not on PATH; install the CUDA toolkit, set NVCC=/path/to/nvcc, or build with DEVICE=cpu)
+  endif
+endif
+
+# MARCH=x86-64-v3 and the like build for other processors than this one; a processor that lacks what the build uses is told so at start.
+MARCH     ?= native
+OPTIMISE  ?= -O3
+EXTRA     ?=
+
+HOST      := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
+BUILD     := build/$(DEVICE)
+HOSTBUILD := build/$(HOST)
+
+CXXFLAGS  := -std=c++20 $(OPTIMISE) -march=$(MARCH) -fopenmp -Wall -Wextra -I. $(EXTRA)
+KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
+LDLIBS    := -fopenmp
+
+ifeq ($(DEVICE),cuda)
+  CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_HOME)/include
+  NVCCFLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v --threads 0 \
+               -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
+  LDLIBS    += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart
+else
+  LDLIBS    += -ldnnl
+endif
+
+# A file NAME_<device>.cpp (or a library's name for one) stands in for the others of its kind.
+only_cuda := llmc/device_cuda.cpp kernels/matmul_cublaslt.cpp
+only_cpu  := llmc/device_cpu.cpp kernels/matmul_onednn.cpp
+HOST_SRC  := $(filter-out $(if $(filter cuda,$(DEVICE)),$(only_cpu),$(only_cuda)) kernels/attention_cpu.cpp,$(wildcard llmc/*.cpp kernels/*.cpp))
+KERNEL_CU := $(filter-out $(if $(filter cpu,$(DEVICE)),kernels/attention.cu),$(wildcard kernels/*.cu))
+LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(KERNEL_CU:%=$(BUILD)/%.o)
+ifneq ($(DEVICE),cuda)
+  LIBRARY += $(BUILD)/kernels/simt/simt_host.cpp.o
+endif
+ifeq ($(DEVICE),cpu)
+  LIBRARY += $(BUILD)/kernels/attention_cpu.cpp.o
+endif
+TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
+TEST_OBJ  := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/*.cpp))
+ifneq ($(DEVICE),cuda)
+  TEST_OBJ += $(patsubst %,$(BUILD)/%.o,$(wildcard test/*.cu))
+endif
+
+all: $(BUILD)/train_gpt2 tools
+	@ln -sfn $(BUILD)/train_gpt2 train_gpt2
+	@ln -sfn ../$(BUILD)/tokenize dev/tokenize
+tools: $(TOOLS)
+tests: $(BUILD)/tests
+test: all tests
+	$(BUILD)/tests
+
+$(BUILD)/train_gpt2: $(HOSTBUILD)/train_gpt2.cu.o $(LIBRARY)
+	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
+$(TOOLS): $(BUILD)/%: $(HOSTBUILD)/dev/%.cpp.o $(LIBRARY)
+	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
+$(BUILD)/tests: $(TEST_OBJ) $(LIBRARY)
+	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
+
+# main() is host code; only its name says CUDA.
+$(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS) -MMD -MP -x c++ -c $< -o $@
+
+# Runs before anything else and must itself run on every processor.
+BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | sed -n 's/^\#define __\(AVX2\|FMA\|AVX512[A-Z0-9]*\|F16C\|BMI2\)__ 1$$/-DBUILT_WITH_\1/p')
+$(HOSTBUILD)/llmc/processor_check.cpp.o: llmc/processor_check.cpp
+	@mkdir -p $(@D)
+	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@
+
+$(HOSTBUILD)/%.cpp.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS) -MMD -MP -c $< -o $@
+
+ifneq ($(BUILD),$(HOSTBUILD))
+$(BUILD)/kernels/simt/%.cpp.o: kernels/simt/%.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS) $(KERNELDEF) -MMD -MP -c $< -o $@
+endif
+
+ifeq ($(DEVICE),cuda)
+$(BUILD)/kernels/%.cu.o: kernels/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
+else
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS) $(KERNELDEF) -MMD -MP -x c++ -c $< -o $@
+endif
+
+clean:
+	rm -rf build train_gpt2 dev/tokenize
+
+.PHONY: all tools tests test clean
+.SECONDARY:
+-include $(shell find build -name '*.d' 2>/dev/null)

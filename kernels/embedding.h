@@ -1,0 +1,51 @@
+// embedding.h - token plus position embedding, and its gradient
+//
+//   out[b, t, :] = token_table[tokens[b, t], :] + position_table[t, :]
+//   dtoken_table[v, :] += sum over rows (b, t) with tokens[b, t] == v of dout[b, t, :]
+//   dposition_table[t, :] (+)= sum over b of dout[b, t, :];   rows t >= seq_len get 0 unless accumulated into
+//
+// Shapes    out, dout: (batch, seq_len, channels) T; tokens: (batch, seq_len) int; tables: (vocabulary, channels) and (max_seq_len, channels).
+// Numerics  sums in float, in an order fixed by the row numbers: the backward pass repeats bit for bit and uses no atomics.
+// Traffic   forward 2-3 * rows * channels * sizeof(T) bytes, backward 2 * rows * channels * sizeof(T) plus the table rows that occur.
+// Source    Radford et al. 2019 (GPT-2).
+#pragma once
+#include <vector>
+
+#include "kernels/types.h"
+
+namespace kernels {
+
+template <class T>
+struct EmbeddingForward {
+    std::span<T> out;
+    std::span<const int> tokens;
+    std::span<const T> token_table, position_table;
+    int batch, seq_len, channels;
+};
+
+// Enqueues on `stream`. The caller guarantees 0 <= token < vocabulary (the data loader checks every id).
+// Throws Error if channels is not a multiple of 16 / sizeof(T) or a span is too short.
+template <class T>
+void embedding_forward(const EmbeddingForward<T>& op, Stream stream);
+
+// The rows of one micro-batch grouped by token: bucket i holds rows row[start[i]] .. row[start[i + 1] - 1], ascending, all of token[i].
+// `token` ascends. Plain host code; the arrays are copied to the device with the tokens.
+struct TokenBuckets {
+    std::vector<int> token, start, row;
+};
+TokenBuckets bucket_rows_by_token(std::span<const int> tokens, int vocabulary);
+
+template <class T>
+struct EmbeddingBackward {
+    std::span<float> dtoken_table, dposition_table;
+    std::span<const T> dout;
+    std::span<const int> bucket_token, bucket_start, bucket_row;  // of TokenBuckets: n, n + 1 and rows long
+    int batch, seq_len, channels, max_seq_len;
+    bool accumulate_positions;  // false: dposition_table is overwritten. dtoken_table is always added to: the head writes it first
+};
+
+// Enqueues on `stream`; both gradients are ready when the stream has passed this point. Throws as the forward pass does.
+template <class T>
+void embedding_backward(const EmbeddingBackward<T>& op, Stream stream);
+
+}  // namespace kernels

@@ -1,0 +1,59 @@
+// layernorm.h - layer normalisation, alone and fused with the residual addition before it, and its gradient
+//
+//   residual = left + right                                   (fused form; the plain form is given `residual`)
+//   normed   = (residual - mean) * rstd * weight + bias,      mean = avg(residual),  rstd = 1 / sqrt(var(residual) + 1e-5)
+//   with n = (residual - mean) * rstd and g = weight * dnormed:
+//   dresidual (+)= (g - avg(g) - n * avg(g * n)) * rstd,      dweight (+)= sum over rows of dnormed * n,   dbias (+)= sum over rows of dnormed
+//
+// Shapes    left, right, residual, normed and their gradients: (rows, channels) T; weight, bias: (channels) T; dweight, dbias: (channels) float;
+//           mean, rstd: (rows) float.
+// Numerics  sums in float, in a fixed order; the variance is taken about the mean, so constants in the thousands do no harm.
+//           The fused and the plain form give the same bits for the same residual.
+// Traffic   forward 2 (plain) or 4 (fused) * rows * channels * sizeof(T) bytes; backward 4.
+// Source    Ba, Kiros, Hinton 2016, arXiv 1607.06450.
+#pragma once
+#include "kernels/types.h"
+
+namespace kernels {
+
+template <class T>
+struct LayerNormForward {
+    std::span<T> normed;
+    std::span<float> mean, rstd;  // kept for the backward pass
+    std::span<const T> residual;
+    std::span<const T> weight, bias;
+    int rows, channels;
+};
+
+template <class T>
+struct ResidualLayerNormForward {
+    std::span<T> residual, normed;
+    std::span<float> mean, rstd;
+    std::span<const T> left, right;
+    std::span<const T> weight, bias;
+    int rows, channels;
+};
+
+template <class T>
+struct LayerNormBackward {
+    std::span<T> dresidual;
+    std::span<float> dweight, dbias;
+    std::span<float> scratch;  // layernorm_backward_scratch(channels) floats
+    std::span<const T> dnormed, residual, weight;
+    std::span<const float> mean, rstd;
+    int rows, channels;
+    bool accumulate_dresidual;   // false: dresidual is overwritten, true: added to
+    bool accumulate_parameters;  // the same for dweight and dbias
+};
+
+// All enqueue on `stream`; outputs are ready when the stream has passed this point. `residual` may be `left` in the fused form.
+// All throw Error if channels is not a multiple of 16 / sizeof(T) or a span is too short.
+template <class T>
+void layernorm_forward(const LayerNormForward<T>& op, Stream stream);
+template <class T>
+void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, Stream stream);
+std::size_t layernorm_backward_scratch(int channels);  // floats
+template <class T>
+void layernorm_backward(const LayerNormBackward<T>& op, Stream stream);
+
+}  // namespace kernels

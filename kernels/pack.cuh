@@ -1,0 +1,32 @@
+// pack.cuh - the unit in which kernels touch memory: Bytes of neighbouring elements, aligned, moved by one instruction on a GPU
+#pragma once
+#include "kernels/simt/simt.h"
+
+namespace kernels {
+
+template <class T, int Bytes>
+struct alignas(Bytes) Pack {
+    static constexpr int size = Bytes / sizeof(T);
+    T element[size];
+    __device__ T& operator[](int i) { return element[i]; }
+    __device__ const T& operator[](int i) const { return element[i]; }
+};
+
+// What a GPU moves in one instruction; what fills a cache line (and one 512-bit or two 256-bit registers of floats) on a CPU.
+inline constexpr int kGpuPackBytes = 16;
+inline constexpr int kCpuPackBytes = 64;
+
+// `address` must be aligned to Bytes; the host executor checks it, a GPU faults.
+template <int Bytes, class T>
+__device__ Pack<T, Bytes> load(const T* address) {
+    simt::check_aligned(address, Bytes);
+    return *reinterpret_cast<const Pack<T, Bytes>*>(address);
+}
+
+template <class T, int Bytes>
+__device__ void store(T* address, const Pack<T, Bytes>& pack) {
+    simt::check_aligned(address, Bytes);
+    *reinterpret_cast<Pack<T, Bytes>*>(address) = pack;
+}
+
+}  // namespace kernels

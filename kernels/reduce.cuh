@@ -1,0 +1,65 @@
+// reduce.cuh - sums and maxima over neighbouring lanes and over a block. Every thread gets the result; the order of additions is fixed, so
+// results repeat bit for bit.
+#pragma once
+#include "kernels/simt/simt.h"
+
+namespace kernels {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// One running sum per element of a pack: independent additions, which a GPU overlaps and a CPU compiler turns into vector code.
+template <int Size>
+struct Partial {
+    float element[Size] = {};
+    __device__ float& operator[](int i) { return element[i]; }
+    __device__ float total() const {
+        float sum = 0.0f;
+        for (float x : element) sum += x;
+        return sum;
+    }
+};
+
+template <int Lanes, class Number>
+__device__ Number lanes_sum(Number x) {
+    for (int distance = Lanes / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(kAllLanes, x, distance);
+    return x;
+}
+
+template <int Lanes>
+__device__ float lanes_max(float x) {
+    for (int distance = Lanes / 2; distance > 0; distance /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
+    return x;
+}
+
+// Over the `Threads` threads of a one-dimensional block, a multiple of 32 or 1. May be called again at once: it ends with a barrier.
+template <int Threads, class Number>
+__device__ Number block_sum(Number x) {
+    if constexpr (Threads == 1) return x;
+    else {
+        SIMT_SHARED(Number, warp_sum, [32]);
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        x = lanes_sum<32>(x);
+        if (lane == 0) warp_sum[warp] = x;
+        __syncthreads();
+        x = lanes_sum<32>(lane < Threads / 32 ? warp_sum[lane] : Number(0));
+        __syncthreads();
+        return x;
+    }
+}
+
+template <int Threads>
+__device__ float block_max(float x) {
+    if constexpr (Threads == 1) return x;
+    else {
+        SIMT_SHARED(float, warp_max, [32]);
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        x = lanes_max<32>(x);
+        if (lane == 0) warp_max[warp] = x;
+        __syncthreads();
+        x = lanes_max<32>(lane < Threads / 32 ? warp_max[lane] : -INFINITY);
+        __syncthreads();
+        return x;
+    }
+}
+
+}  // namespace kernels

@@ -1,0 +1,67 @@
+// simt_cuda.h - simt.h under nvcc: a thin skin over the CUDA runtime
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "kernels/types.h"
+#include "llmc/error.h"
+
+#define SIMT_SHARED(T, name, extent) __shared__ __align__(16) T name extent
+#define SIMT_DYN_SHARED(T, name)                                          \
+    extern __shared__ __align__(128) unsigned char simt_dynamic_shared[]; \
+    T* name = reinterpret_cast<T*>(simt_dynamic_shared)
+
+namespace simt {
+
+struct LaunchConfig {
+    dim3 grid, block;
+    std::size_t shared_bytes = 0;
+    dim3 cluster = 1;
+    kernels::Stream stream = nullptr;
+};
+
+inline void check(cudaError_t status, const char* what) {
+    if (status != cudaSuccess) throw Error(std::string(what) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status), Blame::runtime);
+}
+
+// Beyond this a kernel must ask for its shared memory first.
+inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
+
+template <auto Kernel, class... Args>
+void launch(const LaunchConfig& config, Args&&... args) {
+    if (config.shared_bytes > kDefaultSharedBytes)
+        check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.shared_bytes)), "shared memory of a kernel");
+    cudaLaunchConfig_t launch{};
+    launch.gridDim = config.grid;
+    launch.blockDim = config.block;
+    launch.dynamicSmemBytes = config.shared_bytes;
+    launch.stream = config.stream;
+    cudaLaunchAttribute cluster{};
+    if (config.cluster.x * config.cluster.y * config.cluster.z > 1) {
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim.x = config.cluster.x;
+        cluster.val.clusterDim.y = config.cluster.y;
+        cluster.val.clusterDim.z = config.cluster.z;
+        launch.attrs = &cluster;
+        launch.numAttrs = 1;
+    }
+    check(cudaLaunchKernelEx(&launch, Kernel, static_cast<Args&&>(args)...), __PRETTY_FUNCTION__);
+}
+
+// A misaligned access faults on a GPU by itself.
+__device__ __forceinline__ void check_aligned(const void*, int) {}
+
+}  // namespace simt
+
+namespace kernels {
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
+template <class T> __device__ __forceinline__ T round_to(float x) {  // nearest, ties to even
+    if constexpr (sizeof(T) == sizeof(bf16)) return T{__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+    else return x;
+}
+
+}  // namespace kernels

@@ -1,0 +1,80 @@
+// device_cpu.cpp - device.h where the device is the processor itself
+#include <omp.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "llmc/device.h"
+#include "llmc/error.h"
+
+namespace llmc {
+namespace {
+
+std::string processor_name() {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);)
+        if (line.starts_with("model name"))
+            if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+    return "n/a";
+}
+
+int usable_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+// What the kernel believes can be had without swapping.
+std::size_t available_memory() {
+    std::ifstream info("/proc/meminfo");
+    for (std::string word; info >> word;)
+        if (std::size_t kib; word == "MemAvailable:" && info >> kib) return kib * 1024;
+    return 0;
+}
+
+constexpr std::size_t kHugePage = std::size_t(2) << 20;
+
+}  // namespace
+
+DeviceInfo open_device(int threads) {
+    const int cores = usable_cores();
+    DeviceInfo info;
+    info.kind = "cpu";
+    info.name = processor_name();
+    info.memory_total = std::size_t(sysconf(_SC_PHYS_PAGES)) * std::size_t(sysconf(_SC_PAGE_SIZE));
+    info.memory_free = available_memory();
+    info.threads = threads > 0 ? threads : cores;
+    omp_set_num_threads(info.threads);
+    return info;
+}
+
+DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    // Large arrays on huge pages: a step walks through all of them, and small pages would miss the TLB all the way.
+    const std::size_t alignment = bytes >= 4 * kHugePage ? kHugePage : kernels::kTensorAlignment;
+    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    data_ = rounded >= bytes ? static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)) : nullptr;
+    if (!data_) fail("an allocation of device memory", bytes, "room for that many bytes", "make --micro-batch or --seq-len smaller", Blame::runtime);
+    if (alignment == kHugePage) madvise(data_, rounded, MADV_HUGEPAGE);
+}
+DeviceMemory::~DeviceMemory() { std::free(data_); }
+
+DeviceStream::DeviceStream() = default;
+DeviceStream::~DeviceStream() = default;
+void DeviceStream::wait() const {}
+
+void copy_to_device(void* device, const void* host, std::size_t bytes, Stream) {
+    if (bytes) std::memcpy(device, host, bytes);
+}
+void copy_to_host(void* host, const void* device, std::size_t bytes, Stream) {
+    if (bytes) std::memcpy(host, device, bytes);
+}
+void fill_zero(void* device, std::size_t bytes, Stream) {
+    if (bytes) std::memset(device, 0, bytes);
+}
+void wait(Stream) {}
+
+}  // namespace llmc

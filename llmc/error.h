@@ -1,0 +1,36 @@
+// error.h - the one exception of the project: what is wrong, the value found, what was expected, how to mend it.
+//
+// Libraries throw it; only main() catches it, prints it on one line and chooses the exit code.
+#pragma once
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+// What the user can mend before a run starts ends the program with exit code 2, what fails while it runs with 1.
+enum class Blame { input, runtime };
+
+class Error : public std::runtime_error {
+public:
+    explicit Error(const std::string& message, Blame blame = Blame::input) : std::runtime_error(message), blame_(blame) {}
+    Blame blame() const { return blame_; }
+
+private:
+    Blame blame_;
+};
+
+// "WHAT is VALUE; expected EXPECTED; MEND". An empty `mend` is left out.
+template <class Value>
+[[noreturn]] void fail(std::string_view what, const Value& value, std::string_view expected, std::string_view mend = {},
+                       Blame blame = Blame::input) {
+    std::ostringstream message;
+    message.precision(10);
+    message << what << " is " << value << "; expected " << expected;
+    if (!mend.empty()) message << "; " << mend;
+    throw Error(message.str(), blame);
+}
+
+template <class Value>
+void require(bool holds, std::string_view what, const Value& value, std::string_view expected, std::string_view mend = {}) {
+    if (!holds) fail(what, value, expected, mend);
+}

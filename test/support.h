@@ -1,0 +1,70 @@
+// support.h - what the tests of kernels share: tensors on the device filled from a seed, and comparison with fp64
+#pragma once
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/types.h"
+#include "llmc/device.h"
+#include "llmc/error.h"
+
+namespace test {
+
+using kernels::bf16;
+using llmc::DeviceArray;
+
+template <class T> double widen(T x) {
+    if constexpr (std::is_same_v<T, bf16>) return kernels::bf16_to_float(x);
+    else return double(x);
+}
+template <class T> T narrow(double x) {
+    if constexpr (std::is_same_v<T, bf16>) return kernels::bf16_from_float(float(x));
+    else return T(x);
+}
+template <class T> std::vector<double> widen(const std::vector<T>& values) {
+    std::vector<double> wide;
+    for (T x : values) wide.push_back(widen(x));
+    return wide;
+}
+
+// `size` normal numbers about `mean`, as T can hold them. The same seed gives the same numbers.
+template <class T> std::vector<T> normal(std::size_t size, unsigned seed, double deviation = 1, double mean = 0) {
+    std::mt19937 engine(seed);
+    std::normal_distribution<double> distribution(mean, deviation);
+    std::vector<T> values(size);
+    for (T& x : values) x = narrow<T>(distribution(engine));
+    return values;
+}
+
+template <class T> DeviceArray<T> on_device(const std::vector<T>& host) { return DeviceArray<T>(std::span<const T>(host), nullptr); }
+// Device memory whose every byte is 0xff: NaN in every float type, so that what a kernel forgets to write shows.
+template <class T> DeviceArray<T> poisoned(std::size_t size) {
+    DeviceArray<T> array(size);
+    const std::vector<unsigned char> bytes(size * sizeof(T), 0xff);
+    llmc::copy_to_device(array.span().data(), bytes.data(), bytes.size(), nullptr);
+    llmc::wait(nullptr);
+    return array;
+}
+
+// One unit in the last place of T at magnitude x: rounding an exact result to T costs at most half of it.
+template <class T> double ulp(double x) { return std::ldexp(1.0, std::ilogb(std::fabs(x) + 1e-30) - (std::is_same_v<T, bf16> ? 7 : 23)); }
+
+// Largest |got - want| over all elements; NaN in `got` gives infinity.
+template <class T> double largest_error(const std::vector<T>& got, const std::vector<double>& want) {
+    REQUIRE(got.size() == want.size());
+    double largest = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+        const double error = std::fabs(widen(got[i]) - want[i]);
+        largest = std::max(largest, std::isnan(error) ? INFINITY : error);
+    }
+    return largest;
+}
+inline double largest_magnitude(const std::vector<double>& values) {
+    double largest = 0;
+    for (double x : values) largest = std::max(largest, std::fabs(x));
+    return largest;
+}
+
+}  // namespace test
