@@ -29,7 +29,7 @@ HOST      := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
 BUILD     := build/$(DEVICE)
 HOSTBUILD := build/$(HOST)
 
-CXXFLAGS  := -std=c++20 $(OPTIMISE) -march=$(MARCH) -fopenmp -Wall -Wextra -I. $(EXTRA)
+CXXFLAGS  := -std=c++20 $(OPTIMISE) -march=$(MARCH) -fopenmp -Wall -Wextra -Wno-missing-field-initializers -I. $(EXTRA)
 KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
 

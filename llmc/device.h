@@ -16,15 +16,15 @@ namespace llmc {
 
 using kernels::Stream;
 
-// Chooses the device of this process and the number of CPU threads. Throws Error where the machine has no such device.
 struct DeviceInfo {
-    std::string kind;            // "cpu", "fibers" or "cuda"
+    std::string kind;            // "cpu" or "cuda"
     std::string name;            // as the machine calls itself
     std::size_t memory_total = 0, memory_free = 0;  // bytes; 0: unknown
     int threads = 1;             // CPU threads in use
     std::optional<double> peak_flops_bf16, peak_flops_tf32, peak_flops_fp32;  // dense, from the vendor's data sheet; empty: unknown
 };
-DeviceInfo open_device(int threads);  // threads <= 0: every core this process may use
+// Chooses the device of this process and the number of CPU threads. Throws Error where the machine has no such device.
+DeviceInfo open_device(int threads, int index = 0);  // threads <= 0: every core this process may use; index: which of several GPUs
 
 // Owner of zero or more bytes of device memory, aligned to kTensorAlignment. The contents are undefined until written.
 class DeviceMemory {
@@ -60,11 +60,46 @@ private:
     Stream stream_ = nullptr;
 };
 
+// A point in a stream.
+class DeviceEvent {
+public:
+    DeviceEvent();
+    ~DeviceEvent();
+    DeviceEvent(DeviceEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+    DeviceEvent& operator=(DeviceEvent&&) = delete;
+    void record(Stream stream);  // the point is what has been enqueued so far
+    bool reached() const;        // true before the first record
+    void wait() const;           // until the stream has passed the point
+
+private:
+    void* event_ = nullptr;
+};
+
+// Owner of host memory from which copies run beside kernels (page-locked where there is a GPU).
+class HostMemory {
+public:
+    HostMemory() = default;
+    explicit HostMemory(std::size_t bytes);
+    ~HostMemory();
+    HostMemory(HostMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+    HostMemory& operator=(HostMemory&& other) noexcept {
+        std::swap(data_, other.data_);
+        return *this;
+    }
+    std::byte* data() const { return data_; }
+
+private:
+    std::byte* data_ = nullptr;
+};
+
 // All enqueue on `stream`. The host memory must stay as it is until the stream has passed this point.
 void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream);
 void fill_zero(void* device, std::size_t bytes, Stream stream);
 void wait(Stream stream);
+
+// Device memory as the host can read it: itself on a CPU; else copied into `buffer`, after waiting for `stream`.
+const void* on_host(const void* device, std::size_t bytes, std::vector<std::byte>& buffer, Stream stream);
 
 // An array of T on the device.
 template <class T>

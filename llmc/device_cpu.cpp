@@ -39,7 +39,8 @@ constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
 }  // namespace
 
-DeviceInfo open_device(int threads) {
+DeviceInfo open_device(int threads, int index) {
+    require(index == 0, "--device", index, "0: this build runs on the CPU", "leave the flag out, or build with make DEVICE=cuda");
     const int cores = usable_cores();
     DeviceInfo info;
     info.kind = "cpu";
@@ -66,6 +67,17 @@ DeviceStream::DeviceStream() = default;
 DeviceStream::~DeviceStream() = default;
 void DeviceStream::wait() const {}
 
+DeviceEvent::DeviceEvent() = default;
+DeviceEvent::~DeviceEvent() = default;
+void DeviceEvent::record(Stream) {}
+bool DeviceEvent::reached() const { return true; }
+void DeviceEvent::wait() const {}
+
+HostMemory::HostMemory(std::size_t bytes) : data_(static_cast<std::byte*>(std::malloc(bytes))) {
+    if (bytes && !data_) fail("an allocation of host memory", bytes, "room for that many bytes", {}, Blame::runtime);
+}
+HostMemory::~HostMemory() { std::free(data_); }
+
 void copy_to_device(void* device, const void* host, std::size_t bytes, Stream) {
     if (bytes) std::memcpy(device, host, bytes);
 }
@@ -76,5 +88,6 @@ void fill_zero(void* device, std::size_t bytes, Stream) {
     if (bytes) std::memset(device, 0, bytes);
 }
 void wait(Stream) {}
+const void* on_host(const void* device, std::size_t, std::vector<std::byte>&, Stream) { return device; }
 
 }  // namespace llmc

@@ -1,0 +1,69 @@
+// bench_loader.cpp - tokens a second that the data loader hands out on one core, from the page cache
+//
+//   bench_loader [PATTERN]     without a pattern: a temporary shard of 64 M random GPT-2 ids
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <random>
+
+#include "dev/bench.h"
+#include "llmc/data_loader.h"
+#include "llmc/shard_writer.h"
+
+namespace {
+
+struct TemporaryShard {
+    std::filesystem::path folder;
+
+    TemporaryShard() {
+        std::string name = (std::filesystem::temp_directory_path() / "bench_loader_XXXXXX").string();
+        if (!mkdtemp(name.data())) throw std::runtime_error("no temporary folder: " + name);
+        folder = name;
+    }
+    ~TemporaryShard() {
+        std::error_code ignored;
+        std::filesystem::remove_all(folder, ignored);
+    }
+    std::string write() const {
+        llmc::ShardWriter writer((folder / "random.bin").string(), {});
+        std::mt19937 engine(1);
+        std::uniform_int_distribution<int> ids(0, 50256);
+        std::vector<std::uint16_t> piece(1 << 20);
+        for (auto& id : piece) id = std::uint16_t(ids(engine));
+        for (int i = 0; i < 64; ++i) writer.append(piece);
+        writer.publish();
+        return writer.path();
+    }
+};
+
+double tokens_per_second(const llmc::ShardSet& shards, const llmc::DataLoaderOptions& options) {
+    llmc::DataLoader loader(shards, options);
+    const std::int64_t positions = options.shape.positions();
+    for (std::int64_t read = 0; read < shards.tokens(); read += positions) loader.next();  // every page is mapped before the clock runs
+    constexpr int kBatches = 100;
+    const double seconds = bench::median_seconds([&] { for (int i = 0; i < kBatches; ++i) loader.next(); }, 1.0);
+    return double(positions) * kBatches / seconds;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+    const TemporaryShard temporary;
+    const llmc::ShardSet shards(argc > 1 ? std::string(argv[1]) : temporary.write());
+    std::printf("%lld shards, %lld tokens\n", (long long)shards.size(), (long long)shards.tokens());
+    std::printf("%-12s %-10s %12s %12s\n", "order", "prefetch", "b x T", "G tokens/s");
+    for (const bool shuffled : {false, true})
+        for (const bool prefetch : {false, true})
+            for (const auto& [micro_batch, seq_len] : {std::pair{4, 64}, std::pair{16, 1024}, std::pair{64, 1024}}) {
+                llmc::DataLoaderOptions options;
+                options.shape = {.micro_batch = micro_batch, .seq_len = seq_len};
+                options.prefetch = prefetch;
+                if (shuffled) options.shuffle_seed = 42;
+                std::printf("%-12s %-10s %5d x %4d %12.2f\n", shuffled ? "shuffled" : "sequential", prefetch ? "yes" : "no", micro_batch, seq_len,
+                            tokens_per_second(shards, options) * 1e-9);
+            }
+    return 0;
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_loader: %s\n", error.what());
+    return 1;
+}

@@ -1,0 +1,170 @@
+// bench_matmul.cpp - how fast the matrix products of a linear layer run, at the shapes that training GPT-2 meets
+//
+// Prints milliseconds and GFLOP/s of each product alone and, for the 124M model, of all products of one step: twelve blocks of four layers with bias,
+// GELU in the third, and the head without. The step walks through weights of its own for every block, as training does, so that they come from memory.
+#include <cstdio>
+#include <cstring>
+
+#include "dev/bench.h"
+#include "kernels/matmul.h"
+
+namespace {
+
+using kernels::bf16;
+using kernels::Bf16Arithmetic;
+using kernels::Matmul;
+
+struct Layer {
+    int rows, in, out;
+    double flops() const { return 2.0 * rows * in * out; }
+};
+// What one product reads and writes at most, shared by all of them.
+template <class T> struct Tensors {
+    llmc::DeviceArray<T> in, out, pre, weight, bias;
+    llmc::DeviceArray<float> dweight, dbias;
+
+    Tensors(std::size_t activations, std::size_t weights, int channels)
+        : in(filled(activations)), out(filled(activations)), pre(filled(activations)), weight(filled(weights)), bias(filled(channels)),
+          dweight(weights), dbias(channels) {
+        dweight.zero(nullptr);
+        dbias.zero(nullptr);
+    }
+    static llmc::DeviceArray<T> filled(std::size_t size) {  // 0.0625 .. 0.09375
+        std::vector<T> host(size);
+        for (std::size_t i = 0; i < size; ++i) {
+            const float x = 0.0625f + float(i * 7919 % 64) / 2048;
+            if constexpr (sizeof(T) == 2) host[i] = kernels::bf16_from_float(x);
+            else host[i] = x;
+        }
+        llmc::DeviceArray<T> array(std::span<const T>(host), nullptr);
+        llmc::wait(nullptr);
+        return array;
+    }
+};
+
+template <class T> class Products {
+public:
+    Products(Matmul& matmul, Tensors<T>& tensors) : matmul_(matmul), tensors_(tensors) {}
+    void forward(const Layer& layer, std::size_t weight_at, bool with_bias, bool with_gelu) {
+        matmul_.forward<T>({tensors_.out.span(), with_gelu ? tensors_.pre.span() : std::span<T>(), tensors_.in.span(),
+                            tensors_.weight.span().subspan(weight_at), with_bias ? tensors_.bias.span() : std::span<T>(), layer.rows, layer.in, layer.out},
+                           nullptr);
+    }
+    void backward_input(const Layer& layer, std::size_t weight_at, bool with_gelu) {
+        matmul_.backward_input<T>({tensors_.in.span(), tensors_.out.span(), tensors_.weight.span().subspan(weight_at),
+                                   with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out},
+                                  nullptr);
+    }
+    void backward_weight(const Layer& layer, std::size_t weight_at, bool with_bias, bool accumulate) {
+        matmul_.backward_weight<T>({tensors_.dweight.span().subspan(weight_at), with_bias ? tensors_.dbias.span() : std::span<float>(),
+                                    tensors_.out.span(), tensors_.in.span(), layer.rows, layer.in, layer.out, accumulate},
+                                   nullptr);
+    }
+
+private:
+    Matmul& matmul_;
+    Tensors<T>& tensors_;
+};
+
+const Layer kLayers[] = {{256, 768, 2304},  {256, 768, 768},  {256, 768, 3072},  {256, 3072, 768},  {256, 768, 50304},
+                         {4096, 768, 2304}, {4096, 768, 768}, {4096, 768, 3072}, {4096, 3072, 768}, {512, 768, 50304},
+                         {1024, 128, 384},  {1024, 128, 128}, {1024, 128, 512},  {1024, 512, 128}};
+constexpr std::size_t kMostActivations = std::size_t(512) * 50304;  // elements, of the second head
+constexpr int kBlocks = 12, kVocabulary = 50304;
+constexpr std::size_t kBlockWeights = 12 * 768 * 768, kStepWeights = kBlocks * kBlockWeights + std::size_t(768) * kVocabulary;
+
+template <class T>
+void time_layers(const char* label, Matmul& matmul, Tensors<T>& tensors, double budget) {
+    Products<T> products(matmul, tensors);
+    for (const Layer& layer : kLayers) {
+        std::printf("%-14s %5d x %4d -> %5d", label, layer.rows, layer.in, layer.out);
+        const auto report = [&](auto&& work) {
+            const double seconds = bench::median_seconds(work, budget, 3);
+            std::printf("  %8.3f %6.0f", seconds * 1e3, layer.flops() / seconds * 1e-9);
+        };
+        const bool head = layer.out == kVocabulary, gelu = layer.out == 4 * layer.in, gelu_before = layer.in == 4 * layer.out;
+        report([&] { products.forward(layer, 0, !head, false); });
+        report([&] { products.forward(layer, 0, !head, gelu); });
+        report([&] { products.backward_input(layer, 0, gelu_before); });
+        report([&] { products.backward_weight(layer, 0, false, false); });
+        report([&] { products.backward_weight(layer, 0, !head, true); });
+        std::printf("\n");
+        std::fflush(stdout);
+    }
+}
+
+// Every product of one training step of the 124M model, in its order.
+template <class T>
+void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows, double budget) {
+    Products<T> products(matmul, tensors);
+    const Layer layers[] = {{rows, 768, 2304}, {rows, 768, 768}, {rows, 768, 3072}, {rows, 3072, 768}};
+    const Layer head{rows, 768, kVocabulary};
+    double flops = 3 * head.flops();
+    for (const Layer& layer : layers) flops += 3 * kBlocks * layer.flops();
+    const double seconds = bench::median_seconds([&] {
+        for (int block = 0; block < kBlocks; ++block) {
+            std::size_t at = block * kBlockWeights;
+            for (const Layer& layer : layers) {
+                products.forward(layer, at, true, layer.out == 4 * layer.in);
+                at += std::size_t(layer.in) * layer.out;
+            }
+        }
+        products.forward(head, kBlocks * kBlockWeights, false, false);
+        products.backward_input(head, kBlocks * kBlockWeights, false);
+        products.backward_weight(head, kBlocks * kBlockWeights, false, false);
+        for (int block = kBlocks; block-- > 0;) {
+            std::size_t at = (block + 1) * kBlockWeights;
+            for (int i = 4; i-- > 0;) {
+                at -= std::size_t(layers[i].in) * layers[i].out;
+                products.backward_input(layers[i], at, layers[i].in == 4 * layers[i].out);
+                products.backward_weight(layers[i], at, true, false);
+            }
+        }
+    }, budget, 3);
+    std::printf("%-14s all products of one step of 124M at %d rows: %.1f ms, %.0f GFLOP/s; workspace %.1f MB; %s\n", label, rows, seconds * 1e3,
+                flops / seconds * 1e-9, matmul.workspace_bytes() * 1e-6, matmul.describe().c_str());
+    std::fflush(stdout);
+}
+
+// What a call costs beside the multiplication itself: 1 x 16 x 16 is 512 flops.
+template <class T>
+void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
+    constexpr int kCalls = 1000;
+    Products<T> products(matmul, tensors);
+    const Layer tiny{1, 16, 16};
+    const auto microseconds = [&](auto&& work) {
+        return bench::median_seconds([&] { for (int i = 0; i < kCalls; ++i) work(); }, 0.1) * 1e6 / kCalls;
+    };
+    std::printf("%-14s one tiny call: forward %.2f, backward input %.2f, backward weight %.2f us\n", label,
+                microseconds([&] { products.forward(tiny, 0, true, false); }), microseconds([&] { products.backward_input(tiny, 0, false); }),
+                microseconds([&] { products.backward_weight(tiny, 0, false, false); }));
+}
+
+template <class T>
+void time_all(const char* label, Bf16Arithmetic how, bool layers, double budget) {
+    Matmul matmul({.bf16 = how});
+    Tensors<T> tensors(kMostActivations, kStepWeights, kVocabulary);
+    time_overhead(label, matmul, tensors);
+    time_step(label, matmul, tensors, 256, budget);
+    if (layers) time_layers(label, matmul, tensors, budget);
+}
+
+}  // namespace
+
+// bench_matmul [step] [SECONDS]: "step" leaves the single layers out; SECONDS is what one figure may take.
+int main(int argc, char** argv) {
+    bool layers = true;
+    double budget = 0.3;
+    for (int i = 1; i < argc; ++i) {
+        if (!std::strcmp(argv[i], "step")) layers = false;
+        else budget = std::max(0.0, std::atof(argv[i]));
+    }
+    const llmc::DeviceInfo device = llmc::open_device(0);
+    std::printf("%s, %d threads\nms and GFLOP/s of: forward | forward, with GELU where a block has it | backward input, the same | backward weight | "
+                "backward weight and bias, added\n", device.name.c_str(), device.threads);
+    time_all<float>("fp32", Bf16Arithmetic::measure, layers, budget);
+    if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, layers, budget), 0;
+    time_all<bf16>("bf16 native", Bf16Arithmetic::native, layers, budget);
+    time_all<bf16>("bf16 widened", Bf16Arithmetic::widen, layers, budget);
+    time_all<bf16>("bf16 measured", Bf16Arithmetic::measure, false, budget);
+}

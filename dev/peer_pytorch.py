@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""The same training run in PyTorch: the peer that train_gpt2 is measured against, for speed and for loss.
+
+Model, initial deviations, optimizer groups, schedule and order of the data are those of train_gpt2; the kernels are PyTorch's (torch.compile,
+scaled_dot_product_attention, fused AdamW). With --init set to a checkpoint folder both start from the same weights.
+
+    peer_pytorch.py -e d12 -i 'data/train_*.bin' -j 'data/val_*.bin' -b 4 -t 1024 -d 32768 -x 100 --dtype bf16
+    peer_pytorch.py -e custom:l=4,h=4,c=128 --random-data -b 4 -t 64 -x 20
+"""
+import argparse
+import contextlib
+import glob
+import json
+import math
+import os
+import resource
+import statistics
+import sys
+import time
+
+try:
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+except ImportError as missing:
+    sys.exit(f"peer_pytorch.py: module {missing.name} is missing; expected numpy and torch; "
+             "run it with a Python that has them (pip install torch numpy)")
+
+BY_DEPTH = {6: (384, 6), 12: (768, 12), 24: (1024, 16), 36: (1280, 20), 48: (1600, 25), 60: (1920, 30), 72: (2880, 30), 84: (3456, 36)}
+
+
+def stop(message):
+    sys.exit(f"peer_pytorch.py: {message}")
+
+
+class Attention(nn.Module):
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.c_attn = nn.Linear(channels, 3 * channels)
+        self.c_proj = nn.Linear(channels, channels)
+
+    def forward(self, x):
+        batch, length, channels = x.shape
+        q, k, v = self.c_attn(x).view(batch, length, 3, self.heads, channels // self.heads).permute(2, 0, 3, 1, 4)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(out.transpose(1, 2).reshape(batch, length, channels))
+
+
+class MLP(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.c_fc = nn.Linear(channels, 4 * channels)
+        self.c_proj = nn.Linear(4 * channels, channels)
+
+    def forward(self, x):
+        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(channels), Attention(channels, heads)
+        self.ln_2, self.mlp = nn.LayerNorm(channels), MLP(channels)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT2(nn.Module):
+    """Returns the mean loss over targets other than -1. The head is the token table; the softmax runs over the real vocabulary."""
+
+    def __init__(self, layers, heads, channels, positions, vocabulary):
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.wte = nn.Embedding((vocabulary + 127) // 128 * 128, channels)
+        self.wpe = nn.Embedding(positions, channels)
+        self.h = nn.ModuleList(Block(channels, heads) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(channels)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers) if name.endswith("c_proj.weight") else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        with torch.no_grad():
+            self.wte.weight[vocabulary:] = 0
+
+    def forward(self, tokens, targets, reduction="mean"):
+        x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
+        for block in self.h:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.wte.weight)[..., :self.vocabulary]
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-1, reduction=reduction)
+
+
+def load_weights(model, folder):
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    data = np.memmap(os.path.join(folder, "model.safetensors"), dtype=np.uint8, mode="r", offset=8 + length)
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, entry in header.items():
+            key = name.removeprefix("transformer.")
+            if key not in parameters:
+                continue
+            if entry["dtype"] != "F32":
+                stop(f"{folder}: tensor {name}: the dtype is {entry['dtype']}; expected F32")
+            begin, end = entry["data_offsets"]
+            value = torch.from_numpy(np.frombuffer(data[begin:end].tobytes(), dtype="<f4").reshape(entry["shape"]).copy())
+            parameter = parameters.pop(key)
+            if value.dim() == 2 and key.startswith("h."):
+                value = value.t()
+            parameter[:value.shape[0]] = value
+    if parameters:
+        stop(f"{folder}: tensors {sorted(parameters)[:3]} are missing; expected a whole GPT-2")
+
+
+def make_model(text, vocabulary):
+    """A size by name or a checkpoint folder. Returns the model."""
+    if os.path.isdir(text):
+        with open(os.path.join(text, "config.json")) as file:
+            config = json.load(file)
+        model = GPT2(config["n_layer"], config["n_head"], config["n_embd"], config["n_positions"], config["vocab_size"])
+        load_weights(model, text)
+        return model
+    if text.startswith("custom:"):
+        try:
+            sizes = {key: int(value) for key, value in (part.split("=") for part in text.removeprefix("custom:").split(","))}
+            return GPT2(sizes["l"], sizes["h"], sizes["c"], sizes.get("t", 1024), sizes.get("v", vocabulary))
+        except (KeyError, ValueError):
+            stop(f"--init is {text}; expected custom:l=4,h=4,c=128[,t=1024][,v=257]")
+    if text[:1] == "d" and text[1:].isdigit() and int(text[1:]) in BY_DEPTH:
+        channels, heads = BY_DEPTH[int(text[1:])]
+        return GPT2(int(text[1:]), heads, channels, 1024, vocabulary)
+    stop(f"--init is {text}; expected one of {', '.join(f'd{depth}' for depth in BY_DEPTH)}, custom:... or a checkpoint folder")
+
+
+class Shards:
+    """Token shards in byte order of their names."""
+
+    def __init__(self, pattern):
+        self.tokens, self.vocabulary = [], 50257
+        for path in sorted(glob.glob(pattern), key=os.fsencode):
+            header = np.fromfile(path, dtype="<i4", count=256)
+            if len(header) < 256 or header[0] != 20240520 or header[1] != 1:
+                stop(f"{path}: the header is {header[:2].tolist()}; expected [20240520, 1]; name token shards only")
+            self.tokens.append(np.memmap(path, dtype="<u2", mode="r", offset=1024, shape=(int(header[2]),)))
+            self.vocabulary = int(header[3]) or 50257
+        if not self.tokens:
+            stop(f"{pattern}: no file; expected token shards")
+
+    def batches(self, rows, length):
+        """Micro-batches in order, for ever. A shard is left when the next one does not fit."""
+        size = rows * length
+        if all(len(tokens) <= size for tokens in self.tokens):
+            stop(f"--micro-batch {rows} x --seq-len {length}: no shard holds {size + 1} tokens; expected a smaller batch")
+        while True:
+            for tokens in self.tokens:
+                for first in range(0, len(tokens) - size, size):
+                    piece = torch.from_numpy(tokens[first:first + size + 1].astype(np.int64))
+                    yield piece[:-1].view(rows, length), piece[1:].view(rows, length)
+
+    def validation(self, count, rows, length):
+        """Batches that predict the first `count` tokens of the first shard; the last one is filled up with targets -1."""
+        tokens = self.tokens[0]
+        count = min(count, len(tokens) - 1)
+        for first in range(0, count, rows * length):
+            used = min(rows * length, count - first)
+            piece = torch.from_numpy(tokens[first:first + used + 1].astype(np.int64))
+            inputs, targets = torch.zeros(rows * length, dtype=torch.int64), torch.full((rows * length,), -1)
+            inputs[:used], targets[:used] = piece[:-1], piece[1:]
+            yield inputs.view(rows, length), targets.view(rows, length), used
+
+
+def random_batches(rows, length, vocabulary, seed):
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        piece = torch.randint(vocabulary, (rows * length + 1,), generator=generator)
+        yield piece[:-1].view(rows, length), piece[1:].view(rows, length)
+
+
+def learning_rate(step, args):
+    if step < args.warmup_steps:
+        return args.lr * (step + 1) / args.warmup_steps
+    least = args.lr * args.final_lr_fraction
+    if step >= args.max_steps:
+        return least
+    progress = (step - args.warmup_steps) / (args.max_steps - args.warmup_steps)
+    return least + 0.5 * (1 + math.cos(math.pi * progress)) * (args.lr - least)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("-e", "--init", default="d12")
+    add("-i", "--train-data")
+    add("-j", "--val-data")
+    add("--random-data", action="store_true", help="random tokens instead of shards: speed only")
+    add("-b", "--micro-batch", type=int, default=4)
+    add("-t", "--seq-len", type=int, default=1024)
+    add("-d", "--total-batch-tokens", type=int, default=0, help="tokens of one update (default: one micro-batch)")
+    add("-x", "--max-steps", type=int, default=20)
+    add("--max-minutes", type=float, default=math.inf)
+    add("-l", "--lr", type=float, default=6e-4)
+    add("-u", "--warmup-steps", type=int, default=0)
+    add("-q", "--final-lr-fraction", type=float, default=0.1)
+    add("-c", "--weight-decay", type=float, default=0.1)
+    add("--beta1", type=float, default=0.9)
+    add("--beta2", type=float, default=0.95)
+    add("--eps", type=float, default=1e-8)
+    add("--grad-clip", type=float, default=1.0)
+    add("--val-tokens", type=int, default=1 << 20)
+    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast, fp32 masters")
+    add("--pure-bf16", action="store_true", help="parameters and optimizer state in bf16 too")
+    add("--tf32", action="store_true")
+    add("--threads", type=int, default=0)
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    add("--seed", type=int, default=1337)
+    add("--no-compile", dest="compile", action="store_false")
+    add("--timing-skip", type=int, default=3, help="first steps left out of the median: compilation and warm-up (default %(default)s)")
+    args = parser.parse_args()
+    micro = args.micro_batch * args.seq_len
+    args.total_batch_tokens = args.total_batch_tokens or micro
+    if micro < 1 or args.total_batch_tokens % micro:
+        parser.error(f"-d is {args.total_batch_tokens}; expected a multiple of micro-batch * seq-len = {micro}")
+    if args.warmup_steps > args.max_steps:
+        parser.error(f"--warmup-steps is {args.warmup_steps}; expected at most --max-steps {args.max_steps}")
+    if not args.random_data and not args.train_data:
+        parser.error("give --train-data or --random-data")
+    return args
+
+
+def main():
+    args = parse()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    torch.backends.cuda.matmul.allow_tf32 = args.tf32
+    train = None if args.random_data else Shards(args.train_data)
+    model = make_model(args.init, train.vocabulary if train else 50257)
+    if args.seq_len > model.wpe.num_embeddings:
+        stop(f"--seq-len is {args.seq_len}; expected at most the model's {model.wpe.num_embeddings}")
+    model.to(args.device, torch.bfloat16 if args.pure_bf16 else torch.float32)
+    parameters = list(model.parameters())
+    groups = [{"params": [p for p in parameters if p.dim() == 2], "weight_decay": args.weight_decay},
+              {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(args.beta1, args.beta2), eps=args.eps, fused=True)
+    for group in groups:
+        print(f"weight decay {group['weight_decay']}: {len(group['params'])} tensors, {sum(p.numel() for p in group['params'])} elements")
+    print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, compile {args.compile}, dtype {args.dtype}"
+          f"{' pure' if args.pure_bf16 else ''}, {args.total_batch_tokens} tokens a step")
+
+    run = torch.compile(model) if args.compile else model
+    device_type = torch.device(args.device).type
+    mixed = args.dtype == "bf16" and not args.pure_bf16
+    precision = (lambda: torch.autocast(device_type, torch.bfloat16)) if mixed else contextlib.nullcontext
+    data = (random_batches(args.micro_batch, args.seq_len, model.vocabulary, args.seed) if args.random_data
+            else train.batches(args.micro_batch, args.seq_len))
+    micro_batches = args.total_batch_tokens // (args.micro_batch * args.seq_len)
+    start, times = time.perf_counter(), []
+    for step in range(args.max_steps):
+        if time.perf_counter() - start > 60 * args.max_minutes:
+            break
+        begun, loss_sum = time.perf_counter(), 0.0
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, args)
+        for _ in range(micro_batches):
+            tokens, targets = (part.to(args.device) for part in next(data))
+            with precision():
+                loss = run(tokens, targets)
+            (loss / micro_batches).backward()
+            loss_sum += loss.detach()
+        norm = nn.utils.clip_grad_norm_(parameters, args.grad_clip if args.grad_clip > 0 else math.inf)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        value = float(loss_sum) / micro_batches  # waits for the device
+        if device_type == "cuda":
+            torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - begun))
+        print(f"step {step} loss {value:.6f} norm {float(norm):.4f} lr {optimizer.param_groups[0]['lr']:.4e} ms {times[-1]:.1f} "
+              f"tokens/s {args.total_batch_tokens / times[-1] * 1000:.0f}", flush=True)
+
+    if args.val_data:
+        total = count = 0
+        with torch.no_grad(), precision():
+            for tokens, targets, used in Shards(args.val_data).validation(args.val_tokens, args.micro_batch, args.seq_len):
+                total += run(tokens.to(args.device), targets.to(args.device), "sum").item()
+                count += used
+        print(f"val loss {total / count:.6f} over {count} tokens")
+    timed = times[args.timing_skip:]
+    if timed:
+        median = statistics.median(timed)
+        print(f"median {median:.1f} ms of {len(timed)} steps, {args.total_batch_tokens / median * 1000:.0f} tokens/s")
+    else:
+        print(f"median n/a: {len(times)} steps, {args.timing_skip} left out")
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB resident"
+          + (f", {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB on the device" if device_type == "cuda" else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# plot_loss.sh LOG.jsonl [PLOT.png] - draws the training and the validation loss of a run against its steps
+set -euo pipefail
+[ $# -ge 1 ] && [ $# -le 2 ] || { echo "usage: dev/plot_loss.sh LOG.jsonl [PLOT.png]" >&2; exit 2; }
+log=$1 plot=${2:-${1%.jsonl}.png}
+[ -f "$log" ] || { echo "error: \"$log\" is not a file; expected the log.jsonl of a run" >&2; exit 2; }
+points=$(mktemp -d)
+trap 'rm -rf "$points"' EXIT
+jq -r 'select(.event == "step" and .loss != null) | [.step + 1, .loss] | @tsv' "$log" >"$points/train"
+jq -r 'select(.event == "val" and .loss != null) | [.step, .loss] | @tsv' "$log" >"$points/val"
+[ -s "$points/train" ] || { echo "error: \"$log\" has no steps with a loss; there is nothing to draw" >&2; exit 2; }
+curves="'$points/train' using 1:2 with lines lc rgb '#9ecae1' title 'training'"
+[ -s "$points/val" ] && curves+=", '$points/val' using 1:2 with linespoints lw 2 pt 7 ps 0.8 lc rgb '#08519c' title 'validation'"
+gnuplot <<GNUPLOT
+set terminal pngcairo size 960,600
+set output '$plot'
+set xlabel 'steps'
+set ylabel 'loss (nats a token)'
+set grid
+plot $curves
+GNUPLOT

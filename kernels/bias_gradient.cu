@@ -1,0 +1,39 @@
+// Two passes, both column sums: chunks of rows into `scratch`, then the chunks' sums into dbias. Few rows need only one.
+#include "kernels/bias_gradient.h"
+
+#include "kernels/row_sum.cuh"
+#include "llmc/error.h"
+
+namespace kernels {
+namespace {
+
+// Enough chunks to fill a GPU (128 x 3 slices of 768 channels: three blocks a multiprocessor), few enough that reading their sums costs little.
+constexpr int kMostChunks = 128, kLeastRowsOfChunk = 64;
+
+}  // namespace
+
+std::size_t bias_gradient_scratch(int channels) { return std::size_t(kMostChunks) * channels; }
+
+template <class T>
+void bias_gradient(const BiasGradient<T>& op, Stream stream) {
+    const std::size_t need = std::size_t(op.rows) * op.channels;
+    require(op.rows > 0, "rows of a bias gradient", op.rows, "at least 1");
+    require(op.channels > 0 && op.channels % (16 / sizeof(T)) == 0, "channels of a bias gradient", op.channels,
+            "a multiple of 16 bytes' worth of elements");
+    require(op.dout.size() >= need, "the size of dout", op.dout.size(), "at least rows * channels");
+    require(op.dbias.size() >= std::size_t(op.channels), "the size of dbias", op.dbias.size(), "at least channels");
+    require(op.scratch.size() >= bias_gradient_scratch(op.channels), "the size of a bias gradient's scratch", op.scratch.size(),
+            "at least bias_gradient_scratch(channels)");
+
+    const int fewest_rows = (op.rows + kMostChunks - 1) / kMostChunks;
+    const int rows_per_chunk = fewest_rows > kLeastRowsOfChunk ? fewest_rows : kLeastRowsOfChunk;
+    const int chunks = (op.rows + rows_per_chunk - 1) / rows_per_chunk;
+    if (chunks == 1) return column_sums(op.dbias.data(), op.dout.data(), op.rows, op.channels, op.rows, op.accumulate, stream);
+    column_sums(op.scratch.data(), op.dout.data(), op.rows, op.channels, rows_per_chunk, false, stream);
+    column_sums<float>(op.dbias.data(), op.scratch.data(), chunks, op.channels, chunks, op.accumulate, stream);
+}
+
+template void bias_gradient(const BiasGradient<float>&, Stream);
+template void bias_gradient(const BiasGradient<bf16>&, Stream);
+
+}  // namespace kernels

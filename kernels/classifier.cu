@@ -1,0 +1,177 @@
+// classifier.cu - one block per row. The first pass over the logits finds maximum and sum together: the sum of exponentials is kept relative to the
+// largest logit seen so far and rescaled when that grows. The second pass turns logits into gradients.
+#include "kernels/classifier.h"
+
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/math.cuh"
+#include "kernels/pack.cuh"
+#include "kernels/reduce.cuh"
+#include "llmc/error.h"
+
+namespace kernels {
+namespace {
+
+// The gradients are not read again before a whole row chunk is written: on a GPU they should not push the logits of other rows out of the cache.
+template <class T, int Bytes>
+__device__ void store_streaming(T* address, const Pack<T, Bytes>& pack) {
+    if constexpr (Bytes == sizeof(int4)) {
+        simt::check_aligned(address, Bytes);
+        __stcs(reinterpret_cast<int4*>(address), std::bit_cast<int4>(pack));
+    } else {
+        store(address, pack);
+    }
+}
+
+// What a thread knows of its share of the row: the largest logit and the sums of exp(logit - maximum), one per element of the pack.
+// The maximum starts at the lowest finite number, so that logits of -infinity and threads without a share need no case of their own.
+template <class T, int PackBytes>
+struct Online {
+    static constexpr int kSize = PackBytes / sizeof(T);
+    float maximum = -FLT_MAX;
+    Partial<kSize> sum;
+
+    // Returns what the sums so far have to be multiplied with.
+    __device__ float raise(float to) {
+        const float before = maximum;
+        maximum = before < to ? to : before;
+        return fast_exp(before - maximum);
+    }
+    // Adds pack(0) to pack(packs - 1): once for their maximum and once more, out of registers or the first-level cache, for their sum.
+    // So every logit costs one exponential, and the run one more.
+    template <class Load>
+    __device__ void add_run(int packs, Load pack) {
+        float largest[kSize];
+        for (float& x : largest) x = -FLT_MAX;
+        for (int j = 0; j < packs; ++j) {
+            const auto logits = pack(j);
+            #pragma omp simd
+            for (int k = 0; k < kSize; ++k) largest[k] = to_float(logits[k]) > largest[k] ? to_float(logits[k]) : largest[k];
+        }
+        const float rescale = raise(greatest(largest));
+        Partial<kSize> run;
+        for (int j = 0; j < packs; ++j) {
+            const auto logits = pack(j);
+            #pragma omp simd
+            for (int k = 0; k < kSize; ++k) run[k] += fast_exp(to_float(logits[k]) - maximum);
+        }
+        for (int k = 0; k < kSize; ++k) sum[k] = sum[k] * rescale + run[k];
+    }
+
+    // Halves against halves, which vectorises.
+    __device__ static float greatest(float (&x)[kSize]) {
+        for (int half = kSize / 2; half > 0; half /= 2)
+            for (int k = 0; k < half; ++k) x[k] = x[k] > x[k + half] ? x[k] : x[k + half];
+        return x[0];
+    }
+};
+
+// The pack that holds the end of the vocabulary, with -infinity, which adds nothing, for what lies behind it.
+template <int PackBytes, class T>
+__device__ Pack<T, PackBytes> load_below(const T* address, int columns) {
+    Pack<T, PackBytes> pack;
+    for (int k = 0; k < pack.size; ++k) pack[k] = k < columns ? address[k] : round_to<T>(-INFINITY);
+    return pack;
+}
+
+template <class T, int Threads, int PackBytes, int RunPacks>
+__global__ void __launch_bounds__(Threads) classifier_kernel(Classifier<T> op) {
+    using Pack = kernels::Pack<T, PackBytes>;
+    T* row = &op.logits[std::size_t(blockIdx.x) * op.padded_vocabulary];
+    const int packs = op.padded_vocabulary / Pack::size;
+    const int target = op.targets[blockIdx.x];
+
+    if (target == kIgnoreTarget) {
+        if (threadIdx.x == 0) op.losses[blockIdx.x] = 0.0f;
+        if (op.write_dlogits)
+            for (int i = threadIdx.x; i < packs; i += Threads) store_streaming(&row[i * Pack::size], Pack{});
+        return;
+    }
+    const bool valid = target >= 0 && target < op.vocabulary;
+    // Read before any thread overwrites it: the barriers of the reductions lie in between.
+    const float target_logit = valid ? to_float(row[target]) : NAN;
+
+    const int whole_packs = op.vocabulary / Pack::size, rest = op.vocabulary % Pack::size;
+    Online<T, PackBytes> share;
+    for (int first = threadIdx.x; first < whole_packs; first += RunPacks * Threads) {
+        const int left = (whole_packs - first + Threads - 1) / Threads;
+        share.add_run(left < RunPacks ? left : RunPacks, [=](int j) { return load<PackBytes>(&row[(first + j * Threads) * Pack::size]); });
+    }
+    if (rest > 0 && threadIdx.x == 0) share.add_run(1, [=](int) { return load_below<PackBytes>(&row[whole_packs * Pack::size], rest); });
+
+    const float maximum = block_max<Threads>(share.maximum);
+    const float sum = block_sum<Threads>(share.sum.total() * fast_exp(share.maximum - maximum));
+    if (threadIdx.x == 0) op.losses[blockIdx.x] = logf(sum) + maximum - target_logit;
+    if (!op.write_dlogits) return;
+
+    const float scale = valid ? op.scale : NAN;
+    const float inverse = 1.0f / sum, factor = scale * inverse;
+    const float target_gradient = (fast_exp(target_logit - maximum) * inverse - 1.0f) * scale;
+    const int target_pack = valid ? target / Pack::size : -1;
+    for (int i = threadIdx.x; i < packs; i += Threads) {
+        Pack pack{};
+        if (i < whole_packs) {
+            pack = load<PackBytes>(&row[i * Pack::size]);
+            #pragma omp simd
+            for (int k = 0; k < Pack::size; ++k) pack[k] = round_to<T>(fast_exp(to_float(pack[k]) - maximum) * factor);
+        } else if (i == whole_packs) {
+            for (int k = 0; k < rest; ++k) pack[k] = round_to<T>(fast_exp(to_float(row[i * Pack::size + k]) - maximum) * factor);
+        }
+        if (i == target_pack)
+            for (int k = 0; k < Pack::size; ++k)
+                if (k == target % Pack::size) pack[k] = round_to<T>(target_gradient);
+        store_streaming(&row[i * Pack::size], pack);
+    }
+}
+
+// One block: there is one loss a row, which is nothing beside the row.
+template <int Threads>
+__global__ void __launch_bounds__(Threads) accumulate_losses_kernel(std::span<double> total, std::span<const float> losses) {
+    constexpr int kChains = 8;  // independent additions, which overlap on a GPU and vectorise on a CPU
+    double sum[kChains] = {};
+    const std::size_t chunk = std::size_t(Threads) * kChains, whole = losses.size() / chunk * chunk;
+    for (std::size_t first = threadIdx.x; first < whole; first += chunk)
+        for (int k = 0; k < kChains; ++k) sum[k] += losses[first + k * Threads];
+    for (std::size_t i = whole + threadIdx.x; i < losses.size(); i += Threads) sum[0] += losses[i];
+    for (int k = 1; k < kChains; ++k) sum[0] += sum[k];
+    const double all = block_sum<Threads>(sum[0]);
+    if (threadIdx.x == 0) total[0] += all;
+}
+
+template <class T, int Threads, int PackBytes, int RunPacks>
+void launch_classifier(const Classifier<T>& op, Stream stream) {
+    simt::launch<classifier_kernel<T, Threads, PackBytes, RunPacks>>({.grid = unsigned(op.rows), .block = Threads, .stream = stream}, op);
+}
+
+}  // namespace
+
+template <class T>
+void classifier(const Classifier<T>& op, Stream stream) {
+    constexpr int kMultiple = kGpuPackBytes / sizeof(T);
+    require(op.rows >= 0, "rows", op.rows, "0 or more");
+    require(op.vocabulary > 0, "vocabulary", op.vocabulary, "at least 1");
+    require(op.padded_vocabulary >= op.vocabulary, "padded_vocabulary", op.padded_vocabulary, "at least the vocabulary");
+    require(op.padded_vocabulary % kMultiple == 0, "padded_vocabulary", op.padded_vocabulary, "a multiple of " + std::to_string(kMultiple));
+    require(op.logits.size() >= std::size_t(op.rows) * op.padded_vocabulary, "size of logits", op.logits.size(), "at least rows * padded_vocabulary");
+    require(op.losses.size() >= std::size_t(op.rows), "size of losses", op.losses.size(), "at least one a row");
+    require(op.targets.size() >= std::size_t(op.rows), "size of targets", op.targets.size(), "at least one a row");
+    if (op.rows == 0) return;
+    // 1024 threads hide the latency of GPT-2's row, 128 suffice for a vocabulary of bytes: neither measured yet.
+    if constexpr (simt::gpu_geometry) {
+        if (op.padded_vocabulary > 8192) launch_classifier<T, 1024, kGpuPackBytes, 1>(op, stream);
+        else launch_classifier<T, 128, kGpuPackBytes, 1>(op, stream);
+    } else if (op.padded_vocabulary % (kCpuPackBytes / sizeof(T)) == 0) launch_classifier<T, 1, kCpuPackBytes, 64>(op, stream);
+    else launch_classifier<T, 1, kGpuPackBytes, 64>(op, stream);
+}
+
+void accumulate_losses(std::span<double> total, std::span<const float> losses, Stream stream) {
+    require(!total.empty(), "size of total", total.size(), "1");
+    constexpr int kThreads = simt::gpu_geometry ? 512 : 1;
+    simt::launch<accumulate_losses_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, total, losses);
+}
+
+template void classifier(const Classifier<float>&, Stream);
+template void classifier(const Classifier<bf16>&, Stream);
+
+}  // namespace kernels

@@ -1,0 +1,118 @@
+// simt_fiber.h - stacks for fibers and the switch between them. For simt_host.cpp alone: it defines an assembler function
+#pragma once
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+#include "llmc/error.h"
+
+// void simt_switch_context(void** save, void* load): pushes the registers that a callee must preserve, leaves the stack pointer in *save, and goes
+// on where `load` was left. Kernels do not touch the floating-point control words, so they are not saved.
+extern "C" void simt_switch_context(void** save, void* load);
+#if defined(__x86_64__)
+asm(R"(
+.text
+.p2align 4
+.globl simt_switch_context
+.hidden simt_switch_context
+.type simt_switch_context, @function
+simt_switch_context:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size simt_switch_context, . - simt_switch_context
+)");
+#elif defined(__aarch64__)
+asm(R"(
+.text
+.p2align 4
+.globl simt_switch_context
+.hidden simt_switch_context
+.type simt_switch_context, %function
+simt_switch_context:
+    sub sp, sp, #160
+    stp x19, x20, [sp, #0]
+    stp x21, x22, [sp, #16]
+    stp x23, x24, [sp, #32]
+    stp x25, x26, [sp, #48]
+    stp x27, x28, [sp, #64]
+    stp x29, x30, [sp, #80]
+    stp d8, d9, [sp, #96]
+    stp d10, d11, [sp, #112]
+    stp d12, d13, [sp, #128]
+    stp d14, d15, [sp, #144]
+    mov x9, sp
+    str x9, [x0]
+    mov sp, x1
+    ldp x19, x20, [sp, #0]
+    ldp x21, x22, [sp, #16]
+    ldp x23, x24, [sp, #32]
+    ldp x25, x26, [sp, #48]
+    ldp x27, x28, [sp, #64]
+    ldp x29, x30, [sp, #80]
+    ldp d8, d9, [sp, #96]
+    ldp d10, d11, [sp, #112]
+    ldp d12, d13, [sp, #128]
+    ldp d14, d15, [sp, #144]
+    add sp, sp, #160
+    ret
+.size simt_switch_context, . - simt_switch_context
+)");
+#else
+#error "the switch between fibers is written for x86-64 and aarch64"
+#endif
+
+namespace simt {
+
+inline constexpr std::size_t kStackBytes = 128 * 1024;  // throwing an Error with a composed message takes some 10 KiB of it
+
+// A stack with a guard page below it, and where its owner left off. Without memory: the stack that an OS thread came with.
+class Fiber {
+public:
+    Fiber() = default;
+    // `ordinal` staggers the tops: equal page offsets would crowd the busiest lines of all stacks into the same few sets of the first-level cache.
+    Fiber(std::size_t ordinal, void (*entry)()) {
+        const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
+        bytes_ = page + kStackBytes;
+        void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0) {
+            if (memory != MAP_FAILED) munmap(memory, bytes_);
+            fail("stacks of one core", ordinal, "one more", "raise vm.max_map_count or use fewer threads", Blame::runtime);
+        }
+        memory_ = static_cast<std::byte*>(memory);
+        std::byte* top = memory_ + bytes_ - ordinal * 320 % 4096;
+#if defined(__x86_64__)
+        void** frame = reinterpret_cast<void**>(top) - 8;  // six registers, `entry` as return address, and none above it
+        frame[6] = reinterpret_cast<void*>(entry);
+#else
+        void** frame = reinterpret_cast<void**>(top) - 20;
+        frame[11] = reinterpret_cast<void*>(entry);  // x30
+#endif
+        stack_pointer = frame;
+    }
+    ~Fiber() {
+        if (memory_) munmap(memory_, bytes_);
+    }
+    Fiber(const Fiber&) = delete;
+
+    void* stack_pointer = nullptr;
+
+private:
+    std::byte* memory_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+}  // namespace simt

@@ -1,0 +1,88 @@
+// simt_report.h - how the executor's error messages spell kernels, places and threads
+#pragma once
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/simt/simt_block.h"
+
+namespace simt {
+
+inline std::string_view word(Wait wait) {
+    switch (wait) {
+        case Wait::syncthreads: return "__syncthreads";
+        case Wait::syncthreads_or: return "__syncthreads_or";
+        case Wait::syncthreads_and: return "__syncthreads_and";
+        case Wait::syncthreads_count: return "__syncthreads_count";
+        case Wait::syncwarp: return "__syncwarp";
+        case Wait::shfl: return "__shfl_sync";
+        case Wait::shfl_xor: return "__shfl_xor_sync";
+        case Wait::shfl_up: return "__shfl_up_sync";
+        case Wait::shfl_down: return "__shfl_down_sync";
+        case Wait::ballot: return "__ballot_sync";
+        case Wait::any: return "__any_sync";
+        case Wait::all: return "__all_sync";
+        case Wait::reduce_add: return "__reduce_add_sync";
+        case Wait::reduce_min: return "__reduce_min_sync";
+        case Wait::reduce_max: return "__reduce_max_sync";
+        case Wait::reduce_and: return "__reduce_and_sync";
+        case Wait::reduce_or: return "__reduce_or_sync";
+        case Wait::reduce_xor: return "__reduce_xor_sync";
+    }
+    return "?";
+}
+
+inline bool same(const Site& a, const Site& b) {
+    const char *file_a = a.where.file_name(), *file_b = b.where.file_name();
+    return a.wait == b.wait && a.where.line() == b.where.line() && (file_a == file_b || std::strcmp(file_a, file_b) == 0);
+}
+
+inline std::string hexadecimal(unsigned mask) {
+    std::ostringstream text;
+    text << "0x" << std::hex << mask;
+    return text.str();
+}
+
+inline std::string spell(const Site& site) {
+    std::ostringstream text;
+    text << word(site.wait) << " at " << site.where.file_name() << ':' << site.where.line();
+    return text.str();
+}
+
+inline std::string spell(const dim3& d) {
+    std::ostringstream text;
+    text << '(' << d.x << ", " << d.y << ", " << d.z << ')';
+    return text.str();
+}
+
+// "constexpr const char* simt::kernel_name() [with auto Kernel = kernels::{anonymous}::gelu<float, 1>]" -> "kernels::gelu<float, 1>"
+inline std::string readable(std::string_view pretty) {
+    if (const auto begin = pretty.find("Kernel = "); begin != std::string_view::npos) {
+        pretty.remove_prefix(begin + 9);
+        pretty = pretty.substr(0, pretty.rfind(']'));
+    }
+    std::string name(pretty.substr(pretty.starts_with('&') ? 1 : 0));
+    for (std::string_view noise : {"{anonymous}::", "(anonymous namespace)::"})
+        for (std::size_t at; (at = name.find(noise)) != std::string::npos;) name.erase(at, noise.size());
+    return name;
+}
+
+// "0-31, 40, 64-95": at most `limit` ranges.
+inline std::string spell_ranges(const std::vector<unsigned>& ascending, int limit) {
+    std::ostringstream text;
+    int ranges = 0;
+    for (std::size_t i = 0, next; i < ascending.size(); i = next, ++ranges) {
+        for (next = i + 1; next < ascending.size() && ascending[next] == ascending[next - 1] + 1;) ++next;
+        if (ranges == limit) {
+            text << " and " << ascending.size() - i << " more";
+            break;
+        }
+        text << (ranges ? ", " : "") << ascending[i];
+        if (next - i > 1) text << '-' << ascending[next - 1];
+    }
+    return text.str();
+}
+
+}  // namespace simt

@@ -1,0 +1,73 @@
+#include "llmc/memory_plan.h"
+
+#include <cstdio>
+
+#include "llmc/batch_upload.h"
+#include "llmc/optimizer.h"
+
+namespace llmc {
+namespace {
+
+std::string mebibytes(std::size_t bytes) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f MiB", double(bytes) / double(1 << 20));
+    return text;
+}
+
+// A plan for other rows of the same length.
+std::size_t total_for(ModelSetup setup, int batch, const Context& context) {
+    setup.shape.batch = batch;
+    return plan_memory(setup, context).total();
+}
+
+}  // namespace
+
+std::size_t MemoryPlan::total() const {
+    std::size_t sum = 0;
+    for (const Line& line : lines) sum += line.bytes;
+    return sum;
+}
+
+std::string MemoryPlan::text() const {
+    std::string text = "memory plan\n";
+    char row[128];
+    const auto add = [&](const std::string& what, std::size_t bytes) {
+        std::snprintf(row, sizeof row, "  %-28s %14s\n", what.c_str(), mebibytes(bytes).c_str());
+        text += row;
+    };
+    for (const Line& line : lines)
+        if (line.bytes > 0) add(line.what, line.bytes);
+    add("total", total());
+    if (available > 0) add("available", available);
+    else text += "  available                               n/a\n";
+    return text;
+}
+
+MemoryPlan plan_memory(const ModelSetup& setup, const Context& context) {
+    const ModelBytes model = model_bytes(setup);
+    MemoryPlan plan;
+    plan.lines = {{"parameters, bf16", model.parameters},
+                  {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.masters},
+                  {"gradients, fp32", model.gradients},
+                  {"Adam's moments, fp32", setup.training ? optimizer_bytes(ParameterTable(setup.config)) : 0},
+                  {"activations and logits", model.activations},
+                  {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
+                  {"matrix library", context.matmul.workspace_bytes()}};
+    plan.available = context.device.memory_free;
+    return plan;
+}
+
+void require_room(const MemoryPlan& plan, const ModelSetup& setup, const Context& context) {
+    if (plan.available == 0 || plan.total() <= plan.available) return;
+    int fits = 0;  // the plan grows with the batch: halve the gap
+    for (int low = 0, high = setup.shape.batch; high - low > 1;) {
+        const int middle = low + (high - low) / 2;
+        if (total_for(setup, middle, context) <= plan.available) fits = low = middle;
+        else high = middle;
+    }
+    fail("--micro-batch", setup.shape.batch, "a batch whose memory plan, here " + mebibytes(plan.total()) + ", fits the available " + mebibytes(plan.available),
+         fits > 0 ? "the largest that fits is " + std::to_string(fits) + "; keep --total-batch-tokens for the same update"
+                  : "not even one sequence fits: try --recompute block, --dtype bf16, a shorter --seq-len or a smaller model");
+}
+
+}  // namespace llmc

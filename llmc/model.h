@@ -1,0 +1,84 @@
+// model.h - GPT-2: loss, gradients and logits of one micro-batch
+//
+//   x = wte[token] + wpe[position];   per block: x += proj(attention(ln_1 x)),  x += proj(gelu(fc(ln_2 x)));   logits = ln_f(x) wte^T
+//
+// Everything enqueues on the context's stream and returns; results are ready when the stream has passed this point.
+// Source: Radford et al. 2019; sizes and initialisation: parameters.h.
+#pragma once
+#include <memory>
+
+#include "kernels/matmul.h"
+#include "llmc/activations.h"
+#include "llmc/device.h"
+#include "llmc/parameters.h"
+
+namespace llmc {
+
+// What the parts of a run share; owned by main().
+struct Context {
+    DeviceInfo device;
+    DeviceStream stream;
+    kernels::Matmul matmul;
+};
+
+// One micro-batch on the device. Buckets (kernels/embedding.h) are needed for the backward pass only.
+struct MicroBatch {
+    std::span<const int> tokens, targets;
+    std::span<const int> bucket_token, bucket_start, bucket_row;
+    MicroBatchShape shape;
+};
+
+struct ModelSetup {
+    ModelConfig config;
+    kernels::DType dtype = kernels::DType::fp32;
+    MicroBatchShape shape{};         // the largest micro-batch
+    Recompute recompute = Recompute::none;
+    bool training = true;       // false: no gradients, and activations are not kept
+};
+
+// Device bytes by purpose, counted without allocating: for the memory plan.
+struct ModelBytes {
+    std::size_t parameters, masters, gradients, activations;  // in fp32 the parameters are the masters
+    std::size_t total() const { return parameters + masters + gradients + activations; }
+};
+ModelBytes model_bytes(const ModelSetup& setup);
+
+class Model {
+public:
+    virtual ~Model() = default;
+
+    const ParameterTable& table() const { return table_; }
+    kernels::DType dtype() const { return setup_.dtype; }
+    std::span<float> masters() const { return masters_.span(); }
+    std::span<float> gradients() const { return gradients_.span(); }
+    // The working parameters in bf16; in fp32 they are the masters.
+    std::span<kernels::bf16> rounded_parameters() const { return rounded_.span(); }
+
+    // Sets masters and working parameters from a host array of table().elements() floats; waits.
+    void load(std::span<const float> host);
+    // The masters of one tensor on the host, valid until the next call; waits.
+    std::span<const float> master_on_host(int tensor);
+
+    // loss_sum[0] += sum of the losses over valid targets; gradients (+)= token_weight * their gradient.
+    virtual void forward_backward(const MicroBatch& batch, float token_weight, bool accumulate, std::span<double> loss_sum) = 0;
+    // loss_sum[0] += sum of the losses over valid targets.
+    virtual void evaluate(const MicroBatch& batch, std::span<double> loss_sum) = 0;
+    // Logits over the vocabulary (not its padding) after each of `rows` positions from `first_row` on, of one sequence on the host; waits.
+    // Throws Error if the sequence is longer than the largest micro-batch or the model's positions.
+    virtual std::vector<float> logits(std::span<const int> tokens, int first_row, int rows) = 0;
+
+protected:
+    Model(const ModelSetup& setup, Context& context);
+
+    Context& context_;
+    ModelSetup setup_;
+    ParameterTable table_;
+    DeviceArray<float> masters_, gradients_;
+    DeviceArray<kernels::bf16> rounded_;
+    std::vector<std::byte> host_copy_;  // of master_on_host()
+};
+
+// The context must outlive the model. Parameters are undefined until load().
+std::unique_ptr<Model> make_model(const ModelSetup& setup, Context& context);
+
+}  // namespace llmc

@@ -1,0 +1,34 @@
+// model_config.h - the size of a GPT-2, and the names a user gives it by
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace llmc {
+
+struct ModelConfig {
+    int layers = 12, heads = 12, channels = 768;
+    int max_seq_len = 1024;
+    int vocabulary = 50257;
+
+    int head_size() const { return channels / heads; }
+    // Rows of the embedding table in memory: a multiple of 128, for the tensor cores. Rows from `vocabulary` on are 0 and stay 0.
+    int padded_vocabulary() const { return (vocabulary + 127) / 128 * 128; }
+    bool operator==(const ModelConfig&) const = default;
+};
+
+// Throws Error naming the first size that cannot be: each at least 1 and below a bound that keeps every count in 64 bits, channels divisible
+// by heads, head size a multiple of 8 and at most 256.
+void check(const ModelConfig& config);
+
+// `d12` (depth: GPT-2's table), `gpt3:c768` (channels: GPT-3's table), `custom:l=4,h=4,c=128[,t=1024][,v=257]`.
+// `vocabulary` is taken unless the text names one; `named_vocabulary` says whether it did. Throws Error naming the text and what is known.
+struct NamedModel {
+    ModelConfig config;
+    bool named_vocabulary = false;
+};
+NamedModel model_by_name(std::string_view text, int vocabulary);
+
+// A one-line summary: "12 layers, 12 heads, 768 channels, 1024 positions, vocabulary 50257".
+std::string describe(const ModelConfig& config);
+
+}  // namespace llmc

@@ -1,0 +1,79 @@
+// processor_check.cpp - refuses to run on a processor that lacks instructions this program was built with: a message instead of SIGILL
+//
+// Compiled for every processor of the architecture (see the Makefile) and run before everything else.
+#include <unistd.h>
+
+#include <cstddef>
+
+namespace llmc {
+namespace {
+
+// No C++ library here: its inlined code might be the linker's choice from a file compiled for the newer processor.
+struct Missing {
+    char names[256] = "";
+    int length = 0;
+    void add(const char* name) {
+        while (*name && length < int(sizeof names) - 2) names[length++] = *name++;
+        names[length++] = ' ';
+        names[length] = 0;
+    }
+};
+
+Missing find_missing() {
+    Missing missing;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#define NEED(name, text) \
+    if (!__builtin_cpu_supports(name)) missing.add(text)
+#if defined(BUILT_WITH_AVX2)
+    NEED("avx2", "AVX2");
+#endif
+#if defined(BUILT_WITH_FMA)
+    NEED("fma", "FMA");
+#endif
+#if defined(BUILT_WITH_BMI2)
+    NEED("bmi2", "BMI2");
+#endif
+#if defined(BUILT_WITH_AVX512F)
+    NEED("avx512f", "AVX-512F");
+#endif
+#if defined(BUILT_WITH_AVX512BW)
+    NEED("avx512bw", "AVX-512BW");
+#endif
+#if defined(BUILT_WITH_AVX512VL)
+    NEED("avx512vl", "AVX-512VL");
+#endif
+#if defined(BUILT_WITH_AVX512DQ)
+    NEED("avx512dq", "AVX-512DQ");
+#endif
+#if defined(BUILT_WITH_AVX512VBMI2)
+    NEED("avx512vbmi2", "AVX-512VBMI2");
+#endif
+#if defined(BUILT_WITH_AVX512VNNI)
+    NEED("avx512vnni", "AVX-512VNNI");
+#endif
+#if defined(BUILT_WITH_AVX512BF16)
+    NEED("avx512bf16", "AVX512-BF16");
+#endif
+#undef NEED
+#endif
+    return missing;
+}
+
+// Before every other constructor of the program, which may already use what is missing.
+[[gnu::constructor(101)]] void refuse_early() {
+    const Missing missing = find_missing();
+    if (missing.length == 0) return;
+    const auto say = [](const char* text) {
+        int length = 0;
+        while (text[length]) ++length;
+        if (write(STDERR_FILENO, text, std::size_t(length)) < 0) _exit(2);
+    };
+    say("error: this processor lacks instructions that the program was built with: ");
+    say(missing.names);
+    say("; build it on this machine, or with make MARCH=x86-64-v3\n");
+    _exit(2);
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,37 @@
+// report.h - what a run tells: one line on the terminal and one event in the log for everything that happens
+#pragma once
+#include "kernels/grad_norm.h"
+#include "llmc/log.h"
+#include "llmc/throughput.h"
+
+namespace llmc {
+
+class Report {
+public:
+    // Opens the log (see Log); total_steps is for the progress.
+    Report(const std::string& output_dir, std::int64_t total_steps) : log_(output_dir), total_steps_(total_steps) {}
+
+    void start(const nlohmann::ordered_json& event) { log_.write(event); }
+
+    struct Step {
+        std::int64_t step = 0;             // from 0
+        std::int64_t epoch = 0, positions = 0;
+        std::int64_t tokens_so_far = 0;    // positions trained on, this step included
+        kernels::StepScalars scalars{};
+        Throughput::Reading speed;
+        std::optional<double> seconds_left;
+    };
+    void step(const Step& step);
+    void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);
+    void sample(std::int64_t step, const std::string& text);
+    void checkpoint(std::int64_t step, const std::string& folder);
+    void end(std::int64_t steps, const std::string& reason, double seconds);
+
+private:
+    std::string at(std::int64_t step) const;  // "step 12/500"
+
+    Log log_;
+    std::int64_t total_steps_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# install_deps.sh - installs what train_gpt2 is built with and the tests and the quickstart need
+#
+# On Debian and Ubuntu with apt; elsewhere it names what is missing and stops. Does nothing where all is there. Needs no CUDA: the CUDA build
+# finds its toolkit by nvcc on PATH.
+set -euo pipefail
+
+# package, and a file or a command by which it is known to be there
+needs=(
+    "g++ cmd:g++"
+    "make cmd:make"
+    "libopenmpi-dev cmd:mpicxx"
+    "openmpi-bin cmd:mpirun"
+    "libdnnl-dev header:dnnl.hpp"
+    "catch2 header:catch2/catch.hpp"
+    "libcxxopts-dev header:cxxopts.hpp"
+    "nlohmann-json3-dev header:nlohmann/json.hpp"
+    "gnuplot-nox cmd:gnuplot"
+    "jq cmd:jq"
+    "bible-kjv cmd:bible"
+)
+
+has_header() { printf '#include <%s>\n' "$1" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
+
+missing=()
+for need in "${needs[@]}"; do
+    package=${need%% *} probe=${need#* }
+    case $probe in
+        cmd:*) command -v "${probe#cmd:}" >/dev/null || missing+=("$package") ;;
+        header:*) has_header "${probe#header:}" || missing+=("$package") ;;
+    esac
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "error: these are missing: ${missing[*]} (Debian's names); this system has no apt-get; install them with its package manager and start again" >&2
+    exit 2
+fi
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "error: these are missing: ${missing[*]}; run as root: apt-get install ${missing[*]}" >&2; exit 2; }
+    as_root=(sudo)
+fi
+echo "installing: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# quickstart.sh [TEXT.txt ...] - builds train_gpt2 and trains a small GPT-2 on real text, whatever the machine
+#
+# Without arguments the text is the King James Bible (Debian's package bible-kjv), chapter by chapter; with arguments these files, paragraph by
+# paragraph. Every 20th document is held out for validation. Results: runs/quickstart*/ with log.jsonl, loss.png and the model.
+#
+#   QUICKSTART_MINUTES=3     how long to train: the number of steps is chosen to fit, so that slow machines finish too
+#   QUICKSTART_DTYPE=fp32    or bf16
+set -euo pipefail
+for text in "$@"; do [ -f "$text" ] || { echo "error: \"$text\" is not a file; expected text files, or no argument for the King James Bible" >&2; exit 2; }; done
+texts=()
+for text in "$@"; do texts+=("$(realpath "$text")"); done
+cd "$(dirname "$0")/.."
+minutes=${QUICKSTART_MINUTES:-3}
+dtype=${QUICKSTART_DTYPE:-fp32}
+[[ $minutes =~ ^[0-9]*\.?[0-9]+$ ]] || { echo "error: QUICKSTART_MINUTES is \"$minutes\"; expected a number of minutes, such as 3 or 0.5" >&2; exit 2; }
+
+scripts/install_deps.sh
+echo "building"
+make -j"$(nproc)" >build.log 2>&1 || { tail -n 30 build.log >&2; echo "error: the build failed; all of its output is in build.log" >&2; exit 1; }
+
+if [ ${#texts[@]} -eq 0 ]; then
+    data=data/bible
+    if [ ! -e $data/bible_val_000000.bin ]; then
+        mkdir -p $data
+        bible -f gen1:1-rev22:21 >$data/bible.txt
+        dev/tokenize -o $data --name bible --document-key '^([^:]+):' $data/bible.txt
+    fi
+    shards=$data/bible
+else
+    data=$(mktemp -d)
+    trap 'rm -rf "$data"' EXIT
+    dev/tokenize -o "$data" --name text --document-start '^[[:space:]]*$' "${texts[@]}"
+    shards=$data/text
+fi
+
+out=runs/quickstart
+for ((i = 2; ; i++)); do
+    [ -e $out ] || break
+    out=runs/quickstart-$i
+done
+[ $out = runs/quickstart ] || echo "an earlier run is kept as it is; this one goes to $out"
+
+batch=8 length=128
+train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length -b $batch -t $length --dtype "$dtype" --shuffle)
+recipe=(--lr 3e-3 --warmup-steps 200 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
+
+echo "measuring the speed of this machine"
+probe=$(mktemp -d)
+"${train[@]}" -x 60 -v 0 -o "$probe/run" >"$probe/out" || { cat "$probe/out"; exit 1; }
+ms=$(jq -s 'map(select(.event == "step").ms) | sort | .[length / 2 | floor]' "$probe/run/log.jsonl")
+rm -rf "$probe"
+steps=$(awk -v ms="$ms" -v minutes="$minutes" 'BEGIN { steps = int(minutes * 60000 / ms); print steps < 20 ? 20 : steps }')
+warmup=$((steps < 800 ? steps / 4 : 200))
+recipe[3]=$warmup
+val_every=$((steps / 10 > 0 ? steps / 10 : 1))
+printf '%s ms a step: %s steps fill %s minutes\n' "$(printf '%.1f' "$ms")" "$steps" "$minutes"
+
+"${train[@]}" "${recipe[@]}" -x "$steps" -v $val_every --val-tokens 1000000000 -s "$steps" --samples 2 -g 300 --prompt $'Ps23:1 The LORD is' -o "$out" |
+    awk '!/^step .* loss / || /validation/ || ++n % 50 == 1 { print; fflush() }'
+
+dev/plot_loss.sh "$out/log.jsonl" "$out/loss.png"
+loss=$(jq -s 'map(select(.event == "val")) | last.loss' "$out/log.jsonl")
+echo
+echo "validation loss: $(printf '%.4f' "$loss") nats a byte"
+echo "log:             $out/log.jsonl"
+echo "loss plot:       $out/loss.png"
+echo "model:           $(ls -d "$out"/step_*)   (transformers' GPT2LMHeadModel.from_pretrained opens it)"

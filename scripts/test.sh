@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# test.sh - builds train_gpt2 and runs every test that needs no GPU; the last line says "N passed, N failed"
+#
+#   1. unit and whole-run tests on the CPU
+#   2. the kernels and a whole tiny model at the GPU's geometry, on the host executor's fibers
+#   3. the CUDA build for sm_80 and sm_90a, where nvcc is found
+#   4. the quickstart, with half a minute of training
+set -uo pipefail
+cd "$(dirname "$0")/.."
+scripts/install_deps.sh || exit 1
+
+jobs=$(nproc)
+passed=0 failed=0 skipped=0
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+# one NAME COMMAND...: a test that is one command
+one() {
+    local name=$1 began=$SECONDS
+    shift
+    if "$@" >"$logs/out" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok: $name ($((SECONDS - began)) s)"
+    else
+        failed=$((failed + 1))
+        tail -n 60 "$logs/out"
+        echo "FAILED: $name ($((SECONDS - began)) s)"
+    fi
+}
+
+# cases NAME PROGRAM ARGS...: a Catch2 program, every test case counted
+cases() {
+    local name=$1 began=$SECONDS summary bad
+    shift
+    "$@" --durations yes >"$logs/out" 2>&1
+    local status=$?
+    grep -E '^[0-9.]+ s: ' "$logs/out" | sort -rn | head -n 5 | sed 's/^/    /'
+    summary=$(grep -E '^(All tests passed|test cases:)' "$logs/out" | tail -n 1)
+    if [[ $summary =~ in\ ([0-9]+)\ test\ case ]]; then
+        passed=$((passed + BASH_REMATCH[1]))
+    elif [[ $summary =~ test\ cases:\ *([0-9]+) ]]; then
+        local all=${BASH_REMATCH[1]}
+        bad=$([[ $summary =~ ([0-9]+)\ failed ]] && echo "${BASH_REMATCH[1]}" || echo 0)
+        passed=$((passed + all - bad)) failed=$((failed + bad))
+    fi
+    if [ $status -ne 0 ]; then
+        grep -vE '^[0-9.]+ s: ' "$logs/out" | tail -n 80
+        [[ $summary =~ failed ]] || failed=$((failed + 1))  # it ended without a summary: a crash
+    fi
+    echo "$name: ${summary:-no summary, exit status $status} ($((SECONDS - began)) s)"
+}
+
+make -j"$jobs" DEVICE=cpu all tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; echo "FAILED: build for the CPU"; echo "0 passed, 1 failed"; exit 1; }
+echo "built for the CPU ($SECONDS s)"
+cases "CPU" build/cpu/tests
+
+began=$SECONDS
+make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }
+echo "built for fibers ($((SECONDS - began)) s)"
+cases "GPU geometry on fibers" build/fibers/tests "[kernel],[simt]"
+
+if command -v nvcc >/dev/null; then
+    one "CUDA build compiles and links for sm_80 and sm_90a" make -j"$jobs" DEVICE=cuda build/cuda/train_gpt2 build/cuda/tests
+    one "a CUDA build without a GPU says so" test/no_gpu.sh build/cuda/train_gpt2
+else
+    skipped=$((skipped + 1))
+    echo "skipped: CUDA build (nvcc is not on PATH)"
+fi
+
+one "quickstart" env QUICKSTART_MINUTES=0.5 DEVICE=cpu scripts/quickstart.sh
+grep -E '^(validation loss|[0-9.]+ ms a step)' "$logs/out" | sed 's/^/    /'
+
+echo "took $SECONDS s"
+if [ $skipped -gt 0 ]; then echo "$passed passed, $failed failed, $skipped skipped"; else echo "$passed passed, $failed failed"; fi
+[ $failed -eq 0 ]

@@ -1,0 +1,193 @@
+// grad_norm_test.cpp - the gradient norm against fp64, and the decisions of a step against the algebra of token-exact accumulation
+#include <omp.h>
+
+#include <cstring>
+
+#include "kernels/grad_norm.h"
+#include "test/support.h"
+
+using namespace kernels;
+using namespace test;
+
+namespace {
+
+std::vector<double> partials_of(const std::vector<float>& values) {
+    auto partial = poisoned<double>(squared_norm_partials());
+    const auto device_values = on_device(values);
+    squared_norm(partial.span(), device_values.span(), nullptr);
+    return partial.download(nullptr);
+}
+double sum(const std::vector<double>& values) {
+    double total = 0;
+    for (const double x : values) total += x;
+    return total;
+}
+
+// One step's inputs; run() returns what step_scalars made of the state before.
+struct Step {
+    std::int64_t positions = 1024, valid_targets = 1024;
+    double loss_sum = 1000;
+    std::vector<double> partial = {0.25};
+    float learning_rate = 6e-4f, max_norm = 0, beta1 = 0.9f, beta2 = 0.95f;
+
+    StepScalars run(const StepScalars& before = {}) const {
+        auto scalars = on_device(std::vector<StepScalars>{before});
+        const auto loss = on_device(std::vector<double>{loss_sum});
+        const auto squares = on_device(partial);
+        step_scalars({scalars.span(), loss.span(), squares.span(), positions, valid_targets, learning_rate, max_norm, beta1, beta2}, nullptr);
+        return scalars.download(nullptr)[0];
+    }
+};
+
+}  // namespace
+
+TEST_CASE("squared_norm equals fp64 to 1e-6", "[grad_norm]") {
+    const std::size_t elements = GENERATE(0, 1, 3, 15, 16, 17, 1000, 16384, 65552, 1048576 + 5, 10000000);
+    const bool constant = GENERATE(false, true);  // equal values make every rounding of a run go the same way
+    CAPTURE(elements, constant);
+    const auto values = constant ? std::vector<float>(elements, 0.1f) : normal<float>(elements, 17, 0.01);
+    double exact = 0;
+    for (const float x : values) exact += double(x) * x;
+    const auto partial = partials_of(values);
+    CHECK(std::fabs(std::sqrt(sum(partial)) - std::sqrt(exact)) <= 1e-6 * std::sqrt(exact));
+}
+
+TEST_CASE("squared_norm counts every element once", "[grad_norm]") {
+    const std::size_t elements = GENERATE(1, 17, 1000, 262144, 300007);
+    CAPTURE(elements);
+    std::vector<float> values(elements);
+    double exact = 0;  // sums of small integers, exact in any order
+    for (std::size_t i = 0; i < elements; ++i) exact += (values[i] = float(i % 13)) * values[i];
+    CHECK(sum(partials_of(values)) == exact);
+}
+
+TEST_CASE("squared_norm does not depend on the number of threads", "[grad_norm]") {
+    const auto values = normal<float>(1000003, 3);
+    const int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    const auto one = partials_of(values);
+    omp_set_num_threads(3);
+    const auto three = partials_of(values);
+    omp_set_num_threads(threads);
+    CHECK(std::memcmp(one.data(), three.data(), one.size() * sizeof(double)) == 0);
+}
+
+TEST_CASE("the loss of a step weighs every valid token alike", "[grad_norm]") {
+    // Per-token means and counts of two ranks with four micro-batches each.
+    const double means[8] = {2, 3, 4, 5, 6, 1, 3, 8};
+    const int counts[8] = {59, 60, 14, 11, 12, 268, 133, 6};
+    Step step;
+    step.positions = 2 * 4 * 268;
+    step.valid_targets = 0;
+    step.loss_sum = 0;
+    for (int i = 0; i < 8; ++i) {
+        step.valid_targets += counts[i];
+        step.loss_sum += means[i] * counts[i];
+    }
+    REQUIRE(step.valid_targets == 563);
+    REQUIRE(step.loss_sum == 1196);
+    // The accumulated gradient of a model whose every token has its loss as gradient: weight 1 / positions each.
+    step.partial = partials_of({float(1196.0 / 2144)});
+
+    const StepScalars got = step.run();
+    CHECK(got.valid_targets == 563);
+    CHECK(std::fabs(got.loss - 2.124333925) <= 1e-9);
+    CHECK(std::fabs(got.grad_scale - 3.808170515) <= 1e-6 * 3.808170515);
+    CHECK(std::fabs(got.grad_scale * 1196.0 / 2144 - 2.124333925) <= 1e-6 * 2.124333925);
+    CHECK(std::fabs(got.grad_norm - 2.124333925) <= 1e-6 * 2.124333925);
+    for (const double wrong : {4.0, 2.359279700, 1.062166963}) CHECK(std::fabs(got.loss - wrong) > 0.1);  // means of means, world-size slip
+
+    // All of the second rank's targets ignored.
+    step.valid_targets = 144;
+    step.loss_sum = 118 + 180 + 56 + 55;
+    CHECK(std::fabs(step.run().loss - 2.840277778) <= 1e-9);
+}
+
+TEST_CASE("a dense step is scaled by exactly 1", "[grad_norm]") {
+    Step step;
+    step.positions = step.valid_targets = GENERATE(as<std::int64_t>{}, 1, 3, 524288, (std::int64_t(1) << 53) - 1);
+    const StepScalars got = step.run();
+    CHECK(got.grad_scale == 1.0f);
+    CHECK(got.clip == 1.0f);
+    CHECK(got.grad_norm == 0.5f);
+    CHECK(got.loss == 1000.0 / double(step.positions));
+}
+
+TEST_CASE("clipping acts on the gradient of the mean over valid targets", "[grad_norm]") {
+    Step step;
+    step.positions = 4096;
+    step.valid_targets = 1024;
+    step.partial = {0.09, 0.07};  // norm 0.4, of the mean 1.6
+    step.max_norm = GENERATE(0.0f, -1.0f, 0.5f, 1.0f, 1.59f, 1.61f, 10.0f);
+    CAPTURE(step.max_norm);
+    const StepScalars got = step.run();
+    const double clip = step.max_norm > 0 ? std::min(1.0, step.max_norm / (1.6 + 1e-6)) : 1.0;
+    CHECK(got.grad_norm == 1.6f);
+    CHECK(std::fabs(got.clip - clip) <= ulp<float>(clip) / 2);
+    CHECK(std::fabs(got.grad_scale - 4 * clip) <= ulp<float>(4 * clip) / 2);
+    CHECK((got.clip < 1) == (step.max_norm > 0 && step.max_norm < 1.6f));
+}
+
+TEST_CASE("bias corrections follow the updates made", "[grad_norm]") {
+    const std::int64_t made = GENERATE(as<std::int64_t>{}, 0, 1, 2, 9, 99, 9999, std::int64_t(1) << 40);
+    CAPTURE(made);
+    Step step;
+    StepScalars before{};
+    before.adam_step = made;
+    const StepScalars got = step.run(before);
+    CHECK(got.adam_step == made + 1);
+    const double first = -1 / std::expm1(double(made + 1) * std::log(double(step.beta1)));
+    const double second = -1 / std::expm1(double(made + 1) * std::log(double(step.beta2)));
+    CHECK(std::fabs(got.first_correction - first) <= 0.51 * ulp<float>(first));
+    CHECK(std::fabs(got.second_correction - second) <= 0.51 * ulp<float>(second));
+    step.beta1 = 0;
+    CHECK(step.run(before).first_correction == 1.0f);
+}
+
+TEST_CASE("a step that cannot be taken is skipped, counted and recorded", "[grad_norm]") {
+    Step good;
+    const StepScalars before = good.run();
+    REQUIRE(before.skip == kNoSkip);
+    REQUIRE(before.adam_step == 1);
+
+    Step bad = good;
+    bad.learning_rate = 5e-4f;
+    int reason = kSkipNonFinite;
+    const int what = GENERATE(0, 1, 2, 3, 4, 5);
+    CAPTURE(what);
+    if (what == 0) { bad.valid_targets = 0; bad.loss_sum = 0; bad.partial = {0.0}; reason = kSkipNoTargets; }
+    if (what == 1) bad.partial = {0.25, NAN};
+    if (what == 2) bad.partial = {INFINITY, 0.25};
+    if (what == 3) bad.loss_sum = NAN;
+    if (what == 4) bad.loss_sum = -INFINITY;
+    if (what == 5) bad.partial = partials_of({1.0f, -INFINITY});
+    bad.max_norm = 1;
+    const StepScalars skipped = bad.run(before);
+    CHECK(skipped.skip == reason);
+    CHECK(skipped.adam_step == 1);
+    CHECK(skipped.skipped_steps == 1);
+    CHECK(skipped.learning_rate == 5e-4f);
+    CHECK(skipped.valid_targets == bad.valid_targets);
+    CHECK(std::isfinite(skipped.grad_norm) == (what == 3 || what == 4));
+    CHECK(std::isfinite(skipped.loss) == (what == 1 || what == 2 || what == 5));
+    if (what == 0) CHECK(std::isnan(skipped.loss));
+
+    const StepScalars next = good.run(skipped);
+    CHECK(next.skip == kNoSkip);
+    CHECK(next.adam_step == 2);
+    CHECK(next.skipped_steps == 1);
+}
+
+TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
+    DeviceArray<double> partial(squared_norm_partials() - 1);
+    DeviceArray<float> values(16);
+    CHECK_THROWS_WITH(squared_norm(partial.span(), values.span(), nullptr), Catch::Contains("size of partial"));
+    Step step;
+    step.valid_targets = 1025;
+    CHECK_THROWS_WITH(step.run(), Catch::Contains("valid targets is 1025"));
+    step.valid_targets = -1;
+    CHECK_THROWS_AS(step.run(), Error);
+    step.positions = step.valid_targets = 0;
+    CHECK_THROWS_WITH(step.run(), Catch::Contains("positions is 0"));
+    CHECK_THROWS_AS(step_scalars({}, nullptr), Error);
+}

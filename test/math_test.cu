@@ -1,0 +1,96 @@
+// math_test.cu - the error bounds that math.cuh states, against libm in double; and what must come out exactly
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/math.cuh"
+
+namespace {
+
+using kernels::fast_exp, kernels::fast_tanh;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Every float of [from, to] that is `stride` representable numbers after the one before; both ends belong to it. All of one sign.
+template <class Visit>
+void for_each_float(float from, float to, std::uint32_t stride, Visit visit) {
+    const std::uint32_t sign = std::signbit(to) ? 0x80000000u : 0;
+    std::uint32_t low = std::bit_cast<std::uint32_t>(std::fabs(from)), high = std::bit_cast<std::uint32_t>(std::fabs(to));
+    if (low > high) std::swap(low, high);
+    for (std::uint32_t bits = low; bits < high; bits += stride) visit(std::bit_cast<float>(bits | sign));
+    visit(std::bit_cast<float>(high | sign));
+}
+
+double largest_relative_error_of_exp(float from, float to, std::uint32_t stride) {
+    double largest = 0;
+    for_each_float(from, to, stride, [&](float x) {
+        const double want = std::exp(double(x)), error = std::fabs(fast_exp(x) - want) / want;
+        largest = std::max(largest, std::isnan(error) ? INFINITY : error);
+    });
+    return largest;
+}
+
+TEST_CASE("fast_exp is within 3e-7 of exp for |x| <= 87", "[math]") {
+    // Dense where the exponent of x changes slowly: a stride of 61 leaves no binade with fewer than 100000 samples.
+    CHECK(largest_relative_error_of_exp(-87.0f, -0x1p-6f, 61) <= 3e-7);
+    CHECK(largest_relative_error_of_exp(0x1p-6f, 87.0f, 61) <= 3e-7);
+    // Down to 0 the answer is 1 + x and no more can happen than at any other rounding.
+    CHECK(largest_relative_error_of_exp(-0x1p-6f, -0.0f, 9973) <= 3e-7);
+    CHECK(largest_relative_error_of_exp(0.0f, 0x1p-6f, 9973) <= 3e-7);
+    // Up to 88 the bound still holds; beyond, exp stays where it was, finite.
+    CHECK(largest_relative_error_of_exp(87.0f, 88.0f, 1) <= 3e-7);
+    // -87.3 is the last one that is not 0, and still a normal number.
+    CHECK(largest_relative_error_of_exp(-87.3f, -87.0f, 1) <= 3e-7);
+}
+
+TEST_CASE("fast_exp at its ends", "[math]") {
+    CHECK(fast_exp(0.0f) == 1.0f);
+    CHECK(fast_exp(-0.0f) == 1.0f);
+    CHECK(fast_exp(std::nextafter(-87.3f, -kInfinity)) == 0.0f);
+    CHECK(fast_exp(-88.0f) == 0.0f);
+    CHECK(fast_exp(-1e30f) == 0.0f);
+    CHECK(fast_exp(-kInfinity) == 0.0f);
+    CHECK(fast_exp(1e30f) == fast_exp(88.0f));
+    CHECK(fast_exp(kInfinity) == fast_exp(88.0f));
+    CHECK(std::isfinite(fast_exp(kInfinity)));
+    CHECK(std::isnan(fast_exp(kNaN)));
+    CHECK(std::isnan(fast_exp(-kNaN)));
+}
+
+double largest_error_of_tanh(float from, float to, std::uint32_t stride) {
+    double largest = 0;
+    for_each_float(from, to, stride, [&](float x) {
+        const double error = std::fabs(fast_tanh(x) - std::tanh(double(x)));
+        largest = std::max(largest, std::isnan(error) ? INFINITY : error);
+    });
+    return largest;
+}
+
+TEST_CASE("fast_tanh is within 4e-7 of tanh", "[math]") {
+    const float largest = std::numeric_limits<float>::max();
+    CHECK(largest_error_of_tanh(0x1p-10f, 20.0f, 61) <= 4e-7);
+    CHECK(largest_error_of_tanh(-20.0f, -0x1p-10f, 61) <= 4e-7);
+    CHECK(largest_error_of_tanh(0.0f, 0x1p-10f, 9973) <= 4e-7);
+    CHECK(largest_error_of_tanh(-0x1p-10f, -0.0f, 9973) <= 4e-7);
+    CHECK(largest_error_of_tanh(20.0f, largest, 9973) <= 4e-7);
+    CHECK(largest_error_of_tanh(-largest, -20.0f, 9973) <= 4e-7);
+    CHECK(fast_tanh(kInfinity) == 1.0f);
+    CHECK(fast_tanh(-kInfinity) == -1.0f);
+    CHECK(std::isnan(fast_tanh(kNaN)));
+}
+
+// The compiler may vectorise a loop over it, and must get the same bits.
+TEST_CASE("fast_exp gives the same bits in a loop and alone", "[math]") {
+    std::vector<float> in, out;
+    for (float x = -90; x < 90; x += 0.01f) in.push_back(x);
+    in.push_back(kNaN);
+    out.resize(in.size());
+    for (std::size_t i = 0; i < in.size(); ++i) out[i] = fast_exp(in[i]);
+    for (std::size_t i = 0; i < in.size(); ++i) {
+        volatile float alone = in[i];
+        REQUIRE(std::bit_cast<std::uint32_t>(out[i]) == std::bit_cast<std::uint32_t>(fast_exp(alone)));
+    }
+}
+
+}  // namespace

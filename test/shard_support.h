@@ -1,0 +1,79 @@
+// shard_support.h - what the tests of data share: a temporary folder, and shards written byte by byte, good ones and bad ones
+#pragma once
+#include <catch2/catch.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace test {
+
+// A folder of its own, removed with all it holds.
+class TemporaryFolder {
+public:
+    TemporaryFolder() {
+        std::string name = (std::filesystem::temp_directory_path() / "train_gpt2_test_XXXXXX").string();
+        REQUIRE(mkdtemp(name.data()) != nullptr);
+        path_ = name;
+    }
+    ~TemporaryFolder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+    std::string path() const { return path_.string(); }
+    std::vector<std::string> names() const {  // of all it holds, sorted
+        std::vector<std::string> names;
+        for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename().string());
+        std::sort(names.begin(), names.end());
+        return names;
+    }
+
+private:
+    std::filesystem::path path_;
+};
+
+inline std::string write_file(const std::string& path, const std::string& content) {
+    std::ofstream(path, std::ios::binary) << content;
+    return path;
+}
+inline std::string read_file(const std::string& path) {
+    std::ostringstream content;
+    content << std::ifstream(path, std::ios::binary).rdbuf();
+    return content.str();
+}
+
+// The bytes of a shard, written here and not by the writer under test; any header word can be made wrong.
+struct ShardBytes {
+    std::array<std::int32_t, 256> header{};
+    std::vector<std::uint16_t> ids;
+
+    explicit ShardBytes(std::vector<std::uint16_t> tokens, int vocabulary = 0, int end_of_text = 0) : ids(std::move(tokens)) {
+        header[0] = 20240520;
+        header[1] = 1;
+        header[2] = std::int32_t(ids.size());
+        header[3] = vocabulary;
+        header[4] = end_of_text;
+    }
+    std::string bytes() const {
+        return std::string(reinterpret_cast<const char*>(header.data()), sizeof header) + std::string(reinterpret_cast<const char*>(ids.data()), 2 * ids.size());
+    }
+    std::string write(const std::string& path) const { return write_file(path, bytes()); }
+};
+
+// Ids first, first + 1, ...: every token of a test's data tells where it lay.
+inline std::vector<std::uint16_t> counting(int size, int first = 0) {
+    std::vector<std::uint16_t> ids(static_cast<std::size_t>(size));
+    std::iota(ids.begin(), ids.end(), std::uint16_t(first));
+    return ids;
+}
+
+}  // namespace test
