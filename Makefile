@@ -29,7 +29,10 @@ HOST      := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
 BUILD     := build/$(DEVICE)
 HOSTBUILD := build/$(HOST)
 
-CXXFLAGS  := -std=c++20 $(OPTIMISE) -march=$(MARCH) -fopenmp -Wall -Wextra -Wno-missing-field-initializers -I. $(EXTRA)
+# Peeling: g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of 0.18, 1024 x 768 fp32, one core).
+PEELING   := $(shell $(CXX) --param=max-completely-peel-times=15 -E -x c++ /dev/null >/dev/null 2>&1 && echo --param=max-completely-peel-times=15)
+# Without errno and traps sqrtf and selects vectorise (AdamW 14.6 ms instead of 64 for 32 M elements, one core); results stay the same.
+CXXFLAGS  := -std=c++20 $(OPTIMISE) -fno-math-errno -fno-trapping-math $(PEELING) -march=$(MARCH) -fopenmp -Wall -Wextra -Wno-missing-field-initializers -I. $(EXTRA)
 KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
 

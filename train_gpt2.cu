@@ -125,11 +125,16 @@ struct Validation {
     }
 };
 
-void draw_samples(const Options& options, Model& model, const Tokenizer& tokenizer, std::int64_t step, Report& report) {
-    const int end_of_text = tokenizer.vocabulary().end_of_text;
-    std::vector<int> start{end_of_text};  // every document begins with it
+// What samples go on from: every document begins with an end of text.
+std::vector<int> sample_start(const Options& options, const Tokenizer& tokenizer) {
+    std::vector<int> start{tokenizer.vocabulary().end_of_text};
     if (!options.prompt.empty())
         for (int id : tokenizer.encode(options.prompt)) start.push_back(id);
+    return start;
+}
+
+void draw_samples(const Options& options, Model& model, const Tokenizer& tokenizer, const std::vector<int>& start, std::int64_t step, Report& report) {
+    const int end_of_text = tokenizer.vocabulary().end_of_text;
     for (std::int64_t i = 0; i < options.samples; ++i) {
         Sampler sampler(std::uint64_t(options.seed) * 1000003 + std::uint64_t(i), int(options.top_k), options.temperature);
         auto tokens = sample_tokens(sampler, start, int(options.sample_tokens), int(options.seq_len), end_of_text,
@@ -145,6 +150,8 @@ int run(const Options& options) {
     const Data data = open_data(options);
     const Start start = starting_point(options, data.vocabulary());
     const auto tokenizer = tokenizer_for({start.config.vocabulary, data.vocabulary().end_of_text});
+
+    const std::vector<int> prompt = sample_start(options, *tokenizer);
 
     const MicroBatchShape shape{int(options.micro_batch), int(options.seq_len)};
     const ModelSetup setup{.config = start.config, .dtype = options.dtype == "bf16" ? kernels::DType::bf16 : kernels::DType::fp32, .shape = shape,
@@ -194,7 +201,7 @@ int run(const Options& options) {
     };
     if (options.eval_only) {
         validate(0);
-        if (options.sample_every > 0) draw_samples(options, *model, *tokenizer, 0, report);
+        if (options.sample_every > 0) draw_samples(options, *model, *tokenizer, prompt, 0, report);
         return 0;
     }
 
@@ -245,7 +252,7 @@ int run(const Options& options) {
         const bool checkpoint_due = due(options.checkpoint_every, false) || last;
         if (validation_due || sample_due || checkpoint_due) log_step(0);
         if (validation_due) validate(step);
-        if (sample_due) draw_samples(options, *model, *tokenizer, step, report);
+        if (sample_due) draw_samples(options, *model, *tokenizer, prompt, step, report);
         if (!options.output_dir.empty() && checkpoint_due)
             report.checkpoint(step, save_checkpoint(options.output_dir, step, table, [&](int tensor) { return model->master_on_host(tensor); },
                                                     data.vocabulary().end_of_text));

@@ -98,7 +98,8 @@ public:
               const std::function<void()>& loop = {}) const {
         if (!wanted(name)) return;
         const double seconds = bench::median_seconds(call, options_.budget);
-        std::printf("%-27s %-5s %-22s %10.3f %9.1f %-8s", name, dtype, shape.c_str(), seconds * 1e3, work / seconds * 1e-9, unit == Unit::bytes ? "GB/s" : "GFLOP/s");
+        std::printf("%-27s %-5s %-22s %10.3f %9.1f %-8s", name, dtype, shape.c_str(), seconds * 1e3, work / seconds * 1e-9,
+                    unit == Unit::bytes ? "GB/s" : "GFLOP/s");
         if (host_ && loop) std::printf(" %8.2f\n", seconds / bench::median_seconds(loop, options_.budget));
         else std::printf(" %8s\n", "n/a");
         std::fflush(stdout);
@@ -118,21 +119,27 @@ std::string shape(std::initializer_list<std::int64_t> sizes) {
 template <class T>
 void time_embedding(const Options& o, const Table& table, const char* dtype) {
     const std::size_t elements = std::size_t(o.rows) * o.channels;
-    const auto out = filled<T>(elements), tokens_table = filled<T>(std::size_t(o.padded_vocabulary) * o.channels), positions = filled<T>(std::size_t(o.seq_len) * o.channels);
+    const auto out = filled<T>(elements), tokens_table = filled<T>(std::size_t(o.padded_vocabulary) * o.channels);
+    const auto positions = filled<T>(std::size_t(o.seq_len) * o.channels);
     const auto ids = random_ids(o.rows, o.vocabulary);
     const auto tokens = from_host(ids);
     const int batch = o.rows / o.seq_len;
     table.time("embedding forward", dtype, shape({o.rows, o.channels}), 3.0 * elements * sizeof(T), Unit::bytes,
-        [&] { kernels::embedding_forward<T>({out.span(), tokens.span(), tokens_table.span(), positions.span(), batch, o.seq_len, o.channels}, nullptr); },
+        [&] {
+            kernels::embedding_forward<T>({out.span(), tokens.span(), tokens_table.span(), positions.span(), batch, o.seq_len, o.channels}, nullptr);
+        },
         [&] { plain::embedding_forward<T>(out.span(), tokens.span(), tokens_table.span(), positions.span(), o.seq_len, o.channels); });
 
     const auto buckets = kernels::bucket_rows_by_token(ids, o.vocabulary);
     const auto bucket_token = from_host(buckets.token), bucket_start = from_host(buckets.start), bucket_row = from_host(buckets.row);
     const auto dtokens = filled<float>(tokens_table.size()), dpositions = filled<float>(positions.size());
-    const double bytes = 2.0 * elements * sizeof(T) + 2.0 * buckets.token.size() * o.channels * sizeof(float) + 2.0 * positions.size() * sizeof(float);
+    const double rows_touched = double(buckets.token.size()) + o.seq_len;
+    const double bytes = 2.0 * elements * sizeof(T) + 2.0 * rows_touched * o.channels * sizeof(float);
     table.time("embedding backward", dtype, shape({o.rows, o.channels}), bytes, Unit::bytes,
-        [&] { kernels::embedding_backward<T>({dtokens.span(), dpositions.span(), out.span(), bucket_token.span(), bucket_start.span(), bucket_row.span(), batch,
-                                              o.seq_len, o.channels, o.seq_len, true}, nullptr); },
+        [&] {
+            kernels::embedding_backward<T>({dtokens.span(), dpositions.span(), out.span(), bucket_token.span(), bucket_start.span(),
+                                            bucket_row.span(), batch, o.seq_len, o.channels, o.seq_len, true}, nullptr);
+        },
         [&] { plain::embedding_backward<T>(dtokens.span(), dpositions.span(), tokens.span(), out.span(), o.seq_len, o.channels); });
 }
 
@@ -145,15 +152,16 @@ void time_layernorm(const Options& o, const Table& table, const char* dtype) {
     const auto scratch = filled<float>(kernels::layernorm_backward_scratch(o.channels));
     const double bytes = double(elements) * sizeof(T);
     const std::string size = shape({o.rows, o.channels});
-    const kernels::LayerNormForward<T> forward{normed.span(), mean.span(), rstd.span(), residual.span(), weight.span(), bias.span(), o.rows, o.channels};
+    const kernels::LayerNormForward<T> forward{normed.span(), mean.span(), rstd.span(), residual.span(), weight.span(), bias.span(), o.rows,
+                                               o.channels};
     table.time("layernorm forward", dtype, size, 2 * bytes, Unit::bytes, [&] { kernels::layernorm_forward(forward, nullptr); },
                [&] { plain::layernorm_forward(forward); });
-    const kernels::ResidualLayerNormForward<T> fused{residual.span(), normed.span(), mean.span(), rstd.span(), left.span(), right.span(), weight.span(),
-                                                     bias.span(), o.rows, o.channels};
+    const kernels::ResidualLayerNormForward<T> fused{residual.span(), normed.span(), mean.span(), rstd.span(), left.span(), right.span(),
+                                                     weight.span(), bias.span(), o.rows, o.channels};
     table.time("residual layernorm forward", dtype, size, 4 * bytes, Unit::bytes, [&] { kernels::residual_layernorm_forward(fused, nullptr); },
                [&] { plain::residual_layernorm_forward(fused); });
-    const kernels::LayerNormBackward<T> backward{left.span(), dweight.span(), dbias.span(), scratch.span(), normed.span(), residual.span(), weight.span(),
-                                                 mean.span(), rstd.span(), o.rows, o.channels, true, true};
+    const kernels::LayerNormBackward<T> backward{left.span(), dweight.span(), dbias.span(), scratch.span(), normed.span(), residual.span(),
+                                                 weight.span(), mean.span(), rstd.span(), o.rows, o.channels, true, true};
     table.time("layernorm backward", dtype, size, 4 * bytes, Unit::bytes, [&] { kernels::layernorm_backward(backward, nullptr); },
                [&] { plain::layernorm_backward(backward); });
 }
@@ -166,9 +174,11 @@ void time_gelu_and_bias(const Options& o, const Table& table, const char* dtype)
     const double bytes = double(elements) * sizeof(T);
     const std::string size = shape({o.rows, wide});
     const kernels::GeluForward<T> forward{out.span(), in.span()};
-    table.time("gelu forward", dtype, size, 2 * bytes, Unit::bytes, [&] { kernels::gelu_forward(forward, nullptr); }, [&] { plain::gelu_forward(forward); });
+    table.time("gelu forward", dtype, size, 2 * bytes, Unit::bytes, [&] { kernels::gelu_forward(forward, nullptr); },
+               [&] { plain::gelu_forward(forward); });
     const kernels::GeluBackward<T> backward{out.span(), dout.span(), in.span()};
-    table.time("gelu backward", dtype, size, 3 * bytes, Unit::bytes, [&] { kernels::gelu_backward(backward, nullptr); }, [&] { plain::gelu_backward(backward); });
+    table.time("gelu backward", dtype, size, 3 * bytes, Unit::bytes, [&] { kernels::gelu_backward(backward, nullptr); },
+               [&] { plain::gelu_backward(backward); });
     const auto dbias = filled<float>(wide), scratch = filled<float>(kernels::bias_gradient_scratch(wide));
     table.time("bias_gradient", dtype, size, bytes, Unit::bytes,
         [&] { kernels::bias_gradient<T>({dbias.span(), scratch.span(), dout.span(), o.rows, wide, false}, nullptr); },
@@ -183,13 +193,14 @@ void time_attention(const Options& o, const Table& table, const char* dtype) {
     const auto logsumexp = filled<float>(std::size_t(o.rows) * o.heads), delta = filled<float>(logsumexp.size());
     const double flops = 4.0 * batch * o.heads * double(o.seq_len) * o.seq_len / 2 * head_size;
     const std::string size = shape({batch, o.heads, o.seq_len, head_size});
+    const kernels::AttentionForward<T> forward{out.span(), logsumexp.span(), qkv.span(), batch, o.seq_len, o.heads, head_size};
     table.time("attention forward", dtype, size, flops, Unit::flops,
-        [&] { kernels::attention_forward<T>({out.span(), logsumexp.span(), qkv.span(), batch, o.seq_len, o.heads, head_size}, nullptr); },
+        [&] { kernels::attention_forward(forward, nullptr); },
         [&] { plain::attention_forward<T>(out.span(), qkv.span(), batch, o.seq_len, o.heads, head_size); });
-    kernels::attention_forward<T>({out.span(), logsumexp.span(), qkv.span(), batch, o.seq_len, o.heads, head_size}, nullptr);
-    table.time("attention backward", dtype, size, 2.5 * flops, Unit::flops, [&] {
-        kernels::attention_backward<T>({dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(), batch, o.seq_len, o.heads, head_size}, nullptr);
-    });
+    kernels::attention_forward(forward, nullptr);  // the backward pass reads its results
+    const kernels::AttentionBackward<T> backward{dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(), batch, o.seq_len,
+                                                 o.heads, head_size};
+    table.time("attention backward", dtype, size, 2.5 * flops, Unit::flops, [&] { kernels::attention_backward(backward, nullptr); });
 }
 
 template <class T>
@@ -232,7 +243,8 @@ void time_adamw(const Options& o, const Table& table, const char* dtype) {
     const auto scalars = from_host(std::vector<kernels::StepScalars>{step});
     std::span<T> parameters = parameter.span();
     if constexpr (sizeof(T) == sizeof(float)) parameters = master.span();
-    const kernels::AdamW<T> op{parameters, master.span(), m.span(), v.span(), grad.span(), device_segments.span(), scalars.span(), 0.9f, 0.95f, 1e-8f, 0.1f};
+    const kernels::AdamW<T> op{parameters, master.span(), m.span(), v.span(), grad.span(), device_segments.span(), scalars.span(), 0.9f, 0.95f, 1e-8f,
+                               0.1f};
     const double bytes = double(elements) * (sizeof(T) == sizeof(float) ? 28 : 30);
     table.time("adamw", dtype, shape({o.parameters}), bytes, Unit::bytes, [&] { kernels::adamw(op, nullptr); }, [&] { plain::adamw(op); });
 }
@@ -258,6 +270,12 @@ int main(int argc, char** argv) {
         if (options.dtype != "bf16") time_all<float>(options, table, "fp32");
         if (options.dtype != "fp32") time_all<bf16>(options, table, "bf16");
         if (table.wanted("squared_norm")) time_squared_norm(options, table);
+    } catch (const Error& error) {
+        std::fprintf(stderr, "bench_kernels: %s\n", error.what());
+        return error.blame() == Blame::input ? 2 : 1;
+    } catch (const cxxopts::exceptions::exception& error) {
+        std::fprintf(stderr, "bench_kernels: %s\n", error.what());
+        return 2;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "bench_kernels: %s\n", error.what());
         return 1;

@@ -1,7 +1,7 @@
 // bench_matmul.cpp - how fast the matrix products of a linear layer run, at the shapes that training GPT-2 meets
 //
 // Prints milliseconds and GFLOP/s of each product alone and, for the 124M model, of all products of one step: twelve blocks of four layers with bias,
-// GELU in the third, and the head without. The step walks through weights of its own for every block, as training does, so that they come from memory.
+// GELU in the third, and the head without. The step has weights of its own for every block, as training does, so that they come from memory.
 #include <cstdio>
 #include <cstring>
 
@@ -47,7 +47,8 @@ public:
     Products(Matmul& matmul, Tensors<T>& tensors) : matmul_(matmul), tensors_(tensors) {}
     void forward(const Layer& layer, std::size_t weight_at, bool with_bias, bool with_gelu) {
         matmul_.forward<T>({tensors_.out.span(), with_gelu ? tensors_.pre.span() : std::span<T>(), tensors_.in.span(),
-                            tensors_.weight.span().subspan(weight_at), with_bias ? tensors_.bias.span() : std::span<T>(), layer.rows, layer.in, layer.out},
+                            tensors_.weight.span().subspan(weight_at), with_bias ? tensors_.bias.span() : std::span<T>(), layer.rows, layer.in,
+                            layer.out},
                            nullptr);
     }
     void backward_input(const Layer& layer, std::size_t weight_at, bool with_gelu) {

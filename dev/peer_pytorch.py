@@ -250,8 +250,8 @@ def main():
     optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(args.beta1, args.beta2), eps=args.eps, fused=True)
     for group in groups:
         print(f"weight decay {group['weight_decay']}: {len(group['params'])} tensors, {sum(p.numel() for p in group['params'])} elements")
-    print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, compile {args.compile}, dtype {args.dtype}"
-          f"{' pure' if args.pure_bf16 else ''}, {args.total_batch_tokens} tokens a step")
+    print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, compile {args.compile}, dtype "
+          f"{'pure bf16' if args.pure_bf16 else args.dtype}, {args.total_batch_tokens} tokens a step")
 
     run = torch.compile(model) if args.compile else model
     device_type = torch.device(args.device).type

@@ -30,13 +30,14 @@ void embedding_forward(std::span<T> out, std::span<const int> tokens, std::span<
     #pragma omp parallel for
     for (std::size_t row = 0; row < tokens.size(); ++row)
         for (int c = 0; c < channels; ++c)
-            out[row * channels + c] = narrow<T>(widen(token_table[std::size_t(tokens[row]) * channels + c]) + widen(position_table[row % seq_len * channels + c]));
+            out[row * channels + c] =
+                narrow<T>(widen(token_table[std::size_t(tokens[row]) * channels + c]) + widen(position_table[row % seq_len * channels + c]));
 }
 
 // Serial: rows with the same token add to the same row of the table.
 template <class T>
-void embedding_backward(std::span<float> dtoken_table, std::span<float> dposition_table, std::span<const int> tokens, std::span<const T> dout, int seq_len,
-                        int channels) {
+void embedding_backward(std::span<float> dtoken_table, std::span<float> dposition_table, std::span<const int> tokens, std::span<const T> dout,
+                        int seq_len, int channels) {
     for (std::size_t row = 0; row < tokens.size(); ++row)
         for (int c = 0; c < channels; ++c) {
             dtoken_table[std::size_t(tokens[row]) * channels + c] += widen(dout[row * channels + c]);
@@ -156,7 +157,8 @@ void adamw(const kernels::AdamW<T>& op) {
         const float g = op.grad[i] * s.grad_scale;
         op.m[i] = op.beta1 * op.m[i] + (1 - op.beta1) * g;
         op.v[i] = op.beta2 * op.v[i] + (1 - op.beta2) * g * g;
-        op.master[i] -= s.learning_rate * (op.m[i] * s.first_correction / (std::sqrt(op.v[i] * s.second_correction) + op.eps) + op.weight_decay * op.master[i]);
+        const float direction = op.m[i] * s.first_correction / (std::sqrt(op.v[i] * s.second_correction) + op.eps);
+        op.master[i] -= s.learning_rate * (direction + op.weight_decay * op.master[i]);
         op.parameter[i] = narrow<T>(op.master[i]);
     }
 }
@@ -179,7 +181,8 @@ void attention_forward(std::span<T> out, std::span<const T> qkv, int batch, int 
                 for (int j = 0; j <= i; ++j) sum += score[j] = std::exp(score[j] - maximum);
                 for (int j = 0; j <= i; ++j)
                     for (int c = 0; c < head_size; ++c) result[c] += score[j] / sum * widen(rows[j * 3 * channels + 2 * channels + c]);
-                for (int c = 0; c < head_size; ++c) out[(std::size_t(b) * seq_len + i) * channels + std::size_t(h) * head_size + c] = narrow<T>(result[c]);
+                T* out_row = &out[(std::size_t(b) * seq_len + i) * channels + std::size_t(h) * head_size];
+                for (int c = 0; c < head_size; ++c) out_row[c] = narrow<T>(result[c]);
             }
 }
 

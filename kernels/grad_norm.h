@@ -24,7 +24,7 @@ struct StepScalars {
     // Decided by step_scalars, read by the optimizer.
     std::int64_t adam_step;       // updates made so far, this one included unless it is skipped
     float learning_rate;
-    float grad_norm;              // of the mean loss over valid targets, before clipping
+    float grad_norm;              // of the mean loss over valid targets, before clipping; NaN if there are none
     float clip;                   // coefficient in (0, 1]
     float grad_scale;             // what the optimizer multiplies the accumulated gradient with
     float first_correction;       // 1 / (1 - beta1^adam_step)

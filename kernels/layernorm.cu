@@ -96,10 +96,10 @@ void launch_forward(const Op& op, Stream stream) {
             simt::launch<layernorm_forward_kernel<Op, T, 32, kGpuPackBytes, false>>({.grid = blocks, .block = threads, .stream = stream}, op,
                                                                                     kForwardWarps);
     } else {
-        const unsigned blocks = (op.rows + kForwardCpuRows - 1) / kForwardCpuRows;
+        const simt::LaunchConfig config{.grid = unsigned(op.rows + kForwardCpuRows - 1) / kForwardCpuRows, .block = 1, .stream = stream};
         if (op.channels % kCpuPackElements == 0)
-            simt::launch<layernorm_forward_kernel<Op, T, 1, kCpuRowPackBytes<T>, false>>({.grid = blocks, .block = 1, .stream = stream}, op, kForwardCpuRows);
-        else simt::launch<layernorm_forward_kernel<Op, T, 1, 16, false>>({.grid = blocks, .block = 1, .stream = stream}, op, kForwardCpuRows);
+            simt::launch<layernorm_forward_kernel<Op, T, 1, kCpuRowPackBytes<T>, false>>(config, op, kForwardCpuRows);
+        else simt::launch<layernorm_forward_kernel<Op, T, 1, 16, false>>(config, op, kForwardCpuRows);
     }
 }
 
@@ -217,6 +217,7 @@ int launch_backward(const LayerNormBackward<T>& op, Stream stream) {
     return blocks;
 }
 
+// What was expected of a span.
 constexpr const char *kWholeTensor = "at least rows * channels", *kOneARow = "at least rows", *kOneAChannel = "at least channels";
 
 void check_shape(int rows, int channels, std::size_t pack_elements) {
@@ -228,7 +229,7 @@ void check_size(const char* what, const Span& span, std::size_t need, const char
     require(span.size() >= need, what, span.size(), expected);
 }
 
-// What the two forward forms have in common.
+// Of the tensors that both forward forms have.
 template <class T, class Op>
 void check_forward(const Op& op) {
     check_shape(op.rows, op.channels, 16 / sizeof(T));
@@ -272,7 +273,8 @@ void layernorm_backward(const LayerNormBackward<T>& op, Stream stream) {
     check_size("the size of LayerNorm's weight", op.weight, channels, kOneAChannel);
     check_size("the size of LayerNorm's dweight", op.dweight, channels, kOneAChannel);
     check_size("the size of LayerNorm's dbias", op.dbias, channels, kOneAChannel);
-    check_size("the size of LayerNorm's scratch", op.scratch, layernorm_backward_scratch(op.channels), "at least layernorm_backward_scratch(channels)");
+    check_size("the size of LayerNorm's scratch", op.scratch, layernorm_backward_scratch(op.channels),
+               "at least layernorm_backward_scratch(channels)");
 
     const int blocks = launch_backward(op, stream);
     const float* scratch = op.scratch.data();

@@ -1,6 +1,6 @@
 // matmul_cublaslt.cpp - matmul.h on a GPU
 //
-// cuBLASLt thinks in columns: a row-major matrix (r, c) is to it a column-major one (c, r). With D = op(A) op(B), (m, n) = (m, k) (k, n), column-major:
+// cuBLASLt thinks in columns: a row-major matrix (r, c) is to it a column-major one (c, r). D = op(A) op(B), (m, n) = (m, k) (k, n) column-major, is:
 //
 //                      m     n     k     A              B             D         fused epilogue
 //   forward            out   rows  in    weight^T       in            out       BIAS; bf16 also GELU_AUX(_BIAS), which writes `pre`
@@ -241,7 +241,8 @@ void Matmul::forward(const LinearForward<T>& op, Stream stream) {
     matmul_check::check(op);
     const bool with_gelu = !op.pre.empty();
     Operands operands{op.weight.data(), op.in.data(), op.out.data(), op.bias.empty() ? nullptr : op.bias.data(), with_gelu ? op.pre.data() : nullptr};
-    const Shape shape{Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(), with_gelu, false, operands.alignment()};
+    const Shape shape{Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(), with_gelu, false,
+                      operands.alignment()};
     const Plan& plan = state_->plan_for(shape, operands);
     if (with_gelu && !plan.fused_gelu) {
         operands.d = op.pre.data();
@@ -273,7 +274,8 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, Stream stream) {
     if (biased) state_->bias_scratch.at_least((channels + scratch_floats) * sizeof(float));
     float* const sums = static_cast<float*>(state_->bias_scratch.data());  // BGRADB overwrites, so what is added to gets its sums from here
     const Operands operands{op.in.data(), op.dout.data(), op.dweight.data(), !biased ? nullptr : op.accumulate ? sums : op.dbias.data()};
-    const Shape shape{Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, biased, false, op.accumulate, operands.alignment()};
+    const Shape shape{Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, biased, false, op.accumulate,
+                      operands.alignment()};
     const Plan& plan = state_->plan_for(shape, operands);
     state_->run(plan, shape, operands, stream);
     if (!biased) return;

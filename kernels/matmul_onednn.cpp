@@ -1,13 +1,14 @@
 // matmul_onednn.cpp - matmul.h on a CPU
 //
-// oneDNN 2.6 holds two families of GEMM: "brg" (batch-reduce kernels, which copy a factor into panels as they go) and "gemm" (the older packed driver,
-// which is also what dnnl_sgemm calls). Measured on 2 cores of Zen 5 (AVX-512 BF16), GFLOP/s at 256 rows, channels 768 -> 3072 / 3072 -> 768 / 768 -> 50304:
+// oneDNN 2.6 holds two families of GEMM: "brg" (batch-reduce kernels, which copy a factor into panels as they go) and "gemm" (the older packed
+// driver, which is also what dnnl_sgemm calls). Measured on 2 cores of Zen 5 (AVX-512 BF16), GFLOP/s at 256 rows and channels 768 -> 3072,
+// 3072 -> 768 and 768 -> 50304:
 //
 //                             fp32 brg        fp32 gemm       bf16 brg        bf16 gemm
-//   forward                   481 487 465     409 302 402     949 953 933     892 871 756
-//   backward, input           412 434 344     508 450 493     887 890 845     885 890 842
-//   backward, weight          507 508 494     496 508 472     963 949 892     985 1009 956
-//   backward, weight, added   386 388 384     476 474 478     637 608 604     923 879 923
+//   forward                   481 487 465     400 302 402     949 953 933     856 871 756
+//   backward, input           412 434 344     489 450 493     887 890 845     884 875 893
+//   backward, weight          507 438 494     468 488 472     963 949 892     928 1001 956
+//   backward, weight, added   386 388 384     476 474 478     637 608 604     749 879 -
 //
 // Weights reordered to oneDNN's own layout before each product (they change every step) lost everywhere: the reordering takes 15-30 % of the product.
 // So: forward by brg with the bias fused, fp32 gradients by dnnl_sgemm, bf16 input gradients by brg (gemm would need a float copy of its result as
@@ -16,12 +17,13 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <compare>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -38,7 +40,8 @@ namespace {
 
 using dnnl::memory;
 
-// Native bf16 arithmetic stays unless widening is faster by more than timing noise explains.
+// Native bf16 arithmetic stays unless widening is faster by more than noise explains. With bf16 instructions it took 0.42 of the time of
+// widening, emulated without them 2.0 times as long: nothing measured comes near the limit.
 constexpr double kClearlyFaster = 1.2;
 
 enum class Product { forward, backward_input, backward_weight };
@@ -105,7 +108,8 @@ Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
     using Strides = memory::dims;
     const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
     const auto type = shape.dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
-    const memory::desc in_desc({rows, in}, type, Strides{in, 1}), out_desc({rows, out}, type, Strides{out, 1}), weight_desc({out, in}, type, Strides{in, 1});
+    const memory::desc in_desc({rows, in}, type, Strides{in, 1}), out_desc({rows, out}, type, Strides{out, 1});
+    const memory::desc weight_desc({out, in}, type, Strides{in, 1});
     memory::desc source, weights, result;
     switch (shape.product) {
         case Product::forward: source = in_desc; weights = memory::desc({in, out}, type, Strides{1, in}); result = out_desc; break;
@@ -145,7 +149,8 @@ Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
     plan.result = memory(result, engine, nullptr);
     plan.scratch = memory(found.scratchpad_desc(), engine, nullptr);
     plan.scratch_bytes = found.scratchpad_desc().get_size();
-    plan.arguments = {{DNNL_ARG_SRC, plan.source}, {DNNL_ARG_WEIGHTS, plan.weights}, {DNNL_ARG_DST, plan.result}, {DNNL_ARG_SCRATCHPAD, plan.scratch}};
+    plan.arguments = {{DNNL_ARG_SRC, plan.source}, {DNNL_ARG_WEIGHTS, plan.weights}, {DNNL_ARG_DST, plan.result},
+                      {DNNL_ARG_SCRATCHPAD, plan.scratch}};
     if (shape.biased) {
         plan.bias = memory(bias, engine, nullptr);
         plan.arguments.emplace(DNNL_ARG_BIAS, plan.bias);
@@ -153,7 +158,21 @@ Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
     return plan;
 }
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+// Time that this thread itself has computed: other programs do not show in it.
+double thread_seconds() {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec + 1e-9 * time.tv_nsec;
+}
+
+class OneThread {
+public:
+    OneThread() { omp_set_num_threads(1); }
+    ~OneThread() { omp_set_num_threads(before_); }
+
+private:
+    int before_ = omp_get_max_threads();
+};
 
 // oneDNN takes inputs by addresses that are not const.
 template <class T> void* address(std::span<const T> input) { return const_cast<T*>(input.data()); }
@@ -214,8 +233,8 @@ struct Matmul::State {
         if constexpr (dtype_of<T> == DType::bf16) {
             if (widen)
                 return run_widened(Product::forward, {.rows = op.rows, .columns = op.out_channels, .inner = op.in_channels,
-                                                      .left = {op.in.data(), op.in_channels, false}, .right = {op.weight.data(), op.in_channels, true},
-                                                      .out = out.data(), .bias = op.bias.data()});
+                                                      .left = {op.in.data(), op.in_channels, false},
+                                                      .right = {op.weight.data(), op.in_channels, true}, .out = out.data(), .bias = op.bias.data()});
         }
         run({Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(), false, omp_get_max_threads()}, address(op.in),
             address(op.weight), address(op.bias), address(out));
@@ -224,8 +243,8 @@ struct Matmul::State {
     // din = dout weight
     template <class T> void multiply(const LinearBackwardInput<T>& op, bool widen) {
         if constexpr (dtype_of<T> == DType::fp32) {
-            return sgemm(Product::backward_input, op.rows, op.in_channels, op.out_channels, 'N', op.rows, op.in_channels, op.out_channels, op.dout.data(),
-                         op.out_channels, op.weight.data(), 0.0f, op.din.data());
+            return sgemm(Product::backward_input, op.rows, op.in_channels, op.out_channels, 'N', op.rows, op.in_channels, op.out_channels,
+                         op.dout.data(), op.out_channels, op.weight.data(), 0.0f, op.din.data());
         } else if (widen) {
             return run_widened(Product::backward_input, {.rows = op.rows, .columns = op.in_channels, .inner = op.out_channels,
                                                          .left = {op.dout.data(), op.out_channels, false},
@@ -238,12 +257,13 @@ struct Matmul::State {
     // dweight (+)= dout^T in
     template <class T> void multiply(const LinearBackwardWeight<T>& op, bool widen) {
         if constexpr (dtype_of<T> == DType::fp32) {
-            return sgemm(Product::backward_weight, op.rows, op.in_channels, op.out_channels, 'T', op.out_channels, op.in_channels, op.rows, op.dout.data(),
-                         op.out_channels, op.in.data(), op.accumulate ? 1.0f : 0.0f, op.dweight.data());
+            return sgemm(Product::backward_weight, op.rows, op.in_channels, op.out_channels, 'T', op.out_channels, op.in_channels, op.rows,
+                         op.dout.data(), op.out_channels, op.in.data(), op.accumulate ? 1.0f : 0.0f, op.dweight.data());
         } else if (widen) {
             return run_widened(Product::backward_weight, {.rows = op.out_channels, .columns = op.in_channels, .inner = op.rows,
-                                                          .left = {op.dout.data(), op.out_channels, true}, .right = {op.in.data(), op.in_channels, false},
-                                                          .out_float = op.dweight.data(), .accumulate = op.accumulate});
+                                                          .left = {op.dout.data(), op.out_channels, true},
+                                                          .right = {op.in.data(), op.in_channels, false}, .out_float = op.dweight.data(),
+                                                          .accumulate = op.accumulate});
         }
         run({Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, op.accumulate, omp_get_max_threads()},
             address(op.dout), address(op.in), nullptr, address(op.dweight));
@@ -257,16 +277,17 @@ struct Matmul::State {
             fail_in_library(std::string("sgemm for ") + name_of(product), dimensions(rows, in_channels, out_channels), status);
     }
 
-    // Times a product of middling size both ways; a few milliseconds.
+    // Times a product of middling size both ways on one thread, so that a busy machine does not change the choice and with it the bits: 10-40 ms.
     Bf16Choice choose_bf16() {
         if (options.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as asked"};
         constexpr int kRows = 256, kChannels = 768, kRepetitions = 3;
-        const std::vector<bf16> in(std::size_t(kRows) * kChannels, bf16_from_float(0.5f)), weight(std::size_t(kChannels) * kChannels, bf16_from_float(0.25f));
+        const std::vector<bf16> in(std::size_t(kRows) * kChannels, bf16_from_float(0.5f));
+        const std::vector<bf16> weight(std::size_t(kChannels) * kChannels, bf16_from_float(0.25f));
         std::vector<bf16> out(in.size());
         const LinearForward<bf16> probe{out, {}, in, weight, {}, kRows, kChannels, kChannels};
-        const Shape shape{Product::forward, DType::bf16, kRows, kChannels, kChannels, false, false, omp_get_max_threads()};
+        const OneThread one_thread;
         try {
-            plan_for(shape);
+            plan_for({Product::forward, DType::bf16, kRows, kChannels, kChannels, false, false, omp_get_max_threads()});
         } catch (const dnnl::error&) {
             return {false, "widened to fp32, because oneDNN has no bf16 products for this processor"};
         }
@@ -274,17 +295,17 @@ struct Matmul::State {
 
         double native = 1e30, widened = 1e30;
         for (int i = 0; i <= kRepetitions; ++i) {  // the first of each warms up
-            const double start = seconds();
+            const double start = thread_seconds();
             multiply(probe, probe.out, false);
-            const double middle = seconds();
+            const double middle = thread_seconds();
             multiply(probe, probe.out, true);
             if (i == 0) continue;
             native = std::min(native, middle - start);
-            widened = std::min(widened, seconds() - middle);
+            widened = std::min(widened, thread_seconds() - middle);
         }
         const bool keep_native = widened * kClearlyFaster > native;
         char times[80];
-        std::snprintf(times, sizeof times, " (%.0f GFLOP/s natively, %.0f widened to fp32)", 2e-9 * kRows * kChannels * kChannels / native,
+        std::snprintf(times, sizeof times, " (one thread: %.0f GFLOP/s natively, %.0f widened)", 2e-9 * kRows * kChannels * kChannels / native,
                       2e-9 * kRows * kChannels * kChannels / widened);
         return {keep_native, std::string(keep_native ? "multiplied natively" : "widened to fp32") + times};
     }
@@ -325,7 +346,8 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, Stream stream) {
     state_->multiply(op, state_->widens<T>());
     if (op.dbias.empty()) return;
     const std::size_t floats = bias_gradient_scratch(op.out_channels);
-    bias_gradient<T>({op.dbias, {state_->workspace.at_least(floats * sizeof(float)), floats}, op.dout, op.rows, op.out_channels, op.accumulate}, stream);
+    const std::span<float> scratch{state_->workspace.at_least(floats * sizeof(float)), floats};
+    bias_gradient<T>({op.dbias, scratch, op.dout, op.rows, op.out_channels, op.accumulate}, stream);
 }
 
 std::size_t Matmul::workspace_bytes() const { return state_->workspace.bytes(); }
@@ -342,8 +364,8 @@ std::string Matmul::describe() const {
         case dnnl_cpu_isa_avx512_core_amx: isa = "AMX"; break;
         default: break;
     }
-    return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch) + ", " + isa + "; bf16 " +
-           (state_->bf16_choice ? state_->bf16_choice->reason : "decided when the first bf16 product comes");
+    return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch) + ", " + isa +
+           "; bf16 " + (state_->bf16_choice ? state_->bf16_choice->reason : "decided when the first bf16 product comes");
 }
 
 template void Matmul::forward(const LinearForward<float>&, Stream);

@@ -30,7 +30,7 @@ std::vector<std::int64_t> shape_in_files(const ParameterSpec& spec) {
     return {spec.rows_in_files, spec.columns};
 }
 
-// The causal mask and the constant of masked scores, which transformers before 4.31 saved with every block.
+// The causal mask and the constant of masked scores, which older versions of transformers saved with every block.
 bool is_old_buffer(std::string_view name) {
     if (!name.starts_with("h.")) return false;
     name.remove_prefix(2);

@@ -11,7 +11,8 @@ namespace llmc {
 namespace {
 
 std::string in_words(const BatchShape& shape) {
-    return std::to_string(shape.world) + " ranks * micro-batch " + std::to_string(shape.micro_batch) + " * sequence length " + std::to_string(shape.seq_len);
+    return std::to_string(shape.world) + " ranks * micro-batch " + std::to_string(shape.micro_batch) + " * sequence length " +
+           std::to_string(shape.seq_len);
 }
 
 std::int64_t ignore_document_starts(Batch& batch, std::int32_t end_of_text) {
@@ -42,8 +43,9 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
             dropped_tokens_ += shard.tokens() - (sequences.back() > 0 ? sequences.back() * shape.seq_len + 1 : 0);
         }
         sequences_.emplace(sequences);
-        require(sequences_->total() >= shape.global_rows(), "number of whole sequences in the " + std::to_string(shards_.tokens()) + " tokens of the training data",
-                sequences_->total(), "at least " + std::to_string(shape.global_rows()) + " for one micro-batch (" + in_words(shape) + ")", mend);
+        require(sequences_->total() >= shape.global_rows(),
+                "number of whole sequences in the " + std::to_string(shards_.tokens()) + " tokens of the training data", sequences_->total(),
+                "at least " + std::to_string(shape.global_rows()) + " for one micro-batch (" + in_words(shape) + ")", mend);
     } else {
         std::int64_t longest = 0;
         for (const Shard& shard : shards_.shards()) {
@@ -53,7 +55,8 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
             longest = std::max(longest, shard.tokens());
         }
         require(micro_steps_per_epoch_ > 0, "number of tokens in the longest shard of the training data", longest,
-                "at least " + std::to_string(shape.global_positions() + 1) + " for one micro-batch and its last target (" + in_words(shape) + " + 1)", mend);
+                "at least " + std::to_string(shape.global_positions() + 1) + " for one micro-batch and its last target (" + in_words(shape) + " + 1)",
+                mend);
         for (const Shard& shard : shards_.shards()) shard.expect_sequential_reads();
         settle(next_);
     }
@@ -99,7 +102,8 @@ LoaderPosition DataLoader::fill_shuffled(Batch& batch, LoaderPosition at) const 
     const Permutation this_epoch(sequences, *options_.shuffle_seed, std::uint64_t(at.epoch));
     const Permutation next_epoch(sequences, *options_.shuffle_seed, std::uint64_t(at.epoch + 1));
     for (std::int64_t row = 0; row < micro_batch; ++row) {
-        const std::int64_t position = at.position + std::int64_t(rank) * micro_batch + row;  // below 2 * sequences: a micro-step is no longer than an epoch
+        // Below 2 * sequences, for a micro-step is no longer than an epoch.
+        const std::int64_t position = at.position + std::int64_t(rank) * micro_batch + row;
         const auto [shard, sequence] = sequences_->find(position < sequences ? this_epoch(position) : next_epoch(position - sequences));
         const auto first = std::size_t(row * seq_len), length = std::size_t(seq_len);
         split_inputs_and_targets(shards_[shard].read(sequence * seq_len, seq_len + std::int64_t(1)), std::span(batch.inputs).subspan(first, length),
@@ -134,12 +138,14 @@ DataLoaderState DataLoader::state() const {
 void DataLoader::restore(const DataLoaderState& state) {
     const DataLoaderState own = this->state();
     const auto order = [](const DataLoaderState& s) { return s.shuffled ? "shuffled" : "sequential"; };
-    require(state.shards == own.shards, "number of training shards", own.shards, std::to_string(state.shards) + " as in the state to go on from", "name the same data");
-    require(state.tokens == own.tokens, "number of training tokens", own.tokens, std::to_string(state.tokens) + " as in the state to go on from", "name the same data");
+    require(state.shards == own.shards, "number of training shards", own.shards, std::to_string(state.shards) + " as in the state to go on from",
+            "name the same data");
+    require(state.tokens == own.tokens, "number of training tokens", own.tokens, std::to_string(state.tokens) + " as in the state to go on from",
+            "name the same data");
     require(state.shuffled == own.shuffled, "order of the training data", order(own), std::string(order(state)) + " as in the state to go on from");
     require(state.seed == own.seed, "seed of the training data's order", own.seed, std::to_string(state.seed) + " as in the state to go on from");
-    require(state.sequences == own.sequences, "number of training sequences", own.sequences, std::to_string(state.sequences) + " as in the state to go on from",
-            "use the same sequence length");
+    require(state.sequences == own.sequences, "number of training sequences", own.sequences,
+            std::to_string(state.sequences) + " as in the state to go on from", "use the same sequence length");
     const LoaderPosition& at = state.next;
     const std::int64_t shards = state.shuffled ? 1 : shards_.size();
     require(at.epoch >= 0, "epoch of the state to go on from", at.epoch, "at least 0");
@@ -161,7 +167,8 @@ void DataLoader::restore(const DataLoaderState& state) {
 std::int64_t DataLoader::steps_in(std::int64_t epochs) const {
     const std::int64_t per_epoch = sequences_ ? sequences_->total() : micro_steps_per_epoch_;
     const std::int64_t per_step = (sequences_ ? options_.shape.global_rows() : 1) * options_.micro_batches;
-    require(epochs >= 0 && epochs <= std::numeric_limits<std::int64_t>::max() / per_epoch, "number of epochs", epochs, "at least 0, and few enough to count");
+    require(epochs >= 0 && epochs <= std::numeric_limits<std::int64_t>::max() / per_epoch, "number of epochs", epochs,
+            "at least 0, and few enough to count");
     return epochs * per_epoch / per_step;
 }
 

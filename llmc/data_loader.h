@@ -1,14 +1,14 @@
 // data_loader.h - the training batches of one rank, epoch after epoch
 //
-// Sequential   Micro-step j of all ranks takes world * micro_batch * seq_len tokens, rank r the r-th micro_batch * seq_len of them; targets lie one token
-//              further. So with D = micro_batches * world * micro_batch * seq_len tokens a step, step k, micro-step m, rank r starts at
-//              k * D + (m * world + r) * micro_batch * seq_len of the first shard. A shard is left when the next micro-step and its last target do not
-//              fit; what is left of it is dropped. The next shard starts at its first token; after the last comes the first again.
-// Shuffled     Every shard is cut into sequences of seq_len tokens (and one target more). One permutation of all of them per epoch, the same for all ranks,
-//              drawn from (seed, epoch), strung together epoch after epoch, makes one endless order of rows. Micro-step j takes the next
-//              world * micro_batch rows, rank r the r-th micro_batch of them. So which sequences make up a step, and in what order, depends on the seed and
-//              the tokens of a step alone, not on how ranks, micro-batches and accumulation share them. Every sequence comes once per epoch; a
-//              micro-step may begin in one epoch and end in the next. Dropped: less than seq_len tokens at the end of each shard.
+// Sequential   Micro-step j of all ranks takes world * micro_batch * seq_len tokens, rank r the r-th micro_batch * seq_len of them; targets lie one
+//              token further. So with D = micro_batches * world * micro_batch * seq_len tokens a step, step k, micro-step m, rank r starts at
+//              k * D + (m * world + r) * micro_batch * seq_len of the first shard. A shard is left when the next micro-step and its last target
+//              do not fit; what is left of it is dropped. The next shard starts at its first token; after the last comes the first again.
+// Shuffled     Every shard is cut into sequences of seq_len tokens (and one target more). One permutation of all of them per epoch, the same for all
+//              ranks, drawn from (seed, epoch), strung together epoch after epoch, makes one endless order of rows. Micro-step j takes the next
+//              world * micro_batch rows, rank r the r-th micro_batch of them. So which sequences make up a step, and in what order, depends on
+//              the seed and the tokens of a step alone, not on how ranks, micro-batches and accumulation share them. Every sequence comes once
+//              per epoch; a micro-step may begin in one epoch and end in the next. Dropped: the end of each shard that fills no sequence.
 //
 // Offsets are 64-bit throughout.
 #pragma once
@@ -48,12 +48,13 @@ public:
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
-    // The next micro-step of this rank, valid until the next call of next() or restore(). Throws a run-time Error for an id outside the vocabulary; the
-    // loader then stays where it is and refuses again.
+    // The next micro-step of this rank, valid until the next call of next() or restore(). Throws a run-time Error for an id outside the vocabulary;
+    // the loader then stays where it is and refuses again.
     const Batch& next();
 
-    // The place after the batches handed out so far, whatever was prefetched. restore() goes on there exactly. The sequential place may be restored with
-    // another shape; the shuffled one with another world and micro-batch. Throws Error for a state of other data, order, seed or sequence length.
+    // The place after the batches handed out so far, whatever was prefetched. restore() goes on there exactly. The sequential place may be restored
+    // with another shape; the shuffled one with another world and micro-batch. Throws Error for a state of other data, order, seed or sequence
+    // length.
     DataLoaderState state() const;
     void restore(const DataLoaderState& state);
 

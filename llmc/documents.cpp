@@ -41,7 +41,8 @@ DocumentRule DocumentRule::whole_text() { return {Kind::whole_text, {}}; }
 DocumentRule DocumentRule::starting_at(const std::string& pattern) { return {Kind::starting_at, pattern}; }
 DocumentRule DocumentRule::keyed_by(const std::string& pattern) {
     DocumentRule rule(Kind::keyed_by, pattern);
-    require(rule.regex_->compiled.re_nsub >= 1, "pattern \"" + pattern + "\"", "without a group", "one with (...) around the document's key, as in '^([^:]+):'");
+    require(rule.regex_->compiled.re_nsub >= 1, "pattern \"" + pattern + "\"", "without a group",
+            "one with (...) around the document's key, as in '^([^:]+):'");
     return rule;
 }
 

@@ -24,7 +24,9 @@ struct Descriptor {
 
 MappedFile::MappedFile(std::string path, std::string_view kind) : path_(std::move(path)) {
     const std::string what = std::string(kind) + " " + path_;
-    const auto unreadable = [&] { fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file this user may read", "check its permissions"); };
+    const auto unreadable = [&] {
+        fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file this user may read", "check its permissions");
+    };
 
     // Before open(), which would wait for ever on a named pipe that nobody writes.
     struct stat status;

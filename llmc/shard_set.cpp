@@ -46,8 +46,8 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
 
     for (std::string& path : paths) {
         shards_.emplace_back(std::move(path));
-        require(shards_.back().vocabulary() == vocabulary(), "the vocabulary", describe(shards_.back()), "that of the others: " + describe(shards_.front()),
-                "train on shards of one tokenizer");
+        require(shards_.back().vocabulary() == vocabulary(), "the vocabulary", describe(shards_.back()),
+                "that of the others: " + describe(shards_.front()), "train on shards of one tokenizer");
     }
 }
 

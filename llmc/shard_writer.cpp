@@ -28,8 +28,9 @@ ShardWriter::ShardWriter(std::string path, Vocabulary vocabulary)
             "0 to " + std::to_string(vocabulary.size - 1));
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (descriptor_ < 0)
-        fail("shard " + path_, "not writable (" + std::string(std::strerror(errno)) + ")", "a name in a folder this user may write to", "check the output folder");
-    // From here on the destructor does not run if this constructor throws, so the file is owned by a writer of its own.
+        fail("shard " + path_, "not writable (" + std::string(std::strerror(errno)) + ")", "a name in a folder this user may write to",
+             "check the output folder");
+    // A constructor that throws runs no destructor: the file is removed here.
     try {
         buffer_.reserve(kBufferTokens);
         const std::array<std::int32_t, kShardHeaderWords> room{};
@@ -51,8 +52,8 @@ ShardWriter::~ShardWriter() {
 }
 
 void ShardWriter::refused_by_disk(const char* doing) const {
-    fail(std::string(doing) + " " + path_, "refused by the system (" + std::string(std::strerror(errno)) + ")", "success", "check the room left on its disk",
-         Blame::runtime);
+    fail(std::string(doing) + " " + path_, "refused by the system (" + std::string(std::strerror(errno)) + ")", "success",
+         "check the room left on its disk", Blame::runtime);
 }
 
 void ShardWriter::write_at_end(const void* data, std::size_t bytes) {
@@ -73,7 +74,8 @@ void ShardWriter::flush() {
 void ShardWriter::append(std::span<const std::uint16_t> ids) {
     if (descriptor_ < 0) fail("shard " + path_, "sealed", "one that still takes tokens");
     const auto bad = std::find_if(ids.begin(), ids.end(), [&](std::uint16_t id) { return id >= vocabulary_.size; });
-    if (bad != ids.end()) fail("shard " + path_ + ": id of a token to write", *bad, "less than its vocabulary of " + std::to_string(vocabulary_.size));
+    if (bad != ids.end())
+        fail("shard " + path_ + ": id of a token to write", *bad, "less than its vocabulary of " + std::to_string(vocabulary_.size));
     const std::int64_t tokens = tokens_ + std::int64_t(ids.size());
     if (tokens > std::numeric_limits<std::int32_t>::max())
         fail("shard " + path_ + ": number of tokens", tokens, "at most 2147483647, what its header can say", "write several shards");
@@ -88,7 +90,8 @@ void ShardWriter::seal() {
     require(tokens_ > 0, "shard " + path_ + ": number of tokens", tokens_, "at least 1");
     flush();
     const std::array<std::int32_t, 5> header = {kShardMagic, kShardVersion, std::int32_t(tokens_), vocabulary_.size, vocabulary_.end_of_text};
-    if (::pwrite(descriptor_, header.data(), sizeof header, 0) != ssize_t(sizeof header) || ::fsync(descriptor_) != 0) refused_by_disk("writing shard");
+    if (::pwrite(descriptor_, header.data(), sizeof header, 0) != ssize_t(sizeof header) || ::fsync(descriptor_) != 0)
+        refused_by_disk("writing shard");
     buffer_ = {};  // a long series keeps its sealed writers
     const int descriptor = std::exchange(descriptor_, -1);
     if (::close(descriptor) != 0) refused_by_disk("closing shard");
@@ -99,7 +102,8 @@ void ShardWriter::publish() {
     if (temporary_.empty()) return;
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) refused_by_disk("renaming shard");
     temporary_.clear();
-    // The new name lives in the folder, which has to reach the disk too. Some file systems cannot sync folders (EINVAL): the data are safe all the same.
+    // The new name lives in the folder, which has to reach the disk too. Some file systems cannot sync folders (EINVAL); that is
+    // no reason to refuse.
     const auto parent = std::filesystem::path(path_).parent_path();
     const int folder = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return;

@@ -40,7 +40,8 @@ private:
     std::vector<std::uint16_t> buffer_;
 };
 
-// A stream of tokens cut into PREFIX_000000.bin, PREFIX_000001.bin, ... of `shard_tokens` each, the last one shorter. None has its name before all are whole.
+// A stream of tokens cut into PREFIX_000000.bin, PREFIX_000001.bin, ... of `shard_tokens` each, the last one shorter. None has its name before all
+// are whole.
 class ShardSeriesWriter {
 public:
     ShardSeriesWriter(std::string prefix, Vocabulary vocabulary, std::int64_t shard_tokens);

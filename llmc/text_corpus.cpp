@@ -19,9 +19,12 @@ constexpr std::size_t kPieceBytes = 1 << 20;  // encoded at a time; bytes can be
 void check(const TextCorpusOptions& options) {
     require(!options.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
     require(!options.output_dir.empty(), "the output folder", "empty", "a folder", "give --output-dir");
-    require(!options.name.empty() && options.name.find('/') == std::string::npos, "the name of the shards", '"' + options.name + '"', "a name without '/'", "change --name");
-    require(options.hold_out >= 2, "--hold-out", options.hold_out, "at least 2: every so many-th document is held out for validation, the others are for training");
-    require(options.shard_tokens >= 2 && options.shard_tokens <= std::numeric_limits<std::int32_t>::max(), "--shard-tokens", options.shard_tokens, "2 to 2147483647");
+    require(!options.name.empty() && options.name.find('/') == std::string::npos, "the name of the shards", '"' + options.name + '"',
+            "a name without '/'", "change --name");
+    require(options.hold_out >= 2, "--hold-out", options.hold_out,
+            "at least 2: every so many-th document is held out for validation, the others are for training");
+    require(options.shard_tokens >= 2 && options.shard_tokens <= std::numeric_limits<std::int32_t>::max(), "--shard-tokens", options.shard_tokens,
+            "2 to 2147483647");
 }
 
 // Shards of an earlier run would be read together with the new ones.
@@ -30,15 +33,19 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
         const std::string file = entry->path().filename().string();
         if ((file.starts_with(name + "_train_") || file.starts_with(name + "_val_")) && file.ends_with(".bin"))
-            fail("output file " + entry->path().string(), "there already", "a folder without shards named " + name, "remove them, or change --name or --output-dir");
+            fail("output file " + entry->path().string(), "there already", "a folder without shards named " + name,
+                 "remove them, or change --name or --output-dir");
     }
-    if (error) fail("output folder " + folder.string(), "unreadable (" + error.message() + ")", "a folder this user may read and write", "change --output-dir");
+    if (error)
+        fail("output folder " + folder.string(), "unreadable (" + error.message() + ")", "a folder this user may read and write",
+             "change --output-dir");
 }
 
 class PartWriter {
 public:
     PartWriter(const TextCorpusOptions& options, const char* part)
-        : bytes_(tokenizer_for(kByteVocabulary)), shards_((fs::path(options.output_dir) / (options.name + part)).string(), kByteVocabulary, options.shard_tokens) {}
+        : bytes_(tokenizer_for(kByteVocabulary)),
+          shards_((fs::path(options.output_dir) / (options.name + part)).string(), kByteVocabulary, options.shard_tokens) {}
 
     void write(std::string_view document) {
         ++summary_.documents;
@@ -82,7 +89,9 @@ TextCorpusSummary write_text_corpus(const TextCorpusOptions& options) {
 
     std::error_code error;
     fs::create_directories(options.output_dir, error);
-    if (error) fail("output folder " + options.output_dir, "impossible to create (" + error.message() + ")", "a folder this user may write to", "change --output-dir");
+    if (error)
+        fail("output folder " + options.output_dir, "impossible to create (" + error.message() + ")", "a folder this user may write to",
+             "change --output-dir");
     refuse_older_shards(options.output_dir, options.name);
 
     PartWriter train(options, "_train"), val(options, "_val");

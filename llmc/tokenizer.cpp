@@ -40,7 +40,8 @@ public:
     Vocabulary vocabulary() const override { return vocabulary_; }
 
     std::vector<int> encode(std::string_view) const override {
-        fail("the vocabulary to encode text with", std::to_string(vocabulary_.size) + " ids with end of text " + std::to_string(vocabulary_.end_of_text),
+        fail("the vocabulary to encode text with",
+             std::to_string(vocabulary_.size) + " ids with end of text " + std::to_string(vocabulary_.end_of_text),
              "257 with end of text 256 (bytes), the only one whose table is built in", "give token ids, or train on shards written by dev/tokenize");
     }
 

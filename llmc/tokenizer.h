@@ -24,8 +24,9 @@ public:
     virtual std::string decode(std::span<const int> ids) const = 0;
 };
 
-// 257 / 256 gives the byte tokenizer: decode(encode(text)) == text for every text; an end of text reads "\n<|endoftext|>\n"; bytes come out as they are, so what
-// a model made up need not be valid UTF-8 (see printable). For every other vocabulary decode lists the ids, separated by spaces, and encode refuses.
+// 257 / 256 gives the byte tokenizer: decode(encode(text)) == text for every text; an end of text reads "\n<|endoftext|>\n"; bytes come out as they
+// are, so what a model made up need not be valid UTF-8 (see printable). For every other vocabulary decode lists the ids, separated by spaces, and
+// encode refuses.
 std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary);
 
 // `text` fit for a terminal and for JSON: valid UTF-8 passes; bytes that are none, and control characters but \n and \t, become \x1b and the like.

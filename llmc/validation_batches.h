@@ -1,9 +1,9 @@
 // validation_batches.h - the first tokens of the validation data, the same ones however many ranks and rows share them
 //
-// Every shard is cut into rows of seq_len inputs and their targets, the last row of a shard shorter; rows are numbered through the shards, and so many are
-// taken, the last one cut, as have `tokens` targets together. Batch j of rank r holds rows (j * world + r) * micro_batch and on. Positions without a target
-// have input 0 and target kernels::kIgnoreTarget: under causal attention they change nothing. So the sum of losses and the number of targets over all batches
-// and ranks depend on the data, `tokens` and seq_len alone.
+// Every shard is cut into rows of seq_len inputs and their targets, the last row of a shard shorter; rows are numbered through the shards, and so
+// many are taken, the last one cut, as have `tokens` targets together. Batch j of rank r holds rows (j * world + r) * micro_batch and on. Positions
+// without a target have input 0 and target kernels::kIgnoreTarget: under causal attention they change nothing. So the sum of losses and the number of
+// targets over all batches and ranks depend on the data, `tokens` and seq_len alone.
 #pragma once
 #include <cstdint>
 

@@ -60,8 +60,8 @@ template <class T> struct State {
     void update(const std::vector<float>& grad, const StepScalars& step) {
         const auto device_grad = on_device(grad);
         const auto device_step = on_device(std::vector<StepScalars>{step});
-        adamw<T>({parameters(), master.span(), m.span(), v.span(), device_grad.span(), device_segments.span(), device_step.span(), kBeta1, kBeta2, kEps,
-                  kWeightDecay}, nullptr);
+        adamw<T>({parameters(), master.span(), m.span(), v.span(), device_grad.span(), device_segments.span(), device_step.span(), kBeta1, kBeta2,
+                  kEps, kWeightDecay}, nullptr);
         llmc::wait(nullptr);
     }
     // Everything the optimizer may change, as bytes.
@@ -188,7 +188,8 @@ TEST_CASE("adamw refuses what it cannot do", "[adamw]") {
     DeviceArray<bf16> parameter(32);
     DeviceArray<DecaySegment> segments(1);
     DeviceArray<StepScalars> scalars(1);
-    AdamW<bf16> good{parameter.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), kBeta1, kBeta2, kEps, kWeightDecay};
+    AdamW<bf16> good{parameter.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), kBeta1, kBeta2, kEps,
+                     kWeightDecay};
     auto odd = good, short_grad = good, no_segments = good, no_scalars = good;
     odd.master = odd.master.first(24);
     CHECK_THROWS_WITH(adamw(odd, nullptr), Catch::Contains("number of elements is 24; expected a multiple of 16"));
@@ -198,6 +199,7 @@ TEST_CASE("adamw refuses what it cannot do", "[adamw]") {
     CHECK_THROWS_WITH(adamw(no_segments, nullptr), Catch::Contains("segments is 0"));
     no_scalars.scalars = {};
     CHECK_THROWS_WITH(adamw(no_scalars, nullptr), Catch::Contains("scalars is 0"));
-    AdamW<float> apart{grad.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), kBeta1, kBeta2, kEps, kWeightDecay};
+    AdamW<float> apart{grad.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), kBeta1, kBeta2, kEps,
+                       kWeightDecay};
     CHECK_THROWS_WITH(adamw(apart, nullptr), Catch::Contains("the master array itself"));
 }

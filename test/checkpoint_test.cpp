@@ -291,6 +291,7 @@ TEST_CASE("a step folder appears whole or not at all and is never overwritten", 
 
     saved.flat[5] += 1;
     CHECK_THAT(complaint([&] { save_checkpoint(run, 100, saved.table, source, -1); }), Contains("step_00000100 is there already"));
+    CHECK_THAT(complaint([&] { StagedFolder(run / "step_00000100"); }), Contains("is there already"));  // before anything is written
     CHECK(test::read_bytes(saved.tensors()) == before);
     CHECK(folders() == 1);
 

@@ -13,7 +13,8 @@ using namespace test;
 
 namespace {
 
-// Relative error of one exponential: fast_exp's own (math.cuh) where the exponent is at most 16, and the rounding of that exponent. A GPU's is the larger.
+// Relative error of one exponential: fast_exp's own (math.cuh) on a GPU, which is the larger, where the exponent is at most 16; and the rounding of
+// that exponent.
 constexpr double kExponentialError = (2 + 16) * 0x1p-23 + 16 * 0x1p-24;
 // A sum of exponentials passes through at most 64 additions in a run, 64 runs and 32 + 32 neighbours.
 constexpr double kSumError = kExponentialError + 192 * 0x1p-24;
@@ -222,7 +223,8 @@ TEST_CASE("classifier refuses what it cannot do", "[classifier]") {
     DeviceArray<float> logits(3 * 64), losses(3);
     DeviceArray<int> targets(3);
     auto run = [&](int rows, int vocabulary, int padded, std::size_t losses_size, std::size_t targets_size) {
-        classifier<float>({logits.span(), losses.span().first(losses_size), targets.span().first(targets_size), rows, vocabulary, padded, 1.0f, true}, nullptr);
+        classifier<float>({logits.span(), losses.span().first(losses_size), targets.span().first(targets_size), rows, vocabulary, padded, 1.0f, true},
+                          nullptr);
     };
     CHECK_THROWS_WITH(run(3, 61, 62, 3, 3), Catch::Contains("padded_vocabulary is 62; expected a multiple of 4"));
     CHECK_THROWS_WITH(run(3, 61, 60, 3, 3), Catch::Contains("padded_vocabulary is 60; expected at least the vocabulary"));

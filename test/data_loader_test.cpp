@@ -1,37 +1,22 @@
-// data_loader_test.cpp - who reads which tokens when: sequential and shuffled order, ranks, epochs, going on from a state, prefetch, validation
-#include <algorithm>
-#include <atomic>
-#include <cmath>
-#include <map>
+// data_loader_test.cpp - who reads which tokens when: sequential and shuffled order, ranks, epochs, going on from a state, prefetch
+#include <memory>
 #include <set>
 
 #include "kernels/types.h"
-#include "llmc/background_task.h"
 #include "llmc/data_loader.h"
 #include "llmc/error.h"
-#include "llmc/validation_batches.h"
 #include "test/shard_support.h"
 
 using namespace llmc;
 using Catch::Contains;
 using kernels::kIgnoreTarget;
-using test::counting;
+using test::counting_shards;
 using test::ShardBytes;
 using test::TemporaryFolder;
 
 namespace {
 
 using Row = std::vector<std::int32_t>;  // inputs of one row, then its last target
-
-// Shards whose ids count on from one to the next, so that every token names its place.
-ShardSet counting_shards(const TemporaryFolder& folder, const std::vector<int>& sizes) {
-    int first = 0;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-        ShardBytes(counting(sizes[i], first), 65536, 65535).write(folder / ("s_" + std::to_string(i) + ".bin"));
-        first += sizes[i];
-    }
-    return ShardSet(folder / "s_*.bin");
-}
 
 DataLoaderOptions options(int micro_batch, int seq_len, int rank, int world, int micro_batches = 1) {
     DataLoaderOptions o;
@@ -77,7 +62,8 @@ std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderOptions& of
 TEST_CASE("sequential: step k of all ranks and micro-steps covers [k D, (k + 1) D), targets one further", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {5000});
-    const auto [world, micro_batches, micro_batch, seq_len] = GENERATE(table<int, int, int, int>({{1, 1, 1, 8}, {2, 1, 3, 16}, {1, 4, 2, 5}, {3, 2, 4, 7}, {4, 3, 1, 64}}));
+    const auto [world, micro_batches, micro_batch, seq_len] =
+        GENERATE(table<int, int, int, int>({{1, 1, 1, 8}, {2, 1, 3, 16}, {1, 4, 2, 5}, {3, 2, 4, 7}, {4, 3, 1, 64}}));
     CAPTURE(world, micro_batches, micro_batch, seq_len);
     const std::int64_t step_tokens = std::int64_t(world) * micro_batches * micro_batch * seq_len;
 
@@ -141,7 +127,8 @@ TEST_CASE("shuffled: rows and their order depend on the seed alone, not on ranks
     const int sequences = 62 + 41 + 51, rows_per_step = 24, steps = 20;   // over three epochs
     const auto reference = global_rows(shards, shuffled(options(24, 8, 0, 1, 1), 7), steps);
     REQUIRE(reference.size() == std::size_t(rows_per_step * steps));
-    const auto [world, micro_batch, micro_batches] = GENERATE(table<int, int, int>({{1, 1, 24}, {2, 12, 1}, {4, 2, 3}, {3, 8, 1}, {8, 1, 3}, {2, 3, 4}}));
+    const auto [world, micro_batch, micro_batches] =
+        GENERATE(table<int, int, int>({{1, 1, 24}, {2, 12, 1}, {4, 2, 3}, {3, 8, 1}, {8, 1, 3}, {2, 3, 4}}));
     CAPTURE(world, micro_batch, micro_batches);
     CHECK((global_rows(shards, shuffled(options(micro_batch, 8, 0, world, micro_batches), 7), steps) == reference));
 
@@ -173,48 +160,6 @@ TEST_CASE("shuffled: a micro-step may be the whole epoch", "[data_loader]") {
     const auto rows = global_rows(shards, shuffled(options(5, 3, 0, 2), 1), 3);
     for (int e = 0; e < 3; ++e) CHECK(std::set<Row>(rows.begin() + e * 10, rows.begin() + (e + 1) * 10).size() == 10);
     CHECK_THROWS_WITH(DataLoader(shards, shuffled(options(11, 3, 0, 1), 1)), Contains("31 tokens") && Contains("is 10; expected at least 11"));
-}
-
-TEST_CASE("a permutation holds every number once and is uniform over seeds", "[data_loader]") {
-    for (const int size : {1, 2, 3, 4, 5, 7, 16, 17, 99, 100, 101, 1000, 65537}) {
-        CAPTURE(size);
-        std::vector<bool> seen(static_cast<std::size_t>(size));
-        const Permutation permutation(size, 5, 0);
-        bool inside = true;
-        for (int i = 0; i < size; ++i) {
-            const std::int64_t x = permutation(i);
-            inside = inside && x >= 0 && x < size && !seen[std::size_t(x)];
-            if (!inside) break;
-            seen[std::size_t(x)] = true;
-        }
-        CHECK(inside);
-    }
-    CHECK_THROWS_AS(Permutation(0, 5, 0), Error);
-    const Permutation large((std::int64_t(1) << 62) + 12345, 5, 0);
-    CHECK(large(large.size() - 1) < large.size());
-
-    // All 24 orders of 4 equally often over seeds and over epochs; first images of 10, and distances between neighbours' images in 101, likewise.
-    // Chi-square with n - 1 degrees of freedom has mean n - 1 and variance 2 (n - 1); six deviations.
-    const auto uniform = [](const std::map<std::int64_t, int>& counts, int cells, int draws) {
-        const double expected = double(draws) / cells;
-        double chi_square = (cells - double(counts.size())) * expected;
-        for (const auto& [cell, count] : counts) chi_square += (count - expected) * (count - expected) / expected;
-        CAPTURE(chi_square, cells);
-        CHECK(chi_square < cells - 1 + 6 * std::sqrt(2.0 * (cells - 1)));
-    };
-    std::map<std::int64_t, int> orders_by_seed, orders_by_epoch, images, distances;
-    constexpr int kDraws = 24000;
-    for (int draw = 0; draw < kDraws; ++draw) {
-        const Permutation by_seed(4, std::uint64_t(draw), 0), by_epoch(4, 1, std::uint64_t(draw)), ten(10, std::uint64_t(draw), 3), many(101, std::uint64_t(draw), 0);
-        ++orders_by_seed[by_seed(0) * 16 + by_seed(1) * 4 + by_seed(2)];
-        ++orders_by_epoch[by_epoch(0) * 16 + by_epoch(1) * 4 + by_epoch(2)];
-        ++images[ten(0)];
-        ++distances[(many(51) - many(50) + 101) % 101];
-    }
-    uniform(orders_by_seed, 24, kDraws);
-    uniform(orders_by_epoch, 24, kDraws);
-    uniform(images, 10, kDraws);
-    uniform(distances, 100, kDraws);
 }
 
 TEST_CASE("a restored loader goes on exactly, prefetched or not", "[data_loader]") {
@@ -270,7 +215,10 @@ TEST_CASE("a state of other data, another order or no place at all is refused", 
     SECTION("shards") { state.shards = 3; refused(sequential, "number of training shards is 2; expected 3"); }
     SECTION("order") { refused(shuffled_loader, "order of the training data is shuffled; expected sequential"); }
     SECTION("seed") { state = shuffled_loader.state(); state.seed = 4; refused(shuffled_loader, "order is 3; expected 4"); }
-    SECTION("sequence length") { state = DataLoader(shards, shuffled(options(2, 7, 0, 1), 3)).state(); refused(shuffled_loader, "number of training sequences is 61; expected 70"); }
+    SECTION("sequence length") {
+        state = DataLoader(shards, shuffled(options(2, 7, 0, 1), 3)).state();
+        refused(shuffled_loader, "number of training sequences is 61; expected 70");
+    }
     SECTION("epoch") { state.next.epoch = -1; refused(sequential, "epoch"); }
     SECTION("shard") { state.next.shard = 2; refused(sequential, "0 to 1"); }
     SECTION("position") { state.next.position = 300; refused(sequential, "0 to 299"); }
@@ -281,7 +229,8 @@ TEST_CASE("data too short for one micro-step, and impossible shapes, are refused
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {60, 48});
     CHECK_NOTHROW(DataLoader(shards, options(1, 59, 0, 1)));
-    CHECK_THROWS_WITH(DataLoader(shards, options(3, 10, 0, 2)), Contains("is 60; expected at least 61") && Contains("2 ranks * micro-batch 3 * sequence length 10 + 1"));
+    CHECK_THROWS_WITH(DataLoader(shards, options(3, 10, 0, 2)),
+                      Contains("is 60; expected at least 61") && Contains("2 ranks * micro-batch 3 * sequence length 10 + 1"));
     CHECK_THROWS_AS(DataLoader(shards, options(1, 1000, 0, 1)), Error);
     CHECK_THROWS_AS(DataLoader(shards, shuffled(options(1, 60, 0, 1), 1)), Error);
     CHECK_THROWS_WITH(DataLoader(shards, options(0, 1, 0, 1)), Contains("micro-batch is 0"));
@@ -388,88 +337,4 @@ TEST_CASE("a bad id reaches the caller of next(), again and again, and only when
     behind.next.position = 30;
     loader.restore(behind);
     CHECK(loader.next().from.position == 30);
-}
-
-TEST_CASE("a background task does each piece once and hands on what it throws", "[data_loader]") {
-    std::atomic<int> calls = 0;
-    BackgroundTask task([&] { if (++calls == 2) throw std::runtime_error("second"); });
-    task.wait();  // nothing started
-    CHECK(calls == 0);
-    task.start();
-    CHECK(task.started());
-    CHECK_THROWS_AS(task.start(), Error);
-    task.wait();
-    CHECK_FALSE(task.started());
-    task.start();
-    CHECK_THROWS_WITH(task.wait(), "second");
-    task.wait();  // thrown once
-    task.start();
-    task.wait();
-    CHECK(calls == 3);
-}
-
-TEST_CASE("validation: the same targets exactly once, whatever the batch and the number of ranks", "[data_loader]") {
-    const TemporaryFolder folder;
-    const ShardSet shards = counting_shards(folder, {100, 1, 37, 64});  // 99 + 0 + 36 + 63 = 198 targets
-    const int asked = GENERATE(1, 10, 16, 99, 100, 110, 135, 136, 197, 198, 199, 100000);
-    const auto [world, micro_batch] = GENERATE(table<int, int>({{1, 1}, {1, 7}, {2, 2}, {3, 1}, {4, 5}, {8, 16}}));
-    const int seq_len = 10;
-    CAPTURE(asked, world, micro_batch);
-
-    std::vector<std::int32_t> targets;
-    std::int64_t valid = 0;
-    std::set<Row> contexts;
-    for (int rank = 0; rank < world; ++rank) {
-        ValidationBatches batches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = rank, .world = world});
-        CHECK(batches.targets() == std::min(asked, 198));
-        CHECK(batches.all_there_is() == (asked > 198));
-        CHECK(batches.size() == ValidationBatches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = 0, .world = world}).size());
-        for (std::int64_t j = 0; j < batches.size(); ++j) {
-            const Batch& batch = batches[j];
-            valid += batch.valid_targets;
-            for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
-                const std::int32_t input = batch.inputs[i], target = batch.targets[i];
-                if (target == kIgnoreTarget) {
-                    REQUIRE(input == 0);
-                    REQUIRE((i % seq_len == 9 || batch.targets[i + 1] == kIgnoreTarget));  // only at the end of a row
-                } else {
-                    REQUIRE(target == input + 1);
-                    targets.push_back(target);
-                    if (i % seq_len == 0) contexts.insert({input, target});
-                }
-            }
-        }
-    }
-    CHECK(valid == std::min(asked, 198));
-    std::sort(targets.begin(), targets.end());
-    std::vector<std::int32_t> expected;
-    for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
-        for (int id = first + 1; id < first + size && int(expected.size()) < asked; ++id) expected.push_back(id);
-    CHECK(targets == expected);
-    // Rows start where they start for one rank and one row at a time, so every target has the same context.
-    std::set<Row> expected_contexts;
-    int left = asked;
-    for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
-        for (int row = 0; row < size - 1 && left > 0; row += seq_len) {
-            expected_contexts.insert({first + row, first + row + 1});
-            left -= std::min(seq_len, size - 1 - row);
-        }
-    CHECK(contexts == expected_contexts);
-}
-
-TEST_CASE("validation: batches repeat, need no order, and are refused where they cannot be", "[data_loader]") {
-    const TemporaryFolder folder;
-    const ShardSet shards = counting_shards(folder, {100, 1});
-    ValidationBatches batches(shards, 60, {.micro_batch = 2, .seq_len = 10});
-    REQUIRE(batches.size() == 3);
-    const Batch last = batches[2], first = batches[0];
-    CHECK(first.inputs.front() == 0);
-    CHECK(last.inputs.front() == 40);
-    CHECK(batches[2].inputs == last.inputs);
-    CHECK_THROWS_AS(batches[3], Error);
-    CHECK_THROWS_AS(batches[-1], Error);
-    CHECK_THROWS_WITH(ValidationBatches(shards, 0, {.micro_batch = 1, .seq_len = 4}), Contains("number of validation tokens is 0"));
-    CHECK_THROWS_AS(ValidationBatches(shards, 10, {.micro_batch = 0, .seq_len = 4}), Error);
-    const ShardSet one_token(folder / "s_1.bin");
-    CHECK_THROWS_WITH(ValidationBatches(one_token, 10, {.micro_batch = 1, .seq_len = 4}), Contains("is 1; expected at least 2"));
 }

@@ -78,8 +78,8 @@ TEMPLATE_TEST_CASE("embedding_forward adds token and position", "[embedding]", f
     const auto device_tokens = test::on_device(tokens);
     const auto device_token_table = test::on_device(token_table), device_position_table = test::on_device(position_table);
     const auto out = test::poisoned<TestType>(tokens.size() * s.channels);
-    kernels::embedding_forward<TestType>({out.span(), device_tokens.span(), device_token_table.span(), device_position_table.span(), s.batch, s.seq_len,
-                                          s.channels}, nullptr);
+    kernels::embedding_forward<TestType>({out.span(), device_tokens.span(), device_token_table.span(), device_position_table.span(), s.batch,
+                                          s.seq_len, s.channels}, nullptr);
     const auto got = out.download(nullptr);
     std::size_t wrong = 0;
     for (std::size_t row = 0; row < tokens.size(); ++row)
@@ -93,7 +93,8 @@ TEMPLATE_TEST_CASE("embedding_forward adds token and position", "[embedding]", f
 
 TEMPLATE_TEST_CASE("embedding_backward equals fp64", "[embedding]", float, bf16) {
     // One row; tails; mostly buckets of one row; few huge buckets, with a slice that is not full; GPT-2's width.
-    const auto s = GENERATE(Shape{1, 1, 16, 1, 1}, Shape{2, 3, 48, 5, 4}, Shape{3, 37, 80, 5000, 64}, Shape{5, 301, 80, 7, 301}, Shape{2, 33, 768, 257, 40});
+    const auto s = GENERATE(Shape{1, 1, 16, 1, 1}, Shape{2, 3, 48, 5, 4}, Shape{3, 37, 80, 5000, 64}, Shape{5, 301, 80, 7, 301},
+                            Shape{2, 33, 768, 257, 40});
     const bool accumulate = GENERATE(false, true);
     CAPTURE(s.batch, s.seq_len, s.channels, s.vocabulary, accumulate);
     const Gradients<TestType> c(s);

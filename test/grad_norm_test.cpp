@@ -61,6 +61,12 @@ TEST_CASE("squared_norm counts every element once", "[grad_norm]") {
     CHECK(sum(partials_of(values)) == exact);
 }
 
+TEST_CASE("squared_norm keeps small squares beside large ones", "[grad_norm]") {
+    std::vector<float> values(4000000, 1.0f);
+    values[0] = 65536;  // 1 added to its square in float is lost: once in each of the 16 steps of its run, not for the rest of the share
+    CHECK(std::fabs(sum(partials_of(values)) - (0x1p32 + 3999999)) <= 16);
+}
+
 TEST_CASE("squared_norm does not depend on the number of threads", "[grad_norm]") {
     const auto values = normal<float>(1000003, 3);
     const int threads = omp_get_max_threads();

@@ -85,7 +85,8 @@ struct Case {
     Case(int rows, int channels, double offset)
         : rows(rows), channels(channels), left(test::normal<T>(size(), 1, 1, offset)), right(test::normal<T>(size(), 2)),
           weight(test::normal<T>(channels, 3, 0.3, 1)), bias(test::normal<T>(channels, 4)), dnormed(test::normal<T>(size(), 5)),
-          dresidual_before(test::normal<T>(size(), 6)), dweight_before(test::normal<float>(channels, 7)), dbias_before(test::normal<float>(channels, 8)) {}
+          dresidual_before(test::normal<T>(size(), 6)), dweight_before(test::normal<float>(channels, 7)),
+          dbias_before(test::normal<float>(channels, 8)) {}
 
     std::size_t size() const { return std::size_t(rows) * channels; }
     std::vector<T> residual() const {
@@ -107,8 +108,8 @@ struct Case {
         const auto separate = test::poisoned<T>(size()), normed = test::poisoned<T>(size());
         const auto& residual = in_place ? l : separate;
         const auto mean = test::poisoned<float>(rows), rstd = test::poisoned<float>(rows);
-        kernels::residual_layernorm_forward<T>({residual.span(), normed.span(), mean.span(), rstd.span(), l.span(), r.span(), w.span(), b.span(), rows,
-                                                channels}, nullptr);
+        kernels::residual_layernorm_forward<T>({residual.span(), normed.span(), mean.span(), rstd.span(), l.span(), r.span(), w.span(), b.span(),
+                                                rows, channels}, nullptr);
         return {residual.download(nullptr), normed.download(nullptr), mean.download(nullptr), rstd.download(nullptr)};
     }
 
@@ -120,8 +121,8 @@ struct Case {
         const auto dweight = accumulate_parameters ? test::on_device(dweight_before) : test::poisoned<float>(channels);
         const auto dbias = accumulate_parameters ? test::on_device(dbias_before) : test::poisoned<float>(channels);
         const auto scratch = test::poisoned<float>(kernels::layernorm_backward_scratch(channels));
-        kernels::layernorm_backward<T>({dresidual.span(), dweight.span(), dbias.span(), scratch.span(), dout.span(), in.span(), w.span(), mean.span(),
-                                        rstd.span(), rows, channels, accumulate_dresidual, accumulate_parameters}, nullptr);
+        kernels::layernorm_backward<T>({dresidual.span(), dweight.span(), dbias.span(), scratch.span(), dout.span(), in.span(), w.span(),
+                                        mean.span(), rstd.span(), rows, channels, accumulate_dresidual, accumulate_parameters}, nullptr);
         return {dresidual.download(nullptr), dweight.download(nullptr), dbias.download(nullptr)};
     }
 };
@@ -182,6 +183,21 @@ TEMPLATE_TEST_CASE("layernorm_backward equals fp64", "[layernorm]", float, bf16)
     CHECK(excess(got.dweight, want.dweight, loss(want.dweight, rounded.dweight), dweight_before) <= 1);
     const auto dbias_before = accumulate_parameters ? test::widen(c.dbias_before) : Before{};
     CHECK(excess(got.dbias, want.dbias, loss(want.dbias, rounded.dbias), dbias_before) <= 1);
+}
+
+// Rows that vary by about sqrt(1e-5), where epsilon weighs as much as the variance, and rows that do not vary at all.
+TEST_CASE("epsilon is inside the root", "[layernorm]") {
+    constexpr int rows = 3, channels = 96;
+    Case<float> c(rows, channels, 0);
+    auto x = test::normal<float>(rows * channels, 10, 3e-3);
+    std::fill(x.begin(), x.begin() + channels, 0.25f);
+    const auto got = c.plain(x);
+    Reference<double> want;
+    Reference<float> rounded;
+    want.forward(x, c.weight, c.bias, rows, channels);
+    rounded.forward(x, c.weight, c.bias, rows, channels);
+    CHECK(excess(got.normed, want.normed, loss(want.normed, rounded.normed)) <= 1);
+    CHECK(excess(got.rstd, want.rstd, loss(want.rstd, rounded.rstd)) <= 1);
 }
 
 // The formula itself: slopes of loss = sum of dnormed * normed, in fp64 throughout.

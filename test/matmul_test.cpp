@@ -94,7 +94,8 @@ template <class T> struct Layer {
         const std::size_t size = std::size_t(shape.rows) * shape.out;
         auto out = poisoned<T>(size), pre = poisoned<T>(with_gelu ? size : 0);
         const auto in_there = on_device(in), weight_there = on_device(weight), bias_there = on_device(with_bias ? bias : std::vector<T>());
-        matmul.forward<T>({out.span(), pre.span(), in_there.span(), weight_there.span(), bias_there.span(), shape.rows, shape.in, shape.out}, nullptr);
+        matmul.forward<T>({out.span(), pre.span(), in_there.span(), weight_there.span(), bias_there.span(), shape.rows, shape.in, shape.out},
+                          nullptr);
         return {out.download(nullptr), pre.download(nullptr)};
     }
     std::vector<T> backward_input(Matmul& matmul, bool with_gelu) const {
@@ -110,7 +111,8 @@ template <class T> struct Layer {
         auto dweight = accumulate ? on_device(old_dweight) : poisoned<float>(old_dweight.size());
         auto dbias = !with_bias ? DeviceArray<float>() : accumulate ? on_device(old_dbias) : poisoned<float>(old_dbias.size());
         const auto dout_there = on_device(dout), in_there = on_device(in);
-        matmul.backward_weight<T>({dweight.span(), dbias.span(), dout_there.span(), in_there.span(), shape.rows, shape.in, shape.out, accumulate}, nullptr);
+        matmul.backward_weight<T>({dweight.span(), dbias.span(), dout_there.span(), in_there.span(), shape.rows, shape.in, shape.out, accumulate},
+                                  nullptr);
         return {dweight.download(nullptr), dbias.download(nullptr)};
     }
 
@@ -151,7 +153,8 @@ template <class T> struct Layer {
         const auto dout_wide = widen(dout), in_wide = widen(in);
         auto dweight = product(shape.out, shape.in, shape.rows, [&](int i, int p) { return dout_wide[std::size_t(p) * shape.out + i]; },
                                [&](int p, int j) { return in_wide[std::size_t(p) * shape.in + j]; });
-        auto dbias = product(shape.out, 1, shape.rows, [&](int i, int p) { return dout_wide[std::size_t(p) * shape.out + i]; }, [](int, int) { return 1.0; });
+        auto dbias = product(shape.out, 1, shape.rows, [&](int i, int p) { return dout_wide[std::size_t(p) * shape.out + i]; },
+                             [](int, int) { return 1.0; });
         const auto add = [](std::vector<Bounded>& to, const std::vector<float>& old, int terms) {
             for (std::size_t i = 0; i < to.size(); ++i) {
                 to[i].value += old[i];

@@ -1,8 +1,11 @@
 // shard_support.h - what the tests of data share: a temporary folder, and shards written byte by byte, good ones and bad ones
 #pragma once
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +14,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "llmc/shard_set.h"
 
 namespace test {
 
@@ -51,6 +56,21 @@ inline std::string read_file(const std::string& path) {
     return content.str();
 }
 
+// Files may not grow past `bytes` while one of these lives: a disk that is full.
+struct FullDisk {
+    rlimit before{};
+    explicit FullDisk(rlim_t bytes) {
+        std::signal(SIGXFSZ, SIG_IGN);
+        getrlimit(RLIMIT_FSIZE, &before);
+        const rlimit small{bytes, before.rlim_max};
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    }
+    ~FullDisk() {
+        setrlimit(RLIMIT_FSIZE, &before);
+        std::signal(SIGXFSZ, SIG_DFL);
+    }
+};
+
 // The bytes of a shard, written here and not by the writer under test; any header word can be made wrong.
 struct ShardBytes {
     std::array<std::int32_t, 256> header{};
@@ -64,7 +84,8 @@ struct ShardBytes {
         header[4] = end_of_text;
     }
     std::string bytes() const {
-        return std::string(reinterpret_cast<const char*>(header.data()), sizeof header) + std::string(reinterpret_cast<const char*>(ids.data()), 2 * ids.size());
+        return std::string(reinterpret_cast<const char*>(header.data()), sizeof header) +
+               std::string(reinterpret_cast<const char*>(ids.data()), 2 * ids.size());
     }
     std::string write(const std::string& path) const { return write_file(path, bytes()); }
 };
@@ -74,6 +95,16 @@ inline std::vector<std::uint16_t> counting(int size, int first = 0) {
     std::vector<std::uint16_t> ids(static_cast<std::size_t>(size));
     std::iota(ids.begin(), ids.end(), std::uint16_t(first));
     return ids;
+}
+
+// Shards whose ids count on from one to the next, so that every token names its place.
+inline llmc::ShardSet counting_shards(const TemporaryFolder& folder, const std::vector<int>& sizes) {
+    int first = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        ShardBytes(counting(sizes[i], first), 65536, 65535).write(folder / ("s_" + std::to_string(i) + ".bin"));
+        first += sizes[i];
+    }
+    return llmc::ShardSet(folder / "s_*.bin");
 }
 
 }  // namespace test

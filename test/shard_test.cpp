@@ -1,9 +1,7 @@
 // shard_test.cpp - what is read is what was written; every damaged shard is refused in words that name it; a half-written one is never seen
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <clocale>
-#include <csignal>
 
 #include "llmc/error.h"
 #include "llmc/shard.h"
@@ -14,6 +12,7 @@
 using namespace llmc;
 using Catch::Contains;
 using test::counting;
+using test::FullDisk;
 using test::ShardBytes;
 using test::TemporaryFolder;
 
@@ -29,21 +28,6 @@ struct WithoutRoot {
     const bool root = geteuid() == 0;
     WithoutRoot() { if (root) REQUIRE(seteuid(65534) == 0); }
     ~WithoutRoot() { if (root && seteuid(0) != 0) std::abort(); }
-};
-
-// Files may not grow past `bytes` while one of these lives: a disk that is full.
-struct FullDisk {
-    rlimit before{};
-    explicit FullDisk(rlim_t bytes) {
-        std::signal(SIGXFSZ, SIG_IGN);
-        getrlimit(RLIMIT_FSIZE, &before);
-        const rlimit small{bytes, before.rlim_max};
-        REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
-    }
-    ~FullDisk() {
-        setrlimit(RLIMIT_FSIZE, &before);
-        std::signal(SIGXFSZ, SIG_DFL);
-    }
 };
 
 }  // namespace
@@ -130,7 +114,8 @@ TEST_CASE("a read outside the shard is refused", "[shard]") {
 
 TEST_CASE("shards come in the byte order of their names, whatever the locale, each once", "[shard]") {
     const TemporaryFolder folder;
-    for (const char* name : {"a_1.bin", "B_0.bin", "a_10.bin", "a_2.bin", "Z.bin", "\xc3\xa4.bin"}) ShardBytes(counting(1 + int(std::string(name).size()))).write(folder / name);
+    for (const char* name : {"a_1.bin", "B_0.bin", "a_10.bin", "a_2.bin", "Z.bin", "\xc3\xa4.bin"})
+        ShardBytes(counting(1 + int(std::string(name).size()))).write(folder / name);
     test::write_file(folder / "a_1.bin.partial-7", "half");
     std::setlocale(LC_ALL, "en_US.UTF-8");  // sorts "a" before "B" where it is installed
     const ShardSet shards(folder / "*.bin");
@@ -152,7 +137,8 @@ TEST_CASE("a set of shards that cannot be is refused", "[shard]") {
     CHECK_THROWS_WITH(ShardSet(folder / "none.bin"), Contains(folder / "none.bin"));
     CHECK_THROWS_AS(ShardSet(std::vector<std::string>{}), Error);
     const std::string bytes = ShardBytes({1}, 257, 256).write(folder / "bytes.bin"), gpt2 = ShardBytes({1}).write(folder / "gpt2.bin");
-    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"), Contains("50257 with end of text 50256 in " + gpt2) && Contains("257 with end of text 256 in " + bytes));
+    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"),
+                      Contains("50257 with end of text 50256 in " + gpt2) && Contains("257 with end of text 256 in " + bytes));
     const std::string other = ShardBytes({1}, 257, 0).write(folder / "bytes2.bin");
     CHECK_THROWS_WITH(ShardSet(folder / "bytes*"), Contains("end of text 0 in " + other));
 }

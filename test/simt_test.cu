@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
@@ -145,20 +146,44 @@ TEST_CASE("a barrier counts the votes of the block", "[simt]") {
 
 // ---- atomics
 
+struct Rendezvous {
+    int arrived = 0;
+    bool met = true;
+};
+
+// Waits, not forever, until `parties` have come. Not by CUDA's atomics: they are what is tested.
+bool meets(int& arrived, int parties) {
+    const std::atomic_ref<int> count(arrived);
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (++count; count < parties && std::chrono::steady_clock::now() < patience;) std::this_thread::yield();
+    return count >= parties;
+}
+
+class OpenMPThreads {
+public:
+    explicit OpenMPThreads(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
+    ~OpenMPThreads() { omp_set_num_threads(before_); }
+
+private:
+    int before_;
+};
+
 __device__ unsigned scrambled(unsigned i) { return i * 2654435761u; }
 
 template <class T>
-__global__ void count_up(T* sum, T* seen) {
-    const T before = atomicAdd(sum, 1);
-    atomicAdd(&seen[std::size_t(before)], 1);
+__global__ void count_up(T* sum, T* seen, int rounds, int* arrived) {
+    if (threadIdx.x == 0) meets(*arrived, gridDim.x);
+    for (int i = 0; i < rounds; ++i) atomicAdd(&seen[std::size_t(atomicAdd(sum, 1))], 1);
 }
 
 TEMPLATE_TEST_CASE("atomicAdd holds across blocks and returns each old value once", "[simt]", int, unsigned, unsigned long long, float, double) {
-    const int block = GENERATE(1, 32), blocks = 2000;
+    const OpenMPThreads two(2);
+    const int block = GENERATE(1, 32), blocks = 2, rounds = 320000 / block;
     TestType sum = 0;
-    std::vector<TestType> seen(blocks * block);
-    simt::launch<count_up<TestType>>({.grid = blocks, .block = block}, &sum, seen.data());
-    CHECK(sum == TestType(blocks * block));
+    int arrived = 0;
+    std::vector<TestType> seen(blocks * block * rounds);
+    simt::launch<count_up<TestType>>({.grid = blocks, .block = block}, &sum, seen.data(), rounds, &arrived);
+    CHECK(sum == TestType(seen.size()));
     CHECK(seen == std::vector<TestType>(seen.size(), TestType(1)));
 }
 
@@ -176,7 +201,7 @@ __global__ void extremes(T* min, T* max, T* swapped, T* lock, T* guarded) {
 }
 
 TEMPLATE_TEST_CASE("atomicMin, Max, Exch and CAS hold across blocks", "[simt]", int, unsigned, unsigned long long) {
-    const unsigned blocks = 1000;
+    const unsigned blocks = 100000;
     TestType min = std::numeric_limits<TestType>::max(), max = std::numeric_limits<TestType>::min(), lock = 0, guarded = 0;
     TestType want_min = min, want_max = max, swapped[2] = {};
     simt::launch<extremes<TestType>>({.grid = blocks, .block = 1}, &min, &max, swapped, &lock, &guarded);
@@ -193,43 +218,29 @@ TEMPLATE_TEST_CASE("atomicMin, Max, Exch and CAS hold across blocks", "[simt]", 
 
 // ---- where blocks run
 
-struct Rendezvous { int arrived; bool met; };
-
 __global__ void meet(Rendezvous* place, int parties) {
     __syncthreads();
-    if (threadIdx.x != 0) return;
-    atomicAdd(&place->arrived, 1);
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (atomicAdd(&place->arrived, 0) < parties && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
-    if (atomicAdd(&place->arrived, 0) != parties) place->met = false;
+    if (threadIdx.x == 0 && !meets(place->arrived, parties)) place->met = false;
 }
 
 TEST_CASE("blocks run on different cores at the same time", "[simt]") {
-    const int before = omp_get_max_threads(), threads = GENERATE(1, 64);
-    omp_set_num_threads(3);
-    Rendezvous place{0, true};
+    const OpenMPThreads three(3);
+    const int threads = GENERATE(1, 64);
+    Rendezvous place;
     simt::launch<meet>({.grid = 3, .block = threads}, &place, 3);
-    omp_set_num_threads(before);
     CHECK(place.met);
 }
 
-// Block 0 ends when all others have.
+// Block 0 ends when all others have come.
 __global__ void wait_for_the_rest(Rendezvous* place) {
-    if (blockIdx.x != 0) {
-        atomicAdd(&place->arrived, 1);
-        return;
-    }
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (atomicAdd(&place->arrived, 0) + 1 < int(gridDim.x) && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
-    place->met = atomicAdd(&place->arrived, 0) + 1 == int(gridDim.x);
+    if (blockIdx.x == 0) place->met = meets(place->arrived, int(gridDim.x));
+    else ++std::atomic_ref<int>(place->arrived);
 }
 
 TEST_CASE("no block has to wait for a slow one", "[simt]") {
-    const int before = omp_get_max_threads();
-    omp_set_num_threads(2);
-    Rendezvous place{0, false};
+    const OpenMPThreads two(2);
+    Rendezvous place;
     simt::launch<wait_for_the_rest>({.grid = 16, .block = 1}, &place);
-    omp_set_num_threads(before);
     CHECK(place.met);
 }
 

@@ -98,8 +98,8 @@ TEST_CASE("printable text is valid UTF-8 without control characters", "[tokenize
 }
 
 TEST_CASE("documents by key: neighbouring lines with the same key", "[tokenizer]") {
-    const Documents expected = {"Ge1:1 In the beginning\nGe1:2 And the earth\nno verse\n", "Ge2:1 Thus the heavens\nGe2:2 And on: the seventh\n", "Exo1:1 Now these\n",
-                                "Ge1:1 again"};
+    const Documents expected = {"Ge1:1 In the beginning\nGe1:2 And the earth\nno verse\n", "Ge2:1 Thus the heavens\nGe2:2 And on: the seventh\n",
+                                "Exo1:1 Now these\n", "Ge1:1 again"};
     CHECK(DocumentRule::keyed_by("^([^:]+):").split(kVerses) == expected);
     CHECK(DocumentRule::keyed_by("^([^:]+):").split("title\n\nGe1:1 x\n") == Documents{"title\n\n", "Ge1:1 x\n"});
     CHECK(DocumentRule::keyed_by("^([^:]+):").split("no key\nat all\n") == Documents{"no key\nat all\n"});
@@ -110,7 +110,8 @@ TEST_CASE("documents by key: neighbouring lines with the same key", "[tokenizer]
 
 TEST_CASE("documents by start: a line that matches begins one", "[tokenizer]") {
     const auto rule = DocumentRule::starting_at("^Chapter [0-9]+$");
-    CHECK(rule.split("preface\nChapter 1\na\nChapter 22\nChapter 3 is no title\n") == Documents{"preface\n", "Chapter 1\na\n", "Chapter 22\nChapter 3 is no title\n"});
+    CHECK(rule.split("preface\nChapter 1\na\nChapter 22\nChapter 3 is no title\n") ==
+          Documents{"preface\n", "Chapter 1\na\n", "Chapter 22\nChapter 3 is no title\n"});
     CHECK(rule.split("Chapter 1\nChapter 2") == Documents{"Chapter 1\n", "Chapter 2"});
     CHECK(rule.split("").empty());
     CHECK(DocumentRule::starting_at("^$").split("a\n\nb\n\n\nc") == Documents{"a\n", "\nb\n", "\n", "\nc"});
@@ -158,12 +159,13 @@ TEST_CASE("a document longer than a piece is written whole, documents are counte
     const auto summary = write_text_corpus(options);
     CHECK(summary.train.documents == 4);
     CHECK((tokens(folder / "out/t_val_*.bin") == stream({text})));
-    CHECK(tokens(folder / "out/t_train_*.bin") == stream(options.documents.split(kVerses)));
+    CHECK((tokens(folder / "out/t_train_*.bin") == stream(options.documents.split(kVerses))));
 }
 
 TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer]") {
     const TemporaryFolder folder;
-    const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b"), empty = test::write_file(folder / "empty", "");
+    const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b"),
+                      empty = test::write_file(folder / "empty", "");
     TextCorpusOptions options = corpus(folder, {a, b});
     const auto refused = [&](const std::string& words) {
         CHECK_THROWS_WITH(write_text_corpus(options), Contains(words) && !Contains("\n"));
@@ -181,6 +183,14 @@ TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer
     SECTION("no output folder") { options.output_dir = ""; refused("--output-dir"); }
     SECTION("output below a file") { options.output_dir = a + "/out"; refused("output folder " + a + "/out"); }
     SECTION("output is a file") { options.output_dir = a; refused("output folder " + a); }
+}
+
+TEST_CASE("a disk too full for the validation shards leaves no training shard either", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string small = test::write_file(folder / "a", "a"), large = test::write_file(folder / "b", std::string(5000, 'b'));
+    const test::FullDisk disk(2000);
+    CHECK_THROWS_WITH(write_text_corpus(corpus(folder, {small, large})), Contains("writing shard") && Contains("t_val_000000.bin"));
+    CHECK(std::filesystem::is_empty(folder / "out"));
 }
 
 TEST_CASE("older shards of the same name are not mixed with new ones", "[tokenizer]") {

@@ -77,7 +77,7 @@ simt_switch_context:
 
 namespace simt {
 
-inline constexpr std::size_t kStackBytes = 128 * 1024;  // throwing an Error with a composed message takes some 10 KiB of it
+inline constexpr std::size_t kStackBytes = 128 * 1024;  // composing and throwing an Error takes 5.4 KiB of it
 
 // A stack with a guard page below it, and where its owner left off. Without memory: the stack that an OS thread came with.
 class Fiber {

@@ -1,0 +1,65 @@
+#include "llmc/memory_plan.h"
+#include "llmc/optimizer.h"
+#include "test/model_support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+const ModelSetup kSmall{.config = {.layers = 2, .heads = 4, .channels = 64, .max_seq_len = 64, .vocabulary = 257}, .shape = {16, 64}};
+
+std::string refusal(const ModelSetup& setup, const Context& context) {
+    try {
+        require_room(plan_memory(setup, context), setup, context);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("the plan counts what is then allocated", "[memory_plan]") {
+    const Context context = make_context();
+    const ParameterTable table(kSmall.config);
+    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
+    ModelSetup setup = kSmall;
+    CHECK(model_bytes(setup).masters == flat);
+    CHECK(model_bytes(setup).gradients == flat);
+    CHECK(model_bytes(setup).parameters == 0);  // in fp32 they are the masters
+    CHECK(optimizer_bytes(table) == 2 * flat);
+    setup.dtype = kernels::DType::bf16;
+    CHECK(model_bytes(setup).parameters == flat / 2);
+    CHECK(model_bytes(setup).activations < 0.6 * double(model_bytes(kSmall).activations));
+    setup.training = false;
+    CHECK(model_bytes(setup).gradients == 0);
+    CHECK(plan_memory(setup, context).text().find("gradients") == std::string::npos);
+}
+
+TEST_CASE("124M at four rows of 64 tokens fits into 2.4 GB, in bf16 into 2.5 GB", "[memory_plan]") {
+    const Context context = make_context();
+    CHECK(plan_memory({.config = {}, .shape = {4, 64}}, context).total() < 2.4e9);
+    CHECK(plan_memory({.config = {}, .dtype = kernels::DType::bf16, .shape = {4, 64}}, context).total() < 2.5e9);
+}
+
+TEST_CASE("a batch that does not fit is refused with the largest that does", "[memory_plan]") {
+    Context context = make_context();
+    const auto total = [&](int batch) {
+        ModelSetup setup = kSmall;
+        setup.shape.batch = batch;
+        return plan_memory(setup, context).total();
+    };
+    context.device.memory_free = total(16);
+    CHECK(refusal(kSmall, context) == "accepted");
+    context.device.memory_free = total(16) - 1;
+    CHECK_THAT(refusal(kSmall, context), Catch::StartsWith("--micro-batch is 16; ") && Catch::Contains("the largest that fits is 15"));
+    context.device.memory_free = total(5) + 1;
+    CHECK_THAT(refusal(kSmall, context), Catch::Contains("the largest that fits is 5"));
+    context.device.memory_free = total(1);
+    CHECK_THAT(refusal(kSmall, context), Catch::Contains("the largest that fits is 1;"));
+    context.device.memory_free = total(1) - 1;
+    CHECK_THAT(refusal(kSmall, context), Catch::Contains("not even one sequence fits"));
+    context.device.memory_free = 0;  // unknown: nothing to refuse by
+    CHECK(refusal(kSmall, context) == "accepted");
+}

@@ -1,0 +1,118 @@
+// model_support.h - a tiny GPT-2, global batches with gaps in their targets, and steps in any number of micro-batches
+#pragma once
+#include <memory>
+#include <random>
+
+#include "llmc/batch_upload.h"
+#include "llmc/optimizer.h"
+#include "test/reference_model.h"
+#include "test/support.h"
+
+namespace test {
+
+inline const llmc::ModelConfig kTinyModel{.layers = 2, .heads = 2, .channels = 32, .max_seq_len = 16, .vocabulary = 61};
+inline constexpr int kTinyRows = 16, kTinySeqLen = 16;
+
+inline llmc::Context make_context() { return {llmc::open_device(2), llmc::DeviceStream(), kernels::Matmul()}; }
+
+// Sequences with their targets; kIgnoreTarget where there is none.
+struct GlobalBatch {
+    int rows, seq_len;
+    std::vector<int> tokens, targets;
+    std::int64_t valid_targets() const { return std::int64_t(targets.size()) - std::count(targets.begin(), targets.end(), kernels::kIgnoreTarget); }
+    std::int64_t positions() const { return std::int64_t(rows) * seq_len; }
+    ReferenceBatch reference() const { return {tokens, targets, rows, seq_len}; }
+};
+
+inline GlobalBatch random_batch(unsigned seed, int rows = kTinyRows, int seq_len = kTinySeqLen, int vocabulary = kTinyModel.vocabulary) {
+    std::mt19937 engine(seed);
+    GlobalBatch batch{rows, seq_len, {}, {}};
+    for (int i = 0; i < rows * seq_len; ++i) {
+        batch.tokens.push_back(int(engine() % unsigned(vocabulary)));
+        batch.targets.push_back(int(engine() % unsigned(vocabulary)));
+    }
+    return batch;
+}
+
+// Every row keeps its targets with a probability of 0, .05, .5 or 1; row 1 has none, the last row has all, and rows 4 to 7, a micro-batch of four, have none.
+inline GlobalBatch random_batch_with_gaps(unsigned seed) {
+    GlobalBatch batch = random_batch(seed);
+    std::mt19937 engine(seed + 1000);
+    constexpr double kKept[] = {0, 0.05, 0.5, 1};
+    for (int row = 0; row < batch.rows; ++row) {
+        const double kept = row == 1 || (row >= 4 && row < 8) ? 0 : row == batch.rows - 1 ? 1 : kKept[engine() % 4];
+        for (int t = 0; t < batch.seq_len; ++t)
+            if (double(engine()) / 4294967296.0 >= kept) batch.targets[std::size_t(row * batch.seq_len + t)] = kernels::kIgnoreTarget;
+    }
+    return batch;
+}
+
+// A model with its optimizer, driven as the main loop drives them.
+class Trainer {
+public:
+    Trainer(llmc::Context& context, const llmc::ModelSetup& setup, const llmc::AdamWSettings& settings = {}, std::uint64_t seed = 1)
+        : context_(context), setup_(setup), model_(llmc::make_model(setup, context)), upload_(setup.shape, setup.config.vocabulary, context) {
+        std::vector<float> weights(std::size_t(model_->table().elements()));
+        model_->table().initialise(weights, seed);
+        model_->load(weights);
+        optimizer_ = std::make_unique<llmc::Optimizer>(*model_, settings, context);
+    }
+
+    // Gradients of the global batch in `micro_batches` equal parts, each position with weight 1 / positions.
+    void accumulate(const GlobalBatch& batch, int micro_batches) {
+        loss_sum_.zero(context_.stream);
+        const llmc::MicroBatchShape shape{batch.rows / micro_batches, batch.seq_len};
+        for (int micro = 0; micro < micro_batches; ++micro) {
+            const auto part = [&](const std::vector<int>& all) { return std::span<const int>(all).subspan(std::size_t(micro) * shape.rows(), shape.rows()); };
+            model_->forward_backward(upload_.upload(part(batch.tokens), part(batch.targets), shape, true), float(1.0 / double(batch.positions())), micro > 0,
+                                     loss_sum_.span());
+        }
+    }
+    kernels::StepScalars step(const GlobalBatch& batch, int micro_batches = 1, float learning_rate = 6e-4f) {
+        accumulate(batch, micro_batches);
+        optimizer_->step(*model_, {.learning_rate = learning_rate, .positions = batch.positions(), .valid_targets = batch.valid_targets(),
+                                   .loss_sum = loss_sum_.span()});
+        return optimizer_->scalars();
+    }
+    double loss(const GlobalBatch& batch) {
+        loss_sum_.zero(context_.stream);
+        const llmc::MicroBatchShape shape{batch.rows, batch.seq_len};
+        model_->evaluate(upload_.upload(batch.tokens, batch.targets, shape, false), loss_sum_.span());
+        return loss_sum_.download(context_.stream)[0] / double(batch.valid_targets());
+    }
+
+    llmc::Model& model() { return *model_; }
+    const llmc::ParameterTable& table() const { return model_->table(); }
+    std::vector<float> masters() const { return read(model_->masters()); }
+    std::vector<float> gradients() const { return read(model_->gradients()); }
+    std::vector<float> first_moments() const { return read(optimizer_->first_moments()); }
+    std::vector<float> second_moments() const { return read(optimizer_->second_moments()); }
+
+private:
+    std::vector<float> read(std::span<const float> device) const {
+        std::vector<float> host(device.size());
+        llmc::copy_to_host(host.data(), device.data(), device.size_bytes(), context_.stream);
+        context_.stream.wait();
+        return host;
+    }
+
+    llmc::Context& context_;
+    llmc::ModelSetup setup_;
+    std::unique_ptr<llmc::Model> model_;
+    llmc::BatchUpload upload_;
+    std::unique_ptr<llmc::Optimizer> optimizer_;
+    llmc::DeviceArray<double> loss_sum_{1};
+};
+
+inline llmc::ModelSetup tiny_setup(kernels::DType dtype = kernels::DType::fp32, llmc::Recompute recompute = llmc::Recompute::none) {
+    return {.config = kTinyModel, .dtype = dtype, .shape = {kTinyRows, kTinySeqLen}, .recompute = recompute};
+}
+
+// The gradient of the mean loss, from what was accumulated with weight 1 / positions.
+inline std::vector<double> mean_gradient(const Trainer& trainer, const GlobalBatch& batch) {
+    std::vector<double> gradient = widen(trainer.gradients());
+    for (double& g : gradient) g *= double(batch.positions()) / double(batch.valid_targets());
+    return gradient;
+}
+
+}  // namespace test
