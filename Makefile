@@ -5,7 +5,7 @@
 #   fibers  the same kernels at the GPU's geometry on the host executor: slow, for tests of what a GPU would run
 #
 # Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host objects are shared by cpu and fibers.
-# Objects and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to the programs built last.
+# Objects, rebuilt when this file changes, and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to the programs built last.
 
 NVCC      ?= nvcc
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
@@ -79,32 +79,32 @@ $(BUILD)/tests: $(TEST_OBJ) $(LIBRARY)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
 
 # main() is host code; only its name says CUDA.
-$(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu
+$(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) -MMD -MP -x c++ -c $< -o $@
 
 # Runs before anything else and must itself run on every processor.
 BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | sed -n 's/^\#define __\(AVX2\|FMA\|AVX512[A-Z0-9]*\|F16C\|BMI2\)__ 1$$/-DBUILT_WITH_\1/p')
-$(HOSTBUILD)/llmc/processor_check.cpp.o: llmc/processor_check.cpp
+$(HOSTBUILD)/llmc/processor_check.cpp.o: llmc/processor_check.cpp Makefile
 	@mkdir -p $(@D)
 	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@
 
-$(HOSTBUILD)/%.cpp.o: %.cpp
+$(HOSTBUILD)/%.cpp.o: %.cpp Makefile
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) -MMD -MP -c $< -o $@
 
 ifneq ($(BUILD),$(HOSTBUILD))
-$(BUILD)/kernels/simt/%.cpp.o: kernels/simt/%.cpp
+$(BUILD)/kernels/simt/%.cpp.o: kernels/simt/%.cpp Makefile
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) $(KERNELDEF) -MMD -MP -c $< -o $@
 endif
 
 ifeq ($(DEVICE),cuda)
-$(BUILD)/kernels/%.cu.o: kernels/%.cu
+$(BUILD)/kernels/%.cu.o: kernels/%.cu Makefile
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
 else
-$(BUILD)/%.cu.o: %.cu
+$(BUILD)/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) $(KERNELDEF) -MMD -MP -x c++ -c $< -o $@
 endif

@@ -1,8 +1,7 @@
 // train_gpt2.cu - pretrains GPT-2 from the shell: options -> data -> model -> loop -> exit code. Host code in every build.
 //
-// Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 130 it was interrupted (and saved).
+// Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130 for Ctrl-C) it was interrupted, and saved.
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +9,7 @@
 #include "llmc/batch_upload.h"
 #include "llmc/checkpoint.h"
 #include "llmc/data_loader.h"
+#include "llmc/interrupt.h"
 #include "llmc/memory_plan.h"
 #include "llmc/optimizer.h"
 #include "llmc/options.h"
@@ -25,17 +25,6 @@ using namespace llmc;
 namespace {
 
 constexpr int kMostFailedSteps = 10;  // updates in a row that may be skipped for a loss or norm that is not finite
-
-volatile std::sig_atomic_t interrupted = 0;  // the one thing a signal handler may write
-
-void listen_to_signals() {
-    const auto handler = [](int signal) {
-        interrupted = signal;
-        std::signal(signal, SIG_DFL);  // a second one ends the program at once
-    };
-    std::signal(SIGINT, handler);
-    std::signal(SIGTERM, handler);
-}
 
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -145,6 +134,7 @@ void draw_samples(const Options& options, Model& model, const Tokenizer& tokeniz
 }
 
 int run(const Options& options) {
+    const Interrupt interrupt;
     refuse_several_processes();
     Context context = open_context(options);
     const Data data = open_data(options);
@@ -214,7 +204,6 @@ int run(const Options& options) {
     std::vector<Batch> first_step;                                // --overfit-batch: the batches of step 0
     int failed_in_a_row = 0;
     std::string reason = "all steps made";
-    listen_to_signals();
     const double began = seconds_now();
 
     // A step is logged when its scalars have come back from the device: at once on a CPU, else while the next step is under way.
@@ -244,6 +233,7 @@ int run(const Options& options) {
     for (;; ++step) {
         // Between two updates: is this the end, and what is due?
         const bool out_of_time = options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60;
+        const bool interrupted = interrupt.requested();
         if (interrupted) reason = "interrupted";
         else if (out_of_time) reason = "out of time (--max-minutes)";
         const bool last = interrupted || out_of_time || step == total_steps;
@@ -277,7 +267,7 @@ int run(const Options& options) {
         if (optimizer.scalars_ready()) log_step(0);
     }
     report.end(step, reason, seconds_now() - began);
-    return interrupted ? 128 + SIGINT : 0;
+    return interrupt.requested() ? interrupt.exit_code() : 0;
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST_CASE("loss and gradients of a whole model equal fp64", "[model]") {
     CHECK(std::fabs(scalars.grad_norm - norm(want.gradient)) <= 1e-6 * norm(want.gradient));
 }
 
-TEST_CASE("the gradient is the slope of the loss", "[model]") {
+TEST_CASE("the gradient of a whole model is the slope of its loss", "[model]") {
     Context context = make_context();
     Trainer trainer(context, tiny_setup());
     const GlobalBatch batch = random_batch(9);

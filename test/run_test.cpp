@@ -169,7 +169,9 @@ TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     Process process = shop.start(shop.flags({"-x", "100000000", "-v", "0", "-o", shop.path("out")}));
     for (int i = 0; i < 600 && process.output().find("step 3/") == std::string::npos; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     process.signal(SIGINT);
-    CHECK(process.exit_code() == 130);
+    const int exit_code = process.exit_code();
+    CAPTURE(process.output());
+    CHECK(exit_code == 130);
     const auto checkpoints = shop.log("out", "checkpoint");
     REQUIRE(checkpoints.size() == 1);
     CHECK(fs::exists(fs::path(checkpoints[0]["folder"].get<std::string>()) / "model.safetensors"));

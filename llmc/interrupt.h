@@ -1,0 +1,33 @@
+// interrupt.h - Ctrl-C, a batch system's SIGTERM and a closed terminal, taken by a thread of their own
+//
+// No handler ever runs on a thread that computes. That is not only tidy: oneDNN's fp32 product (dnnl_sgemm of 2.6, AVX-512) moves the stack pointer
+// into its buffers, where the frame that the kernel of the system pushes for a handler overwrites the heap. So the signals that handlers are commonly
+// installed for are blocked in every thread started after this object, and waited for in one place.
+#pragma once
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+namespace llmc {
+
+class Interrupt {
+public:
+    // Make it before anything starts a thread. The first SIGINT, SIGTERM or SIGHUP is remembered, a second one ends the program at once.
+    Interrupt();
+    ~Interrupt();
+    Interrupt(const Interrupt&) = delete;
+    Interrupt& operator=(const Interrupt&) = delete;
+
+    bool requested() const { return signal_ != 0; }
+    int exit_code() const { return 128 + signal_; }  // as a shell would see it
+
+private:
+    void watch();
+
+    sigset_t before_{};
+    std::atomic<int> signal_ = 0;
+    std::atomic<bool> ending_ = false;
+    std::thread thread_;
+};
+
+}  // namespace llmc
