@@ -1,0 +1,62 @@
+// dump_logits.cpp - the logits of a saved model for given tokens, for comparison with another program (dev/check_transformers.py)
+#include <cxxopts.hpp>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "llmc/checkpoint.h"
+#include "llmc/error.h"
+#include "llmc/model.h"
+
+namespace {
+
+std::vector<int> read_ids(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    require(bool(in), "the file of token ids", path, "a file of int32 numbers that can be read");
+    const std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
+    require(!bytes.empty() && bytes.size() % sizeof(int) == 0, "the size of " + path, bytes.size(), "a multiple of 4 bytes: int32 numbers");
+    std::vector<int> ids(bytes.size() / sizeof(int));
+    std::memcpy(ids.data(), bytes.data(), bytes.size());
+    return ids;
+}
+
+void run(const cxxopts::ParseResult& given) {
+    for (const char* flag : {"checkpoint", "ids", "logits"}) require(given.count(flag) > 0, std::string("--") + flag, "not given", "a path", "see --help");
+    const llmc::Checkpoint checkpoint(given["checkpoint"].as<std::string>());
+    const std::vector<int> ids = read_ids(given["ids"].as<std::string>());
+    const std::size_t seq_len = std::size_t(given["seq-len"].as<int>());
+    require(seq_len >= 1 && ids.size() % seq_len == 0, "the number of ids", ids.size(), "a multiple of --seq-len = " + std::to_string(seq_len));
+    for (int id : ids) require(id >= 0 && id < checkpoint.config().vocabulary, "a token id", id, "0 to " + std::to_string(checkpoint.config().vocabulary - 1));
+
+    llmc::Context context{llmc::open_device(0), llmc::DeviceStream(), kernels::Matmul()};
+    const auto model = llmc::make_model({.config = checkpoint.config(), .shape = {1, int(seq_len)}, .training = false}, context);
+    std::vector<float> weights(std::size_t(model->table().elements()));
+    checkpoint.read(model->table(), weights);
+    model->load(weights);
+
+    std::ofstream out(given["logits"].as<std::string>(), std::ios::binary);
+    for (std::size_t first = 0; first < ids.size(); first += seq_len) {
+        const auto logits = model->logits(std::span<const int>(ids).subspan(first, seq_len), 0, int(seq_len));
+        out.write(reinterpret_cast<const char*>(logits.data()), std::streamsize(logits.size() * sizeof(float)));
+    }
+    out.close();
+    require(bool(out), "the file of logits", given["logits"].as<std::string>(), "a file that can be written");
+    std::cout << ids.size() << " rows of " << checkpoint.config().vocabulary << " logits\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    cxxopts::Options line("dump_logits", "Writes the logits after every token: float32, one row of the vocabulary a token.\n");
+    line.add_options()("checkpoint", "folder of a saved model", cxxopts::value<std::string>())("ids", "int32 token ids, sequence after sequence", cxxopts::value<std::string>())(
+        "logits", "file to write", cxxopts::value<std::string>())("seq-len", "tokens of a sequence", cxxopts::value<int>()->default_value("64"))("h,help", "print this");
+    try {
+        const auto given = line.parse(argc, argv);
+        if (given.count("help")) std::cout << line.help();
+        else run(given);
+        return 0;
+    } catch (const std::exception& error) {
+        std::cerr << "error: " << error.what() << '\n';
+        return 2;
+    }
+}
