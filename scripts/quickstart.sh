@@ -53,7 +53,7 @@ rm -rf "$probe"
 steps=$(awk -v ms="$ms" -v minutes="$minutes" 'BEGIN { steps = int(minutes * 60000 / ms); print steps < 20 ? 20 : steps }')
 warmup=$((steps < 800 ? steps / 4 : 200))
 recipe[3]=$warmup
-val_every=$((steps / 10 > 0 ? steps / 10 : 1))
+val_every=$(((steps + 9) / 10))
 printf '%s ms a step: %s steps fill %s minutes\n' "$(printf '%.1f' "$ms")" "$steps" "$minutes"
 
 "${train[@]}" "${recipe[@]}" -x "$steps" -v $val_every --val-tokens 1000000000 -s "$steps" --samples 2 -g 300 --prompt $'Ps23:1 The LORD is' -o "$out" |

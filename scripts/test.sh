@@ -57,7 +57,8 @@ cases "CPU" build/cpu/tests
 began=$SECONDS
 make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }
 echo "built for fibers ($((SECONDS - began)) s)"
-cases "GPU geometry on fibers" build/fibers/tests "[kernel],[simt]"
+cases "GPU geometry on fibers" build/fibers/tests \
+    "[simt],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[model]"
 
 if command -v nvcc >/dev/null; then
     one "CUDA build compiles and links for sm_80 and sm_90a" make -j"$jobs" DEVICE=cuda build/cuda/train_gpt2 build/cuda/tests
