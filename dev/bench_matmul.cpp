@@ -123,7 +123,7 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
         }
     }, budget, 3);
     std::printf("%-14s all products of one step of 124M at %d rows: %.1f ms, %.0f GFLOP/s; workspace %.1f MB; %s\n", label, rows, seconds * 1e3,
-                flops / seconds * 1e-9, matmul.workspace_bytes() * 1e-6, matmul.describe().c_str());
+                flops / seconds * 1e-9, matmul.workspace_bytes() * 1e-6, matmul.describe(kernels::dtype_of<T>).c_str());
     std::fflush(stdout);
 }
 

@@ -6,6 +6,7 @@
 //
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels) T; bias: (out_channels) T;
 //           dweight: (out_channels, in_channels) float; dbias: (out_channels) float. All row-major.
+// Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/interrupt.h).
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in float (Bf16Arithmetic).
 // Work      2 * rows * in_channels * out_channels flops each.
 #pragma once
@@ -66,8 +67,8 @@ public:
 
     // Device bytes held for the library's own use, for the memory plan.
     std::size_t workspace_bytes() const;
-    // For the log: library, version, instruction set, and how bf16 is multiplied.
-    std::string describe() const;
+    // For the log of a run in `dtype`: library, version, instruction set, and how bf16 is multiplied, which is decided now if it has not been yet.
+    std::string describe(DType dtype);
 
     struct State;
 

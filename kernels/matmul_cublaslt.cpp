@@ -286,10 +286,10 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, Stream stream) {
 
 std::size_t Matmul::workspace_bytes() const { return std::max(kWorkspaceBytes, state_->workspace.bytes()) + state_->bias_scratch.bytes(); }
 
-std::string Matmul::describe() const {
+std::string Matmul::describe(DType dtype) {
     const std::size_t version = cublasLtGetVersion();  // 13.1.2 is 130102
     return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) +
-           (state_->options.tf32 ? "; fp32 products by TF32" : "");
+           (dtype == DType::fp32 && state_->options.tf32 ? "; fp32 products by TF32" : "");
 }
 
 template void Matmul::forward(const LinearForward<float>&, Stream);

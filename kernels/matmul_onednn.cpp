@@ -13,7 +13,7 @@
 // Weights reordered to oneDNN's own layout before each product (they change every step) lost everywhere: the reordering takes 15-30 % of the product.
 // So: forward by brg with the bias fused, fp32 gradients by dnnl_sgemm, bf16 input gradients by brg (gemm would need a float copy of its result as
 // scratch), bf16 weight gradients by gemm. brg is what oneDNN offers first where the processor has AVX-512; elsewhere all of it is gemm.
-// The rule is fixed, so that two runs with the same number of threads give the same bits.
+// dnnl_sgemm does not survive a signal handler on its thread (llmc/interrupt.h). The rule is fixed, so that two runs with the same number of threads give the same bits.
 #include <omp.h>
 
 #include <algorithm>
@@ -352,7 +352,7 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, Stream stream) {
 
 std::size_t Matmul::workspace_bytes() const { return state_->workspace.bytes(); }
 
-std::string Matmul::describe() const {
+std::string Matmul::describe(DType dtype) {
     const dnnl_version_t* version = dnnl_version();
     const char* isa = "instructions before AVX2";
     switch (dnnl_get_effective_cpu_isa()) {
@@ -364,8 +364,10 @@ std::string Matmul::describe() const {
         case dnnl_cpu_isa_avx512_core_amx: isa = "AMX"; break;
         default: break;
     }
-    return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch) + ", " + isa +
-           "; bf16 " + (state_->bf16_choice ? state_->bf16_choice->reason : "decided when the first bf16 product comes");
+    const std::string library = "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch) + ", " + isa;
+    if (dtype == DType::fp32) return library;
+    state_->widens<bf16>();  // decides, if that is still to do
+    return library + "; bf16 " + state_->bf16_choice->reason;
 }
 
 template void Matmul::forward(const LinearForward<float>&, Stream);

@@ -266,11 +266,11 @@ TEMPLATE_TEST_CASE("a product refuses tensors that do not fit", "[matmul]", floa
 TEST_CASE("a Matmul says what it is and how it multiplies bf16", "[matmul]") {
     Matmul widened({.bf16 = Bf16Arithmetic::widen}), measured;
     for (Matmul* matmul : {&widened, &measured}) Layer<bf16>({4, 16, 16}, 1).forward(*matmul, true, true);
-    if (!Catch::contains(widened.describe(), "oneDNN")) {
-        CHECK(Catch::contains(widened.describe(), "cuBLASLt"));
+    if (!Catch::contains(widened.describe(DType::bf16), "oneDNN")) {
+        CHECK(Catch::contains(widened.describe(DType::bf16), "cuBLASLt"));
         return;
     }
-    CHECK(Catch::contains(widened.describe(), "bf16 widened to fp32 as asked"));
-    CHECK((Catch::contains(measured.describe(), "bf16 multiplied natively (") || Catch::contains(measured.describe(), "bf16 widened to fp32")));
+    CHECK(Catch::contains(widened.describe(DType::bf16), "bf16 widened to fp32 as asked"));
+    CHECK((Catch::contains(measured.describe(DType::bf16), "bf16 multiplied natively (") || Catch::contains(measured.describe(DType::bf16), "bf16 widened to fp32")));
     CHECK(widened.workspace_bytes() > 0);
 }

@@ -16,44 +16,26 @@
 #include <vector>
 
 #include "llmc/shard_set.h"
+#include "test/scratch_folder.h"
 
 namespace test {
 
-// A folder of its own, removed with all it holds.
-class TemporaryFolder {
+// A folder of its own, removed with all it holds, named by strings.
+class TemporaryFolder : ScratchFolder {
 public:
-    TemporaryFolder() {
-        std::string name = (std::filesystem::temp_directory_path() / "train_gpt2_test_XXXXXX").string();
-        REQUIRE(mkdtemp(name.data()) != nullptr);
-        path_ = name;
-    }
-    ~TemporaryFolder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-    std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-    std::string path() const { return path_.string(); }
+    std::string operator/(const std::string& name) const { return (ScratchFolder::path() / name).string(); }
+    std::string path() const { return ScratchFolder::path().string(); }
     std::vector<std::string> names() const {  // of all it holds, sorted
         std::vector<std::string> names;
-        for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename().string());
+        for (const auto& entry : std::filesystem::directory_iterator(ScratchFolder::path())) names.push_back(entry.path().filename().string());
         std::sort(names.begin(), names.end());
         return names;
     }
-
-private:
-    std::filesystem::path path_;
 };
 
 inline std::string write_file(const std::string& path, const std::string& content) {
-    std::ofstream(path, std::ios::binary) << content;
+    write_bytes(path, content);
     return path;
-}
-inline std::string read_file(const std::string& path) {
-    std::ostringstream content;
-    content << std::ifstream(path, std::ios::binary).rdbuf();
-    return content.str();
 }
 
 // Files may not grow past `bytes` while one of these lives: a disk that is full.

@@ -155,7 +155,7 @@ TEST_CASE("what the writer writes is a shard, byte for byte", "[shard]") {
     CHECK_FALSE(std::filesystem::exists(folder / "w.bin"));
     writer.publish();
     CHECK(folder.names() == std::vector<std::string>{"w.bin"});
-    CHECK((test::read_file(folder / "w.bin") == ShardBytes(ids, 65536, 7).bytes()));
+    CHECK((test::read_bytes(folder / "w.bin") == ShardBytes(ids, 65536, 7).bytes()));
     CHECK_THROWS_AS(writer.append(ids), Error);
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("nothing half-written stays behind", "[shard]") {
             CHECK(folder.names().size() == 2);
         }
         CHECK(folder.names() == std::vector<std::string>{"w.bin"});
-        CHECK(test::read_file(old) == "old");
+        CHECK(test::read_bytes(old) == "old");
     }
     SECTION("the disk is full") {
         const FullDisk disk(2000);

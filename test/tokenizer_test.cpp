@@ -170,7 +170,7 @@ TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer
     const auto refused = [&](const std::string& words) {
         CHECK_THROWS_WITH(write_text_corpus(options), Contains(words) && !Contains("\n"));
         CHECK(folder.names() == std::vector<std::string>{"a", "b", "empty"});
-        CHECK(test::read_file(a) == "a");
+        CHECK(test::read_bytes(a) == "a");
     };
     SECTION("no file") { options.files.clear(); refused("number of text files is 0"); }
     SECTION("missing") { options.files.push_back(folder / "none"); refused("text file " + (folder / "none") + " is missing"); }
@@ -198,10 +198,10 @@ TEST_CASE("older shards of the same name are not mixed with new ones", "[tokeniz
     const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b");
     TextCorpusOptions options = corpus(folder, {a, b});
     write_text_corpus(options);
-    const std::string before = test::read_file(folder / "out/t_train_000000.bin");
+    const std::string before = test::read_bytes(folder / "out/t_train_000000.bin");
     options.files = {b, a};
     CHECK_THROWS_WITH(write_text_corpus(options), Contains("there already") && Contains("without shards named t"));
-    CHECK(test::read_file(folder / "out/t_train_000000.bin") == before);
+    CHECK(test::read_bytes(folder / "out/t_train_000000.bin") == before);
     options.name = "u";
     CHECK_NOTHROW(write_text_corpus(options));
 }

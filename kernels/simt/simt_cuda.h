@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "kernels/simt/simt_launch_config.h"
 #include "kernels/types.h"
 #include "llmc/error.h"
 
@@ -14,13 +15,6 @@
     T* name = reinterpret_cast<T*>(simt_dynamic_shared)
 
 namespace simt {
-
-struct LaunchConfig {
-    dim3 grid, block;
-    std::size_t shared_bytes = 0;
-    dim3 cluster = 1;
-    kernels::Stream stream = nullptr;
-};
 
 inline void check(cudaError_t status, const char* what) {
     if (status != cudaSuccess) throw Error(std::string(what) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status), Blame::runtime);

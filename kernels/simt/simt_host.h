@@ -13,17 +13,11 @@
 #include "kernels/simt/simt_block.h"
 #include "kernels/simt/simt_intrinsics.h"
 #include "kernels/simt/simt_language.h"
+#include "kernels/simt/simt_launch_config.h"
 #include "kernels/simt/simt_warp.h"
 #include "kernels/types.h"
 
 namespace simt {
-
-struct LaunchConfig {
-    dim3 grid, block;
-    std::size_t shared_bytes = 0;
-    dim3 cluster = 1;
-    kernels::Stream stream = nullptr;
-};
 
 // Runs blocks `first` to `last - 1` of the grid, x fastest, on the calling OS thread.
 using RunRange = void (*)(const LaunchConfig& config, const void* arguments, std::int64_t first, std::int64_t last);

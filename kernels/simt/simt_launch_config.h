@@ -1,0 +1,16 @@
+// simt_launch_config.h - how a kernel is launched, on either device; included where dim3 is known
+#pragma once
+#include <cstddef>
+
+#include "kernels/types.h"
+
+namespace simt {
+
+struct LaunchConfig {
+    dim3 grid, block;
+    std::size_t shared_bytes = 0;
+    dim3 cluster = 1;
+    kernels::Stream stream = nullptr;
+};
+
+}  // namespace simt

@@ -1,0 +1,32 @@
+#include "llmc/step_log.h"
+
+#include <chrono>
+
+namespace llmc {
+
+double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+void StepLog::enqueued(const Report::Step& step, double began_seconds) {
+    report_pending(1);
+    pending_ = {step, began_seconds};
+    if (optimizer_.scalars_ready()) report_pending(0);
+}
+
+void StepLog::report_pending(int steps_back) {
+    if (!pending_) return;
+    Report::Step step = pending_->step;
+    step.scalars = optimizer_.scalars(steps_back);
+    // Steps overlap on a GPU: one takes from the end of the one before, unless something else came between.
+    const double now = seconds_now();
+    step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions, step.scalars.valid_targets);
+    step.seconds_left = throughput_.seconds_left(total_steps_ - step.step - 1);
+    last_seconds_ = now;
+    pending_.reset();
+    report_.step(step);
+    failed_in_a_row_ = step.scalars.skip == kernels::kSkipNonFinite ? failed_in_a_row_ + 1 : 0;
+    if (failed_in_a_row_ == kMostFailedSteps)
+        fail("the loss", step.scalars.loss, "a finite loss and gradient within " + std::to_string(kMostFailedSteps) + " steps",
+             "try a lower --lr or a longer --warmup-steps", Blame::runtime);
+}
+
+}  // namespace llmc

@@ -1,0 +1,43 @@
+// step_log.h - reports every step when its numbers have come back from the device: at once on a CPU, else while the next step is under way
+#pragma once
+#include <optional>
+
+#include "llmc/optimizer.h"
+#include "llmc/report.h"
+
+namespace llmc {
+
+class StepLog {
+public:
+    // All of them must outlive it.
+    StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, std::int64_t total_steps)
+        : optimizer_(optimizer), throughput_(throughput), report_(report), total_steps_(total_steps) {}
+
+    // The step has been enqueued: reports the one before, and this one too if its numbers are there already.
+    // Throws a run-time Error when the loss or the norm has not been finite for kMostFailedSteps steps in a row.
+    void enqueued(const Report::Step& step, double began_seconds);
+    // Reports the last step, after waiting for it.
+    void flush() { report_pending(0); }
+
+    static constexpr int kMostFailedSteps = 10;
+
+private:
+    struct Pending {
+        Report::Step step;
+        double began_seconds;
+    };
+    void report_pending(int steps_back);
+
+    const Optimizer& optimizer_;
+    Throughput& throughput_;
+    Report& report_;
+    std::int64_t total_steps_;
+    std::optional<Pending> pending_;
+    double last_seconds_ = 0;  // when the step before was reported
+    int failed_in_a_row_ = 0;
+};
+
+// Of a clock that only moves forward.
+double seconds_now();
+
+}  // namespace llmc
