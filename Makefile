@@ -7,16 +7,17 @@
 # Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host objects are shared by cpu and fibers.
 # Objects, rebuilt when this file changes, and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to the programs built last.
 
-NVCC      ?= nvcc
-CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
+# nvcc: on PATH, else in $CUDA_HOME, else where the toolkit installs itself.
+NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
+CUDA_ROOT := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
 GPU_FOUND := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
-DEVICE    ?= $(if $(and $(CUDA_HOME),$(GPU_FOUND)),cuda,cpu)
+DEVICE    ?= $(if $(and $(CUDA_ROOT),$(GPU_FOUND)),cuda,cpu)
 ifeq ($(filter $(DEVICE),cuda cpu fibers),)
   $(error DEVICE is "$(DEVICE)"; expected cuda, cpu or fibers)
 endif
 ifeq ($(DEVICE),cuda)
-  ifeq ($(CUDA_HOME),)
-    $(error DEVICE=cuda needs nvcc, which is not on PATH; install the CUDA toolkit, set NVCC=/path/to/nvcc, or build with DEVICE=cpu)
+  ifeq ($(CUDA_ROOT),)
+    $(error DEVICE=cuda needs nvcc, which is neither on PATH nor in CUDA_HOME; install the CUDA toolkit, set NVCC=/path/to/nvcc, or build with DEVICE=cpu)
   endif
 endif
 
@@ -37,10 +38,10 @@ KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
 
 ifeq ($(DEVICE),cuda)
-  CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_HOME)/include
+  CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_ROOT)/include
   NVCCFLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v --threads 0 \
                -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
-  LDLIBS    += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart
+  LDLIBS    += -L$(CUDA_ROOT)/lib64 -Wl,-rpath,$(CUDA_ROOT)/lib64 -lcublasLt -lcudart
 else
   LDLIBS    += -ldnnl
 endif

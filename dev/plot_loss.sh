@@ -4,6 +4,7 @@ set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 2 ] || { echo "usage: dev/plot_loss.sh LOG.jsonl [PLOT.png]" >&2; exit 2; }
 log=$1 plot=${2:-${1%.jsonl}.png}
 [ -f "$log" ] || { echo "error: \"$log\" is not a file; expected the log.jsonl of a run" >&2; exit 2; }
+jq -e . "$log" >/dev/null 2>&1 || { echo "error: \"$log\" is not JSON, one object a line; expected the log.jsonl of a run" >&2; exit 2; }
 points=$(mktemp -d)
 trap 'rm -rf "$points"' EXIT
 jq -r 'select(.event == "step" and .loss != null) | [.step + 1, .loss] | @tsv' "$log" >"$points/train"

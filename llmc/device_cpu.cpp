@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -27,12 +28,15 @@ int usable_cores() {
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-// What the kernel believes can be had without swapping.
+// What the kernel believes can be had without swapping, and within the limit of a container where there is one. 0: unknown.
 std::size_t available_memory() {
+    std::size_t available = 0;
     std::ifstream info("/proc/meminfo");
     for (std::string word; info >> word;)
-        if (std::size_t kib; word == "MemAvailable:" && info >> kib) return kib * 1024;
-    return 0;
+        if (std::size_t kib; word == "MemAvailable:" && info >> kib) available = kib * 1024;
+    std::ifstream most("/sys/fs/cgroup/memory.max"), used("/sys/fs/cgroup/memory.current");
+    if (std::size_t limit, current; most >> limit && used >> current) available = std::min(available, limit - std::min(limit, current));
+    return available;
 }
 
 constexpr std::size_t kHugePage = std::size_t(2) << 20;

@@ -25,8 +25,8 @@ void StepLog::report_pending(int steps_back) {
     report_.step(step);
     failed_in_a_row_ = step.scalars.skip == kernels::kSkipNonFinite ? failed_in_a_row_ + 1 : 0;
     if (failed_in_a_row_ == kMostFailedSteps)
-        fail("the loss", step.scalars.loss, "a finite loss and gradient within " + std::to_string(kMostFailedSteps) + " steps",
-             "try a lower --lr or a longer --warmup-steps", Blame::runtime);
+        fail("the number of steps in a row whose loss or gradient norm is not finite", failed_in_a_row_, "fewer than that",
+             "the model has diverged: start again with a lower --lr or a longer --warmup-steps", Blame::runtime);
 }
 
 }  // namespace llmc

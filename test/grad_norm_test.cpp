@@ -103,6 +103,12 @@ TEST_CASE("the loss of a step weighs every valid token alike", "[grad_norm]") {
     CHECK(std::fabs(got.grad_norm - 2.124333925) <= 1e-6 * 2.124333925);
     for (const double wrong : {4.0, 2.359279700, 1.062166963}) CHECK(std::fabs(got.loss - wrong) > 0.1);  // means of means, world-size slip
 
+    // Sums of two ranks and what a published run made of them, with the counts above.
+    for (const auto& [sum, mean] : {std::pair{-13.8838529586792, -0.0246604848}, {1.0207021236419678, 0.0018129700}}) {
+        step.loss_sum = sum;
+        CHECK(std::fabs(step.run().loss - mean) <= 1e-10);
+    }
+
     // All of the second rank's targets ignored.
     step.valid_targets = 144;
     step.loss_sum = 118 + 180 + 56 + 55;
