@@ -5,6 +5,7 @@
 //   none 16,  gelu 12 (not gelu's output),  gelu+layernorm 10 (not the normed rows either),  block 1 (only the block's input)
 #pragma once
 #include <algorithm>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -25,14 +26,17 @@ inline Recompute recompute_by_name(std::string_view name) {
     fail("--recompute", '"' + std::string(name) + '"', "none, gelu, gelu+layernorm or block");
 }
 
+// Bytes beyond 64 bits count as all of them: a plan that large is refused like any other that does not fit.
+inline std::size_t saturating_sum(std::size_t a, std::size_t b) { return a + b < a ? std::numeric_limits<std::size_t>::max() : a + b; }
+
 // Hands out aligned pieces of an allocation one after another; without an allocation it only counts.
 class Carver {
 public:
     explicit Carver(std::byte* base) : base_(base) {}
     template <class Element>
     std::span<Element> take(std::size_t count) {
-        const std::size_t at = used_;
-        used_ = (used_ + count * sizeof(Element) + kernels::kTensorAlignment - 1) / kernels::kTensorAlignment * kernels::kTensorAlignment;
+        const std::size_t at = used_, bytes = (count * sizeof(Element) + kernels::kTensorAlignment - 1) / kernels::kTensorAlignment * kernels::kTensorAlignment;
+        used_ = saturating_sum(used_, bytes);
         return base_ ? std::span<Element>(reinterpret_cast<Element*>(base_ + at), count) : std::span<Element>();
     }
     std::size_t bytes() const { return used_; }

@@ -24,7 +24,7 @@ std::size_t total_for(ModelSetup setup, int batch, const Context& context) {
 
 std::size_t MemoryPlan::total() const {
     std::size_t sum = 0;
-    for (const Line& line : lines) sum += line.bytes;
+    for (const Line& line : lines) sum = saturating_sum(sum, line.bytes);
     return sum;
 }
 

@@ -39,7 +39,6 @@ struct ModelSetup {
 // Device bytes by purpose, counted without allocating: for the memory plan.
 struct ModelBytes {
     std::size_t parameters, masters, gradients, activations;  // in fp32 the parameters are the masters
-    std::size_t total() const { return parameters + masters + gradients + activations; }
 };
 ModelBytes model_bytes(const ModelSetup& setup);
 
