@@ -10,12 +10,14 @@ std::size_t optimizer_bytes(const ParameterTable& table) { return 2 * std::size_
 
 Optimizer::Optimizer(const Model& model, const AdamWSettings& settings, Context& context)
     : context_(context), settings_(settings), first_(std::size_t(model.table().elements())), second_(std::size_t(model.table().elements())),
-      segments_(model.table().decay_segments(), context.stream), squared_partial_(std::size_t(kernels::squared_norm_partials())), scalars_(1),
+      squared_partial_(std::size_t(kernels::squared_norm_partials())), scalars_(1),
       host_scalars_(2 * sizeof(StepScalars)) {
     first_.zero(context.stream);
     second_.zero(context.stream);
     scalars_.zero(context.stream);
-    context.stream.wait();  // the segments were copied from a temporary
+    const auto segments = model.table().decay_segments();
+    segments_ = DeviceArray<kernels::DecaySegment>(segments, context.stream);
+    context.stream.wait();  // before the host's copy goes
 }
 
 void Optimizer::step(Model& model, const StepInput& input) {
