@@ -2,7 +2,7 @@
 # test.sh - builds train_gpt2 and runs every test that needs no GPU; the last line says "N passed, N failed"
 #
 #   1. unit and whole-run tests on the CPU
-#   2. the kernels and a whole tiny model at the GPU's geometry, on the host executor's fibers
+#   2. the kernels and a whole tiny model at the GPU's geometry, on the host executor's fibers; the kernels again in its other orders of threads
 #   3. the CUDA build for sm_80 and sm_90a, where nvcc is found
 #   4. the quickstart, with half a minute of training
 set -uo pipefail
@@ -58,8 +58,11 @@ cases "CPU" build/cpu/tests
 began=$SECONDS
 make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }
 echo "built for fibers ($((SECONDS - began)) s)"
-cases "GPU geometry on fibers" build/fibers/tests \
-    "[simt],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[model]"
+kernel_tags="[simt],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw]"
+cases "GPU geometry on fibers" build/fibers/tests "$kernel_tags,[model]"
+for order in reverse random mix; do
+    cases "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order build/fibers/tests "$kernel_tags"
+done
 
 if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
     one "CUDA build compiles and links for sm_80 and sm_90a" make -j"$jobs" DEVICE=cuda build/cuda/train_gpt2 build/cuda/tests

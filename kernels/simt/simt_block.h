@@ -2,6 +2,7 @@
 //
 // The threads of a block run one after another on one stack until one of them has to wait, in a barrier or a warp collective; only then does
 // another one get a stack of its own. A kernel without cooperation therefore costs a function call a thread, and nothing has to be declared.
+// Who is next is chosen by simt_order.h.
 // Blocks of one thread do not come here at all: simt_host.h calls the kernel directly, and `running.scheduler` is null.
 //
 // What cannot go on is an Error (Blame::runtime) that names kernel, block, and which threads wait where; it never hangs. The other threads of the
@@ -17,13 +18,13 @@
 #include <vector>
 
 #include "kernels/simt/simt_language.h"
+#include "kernels/simt/simt_order.h"
+#include "kernels/simt/simt_shared.h"
 
 namespace simt {
 
 inline constexpr int kWarpLanes = 32;
 inline constexpr unsigned kMaxBlockThreads = 1024;
-// What a block can have on an A100's successors: 227 KiB on sm_90, static and dynamic together.
-inline constexpr std::size_t kSharedLimit = 227 * 1024;
 
 // The operation that a thread waits in, and where the kernel calls it.
 enum class Wait : std::uint8_t {
@@ -33,33 +34,6 @@ enum class Wait : std::uint8_t {
 struct Site {
     Wait wait;
     std::source_location where;
-};
-
-// The shared memory of the blocks that run on this core. A variable belongs to its declaration: the first thread that passes it makes room, which
-// then stays for all blocks of the launch, as a GPU's compiler would lay it out.
-class SharedMemory {
-public:
-    void begin_launch(std::byte* memory, std::size_t dynamic_bytes) {
-        memory_ = memory;
-        dynamic_bytes_ = used_ = dynamic_bytes;
-        declared_ = 0;
-    }
-    void* dynamic() const { return memory_; }
-    void* variable(const void* declaration, std::size_t bytes, std::size_t alignment) {
-        for (int i = 0; i < declared_; ++i)
-            if (declarations_[i] == declaration) return addresses_[i];
-        return declare(declaration, bytes, alignment);
-    }
-
-private:
-    void* declare(const void* declaration, std::size_t bytes, std::size_t alignment);
-
-    static constexpr int kMaxVariables = 32;
-    std::byte* memory_ = nullptr;
-    std::size_t dynamic_bytes_ = 0, used_ = 0;
-    int declared_ = 0;
-    const void* declarations_[kMaxVariables] = {};
-    void* addresses_[kMaxVariables] = {};
 };
 
 // A kernel with its arguments bound.
@@ -77,7 +51,10 @@ public:
     ~BlockScheduler();
     BlockScheduler(const BlockScheduler&) = delete;
 
-    // Runs all threads of the block that blockIdx names to their end. Rethrows what a thread threw.
+    // Of all blocks until the next call.
+    void use_order(const Order& order) { order_ = order; }
+    // Runs all threads of the block that blockIdx names to their end. Rethrows what a thread threw; else throws Error if one wrote outside the
+    // block's shared arrays.
     void run_block(const BoundKernel& kernel, dim3 block);
 
     // The rest is called by the running thread.
@@ -118,6 +95,7 @@ private:
     void run_thread(Thread& thread);
     void wake(Thread& thread);
     void wake_all();
+    void wake_lanes(Thread* first, unsigned mask);
     Thread* next_thread();
     Thread* next_to_unwind();
     void suspend();
@@ -134,7 +112,10 @@ private:
     dim3 shape_{0, 0, 0};
     std::vector<Thread> threads_;
     std::vector<Warp> warps_;
-    std::vector<Thread*> ready_;  // the last one runs next
+    std::vector<Thread*> ready_;  // the last one runs next, unless any may
+    Order order_;
+    Draws draws_;
+    bool any_may_run_ = false;  // until the next barrier
     Thread* current_ = nullptr;
     Thread* starting_ = nullptr;  // what the fiber switched to shall begin
     unsigned live_ = 0;
@@ -171,11 +152,11 @@ inline BlockScheduler::Votes vote(Wait wait, const std::source_location& where, 
 
 }  // namespace simt
 
-#define SIMT_SHARED(T, name, extent)          \
-    static char simt_declaration_of_##name;   \
-    using simt_type_of_##name = T extent;     \
-    simt_type_of_##name& name =               \
-        *static_cast<simt_type_of_##name*>(simt::running.shared.variable(&simt_declaration_of_##name, sizeof(simt_type_of_##name), alignof(T)))
+#define SIMT_SHARED(T, name, extent)                        \
+    static const char simt_declaration_of_##name[] = #name; \
+    using simt_type_of_##name = T extent;                   \
+    simt_type_of_##name& name =                             \
+        *static_cast<simt_type_of_##name*>(simt::running.shared.variable(simt_declaration_of_##name, sizeof(simt_type_of_##name), alignof(T)))
 #define SIMT_DYN_SHARED(T, name) T* name = static_cast<T*>(simt::running.shared.dynamic())
 
 inline void __syncthreads(const std::source_location& where = std::source_location::current()) { simt::vote(simt::Wait::syncthreads, where, 0); }

@@ -11,6 +11,7 @@
 
 #include "kernels/simt/simt_fiber.h"
 #include "kernels/simt/simt_report.h"
+#include "kernels/simt/simt_shared_check.h"
 #include "llmc/error.h"
 
 namespace simt {
@@ -87,21 +88,6 @@ std::string BlockScheduler::describe_threads() const {
     return text.str();
 }
 
-// ---- shared memory
-
-void* SharedMemory::declare(const void* declaration, std::size_t bytes, std::size_t alignment) {
-    alignment = std::max<std::size_t>(alignment, 16);
-    const std::size_t begin = (used_ + alignment - 1) / alignment * alignment;
-    if (begin + bytes > kSharedLimit)
-        fault("shared memory is " + std::to_string(begin + bytes) + " bytes (" + std::to_string(dynamic_bytes_) +
-              " of them dynamic); expected at most " + std::to_string(kSharedLimit));
-    if (declared_ == kMaxVariables) fault("more than " + std::to_string(kMaxVariables) + " variables in shared memory");
-    declarations_[declared_] = declaration;
-    addresses_[declared_] = memory_ + begin;
-    used_ = begin + bytes;
-    return addresses_[declared_++];
-}
-
 // ---- fibers of one core
 
 BlockScheduler::BlockScheduler() : own_(std::make_unique<Fiber>()) {}
@@ -133,16 +119,20 @@ void BlockScheduler::reset(dim3 block) {
     failure_ = nullptr;
     unwound_ = 0;
     ready_.clear();
+    draws_ = Draws(order_.seed, (std::uint64_t(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x);
     wake_all();
 }
 
 void BlockScheduler::run_block(const BoundKernel& kernel, dim3 block) {
     kernel_ = kernel;
+    running.shared.begin_block(order_.poison);
     reset(block);
     running_ = own_.get();
     transfer(*next_thread());
     current_ = nullptr;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    if (const std::string stray = running.shared.describe_stray_write(); !stray.empty())
+        throw Error(place() + ": a thread wrote " + stray, Blame::runtime);
 }
 
 void BlockScheduler::run_fiber() {
@@ -175,19 +165,33 @@ void BlockScheduler::run_thread(Thread& thread) {
     --live_;
 }
 
-// The last one woken runs first: descending order here makes ascending order there, and a warp that wakes goes as far as it can before the next.
+// The last one woken runs first, so a warp that wakes goes as far as it can before the next.
 void BlockScheduler::wake(Thread& thread) {
     thread.state = State::ready;
     ready_.push_back(&thread);
 }
 void BlockScheduler::wake_all() {
-    for (std::size_t i = threads_.size(); i-- > 0;) wake(threads_[i]);
+    any_may_run_ = order_.kind == Order::Kind::mix && draws_.below(2) == 0;
+    std::array<unsigned, kMaxBlockThreads / kWarpLanes> numbers;
+    const unsigned count = unsigned(warps_.size());
+    for (unsigned i = 0; i < count; ++i) numbers[i] = order_.kind == Order::Kind::reverse ? i : count - 1 - i;
+    if (order_.shuffles()) draws_.shuffle(numbers.data(), count);
+    for (unsigned i = 0; i < count; ++i) wake_lanes(&threads_[numbers[i] * kWarpLanes], warps_[numbers[i]].existing);
+}
+// `first`: lane 0 of the warp.
+void BlockScheduler::wake_lanes(Thread* first, unsigned mask) {
+    const std::size_t begin = ready_.size();
+    for (int lane = kWarpLanes; lane-- > 0;)
+        if (mask >> lane & 1) wake(first[lane]);
+    if (order_.kind == Order::Kind::reverse) std::reverse(ready_.begin() + begin, ready_.end());
+    else if (order_.shuffles()) draws_.shuffle(ready_.data() + begin, unsigned(ready_.size() - begin));
 }
 
 // Who runs when the current thread waits or has ended; null: all have ended.
 BlockScheduler::Thread* BlockScheduler::next_thread() {
     if (!failure_) {
         if (!ready_.empty()) {
+            if (any_may_run_) std::swap(ready_.back(), ready_[draws_.below(unsigned(ready_.size()))]);
             Thread* next = ready_.back();
             ready_.pop_back();
             return next;
@@ -296,10 +300,13 @@ void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine
         return;
     }
     if (combine) combine(warp.operands.data(), mask);
-    Thread* const first = &me - lane;
-    for (int other = kWarpLanes; other-- > 0;)
-        if ((mask >> other & 1) && other != int(lane)) wake(first[other]);
     *group = warp.groups[--warp.waiting_groups];
+    if (order_.kind == Order::Kind::forward) {
+        wake_lanes(&me - lane, mask & ~(1u << lane));  // this one goes on at once: a switch less
+    } else {
+        wake_lanes(&me - lane, mask);
+        suspend();
+    }
 }
 
 // ---- grids
@@ -310,8 +317,8 @@ namespace {
 class Core {
 public:
     std::byte* shared() {
-        if (!shared_) shared_.reset(static_cast<std::byte*>(std::aligned_alloc(256, kSharedLimit)));
-        if (!shared_) fail("shared memory of a block", kSharedLimit, "room for that many bytes", {}, Blame::runtime);
+        if (!shared_) shared_.reset(static_cast<std::byte*>(std::aligned_alloc(256, SharedMemory::kArenaBytes)));
+        if (!shared_) fail("shared memory of a block", SharedMemory::kArenaBytes, "room for that many bytes", {}, Blame::runtime);
         return shared_.get();
     }
     BlockScheduler& scheduler() {
@@ -324,7 +331,7 @@ private:
     std::unique_ptr<std::byte, Free> shared_;
     std::unique_ptr<BlockScheduler> scheduler_;
 };
-static_assert(kSharedLimit % 256 == 0);
+static_assert(SharedMemory::kArenaBytes % 256 == 0 && kRedZoneBytes % 256 == 0);
 
 Core& this_core() {
     static thread_local Core core;
@@ -334,10 +341,12 @@ Core& this_core() {
 // While it lives, this OS thread runs blocks of one launch.
 class RunningGuard {
 public:
-    RunningGuard(const LaunchConfig& config, const char* kernel, bool fibers) {
+    // `order` is null for blocks of one thread, which need no fibers.
+    RunningGuard(const LaunchConfig& config, const char* kernel, const Order* order) {
         Core& core = this_core();
-        running.shared.begin_launch(core.shared(), config.shared_bytes);
-        running.scheduler = fibers ? &core.scheduler() : nullptr;
+        running.shared.begin_launch(core.shared(), config.shared_bytes, order != nullptr);
+        running.scheduler = order ? &core.scheduler() : nullptr;
+        if (order) running.scheduler->use_order(*order);
         running.kernel = kernel;
         gridDim = config.grid;
         blockDim = config.block;
@@ -378,6 +387,13 @@ constexpr int kRangesPerShare = 8;
 
 }  // namespace
 
+const Order& current_order() {
+    const auto variable = [](const char* name) { return std::string_view(std::getenv(name) ? std::getenv(name) : ""); };
+    if (UseOrder::chosen()) return *UseOrder::chosen();
+    static const Order from_environment = parse_order(variable("SIMT_ORDER"), variable("SIMT_POISON"));
+    return from_environment;
+}
+
 void run_fiber_blocks(const LaunchConfig& config, const BoundKernel& kernel, std::int64_t first, std::int64_t last) {
     uint3 index = block_index(config.grid, first);
     for (std::int64_t block = first; block < last; ++block) {
@@ -390,10 +406,11 @@ void run_fiber_blocks(const LaunchConfig& config, const BoundKernel& kernel, std
 void run_grid(const LaunchConfig& config, const char* kernel, RunRange run_range, const void* arguments) {
     check_config(config, kernel);
     const bool fibers = config.block.x * config.block.y * config.block.z > 1;
+    const Order* const order = fibers ? &current_order() : nullptr;
     const std::int64_t blocks = std::int64_t(config.grid.x) * config.grid.y * config.grid.z;
     const int team = blocks == 1 || omp_in_parallel() ? 1 : omp_get_max_threads();
     if (team == 1) {
-        const RunningGuard guard(config, kernel, fibers);
+        const RunningGuard guard(config, kernel, order);
         run_range(config, arguments, 0, blocks);
         return;
     }
@@ -412,7 +429,7 @@ void run_grid(const LaunchConfig& config, const char* kernel, RunRange run_range
 #pragma omp parallel
     if (const int worker = omp_get_thread_num(); worker < workers) {
         try {
-            const RunningGuard guard(config, kernel, fibers);
+            const RunningGuard guard(config, kernel, order);
             for (int i = 0; i < workers; ++i) {
                 Share& share = shares[(worker + i) % workers];
                 for (std::int64_t first; !failed && (first = share.next.fetch_add(length, std::memory_order_relaxed)) < share.end;)

@@ -1,0 +1,89 @@
+// simt_order.h - in which order the threads of a block run: a GPU promises none, so a kernel must be right under all of them
+//
+//   SIMT_ORDER=forward        ascending threads; a warp that meets goes on before the next begins (the default, and the fastest)
+//   SIMT_ORDER=reverse        descending threads
+//   SIMT_ORDER=random[:SEED]  warps and lanes are shuffled at the start and after every barrier, lanes after every collective
+//   SIMT_ORDER=mix[:SEED]     as random, but between half of the barriers each switch picks any thread that can run, of any warp
+//   SIMT_POISON=0|1           shared memory is filled with 0xff bytes, NaN in every float type, before each block (the default is 1 in every order:
+//                             it costs a memset a block, and a read of what nobody wrote is a fault in all of them)
+//
+// Blocks of one thread have no order, and their shared memory is left alone.
+#pragma once
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "llmc/error.h"
+
+namespace simt {
+
+struct Order {
+    enum class Kind : std::uint8_t { forward, reverse, random, mix };
+    Kind kind = Kind::forward;
+    std::uint64_t seed = 1;
+    bool poison = true;
+
+    bool shuffles() const { return kind == Kind::random || kind == Kind::mix; }
+    bool operator==(const Order&) const = default;
+};
+
+// From the values of SIMT_ORDER and SIMT_POISON; empty: the default. Throws Error (Blame::input) that names what it does not know.
+inline Order parse_order(std::string_view order, std::string_view poison) {
+    Order parsed;
+    const auto colon = order.find(':');
+    const std::string_view kind = order.substr(0, colon);
+    bool known = true;
+    if (kind == "reverse") parsed.kind = Order::Kind::reverse;
+    else if (kind == "random") parsed.kind = Order::Kind::random;
+    else if (kind == "mix") parsed.kind = Order::Kind::mix;
+    else known = kind == "forward" || order.empty();
+    if (colon != std::string_view::npos) {
+        const char *begin = order.data() + colon + 1, *end = order.data() + order.size();
+        const auto [rest, error] = std::from_chars(begin, end, parsed.seed);
+        known = known && parsed.shuffles() && rest == end && error == std::errc{};
+    }
+    require(known, "SIMT_ORDER", '"' + std::string(order) + '"', "forward, reverse, random[:SEED] or mix[:SEED], SEED a whole number below 2^64");
+    require(poison.empty() || poison == "0" || poison == "1", "SIMT_POISON", '"' + std::string(poison) + '"', "0 or 1");
+    parsed.poison = poison != "0";
+    return parsed;
+}
+
+// The order of launches by this OS thread: the environment's, read once, unless a UseOrder lives.
+const Order& current_order();
+
+// While it lives, launches by this OS thread use `order`.
+class UseOrder {
+public:
+    explicit UseOrder(const Order& order) : order_(order), before_(std::exchange(chosen_, &order_)) {}
+    ~UseOrder() { chosen_ = before_; }
+    UseOrder(const UseOrder&) = delete;
+    static const Order* chosen() { return chosen_; }
+
+private:
+    static inline thread_local constinit const Order* chosen_ = nullptr;
+    const Order order_;
+    const Order* const before_;
+};
+
+// SplitMix64: a block's draws depend on the seed and the block alone, not on the core that runs it.
+class Draws {
+public:
+    Draws() = default;
+    Draws(std::uint64_t seed, std::uint64_t block) : state_(seed) { state_ = next() + block; }
+    unsigned below(unsigned limit) { return unsigned((next() >> 32) * limit >> 32); }
+    template <class T> void shuffle(T* items, unsigned count) {
+        for (unsigned left = count; left > 1; --left) std::swap(items[left - 1], items[below(left)]);
+    }
+
+private:
+    std::uint64_t next() {
+        std::uint64_t mixed = state_ += 0x9e3779b97f4a7c15u;
+        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
+        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
+        return mixed ^ mixed >> 31;
+    }
+    std::uint64_t state_ = 0;
+};
+
+}  // namespace simt

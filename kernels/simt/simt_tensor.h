@@ -1,0 +1,147 @@
+// simt_tensor.h - the host's side of ptx.cuh: tensor-core products, matrix loads and asynchronous copies on the executor's fibers
+//
+// Products and loads are collectives of all 32 lanes. The executor's reports of missing lanes name their file and line, and call them __syncwarp.
+// What a GPU leaves undefined is an Error here: a warp that is not whole, a misaligned address, an address outside shared memory.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/simt/simt_warp.h"
+
+namespace simt {
+
+inline constexpr int kMatrixRowBytes = 16, kAsyncCopyBytes = 16;
+
+inline bool in_shared_memory(const void* address) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(running.shared.dynamic());
+    return reinterpret_cast<std::uintptr_t>(address) - begin < SharedMemory::kArenaBytes - kRedZoneBytes;
+}
+
+// Waits for the whole warp; the last lane to arrive runs `combine`.
+inline void wait_whole_warp(const char* instruction, const std::source_location& where, void* operands, BlockScheduler::Combine combine) {
+    const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+    const unsigned number = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const unsigned first = number / kWarpLanes * kWarpLanes, lanes = threads - first;
+    if (!running.scheduler || lanes < unsigned(kWarpLanes))
+        fault(std::string(instruction) + " needs the 32 lanes of a whole warp; this warp has " + std::to_string(lanes));
+    running.scheduler->wait_warp(~0u, {Wait::syncwarp, where}, operands, combine);
+}
+
+// ---- d += a b, of shapes 16 x 8, 16 x 16, 16 x 8
+
+// Lane `lane` holds pairs of neighbouring elements; the first one of a pair is the low half of a register.
+struct PairPlace { int row, column; };
+constexpr PairPlace pair_of_a(int lane, int reg) { return {lane / 4 + 8 * (reg % 2), 2 * (lane % 4) + 8 * (reg / 2)}; }
+constexpr PairPlace pair_of_b(int lane, int reg) { return {2 * (lane % 4) + 8 * reg, lane / 4}; }  // neighbours in a column
+constexpr PairPlace pair_of_d(int lane, int pair) { return {lane / 4 + 8 * pair, 2 * (lane % 4)}; }
+
+inline float low_bf16(unsigned reg) { return std::bit_cast<float>(reg << 16); }
+inline float high_bf16(unsigned reg) { return std::bit_cast<float>(reg & 0xffff0000u); }
+
+struct ProductOperands { float* d; const unsigned *a, *b; };
+
+inline void combine_product(void* const* operands, unsigned) {
+    float a[16][16], b[16][8], d[16][8];
+    for (int lane = 0; lane < kWarpLanes; ++lane) {
+        const auto& mine = *static_cast<const ProductOperands*>(operands[lane]);
+        for (int reg = 0; reg < 4; ++reg) {
+            const auto [row, column] = pair_of_a(lane, reg);
+            a[row][column] = low_bf16(mine.a[reg]);
+            a[row][column + 1] = high_bf16(mine.a[reg]);
+        }
+        for (int reg = 0; reg < 2; ++reg) {
+            const auto [row, column] = pair_of_b(lane, reg);
+            b[row][column] = low_bf16(mine.b[reg]);
+            b[row + 1][column] = high_bf16(mine.b[reg]);
+        }
+        for (int pair = 0; pair < 2; ++pair) {
+            const auto [row, column] = pair_of_d(lane, pair);
+            d[row][column] = mine.d[2 * pair];
+            d[row][column + 1] = mine.d[2 * pair + 1];
+        }
+    }
+    for (int m = 0; m < 16; ++m)
+        for (int k = 0; k < 16; ++k)  // the product of two bf16 is exact in float; only the additions round
+            for (int n = 0; n < 8; ++n) d[m][n] += a[m][k] * b[k][n];
+    for (int lane = 0; lane < kWarpLanes; ++lane) {
+        auto& mine = *static_cast<ProductOperands*>(operands[lane]);
+        for (int pair = 0; pair < 2; ++pair) {
+            const auto [row, column] = pair_of_d(lane, pair);
+            mine.d[2 * pair] = d[row][column];
+            mine.d[2 * pair + 1] = d[row][column + 1];
+        }
+    }
+}
+
+inline void mma_m16n8k16(float* d, const unsigned* a, const unsigned* b, const std::source_location& where) {
+    ProductOperands mine{d, a, b};
+    wait_whole_warp("mma.sync", where, &mine, combine_product);
+}
+
+// ---- 8 x 8 matrices of 16-bit elements from shared memory
+
+struct MatrixOperands { unsigned* reg; std::uint16_t row[8]; };
+
+template <int Count, bool Transposed>
+void combine_matrices(void* const* operands, unsigned) {
+    const auto element = [&](int matrix, int row, int column) -> unsigned {
+        return static_cast<const MatrixOperands*>(operands[8 * matrix + row])->row[column];
+    };
+    for (int lane = 0; lane < kWarpLanes; ++lane)
+        for (int matrix = 0; matrix < Count; ++matrix) {
+            const int major = lane / 4, minor = 2 * (lane % 4);
+            const unsigned low = Transposed ? element(matrix, minor, major) : element(matrix, major, minor);
+            const unsigned high = Transposed ? element(matrix, minor + 1, major) : element(matrix, major, minor + 1);
+            static_cast<MatrixOperands*>(operands[lane])->reg[matrix] = low | high << 16;
+        }
+}
+
+// Each lane reads its row when it arrives, not when the last one does: a kernel that lacks a barrier before the load then sees what was there before.
+template <int Count, bool Transposed>
+void ldmatrix(unsigned* reg, const void* row, const std::source_location& where) {
+    MatrixOperands mine{reg, {}};
+    if (lane() < 8 * Count) {  // the addresses of the other lanes are not used
+        check_aligned(row, kMatrixRowBytes);
+        if (!in_shared_memory(row)) fault("ldmatrix reads an address outside shared memory");
+        std::memcpy(mine.row, row, kMatrixRowBytes);
+    }
+    wait_whole_warp("ldmatrix", where, &mine, combine_matrices<Count, Transposed>);
+}
+
+// ---- copies from global to shared memory that complete at the wait, and not before
+
+// The copies that one thread has issued. From issue to completion the destination holds NaN, so that neither a missing wait nor a copy into what
+// others still read stays unseen. Copies that no wait completes never happen.
+class AsyncCopyQueue {
+public:
+    void issue(void* shared, const void* global, bool present) {
+        check_aligned(shared, kAsyncCopyBytes);
+        check_aligned(global, kAsyncCopyBytes);
+        if (!in_shared_memory(shared)) fault("cp.async writes an address outside shared memory");
+        if (present && in_shared_memory(global)) fault("cp.async reads shared memory; expected global memory");
+        std::memset(shared, 0xff, kAsyncCopyBytes);
+        copies_.push_back({shared, present ? global : nullptr});
+    }
+    void commit() { group_ends_.push_back(copies_.size()); }
+    void wait(std::size_t newest) {  // completes all committed groups but the `newest` last ones
+        if (group_ends_.size() <= newest) return;
+        const auto last = group_ends_.end() - std::ptrdiff_t(newest) - 1;
+        const std::size_t done = *last;
+        for (std::size_t i = 0; i < done; ++i) {
+            if (copies_[i].global) std::memcpy(copies_[i].shared, copies_[i].global, kAsyncCopyBytes);
+            else std::memset(copies_[i].shared, 0, kAsyncCopyBytes);
+        }
+        copies_.erase(copies_.begin(), copies_.begin() + std::ptrdiff_t(done));
+        group_ends_.erase(group_ends_.begin(), last + 1);
+        for (std::size_t& end : group_ends_) end -= done;
+    }
+
+private:
+    struct Copy { void* shared; const void* global; };  // without `global`: zeros
+    std::vector<Copy> copies_;             // in the order of issue
+    std::vector<std::size_t> group_ends_;  // of each committed group, the end of its copies
+};
+
+}  // namespace simt
