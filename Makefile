@@ -9,7 +9,8 @@
 
 # nvcc: on PATH, else in $CUDA_HOME, else where the toolkit installs itself.
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
-CUDA_ROOT := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
+# The toolkit is where nvcc says it is: what PATH finds may be a script that starts another one.
+CUDA_ROOT := $(if $(NVCC),$(realpath $(patsubst %/bin,%,$(shell $(NVCC) --dryrun -E -x cu /dev/null 2>&1 | sed -n 's/^\#\$$ _HERE_=//p'))))
 GPU_FOUND := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
 DEVICE    ?= $(if $(and $(CUDA_ROOT),$(GPU_FOUND)),cuda,cpu)
 ifeq ($(filter $(DEVICE),cuda cpu fibers),)
@@ -20,6 +21,15 @@ ifeq ($(DEVICE),cuda)
     $(error DEVICE=cuda needs nvcc, which is neither on PATH nor in CUDA_HOME; install the CUDA toolkit, set NVCC=/path/to/nvcc, or build with DEVICE=cpu)
   endif
 endif
+
+# Where cublasLt.h and the library lie, if not in the toolkit: CUBLAS_ROOT=.../site-packages/nvidia/cu13 takes those that PyTorch brought along.
+CUBLAS_ROOT ?= $(CUDA_ROOT)
+# $(call library,FOLDER,NAME): the file itself, as such copies have no libNAME.so for -l to find, else -lNAME.
+library     = $(or $(firstword $(foreach file,lib$(2).so lib$(2).so.*,$(wildcard $(1)/lib64/$(file) $(1)/lib/$(file)))),-l$(2))
+CUDA_LIBS   := $(call library,$(CUBLAS_ROOT),cublasLt) $(call library,$(CUDA_ROOT),cudart)
+comma       := ,
+# Headers that scripts/bundle_deps.sh gathered for machines without network or packages.
+BUNDLED     := $(wildcard build/deps/include)
 
 # MARCH=x86-64-v3 and the like build for other processors than this one; a processor that lacks what the build uses is told so at start.
 MARCH     ?= native
@@ -33,15 +43,15 @@ HOSTBUILD := build/$(HOST)
 # Peeling: g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of 0.18, 1024 x 768 fp32, one core).
 PEELING   := $(shell $(CXX) --param=max-completely-peel-times=15 -E -x c++ /dev/null >/dev/null 2>&1 && echo --param=max-completely-peel-times=15)
 # Without errno and traps sqrtf and selects vectorise (AdamW 14.6 ms instead of 64 for 32 M elements, one core); results stay the same.
-CXXFLAGS  := -std=c++20 $(OPTIMISE) -fno-math-errno -fno-trapping-math $(PEELING) -march=$(MARCH) -fopenmp -Wall -Wextra -Wno-missing-field-initializers -I. $(EXTRA)
+CXXFLAGS  := -std=c++20 $(OPTIMISE) -fno-math-errno -fno-trapping-math $(PEELING) -march=$(MARCH) -fopenmp -Wall -Wextra -Wno-missing-field-initializers -I. $(BUNDLED:%=-isystem %) $(EXTRA)
 KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
 
 ifeq ($(DEVICE),cuda)
-  CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_ROOT)/include
+  CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_ROOT)/include $(if $(filter-out $(CUDA_ROOT),$(CUBLAS_ROOT)),-isystem $(CUBLAS_ROOT)/include)
   NVCCFLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v --threads 0 \
                -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
-  LDLIBS    += -L$(CUDA_ROOT)/lib64 -Wl,-rpath,$(CUDA_ROOT)/lib64 -lcublasLt -lcudart
+  LDLIBS    += -L$(CUDA_ROOT)/lib64 $(CUDA_LIBS) $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(dir $(filter /%,$(CUDA_LIBS)))))
 else
   LDLIBS    += -ldnnl
 endif
@@ -111,7 +121,7 @@ $(BUILD)/%.cu.o: %.cu Makefile
 endif
 
 clean:
-	rm -rf build train_gpt2 dev/tokenize
+	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 dev/tokenize
 
 .PHONY: all tools tests test clean
 .SECONDARY:

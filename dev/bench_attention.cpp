@@ -2,6 +2,8 @@
 //
 // Work is counted as the contract does: half of the score matrix, backward 2.5 times forward.
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 
 #include "dev/bench.h"
 #include "kernels/attention.h"
@@ -25,20 +27,17 @@ std::vector<T> pattern(std::size_t size, unsigned seed) {  // uniform in [-1, 1)
 template <class T>
 void time_shape(const char* type, int batch, int heads, int head_size, int seq_len) {
     const std::size_t elements = std::size_t(batch) * seq_len * heads * head_size, rows = std::size_t(batch) * heads * seq_len;
-    llmc::DeviceStream stream;
     const std::vector<T> host_qkv = pattern<T>(3 * elements, 1), host_dout = pattern<T>(elements, 2);
-    const llmc::DeviceArray<T> qkv(host_qkv, stream), dout(host_dout, stream), out(elements), dqkv(3 * elements);
+    const llmc::DeviceArray<T> qkv(host_qkv, nullptr), dout(host_dout, nullptr), out(elements), dqkv(3 * elements);
     const llmc::DeviceArray<float> logsumexp(rows), delta(rows);
-    stream.wait();
+    llmc::wait(nullptr);
     const double flops = 4.0 * batch * heads * seq_len * seq_len / 2 * head_size;
     const double forward = bench::median_seconds([&] {
-        kernels::attention_forward<T>({out.span(), logsumexp.span(), qkv.span(), batch, seq_len, heads, head_size}, stream);
-        stream.wait();
+        kernels::attention_forward<T>({out.span(), logsumexp.span(), qkv.span(), batch, seq_len, heads, head_size}, nullptr);
     });
     const double backward = bench::median_seconds([&] {
         kernels::attention_backward<T>(
-            {dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(), batch, seq_len, heads, head_size}, stream);
-        stream.wait();
+            {dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(), batch, seq_len, heads, head_size}, nullptr);
     });
     std::printf("%-5s %5d %5d %9d %7d %11.3f %8.1f %12.3f %8.1f\n", type, batch, heads, head_size, seq_len, forward * 1e3, flops / forward * 1e-9,
                 backward * 1e3, 2.5 * flops / backward * 1e-9);
@@ -46,13 +45,20 @@ void time_shape(const char* type, int batch, int heads, int head_size, int seq_l
 
 }  // namespace
 
-int main() {
+// bench_attention [BATCH HEADS HEAD_SIZE SEQ_LEN]: one shape instead of those that suit a CPU.
+int main(int argc, char** argv) try {
+    if (argc != 1 && argc != 5) return std::fprintf(stderr, "usage: bench_attention [BATCH HEADS HEAD_SIZE SEQ_LEN]\n"), 2;
     const llmc::DeviceInfo device = llmc::open_device(0);
     std::printf("%s, %d threads\n%-5s %5s %5s %9s %7s %11s %8s %12s %8s\n", device.name.c_str(), device.threads, "type", "batch", "heads",
                 "head_size", "seq_len", "forward ms", "GFLOP/s", "backward ms", "GFLOP/s");
-    const struct { int batch, heads, head_size, seq_len; } shapes[] = {{4, 12, 64, 64}, {8, 4, 32, 128}, {4, 12, 64, 1024}};
+    struct Shape { int batch, heads, head_size, seq_len; };
+    std::vector<Shape> shapes{{4, 12, 64, 64}, {8, 4, 32, 128}, {4, 12, 64, 1024}};
+    if (argc == 5) shapes = {{std::atoi(argv[1]), std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4])}};
     for (const auto& [batch, heads, head_size, seq_len] : shapes) {
         time_shape<float>("fp32", batch, heads, head_size, seq_len);
         time_shape<bf16>("bf16", batch, heads, head_size, seq_len);
     }
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_attention: %s\n", error.what());
+    return 1;
 }

@@ -4,6 +4,7 @@
 // GELU in the third, and the head without. The step has weights of its own for every block, as training does, so that they come from memory.
 #include <cstdio>
 #include <cstring>
+#include <exception>
 
 #include "dev/bench.h"
 #include "kernels/matmul.h"
@@ -18,23 +19,26 @@ struct Layer {
     int rows, in, out;
     double flops() const { return 2.0 * rows * in * out; }
 };
-// What one product reads and writes at most, shared by all of them.
+// What one product reads and writes at most, shared by all of them. Nothing but `pre` is written and read: results fed back would grow without bound, and
+// a GPU multiplies infinities faster than numbers.
 template <class T> struct Tensors {
-    llmc::DeviceArray<T> in, out, pre, weight, bias;
+    llmc::DeviceArray<T> in, dout, result, pre, weight, bias;
     llmc::DeviceArray<float> dweight, dbias;
 
     Tensors(std::size_t activations, std::size_t weights, int channels)
-        : in(filled(activations)), out(filled(activations)), pre(filled(activations)), weight(filled(weights)), bias(filled(channels)),
+        : in(filled(activations)), dout(filled(activations)), result(activations), pre(filled(activations)), weight(filled(weights)), bias(filled(channels)),
           dweight(weights), dbias(channels) {
         dweight.zero(nullptr);
         dbias.zero(nullptr);
     }
-    static llmc::DeviceArray<T> filled(std::size_t size) {  // 0.0625 .. 0.09375
+    static llmc::DeviceArray<T> filled(std::size_t size) {  // random in [-0.125, 0.125)
         std::vector<T> host(size);
-        for (std::size_t i = 0; i < size; ++i) {
-            const float x = 0.0625f + float(i * 7919 % 64) / 2048;
-            if constexpr (sizeof(T) == 2) host[i] = kernels::bf16_from_float(x);
-            else host[i] = x;
+        std::uint32_t state = 1;
+        for (T& value : host) {
+            state = state * 1664525u + 1013904223u;
+            const float x = float(state >> 8) / float(1 << 26) - 0.125f;
+            if constexpr (sizeof(T) == 2) value = kernels::bf16_from_float(x);
+            else value = x;
         }
         llmc::DeviceArray<T> array(std::span<const T>(host), nullptr);
         llmc::wait(nullptr);
@@ -46,19 +50,19 @@ template <class T> class Products {
 public:
     Products(Matmul& matmul, Tensors<T>& tensors) : matmul_(matmul), tensors_(tensors) {}
     void forward(const Layer& layer, std::size_t weight_at, bool with_bias, bool with_gelu) {
-        matmul_.forward<T>({tensors_.out.span(), with_gelu ? tensors_.pre.span() : std::span<T>(), tensors_.in.span(),
+        matmul_.forward<T>({tensors_.result.span(), with_gelu ? tensors_.pre.span() : std::span<T>(), tensors_.in.span(),
                             tensors_.weight.span().subspan(weight_at), with_bias ? tensors_.bias.span() : std::span<T>(), layer.rows, layer.in,
                             layer.out},
                            nullptr);
     }
     void backward_input(const Layer& layer, std::size_t weight_at, bool with_gelu) {
-        matmul_.backward_input<T>({tensors_.in.span(), tensors_.out.span(), tensors_.weight.span().subspan(weight_at),
+        matmul_.backward_input<T>({tensors_.result.span(), tensors_.dout.span(), tensors_.weight.span().subspan(weight_at),
                                    with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out},
                                   nullptr);
     }
     void backward_weight(const Layer& layer, std::size_t weight_at, bool with_bias, bool accumulate) {
         matmul_.backward_weight<T>({tensors_.dweight.span().subspan(weight_at), with_bias ? tensors_.dbias.span() : std::span<float>(),
-                                    tensors_.out.span(), tensors_.in.span(), layer.rows, layer.in, layer.out, accumulate},
+                                    tensors_.dout.span(), tensors_.in.span(), layer.rows, layer.in, layer.out, accumulate},
                                    nullptr);
     }
 
@@ -142,30 +146,35 @@ void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
 }
 
 template <class T>
-void time_all(const char* label, Bf16Arithmetic how, bool layers, double budget) {
+void time_all(const char* label, Bf16Arithmetic how, bool layers, double budget, int step_rows) {
     Matmul matmul({.bf16 = how});
-    Tensors<T> tensors(kMostActivations, kStepWeights, kVocabulary);
+    Tensors<T> tensors(std::max(kMostActivations, std::size_t(step_rows) * kVocabulary), kStepWeights, kVocabulary);
     time_overhead(label, matmul, tensors);
-    time_step(label, matmul, tensors, 256, budget);
+    time_step(label, matmul, tensors, step_rows, budget);
     if (layers) time_layers(label, matmul, tensors, budget);
 }
 
 }  // namespace
 
-// bench_matmul [step] [SECONDS]: "step" leaves the single layers out; SECONDS is what one figure may take.
-int main(int argc, char** argv) {
+// bench_matmul [step] [rows=N] [SECONDS]: "step" leaves the single layers out; N rows of the step; SECONDS is what one figure may take.
+int main(int argc, char** argv) try {
     bool layers = true;
     double budget = 0.3;
+    int step_rows = 256;
     for (int i = 1; i < argc; ++i) {
         if (!std::strcmp(argv[i], "step")) layers = false;
+        else if (!std::strncmp(argv[i], "rows=", 5)) step_rows = std::max(1, std::atoi(argv[i] + 5));
         else budget = std::max(0.0, std::atof(argv[i]));
     }
     const llmc::DeviceInfo device = llmc::open_device(0);
     std::printf("%s, %d threads\nms and GFLOP/s of: forward | forward, with GELU where a block has it | backward input, the same | backward weight | "
                 "backward weight and bias, added\n", device.name.c_str(), device.threads);
-    time_all<float>("fp32", Bf16Arithmetic::measure, layers, budget);
-    if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, layers, budget), 0;
-    time_all<bf16>("bf16 native", Bf16Arithmetic::native, layers, budget);
-    time_all<bf16>("bf16 widened", Bf16Arithmetic::widen, layers, budget);
-    time_all<bf16>("bf16 measured", Bf16Arithmetic::measure, false, budget);
+    time_all<float>("fp32", Bf16Arithmetic::measure, layers, budget, step_rows);
+    if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, layers, budget, step_rows), 0;
+    time_all<bf16>("bf16 native", Bf16Arithmetic::native, layers, budget, step_rows);
+    time_all<bf16>("bf16 widened", Bf16Arithmetic::widen, layers, budget, step_rows);
+    time_all<bf16>("bf16 measured", Bf16Arithmetic::measure, false, budget, step_rows);
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_matmul: %s\n", error.what());
+    return 1;
 }

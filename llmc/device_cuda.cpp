@@ -113,12 +113,14 @@ HostMemory::HostMemory(std::size_t bytes) {
 HostMemory::~HostMemory() { cudaFreeHost(data_); }
 
 void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream) {
-    CUDA_CHECK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
+    if (bytes) CUDA_CHECK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
 }
 void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) {
-    CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
+    if (bytes) CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
 }
-void fill_zero(void* device, std::size_t bytes, Stream stream) { CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, stream)); }
+void fill_zero(void* device, std::size_t bytes, Stream stream) {
+    if (bytes) CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, stream));
+}
 void wait(Stream stream) { CUDA_CHECK(cudaStreamSynchronize(stream)); }
 const void* on_host(const void* device, std::size_t bytes, std::vector<std::byte>& buffer, Stream stream) {
     buffer.resize(bytes);

@@ -40,7 +40,12 @@ template <class T> std::vector<T> normal(std::size_t size, unsigned seed, double
     return values;
 }
 
-template <class T> DeviceArray<T> on_device(const std::vector<T>& host) { return DeviceArray<T>(std::span<const T>(host), nullptr); }
+// Waits: `host` may be a temporary, and a stream of its own would not wait for the null stream.
+template <class T> DeviceArray<T> on_device(const std::vector<T>& host) {
+    DeviceArray<T> array(std::span<const T>(host), nullptr);
+    llmc::wait(nullptr);
+    return array;
+}
 // Device memory whose every byte is 0xff: NaN in every float type, so that what a kernel forgets to write shows.
 template <class T> DeviceArray<T> poisoned(std::size_t size) {
     DeviceArray<T> array(size);
