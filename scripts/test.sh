@@ -5,6 +5,8 @@
 #   2. the kernels and a whole tiny model at the GPU's geometry, on the host executor's fibers; the kernels again in its other orders of threads
 #   3. the CUDA build for sm_80 and sm_90a, where nvcc is found
 #   4. the quickstart, with half a minute of training
+#
+# Every test's time is printed, and the slowest ten of all at the end.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/install_deps.sh || exit 1
@@ -21,6 +23,7 @@ one() {
     if "$@" >"$logs/out" 2>&1; then
         passed=$((passed + 1))
         echo "ok: $name ($((SECONDS - began)) s)"
+        echo "    $((SECONDS - began)) s: $name" >>"$logs/times"
     else
         failed=$((failed + 1))
         tail -n 60 "$logs/out"
@@ -35,7 +38,8 @@ cases() {
     shift
     OMP_WAIT_POLICY=passive "$@" --durations yes >"$logs/out" 2>&1
     local status=$?
-    grep -E '^[0-9.]+ s: ' "$logs/out" | sort -rn | head -n 5 | sed 's/^/    /'
+    grep -E '^[0-9.]+ s: ' "$logs/out" | sed 's/^/    /' | tee "$logs/durations"
+    sed "s|\$| ($name)|" "$logs/durations" >>"$logs/times"
     summary=$(grep -E '^(All tests passed|test cases:)' "$logs/out" | tail -n 1)
     if [[ $summary =~ in\ ([0-9]+)\ test\ case ]]; then
         passed=$((passed + BASH_REMATCH[1]))
@@ -67,6 +71,7 @@ done
 if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
     one "CUDA build compiles and links for sm_80 and sm_90a" make -j"$jobs" DEVICE=cuda build/cuda/train_gpt2 build/cuda/tests
     one "a CUDA build without a GPU says so" test/no_gpu.sh build/cuda/train_gpt2
+    one "no kernel spills registers" dev/kernel_resources.sh
 else
     skipped=$((skipped + 1))
     echo "skipped: CUDA build (no nvcc)"
@@ -75,6 +80,8 @@ fi
 one "quickstart" env QUICKSTART_MINUTES=0.5 DEVICE=cpu scripts/quickstart.sh
 grep -E '^(validation loss|[0-9.]+ ms a step)' "$logs/out" | sed 's/^/    /'
 
+echo "the slowest tests:"
+sort -rn "$logs/times" | head -n 10
 echo "took $SECONDS s"
 if [ $skipped -gt 0 ]; then echo "$passed passed, $failed failed, $skipped skipped"; else echo "$passed passed, $failed failed"; fi
 [ $failed -eq 0 ]
