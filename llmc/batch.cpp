@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "kernels/types.h"
 #include "llmc/error.h"
 
 namespace llmc {
@@ -26,6 +27,12 @@ void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<s
         input[i] = token[i];
         target[i] = token[i + 1];
     }
+}
+
+void fill_row(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+    if (valid > 0) split_inputs_and_targets(shard.read(first, valid + 1), inputs.first(std::size_t(valid)), targets.first(std::size_t(valid)));
+    std::fill(inputs.begin() + valid, inputs.end(), 0);
+    std::fill(targets.begin() + valid, targets.end(), kernels::kIgnoreTarget);
 }
 
 RowNumbers::RowNumbers(const std::vector<std::int64_t>& rows_of_shard) : first_{0} {

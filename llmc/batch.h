@@ -38,6 +38,10 @@ struct Batch {
 // inputs[i] = tokens[i], targets[i] = tokens[i + 1] for every i of inputs; `tokens` is one longer.
 void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<std::int32_t> inputs, std::span<std::int32_t> targets);
 
+// The row of `shard` that begins at token `first`: its first `valid` positions, then padding: input 0, target kernels::kIgnoreTarget. Under causal
+// attention padding at the end of a row changes nothing.
+void fill_row(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs, std::span<std::int32_t> targets);
+
 // Rows numbered through all shards: row i is number i - first(shard) of its shard.
 class RowNumbers {
 public:

@@ -15,14 +15,14 @@ std::string in_words(const BatchShape& shape) {
            std::to_string(shape.seq_len);
 }
 
-std::int64_t ignore_document_starts(Batch& batch, std::int32_t end_of_text) {
-    std::int64_t ignored = 0;
-    for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
-        const bool starts = batch.inputs[i] == end_of_text;
-        batch.targets[i] = starts ? kernels::kIgnoreTarget : batch.targets[i];
-        ignored += starts;
-    }
-    return ignored;
+void ignore_document_starts(Batch& batch, std::int32_t end_of_text) {
+    for (std::size_t i = 0; i < batch.inputs.size(); ++i)
+        if (batch.inputs[i] == end_of_text) batch.targets[i] = kernels::kIgnoreTarget;
+}
+
+// Tokens of a shard that are neither input nor target when so many positions of it are used.
+std::int64_t tokens_left_over(const Shard& shard, std::int64_t positions) {
+    return positions == 0 ? shard.tokens() : std::max<std::int64_t>(0, shard.tokens() - 1 - positions);
 }
 
 }  // namespace
@@ -39,8 +39,8 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
     if (options_.shuffle_seed) {
         std::vector<std::int64_t> sequences;
         for (const Shard& shard : shards_.shards()) {
-            sequences.push_back((shard.tokens() - 1) / shape.seq_len);
-            dropped_tokens_ += shard.tokens() - (sequences.back() > 0 ? sequences.back() * shape.seq_len + 1 : 0);
+            sequences.push_back(pieces(shard, shape.seq_len));
+            dropped_tokens_ += tokens_left_over(shard, sequences.back() * shape.seq_len);
         }
         sequences_.emplace(sequences);
         require(sequences_->total() >= shape.global_rows(),
@@ -49,9 +49,9 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
     } else {
         std::int64_t longest = 0;
         for (const Shard& shard : shards_.shards()) {
-            const std::int64_t steps = (shard.tokens() - 1) / shape.global_positions();
+            const std::int64_t steps = pieces(shard, shape.global_positions());
             micro_steps_per_epoch_ += steps;
-            dropped_tokens_ += shard.tokens() - (steps > 0 ? steps * shape.global_positions() + 1 : 0);
+            dropped_tokens_ += tokens_left_over(shard, steps * shape.global_positions());
             longest = std::max(longest, shard.tokens());
         }
         require(micro_steps_per_epoch_ > 0, "number of tokens in the longest shard of the training data", longest,
@@ -67,7 +67,13 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
     }
 }
 
-bool DataLoader::fits(const LoaderPosition& at) const { return options_.shape.global_positions() < shards_[at.shard].tokens() - at.position; }
+std::int64_t DataLoader::pieces(const Shard& shard, std::int64_t positions) const {
+    return (shard.tokens() - 1 + (options_.pad ? positions - 1 : 0)) / positions;
+}
+
+bool DataLoader::fits(const LoaderPosition& at) const {
+    return (options_.pad ? 1 : options_.shape.global_positions()) < shards_[at.shard].tokens() - at.position;
+}
 
 void DataLoader::settle(LoaderPosition& at) const {
     while (!fits(at)) {
@@ -82,15 +88,17 @@ void DataLoader::settle(LoaderPosition& at) const {
 LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
     batch.from = at;
     const LoaderPosition after = options_.shuffle_seed ? fill_shuffled(batch, at) : fill_sequential(batch, at);
+    if (options_.mask_document_start) ignore_document_starts(batch, shards_.vocabulary().end_of_text);
     batch.valid_targets = options_.shape.positions();
-    if (options_.mask_document_start) batch.valid_targets -= ignore_document_starts(batch, shards_.vocabulary().end_of_text);
+    if (options_.mask_document_start || options_.pad) batch.valid_targets -= std::count(batch.targets.begin(), batch.targets.end(), kernels::kIgnoreTarget);
     return after;
 }
 
 LoaderPosition DataLoader::fill_sequential(Batch& batch, LoaderPosition at) const {
     const BatchShape& shape = options_.shape;
-    const auto tokens = shards_[at.shard].read(at.position + shape.rank * shape.positions(), shape.positions() + 1);
-    split_inputs_and_targets(tokens, batch.inputs, batch.targets);
+    const Shard& shard = shards_[at.shard];
+    const std::int64_t first = at.position + shape.rank * shape.positions();
+    fill_row(shard, first, std::clamp<std::int64_t>(shard.tokens() - 1 - first, 0, shape.positions()), batch.inputs, batch.targets);
     at.position += shape.global_positions();
     settle(at);
     return at;
@@ -105,9 +113,9 @@ LoaderPosition DataLoader::fill_shuffled(Batch& batch, LoaderPosition at) const 
         // Below 2 * sequences, for a micro-step is no longer than an epoch.
         const std::int64_t position = at.position + std::int64_t(rank) * micro_batch + row;
         const auto [shard, sequence] = sequences_->find(position < sequences ? this_epoch(position) : next_epoch(position - sequences));
-        const auto first = std::size_t(row * seq_len), length = std::size_t(seq_len);
-        split_inputs_and_targets(shards_[shard].read(sequence * seq_len, seq_len + std::int64_t(1)), std::span(batch.inputs).subspan(first, length),
-                                 std::span(batch.targets).subspan(first, length));
+        const auto begin = std::size_t(row * seq_len), length = std::size_t(seq_len);
+        const std::int64_t first = sequence * seq_len, valid = std::min<std::int64_t>(seq_len, shards_[shard].tokens() - 1 - first);
+        fill_row(shards_[shard], first, valid, std::span(batch.inputs).subspan(begin, length), std::span(batch.targets).subspan(begin, length));
     }
     at.position += options_.shape.global_rows();
     if (at.position >= sequences) {
@@ -131,7 +139,7 @@ const Batch& DataLoader::next() {
 }
 
 DataLoaderState DataLoader::state() const {
-    return {.next = next_, .shuffled = options_.shuffle_seed.has_value(), .seed = options_.shuffle_seed.value_or(0),
+    return {.next = next_, .shuffled = options_.shuffle_seed.has_value(), .padded = options_.pad, .seed = options_.shuffle_seed.value_or(0),
             .sequences = sequences_ ? sequences_->total() : 0, .shards = shards_.size(), .tokens = shards_.tokens()};
 }
 
@@ -143,6 +151,8 @@ void DataLoader::restore(const DataLoaderState& state) {
     require(state.tokens == own.tokens, "number of training tokens", own.tokens, std::to_string(state.tokens) + " as in the state to go on from",
             "name the same data");
     require(state.shuffled == own.shuffled, "order of the training data", order(own), std::string(order(state)) + " as in the state to go on from");
+    const auto ends = [](const DataLoaderState& s) { return s.padded ? "padded" : "dropped"; };
+    require(state.padded == own.padded, "ends of the training shards", ends(own), std::string(ends(state)) + " as in the state to go on from");
     require(state.seed == own.seed, "seed of the training data's order", own.seed, std::to_string(state.seed) + " as in the state to go on from");
     require(state.sequences == own.sequences, "number of training sequences", own.sequences,
             std::to_string(state.sequences) + " as in the state to go on from", "use the same sequence length");

@@ -9,6 +9,8 @@
 //              world * micro_batch rows, rank r the r-th micro_batch of them. So which sequences make up a step, and in what order, depends on
 //              the seed and the tokens of a step alone, not on how ranks, micro-batches and accumulation share them. Every sequence comes once
 //              per epoch; a micro-step may begin in one epoch and end in the next. Dropped: the end of each shard that fills no sequence.
+// Padded       Nothing is dropped: the last micro-step of a shard, or its last sequence when shuffled, is filled up with positions that are no targets.
+//              A rank's batch may then have few valid targets, or none.
 //
 // Offsets are 64-bit throughout.
 #pragma once
@@ -28,13 +30,14 @@ struct DataLoaderOptions {
     int micro_batches = 1;                     // accumulated per step on each rank
     std::optional<std::uint64_t> shuffle_seed; // empty: sequential
     bool mask_document_start = false;          // the first token of a document, whose only context is the end of text before it, is no target
+    bool pad = false;                          // keep the end of every shard, padded, instead of dropping it
     bool prefetch = true;                      // prepare the next batch on a thread while this one is used; the batches are the same
 };
 
 // All that is needed to go on, the same on every rank. The other fields tell a state of other data or another order, in which `next` means nothing.
 struct DataLoaderState {
     LoaderPosition next;
-    bool shuffled = false;
+    bool shuffled = false, padded = false;
     std::uint64_t seed = 0;           // shuffled only
     std::int64_t sequences = 0;       // shuffled only: how many are permuted
     std::int64_t shards = 0, tokens = 0;
@@ -65,6 +68,7 @@ public:
 private:
     bool fits(const LoaderPosition& at) const;
     void settle(LoaderPosition& at) const;  // moves on to where a sequential micro-step fits
+    std::int64_t pieces(const Shard& shard, std::int64_t positions) const;  // of so many positions that a shard gives
     LoaderPosition fill(Batch& batch, LoaderPosition at) const;  // returns where the next one begins
     LoaderPosition fill_sequential(Batch& batch, LoaderPosition at) const;
     LoaderPosition fill_shuffled(Batch& batch, LoaderPosition at) const;

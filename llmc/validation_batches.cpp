@@ -47,16 +47,12 @@ const Batch& ValidationBatches::operator[](std::int64_t j) {
 }
 
 void ValidationBatches::fill_row(std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
-    std::int64_t valid = 0;
-    if (row < rows_used_) {
-        const auto [number, row_in_shard] = rows_.find(row);
-        const Shard& shard = shards_[number];
-        const std::int64_t first = row_in_shard * shape_.seq_len;
-        valid = row == rows_used_ - 1 ? last_row_targets_ : std::min<std::int64_t>(shape_.seq_len, shard.tokens() - 1 - first);
-        split_inputs_and_targets(shard.read(first, valid + 1), inputs.first(std::size_t(valid)), targets.first(std::size_t(valid)));
-    }
-    std::fill(inputs.begin() + valid, inputs.end(), 0);
-    std::fill(targets.begin() + valid, targets.end(), kernels::kIgnoreTarget);
+    if (row >= rows_used_) return llmc::fill_row(shards_[0], 0, 0, inputs, targets);
+    const auto [number, row_in_shard] = rows_.find(row);
+    const Shard& shard = shards_[number];
+    const std::int64_t first = row_in_shard * shape_.seq_len;
+    const std::int64_t valid = row == rows_used_ - 1 ? last_row_targets_ : std::min<std::int64_t>(shape_.seq_len, shard.tokens() - 1 - first);
+    llmc::fill_row(shard, first, valid, inputs, targets);
 }
 
 }  // namespace llmc

@@ -292,6 +292,52 @@ TEST_CASE("the first token of a document can be left out of the targets", "[data
     CHECK(batch.valid_targets == 4);
 }
 
+TEST_CASE("padded: every token of every shard is a target once an epoch, whoever reads it", "[data_loader]") {
+    const TemporaryFolder folder;
+    // Of 2 * 2 * 5 = 20 positions a micro-step: exactly three; one target more; fewer than one row; a single token, which has no target.
+    const ShardSet shards = counting_shards(folder, {61, 62, 4, 1, 33});
+    const bool shuffle = GENERATE(false, true), prefetch = GENERATE(false, true);
+    const std::int64_t targets = 60 + 61 + 3 + 0 + 32, rows = 12 + 13 + 1 + 0 + 7;
+    std::multiset<std::int32_t> seen;
+    std::int64_t fewest = 10;
+    for (int rank = 0; rank < 2; ++rank) {
+        DataLoaderOptions o = options(2, 5, rank, 2);
+        o.pad = true, o.prefetch = prefetch;
+        if (shuffle) o.shuffle_seed = 3;
+        DataLoader loader(shards, o);
+        CHECK(loader.dropped_tokens() == 1);
+        // Shuffled, 33 rows fill eight micro-steps of four rows, and the first row of the ninth; so read four epochs of them.
+        const int epochs = shuffle ? 4 : 1, steps = shuffle ? int(rows) : 3 + 4 + 1 + 2;
+        CHECK(loader.steps_in(epochs) == steps);
+        for (int step = 0; step < steps; ++step) {
+            const Batch& batch = loader.next();
+            std::int64_t valid = 0;
+            for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
+                if (batch.targets[i] == kIgnoreTarget) {
+                    CHECK(batch.inputs[i] == 0);
+                    continue;
+                }
+                CHECK(batch.targets[i] == batch.inputs[i] + 1);
+                seen.insert(batch.targets[i]);
+                ++valid;
+            }
+            CHECK(batch.valid_targets == valid);
+            fewest = std::min(fewest, valid);
+        }
+        CHECK(loader.state().next.epoch == epochs);
+        DataLoader other(shards, options(2, 5, rank, 2));
+        if (!shuffle) CHECK_THROWS_WITH(other.restore(loader.state()), Contains("ends of the training shards") && Contains("padded"));
+    }
+    const std::size_t times = shuffle ? 4 : 1;
+    CHECK(seen.size() == std::size_t(targets) * times);
+    std::int32_t id = 0;
+    for (const int length : {61, 62, 4, 1, 33}) {
+        CHECK(seen.count(id++) == 0);  // the first token of a shard is nobody's target
+        for (int i = 1; i < length; ++i) CHECK(seen.count(id++) == times);
+    }
+    if (!shuffle) CHECK(fewest == 0);  // a rank without a target
+}
+
 TEST_CASE("prefetched batches are the same batches", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {3000, 2000});
