@@ -1,0 +1,66 @@
+// Two passes: runs of rows of kSketchBuckets values each into `scratch`, then the runs' sums into the sketch.
+#include "kernels/sketch.h"
+
+#include "kernels/simt/simt.h"
+#include "llmc/error.h"
+
+namespace kernels {
+namespace {
+
+// 64 blocks of 256 buckets by 32 runs keep 2048 blocks ready for a GPU (not measured on one); their sums are 2 MB to write and read again.
+constexpr int kRuns = 32;
+constexpr int kThreads = simt::gpu_geometry ? 256 : 1;
+constexpr int kBuckets = simt::gpu_geometry ? 1 : 64;  // neighbouring ones of a thread: one on a GPU, whose lanes are neighbours, a few registers' worth on a CPU
+constexpr int kBlocksPerRun = (kSketchBuckets + kThreads * kBuckets - 1) / (kThreads * kBuckets);
+
+__device__ __forceinline__ std::uint32_t mix(std::uint32_t x) {
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    return x ^ x >> 16;
+}
+
+__device__ __forceinline__ int first_bucket() { return (blockIdx.x % kBlocksPerRun * kThreads + threadIdx.x) * kBuckets; }
+
+// Rows and buckets are aligned to nothing (the number of buckets is prime): single loads, neighbouring lanes from neighbouring addresses.
+__global__ void __launch_bounds__(kThreads) sketch_runs_kernel(Sketch op, std::int64_t rows_per_run) {
+    const std::int64_t size = op.values.size(), run = blockIdx.x / kBlocksPerRun;
+    const int first = first_bucket();
+    if (first >= kSketchBuckets) return;
+    const int buckets = kSketchBuckets - first < kBuckets ? kSketchBuckets - first : kBuckets;
+    float sum[kBuckets] = {};
+    for (std::int64_t row = run * rows_per_run; row < (run + 1) * rows_per_run; ++row) {
+        const std::int64_t begin = row * kSketchBuckets + first;
+        if (begin >= size) break;
+        const int count = size - begin < buckets ? int(size - begin) : buckets;
+        const std::uint32_t key = mix(mix(op.draw) + std::uint32_t(row)) + std::uint32_t(first);
+        const float* const values = &op.values[begin];
+        const auto add = [&](int bucket) { sum[bucket] += mix(key + std::uint32_t(bucket)) >> 31 ? -values[bucket] : values[bucket]; };
+        if (count == kBuckets)
+            for (int bucket = 0; bucket < kBuckets; ++bucket) add(bucket);  // a constant number: vectorised
+        else
+            for (int bucket = 0; bucket < count; ++bucket) add(bucket);
+    }
+    for (int bucket = 0; bucket < buckets; ++bucket) op.scratch[run * kSketchBuckets + first + bucket] = sum[bucket];
+}
+
+__global__ void __launch_bounds__(kThreads) sketch_sum_kernel(Sketch op) {
+    for (int bucket = first_bucket(), i = 0; i < kBuckets && bucket < kSketchBuckets; ++i, ++bucket) {
+        float sum = 0.0f;
+        for (int run = 0; run < kRuns; ++run) sum += op.scratch[std::size_t(run) * kSketchBuckets + bucket];
+        op.sketch[bucket] = sum * op.scale;
+    }
+}
+
+}  // namespace
+
+std::size_t sketch_scratch() { return std::size_t(kRuns) * kSketchBuckets; }
+
+void sketch(const Sketch& op, Stream stream) {
+    require(op.sketch.size() >= std::size_t(kSketchBuckets), "the size of a sketch", op.sketch.size(), "at least kSketchBuckets");
+    require(op.scratch.size() >= sketch_scratch(), "the size of a sketch's scratch", op.scratch.size(), "at least sketch_scratch()");
+    const std::int64_t rows = (std::int64_t(op.values.size()) + kSketchBuckets - 1) / kSketchBuckets;
+    simt::launch<sketch_runs_kernel>({.grid = kBlocksPerRun * kRuns, .block = kThreads, .stream = stream}, op, (rows + kRuns - 1) / kRuns);
+    simt::launch<sketch_sum_kernel>({.grid = kBlocksPerRun, .block = kThreads, .stream = stream}, op);
+}
+
+}  // namespace kernels
