@@ -60,7 +60,7 @@ endif
 only_cuda := llmc/device_cuda.cpp kernels/matmul_cublaslt.cpp
 only_cpu  := llmc/device_cpu.cpp kernels/matmul_onednn.cpp
 HOST_SRC  := $(filter-out $(if $(filter cuda,$(DEVICE)),$(only_cpu),$(only_cuda)) kernels/attention_cpu.cpp,$(wildcard llmc/*.cpp kernels/*.cpp))
-KERNEL_CU := $(filter-out $(if $(filter cpu,$(DEVICE)),kernels/attention.cu),$(wildcard kernels/*.cu))
+KERNEL_CU := $(filter-out $(if $(filter cpu,$(DEVICE)),kernels/attention.cu kernels/attention_flash%),$(wildcard kernels/*.cu))
 LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(KERNEL_CU:%=$(BUILD)/%.o)
 ifneq ($(DEVICE),cuda)
   LIBRARY += $(BUILD)/kernels/simt/simt_host.cpp.o
@@ -69,7 +69,7 @@ ifeq ($(DEVICE),cpu)
   LIBRARY += $(BUILD)/kernels/attention_cpu.cpp.o
 endif
 TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
-TEST_OBJ  := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/*.cpp))
+TEST_OBJ  := $(patsubst %,$(HOSTBUILD)/%.o,$(filter-out $(if $(filter cpu,$(DEVICE)),test/attention_flash%),$(wildcard test/*.cpp)))
 ifneq ($(DEVICE),cuda)
   TEST_OBJ += $(patsubst %,$(BUILD)/%.o,$(wildcard test/*.cu))
 endif

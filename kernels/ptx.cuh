@@ -47,6 +47,13 @@ __device__ __forceinline__ unsigned bf16_pair(float low, float high) {
     return pair;
 }
 
+// 2^x, within 2 units in the last place; 0 for -infinity and where the result would be below 2^-126.
+__device__ __forceinline__ float fast_exp2(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
 // "memory": the instruction reads what stores before it wrote.
 __device__ __forceinline__ void ldmatrix(unsigned (&reg)[1], const bf16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(reg[0]) : "r"(shared_address(row)) : "memory");
@@ -86,6 +93,8 @@ __device__ __forceinline__ void ldmatrix_trans(FragmentB (&pair)[2], const bf16*
 inline void mma_m16n8k16(float (&d)[4], const FragmentA& a, const FragmentB& b, PTX_CALLER) { simt::mma_m16n8k16(d, a.reg, b.reg, where); }
 
 inline unsigned bf16_pair(float low, float high) { return bf16_from_float(low).bits | unsigned(bf16_from_float(high).bits) << 16; }
+
+inline float fast_exp2(float x) { return x < -126.0f ? 0.0f : std::exp2(x); }
 
 template <int Count> requires (Count == 1 || Count == 2 || Count == 4)
 void ldmatrix(unsigned (&reg)[Count], const bf16* row, PTX_CALLER) { simt::ldmatrix<Count, false>(reg, row, where); }

@@ -1,0 +1,136 @@
+// attention_flash.cu - the forward pass of attention_flash.h
+//
+// Exponentials are powers of two: with c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused multiply-add gives the exponent. The rounding of
+// c max is the same in p, in its sum and in the logsumexp, so that it cancels however large the scores are.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/attention_check.h"
+#include "kernels/attention_flash.cuh"
+
+namespace kernels {
+
+using namespace flash;
+
+namespace {
+
+// What a lane knows of its rows: the largest exponent so far, the same in the four lanes of a row, and its own columns' part of the sum of p.
+template <int Groups>
+struct Statistics {
+    float maximum[Groups][2], sum[Groups][2];
+    __device__ Statistics() {
+        for (int g = 0; g < Groups; ++g)
+            for (int half = 0; half < 2; ++half) maximum[g][half] = -INFINITY, sum[g][half] = 0.0f;
+    }
+};
+
+// Turns scores into weights p relative to the new maximum, and takes sums and results along to it. Scores of -infinity become exactly 0.
+template <int Groups, int Keys8, int Channels8>
+__device__ void online_softmax(Sums<Groups, Keys8>& scores, Statistics<Groups>& statistics, Sums<Groups, Channels8>& results, float exponent_scale) {
+    for (int g = 0; g < Groups; ++g)
+        for (int half = 0; half < 2; ++half) {
+            float largest = -INFINITY;
+            for (auto& fragment : scores[g]) largest = fmaxf(largest, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
+            float &maximum = statistics.maximum[g][half], &sum = statistics.sum[g][half];
+            const float before = maximum;
+            maximum = fmaxf(before, lanes_max<4>(largest) * exponent_scale);  // finite, because every query sees key 0
+            const float correction = fast_exp2(before - maximum);
+            sum *= correction;
+            for (auto& fragment : scores[g])
+                for (int i = 2 * half; i < 2 * half + 2; ++i) {
+                    fragment[i] = fast_exp2(fmaf(fragment[i], exponent_scale, -maximum));
+                    sum += fragment[i];
+                }
+            for (auto& fragment : results[g])
+                for (int i = 2 * half; i < 2 * half + 2; ++i) fragment[i] *= correction;
+        }
+}
+
+// Shared: queries, then keys and values of two stages.
+template <int HeadSize>
+__global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles, float exponent_scale) {
+    constexpr Tile kTile = tiles_for(HeadSize).forward;
+    constexpr int kGroups = kTile.groups, kKeys = kTile.columns, kKeysSize = kKeys * kPitch<HeadSize>;
+    SIMT_DYN_SHARED(bf16, shared);
+    bf16 *const queries = shared, *const stages = queries + kTile.rows() * kPitch<HeadSize>;
+
+    const Place place;
+    const Task task(tiles, op.heads, op.seq_len);
+    const Rows<const bf16> query_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 0);
+    const Rows<const bf16> key_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 1);
+    const Rows<const bf16> value_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 2);
+    const int block_query = (tiles - 1 - task.tile) * kTile.rows();  // the tile that sees most keys comes first
+    const int end_key = std::min(block_query + kTile.rows(), op.seq_len);
+    const int own_row = place.warp * 16 * kGroups, first_query = block_query + own_row;
+    const int last_query = first_query < op.seq_len ? first_query + 16 * kGroups - 1 : -1;
+    bf16* const own_queries = queries + own_row * kPitch<HeadSize>;
+
+    AsyncCopies copies;
+    const auto fetch = [&](int first_key) {
+        bf16* const stage = stages + first_key / kKeys % 2 * (2 * kKeysSize);
+        copy_tile<HeadSize, kKeys>(copies, stage, key_rows, first_key, op.seq_len);
+        copy_tile<HeadSize, kKeys>(copies, stage + kKeysSize, value_rows, first_key, op.seq_len);
+        copies.commit_group();
+    };
+    copy_tile<HeadSize, kTile.rows()>(copies, queries, query_rows, block_query, op.seq_len);
+    fetch(0);
+
+    copies.wait_group<0>();
+    __syncthreads();
+
+    const Operand<HeadSize, kGroups, kTile.keeps_rows> own(own_queries, place);
+    Statistics<kGroups> statistics;
+    Sums<kGroups, HeadSize / 8> out = {};
+    const auto step = [&](int first_key) {
+        const bf16 *const keys = stages + first_key / kKeys % 2 * (2 * kKeysSize), *const values = keys + kKeysSize;
+        Sums<kGroups, kKeys / 8> scores;
+        multiply(scores, own, keys, place);
+        // Keys from seq_len on lie beyond every query of the sequence: the same test hides them.
+        if (first_key + kKeys - 1 > first_query)
+            for (int g = 0; g < kGroups; ++g)
+                for (int c = 0; c < kKeys / 8; ++c)
+                    for (int i = 0; i < 4; ++i) {
+                        const int key = first_key + c * 8 + place.pair + i % 2, query = first_query + g * 16 + place.group + i / 2 * 8;
+                        if (key > query) scores[g][c][i] = -INFINITY;
+                    }
+        online_softmax(scores, statistics, out, exponent_scale);
+        accumulate<HeadSize>(out, scores, values, place);
+    };
+    for (int first_key = 0; first_key < end_key; first_key += kKeys) {
+        if (first_key + kKeys < end_key) fetch(first_key + kKeys);
+        if (first_key <= last_query) step(first_key);  // else the whole tile lies beyond this warp's diagonal
+        copies.wait_group<0>();
+        __syncthreads();
+    }
+
+    float scale[kGroups][2];
+    for (int g = 0; g < kGroups; ++g)
+        for (int half = 0; half < 2; ++half) {
+            const float sum = lanes_sum<4>(statistics.sum[g][half]);
+            const int query = first_query + g * 16 + half * 8 + place.group;
+            scale[g][half] = 1.0f / sum;
+            if (place.pair == 0 && query < op.seq_len)
+                op.logsumexp[task.statistics + query] = (statistics.maximum[g][half] + log2f(sum)) * std::numbers::ln2_v<float>;
+        }
+    const Rows<bf16> out_rows = task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0);
+    store_rows<HeadSize>(out_rows, first_query, op.seq_len, out, scale, own_queries, place);
+}
+
+}  // namespace
+
+bool flash_attention_supports(int head_size) { return tiles_for(head_size).head_size == head_size && head_size > 0; }
+
+void flash_attention_forward(const AttentionForward<bf16>& op, Stream stream) {
+    check_attention(op);
+    with_head_size(op.head_size, [&]<int HeadSize>() {
+        constexpr Tile kTile = tiles_for(HeadSize).forward;
+        const unsigned tiles = tiles_of(op.seq_len, kTile);
+        const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize)));
+        simt::launch<flash_forward_kernel<HeadSize>>({.grid = blocks(tiles, std::size_t(op.batch) * op.heads), .block = kThreads,
+                                                      .shared_bytes = tile_bytes<HeadSize>(kTile, 1, 2), .stream = stream},
+                                                     op, int(tiles), exponent_scale);
+    });
+}
+
+}  // namespace kernels

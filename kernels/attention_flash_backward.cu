@@ -1,0 +1,222 @@
+// attention_flash_backward.cu - the backward pass of attention_flash.h: one kernel for delta and dq, one for dk and dv
+//
+// Both compute p = 2^(c s - log2(e) logsumexp), c = log2(e) / sqrt(head_size), instead of reading it; ds = p (dp - delta) with dp = dout . v. The first kernel
+// computes delta of its own queries on the way, as it reads dout anyway; the second one, which needs the delta of all queries, runs after it.
+// In the second one keys are rows and queries columns, so that p^T and ds^T leave the tensor cores where dv = p^T dout and dk = ds^T q want them.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/attention_check.h"
+#include "kernels/attention_flash.cuh"
+
+namespace kernels {
+
+using namespace flash;
+
+namespace {
+
+constexpr float kLog2E = std::numbers::log2e_v<float>;
+
+// delta[group of rows][near, far] of the warp's queries from position `first` on, 0 from `end` on. The four lanes of a row take turns with its packs.
+template <int HeadSize, int Groups>
+__device__ void compute_delta(float (&delta)[Groups][2], const bf16* own_dout, Rows<const bf16> out_rows, int first, int end, Place place) {
+    for (int g = 0; g < Groups; ++g)
+        for (int half = 0; half < 2; ++half) {
+            const int row = g * 16 + half * 8 + place.group;
+            float sum = 0.0f;
+            for (int first_channel = 0; first_channel < HeadSize; first_channel += 4 * kPackSize) {
+                const int channel = first_channel + place.lane % 4 * kPackSize;
+                if (first + row >= end || channel >= HeadSize) continue;
+                const auto dout = load<kGpuPackBytes>(own_dout + row * kPitch<HeadSize> + channel);
+                const auto out = load<kGpuPackBytes>(out_rows[first + row] + channel);
+                for (int i = 0; i < kPackSize; ++i) sum += to_float(dout[i]) * to_float(out[i]);
+            }
+            delta[g][half] = lanes_sum<4>(sum);
+        }
+}
+
+// Shared: queries and dout, then keys and values of two stages.
+template <int HeadSize>
+__global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward<bf16> op, int tiles, float exponent_scale, float scale) {
+    constexpr Tile kTile = tiles_for(HeadSize).dq;
+    constexpr int kGroups = kTile.groups, kKeys = kTile.columns, kKeysSize = kKeys * kPitch<HeadSize>, kRowsSize = kTile.rows() * kPitch<HeadSize>;
+    SIMT_DYN_SHARED(bf16, shared);
+    bf16 *const queries = shared, *const dout = queries + kRowsSize, *const stages = dout + kRowsSize;
+
+    const Place place;
+    const Task task(tiles, op.heads, op.seq_len);
+    const Rows<const bf16> query_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 0);
+    const Rows<const bf16> key_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 1);
+    const Rows<const bf16> value_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 2);
+    const int block_query = (tiles - 1 - task.tile) * kTile.rows();  // the tile that sees most keys comes first
+    const int end_key = std::min(block_query + kTile.rows(), op.seq_len);
+    const int own_row = place.warp * 16 * kGroups, first_query = block_query + own_row;
+    const int last_query = first_query < op.seq_len ? first_query + 16 * kGroups - 1 : -1;
+    bf16 *const own_queries = queries + own_row * kPitch<HeadSize>, *const own_dout = dout + own_row * kPitch<HeadSize>;
+
+    AsyncCopies copies;
+    const auto fetch = [&](int first_key) {
+        bf16* const stage = stages + first_key / kKeys % 2 * (2 * kKeysSize);
+        copy_tile<HeadSize, kKeys>(copies, stage, key_rows, first_key, op.seq_len);
+        copy_tile<HeadSize, kKeys>(copies, stage + kKeysSize, value_rows, first_key, op.seq_len);
+        copies.commit_group();
+    };
+    copy_tile<HeadSize, kTile.rows()>(copies, queries, query_rows, block_query, op.seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), block_query, op.seq_len);
+    fetch(0);
+
+    float exponent[kGroups][2];  // log2(e) logsumexp
+    for (int g = 0; g < kGroups; ++g)
+        for (int half = 0; half < 2; ++half) {
+            const int query = first_query + g * 16 + half * 8 + place.group;
+            exponent[g][half] = query < op.seq_len ? kLog2E * op.logsumexp[task.statistics + query] : INFINITY;
+        }
+
+    copies.wait_group<0>();
+    __syncthreads();
+
+    float delta[kGroups][2];
+    compute_delta<HeadSize>(delta, own_dout, task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0), first_query, op.seq_len, place);
+    const Operand<HeadSize, kGroups, kTile.keeps_rows> own_q(own_queries, place), own_g(own_dout, place);
+    Sums<kGroups, HeadSize / 8> dq = {};
+    const auto step = [&](int first_key) {
+        const bf16 *const keys = stages + first_key / kKeys % 2 * (2 * kKeysSize), *const values = keys + kKeysSize;
+        Sums<kGroups, kKeys / 8> scores, ds;
+        multiply(scores, own_q, keys, place);
+        multiply(ds, own_g, values, place);
+        const bool diagonal = first_key + kKeys - 1 > first_query;  // keys from seq_len on lie beyond every query, so they need no test of their own
+        for (int g = 0; g < kGroups; ++g)
+            for (int c = 0; c < kKeys / 8; ++c)
+                for (int i = 0; i < 4; ++i) {
+                    const int key = first_key + c * 8 + place.pair + i % 2, query = first_query + g * 16 + place.group + i / 2 * 8;
+                    const float p = fast_exp2(fmaf(scores[g][c][i], exponent_scale, -exponent[g][i / 2]));
+                    ds[g][c][i] = diagonal && key > query ? 0.0f : p * (ds[g][c][i] - delta[g][i / 2]);
+                }
+        accumulate<HeadSize>(dq, ds, keys, place);
+    };
+    for (int first_key = 0; first_key < end_key; first_key += kKeys) {
+        if (first_key + kKeys < end_key) fetch(first_key + kKeys);
+        if (first_key <= last_query) step(first_key);  // else the whole tile lies beyond this warp's diagonal
+        copies.wait_group<0>();
+        __syncthreads();
+    }
+
+    float scales[kGroups][2];
+    for (int g = 0; g < kGroups; ++g)
+        for (int half = 0; half < 2; ++half) {
+            const int query = first_query + g * 16 + half * 8 + place.group;
+            scales[g][half] = scale;
+            if (place.pair == 0 && query < op.seq_len) op.delta[task.statistics + query] = delta[g][half];
+        }
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 0), first_query, op.seq_len, dq, scales, own_queries, place);
+}
+
+// Shared: keys and values, queries and dout of two stages, then log2(e) logsumexp and delta of two stages.
+template <int HeadSize>
+__global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackward<bf16> op, int tiles, float exponent_scale, float scale) {
+    constexpr Tile kTile = tiles_for(HeadSize).dkv;
+    constexpr int kGroups = kTile.groups, kQueries = kTile.columns, kQueriesSize = kQueries * kPitch<HeadSize>,
+                  kRowsSize = kTile.rows() * kPitch<HeadSize>;
+    static_assert(kTile.rows() % kQueries == 0, "the first tile of queries begins with the block's first key");
+    static_assert(2 * kQueries <= kThreads, "a thread fetches at most one of a tile's statistics");
+    SIMT_DYN_SHARED(bf16, shared);
+    bf16 *const keys = shared, *const values = keys + kRowsSize, *const stages = values + kRowsSize;
+    float* const statistics = reinterpret_cast<float*>(stages + 4 * kQueriesSize);
+
+    const Place place;
+    const Task task(tiles, op.heads, op.seq_len);  // the tile that most queries see comes first
+    const Rows<const bf16> query_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 0);
+    const Rows<const bf16> dout_rows = task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0);
+    const int block_key = task.tile * kTile.rows(), own_row = place.warp * 16 * kGroups, first_key = block_key + own_row;
+    bf16 *const own_keys = keys + own_row * kPitch<HeadSize>, *const own_values = values + own_row * kPitch<HeadSize>;
+
+    AsyncCopies copies;
+    const auto fetch = [&](int first_query) {
+        bf16* const stage = stages + first_query / kQueries % 2 * (2 * kQueriesSize);
+        copy_tile<HeadSize, kQueries>(copies, stage, query_rows, first_query, op.seq_len);
+        copy_tile<HeadSize, kQueries>(copies, stage + kQueriesSize, dout_rows, first_query, op.seq_len);
+        copies.commit_group();
+    };
+    // One of the statistics of a tile, for this thread to store when the arithmetic has hidden the wait for it. With an infinite logsumexp the weights of queries
+    // from seq_len on vanish.
+    const auto load_statistic = [&](int first_query) {
+        const int query = first_query + threadIdx.x % kQueries;
+        const bool is_delta = threadIdx.x >= kQueries;
+        if (threadIdx.x >= 2 * kQueries || query >= op.seq_len) return is_delta ? 0.0f : INFINITY;
+        return is_delta ? op.delta[task.statistics + query] : kLog2E * op.logsumexp[task.statistics + query];
+    };
+    const auto store_statistic = [&](int first_query, float x) {
+        if (threadIdx.x < 2 * kQueries) statistics[first_query / kQueries % 2 * (2 * kQueries) + threadIdx.x] = x;
+    };
+    copy_tile<HeadSize, kTile.rows()>(copies, keys, task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 1), block_key, op.seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, values, task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 2), block_key, op.seq_len);
+    fetch(block_key);
+    store_statistic(block_key, load_statistic(block_key));
+
+    copies.wait_group<0>();
+    __syncthreads();
+
+    const Operand<HeadSize, kGroups, kTile.keeps_rows> own_k(own_keys, place), own_v(own_values, place);
+    Sums<kGroups, HeadSize / 8> dk = {}, dv = {};
+    const auto step = [&](int first_query) {
+        const int stage = first_query / kQueries % 2;
+        const bf16 *const queries = stages + stage * (2 * kQueriesSize), *const dout = queries + kQueriesSize;
+        const float *const exponent = statistics + stage * (2 * kQueries), *const delta = exponent + kQueries;
+        Sums<kGroups, kQueries / 8> p, ds;
+        multiply(p, own_k, queries, place);
+        multiply(ds, own_v, dout, place);
+        const bool diagonal = first_key + 16 * kGroups - 1 > first_query;
+        for (int c = 0; c < kQueries / 8; ++c)
+            for (int i = 0; i < 4; ++i) {
+                const int column = c * 8 + place.pair + i % 2;
+                for (int g = 0; g < kGroups; ++g) {
+                    const int key = first_key + g * 16 + place.group + i / 2 * 8;
+                    const bool hidden = diagonal && key > first_query + column;
+                    p[g][c][i] = hidden ? 0.0f : fast_exp2(fmaf(p[g][c][i], exponent_scale, -exponent[column]));
+                    ds[g][c][i] = hidden ? 0.0f : p[g][c][i] * (ds[g][c][i] - delta[column]);
+                }
+            }
+        accumulate<HeadSize>(dv, p, dout, place);
+        accumulate<HeadSize>(dk, ds, queries, place);
+    };
+    for (int first_query = block_key; first_query < op.seq_len; first_query += kQueries) {
+        const int next_query = first_query + kQueries;
+        float next_statistic = 0.0f;
+        if (next_query < op.seq_len) {
+            fetch(next_query);
+            next_statistic = load_statistic(next_query);
+        }
+        if (first_key < std::min(next_query, op.seq_len)) step(first_query);  // else no query of the tile sees this warp's keys, or there are none
+        if (next_query < op.seq_len) store_statistic(next_query, next_statistic);
+        copies.wait_group<0>();
+        __syncthreads();
+    }
+
+    float scales[kGroups][2], ones[kGroups][2];
+    for (int g = 0; g < kGroups; ++g)
+        for (int half = 0; half < 2; ++half) scales[g][half] = scale, ones[g][half] = 1.0f;
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 1), first_key, op.seq_len, dk, scales, own_keys, place);
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 2), first_key, op.seq_len, dv, ones, own_values, place);
+}
+
+}  // namespace
+
+void flash_attention_backward(const AttentionBackward<bf16>& op, Stream stream) {
+    check_attention(op);
+    with_head_size(op.head_size, [&]<int HeadSize>() {
+        constexpr Tile kDq = tiles_for(HeadSize).dq, kDkv = tiles_for(HeadSize).dkv;
+        const std::size_t sequences = std::size_t(op.batch) * op.heads;
+        const unsigned dq_tiles = tiles_of(op.seq_len, kDq), dkv_tiles = tiles_of(op.seq_len, kDkv);
+        const unsigned dq_blocks = blocks(dq_tiles, sequences), dkv_blocks = blocks(dkv_tiles, sequences);
+        const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize))), scale = float(1 / std::sqrt(double(HeadSize)));
+        simt::launch<flash_dq_kernel<HeadSize>>(
+            {.grid = dq_blocks, .block = kThreads, .shared_bytes = tile_bytes<HeadSize>(kDq, 2, 2), .stream = stream}, op, int(dq_tiles),
+            exponent_scale, scale);
+        simt::launch<flash_dkv_kernel<HeadSize>>(
+            {.grid = dkv_blocks, .block = kThreads, .shared_bytes = tile_bytes<HeadSize>(kDkv, 2, 2) + 4 * kDkv.columns * sizeof(float),
+             .stream = stream}, op, int(dkv_tiles), exponent_scale, scale);
+    });
+}
+
+}  // namespace kernels
