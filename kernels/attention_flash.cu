@@ -20,30 +20,30 @@ template <int Groups>
 struct Statistics {
     float maximum[Groups][2], sum[Groups][2];
     __device__ Statistics() {
-        for (int g = 0; g < Groups; ++g)
-            for (int half = 0; half < 2; ++half) maximum[g][half] = -INFINITY, sum[g][half] = 0.0f;
+        UNROLLED for (int g = 0; g < Groups; ++g)
+            UNROLLED for (int half = 0; half < 2; ++half) maximum[g][half] = -INFINITY, sum[g][half] = 0.0f;
     }
 };
 
 // Turns scores into weights p relative to the new maximum, and takes sums and results along to it. Scores of -infinity become exactly 0.
 template <int Groups, int Keys8, int Channels8>
 __device__ void online_softmax(Sums<Groups, Keys8>& scores, Statistics<Groups>& statistics, Sums<Groups, Channels8>& results, float exponent_scale) {
-    for (int g = 0; g < Groups; ++g)
-        for (int half = 0; half < 2; ++half) {
+    UNROLLED for (int g = 0; g < Groups; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half) {
             float largest = -INFINITY;
-            for (auto& fragment : scores[g]) largest = fmaxf(largest, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
+            UNROLLED for (auto& fragment : scores[g]) largest = fmaxf(largest, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
             float &maximum = statistics.maximum[g][half], &sum = statistics.sum[g][half];
             const float before = maximum;
             maximum = fmaxf(before, lanes_max<4>(largest) * exponent_scale);  // finite, because every query sees key 0
             const float correction = fast_exp2(before - maximum);
             sum *= correction;
-            for (auto& fragment : scores[g])
-                for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            UNROLLED for (auto& fragment : scores[g])
+                UNROLLED for (int i = 2 * half; i < 2 * half + 2; ++i) {
                     fragment[i] = fast_exp2(fmaf(fragment[i], exponent_scale, -maximum));
                     sum += fragment[i];
                 }
-            for (auto& fragment : results[g])
-                for (int i = 2 * half; i < 2 * half + 2; ++i) fragment[i] *= correction;
+            UNROLLED for (auto& fragment : results[g])
+                UNROLLED for (int i = 2 * half; i < 2 * half + 2; ++i) fragment[i] *= correction;
         }
 }
 
@@ -88,12 +88,9 @@ __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionFor
         multiply(scores, own, keys, place);
         // Keys from seq_len on lie beyond every query of the sequence: the same test hides them.
         if (first_key + kKeys - 1 > first_query)
-            for (int g = 0; g < kGroups; ++g)
-                for (int c = 0; c < kKeys / 8; ++c)
-                    for (int i = 0; i < 4; ++i) {
-                        const int key = first_key + c * 8 + place.pair + i % 2, query = first_query + g * 16 + place.group + i / 2 * 8;
-                        if (key > query) scores[g][c][i] = -INFINITY;
-                    }
+            for_each(scores, place, [&](int row, int column, float& score) {
+                if (first_key + column > first_query + row) score = -INFINITY;
+            });
         online_softmax(scores, statistics, out, exponent_scale);
         accumulate<HeadSize>(out, scores, values, place);
     };
@@ -105,8 +102,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionFor
     }
 
     float scale[kGroups][2];
-    for (int g = 0; g < kGroups; ++g)
-        for (int half = 0; half < 2; ++half) {
+    UNROLLED for (int g = 0; g < kGroups; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half) {
             const float sum = lanes_sum<4>(statistics.sum[g][half]);
             const int query = first_query + g * 16 + half * 8 + place.group;
             scale[g][half] = 1.0f / sum;

@@ -14,6 +14,13 @@
 #include "kernels/reduce.cuh"
 #include "llmc/error.h"
 
+// Fragments are arrays, and lie in registers only where every loop over them is unrolled: said aloud, as nvcc's own judgement left 528 bytes on the stack once.
+#if defined(TRAIN_GPT2_CUDA)
+#define UNROLLED _Pragma("unroll")
+#else
+#define UNROLLED
+#endif
+
 namespace kernels::flash {
 
 inline constexpr int kWarpThreads = 32, kWarps = 4, kThreads = kWarps * kWarpThreads;
@@ -83,19 +90,31 @@ struct Place {
     __device__ Place() : lane(threadIdx.x % kWarpThreads), warp(threadIdx.x / kWarpThreads), group(lane / 4), pair(lane % 4 * 2) {}
 };
 
-// Starts the copies of `Count` positions from `first` on, by the whole block; positions from `end` on become zero.
+// Starts the copies of `Count` positions from `first` on, by the whole block; positions from `end` on become zero. Eight lanes share a row, so that all addresses
+// of a thread are constants away from one: for head sizes 80 and 96 some lanes idle now and then, which costs less than a division for each copy.
 template <int HeadSize, int Count>
 __device__ void copy_tile(AsyncCopies& copies, bf16* tile, Rows<const bf16> from, int first, int end) {
-    constexpr int kPacks = HeadSize / kPackSize;
-    for (int i = threadIdx.x; i < Count * kPacks; i += kThreads) {
-        const int row = i / kPacks, channel = i % kPacks * kPackSize;
-        const bool present = first + row < end;
-        copies.copy_or_zero(tile + row * kPitch<HeadSize> + channel, from[present ? first + row : first] + channel, present);
-    }
+    constexpr int kLanes = 8, kSweep = kThreads / kLanes;
+    static_assert(Count % kSweep == 0);
+    const int row = threadIdx.x / kLanes, channel = threadIdx.x % kLanes * kPackSize;
+    const bf16* const source = from[first + row] + channel;
+    bf16* const target = tile + row * kPitch<HeadSize> + channel;
+    UNROLLED for (int i = 0; i < Count; i += kSweep)
+        UNROLLED for (int c = 0; c < HeadSize; c += kLanes * kPackSize)
+            if (channel + c < HeadSize)
+                copies.copy_or_zero(target + i * kPitch<HeadSize> + c, source + std::ptrdiff_t(i) * from.stride + c, first + row + i < end);
 }
 
 // Sums of products: of the warp's rows by columns (scores) or by channels (results). [16 rows][8 columns or channels][as mma_m16n8k16 leaves them].
 template <int Groups, int Eights> using Sums = float[Groups][Eights][4];
+
+// Calls visit(row, column, element) for each element of this lane.
+template <int Groups, int Eights, class Visit>
+__device__ void for_each(Sums<Groups, Eights>& sums, Place place, Visit&& visit) {
+    UNROLLED for (int g = 0; g < Groups; ++g)
+        UNROLLED for (int c = 0; c < Eights; ++c)
+            UNROLLED for (int i = 0; i < 4; ++i) visit(g * 16 + i / 2 * 8 + place.group, c * 8 + i % 2 + place.pair, sums[g][c][i]);
+}
 
 // The warp's rows as the left operand of products over channels.
 template <int HeadSize, int Groups, bool Kept>
@@ -104,12 +123,12 @@ public:
     // The rows must have arrived.
     __device__ Operand(const bf16* rows, Place place) : address_(rows + place.lane % 16 * kPitch<HeadSize> + place.lane / 16 * 8) {
         if constexpr (Kept)
-            for (int k = 0; k < HeadSize / 16; ++k)
-                for (int g = 0; g < Groups; ++g) ldmatrix(kept_[k][g].reg, address_ + g * 16 * kPitch<HeadSize> + k * 16);
+            UNROLLED for (int k = 0; k < HeadSize / 16; ++k)
+                UNROLLED for (int g = 0; g < Groups; ++g) ldmatrix(kept_[k][g].reg, address_ + g * 16 * kPitch<HeadSize> + k * 16);
     }
     // Channels 16 k to 16 k + 15.
     __device__ void load(FragmentA (&rows)[Groups], int k) const {
-        for (int g = 0; g < Groups; ++g) {
+        UNROLLED for (int g = 0; g < Groups; ++g) {
             if constexpr (Kept) rows[g] = kept_[k][g];
             else ldmatrix(rows[g].reg, address_ + g * 16 * kPitch<HeadSize> + k * 16);
         }
@@ -124,17 +143,17 @@ private:
 template <int HeadSize, int Groups, bool Kept, int Eights>
 __device__ void multiply(Sums<Groups, Eights>& products, const Operand<HeadSize, Groups, Kept>& rows, const bf16* columns, Place place) {
     const bf16* const address = columns + (place.lane % 8 + place.lane / 16 * 8) * kPitch<HeadSize> + place.lane / 8 % 2 * 8;
-    for (auto& group : products)
-        for (auto& fragment : group)
-            for (float& x : fragment) x = 0.0f;
-    for (int k = 0; k < HeadSize / 16; ++k) {
+    UNROLLED for (auto& group : products)
+        UNROLLED for (auto& fragment : group)
+            UNROLLED for (float& x : fragment) x = 0.0f;
+    UNROLLED for (int k = 0; k < HeadSize / 16; ++k) {
         FragmentA left[Groups];
         rows.load(left, k);
-        for (int c = 0; c < Eights / 2; ++c) {
+        UNROLLED for (int c = 0; c < Eights / 2; ++c) {
             FragmentB right[2];
             ldmatrix(right, address + c * 16 * kPitch<HeadSize> + k * 16);
-            for (int g = 0; g < Groups; ++g)
-                for (int i = 0; i < 2; ++i) mma_m16n8k16(products[g][2 * c + i], left[g], right[i]);
+            UNROLLED for (int g = 0; g < Groups; ++g)
+                UNROLLED for (int i = 0; i < 2; ++i) mma_m16n8k16(products[g][2 * c + i], left[g], right[i]);
         }
     }
 }
@@ -143,17 +162,17 @@ __device__ void multiply(Sums<Groups, Eights>& products, const Operand<HeadSize,
 template <int HeadSize, int Groups, int Eights>
 __device__ void accumulate(Sums<Groups, HeadSize / 8>& results, const Sums<Groups, Eights>& weights, const bf16* columns, Place place) {
     const bf16* const address = columns + place.lane % 16 * kPitch<HeadSize> + place.lane / 16 * 8;
-    for (int k = 0; k < Eights / 2; ++k) {
+    UNROLLED for (int k = 0; k < Eights / 2; ++k) {
         FragmentA left[Groups];
-        for (int g = 0; g < Groups; ++g) {
+        UNROLLED for (int g = 0; g < Groups; ++g) {
             const float *near = weights[g][2 * k], *far = weights[g][2 * k + 1];
             left[g] = {bf16_pair(near[0], near[1]), bf16_pair(near[2], near[3]), bf16_pair(far[0], far[1]), bf16_pair(far[2], far[3])};
         }
-        for (int c = 0; c < HeadSize / 16; ++c) {
+        UNROLLED for (int c = 0; c < HeadSize / 16; ++c) {
             FragmentB right[2];
             ldmatrix_trans(right, address + k * 16 * kPitch<HeadSize> + c * 16);
-            for (int g = 0; g < Groups; ++g)
-                for (int i = 0; i < 2; ++i) mma_m16n8k16(results[g][2 * c + i], left[g], right[i]);
+            UNROLLED for (int g = 0; g < Groups; ++g)
+                UNROLLED for (int i = 0; i < 2; ++i) mma_m16n8k16(results[g][2 * c + i], left[g], right[i]);
         }
     }
 }
@@ -164,11 +183,11 @@ template <int HeadSize, int Groups>
 __device__ void store_rows(Rows<bf16> to, int first, int end, const Sums<Groups, HeadSize / 8>& results, const float (&scale)[Groups][2], bf16* own,
                            Place place) {
     __syncwarp();  // lanes may still read what lies there
-    for (int g = 0; g < Groups; ++g)
-        for (int half = 0; half < 2; ++half)
-            for (int c = 0; c < HeadSize / 8; ++c) {
+    UNROLLED for (int g = 0; g < Groups; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half)
+            UNROLLED for (int c = 0; c < HeadSize / 8; ++c) {
                 const float* const x = results[g][c] + 2 * half;
-                const Pack<bf16, 4> pair{round_to<bf16>(x[0] * scale[g][half]), round_to<bf16>(x[1] * scale[g][half])};
+                const auto pair = std::bit_cast<Pack<bf16, 4>>(bf16_pair(x[0] * scale[g][half], x[1] * scale[g][half]));
                 store(own + (g * 16 + half * 8 + place.group) * kPitch<HeadSize> + c * 8 + place.pair, pair);
             }
     __syncwarp();

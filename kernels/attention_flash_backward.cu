@@ -21,19 +21,27 @@ constexpr float kLog2E = std::numbers::log2e_v<float>;
 // delta[group of rows][near, far] of the warp's queries from position `first` on, 0 from `end` on. The four lanes of a row take turns with its packs.
 template <int HeadSize, int Groups>
 __device__ void compute_delta(float (&delta)[Groups][2], const bf16* own_dout, Rows<const bf16> out_rows, int first, int end, Place place) {
-    for (int g = 0; g < Groups; ++g)
-        for (int half = 0; half < 2; ++half) {
+    UNROLLED for (int g = 0; g < Groups; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half) {
             const int row = g * 16 + half * 8 + place.group;
             float sum = 0.0f;
-            for (int first_channel = 0; first_channel < HeadSize; first_channel += 4 * kPackSize) {
+            UNROLLED for (int first_channel = 0; first_channel < HeadSize; first_channel += 4 * kPackSize) {
                 const int channel = first_channel + place.lane % 4 * kPackSize;
                 if (first + row >= end || channel >= HeadSize) continue;
                 const auto dout = load<kGpuPackBytes>(own_dout + row * kPitch<HeadSize> + channel);
                 const auto out = load<kGpuPackBytes>(out_rows[first + row] + channel);
-                for (int i = 0; i < kPackSize; ++i) sum += to_float(dout[i]) * to_float(out[i]);
+                UNROLLED for (int i = 0; i < kPackSize; ++i) sum += to_float(dout[i]) * to_float(out[i]);
             }
             delta[g][half] = lanes_sum<4>(sum);
         }
+}
+
+// Where a query does not see a key its weight becomes exactly 0, and so does ds: dp is replaced too, as it need not be finite there. Keys from seq_len on lie beyond
+// every query, so that they need no test of their own.
+template <int Groups, int Eights, class Hidden>
+__device__ void hide(Sums<Groups, Eights>& scores, Sums<Groups, Eights>& dp, Place place, Hidden&& hidden) {
+    for_each(scores, place, [&](int row, int column, float& score) { score = hidden(row, column) ? -INFINITY : score; });
+    for_each(dp, place, [&](int row, int column, float& x) { x = hidden(row, column) ? 0.0f : x; });
 }
 
 // Shared: queries and dout, then keys and values of two stages.
@@ -67,8 +75,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
     fetch(0);
 
     float exponent[kGroups][2];  // log2(e) logsumexp
-    for (int g = 0; g < kGroups; ++g)
-        for (int half = 0; half < 2; ++half) {
+    UNROLLED for (int g = 0; g < kGroups; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half) {
             const int query = first_query + g * 16 + half * 8 + place.group;
             exponent[g][half] = query < op.seq_len ? kLog2E * op.logsumexp[task.statistics + query] : INFINITY;
         }
@@ -85,13 +93,13 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
         Sums<kGroups, kKeys / 8> scores, ds;
         multiply(scores, own_q, keys, place);
         multiply(ds, own_g, values, place);
-        const bool diagonal = first_key + kKeys - 1 > first_query;  // keys from seq_len on lie beyond every query, so they need no test of their own
-        for (int g = 0; g < kGroups; ++g)
-            for (int c = 0; c < kKeys / 8; ++c)
-                for (int i = 0; i < 4; ++i) {
-                    const int key = first_key + c * 8 + place.pair + i % 2, query = first_query + g * 16 + place.group + i / 2 * 8;
+        if (first_key + kKeys - 1 > first_query)
+            hide(scores, ds, place, [&](int query, int key) { return first_key + key > first_query + query; });
+        UNROLLED for (int g = 0; g < kGroups; ++g)
+            UNROLLED for (int c = 0; c < kKeys / 8; ++c)
+                UNROLLED for (int i = 0; i < 4; ++i) {
                     const float p = fast_exp2(fmaf(scores[g][c][i], exponent_scale, -exponent[g][i / 2]));
-                    ds[g][c][i] = diagonal && key > query ? 0.0f : p * (ds[g][c][i] - delta[g][i / 2]);
+                    ds[g][c][i] = p * (ds[g][c][i] - delta[g][i / 2]);
                 }
         accumulate<HeadSize>(dq, ds, keys, place);
     };
@@ -103,8 +111,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
     }
 
     float scales[kGroups][2];
-    for (int g = 0; g < kGroups; ++g)
-        for (int half = 0; half < 2; ++half) {
+    UNROLLED for (int g = 0; g < kGroups; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half) {
             const int query = first_query + g * 16 + half * 8 + place.group;
             scales[g][half] = scale;
             if (place.pair == 0 && query < op.seq_len) op.delta[task.statistics + query] = delta[g][half];
@@ -166,17 +174,16 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
         Sums<kGroups, kQueries / 8> p, ds;
         multiply(p, own_k, queries, place);
         multiply(ds, own_v, dout, place);
-        const bool diagonal = first_key + 16 * kGroups - 1 > first_query;
-        for (int c = 0; c < kQueries / 8; ++c)
-            for (int i = 0; i < 4; ++i) {
-                const int column = c * 8 + place.pair + i % 2;
-                for (int g = 0; g < kGroups; ++g) {
-                    const int key = first_key + g * 16 + place.group + i / 2 * 8;
-                    const bool hidden = diagonal && key > first_query + column;
-                    p[g][c][i] = hidden ? 0.0f : fast_exp2(fmaf(p[g][c][i], exponent_scale, -exponent[column]));
-                    ds[g][c][i] = hidden ? 0.0f : p[g][c][i] * (ds[g][c][i] - delta[column]);
+        if (first_key + 16 * kGroups - 1 > first_query)
+            hide(p, ds, place, [&](int key, int query) { return first_key + key > first_query + query; });
+        UNROLLED for (int c = 0; c < kQueries / 8; ++c) {
+            const auto exponents = load<8>(exponent + c * 8 + place.pair), deltas = load<8>(delta + c * 8 + place.pair);
+            UNROLLED for (int g = 0; g < kGroups; ++g)
+                UNROLLED for (int i = 0; i < 4; ++i) {
+                    p[g][c][i] = fast_exp2(fmaf(p[g][c][i], exponent_scale, -exponents[i % 2]));
+                    ds[g][c][i] = p[g][c][i] * (ds[g][c][i] - deltas[i % 2]);
                 }
-            }
+        }
         accumulate<HeadSize>(dv, p, dout, place);
         accumulate<HeadSize>(dk, ds, queries, place);
     };
@@ -194,8 +201,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     }
 
     float scales[kGroups][2], ones[kGroups][2];
-    for (int g = 0; g < kGroups; ++g)
-        for (int half = 0; half < 2; ++half) scales[g][half] = scale, ones[g][half] = 1.0f;
+    UNROLLED for (int g = 0; g < kGroups; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half) scales[g][half] = scale, ones[g][half] = 1.0f;
     store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 1), first_key, op.seq_len, dk, scales, own_keys, place);
     store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 2), first_key, op.seq_len, dv, ones, own_values, place);
 }
