@@ -178,11 +178,10 @@ __device__ void accumulate(Sums<Groups, HeadSize / 8>& results, const Sums<Group
 }
 
 // Stores the warp's rows from position `first` on, below `end`, each times its scale [group of rows][near, far], 16 bytes a lane: through `own`, rows of shared
-// memory that no other warp uses.
+// memory that no other warp uses and that the warp itself has not read since the last barrier.
 template <int HeadSize, int Groups>
 __device__ void store_rows(Rows<bf16> to, int first, int end, const Sums<Groups, HeadSize / 8>& results, const float (&scale)[Groups][2], bf16* own,
                            Place place) {
-    __syncwarp();  // lanes may still read what lies there
     UNROLLED for (int g = 0; g < Groups; ++g)
         UNROLLED for (int half = 0; half < 2; ++half)
             UNROLLED for (int c = 0; c < HeadSize / 8; ++c) {

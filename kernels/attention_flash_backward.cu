@@ -74,11 +74,11 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
     copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), block_query, op.seq_len);
     fetch(0);
 
-    float exponent[kGroups][2];  // log2(e) logsumexp
+    float exponent[kGroups][2];  // log2(e) logsumexp; positions from seq_len on are computed with as if they were zero, and not stored
     UNROLLED for (int g = 0; g < kGroups; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
             const int query = first_query + g * 16 + half * 8 + place.group;
-            exponent[g][half] = query < op.seq_len ? kLog2E * op.logsumexp[task.statistics + query] : INFINITY;
+            exponent[g][half] = query < op.seq_len ? kLog2E * op.logsumexp[task.statistics + query] : 0.0f;
         }
 
     copies.wait_group<0>();
@@ -146,13 +146,12 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
         copy_tile<HeadSize, kQueries>(copies, stage + kQueriesSize, dout_rows, first_query, op.seq_len);
         copies.commit_group();
     };
-    // One of the statistics of a tile, for this thread to store when the arithmetic has hidden the wait for it. With an infinite logsumexp the weights of queries
-    // from seq_len on vanish.
+    // One of the statistics of a tile, for this thread to store when the arithmetic has hidden the wait for it. Queries from seq_len on add nothing to dk and dv,
+    // as they and their dout are zero.
     const auto load_statistic = [&](int first_query) {
         const int query = first_query + threadIdx.x % kQueries;
-        const bool is_delta = threadIdx.x >= kQueries;
-        if (threadIdx.x >= 2 * kQueries || query >= op.seq_len) return is_delta ? 0.0f : INFINITY;
-        return is_delta ? op.delta[task.statistics + query] : kLog2E * op.logsumexp[task.statistics + query];
+        if (threadIdx.x >= 2 * kQueries || query >= op.seq_len) return 0.0f;
+        return threadIdx.x < kQueries ? kLog2E * op.logsumexp[task.statistics + query] : op.delta[task.statistics + query];
     };
     const auto store_statistic = [&](int first_query, float x) {
         if (threadIdx.x < 2 * kQueries) statistics[first_query / kQueries % 2 * (2 * kQueries) + threadIdx.x] = x;

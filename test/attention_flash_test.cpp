@@ -101,6 +101,11 @@ TEST_CASE("flash attention at the first position is the first value", "[attentio
     check_first_position_is_first_value(FlashRun({2, 3, 64, 40}, 5));
 }
 
+TEST_CASE("flash attention touches nothing beyond the ends of its tensors", "[attention]") {
+    const int seq_len = GENERATE(1, 65, 140);
+    check_nothing_beyond_the_ends(FlashRun({2, 2, 64, seq_len}, 7));
+}
+
 TEST_CASE("flash attention of earlier positions does not depend on later ones", "[attention]") {
     check_earlier_positions_are_independent<FlashRun>({2, 2, 64, 140}, GENERATE(1, 37, 64, 129));
 }

@@ -131,6 +131,7 @@ inline Wanted backward_reference(const Shape& shape, const std::vector<double>& 
 template <class T, class Method>
 struct Run {
     using Type = T;
+    using Solver = Method;
     Shape shape;
     std::vector<T> qkv, dout;
     Run(const Shape& shape, unsigned seed, double deviation = 1)
@@ -181,14 +182,47 @@ void check_first_position_is_first_value(const Run& run) {
                 CHECK(widen(got.out[run.shape.at(b, 0, h) + c]) == widen(run.qkv[run.shape.at(b, 0, h, 3, 2) + c]));
 }
 
+// Between tensors lies NaN here: neither may it spread nor be overwritten.
+template <class Run>
+void check_nothing_beyond_the_ends(const Run& run) {
+    using T = typename Run::Type;
+    const auto [batch, heads, head_size, seq_len] = run.shape;
+    const std::size_t elements = run.shape.elements(), rows = run.shape.rows(), margin = 3 * heads * head_size;
+    const auto with_margin = [&]<class U>(std::vector<U> values) {
+        values.resize(values.size() + margin, narrow<U>(NAN));
+        return on_device(values);
+    };
+    const auto end_is_intact = [&](const auto& array, std::size_t size) {
+        const auto values = array.download(nullptr);
+        return std::all_of(values.begin() + std::ptrdiff_t(size), values.end(), [](auto x) { return std::isnan(widen(x)); });
+    };
+    const auto want = run.forward();
+    const auto qkv = with_margin(run.qkv), dout = with_margin(run.dout), out = poisoned<T>(elements + margin), dqkv = poisoned<T>(3 * elements + margin);
+    const auto logsumexp = poisoned<float>(rows + margin), delta = poisoned<float>(rows + margin);
+    const auto kept = out.span().first(elements);
+    const auto statistics = logsumexp.span().first(rows);
+    Run::Solver::forward(AttentionForward<T>{kept, statistics, qkv.span().first(3 * elements), batch, seq_len, heads, head_size});
+    Run::Solver::backward(AttentionBackward<T>{dqkv.span().first(3 * elements), delta.span().first(rows), dout.span().first(elements),
+                                               qkv.span().first(3 * elements), kept, statistics, batch, seq_len, heads, head_size});
+    for (bool intact : {end_is_intact(out, elements), end_is_intact(logsumexp, rows), end_is_intact(dqkv, 3 * elements), end_is_intact(delta, rows)})
+        CHECK(intact);
+    const auto same_begin = [](auto got, const auto& want) {
+        got.resize(want.size());
+        return same_bits(got, want);
+    };
+    CHECK(same_begin(out.download(nullptr), want.out));
+    CHECK(same_begin(logsumexp.download(nullptr), want.logsumexp));
+    CHECK(same_begin(dqkv.download(nullptr), run.backward(want)));
+}
+
 // Whatever comes from position `first_changed` on.
 template <class Run>
 void check_earlier_positions_are_independent(const Shape& shape, int first_changed) {
     using T = typename Run::Type;
     const Run run(shape, 6);
     Run changed = run;
-    // Large enough that a weight of 2^-126 would show, where exactly 0 is wanted.
-    const auto other_qkv = normal<T>(3 * shape.elements(), 8, 1e34), other_dout = normal<T>(shape.elements(), 9);
+    // Large enough that a weight of 2^-126 would show, where exactly 0 is wanted, and that dout . v is infinite now and then.
+    const auto other_qkv = normal<T>(3 * shape.elements(), 8, 5e37), other_dout = normal<T>(shape.elements(), 9);
     for (int b = 0; b < shape.batch; ++b) {
         const auto first = shape.at(b, first_changed, 0), end = shape.at(b + 1, 0, 0);
         std::copy(other_qkv.begin() + 3 * first, other_qkv.begin() + 3 * end, changed.qkv.begin() + 3 * first);

@@ -83,6 +83,11 @@ TEMPLATE_TEST_CASE("attention at the first position is the first value", "[atten
     check_first_position_is_first_value(PlainRun<TestType>({2, 3, 16, 40}, 5));
 }
 
+TEMPLATE_TEST_CASE("attention touches nothing beyond the ends of its tensors", "[attention]", float, bf16) {
+    const int seq_len = GENERATE(1, 65);
+    check_nothing_beyond_the_ends(PlainRun<TestType>({2, 2, 16, seq_len}, 7));
+}
+
 TEMPLATE_TEST_CASE("attention of earlier positions does not depend on later ones", "[attention]", float, bf16) {
     check_earlier_positions_are_independent<PlainRun<TestType>>({2, 2, 16, 100}, GENERATE(1, 37, 64, 99));
 }
