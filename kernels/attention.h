@@ -8,6 +8,12 @@
 // Work      4 * batch * heads * seq_len^2 / 2 * head_size flops forward, 2.5 times that backward.
 // Source    Dao 2023, arXiv 2307.08691.
 #pragma once
+#include <compare>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
 #include "kernels/types.h"
 
 namespace kernels {
@@ -29,11 +35,61 @@ struct AttentionBackward {
     int batch, seq_len, heads, head_size;
 };
 
-// Both enqueue on `stream`; outputs are ready when the stream has passed this point.
+// The plain implementation: attention.cu | attention_cpu.cpp. Both enqueue on `stream`; outputs are ready when the stream has passed this point.
 // Both throw Error unless head_size is a multiple of 16 / sizeof(T) and at most 256, and every span is long enough.
 template <class T>
 void attention_forward(const AttentionForward<T>& op, Stream stream);
 template <class T>
 void attention_backward(const AttentionBackward<T>& op, Stream stream);
+
+// automatic: the first of the others that can do what is asked. cudnn and flash compute in bf16 only. All keep the same logsumexp.
+enum class AttentionMethod { automatic, cudnn, flash, plain };
+inline constexpr std::pair<std::string_view, AttentionMethod> kAttentionMethods[] = {
+    {"auto", AttentionMethod::automatic}, {"cudnn", AttentionMethod::cudnn}, {"flash", AttentionMethod::flash}, {"plain", AttentionMethod::plain}};
+
+struct AttentionOptions {
+    AttentionMethod method = AttentionMethod::automatic;
+};
+
+struct AttentionShape {
+    int batch, seq_len, heads, head_size;
+    auto operator<=>(const AttentionShape&) const = default;
+};
+
+// What decides which method can be used.
+struct AttentionProblem {
+    DType dtype;
+    AttentionShape shape;
+    bool backward;  // the backward pass too
+};
+
+struct AttentionPlan {
+    AttentionMethod method;           // never automatic
+    std::size_t workspace_bytes = 0;  // of device memory, for the library's own use
+    std::string passed_over;          // why automatic left cuDNN for another method; empty: it did not
+};
+
+// Owns cuDNN's handle, its workspace and the plans made, one per shape. Not for two threads at once.
+class Attention {
+public:
+    explicit Attention(const AttentionOptions& options = {});
+    ~Attention();
+    Attention(Attention&&) noexcept;
+    Attention& operator=(Attention&&) noexcept;
+
+    // Decides for one shape, allocating nothing. Throws Error that names --attention where the method asked for by name cannot do it.
+    const AttentionPlan& plan(const AttentionProblem& problem) const;
+    // For the log: the method, and how it was chosen.
+    std::string describe(const AttentionProblem& problem) const;
+
+    // As attention_forward and attention_backward, by the method planned for the shape, or planned now.
+    template <class T> void forward(const AttentionForward<T>& op, Stream stream);
+    template <class T> void backward(const AttentionBackward<T>& op, Stream stream);
+
+    struct State;
+
+private:
+    std::unique_ptr<State> state_;
+};
 
 }  // namespace kernels

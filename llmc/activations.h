@@ -14,17 +14,14 @@
 #include "llmc/device.h"
 #include "llmc/error.h"
 #include "llmc/model_config.h"
+#include "llmc/names.h"
 
 namespace llmc {
 
 enum class Recompute { none, gelu, gelu_layernorm, block };
-inline Recompute recompute_by_name(std::string_view name) {
-    if (name == "none") return Recompute::none;
-    if (name == "gelu") return Recompute::gelu;
-    if (name == "gelu+layernorm") return Recompute::gelu_layernorm;
-    if (name == "block") return Recompute::block;
-    fail("--recompute", '"' + std::string(name) + '"', "none, gelu, gelu+layernorm or block");
-}
+inline constexpr Named<Recompute> kRecomputeLevels[] = {
+    {"none", Recompute::none}, {"gelu", Recompute::gelu}, {"gelu+layernorm", Recompute::gelu_layernorm}, {"block", Recompute::block}};
+inline Recompute recompute_by_name(std::string_view name) { return value_by_name("--recompute", name, kRecomputeLevels); }
 
 // Bytes beyond 64 bits count as all of them: a plan that large is refused like any other that does not fit.
 inline std::size_t saturating_sum(std::size_t a, std::size_t b) { return a + b < a ? std::numeric_limits<std::size_t>::max() : a + b; }

@@ -7,7 +7,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "llmc/activations.h"
 #include "llmc/error.h"
+#include "llmc/schedule.h"
 
 namespace llmc {
 namespace {
@@ -17,7 +19,7 @@ struct Range { Number least, most; };
 
 constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than anybody trains
 
-// The table: `entry(flag, field, help)`, with a Range for numbers. The order is that of --help.
+// The table: `entry(flag, field, help)`, with a Range for numbers and the table of names for choices. The order is that of --help.
 template <class SomeOptions, class Entry>
 void for_each_option(SomeOptions& o, Entry&& entry) {
     using Whole = Range<std::int64_t>;
@@ -37,7 +39,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
     entry("u,warmup-steps", o.warmup_steps, "steps over which the learning rate rises", Whole{0, kMany});
     entry("q,final-lr-fraction", o.final_lr_fraction, "last learning rate, as a fraction of the peak", Real{0, 1});
-    entry("k,lr-schedule", o.lr_schedule, "cosine, linear, constant or wsd");
+    entry("k,lr-schedule", o.lr_schedule, "course of the learning rate after the warm-up", kLrSchedules);
     entry("c,weight-decay", o.weight_decay, "decay of matrices and embeddings", Real{0, 1e3});
     entry("beta1", o.beta1, "Adam's decay of the mean", Real{0, 0.9999999});
     entry("beta2", o.beta2, "Adam's decay of the squares", Real{0, 0.9999999});
@@ -53,9 +55,10 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("temperature", o.temperature, "divides the logits before sampling; 0: always the likeliest token", Real{0, 100});
     entry("eval-only", o.eval_only, "validate, sample, and stop");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end", Whole{0, kMany});
-    entry("dtype", o.dtype, "fp32 or bf16: parameters and activations; masters, moments and gradients are fp32");
-    entry("r,recompute", o.recompute, "what the backward pass computes again to save memory: none, gelu, gelu+layernorm or block");
-    entry("bf16-arithmetic", o.bf16_arithmetic, "how a CPU multiplies bf16: native, widen (in fp32), or measure (time both at start)");
+    entry("dtype", o.dtype, "parameters and activations; masters, moments and gradients are fp32", kDTypes);
+    entry("r,recompute", o.recompute, "what the backward pass computes again to save memory", kRecomputeLevels);
+    entry("attention", o.attention, "which kernels a GPU runs; auto takes the first of the others that can", kernels::kAttentionMethods);
+    entry("bf16-arithmetic", o.bf16_arithmetic, "how a CPU multiplies bf16; widen: in fp32; measure: time both at start", kBf16Arithmetics);
     entry("threads", o.threads, "CPU threads; 0: one for each core", Whole{0, 1024});
     entry("device", o.device, "which GPU", Whole{0, 1023});
     entry("seed", o.seed, "of the initial weights, the shuffle and the samples", Whole{0, std::numeric_limits<std::int64_t>::max()});
@@ -92,8 +95,10 @@ cxxopts::Options command_line() {
     static const Options defaults;
     cxxopts::Options line("train_gpt2", "Pretrains GPT-2 from shards of tokens.\n");
     auto add = line.add_options();
-    for_each_option(defaults, [&]<class Field>(const char* flag, const Field& field, const char* help, auto...) {
+    for_each_option(defaults, [&]<class Field, class... Limits>(const char* flag, const Field& field, const char* help, const Limits&... limits) {
         if constexpr (std::is_same_v<Field, bool>) add(flag, help);
+        else if constexpr (std::is_same_v<Field, std::string> && sizeof...(Limits) > 0)
+            add(flag, (list_names(limits), ...) + ": " + help, cxxopts::value<std::string>()->default_value(field), "");
         else add(flag, help, cxxopts::value<std::string>()->default_value(default_text(field)), "");
     });
     add("h,help", "print this");
@@ -102,18 +107,6 @@ cxxopts::Options command_line() {
 }
 
 void check_together(const Options& o) {
-    const auto one_of = [](const char* flag, const std::string& value, std::initializer_list<const char*> known) {
-        std::string list;
-        for (const char* name : known) {
-            if (value == name) return;
-            list += (list.empty() ? "" : ", ") + std::string(name);
-        }
-        fail(flag, '"' + value + '"', "one of " + list);
-    };
-    one_of("--dtype", o.dtype, {"fp32", "bf16"});
-    one_of("--recompute", o.recompute, {"none", "gelu", "gelu+layernorm", "block"});
-    one_of("--bf16-arithmetic", o.bf16_arithmetic, {"measure", "native", "widen"});
-    one_of("--lr-schedule", o.lr_schedule, {"cosine", "linear", "constant", "wsd"});
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
     require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro, "at most 2147483647 tokens", "make one of them smaller and -d larger");
     if (o.total_batch_tokens % micro != 0)
@@ -135,11 +128,13 @@ Request parse(int argc, char** argv, Options& options) {
         if (given.count("help")) return Request::help;
         if (given.count("version")) return Request::version;
         if (!given.unmatched().empty()) fail("an argument", '"' + given.unmatched().front() + '"', "only flags", "see --help; quote a glob");
-        for_each_option(options, [&]<class Field, class... Limits>(std::string_view flag, Field& field, const char*, Limits... range) {
+        for_each_option(options, [&]<class Field, class... Limits>(std::string_view flag, Field& field, const char*, const Limits&... limits) {
             const std::string name = long_name(flag), key = name.substr(2);
             if constexpr (std::is_same_v<Field, bool>) field = given[key].as<bool>();
-            else if constexpr (std::is_same_v<Field, std::string>) field = given[key].as<std::string>();
-            else field = parse_number(name, given[key].as<std::string>(), range...);
+            else if constexpr (std::is_same_v<Field, std::string>) {
+                field = given[key].as<std::string>();
+                (value_by_name(name, field, limits), ...);
+            } else field = parse_number(name, given[key].as<std::string>(), limits...);
         });
     } catch (const cxxopts::exceptions::exception& error) {
         throw Error(std::string("command line: ") + error.what() + "; see --help");
@@ -152,7 +147,7 @@ std::string help_text() { return command_line().help(); }
 
 nlohmann::json to_json(const Options& options) {
     nlohmann::json json;
-    for_each_option(options, [&](std::string_view flag, const auto& field, auto...) { json[long_name(flag).substr(2)] = field; });
+    for_each_option(options, [&](std::string_view flag, const auto& field, const auto&...) { json[long_name(flag).substr(2)] = field; });
     return json;
 }
 

@@ -4,7 +4,15 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
+#include "llmc/names.h"
+
 namespace llmc {
+
+inline constexpr Named<kernels::DType> kDTypes[] = {{"fp32", kernels::DType::fp32}, {"bf16", kernels::DType::bf16}};
+inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {
+    {"measure", kernels::Bf16Arithmetic::measure}, {"native", kernels::Bf16Arithmetic::native}, {"widen", kernels::Bf16Arithmetic::widen}};
 
 struct Options {
     // Data and model
@@ -34,7 +42,7 @@ struct Options {
     // Checkpoints
     std::int64_t checkpoint_every = 0;      // 0: at the end only
     // Machine
-    std::string dtype = "fp32", recompute = "none", bf16_arithmetic = "measure";
+    std::string dtype = "fp32", recompute = "none", attention = "auto", bf16_arithmetic = "measure";
     std::int64_t threads = 0, device = 0, seed = 1337;
     bool tf32 = false, dry_run = false;
 };

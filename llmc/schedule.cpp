@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <string>
-
-#include "llmc/error.h"
 
 namespace llmc {
 namespace {
@@ -19,13 +16,7 @@ double progress(std::int64_t step, double first, double last) {
 
 }  // namespace
 
-LrSchedule lr_schedule_by_name(std::string_view name) {
-    if (name == "cosine") return LrSchedule::cosine;
-    if (name == "linear") return LrSchedule::linear;
-    if (name == "constant") return LrSchedule::constant;
-    if (name == "wsd") return LrSchedule::wsd;
-    fail("--lr-schedule", '"' + std::string(name) + '"', "cosine, linear, constant or wsd");
-}
+LrSchedule lr_schedule_by_name(std::string_view name) { return value_by_name("--lr-schedule", name, kLrSchedules); }
 
 double Schedule::learning_rate(std::int64_t step) const {
     if (step < warmup_steps) return peak * double(step + 1) / double(warmup_steps);

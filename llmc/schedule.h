@@ -10,9 +10,13 @@
 #include <cstdint>
 #include <string_view>
 
+#include "llmc/names.h"
+
 namespace llmc {
 
 enum class LrSchedule { cosine, linear, constant, wsd };
+inline constexpr Named<LrSchedule> kLrSchedules[] = {
+    {"cosine", LrSchedule::cosine}, {"linear", LrSchedule::linear}, {"constant", LrSchedule::constant}, {"wsd", LrSchedule::wsd}};
 LrSchedule lr_schedule_by_name(std::string_view name);  // throws Error that names the flag and the known schedules
 
 struct Schedule {

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "llmc/error.h"
 #include "llmc/options.h"
@@ -30,6 +31,14 @@ std::string refusal(std::vector<std::string> arguments) {
     return "accepted";
 }
 
+// The help's lines are broken anywhere.
+std::string unwrapped(const std::string& text) {
+    std::string line;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) line += word + ' ';
+    return line;
+}
+
 }  // namespace
 
 TEST_CASE("flags set what they name, in both spellings", "[options]") {
@@ -55,6 +64,8 @@ TEST_CASE("what is not given keeps the default that --help shows", "[options]") 
         CHECK(help.find("--" + name) != std::string::npos);
     }
     CHECK(help.find("(default: 0.95)") != std::string::npos);
+    for (const char* word : {"auto, cudnn, flash or plain: ", "(default: auto)", "cosine, linear, constant or wsd: "})
+        CHECK(unwrapped(help).find(word) != std::string::npos);
 }
 
 TEST_CASE("help and version need nothing else", "[options]") {
@@ -79,9 +90,11 @@ TEST_CASE("a value that cannot be is named with its flag and what was expected",
         {{"--beta2", "1"}, "--beta2 is \"1\"; expected a number from 0 to 0.9999999"},
         {{"-x", "-3"}, "--max-steps is \"-3\"; expected a whole number from 0"},
         {{"-b", "4", "-t", "64", "-d", "1000"}, "--total-batch-tokens is 1000; expected a multiple of --micro-batch * --seq-len = 256; the nearest are 768 and 1024"},
-        {{"-k", "cosign"}, "--lr-schedule is \"cosign\"; expected one of cosine, linear, constant, wsd"},
-        {{"--dtype", "fp16"}, "--dtype is \"fp16\"; expected one of fp32, bf16"},
-        {{"-r", "all"}, "--recompute is \"all\"; expected one of none, gelu, gelu+layernorm, block"},
+        {{"-k", "cosign"}, "--lr-schedule is \"cosign\"; expected cosine, linear, constant or wsd"},
+        {{"--dtype", "fp16"}, "--dtype is \"fp16\"; expected fp32 or bf16"},
+        {{"-r", "all"}, "--recompute is \"all\"; expected none, gelu, gelu+layernorm or block"},
+        {{"--attention", "sparse"}, "--attention is \"sparse\"; expected auto, cudnn, flash or plain"},
+        {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},
         {{"-x", "10", "-u", "11"}, "--warmup-steps is 11; expected at most --max-steps = 10"},
         {{"--eval-only"}, "--val-data is missing; expected validation shards"},
         {{"stray.bin"}, "an argument is \"stray.bin\"; expected only flags; see --help; quote a glob"},
