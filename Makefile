@@ -22,14 +22,31 @@ ifeq ($(DEVICE),cuda)
   endif
 endif
 
-# Where cublasLt.h and the library lie, if not in the toolkit: CUBLAS_ROOT=.../site-packages/nvidia/cu13 takes those that PyTorch brought along.
-CUBLAS_ROOT ?= $(CUDA_ROOT)
-# $(call library,FOLDER,NAME): the file itself, as such copies have no libNAME.so for -l to find, else -lNAME.
-library     = $(or $(firstword $(foreach file,lib$(2).so lib$(2).so.*,$(wildcard $(1)/lib64/$(file) $(1)/lib/$(file)))),-l$(2))
-CUDA_LIBS   := $(call library,$(CUBLAS_ROOT),cublasLt) $(call library,$(CUDA_ROOT),cudart)
-comma       := ,
+comma     := ,
 # Headers that scripts/bundle_deps.sh gathered for machines without network or packages.
-BUNDLED     := $(wildcard build/deps/include)
+BUNDLED   := $(wildcard build/deps/include)
+
+# NVIDIA's libraries: in the toolkit, the system, or python3's packages (PyTorch brings them along), the first of these folders that has both header and
+# library. CUBLAS_ROOT=, CUDNN_ROOT= and NCCL_ROOT= name another folder; an empty CUDNN_ROOT= builds without cuDNN.
+ifeq ($(DEVICE),cuda)
+MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
+PYTHON    := $(shell python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null)
+ROOTS     := $(CUDA_ROOT) /usr $(wildcard $(PYTHON:%=%/*))
+# $(call library,FOLDER,NAME): the file itself, as Python's packages have no libNAME.so for -l to find.
+library    = $(firstword $(foreach file,lib$(2).so lib$(2).so.*,$(foreach folder,lib64 lib lib/$(MULTIARCH),$(wildcard $(1)/$(folder)/$(file)))))
+header     = $(wildcard $(1)/include/$(2) $(1)/include/$(MULTIARCH)/$(2))
+root_with  = $(firstword $(foreach root,$(ROOTS),$(and $(call header,$(root),$(1)),$(call library,$(root),$(2)),$(root))))
+CUBLAS_ROOT    ?= $(or $(call root_with,cublasLt.h,cublasLt),$(CUDA_ROOT))
+CUDNN_ROOT     ?= $(call root_with,cudnn.h,cudnn)
+NCCL_ROOT      ?= $(call root_with,nccl.h,nccl)
+# The header-only interface to cuDNN's graphs.
+CUDNN_FRONTEND ?= $(patsubst %/cudnn_frontend.h,%,$(firstword $(wildcard $(addsuffix /cudnn_frontend.h,$(BUNDLED) $(CUDNN_ROOT)/include $(CUDA_ROOT)/include \
+                    /usr/include $(PYTHON:%/nvidia=%/include)))))
+CUDNN     := $(and $(CUDNN_ROOT),$(CUDNN_FRONTEND))
+CUDA_LIBS := $(or $(call library,$(CUBLAS_ROOT),cublasLt),-lcublasLt) $(or $(call library,$(CUDA_ROOT),cudart),-lcudart) $(if $(CUDNN),$(call library,$(CUDNN_ROOT),cudnn))
+$(info CUDA in $(CUDA_ROOT), cuBLASLt in $(CUBLAS_ROOT), cuDNN $(if $(CUDNN_ROOT),in $(CUDNN_ROOT),not found), its frontend \
+  $(if $(CUDNN_FRONTEND),in $(CUDNN_FRONTEND),not found), NCCL $(if $(NCCL_ROOT),in $(NCCL_ROOT),not found)$(if $(CUDNN),,: no cuDNN attention))
+endif
 
 # MARCH=x86-64-v3 and the like build for other processors than this one; a processor that lacks what the build uses is told so at start.
 MARCH     ?= native
@@ -48,7 +65,8 @@ KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
 
 ifeq ($(DEVICE),cuda)
-  CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_ROOT)/include $(if $(filter-out $(CUDA_ROOT),$(CUBLAS_ROOT)),-isystem $(CUBLAS_ROOT)/include)
+  CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_ROOT)/include \
+               $(addprefix -isystem ,$(filter-out $(CUDA_ROOT)/include /usr/include $(BUNDLED),$(CUBLAS_ROOT)/include $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND))))
   NVCCFLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v --threads 0 \
                -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
   LDLIBS    += -L$(CUDA_ROOT)/lib64 $(CUDA_LIBS) $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(dir $(filter /%,$(CUDA_LIBS)))))
@@ -59,7 +77,8 @@ endif
 # A file NAME_<device>.cpp (or a library's name for one) stands in for the others of its kind.
 only_cuda := llmc/device_cuda.cpp kernels/matmul_cublaslt.cpp
 only_cpu  := llmc/device_cpu.cpp kernels/matmul_onednn.cpp
-HOST_SRC  := $(filter-out $(if $(filter cuda,$(DEVICE)),$(only_cpu),$(only_cuda)) kernels/attention_cpu.cpp,$(wildcard llmc/*.cpp kernels/*.cpp))
+absent    := kernels/attention_$(if $(CUDNN),cudnn_absent,cudnn).cpp kernels/attention_build_$(if $(filter cpu,$(DEVICE)),gpu,cpu).cpp
+HOST_SRC  := $(filter-out $(if $(filter cuda,$(DEVICE)),$(only_cpu),$(only_cuda)) $(absent) kernels/attention_cpu.cpp,$(wildcard llmc/*.cpp kernels/*.cpp))
 KERNEL_CU := $(filter-out $(if $(filter cpu,$(DEVICE)),kernels/attention.cu kernels/attention_flash%),$(wildcard kernels/*.cu))
 LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(KERNEL_CU:%=$(BUILD)/%.o)
 ifneq ($(DEVICE),cuda)
@@ -124,5 +143,4 @@ clean:
 	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 dev/tokenize
 
 .PHONY: all tools tests test clean
-.SECONDARY:
 -include $(shell find build -name '*.d' 2>/dev/null)

@@ -28,11 +28,10 @@ void refuse_several_processes() {
 }
 
 Context open_context(const Options& options) {
-    const auto bf16 = options.bf16_arithmetic == "native"  ? kernels::Bf16Arithmetic::native
-                      : options.bf16_arithmetic == "widen" ? kernels::Bf16Arithmetic::widen
-                                                           : kernels::Bf16Arithmetic::measure;
+    const auto bf16 = value_by_name("--bf16-arithmetic", options.bf16_arithmetic, kBf16Arithmetics);
+    const auto attention = value_by_name("--attention", options.attention, kernels::kAttentionMethods);
     DeviceInfo device = open_device(int(options.threads), int(options.device));
-    return {std::move(device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16})};
+    return {std::move(device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}), kernels::Attention({.method = attention})};
 }
 
 // The shards, and what they say of their tokens. Either may be missing, not both. Batches refer to them, so they stay where they are.
@@ -97,7 +96,7 @@ Plan make_plan(const Options& o) {
     const Vocabulary vocabulary = plan.data.vocabulary();
     plan.start = starting_point(o, vocabulary);
     const MicroBatchShape shape{int(o.micro_batch), int(o.seq_len)};
-    plan.setup = {.config = plan.start.config, .dtype = o.dtype == "bf16" ? kernels::DType::bf16 : kernels::DType::fp32, .shape = shape,
+    plan.setup = {.config = plan.start.config, .dtype = value_by_name("--dtype", o.dtype, kDTypes), .shape = shape,
                   .recompute = recompute_by_name(o.recompute), .training = !o.eval_only};
     plan.step_tokens = o.total_batch_tokens > 0 ? o.total_batch_tokens : std::int64_t(shape.rows());
     plan.micro_batches = int(plan.step_tokens / std::int64_t(shape.rows()));
@@ -126,7 +125,8 @@ std::string describe_shards(const char* what, const ShardSet& shards) {
 
 void print(const Plan& plan, const Options& options, Context& context) {
     std::cout << version_text() << "device: " << context.device.name << ", " << context.device.threads << " threads\nmatrix library: "
-              << context.matmul.describe(plan.setup.dtype) << "\noptions: " << to_json(options).dump() << '\n';
+              << context.matmul.describe(plan.setup.dtype) << "\nattention: " << context.attention.describe(attention_problem(plan.setup))
+              << "\noptions: " << to_json(options).dump() << '\n';
     if (plan.data.train) std::cout << describe_shards("training data", *plan.data.train);
     if (plan.loader) std::cout << "  " << plan.loader->dropped_tokens() << " tokens an epoch are left over\n";
     if (plan.data.val) std::cout << describe_shards("validation data", *plan.data.val);
@@ -141,8 +141,8 @@ void print(const Plan& plan, const Options& options, Context& context) {
 
 nlohmann::ordered_json start_event(const Plan& plan, const Options& options, Context& context) {
     return {{"event", "start"}, {"version", version_json()}, {"options", to_json(options)}, {"device", context.device.name}, {"threads", context.device.threads},
-            {"matmul", context.matmul.describe(plan.setup.dtype)}, {"model", describe(plan.start.config)},
-            {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps}, {"tokens_per_step", plan.step_tokens},
+            {"matmul", context.matmul.describe(plan.setup.dtype)}, {"attention", context.attention.describe(attention_problem(plan.setup))},
+            {"model", describe(plan.start.config)}, {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps}, {"tokens_per_step", plan.step_tokens},
             {"planned_bytes", plan_memory(plan.setup, context).total()}};
 }
 
@@ -167,6 +167,8 @@ int run(const Options& options) {
     refuse_several_processes();
     Context context = open_context(options);
     Plan plan = make_plan(options);
+    const std::string& passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;  // refuses a method asked for in vain
+    if (!passed_over.empty()) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
     print(plan, options, context);
     require_room(plan_memory(plan.setup, context), plan.setup, context);
     if (options.dry_run) return 0;

@@ -52,7 +52,8 @@ MemoryPlan plan_memory(const ModelSetup& setup, const Context& context) {
                   {"Adam's moments, fp32", setup.training ? optimizer_bytes(ParameterTable(setup.config)) : 0},
                   {"activations and logits", model.activations},
                   {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
-                  {"matrix library", context.matmul.workspace_bytes()}};
+                  {"matrix library", context.matmul.workspace_bytes()},
+                  {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes}};
     plan.available = context.device.memory_free;
     return plan;
 }

@@ -1,6 +1,5 @@
 #include "llmc/model.h"
 
-#include "kernels/attention.h"
 #include "kernels/classifier.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
@@ -163,7 +162,7 @@ private:
         const BlockParameters& p = table_.block(layer);
         const int rows = int(shape.rows()), heads = setup_.config.heads;
         linear(block.qkv, {}, block.ln1, p.qkv_weight, p.qkv_bias, rows, channels(), 3 * channels());
-        kernels::attention_forward<T>({.out = block.attention, .logsumexp = block.logsumexp, .qkv = block.qkv, .batch = shape.batch, .seq_len = shape.seq_len,
+        context_.attention.forward<T>({.out = block.attention, .logsumexp = block.logsumexp, .qkv = block.qkv, .batch = shape.batch, .seq_len = shape.seq_len,
                                        .heads = heads, .head_size = setup_.config.head_size()}, stream());
         linear(act_.branch, {}, block.attention, p.attn_proj_weight, p.attn_proj_bias, rows, channels(), channels());
         add_branch(block.residual_mid, block.ln2, block.ln2_mean, block.ln2_rstd, act_.residual[layer], p.ln2_weight, p.ln2_bias, rows);
@@ -197,7 +196,7 @@ private:
         linear_backward(act_.dnormed, act_.dwide, block.ln2, {}, p.fc_weight, p.fc_bias, rows, c, 4 * c, accumulate);
         layernorm_backward(p.ln2_weight, p.ln2_bias, block.residual_mid, block.ln2_mean, block.ln2_rstd, batch, true, accumulate);
         linear_backward(act_.dnormed, act_.dresidual, block.attention, {}, p.attn_proj_weight, p.attn_proj_bias, rows, c, c, accumulate);
-        kernels::attention_backward<T>({.dqkv = act_.dwide, .delta = act_.delta, .dout = act_.dnormed, .qkv = block.qkv, .out = block.attention,
+        context_.attention.backward<T>({.dqkv = act_.dwide, .delta = act_.delta, .dout = act_.dnormed, .qkv = block.qkv, .out = block.attention,
                                         .logsumexp = block.logsumexp, .batch = batch.shape.batch, .seq_len = batch.shape.seq_len, .heads = setup_.config.heads,
                                         .head_size = setup_.config.head_size()}, stream());
         linear_backward(act_.dnormed, act_.dwide, block.ln1, {}, p.qkv_weight, p.qkv_bias, rows, c, 3 * c, accumulate);
@@ -252,6 +251,10 @@ void Model::load(std::span<const float> host) {
 std::span<const float> Model::master_on_host(int tensor) {
     const auto master = table_.view(masters_.span(), tensor);
     return {static_cast<const float*>(on_host(master.data(), master.size_bytes(), host_copy_, context_.stream)), master.size()};
+}
+
+kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
+    return {setup.dtype, {setup.shape.batch, setup.shape.seq_len, setup.config.heads, setup.config.head_size()}, setup.training};
 }
 
 ModelBytes model_bytes(const ModelSetup& setup) {

@@ -7,6 +7,7 @@
 #pragma once
 #include <memory>
 
+#include "kernels/attention.h"
 #include "kernels/matmul.h"
 #include "llmc/activations.h"
 #include "llmc/device.h"
@@ -19,6 +20,7 @@ struct Context {
     DeviceInfo device;
     DeviceStream stream;
     kernels::Matmul matmul;
+    kernels::Attention attention{};
 };
 
 // One micro-batch on the device. Buckets (kernels/embedding.h) are needed for the backward pass only.
@@ -35,6 +37,9 @@ struct ModelSetup {
     Recompute recompute = Recompute::none;
     bool training = true;       // false: no gradients, and activations are not kept
 };
+
+// What the model asks of attention.
+kernels::AttentionProblem attention_problem(const ModelSetup& setup);
 
 // Device bytes by purpose, counted without allocating: for the memory plan.
 struct ModelBytes {

@@ -1,5 +1,7 @@
 #include "llmc/version.h"
 
+#include "kernels/attention_cudnn.h"
+
 #if defined(TRAIN_GPT2_CUDA)
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -34,6 +36,7 @@ nlohmann::ordered_json version_json() {
     json["device"] = "cuda";
     json["cuda"] = numbers(CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, 0);
     json["cublasLt"] = numbers(CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH);
+    json["cuDNN"] = kernels::cudnn_version().empty() ? "no" : kernels::cudnn_version();
 #else
     json["device"] = "cpu";
     json["oneDNN"] = numbers(DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH);
