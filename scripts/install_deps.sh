@@ -2,8 +2,15 @@
 # install_deps.sh - installs what train_gpt2 is built with and the tests and the quickstart need
 #
 # On Debian and Ubuntu with apt; elsewhere it names what is missing and stops. Does nothing where all is there. Needs no CUDA: the CUDA build
-# finds its toolkit by nvcc on PATH.
+# finds its toolkit by nvcc on PATH. Where there is one, cuDNN's frontend, which is headers only, goes to build/deps/include; without it the CUDA build
+# has no cuDNN attention, and that is all.
 set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if { command -v nvcc || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; } >/dev/null && [ ! -e build/deps/include/cudnn_frontend.h ]; then
+    scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include build/deps/include ||
+        echo "note: cuDNN's frontend could not be downloaded; the CUDA build goes without cuDNN attention" >&2
+fi
 
 # package, and a file or a command by which it is known to be there
 needs=(
