@@ -45,7 +45,7 @@ done
 cat >"$gathered/env.sh" <<'ENV'
 # env.sh - source this: mpicxx and mpirun are those of this folder, and make too where there is no other
 deps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-export OPAL_PREFIX=$deps/openmpi PATH=$deps/openmpi/bin:$PATH
+export OPAL_PREFIX=$deps/openmpi PATH=$deps/openmpi/bin:$PATH LD_LIBRARY_PATH=$deps/openmpi/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 command -v make >/dev/null || export PATH=$deps/bin:$PATH
 ENV
 

@@ -192,7 +192,7 @@ TEST_CASE("--dry-run tells the plan and writes nothing", "[run]") {
     const Workshop shop;
     const auto result = shop.run(shop.flags({"-x", "10", "--dry-run", "-o", shop.path("out")}));
     CHECK(result.exit_code == 0);
-    for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "training data: 1 shard, 6001 tokens, vocabulary 257"}) {
+    for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ", "training data: 1 shard, 6001 tokens, vocabulary 257"}) {
         CAPTURE(part);
         CHECK(result.output.find(part) != std::string::npos);
     }
@@ -269,6 +269,7 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"-e", shop.path("nowhere/")}, {"nowhere"}},
         {{"-k", "cosign"}, {"--lr-schedule", "cosine"}},
         {{"--dtype", "fp8"}, {"--dtype", "bf16"}},
+        {{"--attention", "flash"}, {"--attention is \"flash\"; expected auto"}},
         {{"-o", shop.path("train_0.bin/out")}, {"--output-dir", "train_0.bin/out"}},
         {{"--device", "1"}, {"--device is 1"}},
         {{"--prompt", "caf\xc3\xa9", "-e", "custom:l=2,h=2,c=32,t=32,v=300", "-s", "1"}, {"vocabulary"}},
