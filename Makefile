@@ -26,8 +26,8 @@ comma     := ,
 # Headers that scripts/bundle_deps.sh gathered for machines without network or packages.
 BUNDLED   := $(wildcard build/deps/include)
 
-# NVIDIA's libraries: in the toolkit, the system, or python3's packages (PyTorch brings them along), the first of these folders that has both header and
-# library. CUBLAS_ROOT=, CUDNN_ROOT= and NCCL_ROOT= name another folder; an empty CUDNN_ROOT= builds without cuDNN.
+# NVIDIA's libraries: in the toolkit, the system, or python3's packages (PyTorch brings them along), the first of these folders that has both header
+# and library. CUBLAS_ROOT=, CUDNN_ROOT= and NCCL_ROOT= name another folder; an empty CUDNN_ROOT= builds without cuDNN.
 ifeq ($(DEVICE),cuda)
 MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
 PYTHON    := $(shell python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null)
@@ -40,10 +40,11 @@ CUBLAS_ROOT    ?= $(or $(call root_with,cublasLt.h,cublasLt),$(CUDA_ROOT))
 CUDNN_ROOT     ?= $(call root_with,cudnn.h,cudnn)
 NCCL_ROOT      ?= $(call root_with,nccl.h,nccl)
 # The header-only interface to cuDNN's graphs.
-CUDNN_FRONTEND ?= $(patsubst %/cudnn_frontend.h,%,$(firstword $(wildcard $(addsuffix /cudnn_frontend.h,$(BUNDLED) $(CUDNN_ROOT)/include $(CUDA_ROOT)/include \
-                    /usr/include $(PYTHON:%/nvidia=%/include)))))
+CUDNN_FRONTEND ?= $(patsubst %/cudnn_frontend.h,%,$(firstword $(wildcard $(addsuffix /cudnn_frontend.h,$(BUNDLED) $(CUDNN_ROOT)/include \
+                    $(CUDA_ROOT)/include /usr/include $(PYTHON:%/nvidia=%/include)))))
 CUDNN     := $(and $(CUDNN_ROOT),$(CUDNN_FRONTEND))
-CUDA_LIBS := $(or $(call library,$(CUBLAS_ROOT),cublasLt),-lcublasLt) $(or $(call library,$(CUDA_ROOT),cudart),-lcudart) $(if $(CUDNN),$(call library,$(CUDNN_ROOT),cudnn))
+CUDA_LIBS := $(or $(call library,$(CUBLAS_ROOT),cublasLt),-lcublasLt) $(or $(call library,$(CUDA_ROOT),cudart),-lcudart) \
+             $(if $(CUDNN),$(call library,$(CUDNN_ROOT),cudnn))
 $(info CUDA in $(CUDA_ROOT), cuBLASLt in $(CUBLAS_ROOT), cuDNN $(if $(CUDNN_ROOT),in $(CUDNN_ROOT),not found), its frontend \
   $(if $(CUDNN_FRONTEND),in $(CUDNN_FRONTEND),not found), NCCL $(if $(NCCL_ROOT),in $(NCCL_ROOT),not found)$(if $(CUDNN),,: no cuDNN attention))
 endif

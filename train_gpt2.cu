@@ -142,8 +142,8 @@ void print(const Plan& plan, const Options& options, Context& context) {
 nlohmann::ordered_json start_event(const Plan& plan, const Options& options, Context& context) {
     return {{"event", "start"}, {"version", version_json()}, {"options", to_json(options)}, {"device", context.device.name}, {"threads", context.device.threads},
             {"matmul", context.matmul.describe(plan.setup.dtype)}, {"attention", context.attention.describe(attention_problem(plan.setup))},
-            {"model", describe(plan.start.config)}, {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps}, {"tokens_per_step", plan.step_tokens},
-            {"planned_bytes", plan_memory(plan.setup, context).total()}};
+            {"model", describe(plan.start.config)}, {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps},
+            {"tokens_per_step", plan.step_tokens}, {"planned_bytes", plan_memory(plan.setup, context).total()}};
 }
 
 // The batches of one update after another; with --overfit-batch those of the first, again and again.

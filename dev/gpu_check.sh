@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # gpu_check.sh [--rehearse] [FOLDER] - builds for CUDA, tests and measures on this machine's GPU, and writes it all down in FOLDER (build/gpu_check)
 #
-# Needs nvcc, g++ and a GPU; no network (scripts/bundle_deps.sh gathers what else the build needs, make too, beforehand). Takes 9 minutes at most: every step has a
-# limit of its own and none starts after that time. A step that fails stops nothing. FOLDER gets summary.md, written as it goes, and at the end
-# logs.tar.gz with a log of every step.
+# Needs nvcc, g++ and a GPU; no network (scripts/bundle_deps.sh gathers what else the build needs, make too, beforehand). Takes 9 minutes at most: every
+# step has a limit of its own and none starts after that time. A step that fails stops nothing. FOLDER gets summary.md, written as it goes, and at
+# the end logs.tar.gz with a log of every step.
 # --rehearse needs no GPU: it compiles for CUDA where nvcc is, then goes through the same steps with the CPU build at tiny sizes.
 #
 # Exit codes: 0 every step that ran passed, 1 one did not, 2 there is no GPU or the command line is wrong.

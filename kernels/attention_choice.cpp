@@ -41,9 +41,10 @@ std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const A
         candidates.push_back(plain);
         return candidates;
     }
-    if (!build.choice) refuse(asked, "auto: on a CPU there is one implementation, " + std::string(build.plain), "leave the flag out; on a GPU build with make DEVICE=cuda");
+    if (!build.choice)
+        refuse(asked, "auto: on a CPU there is one implementation, " + std::string(build.plain), "leave the flag out; on a GPU build with make DEVICE=cuda");
     if (asked == cudnn && !build.cudnn)
-        refuse(asked, "auto, flash or plain: this build has no cuDNN", "build again where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
+        refuse(asked, "auto, flash or plain: this build has no cuDNN", "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
     if (asked != plain && dtype != DType::bf16) refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "give --dtype bf16");
     if (asked == flash && !flash_takes(build, head_size))
         refuse(asked, "auto or plain: the model's heads have " + std::to_string(head_size) + " channels, flash takes " + flash_head_sizes(build),
@@ -66,7 +67,8 @@ struct Attention::State {
         const std::string why = cudnn.refusal(problem.shape, problem.backward);
         if (!why.empty() || options.method == AttentionMethod::cudnn) return why;
         const std::size_t bytes = cudnn.workspace_bytes(problem.shape, problem.backward);
-        return bytes <= kAutomaticWorkspace ? "" : "its workspace would take " + std::to_string(bytes >> 20) + " MiB, and auto allows " + std::to_string(kAutomaticWorkspace >> 20);
+        if (bytes <= kAutomaticWorkspace) return "";
+        return "its workspace would take " + std::to_string(bytes >> 20) + " MiB, and auto allows " + std::to_string(kAutomaticWorkspace >> 20);
     }
 
     AttentionPlan decide(const AttentionProblem& problem) {
@@ -80,7 +82,7 @@ struct Attention::State {
                 break;
             }
             if (options.method == AttentionMethod::cudnn)
-                refuse(AttentionMethod::cudnn, "a method that can do this model and GPU; cuDNN refuses: " + plan.passed_over, "use auto, flash or plain");
+                refuse(method, "a method that can do this model and GPU; cuDNN refuses: " + plan.passed_over, "use auto, flash or plain");
         }
         return plan;
     }

@@ -1,7 +1,7 @@
 // attention_cudnn.cpp - attention by cuDNN's flash attention kernels, through the graph interface of cuDNN's frontend
 //
-// One graph per pass and shape, built once: forward (scaled, causal, statistics kept) and backward by the algorithm that adds in a fixed order. On Hopper
-// that one keeps a seq_len x seq_len matrix of bf16 per head in its workspace (2 GiB at batch 64, 16 heads, 1024 tokens).
+// One graph per pass and shape, built once: forward (scaled, causal, statistics kept) and backward by the algorithm that adds in a fixed order. That one
+// keeps a seq_len x seq_len matrix of bf16 per head in its workspace on Hopper (2 GiB at batch 64, 16 heads, 1024 tokens).
 #include <cuda_runtime_api.h>
 #include <cudnn_frontend.h>
 
@@ -95,8 +95,9 @@ void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
                                 .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
                                 .set_diagonal_band_right_bound(0)
                                 .set_deterministic_algorithm(true);
-    const auto [dquery, dkey, dvalue] = graph.sdpa_backward(tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), tensor(graph, out, shape),
-                                                            tensor(graph, dout, shape), tensor(graph, stats, shape), attributes);
+    const auto [dquery, dkey, dvalue] =
+        graph.sdpa_backward(tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), tensor(graph, out, shape), tensor(graph, dout, shape),
+                            tensor(graph, stats, shape), attributes);
     output(dquery, dq, shape);
     output(dkey, dk, shape);
     output(dvalue, dv, shape);
@@ -125,7 +126,8 @@ struct CudnnAttention::State {
         }
         auto plan = std::make_unique<Plan>();
         fe::graph::Graph& graph = plan->graph;
-        graph.set_io_data_type(fe::DataType_t::BFLOAT16).set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
+        using enum fe::DataType_t;
+        graph.set_io_data_type(BFLOAT16).set_intermediate_data_type(FLOAT).set_compute_data_type(FLOAT);
         if (key.backward) describe_backward(graph, key.shape);
         else describe_forward(graph, key.shape);
         CHECKED(graph.validate());
@@ -153,7 +155,8 @@ struct CudnnAttention::State {
     void run(const CudnnPlanKey& key, std::unordered_map<std::int64_t, void*> addresses, Stream stream) {
         const auto known = plans.find(key);
         if (known == plans.end())
-            throw Error("cuDNN attention has no plan for batch " + std::to_string(key.shape.batch) + ", seq_len " + std::to_string(key.shape.seq_len), Blame::runtime);
+            fail("a shape given to cuDNN attention", "batch " + std::to_string(key.shape.batch) + ", seq_len " + std::to_string(key.shape.seq_len),
+                 "one planned before", "", Blame::runtime);
         Plan& plan = *known->second;
         if (plan.workspace_bytes > workspace_bytes) {  // freeing the old one waits for the GPU
             workspace.reset();

@@ -1,12 +1,12 @@
 // attention_cudnn_layout.h - the tensors of attention.h as cuDNN is told of them: packed queries, keys and values read and written in place
 //
-//                              dimensions                            strides, in elements
-//   q k v, dq dk dv            (batch, heads, seq_len, head_size)    those of (batch, seq_len, 3, heads, head_size); k and v start heads * head_size later each
-//   out, dout                  the same                              those of (batch, seq_len, heads, head_size)
-//   stats                      (batch, heads, seq_len, 1) float      contiguous: our logsumexp
+//                     dimensions                            strides, in elements
+//   q k v, dq dk dv   (batch, heads, seq_len, head_size)    of (batch, seq_len, 3, heads, head_size); k and v start heads * head_size later each
+//   out, dout         the same                              of (batch, seq_len, heads, head_size)
+//   stats             (batch, heads, seq_len, 1) float      contiguous: our logsumexp
 //
-// cuDNN's stats are max + ln(sum of exp(score - max)), the natural logarithm (cudnn-frontend, docs/operations/Attention.md, set_stats_use_log2), with the
-// scores scaled: the same number as logsumexp, so either pass may be another implementation's.
+// cuDNN's stats are max + ln(sum of exp(score - max)) of the scaled scores, the natural logarithm (cudnn-frontend, docs/operations/Attention.md,
+// set_stats_use_log2): the same number as logsumexp, so either pass may be another implementation's.
 #pragma once
 #include <array>
 #include <cstdint>

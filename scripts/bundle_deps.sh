@@ -50,7 +50,7 @@ command -v make >/dev/null || export PATH=$deps/bin:$PATH
 ENV
 
 size=$(du -sk "$gathered" | cut -f1)
-[ "$size" -le $largest_kib ] || { echo "error: the bundle is $size KiB; expected at most $largest_kib, so that it can travel; leave something out" >&2; exit 1; }
+[ "$size" -le $largest_kib ] || { echo "error: the bundle is $size KiB; expected at most $largest_kib, so that it can travel" >&2; exit 1; }
 mkdir -p build
 rm -rf build/deps
 mv "$gathered" build/deps

@@ -2,8 +2,8 @@
 # install_deps.sh - installs what train_gpt2 is built with and the tests and the quickstart need
 #
 # On Debian and Ubuntu with apt; elsewhere it names what is missing and stops. Does nothing where all is there. Needs no CUDA: the CUDA build
-# finds its toolkit by nvcc on PATH. Where there is one, cuDNN's frontend, which is headers only, goes to build/deps/include; without it the CUDA build
-# has no cuDNN attention, and that is all.
+# finds its toolkit by nvcc on PATH. Where there is one, cuDNN's frontend, which is headers only, goes to build/deps/include; without it the CUDA
+# build has no cuDNN attention, and that is all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
