@@ -199,8 +199,11 @@ int run(const Options& options) {
         return 0;
     }
 
+    const auto rounding_seed = options.stochastic_rounding ? std::optional(std::uint64_t(options.seed)) : std::nullopt;
     Optimizer optimizer(*model, {.beta1 = float(options.beta1), .beta2 = float(options.beta2), .eps = float(options.eps),
-                                 .weight_decay = float(options.weight_decay), .max_grad_norm = float(options.grad_clip)}, context);
+                                 .weight_decay = float(options.weight_decay), .max_grad_norm = float(options.grad_clip),
+                                 .rounding_seed = rounding_seed}, context);
+    optimizer.round_parameters(*model);
     const Schedule schedule{.kind = lr_schedule_by_name(options.lr_schedule), .peak = options.lr, .final_fraction = options.final_lr_fraction,
                             .warmup_steps = options.warmup_steps, .total_steps = plan.total_steps};
     Throughput throughput(flops_per_token(table, shape.seq_len), peak_flops(context.device, plan.setup.dtype, options.tf32));

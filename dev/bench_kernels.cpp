@@ -247,6 +247,11 @@ void time_adamw(const Options& o, const Table& table, const char* dtype) {
                                0.1f};
     const double bytes = double(elements) * (sizeof(T) == sizeof(float) ? 28 : 30);
     table.time("adamw", dtype, shape({o.parameters}), bytes, Unit::bytes, [&] { kernels::adamw(op, nullptr); }, [&] { plain::adamw(op); });
+    if constexpr (sizeof(T) != sizeof(float)) {
+        kernels::AdamW<T> stochastic = op;
+        stochastic.rounding = {.stochastic = true, .seed = 1};
+        table.time("adamw, stochastic rounding", dtype, shape({o.parameters}), bytes, Unit::bytes, [&] { kernels::adamw(stochastic, nullptr); });
+    }
 }
 
 template <class T>
@@ -256,7 +261,7 @@ void time_all(const Options& o, const Table& table, const char* dtype) {
     time_gelu_and_bias<T>(o, table, dtype);
     if (table.wanted("attention forward") || table.wanted("attention backward")) time_attention<T>(o, table, dtype);
     if (table.wanted("classifier, loss only")) time_classifier<T>(o, table, dtype);
-    if (table.wanted("adamw")) time_adamw<T>(o, table, dtype);
+    if (table.wanted("adamw, stochastic rounding")) time_adamw<T>(o, table, dtype);
 }
 
 }  // namespace

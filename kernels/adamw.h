@@ -7,7 +7,7 @@
 //
 // Shapes    master, m, v, grad: (elements) float; parameter: (elements) T, the same memory as master when T is float;
 //           segments: ascending, the last one ends at `elements`; elements a multiple of 16.
-// Numerics  in float; rounding to T is to nearest.
+// Numerics  in float; rounding to T is to nearest, or stochastic if asked for.
 // Traffic   elements * (28 + sizeof(T)) bytes in bf16, 28 in fp32.
 // Source    Loshchilov, Hutter 2019, arXiv 1711.05101.
 #pragma once
@@ -23,6 +23,14 @@ struct DecaySegment {
     std::int32_t decays;  // 0 or 1
 };
 
+// How bf16 parameters are rounded from their masters: to nearest, or stochastically (random.cuh) with bits that follow from the seed, the number of
+// the update (StepScalars::adam_step) and the element's index among all parameters: done again, or by several ranks, an update gives the same bits.
+struct Rounding {
+    bool stochastic = false;
+    std::uint64_t seed = 0;
+    std::int64_t first_element = 0;  // index of the slice's first element, a multiple of 16
+};
+
 template <class T>
 struct AdamW {
     std::span<T> parameter;
@@ -31,10 +39,20 @@ struct AdamW {
     std::span<const DecaySegment> segments;
     std::span<const StepScalars> scalars;  // (1)
     float beta1, beta2, eps, weight_decay;
+    Rounding rounding{};  // of bf16
 };
 
-// Enqueues on `stream`. Throws Error if a span is too short or a length is not a multiple of 16.
+// Enqueues on `stream`. Throws Error if a span is too short, or a length or `first_element` is not a multiple of 16.
 template <class T>
 void adamw(const AdamW<T>& op, Stream stream);
+
+// parameter = rounded master, to the bits that the update counted in `scalars` gave: the parameters of a run that starts or goes on.
+struct RoundParameters {
+    std::span<bf16> parameter;
+    std::span<const float> master;
+    std::span<const StepScalars> scalars;  // (1)
+    Rounding rounding;
+};
+void round_parameters(const RoundParameters& op, Stream stream);
 
 }  // namespace kernels

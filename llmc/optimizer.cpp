@@ -1,7 +1,5 @@
 #include "llmc/optimizer.h"
 
-#include "kernels/adamw.h"
-
 namespace llmc {
 
 using kernels::StepScalars;
@@ -12,6 +10,7 @@ Optimizer::Optimizer(const Model& model, const AdamWSettings& settings, Context&
     : context_(context), settings_(settings), first_(std::size_t(model.table().elements())), second_(std::size_t(model.table().elements())),
       squared_partial_(std::size_t(kernels::squared_norm_partials())), scalars_(1),
       host_scalars_(2 * sizeof(StepScalars)) {
+    require(!settings.rounding_seed || model.dtype() == kernels::DType::bf16, "the type of stochastically rounded parameters", "fp32", "bf16");
     first_.zero(context.stream);
     second_.zero(context.stream);
     scalars_.zero(context.stream);
@@ -29,13 +28,19 @@ void Optimizer::step(Model& model, const StepInput& input) {
     const auto update = [&]<class T>(std::span<T> parameter) {
         kernels::adamw<T>({.parameter = parameter, .master = model.masters(), .m = first_.span(), .v = second_.span(), .grad = model.gradients(),
                            .segments = segments_.span(), .scalars = scalars_.span(), .beta1 = settings_.beta1, .beta2 = settings_.beta2, .eps = settings_.eps,
-                           .weight_decay = settings_.weight_decay}, stream);
+                           .weight_decay = settings_.weight_decay, .rounding = rounding()}, stream);
     };
     if (model.dtype() == kernels::DType::bf16) update(model.rounded_parameters());
     else update(model.masters());
     slot_ ^= 1;
     copy_to_host(host_scalars_.data() + std::size_t(slot_) * sizeof(StepScalars), scalars_.span().data(), sizeof(StepScalars), stream);
     copied_[slot_].record(stream);
+}
+
+void Optimizer::round_parameters(Model& model) {
+    if (model.dtype() != kernels::DType::bf16) return;
+    kernels::round_parameters({.parameter = model.rounded_parameters(), .master = model.masters(), .scalars = scalars_.span(),
+                               .rounding = rounding()}, context_.stream);
 }
 
 const StepScalars& Optimizer::scalars(int steps_back) const {

@@ -1,5 +1,8 @@
 // optimizer.h - AdamW's state, and one update from the gradients of a step
 #pragma once
+#include <optional>
+
+#include "kernels/adamw.h"
 #include "kernels/grad_norm.h"
 #include "llmc/model.h"
 
@@ -8,6 +11,7 @@ namespace llmc {
 struct AdamWSettings {
     float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
     float max_grad_norm = 1;  // 0: no clipping
+    std::optional<std::uint64_t> rounding_seed{};  // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
 };
 
 // Bytes on the device besides the model's own.
@@ -26,6 +30,9 @@ public:
     // Norm, scalars and update, enqueued on the context's stream; the scalars' copy to the host follows them.
     void step(Model& model, const StepInput& input);
 
+    // The working parameters from the masters, as the last update rounded them: once the model and this state are loaded. Enqueued; nothing in fp32.
+    void round_parameters(Model& model);
+
     // The scalars of the step before `steps_back` others; waits until they are there. Two steps are kept.
     const kernels::StepScalars& scalars(int steps_back = 0) const;
     bool scalars_ready() const { return copied_[slot_].reached(); }
@@ -34,6 +41,8 @@ public:
     std::span<float> second_moments() const { return second_.span(); }
 
 private:
+    kernels::Rounding rounding() const { return {.stochastic = settings_.rounding_seed.has_value(), .seed = settings_.rounding_seed.value_or(0)}; }
+
     Context& context_;
     AdamWSettings settings_;
     DeviceArray<float> first_, second_;

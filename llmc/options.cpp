@@ -56,12 +56,13 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("eval-only", o.eval_only, "validate, sample, and stop");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end", Whole{0, kMany});
     entry("dtype", o.dtype, "parameters and activations; masters, moments and gradients are fp32", kDTypes);
+    entry("stochastic-rounding", o.stochastic_rounding, "bf16: round parameters from their masters up or down at random, right on average");
     entry("r,recompute", o.recompute, "what the backward pass computes again to save memory", kRecomputeLevels);
     entry("attention", o.attention, "which kernels a GPU runs; auto takes the first of the others that can", kernels::kAttentionMethods);
     entry("bf16-arithmetic", o.bf16_arithmetic, "how a CPU multiplies bf16; widen: in fp32; measure: time both at start", kBf16Arithmetics);
     entry("threads", o.threads, "CPU threads; 0: one for each core", Whole{0, 1024});
     entry("device", o.device, "which GPU", Whole{0, 1023});
-    entry("seed", o.seed, "of the initial weights, the shuffle and the samples", Whole{0, std::numeric_limits<std::int64_t>::max()});
+    entry("seed", o.seed, "of initial weights, shuffle, samples and stochastic rounding", Whole{0, std::numeric_limits<std::int64_t>::max()});
     entry("tf32", o.tf32, "GPUs: multiply fp32 matrices on tensor cores, with 10-bit mantissas");
     entry("dry-run", o.dry_run, "print the options, the data and the memory plan, and stop");
 }
@@ -107,6 +108,8 @@ cxxopts::Options command_line() {
 }
 
 void check_together(const Options& o) {
+    require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "given for --dtype " + o.dtype, "parameters in bf16",
+            "add --dtype bf16, or leave it out: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
     require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro, "at most 2147483647 tokens", "make one of them smaller and -d larger");
     if (o.total_batch_tokens % micro != 0)

@@ -44,7 +44,7 @@ struct Options {
     // Machine
     std::string dtype = "fp32", recompute = "none", attention = "auto", bf16_arithmetic = "measure";
     std::int64_t threads = 0, device = 0, seed = 1337;
-    bool tf32 = false, dry_run = false;
+    bool stochastic_rounding = false, tf32 = false, dry_run = false;
 };
 
 enum class Request { run, help, version };

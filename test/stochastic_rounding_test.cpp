@@ -1,0 +1,259 @@
+// stochastic_rounding_test.cpp - the generator against its publication, rounding against its definition, and the optimizer against both
+#include <array>
+
+#include "kernels/adamw.h"
+#include "kernels/grad_norm.h"
+#include "kernels/random.cuh"
+#include "llmc/optimizer.h"
+#include "test/support.h"
+
+using namespace kernels;
+using namespace test;
+
+namespace {
+
+std::array<std::uint32_t, 4> philox_words(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
+    Philox<1> philox{{{counter[0]}, {counter[1]}, {counter[2]}, {counter[3]}}};
+    philox.run(key);
+    return {std::uint32_t(philox.lane[0][0]), std::uint32_t(philox.lane[1][0]), std::uint32_t(philox.lane[2][0]), std::uint32_t(philox.lane[3][0])};
+}
+
+// The bits of one element, as random.cuh defines them, each from a call of its own.
+std::uint32_t noise_of(const RandomStream& stream, std::int64_t element) {
+    const std::int64_t call = element / 32 * 4 + element / 4 % 4;
+    const auto words = philox_words({std::uint32_t(call), std::uint32_t(call >> 32), std::uint32_t(stream.step), std::uint32_t(stream.step >> 32)},
+                                    stream.seed);
+    const std::uint32_t word = words[std::size_t(element % 4)];
+    return element % 32 < 16 ? word & 0xffff : word >> 16;
+}
+
+// Up, away from zero, where the noise reaches what is missing to the next bf16; finite x below the largest bf16.
+bf16 rounded(float x, std::uint32_t noise) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t rest = bits & 0xffff;
+    return {std::uint16_t((bits >> 16) + (noise >= 0x10000 - rest ? 1 : 0))};
+}
+
+StepScalars scalars_of_step(std::int64_t step) {
+    StepScalars scalars{};
+    scalars.adam_step = step;
+    scalars.learning_rate = 1e-3f;
+    scalars.grad_scale = 1;
+    scalars.first_correction = scalars.second_correction = 1.5f;
+    return scalars;
+}
+
+std::vector<std::uint16_t> bits(const std::vector<bf16>& values) {
+    std::vector<std::uint16_t> result;
+    for (bf16 x : values) result.push_back(x.bits);
+    return result;
+}
+
+// Masters of which round_parameters makes parameters.
+struct Masters {
+    DeviceArray<float> master;
+    explicit Masters(const std::vector<float>& values) : master(on_device(values)) {}
+    std::vector<std::uint16_t> rounded(const RandomStream& stream, std::int64_t first = 0, std::size_t from = 0, std::size_t size = SIZE_MAX) const {
+        const auto slice = master.span().subspan(from, std::min(size, master.size() - from));
+        const auto parameter = poisoned<bf16>(slice.size());
+        const auto scalars = on_device(std::vector<StepScalars>{scalars_of_step(stream.step)});
+        round_parameters({parameter.span(), slice, scalars.span(), {.stochastic = true, .seed = stream.seed, .first_element = first}}, nullptr);
+        return bits(parameter.download(nullptr));
+    }
+};
+
+double fraction_different(const std::vector<std::uint16_t>& a, const std::vector<std::uint16_t>& b) {
+    int different = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) different += a[i] != b[i];
+    return double(different) / double(a.size());
+}
+
+}  // namespace
+
+TEST_CASE("Philox 4x32-10 gives the published numbers", "[adamw][rounding]") {
+    using Words = std::array<std::uint32_t, 4>;
+    CHECK(philox_words({0, 0, 0, 0}, 0) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+    CHECK(philox_words({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, ~std::uint64_t(0)) == Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+    CHECK(philox_words({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822) ==
+          Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("a number is rounded up for as many of the 65536 noises as its fraction says", "[adamw][rounding]") {
+    for (const float sign : {1.0f, -1.0f})
+        for (const std::uint32_t upper : {0x0000u, 0x0001u, 0x007fu, 0x0080u, 0x3f80u, 0x3fffu, 0x4049u, 0x7f7eu})  // subnormal to largest
+            for (const std::uint32_t rest : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0xabcdu, 0xffffu}) {
+                const float x = sign * std::bit_cast<float>(upper << 16 | rest);
+                CAPTURE(x);
+                const std::uint32_t sign_bit = std::bit_cast<std::uint32_t>(x) >> 31 << 15;
+                std::uint32_t up = 0, elsewhere = 0;
+                for (std::uint32_t noise = 0; noise < 0x10000; ++noise) {
+                    const std::uint32_t result = round_stochastically(x, noise).bits;
+                    up += result == (sign_bit | (upper + 1));
+                    elsewhere += result != (sign_bit | upper) && result != (sign_bit | (upper + 1));
+                }
+                CHECK(up == rest);
+                CHECK(elsewhere == 0);
+            }
+}
+
+TEST_CASE("what has no bf16 beyond it is not rounded up", "[adamw][rounding]") {
+    for (const std::uint32_t noise : {0x0000u, 0x0001u, 0x8000u, 0xffffu}) {
+        CAPTURE(noise);
+        for (const std::uint32_t sign : {0u, 0x80000000u}) {
+            const auto result = [&](std::uint32_t magnitude) { return round_stochastically(std::bit_cast<float>(sign | magnitude), noise); };
+            for (const std::uint32_t finite : {0x7f7f0000u, 0x7f7f0001u, 0x7f7fffffu}) CHECK(result(finite).bits == (sign >> 16 | 0x7f7f));
+            CHECK(result(0x7f800000).bits == (sign >> 16 | 0x7f80));
+            for (const std::uint32_t nan : {0x7f800001u, 0x7fc00000u, 0x7fffffffu}) CHECK(std::isnan(bf16_to_float(result(nan))));
+        }
+    }
+}
+
+TEST_CASE("parameters are their masters rounded with each element's own bits", "[adamw][rounding]") {
+    const std::size_t elements = GENERATE(16, 48, 272, 4112, 40000);  // whole and cut groups of 32, stretches and tiles
+    const std::int64_t first = GENERATE(std::int64_t(0), std::int64_t(16), std::int64_t(240), (std::int64_t(1) << 36) - 64);  // across 2^32 calls
+    const RandomStream stream = GENERATE(RandomStream{1337, 1}, RandomStream{0xfedcba9876543210, (std::int64_t(1) << 33) + 5});
+    CAPTURE(elements, first, stream.seed, stream.step);
+    const auto initial = normal<float>(elements, 1, 0.02);
+    const auto master = on_device(initial), m = on_device(std::vector<float>(elements, 0.0f)), v = on_device(std::vector<float>(elements, 0.0f));
+    const auto grad = on_device(normal<float>(elements, 2, 0.01));
+    const auto parameter = poisoned<bf16>(elements);
+    const auto segments = on_device(std::vector<DecaySegment>{{16, 1}, {std::int64_t(elements), 0}});
+    const auto scalars = on_device(std::vector<StepScalars>{scalars_of_step(stream.step)});
+    const Rounding rounding{.stochastic = true, .seed = stream.seed, .first_element = first};
+    adamw<bf16>({parameter.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), 0.9f, 0.95f, 1e-8f, 0.1f,
+                 rounding}, nullptr);
+    const auto updated = master.download(nullptr);
+    std::vector<std::uint16_t> want;
+    for (std::size_t i = 0; i < elements; ++i) want.push_back(rounded(updated[i], noise_of(stream, first + std::int64_t(i))).bits);
+    CHECK(bits(parameter.download(nullptr)) == want);
+    CHECK(Masters(updated).rounded(stream, first) == want);
+    // The update itself is that of rounding to nearest.
+    const auto nearest_master = on_device(initial);
+    for (const auto& moment : {m.span(), v.span()}) llmc::fill_zero(moment.data(), moment.size_bytes(), nullptr);
+    adamw<bf16>({parameter.span(), nearest_master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), 0.9f, 0.95f, 1e-8f,
+                 0.1f}, nullptr);
+    CHECK(nearest_master.download(nullptr) == updated);
+}
+
+TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw][rounding]") {
+    constexpr int kSteps = 4096, kElements = 512;
+    const std::uint64_t seed = GENERATE(0u, 1u, 1337u);
+    const auto values = normal<float>(kElements, 5, 0.02);
+    const Masters masters(values);
+    std::vector<std::uint16_t> lower;
+    std::vector<double> fraction;
+    for (float x : values) {
+        lower.push_back(std::uint16_t(std::bit_cast<std::uint32_t>(x) >> 16));
+        fraction.push_back((std::bit_cast<std::uint32_t>(x) & 0xffff) / 65536.0);
+    }
+    std::vector<int> up(kElements);
+    double worst_step = 0;
+    for (int step = 0; step < kSteps; ++step) {
+        const auto result = masters.rounded({seed, step});
+        double surplus = 0, variance = 0;  // of those rounded up in this step
+        for (std::size_t i = 0; i < kElements; ++i) {
+            const int above = result[i] - lower[i];
+            up[i] += above;
+            surplus += above - fraction[i];
+            variance += fraction[i] * (1 - fraction[i]);
+        }
+        worst_step = std::max(worst_step, std::fabs(surplus) / std::sqrt(variance));
+    }
+    double chi_squared = 0, worst_element = 0;
+    for (std::size_t i = 0; i < kElements; ++i) {
+        const double deviation = (up[i] - kSteps * fraction[i]) / std::sqrt(kSteps * fraction[i] * (1 - fraction[i]) + 1e-9);
+        chi_squared += deviation * deviation;
+        if (fraction[i] > 0.01 && fraction[i] < 0.99) worst_element = std::max(worst_element, std::fabs(deviation));  // else far from normal
+    }
+    // Normal deviates exceed 5 once in 1.7 million; the sum of their squares has mean kElements and variance 2 kElements.
+    CHECK(worst_step < 5);
+    CHECK(worst_element < 5);
+    CHECK(std::fabs(chi_squared - kElements) < 5 * std::sqrt(2.0 * kElements));
+}
+
+TEST_CASE("slices are rounded as the whole is", "[adamw][rounding]") {
+    constexpr std::size_t kElements = 33024;
+    const Masters masters(normal<float>(kElements, 3));
+    const RandomStream stream{42, 7};
+    const auto whole = masters.rounded(stream);
+    for (const std::size_t cut : {std::size_t(16), std::size_t(272), std::size_t(16400), kElements - 16}) {
+        CAPTURE(cut);
+        auto parts = masters.rounded(stream, 0, 0, cut);
+        const auto rest = masters.rounded(stream, std::int64_t(cut), cut);
+        parts.insert(parts.end(), rest.begin(), rest.end());
+        CHECK(parts == whole);
+    }
+    CHECK(repeats_on_any_threads([&] { return masters.rounded(stream); }));
+}
+
+TEST_CASE("another step, seed or place rounds differently", "[adamw][rounding]") {
+    const Masters masters(std::vector<float>(8192, 1.00390625f));  // half way between two bf16, so that half of all would agree by chance
+    const auto base = masters.rounded({42, 7});
+    CHECK(base == masters.rounded({42, 7}));
+    const double sigma = 0.5 / std::sqrt(8192);
+    const std::uint64_t high_seed = 42 + (std::uint64_t(1) << 40);
+    const std::int64_t high_step = 7 + (std::int64_t(1) << 40);
+    for (const auto& other : {masters.rounded({43, 7}), masters.rounded({42, 8}), masters.rounded({high_seed, 7}), masters.rounded({42, high_step}),
+                              masters.rounded({42, 7}, 16), masters.rounded({42, 7}, 8192)})
+        CHECK(std::fabs(fraction_different(base, other) - 0.5) < 5 * sigma);
+}
+
+TEST_CASE("a run that goes on has the working parameters it had", "[adamw][rounding]") {
+    llmc::Context context{llmc::open_device(2), llmc::DeviceStream(), Matmul()};
+    const llmc::ModelSetup setup{.config = {.layers = 1, .heads = 2, .channels = 32, .max_seq_len = 16, .vocabulary = 61},
+                                .dtype = DType::bf16, .shape = {1, 16}};
+    const auto model = llmc::make_model(setup, context);
+    const auto elements = std::size_t(model->table().elements());
+    const auto weights = normal<float>(elements, 1, 0.02);
+    model->load(weights);
+    const auto working = [&] {
+        std::vector<bf16> host(elements);
+        llmc::copy_to_host(host.data(), model->rounded_parameters().data(), host.size() * sizeof(bf16), context.stream);
+        context.stream.wait();
+        return bits(host);
+    };
+    const auto nearest = working();
+    llmc::Optimizer optimizer(*model, {.rounding_seed = 11}, context);
+    optimizer.round_parameters(*model);
+    CHECK(working() == Masters(weights).rounded({11, 0}));
+    CHECK(working() != nearest);
+
+    const auto loss = on_device(std::vector<double>{16.0});
+    const auto step = [&](int valid_targets) {
+        optimizer.step(*model, {.learning_rate = 1e-3f, .positions = 16, .valid_targets = valid_targets, .loss_sum = loss.span()});
+        return optimizer.scalars().adam_step;
+    };
+    const auto gradients = normal<float>(elements, 2, 0.01);
+    llmc::copy_to_device(model->gradients().data(), gradients.data(), elements * sizeof(float), context.stream);
+    for (int made = 1; made <= 3; ++made) REQUIRE(step(16) == made);
+    REQUIRE(step(0) == 3);  // skipped
+    const auto before = working();
+    std::vector<float> masters(elements);
+    llmc::copy_to_host(masters.data(), model->masters().data(), elements * sizeof(float), context.stream);
+    context.stream.wait();
+    CHECK(before == Masters(masters).rounded({11, 3}));
+    model->load(masters);
+    CHECK(working() != before);
+    optimizer.round_parameters(*model);
+    CHECK(working() == before);
+}
+
+TEST_CASE("rounding refuses what it cannot do", "[adamw][rounding]") {
+    DeviceArray<float> master(32), m(32), v(32), grad(32);
+    DeviceArray<bf16> parameter(32);
+    DeviceArray<DecaySegment> segments(1);
+    DeviceArray<StepScalars> scalars(1);
+    const RoundParameters good{parameter.span(), master.span(), scalars.span(), {.stochastic = true}};
+    auto odd = good, short_parameter = good, no_scalars = good;
+    odd.rounding.first_element = 8;
+    CHECK_THROWS_WITH(round_parameters(odd, nullptr), Catch::Contains("index of the first element is 8; expected a multiple of 16"));
+    odd.rounding.first_element = -16;
+    CHECK_THROWS_WITH(round_parameters(odd, nullptr), Catch::Contains("index of the first element is -16"));
+    short_parameter.parameter = short_parameter.parameter.first(16);
+    CHECK_THROWS_WITH(round_parameters(short_parameter, nullptr), Catch::Contains("size of parameter is 16"));
+    no_scalars.scalars = {};
+    CHECK_THROWS_WITH(round_parameters(no_scalars, nullptr), Catch::Contains("size of scalars is 0"));
+    const AdamW<float> fp32{master.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), 0.9f, 0.95f, 1e-8f, 0.1f,
+                            {.stochastic = true}};
+    CHECK_THROWS_WITH(adamw(fp32, nullptr), Catch::Contains("rounding of fp32 parameters is stochastic"));
+}
