@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test.sh - builds train_gpt2 and runs every test that needs no GPU; the last line says "N passed, N failed"
 #
-#   1. unit and whole-run tests on the CPU
+#   1. unit and whole-run tests on the CPU, those of matrix products and models also with older instructions
 #   2. the kernels and a whole tiny model at the GPU's geometry, on the host executor's fibers; the kernels again in its other orders of threads
 #   3. the CUDA build for sm_80 and sm_90a, where nvcc is found
 #   4. the quickstart, with half a minute of training
@@ -58,6 +58,11 @@ cases() {
 make -j"$jobs" DEVICE=cpu all tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; echo "FAILED: build for the CPU"; echo "0 passed, 1 failed"; exit 1; }
 echo "built for the CPU ($SECONDS s)"
 cases "CPU" build/cpu/tests
+cases "GPT-2 124M in bf16 and fp32" build/cpu/tests "[bf16_training_124M]"
+# The library reads the variable once, so every cap is a process of its own.
+for most in AVX2 AVX512_CORE AVX512_CORE_BF16; do
+    cases "matrix products and models with instructions up to $most" env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests "[matmul],[model]"
+done
 
 began=$SECONDS
 make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }

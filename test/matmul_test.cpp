@@ -1,4 +1,5 @@
 // matmul_test.cpp - the three products of a linear layer against fp64, for every way in which bf16 may be multiplied
+#include <cstdlib>
 #include <cstring>
 
 #include "kernels/matmul.h"
@@ -274,3 +275,24 @@ TEST_CASE("a Matmul says what it is and how it multiplies bf16", "[matmul]") {
     CHECK((Catch::contains(measured.describe(DType::bf16), "bf16 multiplied natively (") || Catch::contains(measured.describe(DType::bf16), "bf16 widened to fp32")));
     CHECK(widened.workspace_bytes() > 0);
 }
+
+#if !defined(TRAIN_GPT2_CUDA) && defined(__x86_64__)
+// scripts/test.sh runs this with other caps on the library's instructions, which it reads once.
+TEST_CASE("bf16 is multiplied natively where instructions for it may be used, and widened where they would be imitated", "[matmul]") {
+    const std::string said = Matmul().describe(DType::bf16), asked = Matmul({.bf16 = Bf16Arithmetic::native}).describe(DType::bf16);
+    CAPTURE(said, asked);
+    const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
+    const auto uses = [&](const char* instructions) { return Catch::contains(said, std::string(", ") + instructions + "; bf16 "); };
+    if (cap) {
+        const std::string most(cap);
+        if (most == "AVX2" && __builtin_cpu_supports("avx2")) CHECK(uses("AVX2"));
+        if (most == "AVX512_CORE" && __builtin_cpu_supports("avx512dq")) CHECK(uses("AVX-512"));
+        if (most == "AVX512_CORE_BF16" && __builtin_cpu_supports("avx512bf16")) CHECK(uses("AVX-512 BF16"));
+    }
+    if (uses("AVX-512 BF16") || uses("AMX")) CHECK(Catch::contains(said, "; bf16 multiplied natively (one thread: "));
+    else if (uses("AVX-512") || uses("AVX-512 VNNI")) CHECK(Catch::contains(said, "; bf16 widened to fp32 (one thread: "));
+    else CHECK(Catch::contains(said, "; bf16 widened to fp32, because oneDNN has no bf16 products for this processor"));
+    const bool possible = !Catch::contains(said, "has no bf16 products");
+    CHECK(Catch::contains(asked, possible ? "; bf16 multiplied natively as asked" : "; bf16 widened to fp32, because oneDNN has no bf16 products"));
+}
+#endif
