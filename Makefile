@@ -89,7 +89,8 @@ ifeq ($(DEVICE),cpu)
   LIBRARY += $(BUILD)/kernels/attention_cpu.cpp.o
 endif
 TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
-TEST_OBJ  := $(patsubst %,$(HOSTBUILD)/%.o,$(filter-out $(if $(filter cpu,$(DEVICE)),test/attention_flash%),$(wildcard test/*.cpp)))
+OPERATIONS := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/operations/*.cpp))
+TEST_OBJ  := $(patsubst %,$(HOSTBUILD)/%.o,$(filter-out $(if $(filter cpu,$(DEVICE)),test/attention_flash%),$(wildcard test/*.cpp))) $(OPERATIONS)
 ifneq ($(DEVICE),cuda)
   TEST_OBJ += $(patsubst %,$(BUILD)/%.o,$(wildcard test/*.cu))
 endif
@@ -106,6 +107,7 @@ $(BUILD)/train_gpt2: $(HOSTBUILD)/train_gpt2.cu.o $(LIBRARY)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
 $(TOOLS): $(BUILD)/%: $(HOSTBUILD)/dev/%.cpp.o $(LIBRARY)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
+$(BUILD)/bench: $(OPERATIONS)  # measures what the tests check
 $(BUILD)/tests: $(TEST_OBJ) $(LIBRARY)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
 

@@ -1,3 +1,10 @@
-// main.cpp - Catch2's own main(), compiled once
-#define CATCH_CONFIG_MAIN
+// main.cpp - Catch2's session, compiled once, with the test cases that follow from registrations
+#define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
+
+#include "test/operations_test.h"
+
+int main(int argc, char** argv) {
+    register_operation_tests();
+    return Catch::Session().run(argc, argv);
+}

@@ -1,0 +1,58 @@
+// gelu.cpp - GELU in its tanh form and its gradient
+#include "kernels/gelu.h"
+
+#include "test/operations/gelu.h"
+#include "test/operations/operation.h"
+
+namespace operations {
+namespace {
+
+// The whole range of the types, and where the exponential over- and underflows.
+const Fill kArguments{.deviation = 3, .first = {0.0, -0.0, 1e-30, -1e-30, 5.0, -5.0, 12.0, -12.0, 300.0, -300.0, 1e6, -1e6}};
+
+template <class T>
+struct GeluForward : Operation {
+    Tensor<T> in, out;
+
+    explicit GeluForward(const Shape& s) : in(input<T>("in", s[0], kArguments)), out(output<T>("out", s[0])) {
+        bytes = 2.0 * s[0] * sizeof(T);
+    }
+    void run(Stream stream) override { kernels::gelu_forward<T>({out, in}, stream); }
+    template <class V> void formula(V& v) const {
+        const auto x = v[in], y = v[out];
+        v.each(in.storage().size, [=](std::size_t i) { y[i] = gelu<typename V::Number>(x[i]); });
+    }
+};
+
+template <class T>
+struct GeluBackward : Operation {
+    Tensor<T> in, dout, din;
+
+    explicit GeluBackward(const Shape& s) : in(input<T>("in", s[0], kArguments)) {
+        const bool in_place = s[1];
+        dout = in_place ? in_out<T>("dout", s[0]) : input<T>("dout", s[0]);
+        din = in_place ? dout : output<T>("din", s[0]);
+        bytes = 3.0 * s[0] * sizeof(T);
+        weights = {{dout.number, "out"}};
+        gradients = {{din.number, "in", false}};
+    }
+    void run(Stream stream) override { kernels::gelu_backward<T>({din, dout, in}, stream); }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        const auto x = v[in], dy = v[dout], dx = v[din];
+        v.each(in.storage().size, [=](std::size_t i) { dx[i] = N(dy[i]) * gelu_slope<N>(x[i]); });
+    }
+};
+
+// One pack, tails, several blocks and a tail, large packs.
+const std::vector<Shape> kEdges{{8}, {32}, {24}, {1000}, {4096 * 8 + 8}, {100 * 1024}};
+const std::vector<Shape> kSmall{{1024 * 3072}}, kLarge{{65536 * 3072}};
+
+const Registered forward({.name = "gelu forward", .tag = "[gelu]", .dimensions = {"elements"}, .edges = kEdges, .small = kSmall, .large = kLarge,
+                          .make = make<GeluForward>});
+const Registered backward({.name = "gelu backward", .tag = "[gelu]", .dimensions = {"elements", "in place"}, .edges = with_each(kEdges, {0, 1}),
+                           .small = with_each(kSmall, {0}), .large = with_each(kLarge, {0}), .make = make<GeluBackward>,
+                           .forward = make<GeluForward>});
+
+}  // namespace
+}  // namespace operations

@@ -1,0 +1,79 @@
+// rounded.h - a number that knows how far off float arithmetic may be: the exact value of a formula and the variance of a float result about it
+//
+// Every operation adds its own rounding, taken as independent of all others, to what its operands carry, so errors of sums grow with the root of their
+// length (Higham, Mary 2019, doi 10.1137/18M1226312). A formula evaluated on such numbers is its own reference and its own tolerance, element by
+// element: a float result lies within kDeviations standard deviations.
+#pragma once
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/types.h"
+
+namespace operations {
+
+using kernels::bf16;
+using std::exp, std::log, std::sqrt;
+
+inline constexpr double kUnit = 0x1p-24;      // largest relative error of one rounding to float
+inline constexpr double kSmallest = 0x1p-125;  // what is smaller may become 0
+// One rounding is counted as kUnit, its largest value. Four deviations also cover sixteen roundings that all err to the same side.
+inline constexpr double kDeviations = 4;
+
+template <class T> double widen(T x) {
+    if constexpr (std::is_same_v<T, bf16>) return kernels::bf16_to_float(x);
+    else return double(x);
+}
+template <class T> T narrow(double x) {
+    if constexpr (std::is_same_v<T, bf16>) return kernels::bf16_from_float(float(x));
+    else return T(x);
+}
+// One unit in the last place of T at magnitude x: rounding to T costs at most half of it.
+template <class T> double ulp(double x) {
+    constexpr int kDigits = std::is_same_v<T, bf16> ? 7 : std::is_same_v<T, double> ? 52 : 23;
+    return std::ldexp(1.0, std::ilogb(std::fabs(x) + 1e-30) - kDigits);
+}
+
+struct Rounded {
+    double value = 0, variance = 0;
+    Rounded() = default;
+    Rounded(double exact) : value(exact) {}
+    Rounded(double value, double variance) : value(value), variance(variance) {}
+    explicit operator double() const { return value; }
+    explicit operator int() const { return int(value); }
+    Rounded& operator+=(const Rounded& x);
+    Rounded& operator-=(const Rounded& x);
+};
+
+constexpr double square(double x) { return x * x; }
+// A result that carries `inherited` from its operands and is rounded itself, `roundings` times.
+inline Rounded rounded(double value, double inherited, double roundings = 1) {
+    return {value, inherited + square(roundings * kUnit * value) + square(kSmallest)};
+}
+
+inline Rounded operator-(const Rounded& a) { return {-a.value, a.variance}; }
+inline Rounded operator+(const Rounded& a, const Rounded& b) { return rounded(a.value + b.value, a.variance + b.variance); }
+inline Rounded operator-(const Rounded& a, const Rounded& b) { return rounded(a.value - b.value, a.variance + b.variance); }
+inline Rounded operator*(const Rounded& a, const Rounded& b) {
+    return rounded(a.value * b.value, square(a.value) * b.variance + square(b.value) * a.variance);
+}
+// A GPU's fast division and square root are good to two units in the last place, four roundings.
+inline Rounded operator/(const Rounded& a, const Rounded& b) {
+    const double quotient = a.value / b.value;
+    return rounded(quotient, (a.variance + square(quotient) * b.variance) / square(b.value), 4);
+}
+inline Rounded& Rounded::operator+=(const Rounded& x) { return *this = *this + x; }
+inline Rounded& Rounded::operator-=(const Rounded& x) { return *this = *this - x; }
+inline bool operator<(const Rounded& a, const Rounded& b) { return a.value < b.value; }
+
+inline Rounded sqrt(const Rounded& x) {
+    const double root = std::sqrt(x.value);
+    return rounded(root, root > 0 ? x.variance / square(2 * root) : x.variance, 4);
+}
+// The hardware's exp is off by 2 + |x| units in the last place (math.cuh).
+inline Rounded exp(const Rounded& x) {
+    const double power = std::exp(x.value);
+    return rounded(power, square(power) * x.variance, 2 * (2 + std::fabs(x.value)));
+}
+inline Rounded log(const Rounded& x) { return rounded(std::log(x.value), x.variance / square(x.value), 4) + Rounded(0, square(2 * kUnit)); }
+
+}  // namespace operations
