@@ -234,7 +234,8 @@ struct Matmul::State {
             if (widen)
                 return run_widened(Product::forward, {.rows = op.rows, .columns = op.out_channels, .inner = op.in_channels,
                                                       .left = {op.in.data(), op.in_channels, false},
-                                                      .right = {op.weight.data(), op.in_channels, true}, .out = out.data(), .bias = op.bias.data()});
+                                                      .right = {op.weight.data(), op.in_channels, true}, .out = out.data(),
+                                                      .bias = op.bias.empty() ? nullptr : op.bias.data()});
         }
         run({Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(), false, omp_get_max_threads()}, address(op.in),
             address(op.weight), address(op.bias), address(out));
