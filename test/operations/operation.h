@@ -9,6 +9,7 @@
 // The formula is a function template over what it is evaluated on: Rounded numbers give reference and tolerance (rounded.h), doubles the slope,
 // the tensors themselves the plain loop.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <random>
@@ -69,6 +70,7 @@ public:
     bool is_read() const { return role == Role::input || role == Role::in_out; }
     bool is_written() const { return role == Role::output || role == Role::in_out; }
     std::byte* data() const { return memory_.data() + kGuard; }
+    bool repeats() const { return size > period_; }
     double initial(std::size_t i) const { return element->widen(&initial_[i % period_ * element->size]); }
     void set_initial(const std::vector<double>& values);
     void reset();                            // puts device memory into its state before a run
@@ -101,12 +103,18 @@ struct Values {
     bool rounding = true;  // false: as if every tensor held real numbers, for slopes
 
     template <class E> std::span<Number> operator[](const Tensor<E>& t) { return tensor[t.number]; }
-    // A value that the operation keeps as a T and goes on with: exactly so, or with either of the neighbouring T if it may or may not round here.
+    // A value that the operation keeps as a T and goes on with; or may, or may not, so that it is off by a rounding at most.
     template <class T> Number stored(Number x) const { return rounding ? Number(widen(narrow<T>(double(x)))) : x; }
     template <class T> Number perhaps_stored(Number x) const { return with_error(x, 0.5 * ulp<T>(double(x))); }
+    // `error` is the largest, here half of what is allowed: a tie of roundings must not fail for a float's worth of error beside it.
     Number with_error(Number x, [[maybe_unused]] double error) const {
-        if constexpr (std::is_same_v<Number, Rounded>) x.variance += square(error);
+        if constexpr (std::is_same_v<Number, Rounded>) x.variance += square(error / 2);
         return x;
+    }
+    using Sum = Number;  // of numbers added in double
+    static void add_in_double(Sum& sum, const Number& x) {
+        if constexpr (std::is_same_v<Number, Rounded>) sum = {sum.value + x.value, sum.variance + x.variance};
+        else sum += x;
     }
     template <class Work> void each(std::size_t count, Work work) {
         for (std::size_t i = 0; i < count; ++i) work(i);
@@ -133,17 +141,34 @@ struct PlainLoop {
     template <class T> float stored(float x) const { return float(widen(narrow<T>(x))); }
     template <class T> float perhaps_stored(float x) const { return x; }
     float with_error(float x, double) const { return x; }
+    using Sum = double;
+    static void add_in_double(Sum& sum, float x) { sum += x; }
     template <class Work> void each(std::size_t count, Work work) const {
         #pragma omp parallel for
         for (std::size_t i = 0; i < count; ++i) work(i);
     }
 };
 
+// out[c] (+)= sum over rows of term(row, c), whole cache lines at a time.
+template <class V, class Out, class Term>
+void sum_rows(V& v, Out out, int rows, int channels, bool accumulate, Term term) {
+    using N = typename V::Number;
+    constexpr int kWidth = 64;
+    v.each((channels + kWidth - 1) / kWidth, [=](std::size_t slice) {
+        const int first = int(slice) * kWidth, width = std::min(kWidth, channels - first);
+        N sum[kWidth] = {};
+        for (int row = 0; row < rows; ++row)
+            for (int c = 0; c < width; ++c) sum[c] += term(row, first + c);
+        for (int c = 0; c < width; ++c) out[first + c] = accumulate ? N(out[first + c]) + sum[c] : sum[c];
+    });
+}
+
 // An operation at one shape in one type.
 class Operation {
 public:
     virtual ~Operation() = default;
-    virtual void run(Stream stream) = 0;  // through its contract
+    virtual void run(Stream) {}           // through its contract; a forward pass that is fused into others has only a formula
+    virtual void collect() {}             // after a run that is tested: host work, where the contract leaves open how a result is spread over elements
     virtual void evaluate(Values<double>& values) const = 0;
     virtual void evaluate(Values<Rounded>& values) const = 0;
     virtual void evaluate(PlainLoop& values) const = 0;
@@ -176,8 +201,16 @@ public:
     std::vector<Gradient> gradients;
 
 protected:
+    // Changes what a tensor holds at first, element by element; one so large that it repeats itself is left as it is.
+    template <class Change> void adjust(int number, Change change) {
+        Storage& storage = tensors[number];
+        if (storage.repeats()) return;
+        std::vector<double> values(storage.size);
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = change(i, storage.initial(i));
+        storage.set_initial(values);
+    }
     template <class E> Tensor<E> tensor(Role role, const std::string& name, std::size_t size, const Fill& fill) {
-        tensors.emplace_back(name, role, size, element_of<E>(), fill, unsigned(17 * tensors.size() + size));
+        tensors.emplace_back(name, role, size, element_of<E>(), fill, unsigned(1000003 * (tensors.size() + 1) + size));
         return {&tensors, int(tensors.size()) - 1};
     }
     template <class E> Tensor<E> input(const std::string& name, std::size_t size, const Fill& fill = {}) { return tensor<E>(Role::input, name, size, fill); }

@@ -1,0 +1,127 @@
+// attention.cpp - causal self-attention and its gradient
+#include "kernels/attention.h"
+
+#include "test/operations/operation.h"
+
+namespace operations {
+namespace {
+
+struct AttentionSizes {
+    int batch, heads, head_size, seq_len;
+    explicit AttentionSizes(const Shape& s) : batch(s[0]), heads(s[1]), head_size(s[2]), seq_len(s[3]) {}
+    std::size_t rows() const { return std::size_t(batch) * heads * seq_len; }
+    std::size_t elements() const { return rows() * head_size; }
+    double flops() const { return 2.0 * double(rows()) * seq_len * head_size; }
+    // Where query, key or value (part 0, 1, 2) of a position starts in qkv; with parts = 1, where the position starts in out.
+    std::size_t at(std::size_t sequence, int t, int parts = 1, int part = 0) const {
+        return (((sequence / heads * seq_len + t) * parts + part) * heads + sequence % heads) * head_size;
+    }
+};
+
+template <class N, class A, class B>
+N dot(A a, std::size_t a_at, B b, std::size_t b_at, int size) {
+    N sum = 0;
+    for (int c = 0; c < size; ++c) sum += N(a[a_at + c]) * N(b[b_at + c]);
+    return sum;
+}
+
+// Head sizes whose rows are not whole packs of 16 bytes are refused.
+template <class T> bool whole_packs(const Shape& shape) { return shape[2] * sizeof(T) % 16 == 0; }
+
+template <class T>
+struct AttentionForward : Operation {
+    AttentionSizes s;
+    Tensor<T> qkv, out;
+    Tensor<float> logsumexp;
+
+    explicit AttentionForward(const Shape& shape)
+        : s(shape), qkv(input<T>("qkv", 3 * s.elements())), out(output<T>("out", s.elements())), logsumexp(output<float>("logsumexp", s.rows())) {
+        flops = s.flops();
+        bytes = 4.0 * s.elements() * sizeof(T);
+    }
+    static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
+    void run(Stream stream) override { kernels::attention_forward<T>({out, logsumexp, qkv, s.batch, s.seq_len, s.heads, s.head_size}, stream); }
+    template <class V> void formula(V& v) const {  // a query at a time, two passes over its keys
+        using N = typename V::Number;
+        const auto x = v[qkv], y = v[out];
+        v.each(std::size_t(s.batch) * s.heads, [=, s = s, lse = v[logsumexp]](std::size_t sequence) {
+            const N scale = N(1) / sqrt(N(s.head_size));
+            std::vector<N> p(s.seq_len), sums(s.head_size);
+            for (int i = 0; i < s.seq_len; ++i) {
+                N maximum = -INFINITY, sum = 0;
+                for (int j = 0; j <= i; ++j) {
+                    p[j] = dot<N>(x, s.at(sequence, i, 3, 0), x, s.at(sequence, j, 3, 1), s.head_size) * scale;
+                    maximum = maximum < p[j] ? p[j] : maximum;
+                }
+                for (int j = 0; j <= i; ++j) sum += p[j] = exp(p[j] - maximum);
+                std::fill(sums.begin(), sums.end(), N(0));
+                for (int j = 0; j <= i; ++j)
+                    for (int c = 0; c < s.head_size; ++c) sums[c] += p[j] * N(x[s.at(sequence, j, 3, 2) + c]);
+                for (int c = 0; c < s.head_size; ++c) y[s.at(sequence, i) + c] = sums[c] / sum;
+                lse[sequence * s.seq_len + i] = maximum + log(sum);
+            }
+        });
+    }
+};
+
+template <class T>
+struct AttentionBackward : Operation {
+    AttentionSizes s;
+    Tensor<T> dout, qkv, out;
+    Tensor<float> logsumexp;
+    Tensor<T> dqkv;
+    Tensor<float> delta;
+
+    explicit AttentionBackward(const Shape& shape)
+        : s(shape), dout(input<T>("dout", s.elements())), qkv(input<T>("qkv", 3 * s.elements())), out(input<T>("out", s.elements())),
+          logsumexp(input<float>("logsumexp", s.rows(), {.deviation = 0.1, .mean = std::log(s.seq_len) + 0.5})),
+          dqkv(output<T>("dqkv", 3 * s.elements())), delta(scratch<float>("delta", s.rows())) {
+        flops = 2.5 * s.flops();
+        bytes = 8.0 * s.elements() * sizeof(T);
+        weights = {{dout.number, "out"}};
+        gradients = {{dqkv.number, "qkv", false}};
+    }
+    static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
+    void run(Stream stream) override {
+        kernels::attention_backward<T>({dqkv, delta, dout, qkv, out, logsumexp, s.batch, s.seq_len, s.heads, s.head_size}, stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        const auto x = v[qkv], d = v[dout], y = v[out], dx = v[dqkv];
+        v.each(std::size_t(s.batch) * s.heads, [=, s = s, lse = v[logsumexp]](std::size_t sequence) {
+            const N scale = N(1) / sqrt(N(s.head_size));
+            std::vector<N> sums(std::size_t(3) * s.seq_len * s.head_size);  // of dq, dk and dv
+            const auto sum = [&](int part, int t) { return &sums[(std::size_t(part) * s.seq_len + t) * s.head_size]; };
+            for (int i = 0; i < s.seq_len; ++i) {
+                const std::size_t q = s.at(sequence, i, 3, 0), o = s.at(sequence, i);
+                const N delta_i = dot<N>(d, o, y, o, s.head_size);
+                for (int j = 0; j <= i; ++j) {
+                    const std::size_t k = s.at(sequence, j, 3, 1), value = s.at(sequence, j, 3, 2);
+                    const N p = exp(dot<N>(x, q, x, k, s.head_size) * scale - N(lse[sequence * s.seq_len + i]));
+                    const N ds = p * (dot<N>(d, o, x, value, s.head_size) - delta_i);
+                    for (int c = 0; c < s.head_size; ++c) {
+                        sum(0, i)[c] += ds * N(x[k + c]);
+                        sum(1, j)[c] += ds * N(x[q + c]);
+                        sum(2, j)[c] += p * N(d[o + c]);
+                    }
+                }
+            }
+            for (int part = 0; part < 3; ++part)
+                for (int t = 0; t < s.seq_len; ++t)
+                    for (int c = 0; c < s.head_size; ++c) dx[s.at(sequence, t, 3, part) + c] = part < 2 ? sum(part, t)[c] * scale : sum(part, t)[c];
+        });
+    }
+};
+
+// One position; about the edges of tiles, and several of them; half a pack, odd, common and the largest head sizes.
+const std::vector<Shape> kEdges{{1, 1, 16, 1}, {2, 3, 16, 33}, {2, 3, 16, 65}, {1, 3, 16, 129}, {1, 2, 4, 70}, {1, 2, 24, 70}, {1, 2, 64, 70}, {1, 1, 256, 37}};
+const std::vector<Shape> kSmall{{4, 12, 64, 64}, {8, 4, 32, 128}, {4, 12, 64, 256}}, kLarge{{64, 12, 64, 1024}};
+const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len"};
+
+const Registered forward({.name = "attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges, .small = kSmall,
+                          .large = kLarge, .make = make<AttentionForward>});
+const Registered backward({.name = "attention backward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges, .small = kSmall,
+                           .large = kLarge, .make = make<AttentionBackward>, .forward = make<AttentionForward>});
+
+}  // namespace
+}  // namespace operations

@@ -1,0 +1,57 @@
+// grad_norm.cpp - the squared norm of the gradients
+#include <cstring>
+
+#include "kernels/grad_norm.h"
+#include "test/operations/operation.h"
+
+namespace operations {
+namespace {
+
+// Squares add up in float sixteen at a time and in double from there on.
+template <class T>
+struct SquaredNorm : Operation {
+    Tensor<float> elements;
+    Tensor<double> partial, sum;
+
+    explicit SquaredNorm(const Shape& s)
+        : elements(input<float>("values", s[0], {.deviation = 0.01})), partial(scratch<double>("partial", kernels::squared_norm_partials())),
+          sum(output<double>("sum", 1)) {
+        bytes = 4.0 * s[0];
+    }
+    void run(Stream stream) override { kernels::squared_norm(partial, elements, stream); }
+    void collect() override {  // which share a partial sum covers is not in the contract
+        const auto parts = partial.storage().bytes();
+        double total = 0;
+        for (std::size_t i = 0; i < partial.storage().size; ++i) total += partial.storage().value(parts, i);
+        llmc::copy_to_device(sum.span().data(), &total, sizeof total, nullptr);
+        llmc::wait(nullptr);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        const auto x = v[elements];
+        const std::size_t size = elements.storage().size, shares = 256, share = (size + shares - 1) / shares;
+        std::vector<typename V::Sum> share_sums(shares);
+        v.each(shares, [&, x](std::size_t i) {
+            typename V::Sum total = 0;
+            for (std::size_t first = i * share; first < std::min(size, (i + 1) * share); first += 16) {
+                N run = 0;
+                for (std::size_t k = first; k < std::min({size, (i + 1) * share, first + 16}); ++k) run += N(x[k]) * N(x[k]);
+                v.add_in_double(total, run);
+            }
+            share_sums[i] = total;
+        });
+        typename V::Sum total = 0;
+        for (const auto& part : share_sums) {
+            if constexpr (std::is_same_v<N, Rounded>) v.add_in_double(total, part);
+            else total += part;
+        }
+        v[sum][0] = total;
+    }
+};
+
+const Registered squared_norm({.name = "squared norm", .tag = "[grad_norm]", .dimensions = {"elements"},
+                               .edges = {{0}, {1}, {3}, {15}, {16}, {17}, {1000}, {16384}, {65552}, {262144}, {300007}, {1000003}, {1048576 + 5}},
+                               .small = {{1 << 25}}, .large = {{124475904}}, .make = make<SquaredNorm>, .dtypes = {DType::fp32}});
+
+}  // namespace
+}  // namespace operations
