@@ -176,7 +176,7 @@ __global__ void count_up(T* sum, T* seen, int rounds, int* arrived) {
     for (int i = 0; i < rounds; ++i) atomicAdd(&seen[std::size_t(atomicAdd(sum, 1))], 1);
 }
 
-TEMPLATE_TEST_CASE("atomicAdd holds across blocks and returns each old value once", "[simt]", int, unsigned, unsigned long long, float, double) {
+TEMPLATE_TEST_CASE("atomicAdd holds across blocks and returns each old value once", "[simt][at_once]", int, unsigned, unsigned long long, float, double) {
     const OpenMPThreads two(2);
     const int block = GENERATE(1, 32), blocks = 2, rounds = 320000 / block;
     TestType sum = 0;
@@ -223,7 +223,7 @@ __global__ void meet(Rendezvous* place, int parties) {
     if (threadIdx.x == 0 && !meets(place->arrived, parties)) place->met = false;
 }
 
-TEST_CASE("blocks run on different cores at the same time", "[simt]") {
+TEST_CASE("blocks run on different cores at the same time", "[simt][at_once]") {
     const OpenMPThreads three(3);
     const int threads = GENERATE(1, 64);
     Rendezvous place;
@@ -237,7 +237,7 @@ __global__ void wait_for_the_rest(Rendezvous* place) {
     else ++std::atomic_ref<int>(place->arrived);
 }
 
-TEST_CASE("no block has to wait for a slow one", "[simt]") {
+TEST_CASE("no block has to wait for a slow one", "[simt][at_once]") {
     const OpenMPThreads two(2);
     Rendezvous place;
     simt::launch<wait_for_the_rest>({.grid = 16, .block = 1}, &place);

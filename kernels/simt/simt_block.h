@@ -28,8 +28,8 @@ inline constexpr unsigned kMaxBlockThreads = 1024;
 
 // The operation that a thread waits in, and where the kernel calls it.
 enum class Wait : std::uint8_t {
-    syncthreads, syncthreads_or, syncthreads_and, syncthreads_count, syncwarp, shfl, shfl_xor, shfl_up, shfl_down, ballot, any, all,
-    reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor
+    syncthreads, syncthreads_or, syncthreads_and, syncthreads_count, syncwarp, mma, ldmatrix, shfl, shfl_xor, shfl_up, shfl_down, ballot, any,
+    all, reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor
 };
 struct Site {
     Wait wait;
@@ -65,6 +65,11 @@ public:
     using Combine = void (*)(void* const* operands, unsigned mask);
     void wait_warp(unsigned mask, Site site, void* operands, Combine combine);
     int lane() const { return int(current_->number % kWarpLanes); }
+    unsigned thread_number() const { return current_->number; }
+    bool on_own_stack(const void* address) const;
+
+    // Ends the block with `failure` where that cannot be thrown: no thread comes out of its next wait.
+    void fail_at_next_wait(std::exception_ptr failure);
 
     // "; threads 0-39 wait in __syncthreads at x.cu:7; threads 40-63 have exited"
     std::string describe_threads() const;

@@ -1,4 +1,4 @@
-// simt_fiber.h - stacks for fibers and the switch between them. For simt_host.cpp alone: it defines an assembler function
+// simt_fiber.h - stacks for fibers and the switch between them. For simt_scheduler.cpp alone: it defines an assembler function
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -107,6 +107,7 @@ public:
         if (memory_) munmap(memory_, bytes_);
     }
     Fiber(const Fiber&) = delete;
+    bool holds(const void* address) const { return address >= memory_ && address < memory_ + bytes_; }
 
     void* stack_pointer = nullptr;
 

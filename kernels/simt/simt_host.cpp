@@ -1,4 +1,4 @@
-// simt_host.cpp - the scheduler behind simt_host.h: who of a block runs when, what is reported, and how blocks spread over the cores
+// simt_host.cpp - simt_host.h: how the blocks of a grid spread over the cores
 #include "kernels/simt/simt_host.h"
 
 #include <omp.h>
@@ -7,11 +7,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
-#include <sstream>
 
-#include "kernels/simt/simt_fiber.h"
 #include "kernels/simt/simt_report.h"
-#include "kernels/simt/simt_shared_check.h"
 #include "llmc/error.h"
 
 namespace simt {
@@ -19,299 +16,6 @@ namespace {
 
 // A fiber's stack and its guard page are two memory mappings, of which Linux grants a process 65530: 16 cores may hold blocks of 1024.
 constexpr int kMaxFiberCores = 16;
-
-[[noreturn]] void fiber_entry() {
-    running.scheduler->run_fiber();
-    std::abort();  // run_fiber never returns: a fiber that has nothing to do is left suspended
-}
-
-// Thrown in the waiting threads of a block that failed, to unwind them.
-struct Unwind {};
-
-}  // namespace
-
-// ---- faults
-
-static std::string place() {
-    std::ostringstream text;
-    text << "kernel " << readable(running.kernel ? running.kernel : "(none)") << ", block (" << blockIdx.x << ", " << blockIdx.y << ", "
-         << blockIdx.z << ") of " << blockDim.x * blockDim.y * blockDim.z << " threads";
-    return text.str();
-}
-
-[[noreturn]] void fault(const std::string& what) {
-    std::ostringstream text;
-    text << place() << ", thread (" << threadIdx.x << ", " << threadIdx.y << ", " << threadIdx.z << "): " << what;
-    if (running.scheduler) text << running.scheduler->describe_threads();
-    throw Error(text.str(), Blame::runtime);
-}
-
-[[noreturn]] void fault_misaligned(const void* address, int bytes) {
-    std::ostringstream text;
-    text << "address " << address << " lies " << reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes) << " bytes past a multiple of " << bytes
-         << "; a pack of " << bytes << " bytes must lie at one";
-    if (running.kernel) fault(text.str());
-    throw Error(text.str(), Blame::runtime);
-}
-
-[[noreturn]] void fault_lane_outside_mask(int lane, int source, unsigned mask) {
-    fault("lane " + std::to_string(lane) + " of a shuffle reads lane " + std::to_string(source) + ", which is not in the mask " + hexadecimal(mask));
-}
-[[noreturn]] void fault_width(int width) { fault("a shuffle's width is " + std::to_string(width) + "; expected a power of two up to 32"); }
-
-std::string BlockScheduler::describe_threads() const {
-    const auto alike = [](const Thread& a, const Thread& b) {
-        if (a.state != b.state || (a.state == State::ready && (a.fiber == nullptr) != (b.fiber == nullptr))) return false;
-        return a.state == State::ready || a.state == State::exited || (same(a.site, b.site) && (a.state == State::at_barrier || a.mask == b.mask));
-    };
-    std::ostringstream text;
-    std::vector<bool> told(threads_.size());
-    for (const Thread& first : threads_) {
-        if (told[first.number]) continue;
-        std::vector<unsigned> numbers;
-        for (const Thread& thread : threads_)
-            if (alike(first, thread)) {
-                numbers.push_back(thread.number);
-                told[thread.number] = true;
-            }
-        text << (numbers.size() == 1 ? "; thread " : "; threads ") << spell_ranges(numbers, 8);
-        const bool one = numbers.size() == 1;
-        switch (first.state) {
-            case State::exited: text << (one ? " has exited" : " have exited"); break;
-            case State::ready: text << (first.fiber ? one ? " runs" : " run" : one ? " has not begun" : " have not begun"); break;
-            case State::at_barrier: text << (one ? " waits in " : " wait in ") << spell(first.site); break;
-            case State::in_collective:
-                text << (one ? " waits in " : " wait in ") << spell(first.site) << " with mask " << hexadecimal(first.mask);
-                break;
-        }
-    }
-    return text.str();
-}
-
-// ---- fibers of one core
-
-BlockScheduler::BlockScheduler() : own_(std::make_unique<Fiber>()) {}
-BlockScheduler::~BlockScheduler() = default;
-
-void BlockScheduler::reset(dim3 block) {
-    const unsigned count = block.x * block.y * block.z;
-    if (block.x != shape_.x || block.y != shape_.y || block.z != shape_.z) {
-        shape_ = block;
-        threads_.resize(count);
-        ready_.reserve(count);
-        warps_.resize((count + kWarpLanes - 1) / kWarpLanes);
-        for (unsigned i = 0; i < count; ++i) {
-            threads_[i].number = i;
-            threads_[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
-        }
-        for (unsigned w = 0; w < warps_.size(); ++w) {
-            const unsigned lanes = std::min(count - w * kWarpLanes, unsigned(kWarpLanes));
-            warps_[w].existing = lanes == kWarpLanes ? ~0u : (1u << lanes) - 1;
-        }
-    }
-    for (Thread& thread : threads_) {
-        thread.fiber = nullptr;
-        thread.state = State::ready;
-    }
-    for (Warp& warp : warps_) warp.waiting_groups = 0;
-    live_ = count;
-    at_barrier_ = 0;
-    failure_ = nullptr;
-    unwound_ = 0;
-    ready_.clear();
-    draws_ = Draws(order_.seed, (std::uint64_t(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x);
-    wake_all();
-}
-
-void BlockScheduler::run_block(const BoundKernel& kernel, dim3 block) {
-    kernel_ = kernel;
-    running.shared.begin_block(order_.poison);
-    reset(block);
-    running_ = own_.get();
-    transfer(*next_thread());
-    current_ = nullptr;
-    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-    if (const std::string stray = running.shared.describe_stray_write(); !stray.empty())
-        throw Error(place() + ": a thread wrote " + stray, Blame::runtime);
-}
-
-void BlockScheduler::run_fiber() {
-    for (;;) {
-        run_thread(*starting_);
-        Thread* next = next_thread();
-        if (next && !next->fiber) {  // begins right here, on the stack that has become free
-            starting_ = next;
-            continue;
-        }
-        idle_.push_back(running_);
-        if (next) transfer(*next);
-        else switch_to(*own_);
-        // Later: switched to again, with another thread to start.
-    }
-}
-
-void BlockScheduler::run_thread(Thread& thread) {
-    thread.fiber = running_;
-    current_ = &thread;
-    threadIdx = thread.index;
-    try {
-        kernel_.call(kernel_.arguments);
-    } catch (const Unwind&) {
-    } catch (...) {
-        if (!failure_) failure_ = std::current_exception();
-    }
-    thread.state = State::exited;
-    thread.fiber = nullptr;
-    --live_;
-}
-
-// The last one woken runs first, so a warp that wakes goes as far as it can before the next.
-void BlockScheduler::wake(Thread& thread) {
-    thread.state = State::ready;
-    ready_.push_back(&thread);
-}
-void BlockScheduler::wake_all() {
-    any_may_run_ = order_.kind == Order::Kind::mix && draws_.below(2) == 0;
-    std::array<unsigned, kMaxBlockThreads / kWarpLanes> numbers;
-    const unsigned count = unsigned(warps_.size());
-    for (unsigned i = 0; i < count; ++i) numbers[i] = order_.kind == Order::Kind::reverse ? i : count - 1 - i;
-    if (order_.shuffles()) draws_.shuffle(numbers.data(), count);
-    for (unsigned i = 0; i < count; ++i) wake_lanes(&threads_[numbers[i] * kWarpLanes], warps_[numbers[i]].existing);
-}
-// `first`: lane 0 of the warp.
-void BlockScheduler::wake_lanes(Thread* first, unsigned mask) {
-    const std::size_t begin = ready_.size();
-    for (int lane = kWarpLanes; lane-- > 0;)
-        if (mask >> lane & 1) wake(first[lane]);
-    if (order_.kind == Order::Kind::reverse) std::reverse(ready_.begin() + begin, ready_.end());
-    else if (order_.shuffles()) draws_.shuffle(ready_.data() + begin, unsigned(ready_.size() - begin));
-}
-
-// Who runs when the current thread waits or has ended; null: all have ended.
-BlockScheduler::Thread* BlockScheduler::next_thread() {
-    if (!failure_) {
-        if (!ready_.empty()) {
-            if (any_may_run_) std::swap(ready_.back(), ready_[draws_.below(unsigned(ready_.size()))]);
-            Thread* next = ready_.back();
-            ready_.pop_back();
-            return next;
-        }
-        if (live_ == 0) return nullptr;
-        const char* why = live_ < threads_.size() ? ": threads wait for others that have exited" : ": every thread waits, but not for the same";
-        failure_ = std::make_exception_ptr(Error(place() + why + describe_threads(), Blame::runtime));
-    }
-    return next_to_unwind();
-}
-BlockScheduler::Thread* BlockScheduler::next_to_unwind() {
-    for (; unwound_ < threads_.size(); ++unwound_)
-        if (threads_[unwound_].fiber) return &threads_[unwound_];
-    return nullptr;
-}
-
-void BlockScheduler::suspend() {
-    Thread* const me = current_;
-    Thread* const next = next_thread();  // never null: this thread has not ended
-    if (next != me) transfer(*next);
-    if (failure_) throw Unwind{};
-}
-
-void BlockScheduler::transfer(Thread& next) {
-    if (next.fiber) {
-        current_ = &next;
-        threadIdx = next.index;
-        switch_to(*next.fiber);
-    } else {
-        Fiber& fiber = idle_fiber();
-        starting_ = &next;
-        switch_to(fiber);
-    }
-}
-
-// The one place where stacks change hands.
-void BlockScheduler::switch_to(Fiber& fiber) {
-    Fiber& from = *running_;
-    running_ = &fiber;
-    simt_switch_context(&from.stack_pointer, fiber.stack_pointer);
-}
-
-Fiber& BlockScheduler::idle_fiber() {
-    if (idle_.empty()) {
-        idle_.reserve(fibers_.size() + 1);  // so that a fiber that becomes idle never has to allocate
-        fibers_.push_back(std::make_unique<Fiber>(fibers_.size(), fiber_entry));
-        return *fibers_.back();
-    }
-    Fiber* fiber = idle_.back();
-    idle_.pop_back();
-    return *fiber;
-}
-
-// Member by member: a copy of the whole would load 16 bytes that were just stored as two pieces, and wait for them (2 of 11 ns a collective).
-void BlockScheduler::note_site(Thread& thread, Site site) {
-    thread.site.wait = site.wait;
-    thread.site.where = site.where;
-}
-
-BlockScheduler::Votes BlockScheduler::wait_block(Site site, int predicate) {
-    Thread& me = *current_;
-    note_site(me, site);
-    if (at_barrier_ == 0) {
-        barrier_site_ = site;
-        arriving_ = {0, 1, 0};
-    } else if (!same(site, barrier_site_)) {
-        me.state = State::at_barrier;
-        fault("threads of one block meet in different barriers");
-    }
-    arriving_.any |= predicate != 0;
-    arriving_.all &= predicate != 0;
-    arriving_.count += predicate != 0;
-    if (++at_barrier_ == threads_.size()) {
-        at_barrier_ = 0;
-        votes_ = arriving_;
-        wake_all();  // this thread too: the first one of the block goes on
-    } else {
-        me.state = State::at_barrier;
-    }
-    suspend();
-    return votes_;
-}
-
-void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine combine) {
-    Thread& me = *current_;
-    const unsigned lane = me.number % kWarpLanes;
-    Warp& warp = warps_[me.number / kWarpLanes];
-    note_site(me, site);
-    me.mask = mask;
-    if (!(mask >> lane & 1))
-        fault("lane " + std::to_string(lane) + " calls " + spell(site) + " with mask " + hexadecimal(mask) + ", which leaves it out");
-    mask &= warp.existing;  // a partial last warp: lanes that do not exist are not waited for
-    Group* group = std::find_if(warp.groups.data(), warp.groups.data() + warp.waiting_groups, [&](const Group& g) { return g.mask == mask; });
-    if (group == warp.groups.data() + warp.waiting_groups) {
-        *group = {mask, 0, site, combine};
-        ++warp.waiting_groups;
-    } else if (!same(site, group->site) || combine != group->combine) {
-        me.state = State::in_collective;
-        fault("lanes of one warp meet in different operations");
-    }
-    group->arrived |= 1u << lane;
-    warp.operands[lane] = operands;
-    if (group->arrived != mask) {
-        me.state = State::in_collective;
-        suspend();
-        return;
-    }
-    if (combine) combine(warp.operands.data(), mask);
-    *group = warp.groups[--warp.waiting_groups];
-    if (order_.kind == Order::Kind::forward) {
-        wake_lanes(&me - lane, mask & ~(1u << lane));  // this one goes on at once: a switch less
-    } else {
-        wake_lanes(&me - lane, mask);
-        suspend();
-    }
-}
-
-// ---- grids
-
-namespace {
 
 // What one OS thread needs to run blocks. Freed when the OS thread ends.
 class Core {
@@ -347,6 +51,7 @@ public:
         running.shared.begin_launch(core.shared(), config.shared_bytes, order != nullptr);
         running.scheduler = order ? &core.scheduler() : nullptr;
         if (order) running.scheduler->use_order(*order);
+        if constexpr (finds_races) races::begin_launch();
         running.kernel = kernel;
         gridDim = config.grid;
         blockDim = config.block;
@@ -405,10 +110,10 @@ void run_fiber_blocks(const LaunchConfig& config, const BoundKernel& kernel, std
 
 void run_grid(const LaunchConfig& config, const char* kernel, RunRange run_range, const void* arguments) {
     check_config(config, kernel);
-    const bool fibers = config.block.x * config.block.y * config.block.z > 1;
+    const bool fibers = finds_races || config.block.x * config.block.y * config.block.z > 1;
     const Order* const order = fibers ? &current_order() : nullptr;
     const std::int64_t blocks = std::int64_t(config.grid.x) * config.grid.y * config.grid.z;
-    const int team = blocks == 1 || omp_in_parallel() ? 1 : omp_get_max_threads();
+    const int team = blocks == 1 || finds_races || omp_in_parallel() ? 1 : omp_get_max_threads();  // who looks for races sees one OS thread's blocks
     if (team == 1) {
         const RunningGuard guard(config, kernel, order);
         run_range(config, arguments, 0, blocks);

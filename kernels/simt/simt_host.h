@@ -14,6 +14,7 @@
 #include "kernels/simt/simt_intrinsics.h"
 #include "kernels/simt/simt_language.h"
 #include "kernels/simt/simt_launch_config.h"
+#include "kernels/simt/simt_race.h"
 #include "kernels/simt/simt_warp.h"
 #include "kernels/types.h"
 
@@ -78,7 +79,7 @@ template <auto Kernel, class... Args>
 void launch(const LaunchConfig& config, Args&&... args) {
     using Arguments = typename Signature<decltype(Kernel)>::Arguments;
     const Arguments arguments(static_cast<Args&&>(args)...);
-    const bool single = config.block.x == 1 && config.block.y == 1 && config.block.z == 1;
+    const bool single = !finds_races && config.block.x == 1 && config.block.y == 1 && config.block.z == 1;
     const RunRange run_range = single ? run_single_thread_blocks<Kernel, Arguments> : run_many_thread_blocks<Kernel, Arguments>;
     run_grid(config, kernel_name<Kernel>(), run_range, &arguments);
 }

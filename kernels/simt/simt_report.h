@@ -10,6 +10,9 @@
 
 namespace simt {
 
+// "kernel k<float>, block (0, 1, 0) of 64 threads": what runs on this core.
+std::string place();
+
 inline std::string_view word(Wait wait) {
     switch (wait) {
         case Wait::syncthreads: return "__syncthreads";
@@ -17,6 +20,8 @@ inline std::string_view word(Wait wait) {
         case Wait::syncthreads_and: return "__syncthreads_and";
         case Wait::syncthreads_count: return "__syncthreads_count";
         case Wait::syncwarp: return "__syncwarp";
+        case Wait::mma: return "mma.sync";
+        case Wait::ldmatrix: return "ldmatrix";
         case Wait::shfl: return "__shfl_sync";
         case Wait::shfl_xor: return "__shfl_xor_sync";
         case Wait::shfl_up: return "__shfl_up_sync";

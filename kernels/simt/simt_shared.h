@@ -30,6 +30,9 @@ public:
         if (checked) mark_zones_of_dynamic();
     }
     void* dynamic() const { return memory_; }
+    bool holds(const void* address) const {
+        return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(memory_) < kArenaBytes - kRedZoneBytes;
+    }
     // `declaration`: the name of the variable, which also tells it from others of that name: it lies at an address of its own. The first thread that
     // passes a declaration makes room, which then stays for all blocks of the launch.
     void* variable(const char* declaration, std::size_t bytes, std::size_t alignment) {
@@ -42,6 +45,8 @@ public:
     void begin_block(bool poison);
     // "" or where the block wrote outside its arrays: "4 bytes past the end of shared array sums (128 bytes)".
     std::string describe_stray_write() const;
+    // "" or what lies there: "at byte 8 of shared array sums (128 bytes)".
+    std::string describe(const void* address) const;
 
 private:
     struct Variable {

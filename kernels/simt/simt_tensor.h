@@ -1,6 +1,6 @@
 // simt_tensor.h - the host's side of ptx.cuh: tensor-core products, matrix loads and asynchronous copies on the executor's fibers
 //
-// Products and loads are collectives of all 32 lanes. The executor's reports of missing lanes name their file and line, and call them __syncwarp.
+// Products and loads are collectives of all 32 lanes.
 // What a GPU leaves undefined is an Error here: a warp that is not whole, a misaligned address, an address outside shared memory.
 #pragma once
 #include <cstdint>
@@ -14,20 +14,8 @@ namespace simt {
 
 inline constexpr int kMatrixRowBytes = 16, kAsyncCopyBytes = 16;
 
-inline bool in_shared_memory(const void* address) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(running.shared.dynamic());
-    return reinterpret_cast<std::uintptr_t>(address) - begin < SharedMemory::kArenaBytes - kRedZoneBytes;
-}
-
 // Waits for the whole warp; the last lane to arrive runs `combine`.
-inline void wait_whole_warp(const char* instruction, const std::source_location& where, void* operands, BlockScheduler::Combine combine) {
-    const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
-    const unsigned number = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    const unsigned first = number / kWarpLanes * kWarpLanes, lanes = threads - first;
-    if (!running.scheduler || lanes < unsigned(kWarpLanes))
-        fault(std::string(instruction) + " needs the 32 lanes of a whole warp; this warp has " + std::to_string(lanes));
-    running.scheduler->wait_warp(~0u, {Wait::syncwarp, where}, operands, combine);
-}
+void wait_whole_warp(Wait instruction, const std::source_location& where, void* operands, BlockScheduler::Combine combine);
 
 // ---- d += a b, of shapes 16 x 8, 16 x 16, 16 x 8
 
@@ -77,7 +65,7 @@ inline void combine_product(void* const* operands, unsigned) {
 
 inline void mma_m16n8k16(float* d, const unsigned* a, const unsigned* b, const std::source_location& where) {
     ProductOperands mine{d, a, b};
-    wait_whole_warp("mma.sync", where, &mine, combine_product);
+    wait_whole_warp(Wait::mma, where, &mine, combine_product);
 }
 
 // ---- 8 x 8 matrices of 16-bit elements from shared memory
@@ -104,10 +92,10 @@ void ldmatrix(unsigned* reg, const void* row, const std::source_location& where)
     MatrixOperands mine{reg, {}};
     if (lane() < 8 * Count) {  // the addresses of the other lanes are not used
         check_aligned(row, kMatrixRowBytes);
-        if (!in_shared_memory(row)) fault("ldmatrix reads an address outside shared memory");
+        if (!running.shared.holds(row)) fault("ldmatrix reads an address outside shared memory");
         std::memcpy(mine.row, row, kMatrixRowBytes);
     }
-    wait_whole_warp("ldmatrix", where, &mine, combine_matrices<Count, Transposed>);
+    wait_whole_warp(Wait::ldmatrix, where, &mine, combine_matrices<Count, Transposed>);
 }
 
 // ---- copies from global to shared memory that complete at the wait, and not before
@@ -116,30 +104,14 @@ void ldmatrix(unsigned* reg, const void* row, const std::source_location& where)
 // others still read stays unseen. Copies that no wait completes never happen.
 class AsyncCopyQueue {
 public:
-    void issue(void* shared, const void* global, bool present) {
-        check_aligned(shared, kAsyncCopyBytes);
-        check_aligned(global, kAsyncCopyBytes);
-        if (!in_shared_memory(shared)) fault("cp.async writes an address outside shared memory");
-        if (present && in_shared_memory(global)) fault("cp.async reads shared memory; expected global memory");
-        std::memset(shared, 0xff, kAsyncCopyBytes);
-        copies_.push_back({shared, present ? global : nullptr});
-    }
-    void commit() { group_ends_.push_back(copies_.size()); }
-    void wait(std::size_t newest) {  // completes all committed groups but the `newest` last ones
-        if (group_ends_.size() <= newest) return;
-        const auto last = group_ends_.end() - std::ptrdiff_t(newest) - 1;
-        const std::size_t done = *last;
-        for (std::size_t i = 0; i < done; ++i) {
-            if (copies_[i].global) std::memcpy(copies_[i].shared, copies_[i].global, kAsyncCopyBytes);
-            else std::memset(copies_[i].shared, 0, kAsyncCopyBytes);
-        }
-        copies_.erase(copies_.begin(), copies_.begin() + std::ptrdiff_t(done));
-        group_ends_.erase(group_ends_.begin(), last + 1);
-        for (std::size_t& end : group_ends_) end -= done;
-    }
+    void issue(void* shared, const void* global, bool present);
+    void commit();
+    void wait(std::size_t newest);  // completes all committed groups but the `newest` last ones
 
 private:
-    struct Copy { void* shared; const void* global; };  // without `global`: zeros
+    struct Copy { void* shared; const void *global, *caller; };  // without `global`: zeros
+    static void note_accesses(const Copy& copy);
+
     std::vector<Copy> copies_;             // in the order of issue
     std::vector<std::size_t> group_ends_;  // of each committed group, the end of its copies
 };

@@ -1,5 +1,4 @@
-// simt_shared_check.h - room for shared arrays, NaN in them and red zones between them. For simt_host.cpp alone: it defines functions
-#pragma once
+// simt_shared.cpp - simt_shared.h: room for shared arrays, NaN in them and red zones between them
 #include <algorithm>
 #include <cstring>
 
@@ -50,6 +49,14 @@ void SharedMemory::begin_block(bool poison) {
     poison_ = poison;
     if (!poison) return;
     for (int i = -1; i < declared_; ++i) std::memset(array(i).begin, 0xff, array(i).bytes);
+}
+
+std::string SharedMemory::describe(const void* address) const {
+    for (int i = -1; i < declared_; ++i) {
+        const std::ptrdiff_t byte = static_cast<const std::byte*>(address) - array(i).begin;
+        if (byte >= 0 && byte < std::ptrdiff_t(array(i).bytes)) return "at byte " + std::to_string(byte) + " of " + spell_array(array(i).name, array(i).bytes);
+    }
+    return {};
 }
 
 std::string SharedMemory::describe_stray_write() const {

@@ -1,0 +1,65 @@
+// simt_fault.cpp - what the executor's error messages say: which kernel, which block, which threads wait where
+#include <sstream>
+
+#include "kernels/simt/simt_report.h"
+#include "llmc/error.h"
+
+namespace simt {
+
+std::string place() {
+    std::ostringstream text;
+    text << "kernel " << readable(running.kernel ? running.kernel : "(none)") << ", block (" << blockIdx.x << ", " << blockIdx.y << ", "
+         << blockIdx.z << ") of " << blockDim.x * blockDim.y * blockDim.z << " threads";
+    return text.str();
+}
+
+[[noreturn]] void fault(const std::string& what) {
+    std::ostringstream text;
+    text << place() << ", thread (" << threadIdx.x << ", " << threadIdx.y << ", " << threadIdx.z << "): " << what;
+    if (running.scheduler) text << running.scheduler->describe_threads();
+    throw Error(text.str(), Blame::runtime);
+}
+
+[[noreturn]] void fault_misaligned(const void* address, int bytes) {
+    std::ostringstream text;
+    text << "address " << address << " lies " << reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes) << " bytes past a multiple of " << bytes
+         << "; a pack of " << bytes << " bytes must lie at one";
+    if (running.kernel) fault(text.str());
+    throw Error(text.str(), Blame::runtime);
+}
+
+[[noreturn]] void fault_lane_outside_mask(int lane, int source, unsigned mask) {
+    fault("lane " + std::to_string(lane) + " of a shuffle reads lane " + std::to_string(source) + ", which is not in the mask " + hexadecimal(mask));
+}
+[[noreturn]] void fault_width(int width) { fault("a shuffle's width is " + std::to_string(width) + "; expected a power of two up to 32"); }
+
+std::string BlockScheduler::describe_threads() const {
+    const auto alike = [](const Thread& a, const Thread& b) {
+        if (a.state != b.state || (a.state == State::ready && (a.fiber == nullptr) != (b.fiber == nullptr))) return false;
+        return a.state == State::ready || a.state == State::exited || (same(a.site, b.site) && (a.state == State::at_barrier || a.mask == b.mask));
+    };
+    std::ostringstream text;
+    std::vector<bool> told(threads_.size());
+    for (const Thread& first : threads_) {
+        if (told[first.number]) continue;
+        std::vector<unsigned> numbers;
+        for (const Thread& thread : threads_)
+            if (alike(first, thread)) {
+                numbers.push_back(thread.number);
+                told[thread.number] = true;
+            }
+        text << (numbers.size() == 1 ? "; thread " : "; threads ") << spell_ranges(numbers, 8);
+        const bool one = numbers.size() == 1;
+        switch (first.state) {
+            case State::exited: text << (one ? " has exited" : " have exited"); break;
+            case State::ready: text << (first.fiber ? one ? " runs" : " run" : one ? " has not begun" : " have not begun"); break;
+            case State::at_barrier: text << (one ? " waits in " : " wait in ") << spell(first.site); break;
+            case State::in_collective:
+                text << (one ? " waits in " : " wait in ") << spell(first.site) << " with mask " << hexadecimal(first.mask);
+                break;
+        }
+    }
+    return text.str();
+}
+
+}  // namespace simt

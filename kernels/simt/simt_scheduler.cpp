@@ -1,0 +1,256 @@
+// simt_scheduler.cpp - simt_block.h: who of a block runs when, and who waits for whom
+#include <algorithm>
+#include <cstdlib>
+
+#include "kernels/simt/simt_fiber.h"
+#include "kernels/simt/simt_race.h"
+#include "kernels/simt/simt_report.h"
+
+namespace simt {
+namespace {
+
+[[noreturn]] void fiber_entry() {
+    running.scheduler->run_fiber();
+    std::abort();  // run_fiber never returns: a fiber that has nothing to do is left suspended
+}
+
+// Thrown in the waiting threads of a block that failed, to unwind them.
+struct Unwind {};
+
+}  // namespace
+
+BlockScheduler::BlockScheduler() : own_(std::make_unique<Fiber>()) {}
+BlockScheduler::~BlockScheduler() = default;
+
+void BlockScheduler::reset(dim3 block) {
+    const unsigned count = block.x * block.y * block.z;
+    if (block.x != shape_.x || block.y != shape_.y || block.z != shape_.z) {
+        shape_ = block;
+        threads_.resize(count);
+        ready_.reserve(count);
+        warps_.resize((count + kWarpLanes - 1) / kWarpLanes);
+        for (unsigned i = 0; i < count; ++i) {
+            threads_[i].number = i;
+            threads_[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+        }
+        for (unsigned w = 0; w < warps_.size(); ++w) {
+            const unsigned lanes = std::min(count - w * kWarpLanes, unsigned(kWarpLanes));
+            warps_[w].existing = lanes == kWarpLanes ? ~0u : (1u << lanes) - 1;
+        }
+    }
+    for (Thread& thread : threads_) {
+        thread.fiber = nullptr;
+        thread.state = State::ready;
+    }
+    for (Warp& warp : warps_) warp.waiting_groups = 0;
+    live_ = count;
+    at_barrier_ = 0;
+    failure_ = nullptr;
+    unwound_ = 0;
+    ready_.clear();
+    draws_ = Draws(order_.seed, (std::uint64_t(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x);
+    wake_all();
+}
+
+void BlockScheduler::run_block(const BoundKernel& kernel, dim3 block) {
+    kernel_ = kernel;
+    running.shared.begin_block(order_.poison);
+    reset(block);
+    running_ = own_.get();
+    if constexpr (finds_races) races::begin_block(live_);
+    transfer(*next_thread());
+    if constexpr (finds_races) races::end_block();
+    current_ = nullptr;
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    if (const std::string stray = running.shared.describe_stray_write(); !stray.empty())
+        throw Error(place() + ": a thread wrote " + stray, Blame::runtime);
+}
+
+void BlockScheduler::run_fiber() {
+    for (;;) {
+        run_thread(*starting_);
+        Thread* next = next_thread();
+        if (next && !next->fiber) {  // begins right here, on the stack that has become free
+            starting_ = next;
+            continue;
+        }
+        idle_.push_back(running_);
+        if (next) transfer(*next);
+        else switch_to(*own_);
+        // Later: switched to again, with another thread to start.
+    }
+}
+
+void BlockScheduler::run_thread(Thread& thread) {
+    thread.fiber = running_;
+    current_ = &thread;
+    threadIdx = thread.index;
+    try {
+        kernel_.call(kernel_.arguments);
+    } catch (const Unwind&) {
+    } catch (...) {
+        if (!failure_) failure_ = std::current_exception();
+    }
+    thread.state = State::exited;
+    thread.fiber = nullptr;
+    --live_;
+}
+
+// The last one woken runs first, so a warp that wakes goes as far as it can before the next.
+void BlockScheduler::wake(Thread& thread) {
+    thread.state = State::ready;
+    ready_.push_back(&thread);
+}
+void BlockScheduler::wake_all() {
+    any_may_run_ = order_.kind == Order::Kind::mix && draws_.below(2) == 0;
+    std::array<unsigned, kMaxBlockThreads / kWarpLanes> numbers;
+    const unsigned count = unsigned(warps_.size());
+    for (unsigned i = 0; i < count; ++i) numbers[i] = order_.kind == Order::Kind::reverse ? i : count - 1 - i;
+    if (order_.shuffles()) draws_.shuffle(numbers.data(), count);
+    for (unsigned i = 0; i < count; ++i) wake_lanes(&threads_[numbers[i] * kWarpLanes], warps_[numbers[i]].existing);
+}
+// `first`: lane 0 of the warp.
+void BlockScheduler::wake_lanes(Thread* first, unsigned mask) {
+    const std::size_t begin = ready_.size();
+    for (int lane = kWarpLanes; lane-- > 0;)
+        if (mask >> lane & 1) wake(first[lane]);
+    if (order_.kind == Order::Kind::reverse) std::reverse(ready_.begin() + begin, ready_.end());
+    else if (order_.shuffles()) draws_.shuffle(ready_.data() + begin, unsigned(ready_.size() - begin));
+}
+
+// Who runs when the current thread waits or has ended; null: all have ended.
+BlockScheduler::Thread* BlockScheduler::next_thread() {
+    if (!failure_) {
+        if (!ready_.empty()) {
+            if (any_may_run_) std::swap(ready_.back(), ready_[draws_.below(unsigned(ready_.size()))]);
+            Thread* next = ready_.back();
+            ready_.pop_back();
+            return next;
+        }
+        if (live_ == 0) return nullptr;
+        const char* why = live_ < threads_.size() ? ": threads wait for others that have exited" : ": every thread waits, but not for the same";
+        failure_ = std::make_exception_ptr(Error(place() + why + describe_threads(), Blame::runtime));
+    }
+    return next_to_unwind();
+}
+BlockScheduler::Thread* BlockScheduler::next_to_unwind() {
+    for (; unwound_ < threads_.size(); ++unwound_)
+        if (threads_[unwound_].fiber) return &threads_[unwound_];
+    return nullptr;
+}
+
+bool BlockScheduler::on_own_stack(const void* address) const { return running_->holds(address); }
+
+void BlockScheduler::fail_at_next_wait(std::exception_ptr failure) {
+    if (!failure_) failure_ = std::move(failure);
+}
+
+void BlockScheduler::suspend() {
+    Thread* const me = current_;
+    Thread* const next = next_thread();  // never null: this thread has not ended
+    if (next != me) transfer(*next);
+    if (failure_) throw Unwind{};
+}
+
+void BlockScheduler::transfer(Thread& next) {
+    if (next.fiber) {
+        current_ = &next;
+        threadIdx = next.index;
+        switch_to(*next.fiber);
+    } else {
+        Fiber& fiber = idle_fiber();
+        starting_ = &next;
+        switch_to(fiber);
+    }
+}
+
+// The one place where stacks change hands.
+void BlockScheduler::switch_to(Fiber& fiber) {
+    Fiber& from = *running_;
+    running_ = &fiber;
+    simt_switch_context(&from.stack_pointer, fiber.stack_pointer);
+}
+
+Fiber& BlockScheduler::idle_fiber() {
+    if (idle_.empty()) {
+        idle_.reserve(fibers_.size() + 1);  // so that a fiber that becomes idle never has to allocate
+        fibers_.push_back(std::make_unique<Fiber>(fibers_.size(), fiber_entry));
+        return *fibers_.back();
+    }
+    Fiber* fiber = idle_.back();
+    idle_.pop_back();
+    return *fiber;
+}
+
+// Member by member: a copy of the whole would load 16 bytes that were just stored as two pieces, and wait for them (2 of 11 ns a collective).
+void BlockScheduler::note_site(Thread& thread, Site site) {
+    thread.site.wait = site.wait;
+    thread.site.where = site.where;
+}
+
+BlockScheduler::Votes BlockScheduler::wait_block(Site site, int predicate) {
+    Thread& me = *current_;
+    note_site(me, site);
+    if (at_barrier_ == 0) {
+        barrier_site_ = site;
+        arriving_ = {0, 1, 0};
+    } else if (!same(site, barrier_site_)) {
+        me.state = State::at_barrier;
+        fault("threads of one block meet in different barriers");
+    }
+    arriving_.any |= predicate != 0;
+    arriving_.all &= predicate != 0;
+    arriving_.count += predicate != 0;
+    if (++at_barrier_ == threads_.size()) {
+        at_barrier_ = 0;
+        votes_ = arriving_;
+        if constexpr (finds_races) races::meet_block();
+        wake_all();  // this thread too: the first one of the block goes on
+    } else {
+        me.state = State::at_barrier;
+    }
+    suspend();
+    return votes_;
+}
+
+void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine combine) {
+    Thread& me = *current_;
+    const unsigned lane = me.number % kWarpLanes;
+    Warp& warp = warps_[me.number / kWarpLanes];
+    note_site(me, site);
+    me.mask = mask;
+    if (!(mask >> lane & 1))
+        fault("lane " + std::to_string(lane) + " calls " + spell(site) + " with mask " + hexadecimal(mask) + ", which leaves it out");
+    mask &= warp.existing;  // a partial last warp: lanes that do not exist are not waited for
+    Group* group = std::find_if(warp.groups.data(), warp.groups.data() + warp.waiting_groups, [&](const Group& g) { return g.mask == mask; });
+    if (group == warp.groups.data() + warp.waiting_groups) {
+        *group = {mask, 0, site, combine};
+        ++warp.waiting_groups;
+    } else if (!same(site, group->site) || combine != group->combine) {
+        me.state = State::in_collective;
+        fault("lanes of one warp meet in different operations");
+    }
+    group->arrived |= 1u << lane;
+    warp.operands[lane] = operands;
+    if (group->arrived != mask) {
+        me.state = State::in_collective;
+        suspend();
+        return;
+    }
+    if constexpr (finds_races) {
+        if (site.wait == Wait::syncwarp) races::meet_warp(me.number - lane, mask);
+        const races::Pause pause;
+        if (combine) combine(warp.operands.data(), mask);
+    } else if (combine) {
+        combine(warp.operands.data(), mask);
+    }
+    *group = warp.groups[--warp.waiting_groups];
+    if (order_.kind == Order::Kind::forward) {
+        wake_lanes(&me - lane, mask & ~(1u << lane));  // this one goes on at once: a switch less
+    } else {
+        wake_lanes(&me - lane, mask);
+        suspend();
+    }
+}
+
+}  // namespace simt

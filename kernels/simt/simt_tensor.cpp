@@ -1,0 +1,53 @@
+// simt_tensor.cpp - simt_tensor.h: the wait for a whole warp, and copies that complete at the wait for them
+#include "kernels/simt/simt_tensor.h"
+
+#include <cstring>
+
+#include "kernels/simt/simt_race.h"
+#include "kernels/simt/simt_report.h"
+
+namespace simt {
+
+void wait_whole_warp(Wait instruction, const std::source_location& where, void* operands, BlockScheduler::Combine combine) {
+    const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+    const unsigned number = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const unsigned first = number / kWarpLanes * kWarpLanes, lanes = threads - first;
+    if (!running.scheduler || lanes < unsigned(kWarpLanes))
+        fault(std::string(word(instruction)) + " needs the 32 lanes of a whole warp; this warp has " + std::to_string(lanes));
+    running.scheduler->wait_warp(~0u, {instruction, where}, operands, combine);
+}
+
+void AsyncCopyQueue::issue(void* shared, const void* global, bool present) {
+    check_aligned(shared, kAsyncCopyBytes);
+    check_aligned(global, kAsyncCopyBytes);
+    if (!running.shared.holds(shared)) fault("cp.async writes an address outside shared memory");
+    if (present && running.shared.holds(global)) fault("cp.async reads shared memory; expected global memory");
+    copies_.push_back({shared, present ? global : nullptr, __builtin_return_address(0)});
+    note_accesses(copies_.back());
+    std::memset(shared, 0xff, kAsyncCopyBytes);
+}
+
+void AsyncCopyQueue::commit() { group_ends_.push_back(copies_.size()); }
+
+void AsyncCopyQueue::wait(std::size_t newest) {
+    if (group_ends_.size() <= newest) return;
+    const auto last = group_ends_.end() - std::ptrdiff_t(newest) - 1;
+    const std::size_t done = *last;
+    for (std::size_t i = 0; i < done; ++i) {
+        note_accesses(copies_[i]);
+        if (copies_[i].global) std::memcpy(copies_[i].shared, copies_[i].global, kAsyncCopyBytes);
+        else std::memset(copies_[i].shared, 0, kAsyncCopyBytes);
+    }
+    copies_.erase(copies_.begin(), copies_.begin() + std::ptrdiff_t(done));
+    group_ends_.erase(group_ends_.begin(), last + 1);
+    for (std::size_t& end : group_ends_) end -= done;
+}
+
+void AsyncCopyQueue::note_accesses(const Copy& copy) {
+    if constexpr (finds_races) {
+        if (copy.global) races::note(copy.global, kAsyncCopyBytes, races::Access::read, copy.caller);
+        races::note(copy.shared, kAsyncCopyBytes, races::Access::write, copy.caller);
+    }
+}
+
+}  // namespace simt
