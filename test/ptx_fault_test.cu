@@ -103,7 +103,7 @@ __global__ void load_early(unsigned* out, bool waits) {
     out[lane] = reg[0] & reg[1] & reg[2] & reg[3];
 }
 
-TEST_CASE("ldmatrix without a barrier before it reads old rows", "[ptx]") {
+TEST_CASE("ldmatrix without a barrier before it reads old rows", "[ptx][races]") {
     auto out = test::poisoned<unsigned>(32);
     simt::launch<load_early>({.grid = 1, .block = 32}, out.span().data(), true);
     CHECK(out.download(nullptr) == std::vector<unsigned>(32, 0x00010001));

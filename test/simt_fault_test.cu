@@ -112,11 +112,11 @@ TEST_CASE("a barrier and a collective that wait for each other are reported", "[
 
 constexpr int kMissingLanesLine = NEXT_LINE + 1;
 __global__ void missing_lanes(float* out) {
-    if (threadIdx.x % 32 < 20 || blockIdx.x != 3) out[threadIdx.x] = __shfl_down_sync(kAllLanes, float(threadIdx.x), 1);
+    if (threadIdx.x % 32 < 20 || blockIdx.x != 3) out[blockIdx.x * 96 + threadIdx.x] = __shfl_down_sync(kAllLanes, float(threadIdx.x), 1);
 }
 
 TEST_CASE("lanes that a collective waits for in vain are reported", "[simt]") {
-    std::vector<float> out(96);
+    std::vector<float> out(4 * 96);
     const auto message = fault_of<missing_lanes>({.grid = 4, .block = 96}, out.data());
     CHECK_THAT(message, Contains("kernel missing_lanes, block (3, 0, 0) of 96 threads"));
     CHECK_THAT(message, Contains("threads 0-19, 32-51, 64-83 wait in __shfl_down_sync at "));

@@ -70,7 +70,7 @@ __global__ void reads_neighbour(float* out) {
     out[i] = line[(i + Step + 64) % 64];
 }
 
-TEST_CASE("a missing barrier between write and read of shared memory shows", "[simt]") {
+TEST_CASE("a missing barrier between write and read of shared memory shows", "[simt][races]") {
     const auto lower = each_thread([](int i) { return (i + 63) % 64; }), higher = each_thread([](int i) { return (i + 1) % 64; });
     CHECK(kinds_that_find<reads_neighbour<-1, false>>(lower) == std::set{Kind::forward, Kind::reverse, Kind::random, Kind::mix});
     CHECK(kinds_that_find<reads_neighbour<1, false>>(higher) == std::set{Kind::forward, Kind::reverse, Kind::random, Kind::mix});
@@ -88,7 +88,7 @@ __global__ void hands_over(float* out) {
     out[i] = (i >= 32) != UpperWrites ? line[i % 32] : 0.0f;
 }
 
-TEST_CASE("a missing barrier between warps that run in the lucky order shows in another one", "[simt]") {
+TEST_CASE("a missing barrier between warps that run in the lucky order shows in another one", "[simt][races]") {
     const auto upward = each_thread([](int i) { return i >= 32 ? i - 32 : 0; }), downward = each_thread([](int i) { return i < 32 ? i + 32 : 0; });
     CHECK(kinds_that_find<hands_over<false, false>>(upward) == std::set{Kind::reverse, Kind::random, Kind::mix});
     CHECK(kinds_that_find<hands_over<true, false>>(downward) == std::set{Kind::forward, Kind::random, Kind::mix});
@@ -111,7 +111,7 @@ __global__ void reuses_buffer(float* out) {
     out[i] = sum;
 }
 
-TEST_CASE("a buffer that is used again without a barrier shows", "[simt]") {
+TEST_CASE("a buffer that is used again without a barrier shows", "[simt][races]") {
     const auto want = each_thread([](int i) { return 600 + 3 * (i < 63 ? i + 1 : i); });
     CHECK(kinds_that_find<reuses_buffer<false>>(want) == std::set{Kind::reverse, Kind::random, Kind::mix});
     CHECK(kinds_that_find<reuses_buffer<true>>(want).empty());
@@ -134,7 +134,7 @@ __global__ void sums_in_lockstep(float* out) {
     out[i] = line[i - lane];
 }
 
-TEST_CASE("a warp that is taken to run in lock-step shows", "[simt]") {
+TEST_CASE("a warp that is taken to run in lock-step shows", "[simt][races]") {
     const auto want = each_thread([](int i) { return i < 32 ? 496 : 1520; });
     // Descending lanes finish each partial sum before a lower lane reads it.
     CHECK(kinds_that_find<sums_in_lockstep<false>>(want) == std::set{Kind::forward, Kind::random, Kind::mix});
@@ -156,7 +156,7 @@ __global__ void counts_warps(float* out) {
     out[threadIdx.x] = float(counter);
 }
 
-TEST_CASE("a race that needs two warps to take turns shows where they do", "[simt]") {
+TEST_CASE("a race that needs two warps to take turns shows where they do", "[simt][races]") {
     const std::vector<float> want(kThreads, 2.0f);
     CHECK(kinds_that_find<counts_warps<false>>(want) == std::set{Kind::mix});
     CHECK(kinds_that_find<counts_warps<true>>(want).empty());

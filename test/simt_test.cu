@@ -88,10 +88,12 @@ TEMPLATE_TEST_CASE("static and dynamic shared memory belong to the block", "[sim
 __global__ void fill_shared(int* out) {
     SIMT_SHARED(unsigned char, big, [100 * 1024]);
     SIMT_DYN_SHARED(unsigned char, dynamic);
-    big[100 * 1024 - 1] = 1;
-    dynamic[127 * 1024 - 1] = 2;
+    if (threadIdx.x == 0) {
+        big[100 * 1024 - 1] = 1;
+        dynamic[127 * 1024 - 1] = 2;
+    }
     __syncthreads();
-    if (threadIdx.x == 0) atomicAdd(out, big[100 * 1024 - 1] + dynamic[127 * 1024 - 1]);
+    if (threadIdx.x == blockDim.x - 1) atomicAdd(out, big[100 * 1024 - 1] + dynamic[127 * 1024 - 1]);
 }
 
 TEST_CASE("a block may use 227 KiB of shared memory, static and dynamic together", "[simt]") {
@@ -245,9 +247,10 @@ TEST_CASE("no block has to wait for a slow one", "[simt][at_once]") {
 }
 
 __global__ void note_thread(std::thread::id* ran_on, int* sums) {
-    ran_on[blockIdx.x] = std::this_thread::get_id();
     const int sum = __syncthreads_count(1);
-    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    if (threadIdx.x != 0) return;
+    ran_on[blockIdx.x] = std::this_thread::get_id();
+    sums[blockIdx.x] = sum;
 }
 
 TEST_CASE("a launch inside a parallel region runs on its own thread", "[simt]") {

@@ -43,6 +43,7 @@ struct BoundKernel {
 };
 
 class Fiber;
+class SkippedBarrier;
 
 // Runs blocks of more than one thread. One per core, for as long as the core's OS thread lives, so that stacks are reused.
 class BlockScheduler {
@@ -119,6 +120,7 @@ private:
     std::vector<Warp> warps_;
     std::vector<Thread*> ready_;  // the last one runs next, unless any may
     Order order_;
+    const SkippedBarrier* skipped_;
     Draws draws_;
     bool any_may_run_ = false;  // until the next barrier
     Thread* current_ = nullptr;

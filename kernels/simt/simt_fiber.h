@@ -5,6 +5,11 @@
 
 #include <cstddef>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <pthread.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 #include "llmc/error.h"
 
 // void simt_switch_context(void** save, void* load): pushes the registers that a callee must preserve, leaves the stack pointer in *save, and goes
@@ -111,7 +116,32 @@ public:
 
     void* stack_pointer = nullptr;
 
+    // To be called before a switch to `to`, and by who runs after a switch, for AddressSanitizer, which has to know the stack in use.
+#if defined(__SANITIZE_ADDRESS__)
+    void leave_for(const Fiber& to) {
+        const std::byte* low = to.memory_;
+        std::size_t bytes = to.bytes_;
+        if (!low) own_stack(low, bytes);
+        __sanitizer_start_switch_fiber(&frames_, low, bytes);
+    }
+    void arrive() { __sanitizer_finish_switch_fiber(frames_, nullptr, nullptr); }
+#else
+    void leave_for(const Fiber&) {}
+    void arrive() {}
+#endif
+
 private:
+#if defined(__SANITIZE_ADDRESS__)
+    static void own_stack(const std::byte*& low, std::size_t& bytes) {
+        pthread_attr_t attributes;
+        void* address = nullptr;
+        if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+        pthread_attr_getstack(&attributes, &address, &bytes);
+        pthread_attr_destroy(&attributes);
+        low = static_cast<const std::byte*>(address);
+    }
+    void* frames_ = nullptr;  // AddressSanitizer's own of this stack
+#endif
     std::byte* memory_ = nullptr;
     std::size_t bytes_ = 0;
 };

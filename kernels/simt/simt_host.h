@@ -69,7 +69,8 @@ template <auto Kernel, class Arguments>
 
 template <auto Kernel, class Arguments>
 void run_many_thread_blocks(const LaunchConfig& config, const void* arguments, std::int64_t first, std::int64_t last) {
-    run_fiber_blocks(config, {[](const void* bound) { call_kernel<Kernel>(*static_cast<const Arguments*>(bound)); }, arguments}, first, last);
+    const auto call = [](const void* bound) SIMT_INLINE_ALL { call_kernel<Kernel>(*static_cast<const Arguments*>(bound)); };
+    run_fiber_blocks(config, {call, arguments}, first, last);
 }
 
 template <auto Kernel>

@@ -19,7 +19,9 @@ namespace simt {
 
 #if defined(TRAIN_GPT2_RACES)
 inline constexpr bool finds_races = true;
+#define SIMT_INLINE_ALL __attribute__((flatten))  // the places of a race then name all calls from the kernel down
 #else
+#define SIMT_INLINE_ALL
 inline constexpr bool finds_races = false;
 #endif
 

@@ -26,7 +26,7 @@ std::string source_place(std::uint32_t offset) {
     std::istringstream frames(output_of(command.str()));
     std::string place;
     for (std::string frame; std::getline(frames, frame);) {
-        frame = frame.substr(frame.starts_with("./") ? 2 : 0);
+        while (frame.starts_with("./")) frame.erase(0, 2);
         frame = frame.substr(0, frame.find(' '));  // "(discriminator 2)"
         if (frame.starts_with('/') || frame.starts_with('?') || frame.starts_with("kernels/simt/")) continue;  // a library's or the executor's
         place += (place.empty() ? "" : ", called at ") + frame;

@@ -5,6 +5,7 @@
 #include "kernels/simt/simt_fiber.h"
 #include "kernels/simt/simt_race.h"
 #include "kernels/simt/simt_report.h"
+#include "kernels/simt/simt_skip.h"
 
 namespace simt {
 namespace {
@@ -19,7 +20,7 @@ struct Unwind {};
 
 }  // namespace
 
-BlockScheduler::BlockScheduler() : own_(std::make_unique<Fiber>()) {}
+BlockScheduler::BlockScheduler() : own_(std::make_unique<Fiber>()), skipped_(&SkippedBarrier::of_environment()) {}
 BlockScheduler::~BlockScheduler() = default;
 
 void BlockScheduler::reset(dim3 block) {
@@ -67,6 +68,7 @@ void BlockScheduler::run_block(const BoundKernel& kernel, dim3 block) {
 }
 
 void BlockScheduler::run_fiber() {
+    running_->arrive();
     for (;;) {
         run_thread(*starting_);
         Thread* next = next_thread();
@@ -168,7 +170,9 @@ void BlockScheduler::transfer(Thread& next) {
 void BlockScheduler::switch_to(Fiber& fiber) {
     Fiber& from = *running_;
     running_ = &fiber;
+    from.leave_for(fiber);
     simt_switch_context(&from.stack_pointer, fiber.stack_pointer);
+    from.arrive();
 }
 
 Fiber& BlockScheduler::idle_fiber() {
@@ -189,6 +193,7 @@ void BlockScheduler::note_site(Thread& thread, Site site) {
 }
 
 BlockScheduler::Votes BlockScheduler::wait_block(Site site, int predicate) {
+    if (skipped_->is(site)) return {};
     Thread& me = *current_;
     note_site(me, site);
     if (at_barrier_ == 0) {
@@ -214,6 +219,7 @@ BlockScheduler::Votes BlockScheduler::wait_block(Site site, int predicate) {
 }
 
 void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine combine) {
+    if (skipped_->is(site)) return;
     Thread& me = *current_;
     const unsigned lane = me.number % kWarpLanes;
     Warp& warp = warps_[me.number / kWarpLanes];
