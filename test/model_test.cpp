@@ -181,7 +181,9 @@ TEST_CASE("logits equal fp64, and what comes later does not change them", "[mode
     const auto got = trainer.model().logits(batch.tokens, 0, 11);
     REQUIRE(got.size() == std::size_t(11 * kTinyModel.vocabulary));
     CHECK(largest_error(got, want) <= 2e-6 * (1 + largest_magnitude(want)));
-    const auto row = trainer.model().logits(std::span<const int>(batch.tokens).first(7), 6, 1);
-    CHECK(std::memcmp(row.data(), got.data() + 6 * kTinyModel.vocabulary, row.size() * sizeof(float)) == 0);
+    // One row of eleven, from products of the same sizes: with AVX2 oneDNN multiplies a single row in another order than many.
+    const auto row = trainer.model().logits(batch.tokens, 6, 1), without_later = trainer.model().logits(std::span<const int>(batch.tokens).first(7), 6, 1);
+    CHECK(same_bits(without_later, row));
+    CHECK(largest_error(row, {want.begin() + 6 * kTinyModel.vocabulary, want.begin() + 7 * kTinyModel.vocabulary}) <= 2e-6 * (1 + largest_magnitude(want)));
     CHECK_THROWS_WITH(trainer.model().logits(std::vector<int>(17), 0, 1), Catch::Contains("the length of a sequence is 17; expected 1 to 16 tokens"));
 }
