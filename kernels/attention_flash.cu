@@ -1,7 +1,7 @@
 // attention_flash.cu - the forward pass of attention_flash.h
 //
-// Exponentials are powers of two: with c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused multiply-add gives the exponent. The rounding of
-// c max is the same in p, in its sum and in the logsumexp, so that it cancels however large the scores are.
+// Exponentials are powers of two: with s = q . k and c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused multiply-add gives the
+// exponent. The rounding of c max is the same in p, in its sum and in the logsumexp, so that it cancels however large the scores are.
 #include <algorithm>
 #include <cmath>
 #include <numbers>

@@ -1,12 +1,12 @@
 // attention_flash.cuh - what the kernels of attention_flash.h share: sizes of tiles, how tiles come to shared memory, and the products of a warp
 //
-// Roles     A block owns a tile of rows (queries, or keys for dk and dv) of one sequence, that is one head of one batch element, and walks over tiles of
-//           columns (keys, or queries). Each of its four warps owns 16 or 32 of the rows and never needs another warp's results: scores leave the
-//           tensor cores in the registers where the next product wants them. Only tiles of columns are shared.
-// Pipeline  Two stages of columns. A step starts the copies of the next tile, computes with its own, waits for the copies and meets the other warps at its
-//           only barrier: after that the next tile is there for all, and this one is free.
-// Layout    Rows of a tile are head_size + 8 elements apart, an odd number of 16 bytes for every head size, so that neither ldmatrix nor
-//           the fragments that pass through shared memory on their way out meet bank conflicts.
+// Roles     A block owns a tile of rows (queries, or keys for dk and dv) of one sequence, that is one head of one batch element, and walks over tiles
+//           of columns (keys, or queries). Each of its four warps owns 16 or 32 of the rows and never needs another warp's results: scores leave
+//           the tensor cores in the registers where the next product wants them. Only tiles of columns are shared.
+// Pipeline  Two stages of columns. A step starts the copies of the next tile, computes with its own, waits for the copies and meets the other warps
+//           at its only barrier: after that the next tile is there for all, and this one is free.
+// Layout    Rows of a tile are head_size + 8 elements apart, an odd number of 16 bytes for every head size, so that neither the copies nor ldmatrix
+//           nor the fragments that pass through shared memory on their way out meet bank conflicts.
 #pragma once
 #include "kernels/attention_flash.h"
 #include "kernels/pack.cuh"
@@ -14,7 +14,7 @@
 #include "kernels/reduce.cuh"
 #include "llmc/error.h"
 
-// Fragments are arrays, and lie in registers only where every loop over them is unrolled: said aloud, as nvcc's own judgement left 528 bytes on the stack once.
+// Fragments are arrays, and lie in registers only where every loop over them is unrolled; left to itself nvcc put 528 bytes on the stack once.
 #if defined(TRAIN_GPT2_CUDA)
 #define UNROLLED _Pragma("unroll")
 #else
@@ -26,28 +26,30 @@ namespace kernels::flash {
 inline constexpr int kWarpThreads = 32, kWarps = 4, kThreads = kWarps * kWarpThreads;
 inline constexpr int kPackSize = kGpuPackBytes / sizeof(bf16);
 
-// Of one kernel: groups of 16 rows that a warp owns, columns of a step, and whether the warp keeps its rows in registers or reads them again each step.
+// Of one kernel: groups of 16 rows that a warp owns, columns of a step, and whether the warp keeps its rows in registers instead of reading them
+// again each step.
 struct Tile {
     int groups, columns;
     bool keeps_rows;
     constexpr int rows() const { return kWarps * 16 * groups; }
 };
 
-// Two groups let each fragment of columns that is read from shared memory feed four products instead of two, which shared memory's bandwidth calls for: an
-// ldmatrix.x4 takes an SM of sm_80 four cycles, a product two. Registers set the limit (255 a thread; accumulators are 4 * groups a thread for every eight
-// columns and eight channels) and so does shared memory: below 81 KiB a block, an A100's 164 KiB hold two blocks, whose eight warps hide each
-// other's waits. Columns are 32 where 64 would break either limit.
-// This is reasoning: registers and spills are ptxas's, the choice is not measured on a GPU yet.
+// Two groups let each ldmatrix.x4 of columns feed four products instead of two, which shared memory's bandwidth calls for: the load takes an SM of
+// sm_80 four cycles, a product two. Two things set the limit. Registers, 255 a thread: 4 * groups of them for every eight columns (twice that in the
+// backward pass, which holds p and ds) and for every eight channels of a result. Shared memory: below 81 KiB a block, an A100's 164 KiB hold two
+// blocks, whose eight warps hide each other's waits, as they do on an H100. So columns are 32 where 64 would break either limit, and one group where
+// two would. ptxas takes 173 to 254 registers without spills, so that registers too admit two blocks of 128 threads. The rest is reasoning, not
+// measured on a GPU yet.
 struct Tiles {
     int head_size;
     Tile forward, dq, dkv;
 };
 inline constexpr Tiles kTiles[] = {
-    //    forward        dq              dk and dv       KiB of shared memory
-    {64, {2, 64, true}, {2, 32, false}, {2, 32, false}},   // 54, 54, 54
-    {80, {2, 64, false}, {2, 32, false}, {1, 64, false}},  // 66, 66, 66
-    {96, {2, 64, false}, {2, 32, false}, {1, 64, false}},  // 78, 78, 78
-    {128, {2, 32, false}, {1, 32, false}, {1, 32, false}}, // 68, 68, 68
+    //    forward         dq              dk and dv          KiB of shared memory
+    {64, {2, 64, true}, {2, 32, false}, {2, 32, false}},     // 54, 54, 54.5
+    {80, {2, 64, false}, {2, 32, false}, {1, 64, false}},    // 66, 66, 67
+    {96, {2, 64, false}, {2, 32, false}, {1, 64, false}},    // 78, 78, 79
+    {128, {2, 32, false}, {1, 32, false}, {1, 32, false}},   // 68, 68, 68.5
 };
 constexpr Tiles tiles_for(int head_size) {
     for (const Tiles& tiles : kTiles)
@@ -90,8 +92,8 @@ struct Place {
     __device__ Place() : lane(threadIdx.x % kWarpThreads), warp(threadIdx.x / kWarpThreads), group(lane / 4), pair(lane % 4 * 2) {}
 };
 
-// Starts the copies of `Count` positions from `first` on, by the whole block; positions from `end` on become zero. Eight lanes share a row, so that all addresses
-// of a thread are constants away from one: for head sizes 80 and 96 some lanes idle now and then, which costs less than a division for each copy.
+// Starts the copies of `Count` positions from `first` on, by the whole block; positions from `end` on become zero. Eight lanes share a row, so that a
+// thread's addresses follow from one: at head sizes 80 and 96 some lanes idle now and then, which costs less than a division for each copy.
 template <int HeadSize, int Count>
 __device__ void copy_tile(AsyncCopies& copies, bf16* tile, Rows<const bf16> from, int first, int end) {
     constexpr int kLanes = 8, kSweep = kThreads / kLanes;
@@ -177,8 +179,8 @@ __device__ void accumulate(Sums<Groups, HeadSize / 8>& results, const Sums<Group
     }
 }
 
-// Stores the warp's rows from position `first` on, below `end`, each times its scale [group of rows][near, far], 16 bytes a lane: through `own`, rows of shared
-// memory that no other warp uses and that the warp itself has not read since the last barrier.
+// Stores the warp's rows from position `first` on, below `end`, each times its scale [16 rows][near, far], 16 bytes a lane: through `own`, rows of
+// shared memory that no other warp uses and that the warp itself has not read since the last barrier.
 template <int HeadSize, int Groups>
 __device__ void store_rows(Rows<bf16> to, int first, int end, const Sums<Groups, HeadSize / 8>& results, const float (&scale)[Groups][2], bf16* own,
                            Place place) {

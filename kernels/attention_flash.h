@@ -4,8 +4,8 @@
 // Numerics  The weights p are rounded to bf16 before they multiply the values (forward) and dout (backward), and ds before it multiplies keys and
 //           queries; scores, exponentials, sums and the statistics stay float. Everything is added in a fixed order, without atomics: results repeat
 //           bit for bit, and those of a position depend on earlier positions only.
-// Work      Forward 4 * batch * heads * seq_len^2 / 2 * head_size flops as counted for attention. Backward 3.5 times that: the kernel for dq and the one for
-//           dk and dv both compute p, two products of seven, where sharing p would take atomics or a float copy of dq in memory.
+// Work      Forward 4 * batch * heads * seq_len^2 / 2 * head_size flops. Backward 3.5 times that instead of 2.5: the kernel for dq and the one for dk
+//           and dv both compute p and dp, where sharing them would take atomics or a float copy of dq in memory.
 // Memory    Needs no scratch but `delta`.
 // Source    Dao 2023, arXiv 2307.08691.
 #pragma once

@@ -1,8 +1,9 @@
 // attention_flash_backward.cu - the backward pass of attention_flash.h: one kernel for delta and dq, one for dk and dv
 //
-// Both compute p = 2^(c s - log2(e) logsumexp), c = log2(e) / sqrt(head_size), instead of reading it; ds = p (dp - delta) with dp = dout . v. The first kernel
-// computes delta of its own queries on the way, as it reads dout anyway; the second one, which needs the delta of all queries, runs after it.
-// In the second one keys are rows and queries columns, so that p^T and ds^T leave the tensor cores where dv = p^T dout and dk = ds^T q want them.
+// Both compute p = 2^(c s - log2(e) logsumexp), with s = q . k and c = log2(e) / sqrt(head_size), instead of reading it; ds = p (dp - delta) with
+// dp = dout . v. The first kernel computes the delta of its own queries on the way, as it reads dout anyway; the second one needs the delta of all
+// queries and runs after it. There keys are rows and queries columns, so that p^T and ds^T leave the tensor cores where dv = p^T dout and dk = ds^T q
+// want them.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -36,8 +37,8 @@ __device__ void compute_delta(float (&delta)[Groups][2], const bf16* own_dout, R
         }
 }
 
-// Where a query does not see a key its weight becomes exactly 0, and so does ds: dp is replaced too, as it need not be finite there. Keys from seq_len on lie beyond
-// every query, so that they need no test of their own.
+// Where a query does not see a key its weight becomes exactly 0, and so does ds: dp is replaced too, as it need not be finite there. Keys from
+// seq_len on lie beyond every query, so that they need no test of their own.
 template <int Groups, int Eights, class Hidden>
 __device__ void hide(Sums<Groups, Eights>& scores, Sums<Groups, Eights>& dp, Place place, Hidden&& hidden) {
     for_each(scores, place, [&](int row, int column, float& score) { score = hidden(row, column) ? -INFINITY : score; });
@@ -146,8 +147,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
         copy_tile<HeadSize, kQueries>(copies, stage + kQueriesSize, dout_rows, first_query, op.seq_len);
         copies.commit_group();
     };
-    // One of the statistics of a tile, for this thread to store when the arithmetic has hidden the wait for it. Queries from seq_len on add nothing to dk and dv,
-    // as they and their dout are zero.
+    // One of the statistics of a tile, for this thread to store when the arithmetic has hidden the wait for it. Queries from seq_len on add nothing
+    // to dk and dv, as they and their dout are zero.
     const auto load_statistic = [&](int first_query) {
         const int query = first_query + threadIdx.x % kQueries;
         if (threadIdx.x >= 2 * kQueries || query >= op.seq_len) return 0.0f;

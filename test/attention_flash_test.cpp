@@ -1,4 +1,4 @@
-// attention_flash_test.cpp - attention by tensor cores against fp64: no farther off than twice what its prescribed roundings alone make of exact arithmetic
+// attention_flash_test.cpp - attention by tensor cores against fp64: no farther off than twice what its roundings to bf16 do to exact arithmetic
 #include "kernels/attention_flash.h"
 
 #include "test/attention_reference.h"
@@ -26,9 +26,9 @@ struct Errors {
     double rms() const { return std::sqrt(squares / count); }
 };
 
-// Part `part` of `parts` of each position, in bands of neighbouring positions of one head, so that the small errors of rows that average over much are not judged
-// by the large ones of others. In each band the largest error and the root mean square of what exceeds the bound of float arithmetic may be
-// twice those of `rounded`, which is the exact computation but for the roundings to bf16.
+// Part `part` of `parts` of each position, in bands of neighbouring positions of one head, so that rows that average over much, whose errors are
+// small, are not judged by the others. In each band the largest error and the root mean square of what exceeds the bound of float arithmetic may be
+// twice those of `rounded`, which is exact but for the roundings to bf16.
 void check_against_rounded(const std::vector<bf16>& got, const Wanted& exact, const Wanted& rounded, const Shape& shape, int parts, int part) {
     constexpr int kBand = 32;
     REQUIRE(got.size() == exact.value.size());

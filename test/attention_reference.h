@@ -1,4 +1,4 @@
-// attention_reference.h - what the tests of attention share: the formulae in fp64, how far float arithmetic may be off, and what holds for every method
+// attention_reference.h - what the tests of attention share: the formulae in fp64, how far float arithmetic may be off, what holds for every method
 #pragma once
 #include <omp.h>
 
@@ -69,7 +69,8 @@ inline double rounded_to_bf16(double x) { return widen(narrow<bf16>(x)); }
 
 struct ForwardReference {
     Wanted out, logsumexp;
-    ForwardReference(const Shape& shape, const std::vector<double>& qkv, Rounding weight = unrounded) : out(shape.elements()), logsumexp(shape.rows()) {
+    ForwardReference(const Shape& shape, const std::vector<double>& qkv, Rounding weight = unrounded)
+        : out(shape.elements()), logsumexp(shape.rows()) {
         for (int b = 0; b < shape.batch; ++b)
             for (int h = 0; h < shape.heads; ++h)
                 for (int query = 0; query < shape.seq_len; ++query) {
@@ -197,7 +198,8 @@ void check_nothing_beyond_the_ends(const Run& run) {
         return std::all_of(values.begin() + std::ptrdiff_t(size), values.end(), [](auto x) { return std::isnan(widen(x)); });
     };
     const auto want = run.forward();
-    const auto qkv = with_margin(run.qkv), dout = with_margin(run.dout), out = poisoned<T>(elements + margin), dqkv = poisoned<T>(3 * elements + margin);
+    const auto qkv = with_margin(run.qkv), dout = with_margin(run.dout), out = poisoned<T>(elements + margin);
+    const auto dqkv = poisoned<T>(3 * elements + margin);
     const auto logsumexp = poisoned<float>(rows + margin), delta = poisoned<float>(rows + margin);
     const auto kept = out.span().first(elements);
     const auto statistics = logsumexp.span().first(rows);
