@@ -45,9 +45,11 @@ NCCL_ROOT      ?= $(call root_with,nccl.h,nccl)
 # The header-only interface to cuDNN's graphs.
 CUDNN_FRONTEND ?= $(patsubst %/cudnn_frontend.h,%,$(firstword $(wildcard $(addsuffix /cudnn_frontend.h,$(BUNDLED) $(CUDNN_ROOT)/include \
                     $(CUDA_ROOT)/include /usr/include $(PYTHON:%/nvidia=%/include)))))
-CUDNN     := $(and $(CUDNN_ROOT),$(CUDNN_FRONTEND))
+# cuDNN compiles kernels with it, and its frontend links to it.
+NVRTC_ROOT := $(call root_with,nvrtc.h,nvrtc)
+CUDNN      := $(and $(CUDNN_ROOT),$(CUDNN_FRONTEND),$(NVRTC_ROOT))
 CUDA_LIBS := $(or $(call library,$(CUBLAS_ROOT),cublasLt),-lcublasLt) $(or $(call library,$(CUDA_ROOT),cudart),-lcudart) \
-             $(if $(CUDNN),$(call library,$(CUDNN_ROOT),cudnn))
+             $(if $(CUDNN),$(call library,$(CUDNN_ROOT),cudnn) $(call library,$(NVRTC_ROOT),nvrtc))
 $(info CUDA in $(CUDA_ROOT), cuBLASLt in $(CUBLAS_ROOT), cuDNN $(if $(CUDNN_ROOT),in $(CUDNN_ROOT),not found), its frontend \
   $(if $(CUDNN_FRONTEND),in $(CUDNN_FRONTEND),not found), NCCL $(if $(NCCL_ROOT),in $(NCCL_ROOT),not found)$(if $(CUDNN),,: no cuDNN attention))
 endif
@@ -90,7 +92,7 @@ endif
 
 ifeq ($(DEVICE),cuda)
   CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_ROOT)/include \
-               $(addprefix -isystem ,$(filter-out $(CUDA_ROOT)/include /usr/include $(BUNDLED),$(CUBLAS_ROOT)/include $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND))))
+               $(addprefix -isystem ,$(filter-out $(CUDA_ROOT)/include /usr/include $(BUNDLED),$(CUBLAS_ROOT)/include $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND) $(NVRTC_ROOT)/include)))
   NVCCFLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v --threads 0 \
                -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
   LDLIBS    += -L$(CUDA_ROOT)/lib64 $(CUDA_LIBS) $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(dir $(filter /%,$(CUDA_LIBS)))))
