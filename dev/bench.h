@@ -35,4 +35,38 @@ double median_seconds(Work&& work, double budget = 0.5, int least = 5) {
     return times[times.size() / 2];
 }
 
+// The middle half of the samples lies within `spread`, a share of the median, on either side of it.
+struct Timing {
+    double median = 0, spread = 0;
+};
+
+// Times work that finds nothing of its own in a cache: before every call a buffer larger than the last cache is written.
+class ColdTimer {
+public:
+    explicit ColdTimer(std::size_t cache) : buffer_(2 * cache) {}
+
+    // One call to warm up, then about `budget` seconds of samples: three at least, unless they take ten times as long.
+    template <class Work>
+    Timing time(Work&& work, double budget) {
+        std::vector<double> times;
+        const double begin = seconds();
+        work();
+        llmc::wait(nullptr);
+        for (double elapsed = 0; elapsed < budget || (times.size() < 3 && elapsed < 10 * budget) || times.empty(); elapsed = seconds() - begin) {
+            llmc::fill_zero(buffer_.data(), buffer_.bytes(), nullptr);
+            timer_.start(nullptr);
+            work();
+            timer_.stop(nullptr);
+            times.push_back(timer_.seconds());
+        }
+        std::sort(times.begin(), times.end());
+        const double median = times[times.size() / 2];
+        return {median, (times[times.size() * 3 / 4] - times[times.size() / 4]) / 2 / median};
+    }
+
+private:
+    llmc::DeviceMemory buffer_;
+    llmc::DeviceTimer timer_;
+};
+
 }  // namespace bench

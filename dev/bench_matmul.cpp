@@ -1,7 +1,7 @@
-// bench_matmul.cpp - how fast the matrix products of a linear layer run, at the shapes that training GPT-2 meets
+// bench_matmul.cpp - how fast the matrix products of one whole training step of GPT-2 124M run, and what a call costs (single products: bench.cpp)
 //
-// Prints milliseconds and GFLOP/s of each product alone and, for the 124M model, of all products of one step: twelve blocks of four layers with bias,
-// GELU in the third, and the head without. The step has weights of its own for every block, as training does, so that they come from memory.
+// A step is twelve blocks of four layers with bias, GELU in the third, and the head without. Every block has weights of its own, as in training, so that
+// they come from memory.
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -71,32 +71,8 @@ private:
     Tensors<T>& tensors_;
 };
 
-const Layer kLayers[] = {{256, 768, 2304},  {256, 768, 768},  {256, 768, 3072},  {256, 3072, 768},  {256, 768, 50304},
-                         {4096, 768, 2304}, {4096, 768, 768}, {4096, 768, 3072}, {4096, 3072, 768}, {512, 768, 50304},
-                         {1024, 128, 384},  {1024, 128, 128}, {1024, 128, 512},  {1024, 512, 128}};
-constexpr std::size_t kMostActivations = std::size_t(512) * 50304;  // elements, of the second head
 constexpr int kBlocks = 12, kVocabulary = 50304;
 constexpr std::size_t kBlockWeights = 12 * 768 * 768, kStepWeights = kBlocks * kBlockWeights + std::size_t(768) * kVocabulary;
-
-template <class T>
-void time_layers(const char* label, Matmul& matmul, Tensors<T>& tensors, double budget) {
-    Products<T> products(matmul, tensors);
-    for (const Layer& layer : kLayers) {
-        std::printf("%-14s %5d x %4d -> %5d", label, layer.rows, layer.in, layer.out);
-        const auto report = [&](auto&& work) {
-            const double seconds = bench::median_seconds(work, budget, 3);
-            std::printf("  %8.3f %6.0f", seconds * 1e3, layer.flops() / seconds * 1e-9);
-        };
-        const bool head = layer.out == kVocabulary, gelu = layer.out == 4 * layer.in, gelu_before = layer.in == 4 * layer.out;
-        report([&] { products.forward(layer, 0, !head, false); });
-        report([&] { products.forward(layer, 0, !head, gelu); });
-        report([&] { products.backward_input(layer, 0, gelu_before); });
-        report([&] { products.backward_weight(layer, 0, false, false); });
-        report([&] { products.backward_weight(layer, 0, !head, true); });
-        std::printf("\n");
-        std::fflush(stdout);
-    }
-}
 
 // Every product of one training step of the 124M model, in its order.
 template <class T>
@@ -146,34 +122,30 @@ void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
 }
 
 template <class T>
-void time_all(const char* label, Bf16Arithmetic how, bool layers, double budget, int step_rows) {
+void time_all(const char* label, Bf16Arithmetic how, double budget, int step_rows) {
     Matmul matmul({.bf16 = how});
-    Tensors<T> tensors(std::max(kMostActivations, std::size_t(step_rows) * kVocabulary), kStepWeights, kVocabulary);
+    Tensors<T> tensors(std::size_t(step_rows) * kVocabulary, kStepWeights, kVocabulary);
     time_overhead(label, matmul, tensors);
     time_step(label, matmul, tensors, step_rows, budget);
-    if (layers) time_layers(label, matmul, tensors, budget);
 }
 
 }  // namespace
 
-// bench_matmul [step] [rows=N] [SECONDS]: "step" leaves the single layers out; N rows of the step; SECONDS is what one figure may take.
+// bench_matmul [rows=N] [SECONDS]: N rows of the step; SECONDS is what one figure may take.
 int main(int argc, char** argv) try {
-    bool layers = true;
     double budget = 0.3;
     int step_rows = 256;
     for (int i = 1; i < argc; ++i) {
-        if (!std::strcmp(argv[i], "step")) layers = false;
-        else if (!std::strncmp(argv[i], "rows=", 5)) step_rows = std::max(1, std::atoi(argv[i] + 5));
+        if (!std::strncmp(argv[i], "rows=", 5)) step_rows = std::max(1, std::atoi(argv[i] + 5));
         else budget = std::max(0.0, std::atof(argv[i]));
     }
     const llmc::DeviceInfo device = llmc::open_device(0);
-    std::printf("%s, %d threads\nms and GFLOP/s of: forward | forward, with GELU where a block has it | backward input, the same | backward weight | "
-                "backward weight and bias, added\n", device.name.c_str(), device.threads);
-    time_all<float>("fp32", Bf16Arithmetic::measure, layers, budget, step_rows);
-    if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, layers, budget, step_rows), 0;
-    time_all<bf16>("bf16 native", Bf16Arithmetic::native, layers, budget, step_rows);
-    time_all<bf16>("bf16 widened", Bf16Arithmetic::widen, layers, budget, step_rows);
-    time_all<bf16>("bf16 measured", Bf16Arithmetic::measure, false, budget, step_rows);
+    std::printf("%s, %d threads\n", device.name.c_str(), device.threads);
+    time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows);
+    if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, budget, step_rows), 0;
+    time_all<bf16>("bf16 native", Bf16Arithmetic::native, budget, step_rows);
+    time_all<bf16>("bf16 widened", Bf16Arithmetic::widen, budget, step_rows);
+    time_all<bf16>("bf16 measured", Bf16Arithmetic::measure, budget, step_rows);
 } catch (const std::exception& error) {
     std::fprintf(stderr, "bench_matmul: %s\n", error.what());
     return 1;

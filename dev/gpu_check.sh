@@ -133,16 +133,12 @@ for tool in memcheck racecheck synccheck initcheck; do
 done
 
 # --- speed of the parts
-if [ -x "$bin/bench" ]; then step bench 90 "$bin/bench"
-elif $rehearse; then
-    step bench_kernels 60 "$bin/bench_kernels" --rows 64 --seq-len 32 --channels 64 --heads 2 --vocabulary 97 --padded-vocabulary 128 --classifier-rows 16 \
-        --parameters 65536 --budget 0.01
-    step bench_attention 20 "$bin/bench_attention" 2 2 32 64
-    step bench_matmul 60 "$bin/bench_matmul" step rows=32 0
+if $rehearse; then
+    step bench 60 "$bin/bench" --seconds 0.001 --filter forward
+    step bench_matmul 60 "$bin/bench_matmul" rows=32 0
 else
-    step bench_kernels 45 "$bin/bench_kernels" --rows 65536 --seq-len 1024 --classifier-rows 8192 --budget 0.1
-    step bench_attention 20 "$bin/bench_attention" 64 12 64 1024
-    step bench_matmul 45 "$bin/bench_matmul" step rows=8192 0.3
+    step bench 65 "$bin/bench" --seconds 0.1
+    step bench_matmul 45 "$bin/bench_matmul" rows=8192 0.3
 fi
 $rehearse || step tests_runs 75 "$bin/tests" "[run]" --durations yes  # last: every case starts programs of its own
 

@@ -20,6 +20,7 @@ struct DeviceInfo {
     std::string kind;            // "cpu" or "cuda"
     std::string name;            // as the machine calls itself
     std::size_t memory_total = 0, memory_free = 0;  // bytes; 0: unknown
+    std::size_t cache = 0;       // bytes of the last cache before memory; 0: unknown
     int threads = 1;             // CPU threads in use
     std::optional<double> peak_flops_bf16, peak_flops_tf32, peak_flops_fp32;  // dense, from the vendor's data sheet; empty: unknown
 };
@@ -75,6 +76,21 @@ private:
     void* event_ = nullptr;
 };
 
+// Two points in a stream and the time between them.
+class DeviceTimer {
+public:
+    DeviceTimer();
+    ~DeviceTimer();
+    DeviceTimer(const DeviceTimer&) = delete;
+    void start(Stream stream);
+    void stop(Stream stream);
+    double seconds() const;  // from start to stop; waits until the stream has passed both
+
+private:
+    void *start_ = nullptr, *stop_ = nullptr;
+    double start_seconds_ = 0, stop_seconds_ = 0;
+};
+
 // Owner of host memory from which copies run beside kernels (page-locked where there is a GPU).
 class HostMemory {
 public:
@@ -95,6 +111,7 @@ private:
 // All enqueue on `stream`. The host memory must stay as it is until the stream has passed this point.
 void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream);
+void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream);
 void fill_zero(void* device, std::size_t bytes, Stream stream);
 void wait(Stream stream);
 

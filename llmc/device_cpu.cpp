@@ -51,6 +51,7 @@ DeviceInfo open_device(int threads, int index) {
     info.name = processor_name();
     info.memory_total = std::size_t(sysconf(_SC_PHYS_PAGES)) * std::size_t(sysconf(_SC_PAGE_SIZE));
     info.memory_free = available_memory();
+    info.cache = std::size_t(std::max({0L, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)}));
     info.threads = threads > 0 ? threads : cores;
     omp_set_num_threads(info.threads);
     return info;
@@ -77,6 +78,12 @@ void DeviceEvent::record(Stream) {}
 bool DeviceEvent::reached() const { return true; }
 void DeviceEvent::wait() const {}
 
+DeviceTimer::DeviceTimer() = default;
+DeviceTimer::~DeviceTimer() = default;
+void DeviceTimer::start(Stream) { start_seconds_ = omp_get_wtime(); }
+void DeviceTimer::stop(Stream) { stop_seconds_ = omp_get_wtime(); }
+double DeviceTimer::seconds() const { return stop_seconds_ - start_seconds_; }
+
 HostMemory::HostMemory(std::size_t bytes) : data_(static_cast<std::byte*>(std::malloc(bytes))) {
     if (bytes && !data_) fail("an allocation of host memory", bytes, "room for that many bytes", {}, Blame::runtime);
 }
@@ -87,6 +94,12 @@ void copy_to_device(void* device, const void* host, std::size_t bytes, Stream) {
 }
 void copy_to_host(void* host, const void* device, std::size_t bytes, Stream) {
     if (bytes) std::memcpy(host, device, bytes);
+}
+void copy_on_device(void* to, const void* from, std::size_t bytes, Stream) {
+    constexpr std::size_t kPiece = std::size_t(1) << 20;
+    #pragma omp parallel for
+    for (std::size_t first = 0; first < bytes; first += kPiece)
+        std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first, std::min(kPiece, bytes - first));
 }
 void fill_zero(void* device, std::size_t bytes, Stream) {
     if (bytes) std::memset(device, 0, bytes);

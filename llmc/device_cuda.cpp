@@ -64,6 +64,7 @@ DeviceInfo open_device(int threads, int index) {
     DeviceInfo info;
     info.kind = "cuda";
     info.name = properties.name;
+    info.cache = std::size_t(properties.l2CacheSize);
     CUDA_CHECK(cudaMemGetInfo(&info.memory_free, &info.memory_total));
     info.threads = threads > 0 ? threads : usable_cores();
     omp_set_num_threads(info.threads);
@@ -105,6 +106,26 @@ bool DeviceEvent::reached() const {
 }
 void DeviceEvent::wait() const { CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event_))); }
 
+DeviceTimer::DeviceTimer() {
+    cudaEvent_t start = nullptr, stop = nullptr;
+    CUDA_CHECK(cudaEventCreate(&start));
+    start_ = start;
+    CUDA_CHECK(cudaEventCreate(&stop));
+    stop_ = stop;
+}
+DeviceTimer::~DeviceTimer() {
+    if (start_) cudaEventDestroy(static_cast<cudaEvent_t>(start_));
+    if (stop_) cudaEventDestroy(static_cast<cudaEvent_t>(stop_));
+}
+void DeviceTimer::start(Stream stream) { CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(start_), stream)); }
+void DeviceTimer::stop(Stream stream) { CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(stop_), stream)); }
+double DeviceTimer::seconds() const {
+    CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(stop_)));
+    float milliseconds = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start_), static_cast<cudaEvent_t>(stop_)));
+    return milliseconds * 1e-3;
+}
+
 HostMemory::HostMemory(std::size_t bytes) {
     void* data = nullptr;
     if (bytes) CUDA_CHECK(cudaMallocHost(&data, bytes));
@@ -117,6 +138,9 @@ void copy_to_device(void* device, const void* host, std::size_t bytes, Stream st
 }
 void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream) {
     if (bytes) CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
+}
+void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) {
+    if (bytes) CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
 }
 void fill_zero(void* device, std::size_t bytes, Stream stream) {
     if (bytes) CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, stream));
