@@ -1,4 +1,4 @@
-// gelu_test.cpp - GELU and its gradient against fp64, over the whole range of the type
+// gelu_test.cpp - small and undefined values of GELU, and what it refuses (the rest: operations/gelu.cpp)
 #include "kernels/gelu.h"
 #include "test/support.h"
 
@@ -7,39 +7,11 @@ using kernels::bf16;
 namespace {
 
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
-double gelu_slope(double x) {
-    const double tanh = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
-}
-
 // exp is good to 3e-7 for |x| <= 87 on a CPU and to 2 + |x| units in the last place on a GPU (math.cuh); the argument of exp, at most 2.5 times as
 // steep as x where the slope of GELU is not yet flat, carries three roundings, and the sums and products after it four more.
 constexpr double kGate = 3e-7 + 10 * 6e-8;
 
-template <class T> std::vector<T> inputs(std::size_t size) {
-    auto x = test::normal<T>(size, 3, 3);
-    const double special[] = {0.0, -0.0, 1e-30, -1e-30, 5.0, -5.0, 12.0, -12.0, 300.0, -300.0, 1e6, -1e6};
-    for (std::size_t i = 0; i < std::min(size, std::size(special)); ++i) x[i] = test::narrow<T>(special[i]);
-    return x;
-}
-
 }  // namespace
-
-TEMPLATE_TEST_CASE("gelu_forward equals fp64", "[gelu]", float, bf16) {
-    const std::size_t size = GENERATE(8, 32, 24, 1000, 4096 * 8 + 8, 100 * 1024);  // one pack, tails, several blocks and a tail, large packs
-    CAPTURE(size);
-    const auto x = inputs<TestType>(size);
-    const auto in = test::on_device(x);
-    const auto out = test::poisoned<TestType>(size);
-    kernels::gelu_forward<TestType>({out.span(), in.span()}, nullptr);
-    const auto got = out.download(nullptr);
-    double worst = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-        const double wide = test::widen(x[i]), want = gelu(wide), bound = 0.5 * test::ulp<TestType>(want) + kGate * std::fabs(wide);
-        worst = std::isnan(test::widen(got[i])) ? INFINITY : std::max(worst, std::fabs(test::widen(got[i]) - want) / (bound + 1e-37));
-    }
-    CHECK(worst <= 1);
-}
 
 TEMPLATE_TEST_CASE("gelu_forward keeps its digits where it is small", "[gelu]", float) {
     std::vector<float> x;
@@ -52,27 +24,6 @@ TEMPLATE_TEST_CASE("gelu_forward keeps its digits where it is small", "[gelu]", 
         CAPTURE(x[i], got[i]);
         CHECK(std::fabs(got[i] - gelu(x[i])) <= 6 * kGate * std::fabs(gelu(x[i])));  // the argument of exp reaches 7 here, and its rounding with it
     }
-}
-
-TEMPLATE_TEST_CASE("gelu_backward equals fp64, in place too", "[gelu]", float, bf16) {
-    const std::size_t size = GENERATE(8, 32, 24, 1000, 4096 * 8 + 8, 100 * 1024);
-    const bool in_place = GENERATE(false, true);
-    CAPTURE(size, in_place);
-    const auto x = inputs<TestType>(size), dy = test::normal<TestType>(size, 4);
-    const auto in = test::on_device(x), dout = test::on_device(dy);
-    const auto separate = test::poisoned<TestType>(size);
-    const auto& din = in_place ? dout : separate;
-    kernels::gelu_backward<TestType>({din.span(), dout.span(), in.span()}, nullptr);
-    const auto got = din.download(nullptr);
-    double worst = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-        const double wide = test::widen(x[i]), d = test::widen(dy[i]), want = d * gelu_slope(wide);
-        // The slope's second term is x g (1 - g) times at most 1.6 + 0.22 x^2, and vanishes for |x| above 5.
-        const double reach = 1 + std::min(std::fabs(wide), 5.0) * 1.6;
-        const double bound = 0.5 * test::ulp<TestType>(want) + kGate * reach * std::fabs(d);
-        worst = std::isnan(test::widen(got[i])) ? INFINITY : std::max(worst, std::fabs(test::widen(got[i]) - want) / bound);
-    }
-    CHECK(worst <= 1);
 }
 
 TEMPLATE_TEST_CASE("GELU passes on what is not a number", "[gelu]", float, bf16) {

@@ -11,20 +11,14 @@
 #include "kernels/types.h"
 #include "llmc/device.h"
 #include "llmc/error.h"
+#include "test/operations/rounded.h"
 
 namespace test {
 
 using kernels::bf16;
 using llmc::DeviceArray;
 
-template <class T> double widen(T x) {
-    if constexpr (std::is_same_v<T, bf16>) return kernels::bf16_to_float(x);
-    else return double(x);
-}
-template <class T> T narrow(double x) {
-    if constexpr (std::is_same_v<T, bf16>) return kernels::bf16_from_float(float(x));
-    else return T(x);
-}
+using operations::widen, operations::narrow, operations::ulp;
 template <class T> std::vector<double> widen(const std::vector<T>& values) {
     std::vector<double> wide;
     for (T x : values) wide.push_back(widen(x));
@@ -54,9 +48,6 @@ template <class T> DeviceArray<T> poisoned(std::size_t size) {
     llmc::wait(nullptr);
     return array;
 }
-
-// One unit in the last place of T at magnitude x: rounding an exact result to T costs at most half of it.
-template <class T> double ulp(double x) { return std::ldexp(1.0, std::ilogb(std::fabs(x) + 1e-30) - (std::is_same_v<T, bf16> ? 7 : 23)); }
 
 // Largest |got - want| over all elements; NaN in `got` gives infinity.
 template <class T> double largest_error(const std::vector<T>& got, const std::vector<double>& want) {
