@@ -238,6 +238,34 @@ TEST_CASE("atomics do not race with each other, but with plain accesses", "[race
     CHECK(out == 3 * 64 * 64);
 }
 
+// The block that comes last adds what all have left.
+template <bool FenceBefore, bool FenceAfter>
+__global__ void last_block_sums(float* parts, int* arrived, float* sum) {
+    SIMT_SHARED(bool, last, );
+    parts[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (FenceBefore) __threadfence();
+        last = atomicAdd(arrived, 1) == int(gridDim.x) - 1;
+        if (FenceAfter) __threadfence();
+    }
+    __syncthreads();
+    if (!last || threadIdx.x != 9) return;
+    for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) *sum += parts[i];
+}
+
+TEST_CASE("a fence, an atomic and a fence order what blocks do", "[race]") {
+    std::vector<float> parts(5 * 64);
+    const auto race = [&]<bool Before, bool After>() {
+        int arrived = 0;
+        float sum = 0;
+        return race_of<last_block_sums<Before, After>>({.grid = 5, .block = 64}, parts.data(), &arrived, &sum);
+    };
+    CHECK(race.operator()<true, true>() == "");
+    CHECK_THAT((race.operator()<false, true>()), Contains("block (4, 0, 0)") && Contains("thread 9 reads") && Contains("of block (0, 0, 0) wrote"));
+    CHECK_THAT((race.operator()<true, false>()), Contains("block (4, 0, 0)") && Contains("thread 9 reads"));
+}
+
 // ---- cp.async and ldmatrix
 
 enum class Copy { right, no_barrier, no_wait, into_use };

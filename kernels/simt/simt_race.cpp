@@ -29,11 +29,36 @@ constexpr std::uintptr_t kCellBytes = 2;  // a bf16 has one of its own
 constexpr std::uintptr_t kPageBytes = 4096;
 struct Page { std::array<Cell, kPageBytes / kCellBytes> cells; };
 
+using Lanes = std::array<std::uint32_t, kWarpLanes>;
+
+// What comes before a __threadfence of a thread. Its block is that of the moments from block_begin to `until`, as blocks run one after another.
+struct View {
+    std::uint32_t block_begin, phase_begin, until;
+    unsigned thread;
+    Lanes lanes;
+    bool holds(const Record& record) const {
+        if (record.moment < block_begin || record.moment >= until) return false;
+        return record.thread == thread || record.moment < phase_begin ||
+               (record.thread / kWarpLanes == thread / kWarpLanes && lanes[record.thread % kWarpLanes] > record.moment);
+    }
+};
+using Views = std::vector<View>;
+void add(Views& views, const Views& more) {
+    for (const View& view : more) {
+        const auto old = std::find_if(views.begin(), views.end(),
+                                      [&](const View& v) { return v.block_begin == view.block_begin && v.thread == view.thread; });
+        if (old == views.end()) views.push_back(view);
+        else if (old->until < view.until) *old = view;
+    }
+}
+
 class Detector {
 public:
     void begin_launch() {
         block_begins_.clear();
         launch_begin_ = next_moment();
+        published_.clear();
+        fenced_ = false;
         if (pages_.size() > kPagesKept) {  // what earlier launches left there is ordered before all that comes
             pages_.clear();
             recent_ = {};
@@ -43,8 +68,14 @@ public:
         block_begin_ = phase_begin_ = next_moment();
         block_begins_.push_back({block_begin_, blockIdx});
         if (known_.size() < threads) known_.resize(threads);
+        views_.assign(threads, {});
+        views_of_block_.clear();
     }
-    void meet_block() { phase_begin_ = next_moment(); }
+    void meet_block() {
+        phase_begin_ = next_moment();
+        if (!fenced_) return;
+        for (ThreadViews& views : views_) add(views_of_block_, std::exchange(views.before, {}));
+    }
     void meet_warp(unsigned first, unsigned mask) {
         Lanes together{};
         for_each_lane(mask, [&](int lane) {
@@ -53,6 +84,27 @@ public:
         const std::uint32_t now = next_moment();
         for_each_lane(mask, [&](int lane) { together[lane] = now; });
         for_each_lane(mask, [&](int lane) { known_[first + lane] = together; });
+        if (!fenced_) return;
+        Views before;
+        for_each_lane(mask, [&](int lane) { add(before, views_[first + lane].before); });
+        for_each_lane(mask, [&](int lane) { views_[first + lane].before = before; });
+    }
+
+    void fence() {
+        const unsigned thread = running.scheduler->thread_number();
+        ThreadViews& mine = views_[thread];
+        add(mine.before, std::exchange(mine.met, {}));
+        mine.fenced = mine.before;
+        add(mine.fenced, views_of_block_);
+        add(mine.fenced, {{block_begin_, phase_begin_, next_moment(), thread, known_[thread]}});
+        fenced_ = true;
+    }
+    void meet_at(std::uintptr_t address) {
+        if (!fenced_) return;
+        ThreadViews& mine = views_[running.scheduler->thread_number()];
+        Views& here = published_[address];
+        add(mine.met, here);
+        add(here, mine.fenced);
     }
 
     // False: it races with an earlier one, and an Error is on its way.
@@ -79,7 +131,8 @@ public:
     }
 
 private:
-    using Lanes = std::array<std::uint32_t, kWarpLanes>;
+    // For fences and atomics: what comes before this thread's next access, what will after its next fence, and what came before its last one.
+    struct ThreadViews { Views before, met, fenced; };
     static constexpr std::size_t kPagesKept = 2048;  // 240 MiB
 
     std::uint32_t next_moment() {
@@ -101,9 +154,14 @@ private:
 
     // Whether `earlier` comes before what `thread` does now.
     bool ordered(const Record& earlier, unsigned thread) const {
-        if (earlier.moment < block_begin_) return earlier.moment < scope_begin_;
-        if (earlier.thread == thread || earlier.moment < phase_begin_) return true;
-        return earlier.thread / kWarpLanes == thread / kWarpLanes && known_[thread][earlier.thread % kWarpLanes] > earlier.moment;
+        if (earlier.moment < scope_begin_) return true;
+        if (earlier.moment >= block_begin_ && (earlier.thread == thread || earlier.moment < phase_begin_)) return true;
+        if (earlier.moment >= block_begin_ && earlier.thread / kWarpLanes == thread / kWarpLanes &&
+            known_[thread][earlier.thread % kWarpLanes] > earlier.moment)
+            return true;
+        const auto holds = [&](const View& view) { return view.holds(earlier); };
+        return fenced_ && (std::any_of(views_[thread].before.begin(), views_[thread].before.end(), holds) ||
+                           std::any_of(views_of_block_.begin(), views_of_block_.end(), holds));
     }
 
     // Null, and `now` is kept; or the record that it races with.
@@ -168,6 +226,10 @@ private:
     std::uint32_t phase_begin_ = 0;  // the block's last barrier
     std::uint32_t scope_begin_ = 0;  // of what may race on the bytes looked at: in shared memory the block's, which has it for itself
     std::vector<std::pair<std::uint32_t, uint3>> block_begins_;  // of this launch
+    std::vector<ThreadViews> views_;
+    Views views_of_block_;  // before what all of its threads do now
+    std::unordered_map<std::uintptr_t, Views> published_;  // by the address of an atomic
+    bool fenced_ = false;                                  // in this launch
     std::vector<Lanes> known_;  // by thread, for each lane of its warp: what that one did before this moment comes before what the thread does now
     std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages_;
     std::array<std::pair<std::uintptr_t, Page*>, 256> recent_{};
@@ -193,6 +255,10 @@ void meet_warp(unsigned first_thread, unsigned mask) { this_core().meet_warp(fir
 void note(const void* address, std::size_t bytes, Access access, const void* caller) {
     if (!watching || running.scheduler->on_own_stack(address)) return;
     if (!watching->note(reinterpret_cast<std::uintptr_t>(address), bytes, access, code_offset(caller))) watching = nullptr;
+    else if (access == Access::atomic) watching->meet_at(reinterpret_cast<std::uintptr_t>(address));
+}
+void fence() {
+    if (watching) watching->fence();
 }
 
 Pause::Pause() : before_(std::exchange(watching, nullptr)) {}

@@ -6,6 +6,7 @@
 // happens to run, then follows from what CUDA promises and from nothing else:
 //     a launch comes after what came before it;
 //     __syncthreads and its voting kin order what all threads of the block did, __syncwarp what the lanes of its mask did;
+//     what a thread does after an atomic and a __threadfence comes after what others did before a __threadfence and an atomic on the same address;
 //     a copy by cp.async may write at any time from its issue to the wait of the thread that issued it.
 // Shuffles, votes of a warp, mma and ldmatrix order no memory, and blocks come in no order. The compiler's own library would not do: it holds 8128
 // threads, forgets old accesses by chance, takes a new thread for the ended one whose number it got, and cannot throw.
@@ -37,6 +38,7 @@ void meet_block();
 void meet_warp(unsigned first_thread, unsigned mask);  // first_thread: lane 0 of the warp
 // The running thread accesses memory in the instruction before `caller`.
 void note(const void* address, std::size_t bytes, Access access, const void* caller);
+void fence();
 
 // While it lives, accesses are the executor's own.
 class Pause {

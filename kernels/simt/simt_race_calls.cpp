@@ -33,7 +33,7 @@ void __tsan_read_range(void* address, std::size_t bytes) { simt::races::note(add
 void __tsan_write_range(void* address, std::size_t bytes) { simt::races::note(address, bytes, Access::write, __builtin_return_address(0)); }
 void __tsan_vptr_update(void**, void*) {}  // objects with virtual functions are no business of kernels
 
-// Memory orders are taken to be the strongest: the accesses are noted, what they order is not.
+// CUDA's atomics order nothing but themselves; that the host's do is not to be seen.
 #define NOTED(address) simt::races::note(const_cast<const void*>(static_cast<const volatile void*>(address)), sizeof *(address), Access::atomic, __builtin_return_address(0))
 #define ATOMIC(bits)                                                                                                        \
     using Word##bits = std::uint##bits##_t;                                                                                 \
@@ -69,7 +69,7 @@ ATOMIC_ALL(16)
 ATOMIC_ALL(32)
 ATOMIC_ALL(64)
 
-void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_thread_fence(int) { simt::races::fence(); }
+void __tsan_atomic_signal_fence(int) { simt::races::fence(); }
 
 }  // extern "C"
