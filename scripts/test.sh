@@ -3,6 +3,7 @@
 #
 #   1. unit and whole-run tests on the CPU, those of matrix products and models also with older instructions
 #   2. the kernels and a whole tiny model at the GPU's geometry, on the host executor's fibers; the kernels again in its other orders of threads
+#      and once more with checks of every memory access: for races between threads, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   3. the CUDA build for sm_80 and sm_90a, where nvcc is found
 #   4. the quickstart, with half a minute of training
 #
@@ -72,6 +73,22 @@ cases "GPU geometry on fibers" build/fibers/tests "$kernel_tags,[model]"
 for order in reverse random mix; do
     cases "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order build/fibers/tests "$kernel_tags"
 done
+
+# checked NAME SANITIZE FILTER: the same kernels under checks of every memory access
+checked() {
+    local name=$1 program=build/fibers-${2//,/-}/tests began=$SECONDS
+    if make -j"$jobs" DEVICE=fibers SANITIZE="$2" "$program" >"$logs/build" 2>&1; then
+        echo "built for $name ($((SECONDS - began)) s)"
+        cases "$name" "$program" "$3"
+    else
+        tail -n 40 "$logs/build"
+        failed=$((failed + 1))
+    fi
+}
+# Left out: kernels that race on purpose, and those whose blocks must run at the same time.
+checked "races between the threads of kernels" thread "[race],${kernel_tags//]/]~[races]~[at_once]}"
+# Left out: the host's units, and what goes through oneDNN, which is not instrumented.
+checked "AddressSanitizer, UndefinedBehaviorSanitizer" address,undefined "$kernel_tags"
 
 if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
     one "CUDA build compiles and links for sm_80 and sm_90a" make -j"$jobs" DEVICE=cuda build/cuda/train_gpt2 build/cuda/tests

@@ -2,8 +2,6 @@
 //
 // Each faulty kernel is wrong, or an Error, in the orders that its test names; its repaired twin is right in all of them. No single order finds
 // everything: forward misses a missing barrier where threads read what lower ones write, reverse one where they read what higher ones write.
-#include <unistd.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -17,6 +15,7 @@
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_order.h"
 #include "llmc/error.h"
+#include "test/child.h"
 
 namespace {
 
@@ -309,15 +308,7 @@ TEST_CASE("launches of a process whose SIMT_ORDER another process has set", "[.s
     std::printf("begins with %d\n", order[0]);
 }
 
-std::string output_of_child(const std::string& environment) {
-    const std::string command = environment + " /proc/" + std::to_string(getpid()) + "/exe '[.simt_order_child]' 2>&1";
-    FILE* pipe = popen(command.c_str(), "r");
-    REQUIRE(pipe);
-    std::string output;
-    for (int c; (c = std::fgetc(pipe)) != EOF;) output += char(c);
-    pclose(pipe);
-    return output;
-}
+std::string output_of_child(const std::string& environment) { return test::output_of_child(environment, "[.simt_order_child]"); }
 
 TEST_CASE("the environment chooses the order of a process", "[simt]") {
     CHECK_THAT(output_of_child("SIMT_ORDER="), Contains("begins with 0\n"));

@@ -1,0 +1,22 @@
+// child.h - this test program once more, in an environment of its own
+#pragma once
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <string>
+
+namespace test {
+
+// What the tests with `tag` print, on either channel, where `environment` ("NAME=VALUE ...") is added to that of this process.
+inline std::string output_of_child(const std::string& environment, const std::string& tag) {
+    const std::string command = environment + " /proc/" + std::to_string(getpid()) + "/exe '" + tag + "' 2>&1";
+    FILE* pipe = popen(command.c_str(), "r");
+    REQUIRE(pipe);
+    std::string output;
+    for (int c; (c = std::fgetc(pipe)) != EOF;) output += char(c);
+    output += "status " + std::to_string(WEXITSTATUS(pclose(pipe)));
+    return output;
+}
+
+}  // namespace test
