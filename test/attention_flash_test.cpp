@@ -107,7 +107,8 @@ TEST_CASE("flash attention touches nothing beyond the ends of its tensors", "[at
 }
 
 TEST_CASE("flash attention of earlier positions does not depend on later ones", "[attention]") {
-    check_earlier_positions_are_independent<FlashRun>({2, 2, 64, 140}, GENERATE(1, 37, 64, 129));
+    const double deviation = GENERATE(1e34, 5e37);  // with the larger one dout . v is infinite now and then
+    check_earlier_positions_are_independent<FlashRun>({2, 2, 64, 140}, GENERATE(1, 37, 64, 129), deviation);
 }
 
 TEST_CASE("flash attention gives the same bits whatever the number of threads", "[attention]") {
