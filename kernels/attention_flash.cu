@@ -51,31 +51,19 @@ __device__ void online_softmax(Sums<Groups, Keys8>& scores, Statistics<Groups>& 
 template <int HeadSize>
 __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles, float exponent_scale) {
     constexpr Tile kTile = tiles_for(HeadSize).forward;
-    constexpr int kGroups = kTile.groups, kKeys = kTile.columns, kKeysSize = kKeys * kPitch<HeadSize>;
+    constexpr int kGroups = kTile.groups, kKeys = kTile.columns;
     SIMT_DYN_SHARED(bf16, shared);
-    bf16 *const queries = shared, *const stages = queries + kTile.rows() * kPitch<HeadSize>;
 
     const Place place;
     const Task task(tiles, op.heads, op.seq_len);
-    const Rows<const bf16> query_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 0);
-    const Rows<const bf16> key_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 1);
-    const Rows<const bf16> value_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 2);
-    const int block_query = (tiles - 1 - task.tile) * kTile.rows();  // the tile that sees most keys comes first
-    const int end_key = std::min(block_query + kTile.rows(), op.seq_len);
-    const int own_row = place.warp * 16 * kGroups, first_query = block_query + own_row;
-    const int last_query = first_query < op.seq_len ? first_query + 16 * kGroups - 1 : -1;
-    bf16* const own_queries = queries + own_row * kPitch<HeadSize>;
+    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
+    const Queries queries(task, kTile, tiles, op.seq_len, place.warp);
+    const Stages<HeadSize, kKeys> stages{shared + kTile.rows() * kPitch<HeadSize>, rows(1), rows(2), op.seq_len};
+    bf16* const own_queries = shared + queries.own_row * kPitch<HeadSize>;
 
     AsyncCopies copies;
-    const auto fetch = [&](int first_key) {
-        bf16* const stage = stages + first_key / kKeys % 2 * (2 * kKeysSize);
-        copy_tile<HeadSize, kKeys>(copies, stage, key_rows, first_key, op.seq_len);
-        copy_tile<HeadSize, kKeys>(copies, stage + kKeysSize, value_rows, first_key, op.seq_len);
-        copies.commit_group();
-    };
-    copy_tile<HeadSize, kTile.rows()>(copies, queries, query_rows, block_query, op.seq_len);
-    fetch(0);
-
+    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, op.seq_len);
+    stages.fetch(copies, 0);
     copies.wait_group<0>();
     __syncthreads();
 
@@ -83,20 +71,19 @@ __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionFor
     Statistics<kGroups> statistics;
     Sums<kGroups, HeadSize / 8> out = {};
     const auto step = [&](int first_key) {
-        const bf16 *const keys = stages + first_key / kKeys % 2 * (2 * kKeysSize), *const values = keys + kKeysSize;
         Sums<kGroups, kKeys / 8> scores;
-        multiply(scores, own, keys, place);
+        multiply(scores, own, stages.first(first_key), place);
         // Keys from seq_len on lie beyond every query of the sequence: the same test hides them.
-        if (first_key + kKeys - 1 > first_query)
+        if (first_key + kKeys - 1 > queries.first)
             for_each(scores, place, [&](int row, int column, float& score) {
-                if (first_key + column > first_query + row) score = -INFINITY;
+                if (first_key + column > queries.first + row) score = -INFINITY;
             });
         online_softmax(scores, statistics, out, exponent_scale);
-        accumulate<HeadSize>(out, scores, values, place);
+        accumulate<HeadSize>(out, scores, stages.second(first_key), place);
     };
-    for (int first_key = 0; first_key < end_key; first_key += kKeys) {
-        if (first_key + kKeys < end_key) fetch(first_key + kKeys);
-        if (first_key <= last_query) step(first_key);  // else the whole tile lies beyond this warp's diagonal
+    for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
+        if (first_key + kKeys < queries.end_key) stages.fetch(copies, first_key + kKeys);
+        if (first_key <= queries.last) step(first_key);  // else the whole tile lies beyond this warp's diagonal
         copies.wait_group<0>();
         __syncthreads();
     }
@@ -105,18 +92,18 @@ __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionFor
     UNROLLED for (int g = 0; g < kGroups; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
             const float sum = lanes_sum<4>(statistics.sum[g][half]);
-            const int query = first_query + g * 16 + half * 8 + place.group;
+            const int query = queries.first + g * 16 + half * 8 + place.group;
             scale[g][half] = 1.0f / sum;
             if (place.pair == 0 && query < op.seq_len)
                 op.logsumexp[task.statistics + query] = (statistics.maximum[g][half] + log2f(sum)) * std::numbers::ln2_v<float>;
         }
     const Rows<bf16> out_rows = task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0);
-    store_rows<HeadSize>(out_rows, first_query, op.seq_len, out, scale, own_queries, place);
+    store_rows<HeadSize>(out_rows, queries.first, op.seq_len, out, scale, own_queries, place);
 }
 
 }  // namespace
 
-bool flash_attention_supports(int head_size) { return tiles_for(head_size).head_size == head_size && head_size > 0; }
+bool flash_attention_supports(int head_size) { return tiles_for(head_size).head_size > 0; }
 
 void flash_attention_forward(const AttentionForward<bf16>& op, Stream stream) {
     check_attention(op);

@@ -8,6 +8,8 @@
 // Layout    Rows of a tile are head_size + 8 elements apart, an odd number of 16 bytes for every head size, so that neither the copies nor ldmatrix
 //           nor the fragments that pass through shared memory on their way out meet bank conflicts.
 #pragma once
+#include <algorithm>
+
 #include "kernels/attention_flash.h"
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
@@ -38,7 +40,7 @@ struct Tile {
 // sm_80 four cycles, a product two. Two things set the limit. Registers, 255 a thread: 4 * groups of them for every eight columns (twice that in the
 // backward pass, which holds p and ds) and for every eight channels of a result. Shared memory: below 81 KiB a block, an A100's 164 KiB hold two
 // blocks, whose eight warps hide each other's waits, as they do on an H100. So columns are 32 where 64 would break either limit, and one group where
-// two would. ptxas takes 173 to 254 registers without spills, so that registers too admit two blocks of 128 threads. The rest is reasoning, not
+// two would. ptxas takes 178 to 254 registers without spills, so that registers too admit two blocks of 128 threads. The rest is reasoning, not
 // measured on a GPU yet.
 struct Tiles {
     int head_size;
@@ -86,6 +88,14 @@ struct Task {
     }
 };
 
+// The queries of a block whose rows are queries, and of one of its warps. The tile that sees most keys comes first.
+struct Queries {
+    int block, own_row, first, last, end_key;  // last: -1 where the whole warp lies beyond the sequence
+    __device__ Queries(const Task& task, Tile tile, int tiles, int seq_len, int warp)
+        : block((tiles - 1 - task.tile) * tile.rows()), own_row(warp * 16 * tile.groups), first(block + own_row),
+          last(first < seq_len ? first + 16 * tile.groups - 1 : -1), end_key(std::min(block + tile.rows(), seq_len)) {}
+};
+
 // This thread's place in its warp: fragments give it rows `group` and group + 8 of every sixteen, and columns `pair` and pair + 1 of every eight.
 struct Place {
     int lane, warp, group, pair;
@@ -106,6 +116,25 @@ __device__ void copy_tile(AsyncCopies& copies, bf16* tile, Rows<const bf16> from
             if (channel + c < HeadSize)
                 copies.copy_or_zero(target + i * kPitch<HeadSize> + c, source + std::ptrdiff_t(i) * from.stride + c, first + row + i < end);
 }
+
+// The tiles of columns, two stages of them: keys and values, or queries and dout.
+template <int HeadSize, int Columns>
+struct Stages {
+    static constexpr int kSize = Columns * kPitch<HeadSize>;
+    bf16* memory;
+    Rows<const bf16> first_rows, second_rows;
+    int end;  // of the sequence
+
+    __device__ static int stage(int position) { return position / Columns % 2; }
+    __device__ bf16* first(int position) const { return memory + stage(position) * (2 * kSize); }
+    __device__ bf16* second(int position) const { return first(position) + kSize; }
+    // Starts the copies of the tiles that begin with `position`.
+    __device__ void fetch(AsyncCopies& copies, int position) const {
+        copy_tile<HeadSize, Columns>(copies, first(position), first_rows, position, end);
+        copy_tile<HeadSize, Columns>(copies, second(position), second_rows, position, end);
+        copies.commit_group();
+    }
+};
 
 // Sums of products: of the warp's rows by columns (scores) or by channels (results). [16 rows][8 columns or channels][as mma_m16n8k16 leaves them].
 template <int Groups, int Eights> using Sums = float[Groups][Eights][4];

@@ -49,36 +49,26 @@ __device__ void hide(Sums<Groups, Eights>& scores, Sums<Groups, Eights>& dp, Pla
 template <int HeadSize>
 __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward<bf16> op, int tiles, float exponent_scale, float scale) {
     constexpr Tile kTile = tiles_for(HeadSize).dq;
-    constexpr int kGroups = kTile.groups, kKeys = kTile.columns, kKeysSize = kKeys * kPitch<HeadSize>, kRowsSize = kTile.rows() * kPitch<HeadSize>;
+    constexpr int kGroups = kTile.groups, kKeys = kTile.columns, kRowsSize = kTile.rows() * kPitch<HeadSize>;
     SIMT_DYN_SHARED(bf16, shared);
-    bf16 *const queries = shared, *const dout = queries + kRowsSize, *const stages = dout + kRowsSize;
+    bf16* const dout = shared + kRowsSize;
 
     const Place place;
     const Task task(tiles, op.heads, op.seq_len);
-    const Rows<const bf16> query_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 0);
-    const Rows<const bf16> key_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 1);
-    const Rows<const bf16> value_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 2);
-    const int block_query = (tiles - 1 - task.tile) * kTile.rows();  // the tile that sees most keys comes first
-    const int end_key = std::min(block_query + kTile.rows(), op.seq_len);
-    const int own_row = place.warp * 16 * kGroups, first_query = block_query + own_row;
-    const int last_query = first_query < op.seq_len ? first_query + 16 * kGroups - 1 : -1;
-    bf16 *const own_queries = queries + own_row * kPitch<HeadSize>, *const own_dout = dout + own_row * kPitch<HeadSize>;
+    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
+    const Queries queries(task, kTile, tiles, op.seq_len, place.warp);
+    const Stages<HeadSize, kKeys> stages{dout + kRowsSize, rows(1), rows(2), op.seq_len};
+    bf16 *const own_queries = shared + queries.own_row * kPitch<HeadSize>, *const own_dout = own_queries + kRowsSize;
 
     AsyncCopies copies;
-    const auto fetch = [&](int first_key) {
-        bf16* const stage = stages + first_key / kKeys % 2 * (2 * kKeysSize);
-        copy_tile<HeadSize, kKeys>(copies, stage, key_rows, first_key, op.seq_len);
-        copy_tile<HeadSize, kKeys>(copies, stage + kKeysSize, value_rows, first_key, op.seq_len);
-        copies.commit_group();
-    };
-    copy_tile<HeadSize, kTile.rows()>(copies, queries, query_rows, block_query, op.seq_len);
-    copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), block_query, op.seq_len);
-    fetch(0);
+    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, op.seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), queries.block, op.seq_len);
+    stages.fetch(copies, 0);
 
     float exponent[kGroups][2];  // log2(e) logsumexp; positions from seq_len on are computed with as if they were zero, and not stored
     UNROLLED for (int g = 0; g < kGroups; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
-            const int query = first_query + g * 16 + half * 8 + place.group;
+            const int query = queries.first + g * 16 + half * 8 + place.group;
             exponent[g][half] = query < op.seq_len ? kLog2E * op.logsumexp[task.statistics + query] : 0.0f;
         }
 
@@ -86,27 +76,26 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
     __syncthreads();
 
     float delta[kGroups][2];
-    compute_delta<HeadSize>(delta, own_dout, task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0), first_query, op.seq_len, place);
+    compute_delta<HeadSize>(delta, own_dout, task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0), queries.first, op.seq_len, place);
     const Operand<HeadSize, kGroups, kTile.keeps_rows> own_q(own_queries, place), own_g(own_dout, place);
     Sums<kGroups, HeadSize / 8> dq = {};
     const auto step = [&](int first_key) {
-        const bf16 *const keys = stages + first_key / kKeys % 2 * (2 * kKeysSize), *const values = keys + kKeysSize;
         Sums<kGroups, kKeys / 8> scores, ds;
-        multiply(scores, own_q, keys, place);
-        multiply(ds, own_g, values, place);
-        if (first_key + kKeys - 1 > first_query)
-            hide(scores, ds, place, [&](int query, int key) { return first_key + key > first_query + query; });
+        multiply(scores, own_q, stages.first(first_key), place);
+        multiply(ds, own_g, stages.second(first_key), place);
+        if (first_key + kKeys - 1 > queries.first)
+            hide(scores, ds, place, [&](int query, int key) { return first_key + key > queries.first + query; });
         UNROLLED for (int g = 0; g < kGroups; ++g)
             UNROLLED for (int c = 0; c < kKeys / 8; ++c)
                 UNROLLED for (int i = 0; i < 4; ++i) {
                     const float p = fast_exp2(fmaf(scores[g][c][i], exponent_scale, -exponent[g][i / 2]));
                     ds[g][c][i] = p * (ds[g][c][i] - delta[g][i / 2]);
                 }
-        accumulate<HeadSize>(dq, ds, keys, place);
+        accumulate<HeadSize>(dq, ds, stages.first(first_key), place);
     };
-    for (int first_key = 0; first_key < end_key; first_key += kKeys) {
-        if (first_key + kKeys < end_key) fetch(first_key + kKeys);
-        if (first_key <= last_query) step(first_key);  // else the whole tile lies beyond this warp's diagonal
+    for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
+        if (first_key + kKeys < queries.end_key) stages.fetch(copies, first_key + kKeys);
+        if (first_key <= queries.last) step(first_key);  // else the whole tile lies beyond this warp's diagonal
         copies.wait_group<0>();
         __syncthreads();
     }
@@ -114,39 +103,36 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
     float scales[kGroups][2];
     UNROLLED for (int g = 0; g < kGroups; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
-            const int query = first_query + g * 16 + half * 8 + place.group;
+            const int query = queries.first + g * 16 + half * 8 + place.group;
             scales[g][half] = scale;
             if (place.pair == 0 && query < op.seq_len) op.delta[task.statistics + query] = delta[g][half];
         }
-    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 0), first_query, op.seq_len, dq, scales, own_queries, place);
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 0), queries.first, op.seq_len, dq, scales, own_queries, place);
 }
 
 // Shared: keys and values, queries and dout of two stages, then log2(e) logsumexp and delta of two stages.
 template <int HeadSize>
 __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackward<bf16> op, int tiles, float exponent_scale, float scale) {
     constexpr Tile kTile = tiles_for(HeadSize).dkv;
-    constexpr int kGroups = kTile.groups, kQueries = kTile.columns, kQueriesSize = kQueries * kPitch<HeadSize>,
-                  kRowsSize = kTile.rows() * kPitch<HeadSize>;
+    constexpr int kGroups = kTile.groups, kQueries = kTile.columns, kRowsSize = kTile.rows() * kPitch<HeadSize>;
     static_assert(kTile.rows() % kQueries == 0, "the first tile of queries begins with the block's first key");
     static_assert(2 * kQueries <= kThreads, "a thread fetches at most one of a tile's statistics");
     SIMT_DYN_SHARED(bf16, shared);
-    bf16 *const keys = shared, *const values = keys + kRowsSize, *const stages = values + kRowsSize;
-    float* const statistics = reinterpret_cast<float*>(stages + 4 * kQueriesSize);
+    bf16* const values = shared + kRowsSize;
 
     const Place place;
     const Task task(tiles, op.heads, op.seq_len);  // the tile that most queries see comes first
-    const Rows<const bf16> query_rows = task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 0);
-    const Rows<const bf16> dout_rows = task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0);
+    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
+    const Stages<HeadSize, kQueries> stages{values + kRowsSize, rows(0), task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), op.seq_len};
+    float* const statistics = reinterpret_cast<float*>(stages.memory + 4 * stages.kSize);
     const int block_key = task.tile * kTile.rows(), own_row = place.warp * 16 * kGroups, first_key = block_key + own_row;
-    bf16 *const own_keys = keys + own_row * kPitch<HeadSize>, *const own_values = values + own_row * kPitch<HeadSize>;
+    bf16 *const own_keys = shared + own_row * kPitch<HeadSize>, *const own_values = own_keys + kRowsSize;
 
     AsyncCopies copies;
-    const auto fetch = [&](int first_query) {
-        bf16* const stage = stages + first_query / kQueries % 2 * (2 * kQueriesSize);
-        copy_tile<HeadSize, kQueries>(copies, stage, query_rows, first_query, op.seq_len);
-        copy_tile<HeadSize, kQueries>(copies, stage + kQueriesSize, dout_rows, first_query, op.seq_len);
-        copies.commit_group();
-    };
+    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(1), block_key, op.seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, values, rows(2), block_key, op.seq_len);
+    stages.fetch(copies, block_key);
+
     // One of the statistics of a tile, for this thread to store when the arithmetic has hidden the wait for it. Queries from seq_len on add nothing
     // to dk and dv, as they and their dout are zero.
     const auto load_statistic = [&](int first_query) {
@@ -155,11 +141,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
         return threadIdx.x < kQueries ? kLog2E * op.logsumexp[task.statistics + query] : op.delta[task.statistics + query];
     };
     const auto store_statistic = [&](int first_query, float x) {
-        if (threadIdx.x < 2 * kQueries) statistics[first_query / kQueries % 2 * (2 * kQueries) + threadIdx.x] = x;
+        if (threadIdx.x < 2 * kQueries) statistics[stages.stage(first_query) * (2 * kQueries) + threadIdx.x] = x;
     };
-    copy_tile<HeadSize, kTile.rows()>(copies, keys, task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 1), block_key, op.seq_len);
-    copy_tile<HeadSize, kTile.rows()>(copies, values, task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, 2), block_key, op.seq_len);
-    fetch(block_key);
     store_statistic(block_key, load_statistic(block_key));
 
     copies.wait_group<0>();
@@ -168,9 +151,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     const Operand<HeadSize, kGroups, kTile.keeps_rows> own_k(own_keys, place), own_v(own_values, place);
     Sums<kGroups, HeadSize / 8> dk = {}, dv = {};
     const auto step = [&](int first_query) {
-        const int stage = first_query / kQueries % 2;
-        const bf16 *const queries = stages + stage * (2 * kQueriesSize), *const dout = queries + kQueriesSize;
-        const float *const exponent = statistics + stage * (2 * kQueries), *const delta = exponent + kQueries;
+        const bf16 *const queries = stages.first(first_query), *const dout = stages.second(first_query);
+        const float *const exponent = statistics + stages.stage(first_query) * (2 * kQueries), *const delta = exponent + kQueries;
         Sums<kGroups, kQueries / 8> p, ds;
         multiply(p, own_k, queries, place);
         multiply(ds, own_v, dout, place);
@@ -191,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
         const int next_query = first_query + kQueries;
         float next_statistic = 0.0f;
         if (next_query < op.seq_len) {
-            fetch(next_query);
+            stages.fetch(copies, next_query);
             next_statistic = load_statistic(next_query);
         }
         if (first_key < std::min(next_query, op.seq_len)) step(first_query);  // else no query of the tile sees this warp's keys, or there are none
