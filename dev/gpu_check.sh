@@ -77,7 +77,7 @@ say "| step | result | time | |"
 say "|---|---|---|---|"
 
 # --- build
-if [ -n "$nvcc" ]; then step build_cuda 240 make -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" build/cuda/train_gpt2 tools tests
+if [ -n "$nvcc" ]; then step build_cuda 240 make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" build/cuda/train_gpt2 tools tests
 else skip build_cuda "no nvcc"; fi
 if $rehearse; then step build_cpu 400 make -j"$(nproc)" DEVICE=cpu build/cpu/train_gpt2 tools tests; fi
 
