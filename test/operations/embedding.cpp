@@ -85,10 +85,9 @@ struct EmbeddingBackward : Operation {
             for (int c = 0; c < s.channels; ++c) dtoken[std::size_t(int(id[row])) * s.channels + c] += N(d[row * s.channels + c]);
         v.each(s.max_seq_len, [=, this](std::size_t t) {
             for (int c = 0; c < s.channels; ++c) {
-                N sum = 0;
+                N sum = accumulate ? N(dposition[t * s.channels + c]) : N(0);
                 for (int b = 0; b < s.batch && int(t) < s.seq_len; ++b) sum += d[(std::size_t(b) * s.seq_len + t) * s.channels + c];
-                if (accumulate && int(t) < s.seq_len) dposition[t * s.channels + c] += sum;
-                else if (!accumulate) dposition[t * s.channels + c] = sum;
+                dposition[t * s.channels + c] = sum;
             }
         });
     }

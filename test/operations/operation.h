@@ -157,9 +157,10 @@ void sum_rows(V& v, Out out, int rows, int channels, bool accumulate, Term term)
     v.each((channels + kWidth - 1) / kWidth, [=](std::size_t slice) {
         const int first = int(slice) * kWidth, width = std::min(kWidth, channels - first);
         N sum[kWidth] = {};
+        for (int c = 0; c < width && accumulate; ++c) sum[c] = out[first + c];
         for (int row = 0; row < rows; ++row)
             for (int c = 0; c < width; ++c) sum[c] += term(row, first + c);
-        for (int c = 0; c < width; ++c) out[first + c] = accumulate ? N(out[first + c]) + sum[c] : sum[c];
+        for (int c = 0; c < width; ++c) out[first + c] = sum[c];
     });
 }
 

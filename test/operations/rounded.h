@@ -4,6 +4,7 @@
 // length (Higham, Mary 2019, doi 10.1137/18M1226312). A formula evaluated on such numbers is its own reference and its own tolerance, element by
 // element: a float result lies within kDeviations standard deviations.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -35,13 +36,13 @@ template <class T> double ulp(double x) {
 
 struct Rounded {
     double value = 0, variance = 0;
+    double squares = 0;  // of the terms of the sum that it is
     Rounded() = default;
     Rounded(double exact) : value(exact) {}
     Rounded(double value, double variance) : value(value), variance(variance) {}
     explicit operator double() const { return value; }
     explicit operator int() const { return int(value); }
     Rounded& operator+=(const Rounded& x);
-    Rounded& operator-=(const Rounded& x);
 };
 
 constexpr double square(double x) { return x * x; }
@@ -61,8 +62,13 @@ inline Rounded operator/(const Rounded& a, const Rounded& b) {
     const double quotient = a.value / b.value;
     return rounded(quotient, (a.variance + square(quotient) * b.variance) / square(b.value), 4);
 }
-inline Rounded& Rounded::operator+=(const Rounded& x) { return *this = *this + x; }
-inline Rounded& Rounded::operator-=(const Rounded& x) { return *this = *this - x; }
+// A sum may be taken in any order, so what is rounded is like the root of its terms' squares where terms happen to cancel in this one.
+inline Rounded& Rounded::operator+=(const Rounded& x) {
+    squares = (squares > 0 ? squares : square(value)) + square(x.value);
+    value += x.value;
+    variance += x.variance + square(kUnit) * std::max(square(value), squares) + square(kSmallest);
+    return *this;
+}
 inline bool operator<(const Rounded& a, const Rounded& b) { return a.value < b.value; }
 
 inline Rounded sqrt(const Rounded& x) {
