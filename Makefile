@@ -77,7 +77,7 @@ KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
 
 # What the checks of memory accesses see must be what the source says, line by line: no vector code, whose masked accesses they miss.
-CHECKED   := -O1 -g1 -fno-omit-frame-pointer -fno-tree-vectorize -fdebug-prefix-map=$(CURDIR)=. -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -Wno-tsan
+CHECKED   := -O1 -g1 -fno-omit-frame-pointer -fno-tree-vectorize -fdebug-prefix-map=$(CURDIR)=. -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -Wno-tsan -Wno-maybe-uninitialized
 ifneq ($(RACES),)
   KERNELDEF += -DTRAIN_GPT2_RACES
   CUFLAGS   := $(CHECKED)

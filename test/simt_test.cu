@@ -111,8 +111,9 @@ __global__ void reduce(Number* sum, float* max) {
     const Number total = kernels::block_sum<Threads>(Number(i));
     const Number twice = kernels::block_sum<Threads>(2 * total / Threads);  // at once again: the same shared memory
     const float largest = kernels::block_max<Threads>(float(i));
+    const float smallest = -kernels::block_max<Threads>(-float(i));
     sum[i] = total + twice;
-    max[i] = largest;
+    max[i] = largest + smallest;
 }
 
 TEMPLATE_TEST_CASE_SIG("block reductions reach every thread", "[simt]", ((class Number, int Threads), Number, Threads), (float, 1), (float, 32),
@@ -124,7 +125,7 @@ TEMPLATE_TEST_CASE_SIG("block reductions reach every thread", "[simt]", ((class 
     for (int i = 0; i < int(sum.size()); ++i) {
         const int first = i / Threads * Threads, last = first + Threads - 1;
         REQUIRE(sum[i] == Number(3 * (first + last) * Threads / 2));  // integers below 2^24: exact
-        REQUIRE(max[i] == float(last));
+        REQUIRE(max[i] == float(first + last));
     }
 }
 
@@ -178,7 +179,8 @@ __global__ void count_up(T* sum, T* seen, int rounds, int* arrived) {
     for (int i = 0; i < rounds; ++i) atomicAdd(&seen[std::size_t(atomicAdd(sum, 1))], 1);
 }
 
-TEMPLATE_TEST_CASE("atomicAdd holds across blocks and returns each old value once", "[simt][at_once]", int, unsigned, unsigned long long, float, double) {
+TEMPLATE_TEST_CASE("atomicAdd holds across blocks and returns each old value once", "[simt][at_once]", int, unsigned, unsigned long long, float,
+                   double) {
     const OpenMPThreads two(2);
     const int block = GENERATE(1, 32), blocks = 2, rounds = 320000 / block;
     TestType sum = 0;

@@ -34,7 +34,9 @@ void __tsan_write_range(void* address, std::size_t bytes) { simt::races::note(ad
 void __tsan_vptr_update(void**, void*) {}  // objects with virtual functions are no business of kernels
 
 // CUDA's atomics order nothing but themselves; that the host's do is not to be seen.
-#define NOTED(address) simt::races::note(const_cast<const void*>(static_cast<const volatile void*>(address)), sizeof *(address), Access::atomic, __builtin_return_address(0))
+#define NOTED(address)                                                                                                       \
+    simt::races::note(const_cast<const void*>(static_cast<const volatile void*>(address)), sizeof *(address), Access::atomic, \
+                      __builtin_return_address(0))
 #define ATOMIC(bits)                                                                                                        \
     using Word##bits = std::uint##bits##_t;                                                                                 \
     Word##bits __tsan_atomic##bits##_load(const volatile Word##bits* address, int) {                                        \
@@ -63,7 +65,9 @@ void __tsan_vptr_update(void**, void*) {}  // objects with virtual functions are
         return __atomic_fetch_##operation(address, value, __ATOMIC_SEQ_CST);                                                \
     }
 #define ATOMIC_ALL(bits) \
-    ATOMIC(bits) ATOMIC_FETCH(bits, add) ATOMIC_FETCH(bits, sub) ATOMIC_FETCH(bits, and) ATOMIC_FETCH(bits, or) ATOMIC_FETCH(bits, xor) ATOMIC_FETCH(bits, nand)
+    ATOMIC(bits)                                                          \
+    ATOMIC_FETCH(bits, add) ATOMIC_FETCH(bits, sub) ATOMIC_FETCH(bits, and) \
+    ATOMIC_FETCH(bits, or) ATOMIC_FETCH(bits, xor) ATOMIC_FETCH(bits, nand)
 ATOMIC_ALL(8)
 ATOMIC_ALL(16)
 ATOMIC_ALL(32)

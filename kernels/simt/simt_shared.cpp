@@ -54,7 +54,8 @@ void SharedMemory::begin_block(bool poison) {
 std::string SharedMemory::describe(const void* address) const {
     for (int i = -1; i < declared_; ++i) {
         const std::ptrdiff_t byte = static_cast<const std::byte*>(address) - array(i).begin;
-        if (byte >= 0 && byte < std::ptrdiff_t(array(i).bytes)) return "at byte " + std::to_string(byte) + " of " + spell_array(array(i).name, array(i).bytes);
+        if (byte >= 0 && byte < std::ptrdiff_t(array(i).bytes))
+            return "at byte " + std::to_string(byte) + " of " + spell_array(array(i).name, array(i).bytes);
     }
     return {};
 }
