@@ -31,7 +31,7 @@ __forceinline__ float fast_exp(float x) {
     series = series * rest + 1.6666665459e-1f;
     series = series * rest + 5.0000001201e-1f;
     series = series * rest * rest + rest + 1.0f;
-    const float result = std::bit_cast<float>(std::bit_cast<std::int32_t>(series) + (std::bit_cast<std::int32_t>(biased) << 23));
+    const float result = std::bit_cast<float>(std::bit_cast<std::uint32_t>(series) + (std::bit_cast<std::uint32_t>(biased) << 23));  // wraps for NaN
     return x < kLowest ? 0.0f : x != x ? x : result;
 }
 __forceinline__ float fast_tanh(float x) { return 1.0f - 2.0f / (1.0f + fast_exp(2.0f * x)); }

@@ -328,7 +328,7 @@ long memory_mappings() {
     return lines;
 }
 
-TEST_CASE("stacks are reused and given back", "[simt]") {
+TEST_CASE("stacks are reused and given back", "[simt][mappings]") {
     int alive = 0, went_on = 0;
     const auto launch_many = [&](int launches, int threads, unsigned thrower) {
         for (int i = 0; i < launches; ++i) try {
