@@ -87,7 +87,8 @@ checked() {
 }
 # Left out: kernels that race on purpose, and those whose blocks must run at the same time.
 checked "races between the threads of kernels" thread "[race],${kernel_tags//]/]~[races]~[at_once]}"
-# Left out: the host's units, what goes through oneDNN, which is not instrumented, and a count of memory mappings, of which AddressSanitizer has its own.
+# Left out: the host's units, what goes through oneDNN, which is not instrumented, and a count of memory mappings, of which AddressSanitizer has some
+# of its own.
 checked "AddressSanitizer, UndefinedBehaviorSanitizer" address,undefined "${kernel_tags//]/]~[mappings]}"
 
 if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
