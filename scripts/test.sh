@@ -68,7 +68,7 @@ done
 began=$SECONDS
 make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }
 echo "built for fibers ($((SECONDS - began)) s)"
-kernel_tags="[simt],[ptx],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[sketch]"
+kernel_tags="[simt],[ptx],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[rounding],[sketch],[attention_methods]"
 cases "GPU geometry on fibers" build/fibers/tests "$kernel_tags,[model]"
 for order in reverse random mix; do
     cases "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order build/fibers/tests "$kernel_tags"
