@@ -71,7 +71,7 @@ double gemm_flops_per_second(bench::ColdTimer& timer, int size, double budget) {
 }
 
 Roofline measure_roofline(bench::ColdTimer& timer, const llmc::DeviceInfo& device, double budget) {
-    const std::size_t bytes = std::max<std::size_t>(std::size_t(256) << 20, 8 * device.cache);
+    const std::size_t bytes = std::max<std::size_t>(std::size_t(64) << 20, 4 * device.cache);
     const llmc::DeviceMemory from(bytes), to(bytes);
     llmc::fill_zero(from.data(), bytes, nullptr);
     const int size = device.kind == "cuda" ? 8192 : 1024;

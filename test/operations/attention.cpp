@@ -114,7 +114,8 @@ struct AttentionBackward : Operation {
 };
 
 // One position; about the edges of tiles, and several of them; half a pack, odd, common and the largest head sizes.
-const std::vector<Shape> kEdges{{1, 1, 16, 1}, {2, 3, 16, 33}, {2, 3, 16, 65}, {1, 3, 16, 129}, {1, 2, 4, 70}, {1, 2, 24, 70}, {1, 2, 64, 70}, {1, 1, 256, 37}};
+const std::vector<Shape> kEdges{{1, 1, 16, 1}, {2, 3, 16, 33}, {2, 3, 16, 65}, {1, 3, 16, 129}, {1, 2, 4, 70}, {1, 2, 24, 70}, {1, 2, 64, 70},
+        {1, 1, 256, 37}};
 const std::vector<Shape> kSmall{{4, 12, 64, 64}, {8, 4, 32, 128}, {4, 12, 64, 256}}, kLarge{{64, 12, 64, 1024}};
 const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len"};
 

@@ -43,7 +43,8 @@ struct BiasGradient : Operation {
 
 // One row; less than a chunk; rows that no chunk or team divides; more chunks than there may be; channels past a slice or no multiple of 32.
 const Registered bias_gradient({.name = "bias gradient", .tag = "[bias_gradient]", .dimensions = {"rows", "channels", "mean", "add"},
-                                .edges = with_each(with_each({{1, 16}, {3, 48}, {63, 80}, {65, 264}, {517, 768}, {517, 80}, {8300, 32}}, {0, 100}), {0, 1}),
+                                .edges = with_each(with_each({{1, 16}, {3, 48}, {63, 80}, {65, 264}, {517, 768}, {517, 80}, {8300, 32}}, {0,
+                                        100}), {0, 1}),
                                 .small = {{1024, 3072, 0, 0}}, .large = {{65536, 3072, 0, 0}}, .make = make<BiasGradient>, .forward = make<AddBias>});
 
 }  // namespace

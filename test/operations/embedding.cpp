@@ -103,7 +103,8 @@ const Registered forward({.name = "embedding forward", .tag = "[embedding]", .di
 const Registered backward({.name = "embedding backward", .tag = "[embedding]", .dimensions = kDimensions,
                            .edges = with_each({{1, 1, 16, 1, 1}, {2, 3, 48, 5, 4}, {3, 37, 80, 5000, 64}, {5, 301, 80, 7, 301}, {5, 101, 96, 5, 101},
                                                {2, 33, 768, 257, 40}}, {0, 1}),
-                           .small = with_each(kSmall, {1}), .large = with_each(kLarge, {1}), .make = make<EmbeddingBackward>, .forward = make<EmbeddingForward>});
+                           .small = with_each(kSmall, {1}), .large = with_each(kLarge, {1}), .make = make<EmbeddingBackward>,
+                                   .forward = make<EmbeddingForward>});
 
 }  // namespace
 }  // namespace operations

@@ -96,7 +96,8 @@ struct LayerNormBackward : Operation {
     }
     std::size_t size() const { return std::size_t(rows) * channels; }
     void run(Stream stream) override {
-        kernels::layernorm_backward<T>({dresidual, dweight, dbias, work, dnormed, residual, weight, mean, rstd, rows, channels, adds, adds_parameters},
+        kernels::layernorm_backward<T>({dresidual, dweight, dbias, work, dnormed, residual, weight, mean, rstd, rows, channels, adds,
+                adds_parameters},
                                        stream);
     }
     template <class V> void formula(V& v) const {
@@ -117,7 +118,8 @@ struct LayerNormBackward : Operation {
                 dx[i] = adds ? N(dx[i]) + slope : slope;
             }
         });
-        sum_rows(v, v[dweight], rows, channels, adds_parameters, [=, n = channels](int row, int c) { return N(dy[std::size_t(row) * n + c]) * normal(row, c); });
+        sum_rows(v, v[dweight], rows, channels, adds_parameters, [=, n = channels](int row, int c) {
+                return N(dy[std::size_t(row) * n + c]) * normal(row, c); });
         sum_rows(v, v[dbias], rows, channels, adds_parameters, [=, n = channels](int row, int c) { return N(dy[std::size_t(row) * n + c]); });
     }
 };

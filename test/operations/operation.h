@@ -214,8 +214,10 @@ protected:
         tensors.emplace_back(name, role, size, element_of<E>(), fill, unsigned(1000003 * (tensors.size() + 1) + size));
         return {&tensors, int(tensors.size()) - 1};
     }
-    template <class E> Tensor<E> input(const std::string& name, std::size_t size, const Fill& fill = {}) { return tensor<E>(Role::input, name, size, fill); }
-    template <class E> Tensor<E> in_out(const std::string& name, std::size_t size, const Fill& fill = {}) { return tensor<E>(Role::in_out, name, size, fill); }
+    template <class E> Tensor<E> input(const std::string& name, std::size_t size, const Fill& fill = {}) { return tensor<E>(Role::input, name,
+            size, fill); }
+    template <class E> Tensor<E> in_out(const std::string& name, std::size_t size, const Fill& fill = {}) { return tensor<E>(Role::in_out, name,
+            size, fill); }
     template <class E> Tensor<E> output(const std::string& name, std::size_t size) { return tensor<E>(Role::output, name, size, {}); }
     template <class E> Tensor<E> scratch(const std::string& name, std::size_t size) { return tensor<E>(Role::scratch, name, size, {}); }
     template <class E> Tensor<E> output_or_in_out(bool added_to, const std::string& name, std::size_t size) {
