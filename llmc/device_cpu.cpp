@@ -84,6 +84,9 @@ void DeviceTimer::start(Stream) { start_seconds_ = omp_get_wtime(); }
 void DeviceTimer::stop(Stream) { stop_seconds_ = omp_get_wtime(); }
 double DeviceTimer::seconds() const { return stop_seconds_ - start_seconds_; }
 
+void hold_until(Stream, const DeviceEvent&) {}
+void call_on_host(Stream, std::function<void()> work) { work(); }
+
 HostMemory::HostMemory(std::size_t bytes) : data_(static_cast<std::byte*>(std::malloc(bytes))) {
     if (bytes && !data_) fail("an allocation of host memory", bytes, "room for that many bytes", {}, Blame::runtime);
 }
@@ -105,6 +108,7 @@ void fill_zero(void* device, std::size_t bytes, Stream) {
     if (bytes) std::memset(device, 0, bytes);
 }
 void wait(Stream) {}
+bool device_memory_is_host_memory() { return true; }
 const void* on_host(const void* device, std::size_t, std::vector<std::byte>&, Stream) { return device; }
 
 }  // namespace llmc

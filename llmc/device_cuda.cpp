@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <array>
+#include <memory>
 
 #include "llmc/device.h"
 #include "llmc/error.h"
@@ -126,6 +127,14 @@ double DeviceTimer::seconds() const {
     return milliseconds * 1e-3;
 }
 
+void hold_until(Stream stream, const DeviceEvent& event) { CUDA_CHECK(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event.handle()), 0)); }
+void call_on_host(Stream stream, std::function<void()> work) {
+    auto call = std::make_unique<std::function<void()>>(std::move(work));
+    const auto run = [](void* argument) { (*std::unique_ptr<std::function<void()>>(static_cast<std::function<void()>*>(argument)))(); };
+    CUDA_CHECK(cudaLaunchHostFunc(stream, run, call.get()));
+    call.release();  // `run` owns it now
+}
+
 HostMemory::HostMemory(std::size_t bytes) {
     void* data = nullptr;
     if (bytes) CUDA_CHECK(cudaMallocHost(&data, bytes));
@@ -146,6 +155,7 @@ void fill_zero(void* device, std::size_t bytes, Stream stream) {
     if (bytes) CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, stream));
 }
 void wait(Stream stream) { CUDA_CHECK(cudaStreamSynchronize(stream)); }
+bool device_memory_is_host_memory() { return false; }
 const void* on_host(const void* device, std::size_t bytes, std::vector<std::byte>& buffer, Stream stream) {
     buffer.resize(bytes);
     copy_to_host(buffer.data(), device, bytes, stream);

@@ -1,0 +1,28 @@
+// sum_ranks.h - the sum of what every rank contributed, in the order of the ranks
+//
+//   out[i] = (...((x_0[i] + x_1[i]) + x_2[i]) + ...) + x_{R-1}[i],  x_rank = own, x_r = others[r * stride + ...] for the rest
+//
+// The order is part of the contract: it makes the sum the same bits on every rank, in every run, and at every ZeRO stage.
+//
+// Shapes    out, own: (elements) T; others: (ranks, stride) T, stride >= elements, row `rank` of it unused.
+// Numerics  additions in float, one rounding to T at the end.
+// Traffic   (ranks + 1) * elements * sizeof(T) bytes.
+#pragma once
+#include "kernels/types.h"
+
+namespace kernels {
+
+template <class T>
+struct SumRanks {
+    std::span<T> out;         // may be `own`
+    std::span<const T> own;
+    std::span<const T> others;
+    std::int64_t stride;
+    int rank, ranks;
+};
+
+// Enqueues on `stream`. Throws Error if the sizes disagree, or if an address or the stride is no multiple of 64 bytes.
+template <class T>
+void sum_ranks(const SumRanks<T>& op, Stream stream);
+
+}  // namespace kernels

@@ -1,0 +1,42 @@
+// comm_stream.h - a stream beside the one that computes, for work that alternates between device and host: comm_stream_cpu.cpp | comm_stream_cuda.cpp
+//
+// What is enqueued runs in order, beside the caller. What is ready when:
+//   after(compute)        what is enqueued from now on sees all that `compute` was given before this call, and may overwrite what that reads
+//   enqueue, enqueue_host the call returns at once; the work has not begun, or is under way, or is done
+//   hold(compute, point)  what `compute` is given from now on sees all that was enqueued here before that point
+//   wait(point)           the same for the host
+// There is no other order between the two streams: memory that the work touches belongs to it from the enqueueing until a hold() or wait() behind it.
+//
+// On a GPU both are CUDA streams, after() and hold() are events and the host never waits in them. On a CPU compute runs inline, so after() finds its work
+// done and hold() blocks; the work is done by one thread, whose kernels use one core: it runs beside those that compute.
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "llmc/device.h"
+
+namespace llmc {
+
+class CommStream {
+public:
+    CommStream();
+    ~CommStream();  // waits for all that was enqueued
+    CommStream(const CommStream&) = delete;
+    CommStream& operator=(const CommStream&) = delete;
+
+    void after(Stream compute);
+    void enqueue(std::function<void(Stream)> work);  // copies and kernels, which `work` enqueues on the stream that it is given
+    void enqueue_host(std::function<void()> work);   // host code; it must not touch the device. Runs when all that was enqueued before has finished
+    std::int64_t point();                            // what has been enqueued so far; points are numbered upwards
+    void hold(Stream compute, std::int64_t point);   // a point that another 64 followed may hold up to the oldest of these
+    void wait(std::int64_t point);                   // throws what failed before the point
+
+    // Throws the first exception that any work threw so far; after it no more work is begun. All calls above do the same.
+    void check() const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,88 @@
+// comm_stream_cpu.cpp - the communication stream as a queue and the thread that works it off
+#include <omp.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "llmc/comm_stream.h"
+
+namespace llmc {
+
+struct CommStream::State {
+    std::mutex mutex;  // guards what follows
+    std::condition_variable changed;
+    std::deque<std::function<void(Stream)>> queue;
+    std::int64_t enqueued = 0, finished = 0;
+    bool stop = false;
+    std::exception_ptr failure;
+
+    std::thread thread{[this] { work_off(); }};  // last: runs only when all the rest is there
+
+    void work_off() {
+        omp_set_num_threads(1);
+        std::unique_lock lock(mutex);
+        while (true) {
+            changed.wait(lock, [&] { return stop || !queue.empty(); });
+            if (queue.empty()) return;
+            const auto work = std::move(queue.front());
+            queue.pop_front();
+            if (!failure) {
+                lock.unlock();
+                std::exception_ptr thrown;
+                try {
+                    work(nullptr);
+                } catch (...) {
+                    thrown = std::current_exception();
+                }
+                lock.lock();
+                failure = thrown;
+            }
+            ++finished;
+            changed.notify_all();
+        }
+    }
+};
+
+CommStream::CommStream() : state_(std::make_unique<State>()) {}
+CommStream::~CommStream() {
+    {
+        const std::lock_guard lock(state_->mutex);
+        state_->stop = true;
+    }
+    state_->changed.notify_all();
+    state_->thread.join();
+}
+
+void CommStream::after(Stream) { check(); }
+void CommStream::enqueue(std::function<void(Stream)> work) {
+    check();
+    {
+        const std::lock_guard lock(state_->mutex);
+        state_->queue.push_back(std::move(work));
+        ++state_->enqueued;
+    }
+    state_->changed.notify_all();
+}
+void CommStream::enqueue_host(std::function<void()> work) {
+    enqueue([work = std::move(work)](Stream) { work(); });
+}
+std::int64_t CommStream::point() {
+    check();
+    const std::lock_guard lock(state_->mutex);
+    return state_->enqueued;
+}
+void CommStream::hold(Stream, std::int64_t point) { wait(point); }
+void CommStream::wait(std::int64_t point) {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [&] { return state_->finished >= point || state_->failure; });
+    if (state_->failure) std::rethrow_exception(state_->failure);
+}
+void CommStream::check() const {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->failure) std::rethrow_exception(state_->failure);
+}
+
+}  // namespace llmc

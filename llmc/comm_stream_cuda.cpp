@@ -1,0 +1,76 @@
+// comm_stream_cuda.cpp - the communication stream as a CUDA stream; host work is called by the driver in stream order
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "llmc/comm_stream.h"
+
+namespace llmc {
+
+struct CommStream::State {
+    static constexpr std::int64_t kPoints = 64;  // more than a step has collectives between their enqueueing and their use
+    DeviceStream stream;
+    DeviceEvent computed;
+    std::vector<DeviceEvent> events = std::vector<DeviceEvent>(kPoints);
+    std::int64_t last = 0;
+
+    std::mutex mutex;  // guards `failure`, which the driver's thread writes
+    std::exception_ptr failure;
+
+    // The event of `point`, or the oldest one kept, which lies behind it.
+    DeviceEvent& event(std::int64_t point) { return events[std::max(point, last - kPoints + 1) % kPoints]; }
+};
+
+CommStream::CommStream() : state_(std::make_unique<State>()) {}
+CommStream::~CommStream() {
+    try {
+        state_->stream.wait();
+    } catch (...) {  // a failure was reported by wait() or check(), or nobody asks any more
+    }
+}
+
+void CommStream::after(Stream compute) {
+    check();
+    state_->computed.record(compute);
+    hold_until(state_->stream, state_->computed);
+}
+void CommStream::enqueue(std::function<void(Stream)> work) {
+    check();
+    work(state_->stream);
+}
+void CommStream::enqueue_host(std::function<void()> work) {
+    check();
+    call_on_host(state_->stream, [state = state_.get(), work = std::move(work)] {
+        {
+            const std::lock_guard lock(state->mutex);
+            if (state->failure) return;
+        }
+        try {
+            work();
+        } catch (...) {
+            const std::lock_guard lock(state->mutex);
+            state->failure = std::current_exception();
+        }
+    });
+}
+std::int64_t CommStream::point() {
+    check();
+    ++state_->last;
+    state_->event(state_->last).record(state_->stream);
+    return state_->last;
+}
+void CommStream::hold(Stream compute, std::int64_t point) {
+    check();
+    if (point > 0) hold_until(compute, state_->event(point));
+}
+void CommStream::wait(std::int64_t point) {
+    if (point > 0) state_->event(point).wait();
+    check();
+}
+void CommStream::check() const {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->failure) std::rethrow_exception(state_->failure);
+}
+
+}  // namespace llmc

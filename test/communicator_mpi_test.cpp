@@ -1,0 +1,220 @@
+// Ranks as processes: this program starts itself under mpirun, with the name of one of the hidden cases below, and looks at how that ends.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include "test/communicator_suite.h"
+#include "test/scratch_folder.h"
+#include "test/support.h"
+
+using namespace llmc;
+using namespace test;
+using Catch::Contains;
+
+namespace {
+
+struct Ended {
+    int exit_code;
+    double seconds;
+    std::string output;
+    int count(const std::string& text) const {
+        int times = 0;
+        for (auto at = output.find(text); at != std::string::npos; at = output.find(text, at + 1)) ++times;
+        return times;
+    }
+};
+
+// Runs a hidden case on `ranks` processes, or without mpirun on one; killed after `seconds`, which gives exit code 137.
+Ended run_case(const std::string& name, int ranks, int seconds) {
+    const ScratchFolder folder;
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(), output = (folder.path() / "output").string();
+    const std::string launcher = ranks > 0 ? "mpirun --bind-to none --oversubscribe -np " + std::to_string(ranks) + " " : "";
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    const auto began = std::chrono::steady_clock::now();
+    const int status = std::system(("timeout -s KILL " + std::to_string(seconds) + " " + launcher + self + " '" + name + "' >" + output + " 2>&1").c_str());
+    const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), took, read_bytes(output)};
+}
+
+// Says why and returns false where ranks cannot be processes.
+bool have_mpi() {
+    if (!mpi_lacks().empty()) WARN("skipped: this build lacks " + mpi_lacks());
+    else if (std::system("command -v mpirun >/dev/null") != 0) WARN("skipped: no mpirun");
+    else return true;
+    return false;
+}
+
+// What a failing case of this file is allowed until the job is gone everywhere.
+constexpr int kSecondsToEnd = 10;
+
+}  // namespace
+
+TEST_CASE("ranks as processes: every collective", "[communicator][mpi]") {
+    if (!have_mpi()) return;
+    const int ranks = GENERATE(1, 2, 3, 4);
+    const Ended ended = run_case("mpi rank: every collective", ranks, 120);
+    CAPTURE(ranks, ended.output);
+    REQUIRE(ended.exit_code == 0);
+    REQUIRE(ended.count("All tests passed") == ranks);
+}
+
+TEST_CASE("ranks as processes: in chunks of 512 bytes", "[communicator][mpi]") {
+    if (!have_mpi()) return;
+    const Ended ended = run_case("mpi rank: small chunks", 3, 120);
+    CAPTURE(ended.output);
+    REQUIRE(ended.exit_code == 0);
+    REQUIRE(ended.count("All tests passed") == 3);
+}
+
+TEST_CASE("a process that throws ends the job, and says once why", "[communicator][mpi]") {
+    if (!have_mpi()) return;
+    const Ended ended = run_case("mpi rank: one throws", 3, 30);
+    CAPTURE(ended.output, ended.seconds);
+    REQUIRE(ended.exit_code == 3);
+    REQUIRE(ended.seconds < kSecondsToEnd);
+    REQUIRE(ended.count("error: ") == 1);
+    REQUIRE(ended.count("error: rank 1 on ") == 1);
+    REQUIRE(ended.count(": no memory is left\n") == 1);
+}
+
+TEST_CASE("what all processes throw is said once", "[communicator][mpi]") {
+    if (!have_mpi()) return;
+    const Ended ended = run_case("mpi rank: all throw", 4, 30);
+    CAPTURE(ended.output, ended.seconds);
+    REQUIRE(ended.exit_code == 2);
+    REQUIRE(ended.seconds < kSecondsToEnd);
+    REQUIRE(ended.count("error: ") == 1);
+    REQUIRE(ended.count("error: rank 0 on ") == 1);
+}
+
+TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
+    if (!have_mpi()) return;
+    for (const char* name : {"mpi rank: one is killed while the others are in a collective", "mpi rank: one is killed while the others are at a barrier"}) {
+        const Ended ended = run_case(name, 3, 30);
+        CAPTURE(name, ended.output, ended.seconds);
+        REQUIRE(ended.exit_code != 0);
+        REQUIRE(ended.seconds < kSecondsToEnd);
+        REQUIRE(ended.count("reached the end") == 0);
+    }
+}
+
+TEST_CASE("a process that leaves by an exception nobody reports ends the job", "[communicator][mpi]") {
+    if (!have_mpi()) return;
+    const Ended ended = run_case("mpi rank: one leaves", 3, 30);
+    CAPTURE(ended.output, ended.seconds);
+    REQUIRE(ended.exit_code != 0);
+    REQUIRE(ended.seconds < kSecondsToEnd);
+    REQUIRE(ended.count("reached the end") == 0);
+}
+
+TEST_CASE("messages that do not fit become an Error that names call, rank and line", "[communicator][mpi]") {
+    if (!have_mpi()) return;
+    const Ended ended = run_case("mpi rank: sizes differ", 2, 30);
+    CAPTURE(ended.output, ended.seconds);
+    REQUIRE(ended.exit_code == 4);
+    REQUIRE(ended.seconds < kSecondsToEnd);
+    REQUIRE_THAT(ended.output, Contains("communicator_mpi.cpp:") && Contains("on rank 0: MPI_ERR_TRUNCATE"));
+}
+
+TEST_CASE("a launcher of another MPI is noticed", "[communicator][mpi]") {
+    if (!have_mpi()) return;
+    setenv("PMI_SIZE", "4", 1);
+    const Ended ended = run_case("mpi rank: every collective", 0, 60);
+    unsetenv("PMI_SIZE");
+    CAPTURE(ended.output);
+    REQUIRE(ended.exit_code != 0);
+    REQUIRE_THAT(ended.output, Contains("the number of ranks that MPI sees is 1; expected 4, as PMI_SIZE says"));
+}
+
+// ---- hidden: what the cases above start
+
+namespace {
+
+using Array = DeviceArray<float>;
+
+CommEvent all_reduce(Communicator& comm, const Array& data) {
+    comm.group_begin(nullptr);
+    comm.all_reduce(data.span());
+    return comm.group_end();
+}
+
+// As main() does it.
+template <class Run> void run_or_abort(int exit_code, Run&& run) {
+    const auto comm = open_communicator();
+    try {
+        run(*comm);
+    } catch (const Error& error) {
+        comm->abort(error.what(), exit_code);
+    }
+    std::cout << "reached the end" << std::endl;
+}
+
+void others_wait_for_killed(bool at_barrier) {
+    const auto comm = open_communicator();
+    const Array data = on_device(std::vector<float>(100'000, 1));
+    comm->wait(all_reduce(*comm, data));
+    if (comm->rank() == 1) raise(SIGKILL);
+    if (at_barrier) comm->barrier();
+    else comm->wait(all_reduce(*comm, data));
+    std::cout << "reached the end" << std::endl;
+}
+
+}  // namespace
+
+TEST_CASE("mpi rank: every collective", "[.]") {
+    const auto comm = open_communicator();
+    REQUIRE_NOTHROW(check_control_plane(*comm));
+    REQUIRE_NOTHROW(check_device_collectives(*comm, 1'000'003));
+    REQUIRE_NOTHROW(check_groups(*comm));
+}
+
+TEST_CASE("mpi rank: small chunks", "[.]") {
+    const auto comm = open_communicator(512);
+    REQUIRE_NOTHROW(check_device_collectives(*comm, 50'003));
+}
+
+TEST_CASE("mpi rank: one throws", "[.]") {
+    run_or_abort(3, [](Communicator& comm) {
+        const Array data = on_device(std::vector<float>(1'000'000, 1));
+        const CommScope scope(comm);
+        const CommEvent reduced = all_reduce(comm, data);
+        if (comm.rank() == 1) throw Error("no memory is left");
+        comm.hold(nullptr, reduced);
+        comm.hold(nullptr, all_reduce(comm, data));
+    });
+}
+
+TEST_CASE("mpi rank: all throw", "[.]") {
+    run_or_abort(2, [](Communicator& comm) {
+        comm.barrier();
+        throw Error("--seq-len is 0");
+    });
+}
+
+TEST_CASE("mpi rank: one is killed while the others are in a collective", "[.]") { others_wait_for_killed(false); }
+TEST_CASE("mpi rank: one is killed while the others are at a barrier", "[.]") { others_wait_for_killed(true); }
+
+TEST_CASE("mpi rank: one leaves", "[.]") {
+    const auto comm = open_communicator();
+    const Array data = on_device(std::vector<float>(100'000, 1));
+    const CommScope scope(*comm);
+    const CommEvent reduced = all_reduce(*comm, data);
+    if (comm->rank() == 2) throw Error("nobody catches this");
+    comm->wait(reduced);
+    comm->wait(all_reduce(*comm, data));
+    std::cout << "reached the end" << std::endl;
+}
+
+TEST_CASE("mpi rank: sizes differ", "[.]") {
+    run_or_abort(4, [](Communicator& comm) {
+        const Array data = on_device(std::vector<float>(1000, 1));
+        comm.group_begin(nullptr);
+        comm.broadcast(data.span().first(comm.rank() == 0 ? 10 : 1000), 1);
+        comm.wait(comm.group_end());
+    });
+}

@@ -1,0 +1,20 @@
+// communicator_suite.h - what every communicator must do, called by all ranks together; throws Error where it does not
+#pragma once
+#include <string>
+
+#include "llmc/communicator.h"
+#include "llmc/error.h"
+
+namespace test {
+
+inline void expect(bool holds, const std::string& what) {
+    if (!holds) throw Error("not so: " + what, Blame::runtime);
+}
+
+// Every device collective at edge sizes up to `largest` elements, bit for bit against a plain loop in the order of the ranks.
+void check_device_collectives(llmc::Communicator& comm, std::int64_t largest);
+// Many operations in a group, groups that follow each other, and the control plane meanwhile.
+void check_groups(llmc::Communicator& comm);
+void check_control_plane(llmc::Communicator& comm);
+
+}  // namespace test
