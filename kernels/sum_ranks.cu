@@ -1,5 +1,7 @@
 #include "kernels/sum_ranks.h"
 
+#include <type_traits>
+
 #include "kernels/pack.cuh"
 #include "llmc/error.h"
 
@@ -11,6 +13,19 @@ __device__ __forceinline__ const T* contribution(const SumRanks<T>& op, int rank
     return rank == op.rank ? op.own.data() : op.others.data() + rank * op.stride;
 }
 
+// Sums of double are made in double, all others in float.
+template <class T> using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <class T>
+__device__ __forceinline__ Sum<T> widened(T x) {
+    if constexpr (std::is_same_v<T, double>) return x;
+    else return to_float(x);
+}
+template <class T>
+__device__ __forceinline__ T rounded(Sum<T> x) {
+    if constexpr (std::is_same_v<T, double>) return x;
+    else return round_to<T>(x);
+}
+
 // A block takes a tile of neighbouring packs; neighbouring threads take neighbouring packs of it. The last block sums what fills no pack.
 template <class T, int PackBytes>
 __global__ void sum_ranks_kernel(SumRanks<T> op, int tile_packs) {
@@ -18,22 +33,22 @@ __global__ void sum_ranks_kernel(SumRanks<T> op, int tile_packs) {
     const std::size_t packs = op.out.size() / Pack::size, first = std::size_t(blockIdx.x) * tile_packs;
     const std::size_t end = first + tile_packs < packs ? first + tile_packs : packs;
     for (std::size_t i = first + threadIdx.x; i < end; i += blockDim.x) {
-        float sum[Pack::size];
+        Sum<T> sum[Pack::size];
         const auto& start = load<PackBytes>(&contribution(op, 0)[i * Pack::size]);
-        for (int k = 0; k < Pack::size; ++k) sum[k] = to_float(start[k]);
+        for (int k = 0; k < Pack::size; ++k) sum[k] = widened(start[k]);
         for (int rank = 1; rank < op.ranks; ++rank) {
             const auto& x = load<PackBytes>(&contribution(op, rank)[i * Pack::size]);
-            for (int k = 0; k < Pack::size; ++k) sum[k] += to_float(x[k]);
+            for (int k = 0; k < Pack::size; ++k) sum[k] += widened(x[k]);
         }
         Pack out;
-        for (int k = 0; k < Pack::size; ++k) out[k] = round_to<T>(sum[k]);
+        for (int k = 0; k < Pack::size; ++k) out[k] = rounded<T>(sum[k]);
         store(&op.out[i * Pack::size], out);
     }
     if (blockIdx.x == gridDim.x - 1)
         for (std::size_t i = packs * Pack::size + threadIdx.x; i < op.out.size(); i += blockDim.x) {
-            float sum = to_float(contribution(op, 0)[i]);
-            for (int rank = 1; rank < op.ranks; ++rank) sum += to_float(contribution(op, rank)[i]);
-            op.out[i] = round_to<T>(sum);
+            Sum<T> sum = widened(contribution(op, 0)[i]);
+            for (int rank = 1; rank < op.ranks; ++rank) sum += widened(contribution(op, rank)[i]);
+            op.out[i] = rounded<T>(sum);
         }
 }
 
@@ -61,5 +76,6 @@ void sum_ranks(const SumRanks<T>& op, Stream stream) {
 
 template void sum_ranks(const SumRanks<float>&, Stream);
 template void sum_ranks(const SumRanks<bf16>&, Stream);
+template void sum_ranks(const SumRanks<double>&, Stream);
 
 }  // namespace kernels

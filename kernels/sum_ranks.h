@@ -5,7 +5,7 @@
 // The order is part of the contract: it makes the sum the same bits on every rank, in every run, and at every ZeRO stage.
 //
 // Shapes    out, own: (elements) T; others: (ranks, stride) T, stride >= elements, row `rank` of it unused.
-// Numerics  additions in float, one rounding to T at the end.
+// Numerics  T = float, bf16 or double: additions in float, of double in double; one rounding to T at the end.
 // Traffic   (ranks + 1) * elements * sizeof(T) bytes.
 #pragma once
 #include "kernels/types.h"

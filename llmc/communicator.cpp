@@ -53,7 +53,7 @@ bool overlap(const std::byte* a, std::int64_t a_bytes, const std::byte* b, std::
 void Communicator::reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole, std::int64_t elements) {
     require_open("reduce_scatter", mine, mine_size);
     require_open("reduce_scatter", whole, elements);
-    require(element != Element::byte, "the type that reduce_scatter sums", "byte", "float or bf16");
+    require(element != Element::byte, "the type that reduce_scatter sums", "byte", "float, bf16 or double");
     const Shard shard = shard_of(elements, rank_, size_);
     require(mine_size == shard.size, "the size of reduce_scatter's output", mine_size, "the size of this rank's shard, " + std::to_string(shard.size));
     const std::int64_t width = bytes_of(element);
@@ -77,7 +77,7 @@ void Communicator::all_reduce(Element element, std::byte* data, std::int64_t ele
     const Shard shard = shard_of(elements, rank_, size_);
     std::byte* mine = data + shard.first * bytes_of(element);
     require_open("all_reduce", data, elements);
-    require(element != Element::byte, "the type that all_reduce sums", "byte", "float or bf16");
+    require(element != Element::byte, "the type that all_reduce sums", "byte", "float, bf16 or double");
     if (elements == 0) return;
     first_.push_back({Collective::Kind::reduce_scatter, element, elements, mine, data});
     second_.push_back({Collective::Kind::all_gather, element, elements, data, mine});

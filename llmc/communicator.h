@@ -16,7 +16,7 @@
 //   Within  The operations of one group may run in any order and at once: none may touch memory that another one writes.
 //
 // The sum over ranks: all_reduce IS reduce_scatter and then all_gather, so that a run that keeps shards (ZeRO) sums exactly as one that does not. Over MPI,
-// on threads and alone the order is rank 0 + rank 1 + ..., in float, rounded once to the type; over NCCL it is that of NCCL's algorithm, which depends on
+// on threads and alone the order is rank 0 + rank 1 + ..., in float (double in double), rounded once to the type; over NCCL it is that of NCCL's algorithm, which depends on
 // the number of elements and the machines but not on which of the two stages asked for it. Every rank gets the same bits in any case.
 //
 // The control plane moves a few numbers and texts between hosts, at once and blocking. It may be used while device collectives are under way.
@@ -47,10 +47,16 @@ struct CommEvent {
     std::int64_t number = 0;
 };
 
-enum class Element { fp32, bf16, byte };
+enum class Element { fp32, bf16, fp64, byte };
 template <class T>
-inline constexpr Element element_of = std::is_same_v<T, float> ? Element::fp32 : std::is_same_v<T, kernels::bf16> ? Element::bf16 : Element::byte;
-constexpr std::int64_t bytes_of(Element element) { return element == Element::fp32 ? 4 : element == Element::bf16 ? 2 : 1; }
+inline constexpr Element element_of = std::is_same_v<T, float>           ? Element::fp32
+                                      : std::is_same_v<T, kernels::bf16> ? Element::bf16
+                                      : std::is_same_v<T, double>        ? Element::fp64
+                                                                         : Element::byte;
+constexpr std::int64_t bytes_of(Element element) {
+    constexpr std::int64_t kBytes[] = {4, 2, 8, 1};
+    return kBytes[int(element)];
+}
 
 // One device collective, as it is handed to an implementation.
 struct Collective {
@@ -75,7 +81,7 @@ public:
     int local_rank() const { return local_rank_; }  // among the ranks of this machine: chooses the GPU
     virtual std::string describe() const = 0;       // for the log
 
-    // ---- device collectives, T = float or bf16, without a sum std::byte too. Arrays start at a multiple of 64 bytes and are as long on every rank.
+    // ---- device collectives, T = float, bf16 or double, without a sum std::byte too. Arrays start at a multiple of 64 bytes and are as long on every rank.
     void group_begin(Stream compute);
     CommEvent group_end();
     // mine = the sum of this rank's shard over all ranks; `mine` may be that shard of `whole`.

@@ -40,16 +40,18 @@ std::int64_t out_bytes(const Collective& op, int rank, int ranks) {
     return bytes_of(op.element) * (op.kind == Collective::Kind::reduce_scatter ? shard_of(op.elements, rank, ranks).size : op.elements);
 }
 
-float to_float(float x) { return x; }
-float to_float(kernels::bf16 x) { return kernels::bf16_to_float(x); }
+float widened(float x) { return x; }
+double widened(double x) { return x; }
+float widened(kernels::bf16 x) { return kernels::bf16_to_float(x); }
 void round_to(float& out, float x) { out = x; }
+void round_to(double& out, double x) { out = x; }
 void round_to(kernels::bf16& out, float x) { out = kernels::bf16_from_float(x); }
 
 template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, Shard shard) {
     out.resize(shard.size * sizeof(T));
     for (std::int64_t i = 0; i < shard.size; ++i) {
-        const auto of = [&](const Bytes& input) { return to_float(reinterpret_cast<const T*>(input.data())[shard.first + i]); };
-        float sum = of(inputs[0]);
+        const auto of = [&](const Bytes& input) { return widened(reinterpret_cast<const T*>(input.data())[shard.first + i]); };
+        auto sum = of(inputs[0]);
         for (std::size_t rank = 1; rank < inputs.size(); ++rank) sum += of(inputs[rank]);
         round_to(reinterpret_cast<T*>(out.data())[i], sum);
     }
@@ -63,7 +65,9 @@ std::vector<Bytes> results_of(const Collective& op, const std::vector<Bytes>& in
         switch (op.kind) {
             case Collective::Kind::reduce_scatter: {
                 const Shard shard = shard_of(op.elements, rank, ranks);
-                op.element == Element::bf16 ? sum_shard<kernels::bf16>(out, inputs, shard) : sum_shard<float>(out, inputs, shard);
+                if (op.element == Element::bf16) sum_shard<kernels::bf16>(out, inputs, shard);
+                else if (op.element == Element::fp64) sum_shard<double>(out, inputs, shard);
+                else sum_shard<float>(out, inputs, shard);
                 break;
             }
             case Collective::Kind::all_gather:

@@ -153,7 +153,7 @@ public:
         std::cerr << line.str() << std::flush;
         // Should MPI itself be stuck, a process that ends without MPI_Finalize also makes the launcher end the others.
         std::thread([exit_code] {
-            std::this_thread::sleep_for(5s);
+            std::this_thread::sleep_for(2s);
             std::_Exit(exit_code);
         }).detach();
         const std::lock_guard lock(mpi_);
@@ -182,7 +182,9 @@ private:
     CommEvent end_group() override { return {stream_->point()}; }
     void enqueue(std::span<const Collective> operations) override {
         for (const Collective& op : operations) switch (op.kind) {
-                case Collective::Kind::reduce_scatter: op.element == Element::bf16 ? reduce_scatter<bf16>(op) : reduce_scatter<float>(op); break;
+                case Collective::Kind::reduce_scatter:
+                    op.element == Element::bf16 ? reduce_scatter<bf16>(op) : op.element == Element::fp64 ? reduce_scatter<double>(op) : reduce_scatter<float>(op);
+                    break;
                 case Collective::Kind::all_gather: all_gather(op); break;
                 case Collective::Kind::all_to_all: all_to_all(op); break;
                 case Collective::Kind::broadcast: broadcast(op); break;

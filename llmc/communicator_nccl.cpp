@@ -8,6 +8,7 @@
 #include <nccl.h>
 
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -30,7 +31,7 @@ void check_status(ncclResult_t status, const char* expression, const char* file,
 #define NCCL_CHECK(expression) check_status(expression, #expression, __FILE__, __LINE__)
 
 ncclDataType_t type_of(Element element) {
-    return element == Element::fp32 ? ncclFloat32 : element == Element::bf16 ? ncclBfloat16 : ncclUint8;
+    return element == Element::fp32 ? ncclFloat32 : element == Element::bf16 ? ncclBfloat16 : element == Element::fp64 ? ncclFloat64 : ncclUint8;
 }
 
 // What is called while it lives becomes one launch. finish() begins it; without it, as an exception passes, the calls are ended and their result dropped.
@@ -94,7 +95,10 @@ public:
     void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override { control_->host_reduce(values, reduction); }
     std::vector<std::string> host_gather(std::string_view mine) override { return control_->host_gather(mine); }
     void barrier() override { control_->barrier(); }
-    [[noreturn]] void abort(std::string_view reason, int exit_code) override { control_->abort(reason, exit_code); }
+    [[noreturn]] void abort(std::string_view reason, int exit_code) override {
+        control_->abort(reason, exit_code);
+        std::_Exit(exit_code);  // g++ does not see that a virtual function never returns
+    }
 
 private:
     void begin_group(Stream compute) override {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test.sh - builds train_gpt2 and runs every test that needs no GPU; the last line says "N passed, N failed"
 #
-#   1. unit and whole-run tests on the CPU, those of matrix products and models also with older instructions
+#   1. unit and whole-run tests on the CPU, those of matrix products and models also with older instructions; ranks as threads under ThreadSanitizer
 #   2. the kernels and a whole tiny model at the GPU's geometry, on the host executor's fibers; the kernels again in its other orders of threads
 #      and once more with checks of every memory access: for races between threads, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   3. the CUDA build for sm_80 and sm_90a, where nvcc is found
@@ -65,10 +65,17 @@ for most in AVX2 AVX512_CORE AVX512_CORE_BF16; do
     cases "matrix products and models with instructions up to $most" env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests "[matmul],[model]"
 done
 
+# Ranks as threads under ThreadSanitizer: only what they are made of, so that it compiles in a minute.
+race_checked_ranks() {
+    g++ -std=c++20 -O1 -g -fsanitize=thread -fopenmp -I. -o build/cpu/race_checked_ranks test/main.cpp test/communicator_test.cpp test/communicator_suite.cpp \
+        llmc/communicator.cpp llmc/communicator_local.cpp llmc/communicator_without_mpi.cpp llmc/device_cpu.cpp && build/cpu/race_checked_ranks "[local]"
+}
+one "ranks as threads, under ThreadSanitizer" race_checked_ranks
+
 began=$SECONDS
 make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }
 echo "built for fibers ($((SECONDS - began)) s)"
-kernel_tags="[simt],[ptx],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[rounding],[sketch],[attention_methods]"
+kernel_tags="[simt],[ptx],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[rounding],[sum_ranks],[sketch],[attention_methods]"
 cases "GPU geometry on fibers" build/fibers/tests "$kernel_tags,[model]"
 for order in reverse random mix; do
     cases "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order build/fibers/tests "$kernel_tags"

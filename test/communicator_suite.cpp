@@ -1,7 +1,5 @@
 #include "test/communicator_suite.h"
 
-#include <algorithm>
-
 #include "test/support.h"
 
 using namespace llmc;
@@ -13,6 +11,7 @@ template <class T> T number(std::uint32_t bits);
 // Integers that any order sums exactly, or numbers of very different size, whose sum depends on the order.
 template <> float number(std::uint32_t bits) { return bits & 1 ? float(int(bits >> 20)) : std::ldexp(float(int(bits >> 8) - (1 << 23)), int(bits & 31) - 24); }
 template <> bf16 number(std::uint32_t bits) { return kernels::bf16_from_float(number<float>(bits)); }
+template <> double number(std::uint32_t bits) { return bits & 1 ? double(bits) * (std::int64_t(1) << 20) : number<float>(bits) * 1e-12; }
 template <> std::byte number(std::uint32_t bits) { return std::byte(bits >> 11); }
 
 // What rank `rank` contributes; every rank knows it of all.
@@ -29,11 +28,11 @@ template <class T> std::vector<T> contribution(std::int64_t elements, int rank, 
 }
 
 template <class T> std::vector<T> sum(std::int64_t elements, int ranks, unsigned salt) {
-    std::vector<float> sums;
+    using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    std::vector<Sum> sums(elements);
     for (int rank = 0; rank < ranks; ++rank) {
         const auto x = contribution<T>(elements, rank, salt);
-        if (rank == 0) sums.resize(elements);
-        for (std::int64_t i = 0; i < elements; ++i) sums[i] = rank == 0 ? float(widen(x[i])) : sums[i] + float(widen(x[i]));
+        for (std::int64_t i = 0; i < elements; ++i) sums[i] = rank == 0 ? Sum(widen(x[i])) : sums[i] + Sum(widen(x[i]));
     }
     std::vector<T> rounded(elements);
     for (std::int64_t i = 0; i < elements; ++i) rounded[i] = narrow<T>(sums[i]);
@@ -116,6 +115,7 @@ void test::check_device_collectives(Communicator& comm, std::int64_t largest) {
     for (const std::int64_t elements : {std::int64_t(0), std::int64_t(1), ranks - 1, ranks, ranks + 1, 128 * ranks, 128 * ranks + 1, std::int64_t(5000), largest}) {
         check_sums<float>(comm, elements, ++salt);
         check_sums<bf16>(comm, elements, ++salt);
+        check_sums<double>(comm, elements, ++salt);
         check_moves<float>(comm, elements, ++salt);
         check_moves<bf16>(comm, elements, ++salt);
         check_moves<std::byte>(comm, elements, ++salt);

@@ -57,7 +57,7 @@ TEST_CASE("wrong calls of collectives are refused", "[communicator]") {
     REQUIRE_THROWS_WITH(comm->all_to_all(a.span(), a.span()), Contains("memory of its own"));
     REQUIRE_THROWS_WITH(comm->all_to_all(b.span().first(100), a.span().first(100)), Contains("64 bytes"));
     REQUIRE_THROWS_WITH(comm->broadcast(a.span(), 1), Contains("root"));
-    REQUIRE_THROWS_WITH(comm->reduce_scatter(std::span<std::byte>(), std::span<const std::byte>()), Contains("float or bf16"));
+    REQUIRE_THROWS_WITH(comm->reduce_scatter(std::span<std::byte>(), std::span<const std::byte>()), Contains("float, bf16 or double"));
     comm->group_end();
     run_ranks(2, [&](Communicator& two) {
         const auto mine = on_device(std::vector<float>(512));
@@ -105,7 +105,7 @@ TEST_CASE("ranks as threads: every collective, in every order", "[communicator][
     }
 }
 
-TEST_CASE("ranks as threads: a million elements and three", "[communicator][local]") {
+TEST_CASE("ranks as threads: a million elements and three", "[communicator][large]") {
     for (const int ranks : {2, 3}) REQUIRE_NOTHROW(run_ranks(ranks, [](Communicator& comm) { check_device_collectives(comm, 1'000'003); }));
 }
 

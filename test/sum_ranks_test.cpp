@@ -16,13 +16,15 @@ template <class T> void check(std::size_t elements, int ranks, int rank, bool in
     std::vector<T> others(stride * ranks, narrow<T>(NAN)), want;
     for (int r = 0; r < ranks; ++r)
         if (const auto x = contribution<T>(elements, r); r != rank) std::copy(x.begin(), x.end(), others.begin() + r * stride);
-    for (std::size_t i = 0; i < elements; ++i) want.push_back(narrow<T>(0));
-    std::vector<float> sum(elements);
+    std::vector<std::conditional_t<std::is_same_v<T, double>, double, float>> sum(elements);
     for (int r = 0; r < ranks; ++r) {
         const auto x = contribution<T>(elements, r);
-        for (std::size_t i = 0; i < elements; ++i) sum[i] = r == 0 ? float(widen(x[i])) : sum[i] + float(widen(x[i]));
+        for (std::size_t i = 0; i < elements; ++i) {
+            const decltype(sum[0] + 0) wide = widen(x[i]);
+            sum[i] = r == 0 ? wide : sum[i] + wide;
+        }
     }
-    for (std::size_t i = 0; i < elements; ++i) want[i] = narrow<T>(sum[i]);
+    for (std::size_t i = 0; i < elements; ++i) want.push_back(narrow<T>(sum[i]));
 
     const auto own = on_device(contribution<T>(elements, rank)), device_others = on_device(others);
     const auto apart = poisoned<T>(elements);
@@ -34,7 +36,7 @@ template <class T> void check(std::size_t elements, int ranks, int rank, bool in
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("contributions are summed in the order of the ranks", "[sum_ranks]", float, bf16) {
+TEMPLATE_TEST_CASE("contributions are summed in the order of the ranks", "[sum_ranks]", float, bf16, double) {
     for (const std::size_t elements : {0, 1, 31, 32, 33, 4096, 5000, 20011})
         for (const int ranks : {1, 2, 3, 8})
             for (const int rank : {0, ranks / 2, ranks - 1}) check<TestType>(elements, ranks, rank, rank == 0);
