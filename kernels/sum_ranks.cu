@@ -56,13 +56,14 @@ __global__ void sum_ranks_kernel(SumRanks<T> op, int tile_packs) {
 
 template <class T>
 void sum_ranks(const SumRanks<T>& op, Stream stream) {
-    require(op.own.size() == op.out.size(), "the size of a rank's own contribution", op.own.size(), "the size of the sum, " + std::to_string(op.out.size()));
+    require(op.own.size() == op.out.size(), "the size of a rank's own contribution", op.own.size(),
+            "the size of the sum, " + std::to_string(op.out.size()));
     require(op.ranks >= 1 && op.rank >= 0 && op.rank < op.ranks, "the rank", op.rank, "one from 0 to the number of ranks - 1");
-    require(op.stride >= std::int64_t(op.out.size()) && op.others.size() >= std::size_t(op.stride) * op.ranks, "the size of the other ranks' contributions",
-            op.others.size(), "one row per rank, each as long as the sum");
+    require(op.stride >= std::int64_t(op.out.size()) && op.others.size() >= std::size_t(op.stride) * op.ranks,
+            "the size of the other ranks' contributions", op.others.size(), "one row per rank, each as long as the sum");
     constexpr int kAlignment = 64;
-    for (const void* address : {static_cast<const void*>(op.out.data()), static_cast<const void*>(op.own.data()), static_cast<const void*>(op.others.data())})
-        require(reinterpret_cast<std::uintptr_t>(address) % kAlignment == 0, "the address of a summand", address, "a multiple of 64 bytes");
+    for (const T* array : {static_cast<const T*>(op.out.data()), op.own.data(), op.others.data()})
+        require(reinterpret_cast<std::uintptr_t>(array) % kAlignment == 0, "the address of a summand", array, "a multiple of 64 bytes");
     require(op.stride * sizeof(T) % kAlignment == 0, "the distance between contributions", op.stride, "a multiple of 64 bytes' worth of elements");
     if (op.out.empty()) return;
 

@@ -7,8 +7,8 @@
 //   wait(point)           the same for the host
 // There is no other order between the two streams: memory that the work touches belongs to it from the enqueueing until a hold() or wait() behind it.
 //
-// On a GPU both are CUDA streams, after() and hold() are events and the host never waits in them. On a CPU compute runs inline, so after() finds its work
-// done and hold() blocks; the work is done by one thread, whose kernels use one core: it runs beside those that compute.
+// On a GPU both are CUDA streams, after() and hold() are events and the host never waits in them. On a CPU compute runs inline, so after() finds its
+// work done and hold() blocks; the work is done by one thread, whose kernels use one core: it runs beside those that compute.
 #pragma once
 #include <functional>
 #include <memory>

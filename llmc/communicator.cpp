@@ -35,7 +35,9 @@ CommEvent Communicator::group_end() {
     return end_group();
 }
 
-void Communicator::require_same_size(std::size_t out, std::size_t in) { require(out == in, "the size of all_to_all's output", out, "the size of its input"); }
+void Communicator::require_same_size(std::size_t out, std::size_t in) {
+    require(out == in, "the size of all_to_all's output", out, "the size of its input");
+}
 
 // An empty shard at the end of an odd array has no aligned address, and needs none.
 void Communicator::require_open(const char* operation, const std::byte* array, std::int64_t elements) const {
@@ -55,7 +57,7 @@ void Communicator::reduce_scatter(Element element, std::byte* mine, std::int64_t
     require_open("reduce_scatter", whole, elements);
     require(element != Element::byte, "the type that reduce_scatter sums", "byte", "float, bf16 or double");
     const Shard shard = shard_of(elements, rank_, size_);
-    require(mine_size == shard.size, "the size of reduce_scatter's output", mine_size, "the size of this rank's shard, " + std::to_string(shard.size));
+    require(mine_size == shard.size, "the size of reduce_scatter's output", mine_size, "that of this rank's shard, " + std::to_string(shard.size));
     const std::int64_t width = bytes_of(element);
     require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, elements * width), "reduce_scatter's output",
             "another part of its input", "this rank's shard of it, or memory of its own");
@@ -66,7 +68,7 @@ void Communicator::all_gather(Element element, std::byte* whole, std::int64_t el
     require_open("all_gather", mine, mine_size);
     require_open("all_gather", whole, elements);
     const Shard shard = shard_of(elements, rank_, size_);
-    require(mine_size == shard.size, "the size of all_gather's input", mine_size, "the size of this rank's shard, " + std::to_string(shard.size));
+    require(mine_size == shard.size, "the size of all_gather's input", mine_size, "that of this rank's shard, " + std::to_string(shard.size));
     const std::int64_t width = bytes_of(element);
     require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, elements * width), "all_gather's input",
             "another part of its output", "this rank's shard of it, or memory of its own");
@@ -87,7 +89,8 @@ void Communicator::all_to_all(Element element, std::byte* out, const std::byte* 
     require_open("all_to_all", out, elements);
     require_open("all_to_all", in, elements);
     const std::int64_t bytes = elements * bytes_of(element);
-    require(elements % size_ == 0 && bytes / size_ % 64 == 0, "the size of all_to_all's input", elements, "one part per rank, each a multiple of 64 bytes");
+    require(elements % size_ == 0 && bytes / size_ % 64 == 0, "the size of all_to_all's input", elements,
+            "one part per rank, each a multiple of 64 bytes");
     require(!overlap(out, bytes, in, bytes), "all_to_all's output", "within its input", "memory of its own");
     if (elements > 0) first_.push_back({Collective::Kind::all_to_all, element, elements, out, in});
 }
@@ -143,7 +146,7 @@ int number_in(const char* variable) {
 
 std::unique_ptr<Communicator> alone() { return std::make_unique<Alone>(); }
 
-// Open MPI's mpirun; MPICH's, and Slurm's PMI; srun. SLURM_NTASKS is also set in a batch script, outside srun: there only PMIx tells that this is a task.
+// Open MPI's mpirun; MPICH's, and Slurm's PMI; srun. SLURM_NTASKS is also set in a batch script, outside srun: there only PMIx tells of a task.
 Launch launched_processes() {
     for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
         if (const int processes = number_in(variable); processes > 0) return {processes, variable};

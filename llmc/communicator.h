@@ -1,5 +1,5 @@
-// communicator.h - what the ranks of a run say to each other: communicator_mpi.cpp, communicator_nccl.cpp, communicator_local.h (ranks as threads), and
-// one rank alone
+// communicator.h - what the ranks of a run say to each other: communicator_mpi.cpp, communicator_nccl.cpp, communicator_local.h (ranks as threads),
+// and one rank alone
 //
 // Every rank makes the same calls in the same order. There are two planes:
 //
@@ -9,15 +9,16 @@
 //     const CommEvent reduced = comm.group_end();     // returns at once
 //     ... more work for `compute` ...
 //     comm.hold(compute, reduced);                    // from here on `compute` sees the result
-//   Before  The group begins when all that `compute` was given before group_begin() has finished: what it reads is there, what it overwrites is no longer
-//           read. So begin a group after the kernels that write its input were enqueued; no other event is needed.
+//   Before  The group begins when all that `compute` was given before group_begin() has finished: what it reads is there, what it overwrites is no
+//           longer read. So begin a group after the kernels that write its input were enqueued; no other event is needed.
 //   After   From group_end() on until hold() or wait(), the memory of the group belongs to the communicator: what it writes must be neither read nor
 //           written, what it reads must not be written. Groups run one after the other: to hold for one holds for all before it.
 //   Within  The operations of one group may run in any order and at once: none may touch memory that another one writes.
 //
-// The sum over ranks: all_reduce IS reduce_scatter and then all_gather, so that a run that keeps shards (ZeRO) sums exactly as one that does not. Over MPI,
-// on threads and alone the order is rank 0 + rank 1 + ..., in float (double in double), rounded once to the type; over NCCL it is that of NCCL's algorithm, which depends on
-// the number of elements and the machines but not on which of the two stages asked for it. Every rank gets the same bits in any case.
+// The sum over ranks: all_reduce IS reduce_scatter and then all_gather, so that a run that keeps shards (ZeRO) sums exactly as one that does not.
+// Over MPI, on threads and alone the order is rank 0 + rank 1 + ..., in float (double in double), rounded once to the type; over NCCL it is that of
+// NCCL's algorithm, which depends on the number of elements and the machines but not on which of the two stages asked for it. Every rank gets the
+// same bits in any case.
 //
 // The control plane moves a few numbers and texts between hosts, at once and blocking. It may be used while device collectives are under way.
 #pragma once
@@ -32,7 +33,7 @@
 
 namespace llmc {
 
-// The part of an array that one rank owns. Element types do not matter: a rank owns the same elements of the bf16 parameters and of their fp32 masters.
+// The part of an array that one rank owns. Element types do not matter: a rank owns the same elements of bf16 parameters and of their fp32 masters.
 struct Shard {
     std::int64_t first = 0, size = 0;
 };
@@ -81,7 +82,8 @@ public:
     int local_rank() const { return local_rank_; }  // among the ranks of this machine: chooses the GPU
     virtual std::string describe() const = 0;       // for the log
 
-    // ---- device collectives, T = float, bf16 or double, without a sum std::byte too. Arrays start at a multiple of 64 bytes and are as long on every rank.
+    // ---- device collectives, T = float, bf16 or double, without a sum std::byte too. Arrays start at a multiple of 64 bytes and are equally long
+    // on every rank.
     void group_begin(Stream compute);
     CommEvent group_end();
     // mine = the sum of this rank's shard over all ranks; `mine` may be that shard of `whole`.
@@ -94,7 +96,8 @@ public:
     }
     // data = the sum of `data` over all ranks.
     template <class T> void all_reduce(std::span<T> data) { all_reduce(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size()); }
-    // Both have one part per rank, all equally long and at a multiple of 64 bytes: part r of `out` on rank s = part s of `in` on rank r. They lie apart.
+    // Both have one part per rank, all equally long and at a multiple of 64 bytes: part r of `out` on rank s = part s of `in` on rank r. They
+    // lie apart.
     template <class T> void all_to_all(std::span<T> out, std::type_identity_t<std::span<const T>> in) {
         require_same_size(out.size(), in.size());
         all_to_all(element_of<T>, reinterpret_cast<std::byte*>(out.data()), as_bytes(in), in.size());
@@ -123,8 +126,8 @@ public:
     virtual std::vector<std::string> host_gather(std::string_view mine) = 0;  // of all ranks, by rank; every rank gets them
     virtual void barrier() = 0;                                               // of the hosts: says nothing of device collectives
 
-    // Ends the program on every rank within seconds, with this exit code where the launcher passes it on. Prints "error: rank R on HOST: REASON" once;
-    // when several ranks fail at once, some may be ended before they print theirs. main() calls it for an exception that leaves the run.
+    // Ends the program on every rank within seconds, with this exit code where the launcher passes it on. Prints "error: rank R on HOST: REASON"
+    // once; when several ranks fail at once, some may be ended before they print theirs. main() calls it for an exception that leaves the run.
     // Ranks that are threads throw it instead (communicator_local.h).
     [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;
 

@@ -1,5 +1,5 @@
-// communicator_local.cpp - collectives between threads: every rank posts its operation, brings its input and takes its result when its order of execution
-// says so; the one that brings the last input computes all results
+// communicator_local.cpp - collectives between threads: every rank posts its operation, brings its input and takes its result when its order of
+// execution says so; the one that brings the last input computes all results
 #include "llmc/communicator_local.h"
 
 #include <omp.h>
@@ -105,6 +105,7 @@ struct DeviceMeeting : Meeting {
 struct Team {
     explicit Team(int ranks, const LocalSettings& with) : size(ranks), settings(with), ended(ranks) {}
 
+    static std::string name(int rank) { return "rank " + std::to_string(rank); }
     template <class M> M& arrive(std::map<std::int64_t, M>& meetings, std::int64_t number, int rank, const std::string& what) {
         M& meeting = meetings[number];
         if (meeting.count == 0) {
@@ -113,7 +114,7 @@ struct Team {
             meeting.arrived.resize(size);
         }
         if (meeting.what != what)
-            throw Error("rank " + std::to_string(rank) + " calls " + what + " where rank " + std::to_string(meeting.first) + " called " + meeting.what);
+            throw Error(name(rank) + " calls " + what + " where " + name(meeting.first) + " called " + meeting.what);
         meeting.arrived[rank] = 1;
         ++meeting.count;
         changed.notify_all();
@@ -126,9 +127,9 @@ struct Team {
             if (failure) throw Error(*failure, Blame::runtime);
             for (int other = 0; meeting && other < size; ++other)
                 if (ended[other] && !meeting->arrived[other])
-                    throw Error("rank " + std::to_string(rank) + " waits in " + what + " for rank " + std::to_string(other) + ", which has ended", Blame::runtime);
+                    throw Error(name(rank) + " waits in " + what + " for " + name(other) + ", which has ended", Blame::runtime);
             if (changed.wait_until(lock, until) == std::cv_status::timeout && !holds())
-                throw Error("rank " + std::to_string(rank) + " has waited " + std::to_string(settings.patience.count()) + " ms in " + what, Blame::runtime);
+                throw Error(name(rank) + " has waited " + std::to_string(settings.patience.count()) + " ms in " + what, Blame::runtime);
         }
     }
     void fail(int rank, const std::exception_ptr& thrown) {
@@ -141,7 +142,7 @@ struct Team {
         }
         const std::lock_guard lock(mutex);
         if (failure) return;
-        failure = "rank " + std::to_string(rank) + " failed: " + what;
+        failure = name(rank) + " failed: " + what;
         first_thrown = thrown;
         changed.notify_all();
     }
@@ -348,7 +349,8 @@ private:
     void poison(Range range) {
         for (const Pending& pending : pending_)
             if (!pending.brought && overlap(range, pending.in())) {
-                const std::byte *first = std::max(range.data(), pending.op.in), *last = std::min(range.data() + range.size(), pending.op.in + pending.in_bytes);
+                const std::byte* first = std::max(range.data(), pending.op.in);
+                const std::byte* last = std::min(range.data() + range.size(), pending.op.in + pending.in_bytes);
                 poison({range.data(), first});
                 poison({last, range.data() + range.size()});
                 return;

@@ -1,11 +1,11 @@
 // communicator_mpi.cpp - ranks as processes that MPI started: on CPUs, and on GPUs through page-locked host memory, so that ranks may share a GPU
 //
-// Device collectives are messages between pairs of ranks, in chunks that bound the staging memory and keep every count far below MPI's 31 bits; sums are
-// made by kernels/sum_ranks.h. They run on a CommStream. Open MPI makes no progress but within its calls, so whoever waits also tests.
+// Device collectives are messages between pairs of ranks, in chunks that bound the staging memory and keep every count far below MPI's 31 bits; sums
+// are made by kernels/sum_ranks.h. They run on a CommStream. Open MPI makes no progress but within its calls, so whoever waits also tests.
 //
-// Threads: the control plane and the communication stream use MPI at the same time. MPI_THREAD_SERIALIZED and a mutex are enough, and every MPI has them,
-// as long as no call blocks while it holds the mutex: else rank 0 could wait in the control plane for a rank whose communication stream waits for that of
-// rank 0. So every operation is a non-blocking one that is tested until it is complete, and each plane has an MPI communicator of its own.
+// Threads: the control plane and the communication stream use MPI at the same time. MPI_THREAD_SERIALIZED and a mutex are enough, and every MPI has
+// them, as long as no call blocks while it holds the mutex: else rank 0 could wait in the control plane for a rank whose communication stream waits
+// for that of rank 0. So every operation is a non-blocking one that is tested until it is complete, and each plane has its own MPI communicator.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -35,7 +35,8 @@ void check_status(int status, const char* expression, const char* file, int line
     char text[MPI_MAX_ERROR_STRING] = {};
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Error_string(status, text, &length);
-    throw Error(std::string(file) + ":" + std::to_string(line) + ": " + expression + " on rank " + std::to_string(rank) + ": " + text, Blame::runtime);
+    const std::string place = std::string(file) + ":" + std::to_string(line);
+    throw Error(place + ": " + expression + " on rank " + std::to_string(rank) + ": " + text, Blame::runtime);
 }
 #define MPI_CHECK(expression) check_status(expression, #expression, __FILE__, __LINE__)
 
@@ -48,7 +49,8 @@ struct Session {
         MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &size));
         MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
         if (size != launch.processes || provided < MPI_THREAD_SERIALIZED) MPI_Finalize();
-        require(size == launch.processes, "the number of ranks that MPI sees", size, std::to_string(launch.processes) + ", as " + launch.variable + " says",
+        require(size == launch.processes, "the number of ranks that MPI sees", size,
+                std::to_string(launch.processes) + ", as " + launch.variable + " says",
                 "start the program with the mpirun of the MPI that it was built with, or under Slurm with srun --mpi=pmix");
         require(provided >= MPI_THREAD_SERIALIZED, "the thread level of MPI", provided, "MPI_THREAD_SERIALIZED or more", "use an MPI that has it");
         // Copies inherit that errors return.
@@ -70,17 +72,18 @@ struct Session {
     bool orderly = true;  // MPI_Finalize waits for all ranks: one that has failed leaves without it, and the launcher ends the others
 };
 
-// The chunks of all ranks together. all_reduce of 256 MiB between 2 processes on 2 busy cores (Zen 5), best of 10: 39 ms in chunks of 256 KiB, 24 with 1 MiB,
-// 19 with 4 MiB, 17 with 16 MiB, 75 with 64 MiB.
+// The chunks of all ranks together. all_reduce of 256 MiB between 2 processes on 2 busy cores (Zen 5), best of 10: 39 ms in chunks of 256 KiB, 24
+// with 1 MiB, 19 with 4 MiB, 17 with 16 MiB, 75 with 64 MiB.
 constexpr std::int64_t kStagingBytes = std::int64_t(32) << 20;
 constexpr std::int64_t kChunkMultiple = kShardMultiple * 4;  // bytes: whole, aligned elements of every type
 
 class Mpi final : public Communicator {
 public:
     Mpi(std::unique_ptr<Session> session, std::int64_t chunk_bytes)
-        : Communicator(session->rank, session->size, session->local_rank), session_(std::move(session)),
-          chunk_((std::clamp(chunk_bytes > 0 ? chunk_bytes : kStagingBytes / size(), kChunkMultiple, std::int64_t(1) << 30) + kChunkMultiple - 1) / kChunkMultiple *
-                 kChunkMultiple) {}
+        : Communicator(session->rank, session->size, session->local_rank), session_(std::move(session)) {
+        const std::int64_t wanted = chunk_bytes > 0 ? chunk_bytes : kStagingBytes / size();
+        chunk_ = std::clamp(wanted / kChunkMultiple * kChunkMultiple, kChunkMultiple, std::int64_t(1) << 30);
+    }
     ~Mpi() override { settle(std::uncaught_exceptions() > 0); }
 
     std::string describe() const override {
@@ -132,7 +135,8 @@ public:
         require(total < (std::int64_t(1) << 30), "the texts of all ranks together, in bytes,", total, "less than 2^30");
         std::string all(total, '\0');
         complete([&](MPI_Request* request) {
-            MPI_CHECK(MPI_Iallgatherv(mine.data(), size_of_mine, MPI_BYTE, all.data(), sizes.data(), places.data(), MPI_BYTE, session_->control, request));
+            MPI_CHECK(MPI_Iallgatherv(mine.data(), size_of_mine, MPI_BYTE, all.data(), sizes.data(), places.data(), MPI_BYTE, session_->control,
+                                      request));
         });
         std::vector<std::string> texts;
         for (int rank = 0; rank < size(); ++rank) texts.push_back(all.substr(places[rank], sizes[rank]));
@@ -183,7 +187,9 @@ private:
     void enqueue(std::span<const Collective> operations) override {
         for (const Collective& op : operations) switch (op.kind) {
                 case Collective::Kind::reduce_scatter:
-                    op.element == Element::bf16 ? reduce_scatter<bf16>(op) : op.element == Element::fp64 ? reduce_scatter<double>(op) : reduce_scatter<float>(op);
+                    if (op.element == Element::bf16) reduce_scatter<bf16>(op);
+                    else if (op.element == Element::fp64) reduce_scatter<double>(op);
+                    else reduce_scatter<float>(op);
                     break;
                 case Collective::Kind::all_gather: all_gather(op); break;
                 case Collective::Kind::all_to_all: all_to_all(op); break;
@@ -218,9 +224,11 @@ private:
             transfer(std::move(sends), std::move(receives));
             if (mine.bytes == 0) continue;
             const std::size_t elements = mine.bytes / sizeof(T);
-            const kernels::SumRanks<T> sum{{reinterpret_cast<T*>(op.out + offset), elements}, {reinterpret_cast<const T*>(op.in + mine.first), elements},
-                                           {reinterpret_cast<const T*>(gathered_.data()), chunk_ * size() / sizeof(T)}, chunk_ / std::int64_t(sizeof(T)),
-                                           rank(), size()};
+            const std::int64_t stride = chunk_ / std::int64_t(sizeof(T));
+            const kernels::SumRanks<T> sum{.out = {reinterpret_cast<T*>(op.out + offset), elements},
+                                           .own = {reinterpret_cast<const T*>(op.in + mine.first), elements},
+                                           .others = {reinterpret_cast<const T*>(gathered_.data()), std::size_t(stride * size())},
+                                           .stride = stride, .rank = rank(), .ranks = size()};
             stream_->enqueue([sum](Stream stream) { kernels::sum_ranks(sum, stream); });
         }
     }
@@ -274,8 +282,8 @@ private:
         if (to != from) stream_->enqueue([=](Stream stream) { copy_on_device(to, from, bytes, stream); });
     }
 
-    // The host's addresses of device memory: the same on a CPU, else chunks of the page-locked memory from number `chunk` on. What goes to several ranks
-    // is there once.
+    // The host's addresses of device memory: the same on a CPU, else chunks of the page-locked memory from number `chunk` on. What goes to several
+    // ranks is there once.
     void place(std::vector<Part>& parts, int chunk) {
         for (std::size_t i = 0; i < parts.size(); ++i) {
             if (device_memory_is_host_memory()) parts[i].host = parts[i].device;
@@ -346,7 +354,7 @@ private:
     }
 
     std::unique_ptr<Session> session_;
-    std::int64_t chunk_;                 // bytes, a multiple of kChunkMultiple
+    std::int64_t chunk_ = 0;             // bytes, a multiple of kChunkMultiple
     mutable std::mutex mpi_;             // held for the length of one call that does not block
     std::atomic<bool> leaving_ = false;
     DeviceMemory gathered_;              // (ranks, chunk): what reduce_scatter sums

@@ -1,8 +1,9 @@
 // communicator_nccl.cpp - device collectives over NCCL, one GPU per rank; the control plane stays with the communicator that it is opened over
 //
-// A collective of equal shards is one operation of NCCL. Unequal ones (see shard_of) are a reduce or a broadcast per rank, which NCCL runs as one launch.
-// NCCL's own order of summation holds: it depends on the number of elements and the machines. reduce_scatter alone and as the first half of all_reduce
-// are the same call, so it does not depend on the ZeRO stage.
+// A collective of equal shards is one operation of NCCL. Unequal ones (see shard_of) are a reduce or a broadcast per rank, which NCCL
+// runs as one launch.
+// NCCL's own order of summation holds: it depends on the number of elements and the machines. reduce_scatter alone and as the first half of
+// all_reduce are the same call, so it does not depend on the ZeRO stage.
 //
 // NCCL reports what fails on the network or in another process only to those that ask: a watchdog asks, and ends the job.
 #include <nccl.h>
@@ -25,8 +26,8 @@ using namespace std::chrono_literals;
 
 void check_status(ncclResult_t status, const char* expression, const char* file, int line) {
     if (status == ncclSuccess) return;
-    throw Error(std::string(file) + ":" + std::to_string(line) + ": " + expression + ": " + ncclGetErrorString(status) + ", " + ncclGetLastError(nullptr),
-                Blame::runtime);
+    const std::string place = std::string(file) + ":" + std::to_string(line);
+    throw Error(place + ": " + expression + ": " + ncclGetErrorString(status) + ", " + ncclGetLastError(nullptr), Blame::runtime);
 }
 #define NCCL_CHECK(expression) check_status(expression, #expression, __FILE__, __LINE__)
 
@@ -34,7 +35,8 @@ ncclDataType_t type_of(Element element) {
     return element == Element::fp32 ? ncclFloat32 : element == Element::bf16 ? ncclBfloat16 : element == Element::fp64 ? ncclFloat64 : ncclUint8;
 }
 
-// What is called while it lives becomes one launch. finish() begins it; without it, as an exception passes, the calls are ended and their result dropped.
+// What is called while it lives becomes one launch. finish() begins it; without it, as an exception passes, the calls are ended and their
+// result dropped.
 class NcclGroup {
 public:
     NcclGroup() { NCCL_CHECK(ncclGroupStart()); }

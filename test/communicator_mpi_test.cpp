@@ -36,7 +36,8 @@ Ended run_case(const std::string& name, int ranks, int seconds) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     const auto began = std::chrono::steady_clock::now();
-    const int status = std::system(("timeout -s KILL " + std::to_string(seconds) + " " + launcher + self + " '" + name + "' >" + output + " 2>&1").c_str());
+    const std::string command = "timeout -s KILL " + std::to_string(seconds) + " " + launcher + self + " '" + name + "' >" + output + " 2>&1";
+    const int status = std::system(command.c_str());
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), took, read_bytes(output)};
 }
@@ -94,7 +95,8 @@ TEST_CASE("what all processes throw is said once", "[communicator][mpi]") {
 
 TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
     if (!have_mpi()) return;
-    for (const char* name : {"mpi rank: one is killed while the others are in a collective", "mpi rank: one is killed while the others are at a barrier"}) {
+    for (const std::string others : {"in a collective", "at a barrier"}) {
+        const std::string name = "mpi rank: one is killed while the others are " + others;
         const Ended ended = run_case(name, 3, 30);
         CAPTURE(name, ended.output, ended.seconds);
         REQUIRE(ended.exit_code != 0);
@@ -105,11 +107,13 @@ TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
 
 TEST_CASE("a process that leaves by an exception nobody reports ends the job", "[communicator][mpi]") {
     if (!have_mpi()) return;
-    const Ended ended = run_case("mpi rank: one leaves", 3, 30);
-    CAPTURE(ended.output, ended.seconds);
-    REQUIRE(ended.exit_code != 0);
-    REQUIRE(ended.seconds < kSecondsToEnd);
-    REQUIRE(ended.count("reached the end") == 0);
+    for (const std::string when : {"under way", "between collectives"}) {
+        const Ended ended = run_case("mpi rank: one leaves " + when, 3, 30);
+        CAPTURE(when, ended.output, ended.seconds);
+        REQUIRE(ended.exit_code != 0);
+        REQUIRE(ended.seconds < kSecondsToEnd);
+        REQUIRE(ended.count("reached the end") == 0);
+    }
 }
 
 TEST_CASE("messages that do not fit become an Error that names call, rank and line", "[communicator][mpi]") {
@@ -164,6 +168,18 @@ void others_wait_for_killed(bool at_barrier) {
     std::cout << "reached the end" << std::endl;
 }
 
+void one_leaves(bool under_way) {
+    const auto comm = open_communicator();
+    const Array data = on_device(std::vector<float>(100'000, 1));
+    const CommScope scope(*comm);
+    const CommEvent reduced = all_reduce(*comm, data);
+    if (comm->rank() == 2 && under_way) throw Error("nobody catches this");
+    comm->wait(reduced);
+    if (comm->rank() == 2) throw Error("nor this");
+    comm->barrier();
+    std::cout << "reached the end" << std::endl;
+}
+
 }  // namespace
 
 TEST_CASE("mpi rank: every collective", "[.]") {
@@ -201,16 +217,8 @@ TEST_CASE("mpi rank: all throw", "[.]") {
 TEST_CASE("mpi rank: one is killed while the others are in a collective", "[.]") { others_wait_for_killed(false); }
 TEST_CASE("mpi rank: one is killed while the others are at a barrier", "[.]") { others_wait_for_killed(true); }
 
-TEST_CASE("mpi rank: one leaves", "[.]") {
-    const auto comm = open_communicator();
-    const Array data = on_device(std::vector<float>(100'000, 1));
-    const CommScope scope(*comm);
-    const CommEvent reduced = all_reduce(*comm, data);
-    if (comm->rank() == 2) throw Error("nobody catches this");
-    comm->wait(reduced);
-    comm->wait(all_reduce(*comm, data));
-    std::cout << "reached the end" << std::endl;
-}
+TEST_CASE("mpi rank: one leaves under way", "[.]") { one_leaves(true); }
+TEST_CASE("mpi rank: one leaves between collectives", "[.]") { one_leaves(false); }
 
 TEST_CASE("mpi rank: sizes differ", "[.]") {
     run_or_abort(4, [](Communicator& comm) {

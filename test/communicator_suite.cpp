@@ -9,7 +9,9 @@ namespace {
 
 template <class T> T number(std::uint32_t bits);
 // Integers that any order sums exactly, or numbers of very different size, whose sum depends on the order.
-template <> float number(std::uint32_t bits) { return bits & 1 ? float(int(bits >> 20)) : std::ldexp(float(int(bits >> 8) - (1 << 23)), int(bits & 31) - 24); }
+template <> float number(std::uint32_t bits) {
+    return bits & 1 ? float(int(bits >> 20)) : std::ldexp(float(int(bits >> 8) - (1 << 23)), int(bits & 31) - 24);
+}
 template <> bf16 number(std::uint32_t bits) { return kernels::bf16_from_float(number<float>(bits)); }
 template <> double number(std::uint32_t bits) { return bits & 1 ? double(bits) * (std::int64_t(1) << 20) : number<float>(bits) * 1e-12; }
 template <> std::byte number(std::uint32_t bits) { return std::byte(bits >> 11); }
@@ -111,8 +113,8 @@ template <class T> void check_moves(Communicator& comm, std::int64_t elements, u
 
 void test::check_device_collectives(Communicator& comm, std::int64_t largest) {
     unsigned salt = 0;
-    const std::int64_t ranks = comm.size();
-    for (const std::int64_t elements : {std::int64_t(0), std::int64_t(1), ranks - 1, ranks, ranks + 1, 128 * ranks, 128 * ranks + 1, std::int64_t(5000), largest}) {
+    const std::int64_t ranks = comm.size(), even = kShardMultiple * ranks;
+    for (const std::int64_t elements : std::vector<std::int64_t>{0, 1, ranks - 1, ranks, ranks + 1, even, even + 1, 5000, largest}) {
         check_sums<float>(comm, elements, ++salt);
         check_sums<bf16>(comm, elements, ++salt);
         check_sums<double>(comm, elements, ++salt);

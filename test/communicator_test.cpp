@@ -15,8 +15,7 @@ using namespace std::chrono_literals;
 using Catch::Contains;
 
 TEST_CASE("shards cover an array without overlap, start aligned, and all but the last are equal", "[communicator]") {
-    for (const std::int64_t elements : {std::int64_t(0), std::int64_t(1), std::int64_t(127), std::int64_t(128), std::int64_t(129), std::int64_t(1'000'003),
-                                        std::int64_t(128) * 24, (std::int64_t(1) << 40) + 1})
+    for (const std::int64_t elements : std::vector<std::int64_t>{0, 1, 127, 128, 129, 1'000'003, 128 * 24, (std::int64_t(1) << 40) + 1})
         for (const int ranks : {1, 2, 3, 8, 1000}) {
             CAPTURE(elements, ranks);
             const std::int64_t each = shard_of(elements, 0, ranks).size;
@@ -94,8 +93,8 @@ TEST_CASE("the launcher's number of processes is found in the environment", "[co
 
 TEST_CASE("ranks as threads: every collective, in every order", "[communicator][local]") {
     const int ranks = GENERATE(1, 2, 3, 4, 8);
-    for (const LocalSettings& settings : {LocalSettings{LocalOrder::prompt}, LocalSettings{LocalOrder::prompt, 300us}, LocalSettings{LocalOrder::late},
-                                          LocalSettings{LocalOrder::early}}) {
+    using enum LocalOrder;
+    for (const LocalSettings& settings : std::vector<LocalSettings>{{prompt}, {prompt, 300us}, {late}, {early}}) {
         CAPTURE(ranks, int(settings.order), settings.delay.count());
         REQUIRE_NOTHROW(run_ranks(ranks, [](Communicator& comm) {
             check_device_collectives(comm, 20'011);

@@ -43,9 +43,10 @@ TEMPLATE_TEST_CASE("contributions are summed in the order of the ranks", "[sum_r
 }
 
 TEST_CASE("a sum over ranks refuses sizes and addresses that do not fit", "[sum_ranks]") {
-    const auto a = poisoned<float>(64), b = poisoned<float>(128);
-    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a.span(), a.span().first(32), b.span(), 64, 0, 2}, nullptr)), Catch::Contains("own contribution"));
-    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a.span(), a.span(), b.span(), 64, 0, 3}, nullptr)), Catch::Contains("one row per rank"));
-    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a.span().subspan(1), a.span().subspan(1), b.span(), 64, 0, 2}, nullptr)), Catch::Contains("64 bytes"));
-    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a.span(), a.span(), b.span(), 64, 2, 2}, nullptr)), Catch::Contains("rank"));
+    const auto array = poisoned<float>(64), rows = poisoned<float>(128);
+    const auto a = array.span(), b = rows.span();
+    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a.first(32), b, 64, 0, 2}, nullptr)), Catch::Contains("own contribution"));
+    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a, b, 64, 0, 3}, nullptr)), Catch::Contains("one row per rank"));
+    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a.subspan(1), a.subspan(1), b, 64, 0, 2}, nullptr)), Catch::Contains("64 bytes"));
+    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a, b, 64, 2, 2}, nullptr)), Catch::Contains("rank"));
 }
