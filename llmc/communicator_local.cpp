@@ -180,6 +180,8 @@ public:
     void hold(Stream, CommEvent event) override { wait(event); }
     void wait(CommEvent event) override {
         if (prompt()) {
+            // Without the mutex for the first while: to ThreadSanitizer it would order what this rank did before against what its thread writes now.
+            for (int i = 0; i < 1000 && taken_ < event.number; ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
             std::unique_lock lock(team_.mutex);
             team_.wait(lock, rank(), "a wait for its collectives", nullptr, [&] { return taken_ >= event.number; });
         } else {
@@ -293,6 +295,7 @@ private:
         team_.changed.notify_all();
         if (!pending.brought) {
             lock.unlock();
+            pause();
             Bytes input = read_device(pending.op.in, pending.in_bytes);
             lock.lock();
             bring(meeting, pending.op, std::move(input));
@@ -302,6 +305,7 @@ private:
         const Bytes mine = std::move(meeting.results[rank()]);
         if (++meeting.left == size()) team_.device.erase(number);
         lock.unlock();
+        pause();
         write_device(pending.op.out, mine);
         lock.lock();
         pending_.pop_front();
@@ -309,9 +313,14 @@ private:
         team_.changed.notify_all();
     }
 
+    // Right before memory is touched, while the rank goes on.
+    void pause() {
+        const auto longest = team_.settings.delay.count();
+        if (prompt() && longest > 0)
+            std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, longest)(random_)));
+    }
+
     void run_promptly() {
-        std::mt19937 engine(team_.settings.seed * 1000 + rank());
-        std::uniform_int_distribution<std::int64_t> delay(0, team_.settings.delay.count());
         try {
             while (true) {
                 {
@@ -319,7 +328,6 @@ private:
                     team_.changed.wait(lock, [&] { return stop_ || posted_ > taken_; });
                     if (stop_) return;
                 }
-                if (team_.settings.delay.count() > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay(engine)));
                 take_next();
             }
         } catch (...) {
@@ -360,9 +368,11 @@ private:
 
     Team& team_;
     std::int64_t host_meetings_ = 0;
-    std::int64_t posted_ = 0, taken_ = 0;  // written under the team's mutex, as is what follows
+    std::int64_t posted_ = 0;              // written under the team's mutex, as is what follows
+    std::atomic<std::int64_t> taken_ = 0;
     std::deque<Pending> pending_;          // posted, and not taken yet
     std::atomic<bool> stop_ = false;
+    std::mt19937 random_{team_.settings.seed * 1000 + unsigned(rank())};
     std::thread thread_;                   // order `prompt`
 };
 

@@ -1,8 +1,8 @@
 // communicator_local.h - ranks as threads of one process, for tests: with a communication stream that does the worst it may
 //
 // What a forgotten hold() or wait() does on a GPU depends on luck. Here it depends on the order that the test chooses:
-//   prompt  a thread per rank runs collectives as soon as all ranks have enqueued them, after a random delay of at most `delay`: real overlap, for
-//           ThreadSanitizer and for the order of events
+//   prompt  a thread per rank runs collectives as soon as all ranks have enqueued them, with random delays of at most `delay`: real overlap, for
+//           ThreadSanitizer (which sees a forgotten hold as a race) and for the order of events
 //   late    nothing runs before a rank holds or waits for it: who reads results too early reads what was there before, who overwrites the input too
 //           early sends the new values
 //   early   input is read when it is enqueued, and output is filled with 0xff (NaN) at once; results arrive at hold() or wait(): who reads or keeps

@@ -72,8 +72,8 @@ struct Session {
     bool orderly = true;  // MPI_Finalize waits for all ranks: one that has failed leaves without it, and the launcher ends the others
 };
 
-// all_reduce of 256 MiB between 2 processes on 2 cores busy with other work (Zen 5), best of 5, three rounds: 39-43 ms in chunks of 256 KiB, 23-126 with
-// 1 MiB, 19-20 with 4 MiB (26-75 in a later run), 74-106 with 16 MiB, 43-103 with 64 MiB. With many ranks the memory for what is summed bounds them.
+// all_reduce of 256 MiB between 2 processes on 2 cores busy with other work (Zen 5), best of 5, three rounds: 39-43 ms in chunks of 256 KiB, 23-126
+// with 1 MiB, 19-20 with 4 MiB (26-75 in a later run), 74-106 with 16 MiB, 43-103 with 64 MiB. With many ranks memory bounds them.
 constexpr std::int64_t kLargestChunk = std::int64_t(4) << 20, kStagingBytes = std::int64_t(32) << 20;
 constexpr std::int64_t kChunkMultiple = kShardMultiple * 4;  // bytes: whole, aligned elements of every type
 
@@ -347,8 +347,8 @@ private:
             }
             if (done) return;
             if (leaving_) throw Error("rank " + std::to_string(rank()) + " leaves while a collective is under way", Blame::runtime);
-            // Who waits for a slower rank soon leaves the core to those that compute. 1000 floats summed over 2 ranks took 190-210 us so, 165-200 when
-            // it never slept, 540-630 when it slept at once.
+            // Who waits for a slower rank soon leaves the core to those that compute. 1000 floats summed over 2 ranks took 190-210 us so, 165-200
+            // when it never slept, 540-630 when it slept at once.
             if (std::chrono::steady_clock::now() - began < 1ms) std::this_thread::yield();
             else std::this_thread::sleep_for(20us);
         }
