@@ -1,4 +1,5 @@
 // comm_stream_cuda.cpp - the communication stream as a CUDA stream; host work is called by the driver in stream order
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <utility>
