@@ -67,8 +67,9 @@ done
 
 # Ranks as threads under ThreadSanitizer: only what they are made of, so that it compiles in a minute.
 race_checked_ranks() {
-    g++ -std=c++20 -O1 -g -fsanitize=thread -fopenmp -I. -o build/cpu/race_checked_ranks test/main.cpp test/communicator_test.cpp \
-        test/communicator_suite.cpp llmc/communicator.cpp llmc/communicator_local.cpp llmc/communicator_without_mpi.cpp llmc/device_cpu.cpp &&
+    printf '#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n' >"$logs/main.cpp" &&
+        g++ -std=c++20 -O1 -g -fsanitize=thread -fopenmp -I. -o build/cpu/race_checked_ranks "$logs/main.cpp" test/communicator_test.cpp test/communicator_suite.cpp \
+            llmc/communicator.cpp llmc/communicator_local.cpp llmc/communicator_without_mpi.cpp llmc/device_cpu.cpp &&
         build/cpu/race_checked_ranks "[local]"
 }
 one "ranks as threads, under ThreadSanitizer" race_checked_ranks
