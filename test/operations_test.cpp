@@ -170,7 +170,7 @@ void register_operation_tests() {
     for (const Registration& registration : all())
         for (const DType dtype : registration.dtypes)
             for (const Shape& shape : registration.edges)
-                if (registration.make(dtype, shape)) {
+                if (registration.make.applies(dtype, shape)) {
                     const std::string name = registration.name + ", " + name_of(dtype) + ": " + registration.describe(shape);
                     const std::string tags = "[operations]" + registration.tag;
                     Catch::AutoReg(new Case(registration, dtype, shape), CATCH_INTERNAL_LINEINFO, Catch::StringRef(), {name, tags});

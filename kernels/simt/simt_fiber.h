@@ -7,6 +7,7 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <pthread.h>
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -98,6 +99,9 @@ public:
             fail("stacks of one core", ordinal, "one more", "raise vm.max_map_count or use fewer threads", Blame::runtime);
         }
         memory_ = static_cast<std::byte*>(memory);
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_unpoison_memory_region(memory_, bytes_);  // it remembers frames of a stack that was here before
+#endif
         std::byte* top = memory_ + bytes_ - ordinal * 320 % 4096;
 #if defined(__x86_64__)
         void** frame = reinterpret_cast<void**>(top) - 8;  // six registers, `entry` as return address, and none above it

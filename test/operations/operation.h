@@ -236,17 +236,26 @@ struct Evaluated final : Op {
 
 using Maker = std::function<std::unique_ptr<Operation>(DType, const Shape&)>;  // nullptr where the type cannot have the shape
 
-template <template <class> class Op> std::unique_ptr<Operation> make(DType dtype, const Shape& shape) {
-    if (dtype == DType::bf16) return Op<bf16>::applies(shape) ? std::make_unique<Evaluated<Op<bf16>>>(shape) : nullptr;
-    return Op<float>::applies(shape) ? std::make_unique<Evaluated<Op<float>>>(shape) : nullptr;
-}
+// Makes an operation, or says whether it could, which takes no time.
+struct Making {
+    std::unique_ptr<Operation> (*make)(DType, const Shape&);
+    bool (*applies)(DType, const Shape&);
+    std::unique_ptr<Operation> operator()(DType dtype, const Shape& shape) const { return applies(dtype, shape) ? make(dtype, shape) : nullptr; }
+};
+template <template <class> class Op>
+inline constexpr Making make{
+    [](DType dtype, const Shape& shape) -> std::unique_ptr<Operation> {
+        if (dtype == DType::bf16) return std::make_unique<Evaluated<Op<bf16>>>(shape);
+        return std::make_unique<Evaluated<Op<float>>>(shape);
+    },
+    [](DType dtype, const Shape& shape) { return dtype == DType::bf16 ? Op<bf16>::applies(shape) : Op<float>::applies(shape); }};
 
 struct Registration {
     std::string name, tag;
     std::vector<std::string> dimensions;  // what the numbers of a shape mean
     std::vector<Shape> edges;             // tested
     std::vector<Shape> small, large;      // timed on a CPU and on a GPU
-    Maker make;
+    Making make;
     Maker forward = {};                   // of a backward pass: takes the same shapes
     std::vector<DType> dtypes = {DType::fp32, DType::bf16};
     bool same_on_any_threads = true;      // bit for bit
