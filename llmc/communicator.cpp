@@ -10,7 +10,7 @@
 
 namespace llmc {
 
-Shard shard_of(std::int64_t elements, int rank, int size) {
+ShardRange shard_of(std::int64_t elements, int rank, int size) {
     require(elements >= 0, "the number of elements to shard", elements, "at least 0");
     require(size >= 1 && rank >= 0 && rank < size, "the rank of a shard", rank, "one from 0 to the number of ranks - 1");
     const std::int64_t each = (elements / size + (elements % size != 0) + kShardMultiple - 1) / kShardMultiple * kShardMultiple;
@@ -56,7 +56,7 @@ void Communicator::reduce_scatter(Element element, std::byte* mine, std::int64_t
     require_open("reduce_scatter", mine, mine_size);
     require_open("reduce_scatter", whole, elements);
     require(element != Element::byte, "the type that reduce_scatter sums", "byte", "float, bf16 or double");
-    const Shard shard = shard_of(elements, rank_, size_);
+    const ShardRange shard = shard_of(elements, rank_, size_);
     require(mine_size == shard.size, "the size of reduce_scatter's output", mine_size, "that of this rank's shard, " + std::to_string(shard.size));
     const std::int64_t width = bytes_of(element);
     require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, elements * width), "reduce_scatter's output",
@@ -67,7 +67,7 @@ void Communicator::reduce_scatter(Element element, std::byte* mine, std::int64_t
 void Communicator::all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine, std::int64_t mine_size) {
     require_open("all_gather", mine, mine_size);
     require_open("all_gather", whole, elements);
-    const Shard shard = shard_of(elements, rank_, size_);
+    const ShardRange shard = shard_of(elements, rank_, size_);
     require(mine_size == shard.size, "the size of all_gather's input", mine_size, "that of this rank's shard, " + std::to_string(shard.size));
     const std::int64_t width = bytes_of(element);
     require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, elements * width), "all_gather's input",
@@ -76,7 +76,7 @@ void Communicator::all_gather(Element element, std::byte* whole, std::int64_t el
 }
 
 void Communicator::all_reduce(Element element, std::byte* data, std::int64_t elements) {
-    const Shard shard = shard_of(elements, rank_, size_);
+    const ShardRange shard = shard_of(elements, rank_, size_);
     std::byte* mine = data + shard.first * bytes_of(element);
     require_open("all_reduce", data, elements);
     require(element != Element::byte, "the type that all_reduce sums", "byte", "float, bf16 or double");

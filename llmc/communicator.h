@@ -34,14 +34,14 @@
 namespace llmc {
 
 // The part of an array that one rank owns. Element types do not matter: a rank owns the same elements of bf16 parameters and of their fp32 masters.
-struct Shard {
+struct ShardRange {
     std::int64_t first = 0, size = 0;
 };
 // Every shard starts at a multiple of this, that is of kTensorAlignment bytes in any type, if the array does.
 inline constexpr std::int64_t kShardMultiple = kernels::kTensorAlignment / sizeof(kernels::bf16);
 // All shards have ceil(elements / size) elements, rounded up to kShardMultiple, as far as there are that many: the last ones may be shorter or empty.
 // Arrays of a multiple of kShardMultiple * size elements have equal shards, which NCCL moves in one operation instead of one per rank.
-Shard shard_of(std::int64_t elements, int rank, int size);
+ShardRange shard_of(std::int64_t elements, int rank, int size);
 
 // A point in the communication stream, behind one group. The default lies before everything.
 struct CommEvent {

@@ -47,7 +47,7 @@ void round_to(float& out, float x) { out = x; }
 void round_to(double& out, double x) { out = x; }
 void round_to(kernels::bf16& out, float x) { out = kernels::bf16_from_float(x); }
 
-template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, Shard shard) {
+template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, ShardRange shard) {
     out.resize(shard.size * sizeof(T));
     for (std::int64_t i = 0; i < shard.size; ++i) {
         const auto of = [&](const Bytes& input) { return widened(reinterpret_cast<const T*>(input.data())[shard.first + i]); };
@@ -64,7 +64,7 @@ std::vector<Bytes> results_of(const Collective& op, const std::vector<Bytes>& in
         Bytes& out = results[rank];
         switch (op.kind) {
             case Collective::Kind::reduce_scatter: {
-                const Shard shard = shard_of(op.elements, rank, ranks);
+                const ShardRange shard = shard_of(op.elements, rank, ranks);
                 if (op.element == Element::bf16) sum_shard<kernels::bf16>(out, inputs, shard);
                 else if (op.element == Element::fp64) sum_shard<double>(out, inputs, shard);
                 else sum_shard<float>(out, inputs, shard);

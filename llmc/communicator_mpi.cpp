@@ -202,7 +202,7 @@ private:
         std::int64_t first, bytes;
     };
     Piece piece(const Collective& op, int rank, std::int64_t offset) const {
-        const Shard shard = shard_of(op.elements, rank, size());
+        const ShardRange shard = shard_of(op.elements, rank, size());
         const std::int64_t width = bytes_of(op.element);
         return {shard.first * width + offset, std::clamp(shard.size * width - offset, std::int64_t(0), chunk_)};
     }
@@ -234,7 +234,7 @@ private:
     }
 
     void all_gather(const Collective& op) {
-        const Shard shard = shard_of(op.elements, rank(), size());
+        const ShardRange shard = shard_of(op.elements, rank(), size());
         const std::int64_t width = bytes_of(op.element);
         copy_own(op.out + shard.first * width, op.in, shard.size * width);
         for (std::int64_t offset = 0; offset < largest_shard_bytes(op); offset += chunk_) {

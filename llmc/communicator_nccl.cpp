@@ -132,7 +132,7 @@ private:
             return;
         }
         for (int root = 0; root < size(); ++root)
-            if (const Shard shard = shard_of(op.elements, root, size()); shard.size > 0)
+            if (const ShardRange shard = shard_of(op.elements, root, size()); shard.size > 0)
                 NCCL_CHECK(ncclReduce(op.in + shard.first * bytes_of(op.element), op.out, shard.size, type, ncclSum, root, nccl_, stream));
     }
 
@@ -143,7 +143,7 @@ private:
             return;
         }
         for (int root = 0; root < size(); ++root)
-            if (const Shard shard = shard_of(op.elements, root, size()); shard.size > 0)
+            if (const ShardRange shard = shard_of(op.elements, root, size()); shard.size > 0)
                 NCCL_CHECK(ncclBroadcast(op.in, op.out + shard.first * bytes_of(op.element), shard.size, type, root, nccl_, stream));
     }
 

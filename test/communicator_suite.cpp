@@ -41,7 +41,7 @@ template <class T> std::vector<T> sum(std::int64_t elements, int ranks, unsigned
     return rounded;
 }
 
-template <class T> std::vector<T> part(const std::vector<T>& whole, Shard shard) {
+template <class T> std::vector<T> part(const std::vector<T>& whole, ShardRange shard) {
     return {whole.begin() + shard.first, whole.begin() + shard.first + shard.size};
 }
 template <class T> bool same(const std::vector<T>& a, const std::vector<T>& b) {
@@ -57,7 +57,7 @@ template <class Enqueue> void group(Communicator& comm, Enqueue&& enqueue) {
 
 template <class T> void check_sums(Communicator& comm, std::int64_t elements, unsigned salt) {
     const std::string of = " of " + std::to_string(elements) + " elements of " + std::to_string(sizeof(T)) + " bytes";
-    const Shard shard = shard_of(elements, comm.rank(), comm.size());
+    const ShardRange shard = shard_of(elements, comm.rank(), comm.size());
     const auto mine = contribution<T>(elements, comm.rank(), salt), want = sum<T>(elements, comm.size(), salt);
 
     const auto input = on_device(mine);
@@ -80,7 +80,7 @@ template <class T> void check_sums(Communicator& comm, std::int64_t elements, un
 template <class T> void check_moves(Communicator& comm, std::int64_t elements, unsigned salt) {
     const std::string of = " of " + std::to_string(elements) + " elements of " + std::to_string(sizeof(T)) + " bytes";
     const int ranks = comm.size(), rank = comm.rank();
-    const Shard shard = shard_of(elements, rank, ranks);
+    const ShardRange shard = shard_of(elements, rank, ranks);
 
     std::vector<T> whole;
     for (int r = 0; r < ranks; ++r) {
@@ -150,7 +150,7 @@ void test::check_groups(Communicator& comm) {
 
     // A group reads what an earlier one writes: nobody has to wait in between.
     const std::int64_t elements = 10'000;
-    const Shard shard = shard_of(elements, rank, ranks);
+    const ShardRange shard = shard_of(elements, rank, ranks);
     const auto input = on_device(contribution<float>(elements, rank, 7));
     const auto mine = poisoned<float>(shard.size), whole = poisoned<float>(elements);
     comm.group_begin(nullptr);

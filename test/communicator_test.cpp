@@ -21,7 +21,7 @@ TEST_CASE("shards cover an array without overlap, start aligned, and all but the
             const std::int64_t each = shard_of(elements, 0, ranks).size;
             std::int64_t next = 0;
             for (int rank = 0; rank < ranks; ++rank) {
-                const Shard shard = shard_of(elements, rank, ranks);
+                const ShardRange shard = shard_of(elements, rank, ranks);
                 REQUIRE(shard.first == next);
                 REQUIRE((shard.size == each || shard.first + shard.size == elements));
                 REQUIRE((shard.size == 0 || shard.first % kShardMultiple == 0));
@@ -148,7 +148,7 @@ TEST_CASE("a forgotten hold shows every time", "[communicator][local]") {
 TEST_CASE("order early fills all outputs but what is still to be read", "[communicator][local]") {
     run_ranks(3, [](Communicator& comm) {
         const std::int64_t elements = 3000;
-        const Shard shard = shard_of(elements, comm.rank(), comm.size());
+        const ShardRange shard = shard_of(elements, comm.rank(), comm.size());
         const auto input = on_device(std::vector<float>(elements, 1));
         const auto whole = on_device(std::vector<float>(elements, 9));
         const auto mine = whole.span().subspan(shard.first, shard.size);
