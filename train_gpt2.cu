@@ -1,7 +1,6 @@
 // train_gpt2.cu - pretrains GPT-2 from the shell: options -> plan -> model -> loop -> exit code. Host code in every build.
 //
 // Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130 for Ctrl-C) it was interrupted, and saved.
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
@@ -12,6 +11,7 @@
 #include "llmc/memory_plan.h"
 #include "llmc/optimizer.h"
 #include "llmc/options.h"
+#include "llmc/rank_agreement.h"
 #include "llmc/schedule.h"
 #include "llmc/step_log.h"
 #include "llmc/version.h"
@@ -20,18 +20,19 @@ using namespace llmc;
 
 namespace {
 
-// One process trains one model; started several times over by a launcher, every copy would train the same.
-void refuse_several_processes() {
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"})
-        if (const char* size = std::getenv(name); size && std::atoi(size) > 1)
-            fail("the world size (" + std::string(name) + ")", size, "1: this version trains with one process", "start it with mpirun -np 1, or without a launcher");
-}
-
-Context open_context(const Options& options) {
+// Cores of a machine are shared out among its ranks, GPUs given to one each.
+Context open_context(const Options& options, std::unique_ptr<Communicator>& communicator) {
     const auto bf16 = value_by_name("--bf16-arithmetic", options.bf16_arithmetic, kBf16Arithmetics);
     const auto attention = value_by_name("--attention", options.attention, kernels::kAttentionMethods);
-    DeviceInfo device = open_device(int(options.threads), int(options.device));
-    return {std::move(device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}), kernels::Attention({.method = attention})};
+    const auto transport = value_by_name("--comm", options.comm, kTransports);
+    const bool gpu = !device_memory_is_host_memory();
+    DeviceInfo device = open_device(int(options.threads), int(options.device) + (gpu ? communicator->local_rank() : 0));
+    if (const int neighbours = ranks_on_this_machine(*communicator); !gpu && options.threads == 0 && neighbours > 1)
+        device = open_device(std::max(1, device.threads / neighbours));
+    const bool nccl = transport == Transport::nccl || (transport == Transport::automatic && gpu && nccl_lacks().empty());
+    if (communicator->size() > 1 && nccl) communicator = over_nccl(std::move(communicator));
+    return {std::move(device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}), kernels::Attention({.method = attention}),
+            std::shared_ptr<Communicator>(communicator.get(), [](Communicator*) {})};  // main() keeps it
 }
 
 // The shards, and what they say of their tokens. Either may be missing, not both. Batches refer to them, so they stay where they are.
@@ -89,19 +90,28 @@ struct Plan {
     std::unique_ptr<DataLoader> loader;            // none with --eval-only
     std::optional<ValidationBatches> validation;
     std::optional<TextSampler> sampler;
+    NoiseChoice noise{SmallBatches::none, ""};
 };
 
-Plan make_plan(const Options& o) {
+Plan make_plan(const Options& o, const Communicator& communicator) {
     Plan plan{.data = open_data(o)};
     const Vocabulary vocabulary = plan.data.vocabulary();
     plan.start = starting_point(o, vocabulary);
     const MicroBatchShape shape{int(o.micro_batch), int(o.seq_len)};
     plan.setup = {.config = plan.start.config, .dtype = value_by_name("--dtype", o.dtype, kDTypes), .shape = shape,
-                  .recompute = recompute_by_name(o.recompute), .training = !o.eval_only};
-    plan.step_tokens = o.total_batch_tokens > 0 ? o.total_batch_tokens : std::int64_t(shape.rows());
-    plan.micro_batches = int(plan.step_tokens / std::int64_t(shape.rows()));
+                  .recompute = recompute_by_name(o.recompute), .training = !o.eval_only,
+                  .sharding = {.stage = int(o.zero_stage), .rank = communicator.rank(), .ranks = communicator.size()}};
+    const BatchShape batch{.micro_batch = shape.batch, .seq_len = shape.seq_len, .rank = communicator.rank(), .world = communicator.size()};
+    plan.step_tokens = o.total_batch_tokens > 0 ? o.total_batch_tokens : batch.global_positions();
+    const std::int64_t at_once = batch.global_positions(), below = std::max<std::int64_t>(1, plan.step_tokens / at_once) * at_once;
+    if (plan.step_tokens % at_once != 0)
+        fail("--total-batch-tokens", plan.step_tokens, "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(o.micro_batch) + " * " +
+                 std::to_string(o.seq_len) + " * " + std::to_string(batch.world) + " = " + std::to_string(at_once),
+             "the nearest are " + std::to_string(below) + " and " + std::to_string((plan.step_tokens / at_once + 1) * at_once));
+    plan.micro_batches = int(plan.step_tokens / at_once);
+    if (!o.eval_only) plan.noise = choose_noise_estimator(value_by_name("--noise-scale", o.noise_scale, kNoiseEstimators), int(o.zero_stage), batch.world,
+                                                            plan.micro_batches);
 
-    const BatchShape batch{.micro_batch = shape.batch, .seq_len = shape.seq_len};
     if (!o.eval_only) {
         const auto shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt;
         plan.loader = std::make_unique<DataLoader>(*plan.data.train,
@@ -124,8 +134,8 @@ std::string describe_shards(const char* what, const ShardSet& shards) {
 }
 
 void print(const Plan& plan, const Options& options, Context& context) {
-    std::cout << version_text() << "device: " << context.device.name << ", " << context.device.threads << " threads\nmatrix library: "
-              << context.matmul.describe(plan.setup.dtype) << "\nattention: " << context.attention.describe(attention_problem(plan.setup))
+    std::cout << version_text() << "device: " << context.device.name << ", " << context.device.threads << " threads\ncommunication: " << context.communicator->describe()
+              << "\nmatrix library: " << context.matmul.describe(plan.setup.dtype) << "\nattention: " << context.attention.describe(attention_problem(plan.setup))
               << "\noptions: " << to_json(options).dump() << '\n';
     if (plan.data.train) std::cout << describe_shards("training data", *plan.data.train);
     if (plan.loader) std::cout << "  " << plan.loader->dropped_tokens() << " tokens an epoch are left over\n";
@@ -136,11 +146,13 @@ void print(const Plan& plan, const Options& options, Context& context) {
               << table.decayed().tensors << " tensors, " << table.not_decayed().elements << " not in " << table.not_decayed().tensors << ")\n";
     if (plan.loader)
         std::cout << "training: " << plan.total_steps << " steps of " << plan.step_tokens << " tokens, micro-batches in each: " << plan.micro_batches << '\n';
+    if (!plan.noise.note.empty()) std::cout << plan.noise.note << '\n';
     std::cout << plan_memory(plan.setup, context).text() << std::flush;
 }
 
 nlohmann::ordered_json start_event(const Plan& plan, const Options& options, Context& context) {
     return {{"event", "start"}, {"version", version_json()}, {"options", to_json(options)}, {"device", context.device.name}, {"threads", context.device.threads},
+            {"ranks", context.communicator->size()}, {"communication", context.communicator->describe()},
             {"matmul", context.matmul.describe(plan.setup.dtype)}, {"attention", context.attention.describe(attention_problem(plan.setup))},
             {"model", describe(plan.start.config)}, {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps},
             {"tokens_per_step", plan.step_tokens}, {"planned_bytes", plan_memory(plan.setup, context).total()}};
@@ -162,23 +174,33 @@ private:
     std::vector<Batch> first_step_;
 };
 
-int run(const Options& options) {
+// Every rank runs this; rank 0 alone prints, samples and writes.
+int run(const Options& options, std::unique_ptr<Communicator>& communicator) {
     const Interrupt interrupt;
-    refuse_several_processes();
-    Context context = open_context(options);
-    Plan plan = make_plan(options);
+    Context context = open_context(options, communicator);
+    Communicator& ranks = *context.communicator;
+    const bool first_rank = ranks.rank() == 0;
+    require_same_on_all_ranks(ranks, "the flags", to_json(options).dump());
+    Plan plan = make_plan(options, ranks);
     const std::string& passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;  // refuses a method asked for in vain
-    if (!passed_over.empty()) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
-    print(plan, options, context);
+    if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
+    if (first_rank) print(plan, options, context);
     require_room(plan_memory(plan.setup, context), plan.setup, context);
     if (options.dry_run) return 0;
 
-    Report report(options.output_dir, plan.total_steps);
-    if (options.output_dir.empty()) std::cout << "no --output-dir: neither log nor model will be kept\n";
+    std::optional<Report> opened;
+    on_first_rank(ranks, [&] { opened.emplace(options.output_dir, plan.total_steps); });
+    if (!first_rank) opened.emplace("", plan.total_steps, false);
+    Report& report = *opened;
+    if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
     report.start(start_event(plan, options, context));
     const auto model = make_model(plan.setup, context);
     const ParameterTable& table = model->table();
-    model->load(initial_weights(plan.start, table, std::uint64_t(options.seed)));
+    {
+        const std::vector<float> weights = initial_weights(plan.start, table, std::uint64_t(options.seed));
+        if (ranks.size() > 1) require_same_on_all_ranks(ranks, "the initial weights, as a fingerprint,", fingerprint(weights));
+        model->load(weights);
+    }
     const MicroBatchShape shape = plan.setup.shape;
     BatchUpload upload(shape, plan.start.config.vocabulary, context);
 
@@ -187,11 +209,12 @@ int run(const Options& options) {
         report.validation(step, loss, plan.validation->targets(), seconds);
     };
     const auto sample = [&](std::int64_t step) {
-        for (const std::string& text : plan.sampler->draw(*model)) report.sample(step, text);
+        model->hold_parameters();
+        on_first_rank(ranks, [&] { for (const std::string& text : plan.sampler->draw(*model)) report.sample(step, text); });
     };
     const auto save = [&](std::int64_t step) {
-        report.checkpoint(step, save_checkpoint(options.output_dir, step, table, [&](int tensor) { return model->master_on_host(tensor); },
-                                                plan.data.vocabulary().end_of_text));
+        const TensorSource masters = model->masters_on_host();
+        on_first_rank(ranks, [&] { report.checkpoint(step, save_checkpoint(options.output_dir, step, table, masters, plan.data.vocabulary().end_of_text)); });
     };
     if (options.eval_only) {
         validate(0);
@@ -200,16 +223,20 @@ int run(const Options& options) {
     }
 
     const auto rounding_seed = options.stochastic_rounding ? std::optional(std::uint64_t(options.seed)) : std::nullopt;
-    Optimizer optimizer(*model, {.beta1 = float(options.beta1), .beta2 = float(options.beta2), .eps = float(options.eps),
+    GradientExchange gradients(table, {.sharding = plan.setup.sharding, .small_batches = plan.noise.small_batches, .reduce_in_bf16 = options.reduce_dtype == "bf16"},
+                               context);
+    Optimizer optimizer(*model, gradients, {.beta1 = float(options.beta1), .beta2 = float(options.beta2), .eps = float(options.eps),
                                  .weight_decay = float(options.weight_decay), .max_grad_norm = float(options.grad_clip),
                                  .rounding_seed = rounding_seed}, context);
     optimizer.round_parameters(*model);
     const Schedule schedule{.kind = lr_schedule_by_name(options.lr_schedule), .peak = options.lr, .final_fraction = options.final_lr_fraction,
                             .warmup_steps = options.warmup_steps, .total_steps = plan.total_steps};
-    Throughput throughput(flops_per_token(table, shape.seq_len), peak_flops(context.device, plan.setup.dtype, options.tf32));
-    StepLog step_log(optimizer, throughput, report, plan.total_steps);
+    auto peak = peak_flops(context.device, plan.setup.dtype, options.tf32);
+    if (peak) *peak *= ranks.size();
+    Throughput throughput(flops_per_token(table, shape.seq_len), peak);
+    RunNoise noise(gradients.group_names(), options.noise_scale_beta);
+    StepLog step_log(optimizer, throughput, report, plan.total_steps, plan.noise.small_batches == SmallBatches::none ? nullptr : &noise, shape.seq_len);
     Batches batches(*plan.loader, options.overfit_batch);
-    DeviceArray<double> loss_sum(1);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
     bool interrupted = false;
@@ -218,8 +245,10 @@ int run(const Options& options) {
     std::int64_t step = 0;
     for (;; ++step) {
         // Between two updates: is this the end, and what is due?
-        interrupted = interrupt.requested();
-        const bool out_of_time = options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60;
+        std::int64_t wishes[] = {interrupt.requested(), options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60};
+        ranks.host_reduce(wishes, HostReduction::max);  // what one rank must, all do
+        interrupted = wishes[0] != 0;
+        const bool out_of_time = wishes[1] != 0;
         if (interrupted) reason = "interrupted";
         else if (out_of_time) reason = "out of time (--max-minutes)";
         const bool last = interrupted || out_of_time || step == plan.total_steps;
@@ -236,37 +265,43 @@ int run(const Options& options) {
         // One update: the gradients of all micro-batches add up, every token with the same weight.
         const double step_began = seconds_now();
         Report::Step record{.step = step, .positions = plan.step_tokens, .tokens_so_far = (step + 1) * plan.step_tokens};
-        std::int64_t valid_targets = 0;
-        loss_sum.zero(context.stream);
         for (int micro_batch = 0; micro_batch < plan.micro_batches; ++micro_batch) {
             const Batch& batch = batches.next(micro_batch);
             record.epoch = batch.from.epoch;
-            valid_targets += batch.valid_targets;
-            model->forward_backward(upload.upload(batch.inputs, batch.targets, shape, true), token_weight, micro_batch > 0, loss_sum.span());
+            gradients.begin({.index = micro_batch, .count = plan.micro_batches, .valid_targets = batch.valid_targets});
+            model->forward_backward(upload.upload(batch.inputs, batch.targets, shape, true), token_weight, gradients);
         }
-        optimizer.step(*model, {.learning_rate = float(schedule.learning_rate(step)), .positions = plan.step_tokens, .valid_targets = valid_targets,
-                                .loss_sum = loss_sum.span()});
+        optimizer.step(*model, {.learning_rate = float(schedule.learning_rate(step)), .positions = plan.step_tokens});
         step_log.enqueued(record, step_began);
     }
     report.end(step, reason, seconds_now() - began);
     return interrupted ? interrupt.exit_code() : 0;
 }
 
+// Says why the program ends and returns its exit code; where others run, ends them too.
+int end(Communicator* communicator, const std::string& why, int exit_code) {
+    if (communicator && communicator->size() > 1) communicator->abort(why, exit_code);
+    std::cerr << "error: " << why << std::endl;
+    return exit_code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    std::unique_ptr<Communicator> communicator;
     try {
+        communicator = open_communicator();
+        const bool first_rank = communicator->rank() == 0;
         Options options;
         switch (parse(argc, argv, options)) {
-            case Request::help: std::cout << help_text(); return 0;
-            case Request::version: std::cout << version_text(); return 0;
-            case Request::run: return run(options);
+            case Request::help: if (first_rank) std::cout << help_text(); return 0;
+            case Request::version: if (first_rank) std::cout << version_text(); return 0;
+            case Request::run: return run(options, communicator);
         }
     } catch (const Error& error) {
-        std::cerr << "error: " << error.what() << std::endl;
-        return error.blame() == Blame::input ? 2 : 1;
+        return end(communicator.get(), error.what(), error.blame() == Blame::input ? 2 : 1);
     } catch (const std::exception& error) {
-        std::cerr << "error: " << error.what() << std::endl;
+        return end(communicator.get(), error.what(), 1);
     }
     return 1;
 }

@@ -1,6 +1,7 @@
-// grad_norm.cu - the squared norm as a fixed number of partial sums, and the decisions of a step in one block
+// grad_norm.cu - squared norms as one partial sum a tile, and the decisions of a step in one block
 #include "kernels/grad_norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/pack.cuh"
@@ -10,26 +11,24 @@
 namespace kernels {
 namespace {
 
-// As many as fill a large GPU with 256 threads each, and enough to keep the cores of a CPU evenly busy. A constant, so that the order of additions
-// depends on nothing but the number of elements.
-constexpr int kPartials = 1024;
+constexpr std::int64_t kTile = 16384;
 
 // Squares that are summed in float before they go on in double: at most 17 roundings, 1e-6 of the sum of squares and half that of the norm.
 constexpr int kRun = 16;
 
-// Block i takes the i-th contiguous share of the packs.
+// Block i takes tile i.
 template <int Threads, int PackBytes>
-__global__ void __launch_bounds__(Threads) squared_norm_kernel(std::span<double> partial, std::span<const float> values) {
+__global__ void __launch_bounds__(Threads) squared_norms_kernel(std::span<double> partial, std::span<const float> values, std::span<const NormTile> tiles) {
     using Pack = kernels::Pack<float, PackBytes>;
     // Packs of one run: a GPU's thread takes few, so that all its loads are under way at once.
     constexpr int kPacks = Threads == 1 ? kRun : kRun / Pack::size;
-    const std::int64_t packs = values.size() / Pack::size, share = (packs + gridDim.x - 1) / gridDim.x;
-    const std::int64_t end = packs < share * (blockIdx.x + 1) ? packs : share * (blockIdx.x + 1);
-    const float* data = values.data();
+    const NormTile tile = tiles[blockIdx.x];
+    const std::int64_t packs = tile.size / Pack::size;
+    const float* data = values.data() + tile.first;
 
     double sum[Pack::size] = {};
-    std::int64_t i = share * blockIdx.x + threadIdx.x;
-    for (; i + (kPacks - 1) * Threads < end; i += kPacks * Threads) {
+    std::int64_t i = threadIdx.x;
+    for (; i + (kPacks - 1) * Threads < packs; i += kPacks * Threads) {
         Partial<Pack::size> run;
         for (int j = 0; j < kPacks; ++j) {
             const Pack x = load<PackBytes>(&data[(i + j * Threads) * Pack::size]);
@@ -39,35 +38,52 @@ __global__ void __launch_bounds__(Threads) squared_norm_kernel(std::span<double>
         #pragma omp simd
         for (int k = 0; k < Pack::size; ++k) sum[k] += run[k];
     }
-    for (; i < end; i += Threads) {
+    for (; i < packs; i += Threads) {
         const Pack x = load<PackBytes>(&data[i * Pack::size]);
         for (int k = 0; k < Pack::size; ++k) sum[k] += x[k] * x[k];
     }
-    // What does not fill a pack belongs to the last block.
-    if (blockIdx.x == gridDim.x - 1)
-        for (std::size_t c = packs * Pack::size + threadIdx.x; c < values.size(); c += Threads) sum[0] += data[c] * data[c];
+    for (std::int64_t c = packs * Pack::size + threadIdx.x; c < tile.size; c += Threads) sum[0] += data[c] * data[c];
 
     for (int k = 1; k < Pack::size; ++k) sum[0] += sum[k];
     const double total = block_sum<Threads>(sum[0]);
     if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
+// Block g takes group g.
+template <int Threads>
+__global__ void __launch_bounds__(Threads) group_sums_kernel(GroupSums op) {
+    double sum = 0;
+    for (int i = op.group_start[blockIdx.x] + int(threadIdx.x); i < op.group_start[blockIdx.x + 1]; i += Threads) sum += op.partial[i];
+    sum = block_sum<Threads>(sum);
+    if (threadIdx.x == 0) op.sums[blockIdx.x] = (op.accumulate ? op.sums[blockIdx.x] : 0.0) + op.factor * sum;
+}
+
+template <int Threads>
+__global__ void __launch_bounds__(Threads) put_counts_kernel(std::span<double> sums, RankCounts counts) {
+    sums[kValidTargets] = double(counts.valid_targets);
+    sums[kSmallTokens] = double(counts.small_tokens);
+    sums[kSmallGroups] = double(counts.small_groups);
+}
+
 // In double throughout; what the optimizer reads is rounded to float once.
-__device__ void decide(const StepScalarsInput& op, double squared_norm) {
+__device__ void decide(const StepScalarsInput& op) {
     StepScalars& step = op.scalars[0];
-    const double loss_sum = op.loss_sum[0];
+    const double loss_sum = op.totals[kLossSum];
+    const auto valid_targets = std::int64_t(op.totals[kValidTargets]);
+    double squared_norm = 0;
+    for (std::size_t group = 0; group < op.groups; ++group) squared_norm += op.totals[kFirstNorm + group];
     // Exactly 1 when every position is a valid target, so that such a step equals one that knows no ignored targets.
-    const double kappa = op.valid_targets > 0 ? double(op.positions) / double(op.valid_targets) : NAN;
+    const double kappa = valid_targets > 0 ? double(op.positions) / double(valid_targets) : NAN;
     const double norm = kappa * sqrt(squared_norm);
     const double clip = op.max_norm > 0 ? fmin(1.0, op.max_norm / (norm + 1e-6)) : 1.0;
 
     step.learning_rate = op.learning_rate;
-    step.valid_targets = op.valid_targets;
-    step.loss = op.valid_targets > 0 ? loss_sum / double(op.valid_targets) : NAN;
+    step.valid_targets = valid_targets;
+    step.loss = valid_targets > 0 ? loss_sum / double(valid_targets) : NAN;
     step.grad_norm = float(norm);
     step.clip = float(clip);
     step.grad_scale = float(kappa * clip);
-    step.skip = op.valid_targets == 0 ? kSkipNoTargets : std::isfinite(norm) && std::isfinite(loss_sum) ? kNoSkip : kSkipNonFinite;
+    step.skip = valid_targets == 0 ? kSkipNoTargets : std::isfinite(norm) && std::isfinite(loss_sum) ? kNoSkip : kSkipNonFinite;
     if (step.skip != kNoSkip) {
         step.skipped_steps += 1;
         return;
@@ -79,28 +95,48 @@ __device__ void decide(const StepScalarsInput& op, double squared_norm) {
 
 template <int Threads>
 __global__ void __launch_bounds__(Threads) step_scalars_kernel(StepScalarsInput op) {
-    double sum = 0;
-    for (std::size_t i = threadIdx.x; i < op.squared_partial.size(); i += Threads) sum += op.squared_partial[i];
-    sum = block_sum<Threads>(sum);
-    if (threadIdx.x == 0) decide(op, sum);
+    const std::size_t row = op.totals.size();
+    for (std::size_t i = threadIdx.x; i < row; i += Threads) {
+        double sum = 0;
+        for (std::size_t at = i; at < op.rank_sums.size(); at += row) sum += op.rank_sums[at];
+        op.totals[i] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) decide(op);
 }
+
+// 256 threads on a GPU: not measured yet.
+constexpr int kThreads = simt::gpu_geometry ? 256 : 1;
 
 }  // namespace
 
-int squared_norm_partials() { return kPartials; }
+void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t size) {
+    for (const std::int64_t end = first + size; first < end; first += kTile) tiles.push_back({first, std::min(kTile, end - first)});
+}
 
-void squared_norm(std::span<double> partial, std::span<const float> values, Stream stream) {
-    require(partial.size() >= std::size_t(kPartials), "size of partial", partial.size(), "at least squared_norm_partials()");
-    // 256 threads with 16-byte packs on a GPU: not measured yet.
-    constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
-    simt::launch<squared_norm_kernel<kThreads, kPackBytes>>({.grid = kPartials, .block = kThreads, .stream = stream}, partial, values);
+void squared_norms(std::span<double> partial, std::span<const float> values, std::span<const NormTile> tiles, Stream stream) {
+    require(partial.size() >= tiles.size(), "size of partial", partial.size(), "at least the number of tiles");
+    if (tiles.empty()) return;
+    constexpr int kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
+    simt::launch<squared_norms_kernel<kThreads, kPackBytes>>({.grid = unsigned(tiles.size()), .block = kThreads, .stream = stream}, partial, values, tiles);
+}
+
+void group_sums(const GroupSums& op, Stream stream) {
+    require(op.group_start.size() == op.sums.size() + 1, "size of group_start", op.group_start.size(), "the number of groups + 1");
+    if (op.sums.empty()) return;
+    simt::launch<group_sums_kernel<kThreads>>({.grid = unsigned(op.sums.size()), .block = kThreads, .stream = stream}, op);
+}
+
+void put_counts(std::span<double> rank_sums, const RankCounts& counts, Stream stream) {
+    require(rank_sums.size() >= kFirstNorm, "size of rank_sums", rank_sums.size(), "rank_sums_size(groups)");
+    simt::launch<put_counts_kernel<1>>({.grid = 1, .block = 1, .stream = stream}, rank_sums, counts);
 }
 
 void step_scalars(const StepScalarsInput& op, Stream stream) {
-    require(!op.scalars.empty() && !op.loss_sum.empty(), "size of scalars or loss_sum", 0, "1");
+    require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
+    require(op.totals.size() == rank_sums_size(op.groups), "size of totals", op.totals.size(), "rank_sums_size(groups)");
+    require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums", op.rank_sums.size(), "a row of each rank");
     require(op.positions > 0, "positions", op.positions, "at least 1");
-    require(op.valid_targets >= 0 && op.valid_targets <= op.positions, "valid targets", op.valid_targets, "between 0 and the number of positions");
-    constexpr int kThreads = simt::gpu_geometry ? 256 : 1;
     simt::launch<step_scalars_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, op);
 }
 

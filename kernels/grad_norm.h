@@ -1,23 +1,53 @@
-// grad_norm.h - the global gradient norm, and the scalars that one optimizer step is scaled by
+// grad_norm.h - squared norms of a gradient by groups of parameters, what the ranks tell each other of a step, and the scalars the optimizer is scaled by
 //
-//   squared_norm: partial[i] = sum of squares of block i's share of `values`
-//   step_scalars: norm = kappa * sqrt(sum partial), kappa = positions / valid targets; clip = min(1, max_norm / (norm + 1e-6)); scale = kappa * clip
+//   squared_norms: partial[i] = sum of squares of tile i of `values`;   group_sums: sums[g] (+)= factor * sum of the partials of group g
+//   step_scalars: norm = kappa * sqrt(sum over ranks and groups), kappa = positions / valid targets; clip = min(1, max_norm / (norm + 1e-6)); scale = kappa * clip
 //
-// Everything a step decides (skip, clip, bias correction) is decided on the device from reduced values only: the host never waits,
-// and every rank decides alike.
+// Everything a step decides (skip, clip, bias correction) is decided on the device from sums over all ranks: the host never waits, and every rank
+// decides alike, since all add the same numbers in the same order.
 //
-// Shapes    values: (elements) float; partial: squared_norm_partials() doubles.
-// Numerics  squares in float over short runs, sums of runs in double, in an order that depends on `elements` alone.
+// Shapes    values: (elements) float; partial: (tiles) doubles; sums: (groups) doubles.
+// Numerics  squares in float over short runs, sums of runs in double, in an order that depends on the tiles alone.
 // Traffic   elements * 4 bytes.
 // Source    Pascanu et al. 2013, arXiv 1211.5063 (clipping); shared normaliser: README, section "Token-exact loss".
 #pragma once
+#include <vector>
+
 #include "kernels/types.h"
 
 namespace kernels {
 
-int squared_norm_partials();
-// Enqueues on `stream`; overwrites `partial`.
-void squared_norm(std::span<double> partial, std::span<const float> values, Stream stream);
+// A stretch of an array, one block's work. Its first element lies at a multiple of 16.
+struct NormTile {
+    std::int64_t first, size;
+};
+// Cuts elements [first, first + size) into tiles, for plans made on the host. 64 KiB a tile: enough blocks for a large GPU, few partial sums.
+void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t size);
+
+// Enqueues on `stream`; overwrites `partial`. The tiles, on the device, must lie within `values`.
+void squared_norms(std::span<double> partial, std::span<const float> values, std::span<const NormTile> tiles, Stream stream);
+
+struct GroupSums {
+    std::span<double> sums;
+    std::span<const double> partial;
+    std::span<const std::int32_t> group_start;  // (groups + 1): partials of group g are [start[g], start[g + 1])
+    double factor = 1;
+    bool accumulate = false;
+};
+void group_sums(const GroupSums& op, Stream stream);
+
+// What one rank knows of a step, as a row of doubles that all ranks exchange: these, then for each group the squared norm of this rank's pieces of the
+// reduced gradient, then for each group the sum of |A_i|^2 / T_i over the groups of tokens that the noise scale compares with the whole batch. Counts are
+// exact: they stay far below 2^53.
+enum RankSum { kLossSum, kValidTargets, kSmallTokens, kSmallGroups, kFirstNorm };
+// Doubles of a row, a multiple of what the communicator cuts shards at.
+constexpr std::size_t rank_sums_size(std::size_t groups) { return (kFirstNorm + 2 * groups + 31) / 32 * 32; }
+struct RankCounts {
+    std::int64_t valid_targets = 0;                   // of this rank
+    std::int64_t small_tokens = 0, small_groups = 0;  // sum of T_i over this rank's groups of tokens, and how many they are
+};
+// Writes the counts into a rank's row.
+void put_counts(std::span<double> rank_sums, const RankCounts& counts, Stream stream);
 
 // Lives on the device from step to step; copied to the host for the log, one step late.
 struct StepScalars {
@@ -38,10 +68,10 @@ enum Skip : std::int32_t { kNoSkip = 0, kSkipNoTargets = 1, kSkipNonFinite = 2 }
 
 struct StepScalarsInput {
     std::span<StepScalars> scalars;          // (1), in and out
-    std::span<const double> loss_sum;        // (1) nats over all valid targets
-    std::span<const double> squared_partial; // of the accumulated gradient
+    std::span<double> totals;                // (rank_sums_size(groups)): the sum of all rows, for the host
+    std::span<const double> rank_sums;       // a row of each rank, in their order
+    std::size_t groups;
     std::int64_t positions;                  // K: gradients were accumulated with weight 1 / K
-    std::int64_t valid_targets;              // N
     float learning_rate, max_norm, beta1, beta2;  // max_norm <= 0: no clipping
 };
 // Enqueues on `stream`. A step without valid targets or with a non-finite loss or norm is skipped: adam_step stays, skip says why.

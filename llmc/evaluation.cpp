@@ -1,5 +1,6 @@
 #include "llmc/evaluation.h"
 
+#include "llmc/rank_agreement.h"
 #include "llmc/step_log.h"
 
 namespace llmc {
@@ -17,7 +18,7 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
         const Batch& batch = batches[i];
         model.evaluate(upload.upload(batch.inputs, batch.targets, shape, false), loss_sum.span());
     }
-    const double sum = loss_sum.download(context.stream)[0];
+    const double sum = sum_over_ranks(*context.communicator, loss_sum.download(context.stream)[0]);
     return {.loss = sum / double(batches.targets()), .seconds = seconds_now() - began};
 }
 

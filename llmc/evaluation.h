@@ -9,7 +9,7 @@
 
 namespace llmc {
 
-// Mean loss in nats over the valid targets of all batches. Waits.
+// Mean loss in nats over the valid targets of all batches of all ranks, which take part together. Waits.
 struct ValidationLoss {
     double loss;
     double seconds;

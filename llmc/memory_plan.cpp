@@ -45,11 +45,12 @@ std::string MemoryPlan::text() const {
 
 MemoryPlan plan_memory(const ModelSetup& setup, const Context& context) {
     const ModelBytes model = model_bytes(setup);
+    const ParameterTable table(setup.config);
     MemoryPlan plan;
     plan.lines = {{"parameters, bf16", model.parameters},
                   {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.masters},
-                  {"gradients, fp32", model.gradients},
-                  {"Adam's moments, fp32", setup.training ? optimizer_bytes(ParameterTable(setup.config)) : 0},
+                  {"gradients, fp32", setup.training ? gradient_bytes(table, {.sharding = setup.sharding}) : 0},
+                  {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
                   {"activations and logits", model.activations},
                   {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
                   {"matrix library", context.matmul.workspace_bytes()},

@@ -3,6 +3,7 @@
 #include "kernels/classifier.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
+#include "llmc/gradient_exchange.h"
 
 namespace llmc {
 namespace {
@@ -31,24 +32,32 @@ public:
         act_ = carve_activations<T>(carver, setup.config, setup.shape, setup.recompute, setup.training, kLogitsBytes);
     }
 
-    void forward_backward(const MicroBatch& batch, float token_weight, bool accumulate, std::span<double> loss_sum) override {
+    void forward_backward(const MicroBatch& batch, float token_weight, GradientExchange& gradients) override {
         forward(batch);
+        const bool accumulate = gradients.accumulate();
+        gradients.open(buckets_.tables());
         for (std::size_t first = 0; first < batch.shape.rows(); first += act_.classifier_rows) {
             const HeadRows head = classify(batch, first, token_weight, true);
             context_.matmul.backward_input<T>({.din = rows_of(act_.dnormed, head), .dout = act_.logits, .weight = parameter(table_.token_table()), .pre = {},
                                                .rows = head.rows, .in_channels = channels(), .out_channels = padded_vocabulary()}, stream());
-            context_.matmul.backward_weight<T>({.dweight = gradient(table_.token_table()), .dbias = {}, .dout = act_.logits, .in = rows_of(act_.final_normed, head),
-                                                .rows = head.rows, .in_channels = channels(), .out_channels = padded_vocabulary(),
-                                                .accumulate = accumulate || first > 0}, stream());
+            context_.matmul.backward_weight<T>({.dweight = gradients.gradient(table_.token_table()), .dbias = {}, .dout = act_.logits,
+                                                .in = rows_of(act_.final_normed, head), .rows = head.rows, .in_channels = channels(),
+                                                .out_channels = padded_vocabulary(), .accumulate = accumulate || first > 0}, stream());
         }
-        kernels::accumulate_losses(loss_sum, act_.losses.first(batch.shape.rows()), stream());
+        kernels::accumulate_losses(gradients.loss_sum(), act_.losses.first(batch.shape.rows()), stream());
 
-        layernorm_backward(table_.final_ln_weight(), table_.final_ln_bias(), act_.residual[layers()], act_.final_mean, act_.final_rstd, batch, false, accumulate);
-        for (int layer = layers() - 1; layer >= 0; --layer) backward_block(layer, batch, accumulate);
-        kernels::embedding_backward<T>({.dtoken_table = gradient(table_.token_table()), .dposition_table = gradient(table_.position_table()), .dout = act_.dresidual,
-                                        .bucket_token = batch.bucket_token, .bucket_start = batch.bucket_start, .bucket_row = batch.bucket_row,
-                                        .batch = batch.shape.batch, .seq_len = batch.shape.seq_len, .channels = channels(),
+        gradients.open(buckets_.of_tensor(table_.final_ln_weight()));
+        layernorm_backward(table_.final_ln_weight(), table_.final_ln_bias(), act_.residual[layers()], act_.final_mean, act_.final_rstd, batch, false, gradients);
+        for (int layer = layers() - 1; layer >= 0; --layer) {
+            if (layer < layers() - 1) gradients.open(buckets_.of_layer(layer));
+            backward_block(layer, batch, gradients);
+            gradients.complete(buckets_.of_layer(layer));
+        }
+        kernels::embedding_backward<T>({.dtoken_table = gradients.gradient(table_.token_table()), .dposition_table = gradients.gradient(table_.position_table()),
+                                        .dout = act_.dresidual, .bucket_token = batch.bucket_token, .bucket_start = batch.bucket_start,
+                                        .bucket_row = batch.bucket_row, .batch = batch.shape.batch, .seq_len = batch.shape.seq_len, .channels = channels(),
                                         .max_seq_len = setup_.config.max_seq_len, .accumulate_positions = accumulate}, stream());
+        gradients.complete(buckets_.tables());
     }
 
     void evaluate(const MicroBatch& batch, std::span<double> loss_sum) override {
@@ -96,7 +105,6 @@ private:
         if constexpr (std::is_same_v<T, float>) return table_.view(std::span<const float>(masters_.span()), tensor);
         else return table_.view(std::span<const T>(rounded_.span()), tensor);
     }
-    std::span<float> gradient(int tensor) const { return table_.view(gradients_.span(), tensor); }
     std::span<T> rows_of(std::span<T> tensor, const HeadRows& head) const {
         return tensor.subspan(head.first * std::size_t(channels()), std::size_t(head.rows) * std::size_t(channels()));
     }
@@ -108,9 +116,9 @@ private:
     }
     // din = dout weight, through gelu where its input `pre` is given; then the gradients of weight and bias
     void linear_backward(std::span<T> din, std::span<const T> dout, std::span<const T> in, std::span<const T> pre, int weight, int bias, int rows,
-                         int in_channels, int out_channels, bool accumulate) {
-        context_.matmul.backward_weight<T>({.dweight = gradient(weight), .dbias = gradient(bias), .dout = dout, .in = in, .rows = rows,
-                                            .in_channels = in_channels, .out_channels = out_channels, .accumulate = accumulate}, stream());
+                         int in_channels, int out_channels, GradientExchange& gradients) {
+        context_.matmul.backward_weight<T>({.dweight = gradients.gradient(weight), .dbias = gradients.gradient(bias), .dout = dout, .in = in, .rows = rows,
+                                            .in_channels = in_channels, .out_channels = out_channels, .accumulate = gradients.accumulate()}, stream());
         context_.matmul.backward_input<T>({.din = din, .dout = dout, .weight = parameter(weight), .pre = pre, .rows = rows, .in_channels = in_channels,
                                            .out_channels = out_channels}, stream());
     }
@@ -125,20 +133,22 @@ private:
     }
     // dresidual (+)= gradient through a layer normalisation of `residual`, from dnormed
     void layernorm_backward(int weight, int bias, std::span<const T> residual, std::span<const float> mean, std::span<const float> rstd, const MicroBatch& batch,
-                            bool add, bool accumulate) {
-        kernels::layernorm_backward<T>({.dresidual = act_.dresidual, .dweight = gradient(weight), .dbias = gradient(bias), .scratch = act_.layernorm_scratch,
+                            bool add, GradientExchange& gradients) {
+        kernels::layernorm_backward<T>({.dresidual = act_.dresidual, .dweight = gradients.gradient(weight), .dbias = gradients.gradient(bias), .scratch = act_.layernorm_scratch,
                                         .dnormed = act_.dnormed, .residual = residual, .weight = parameter(weight), .mean = mean, .rstd = rstd,
                                         .rows = int(batch.shape.rows()), .channels = channels(), .accumulate_dresidual = add,
-                                        .accumulate_parameters = accumulate}, stream());
+                                        .accumulate_parameters = gradients.accumulate()}, stream());
     }
 
     void forward(const MicroBatch& batch) {
         require(batch.shape.rows() <= setup_.shape.rows(), "the rows of a micro-batch", batch.shape.rows(), "at most " + std::to_string(setup_.shape.rows()));
         const int rows = int(batch.shape.rows());
+        hold_parameters(buckets_.tables());
         kernels::embedding_forward<T>({.out = act_.residual[0], .tokens = batch.tokens, .token_table = parameter(table_.token_table()),
                                        .position_table = parameter(table_.position_table()), .batch = batch.shape.batch, .seq_len = batch.shape.seq_len,
                                        .channels = channels()}, stream());
         const BlockParameters& first = table_.block(0);
+        hold_parameters(buckets_.of_layer(0));
         layernorm(act_.block[0].ln1, act_.block[0].ln1_mean, act_.block[0].ln1_rstd, act_.residual[0], first.ln1_weight, first.ln1_bias, rows);
         for (int layer = 0; layer < layers(); ++layer) {
             forward_block(layer, batch.shape);
@@ -146,6 +156,7 @@ private:
             const BlockParameters& p = table_.block(layer);
             linear(act_.branch, {}, block.gelu, p.mlp_proj_weight, p.mlp_proj_bias, rows, 4 * channels(), channels());
             if (layer + 1 < layers()) {
+                hold_parameters(buckets_.of_layer(layer + 1));
                 const BlockActivations<T>& next = act_.block[layer + 1];
                 const BlockParameters& q = table_.block(layer + 1);
                 add_branch(act_.residual[layer + 1], next.ln1, next.ln1_mean, next.ln1_rstd, block.residual_mid, q.ln1_weight, q.ln1_bias, rows);
@@ -187,20 +198,20 @@ private:
     }
 
     // On entry dresidual is the gradient of the block's output, on return that of its input.
-    void backward_block(int layer, const MicroBatch& batch, bool accumulate) {
+    void backward_block(int layer, const MicroBatch& batch, GradientExchange& gradients) {
         recompute_block(layer, batch.shape);
         const BlockActivations<T>& block = act_.block[layer];
         const BlockParameters& p = table_.block(layer);
         const int rows = int(batch.shape.rows()), c = channels();
-        linear_backward(act_.dwide, act_.dresidual, block.gelu, block.pre_gelu, p.mlp_proj_weight, p.mlp_proj_bias, rows, 4 * c, c, accumulate);
-        linear_backward(act_.dnormed, act_.dwide, block.ln2, {}, p.fc_weight, p.fc_bias, rows, c, 4 * c, accumulate);
-        layernorm_backward(p.ln2_weight, p.ln2_bias, block.residual_mid, block.ln2_mean, block.ln2_rstd, batch, true, accumulate);
-        linear_backward(act_.dnormed, act_.dresidual, block.attention, {}, p.attn_proj_weight, p.attn_proj_bias, rows, c, c, accumulate);
+        linear_backward(act_.dwide, act_.dresidual, block.gelu, block.pre_gelu, p.mlp_proj_weight, p.mlp_proj_bias, rows, 4 * c, c, gradients);
+        linear_backward(act_.dnormed, act_.dwide, block.ln2, {}, p.fc_weight, p.fc_bias, rows, c, 4 * c, gradients);
+        layernorm_backward(p.ln2_weight, p.ln2_bias, block.residual_mid, block.ln2_mean, block.ln2_rstd, batch, true, gradients);
+        linear_backward(act_.dnormed, act_.dresidual, block.attention, {}, p.attn_proj_weight, p.attn_proj_bias, rows, c, c, gradients);
         context_.attention.backward<T>({.dqkv = act_.dwide, .delta = act_.delta, .dout = act_.dnormed, .qkv = block.qkv, .out = block.attention,
                                         .logsumexp = block.logsumexp, .batch = batch.shape.batch, .seq_len = batch.shape.seq_len, .heads = setup_.config.heads,
                                         .head_size = setup_.config.head_size()}, stream());
-        linear_backward(act_.dnormed, act_.dwide, block.ln1, {}, p.qkv_weight, p.qkv_bias, rows, c, 3 * c, accumulate);
-        layernorm_backward(p.ln1_weight, p.ln1_bias, act_.residual[layer], block.ln1_mean, block.ln1_rstd, batch, true, accumulate);
+        linear_backward(act_.dnormed, act_.dwide, block.ln1, {}, p.qkv_weight, p.qkv_bias, rows, c, 3 * c, gradients);
+        layernorm_backward(p.ln1_weight, p.ln1_bias, act_.residual[layer], block.ln1_mean, block.ln1_rstd, batch, true, gradients);
     }
 
     void head_logits(const HeadRows& head) {
@@ -221,6 +232,10 @@ private:
     ActivationSpans<T> act_;
 };
 
+std::int64_t master_elements(const ParameterTable& table, const ModelSetup& setup) {
+    return setup.dtype == DType::bf16 && setup.sharding.stage > 0 ? GradientBuckets(table, setup.sharding).kept_elements() : table.elements();
+}
+
 template <class T>
 std::size_t activation_bytes(const ModelSetup& setup) {
     Carver counter(nullptr);
@@ -231,14 +246,25 @@ std::size_t activation_bytes(const ModelSetup& setup) {
 }  // namespace
 
 Model::Model(const ModelSetup& setup, Context& context)
-    : context_(context), setup_(setup), table_(setup.config), masters_(std::size_t(table_.elements())),
-      gradients_(setup.training ? std::size_t(table_.elements()) : 0), rounded_(setup.dtype == DType::bf16 ? std::size_t(table_.elements()) : 0) {
-    gradients_.zero(context.stream);  // the gaps between tensors stay 0
+    : context_(context), setup_(setup), table_(setup.config), buckets_(table_, setup.sharding), arriving_(std::size_t(buckets_.size())),
+      masters_(std::size_t(master_elements(table_, setup))), rounded_(setup.dtype == DType::bf16 ? std::size_t(table_.elements()) : 0) {}
+
+Model::~Model() {
+    try {
+        for (const CommEvent event : arriving_) context_.communicator->wait(event);
+    } catch (...) {  // whoever uses the communicator next is told
+    }
 }
 
 void Model::load(std::span<const float> host) {
     require(std::int64_t(host.size()) == table_.elements(), "the number of parameters", host.size(), std::to_string(table_.elements()));
-    masters_.upload(host, context_.stream);
+    hold_parameters();
+    if (has_all_masters()) masters_.upload(host, context_.stream);
+    else
+        for (const GradientBucket& bucket : buckets_.all()) {
+            const auto from = bucket.piece_in_flat(host);
+            copy_to_device(bucket.piece_in_kept(masters_.span()).data(), from.data(), from.size_bytes(), context_.stream);
+        }
     if (rounded_.size() > 0) {
         std::vector<bf16> rounded(host.size());
         std::transform(host.begin(), host.end(), rounded.begin(), kernels::bf16_from_float);
@@ -248,9 +274,26 @@ void Model::load(std::span<const float> host) {
     context_.stream.wait();
 }
 
-std::span<const float> Model::master_on_host(int tensor) {
-    const auto master = table_.view(masters_.span(), tensor);
-    return {static_cast<const float*>(on_host(master.data(), master.size_bytes(), host_copy_, context_.stream)), master.size()};
+std::function<std::span<const float>(int tensor)> Model::masters_on_host() {
+    hold_parameters();  // in fp32 they are the masters
+    if (has_all_masters())
+        return [this](int tensor) -> std::span<const float> {
+            const auto master = table_.view(masters_.span(), tensor);
+            return {static_cast<const float*>(on_host(master.data(), master.size_bytes(), host_copy_, context_.stream)), master.size()};
+        };
+    Communicator& communicator = *context_.communicator;
+    const bool reader = communicator.rank() == 0;
+    const auto flat = std::make_shared<std::vector<float>>(reader ? std::size_t(table_.elements()) : 0);
+    const DeviceArray<float> gathered(std::size_t(std::max(buckets_.largest_block(), buckets_[buckets_.tables()].size)));
+    for (const GradientBucket& bucket : buckets_.all()) {
+        const auto whole = gathered.span().first(std::size_t(bucket.size));
+        communicator.group_begin(context_.stream);
+        communicator.all_gather<float>(whole, bucket.piece_in_kept(masters_.span()));
+        communicator.hold(context_.stream, communicator.group_end());
+        if (reader) copy_to_host(bucket.in_flat(std::span(*flat)).data(), whole.data(), whole.size_bytes(), context_.stream);
+    }
+    context_.stream.wait();
+    return [this, flat](int tensor) -> std::span<const float> { return table_.view(std::span<const float>(*flat), tensor); };
 }
 
 kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
@@ -258,9 +301,10 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
 }
 
 ModelBytes model_bytes(const ModelSetup& setup) {
-    const std::size_t elements = std::size_t(ParameterTable(setup.config).elements());
+    const ParameterTable table(setup.config);
+    const std::size_t elements = std::size_t(table.elements());
     const bool bf16_parameters = setup.dtype == DType::bf16;
-    return {.parameters = bf16_parameters ? elements * sizeof(bf16) : 0, .masters = elements * sizeof(float), .gradients = setup.training ? elements * sizeof(float) : 0,
+    return {.parameters = bf16_parameters ? elements * sizeof(bf16) : 0, .masters = std::size_t(master_elements(table, setup)) * sizeof(float),
             .activations = bf16_parameters ? activation_bytes<bf16>(setup) : activation_bytes<float>(setup)};
 }
 

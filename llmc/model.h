@@ -5,12 +5,15 @@
 // Everything enqueues on the context's stream and returns; results are ready when the stream has passed this point.
 // Source: Radford et al. 2019; sizes and initialisation: parameters.h.
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
 #include "llmc/activations.h"
+#include "llmc/communicator.h"
 #include "llmc/device.h"
+#include "llmc/gradient_buckets.h"
 #include "llmc/parameters.h"
 
 namespace llmc {
@@ -21,7 +24,10 @@ struct Context {
     DeviceStream stream;
     kernels::Matmul matmul;
     kernels::Attention attention{};
+    std::shared_ptr<Communicator> communicator = alone();
 };
+
+class GradientExchange;
 
 // One micro-batch on the device. Buckets (kernels/embedding.h) are needed for the backward pass only.
 struct MicroBatch {
@@ -35,7 +41,8 @@ struct ModelSetup {
     kernels::DType dtype = kernels::DType::fp32;
     MicroBatchShape shape{};         // the largest micro-batch
     Recompute recompute = Recompute::none;
-    bool training = true;       // false: no gradients, and activations are not kept
+    bool training = true;       // false: activations are not kept
+    Sharding sharding{};        // in bf16, masters of this rank's pieces only at stage 1 and 2
 };
 
 // What the model asks of attention.
@@ -43,28 +50,36 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup);
 
 // Device bytes by purpose, counted without allocating: for the memory plan.
 struct ModelBytes {
-    std::size_t parameters, masters, gradients, activations;  // in fp32 the parameters are the masters
+    std::size_t parameters, masters, activations;  // in fp32 the parameters are the masters
 };
 ModelBytes model_bytes(const ModelSetup& setup);
 
 class Model {
 public:
-    virtual ~Model() = default;
+    virtual ~Model();  // waits for parameters on their way
 
     const ParameterTable& table() const { return table_; }
     kernels::DType dtype() const { return setup_.dtype; }
+    const Sharding& sharding() const { return setup_.sharding; }
+    // All of them, or in bf16 at stage 1 and 2 those of this rank's pieces (gradient_buckets.h).
     std::span<float> masters() const { return masters_.span(); }
-    std::span<float> gradients() const { return gradients_.span(); }
+    bool has_all_masters() const { return std::int64_t(masters_.size()) == table_.elements(); }
     // The working parameters in bf16; in fp32 they are the masters.
     std::span<kernels::bf16> rounded_parameters() const { return rounded_.span(); }
 
     // Sets masters and working parameters from a host array of table().elements() floats; waits.
     void load(std::span<const float> host);
-    // The masters of one tensor on the host, valid until the next call; waits.
-    std::span<const float> master_on_host(int tensor);
+    // The masters of one tensor after another, for a checkpoint: every rank calls this, since pieces are gathered, and rank 0 alone may call what it
+    // returns, until the next update or load(). What that returns is valid until its next call. Both wait.
+    std::function<std::span<const float>(int tensor)> masters_on_host();
 
-    // loss_sum[0] += sum of the losses over valid targets; gradients (+)= token_weight * their gradient.
-    virtual void forward_backward(const MicroBatch& batch, float token_weight, bool accumulate, std::span<double> loss_sum) = 0;
+    // The working parameters of a bucket are gathered by the group up to `event`: whoever reads them here holds for it.
+    void parameters_arrive(int bucket, CommEvent event) { arriving_[std::size_t(bucket)] = event; }
+    void hold_parameters() const { for (int bucket = 0; bucket < buckets_.size(); ++bucket) hold_parameters(bucket); }
+    void hold_parameters(int bucket) const { context_.communicator->hold(context_.stream, arriving_[std::size_t(bucket)]); }
+
+    // gradients' losses and gradients (+)= those of the micro-batch, each token with weight token_weight.
+    virtual void forward_backward(const MicroBatch& batch, float token_weight, GradientExchange& gradients) = 0;
     // loss_sum[0] += sum of the losses over valid targets.
     virtual void evaluate(const MicroBatch& batch, std::span<double> loss_sum) = 0;
     // Logits over the vocabulary (not its padding) after each of `rows` positions from `first_row` on, of one sequence on the host; waits.
@@ -77,9 +92,11 @@ protected:
     Context& context_;
     ModelSetup setup_;
     ParameterTable table_;
-    DeviceArray<float> masters_, gradients_;
+    GradientBuckets buckets_;
+    std::vector<CommEvent> arriving_;
+    DeviceArray<float> masters_;
     DeviceArray<kernels::bf16> rounded_;
-    std::vector<std::byte> host_copy_;  // of master_on_host()
+    std::vector<std::byte> host_copy_;  // of masters_on_host()
 };
 
 // The context must outlive the model. Parameters are undefined until load().

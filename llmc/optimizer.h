@@ -1,9 +1,11 @@
-// optimizer.h - AdamW's state, and one update from the gradients of a step
+// optimizer.h - AdamW's state, and one update from the gradients of a step: of all parameters, or at ZeRO stage 1 and 2 of this rank's pieces, which are
+// then gathered from all ranks
 #pragma once
 #include <optional>
 
 #include "kernels/adamw.h"
 #include "kernels/grad_norm.h"
+#include "llmc/gradient_exchange.h"
 #include "llmc/model.h"
 
 namespace llmc {
@@ -15,19 +17,19 @@ struct AdamWSettings {
 };
 
 // Bytes on the device besides the model's own.
-std::size_t optimizer_bytes(const ParameterTable& table);
+std::size_t optimizer_bytes(const ParameterTable& table, const Sharding& sharding = {});
 
 class Optimizer {
 public:
-    Optimizer(const Model& model, const AdamWSettings& settings, Context& context);
+    // The model's gradients; both must outlive the optimizer.
+    Optimizer(const Model& model, GradientExchange& gradients, const AdamWSettings& settings, Context& context);
 
-    // What a step knows when its gradients are complete. The gradients carry weight 1 / positions a token.
     struct StepInput {
         float learning_rate;
-        std::int64_t positions, valid_targets;   // of the global batch
-        std::span<const double> loss_sum;        // on the device: nats over all valid targets
+        std::int64_t positions;  // of the global batch: the gradients carry weight 1 / positions a token
     };
-    // Norm, scalars and update, enqueued on the context's stream; the scalars' copy to the host follows them.
+    // After the last micro-batch: reduction, norm, scalars and update, enqueued on the context's stream; the scalars' copy to the host follows them. The
+    // gathered parameters are on their way when it returns: the model's next forward pass holds for them.
     void step(Model& model, const StepInput& input);
 
     // The working parameters from the masters, as the last update rounded them: once the model and this state are loaded. Enqueued; nothing in fp32.
@@ -35,21 +37,37 @@ public:
 
     // The scalars of the step before `steps_back` others; waits until they are there. Two steps are kept.
     const kernels::StepScalars& scalars(int steps_back = 0) const;
+    // The sums over all ranks that these scalars come from (grad_norm.h).
+    std::span<const double> totals(int steps_back = 0) const;
     bool scalars_ready() const { return copied_[slot_].reached(); }
 
+    // Of the flat array, or of this rank's pieces (gradient_buckets.h).
     std::span<float> first_moments() const { return first_.span(); }
     std::span<float> second_moments() const { return second_.span(); }
 
 private:
-    kernels::Rounding rounding() const { return {.stochastic = settings_.rounding_seed.has_value(), .seed = settings_.rounding_seed.value_or(0)}; }
+    // What one launch updates.
+    struct Part {
+        std::int64_t first, size;  // in the flat array
+        std::int64_t kept;         // where its moments begin
+        std::size_t first_segment, segments;
+        int bucket;                // -1: all of them
+    };
+    kernels::Rounding rounding(const Part& part) const {
+        return {.stochastic = settings_.rounding_seed.has_value(), .seed = settings_.rounding_seed.value_or(0), .first_element = part.first};
+    }
+    template <class T, class Update> void update_parts(Model& model, std::span<T> parameters, Update&& update);
+    std::byte* on_host(int slot) const { return host_.data() + std::size_t(slot) * (sizeof(kernels::StepScalars) + totals_.size() * sizeof(double)); }
 
     Context& context_;
+    GradientExchange& gradients_;
     AdamWSettings settings_;
+    std::vector<Part> parts_;
     DeviceArray<float> first_, second_;
     DeviceArray<kernels::DecaySegment> segments_;
-    DeviceArray<double> squared_partial_;
+    DeviceArray<double> totals_;
     DeviceArray<kernels::StepScalars> scalars_;
-    HostMemory host_scalars_;  // two slots, written in turn
+    HostMemory host_;  // two slots, written in turn, each scalars and totals
     DeviceEvent copied_[2];
     int slot_ = 0;
 };

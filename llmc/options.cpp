@@ -9,6 +9,7 @@
 
 #include "llmc/activations.h"
 #include "llmc/error.h"
+#include "llmc/run_noise.h"
 #include "llmc/schedule.h"
 
 namespace llmc {
@@ -30,7 +31,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; without it nothing is written");
     entry("b,micro-batch", o.micro_batch, "sequences that go through the model at once", Whole{1, 1 << 20});
     entry("t,seq-len", o.seq_len, "tokens of a sequence", Whole{1, 1 << 20});
-    entry("d,total-batch-tokens", o.total_batch_tokens, "tokens of one update, a multiple of micro-batch * seq-len; 0: one micro-batch", Whole{0, kMany});
+    entry("d,total-batch-tokens", o.total_batch_tokens, "tokens of one update, a multiple of micro-batch * seq-len * ranks; 0: one micro-batch of each rank", Whole{0, kMany});
     entry("x,max-steps", o.max_steps, "updates to make; 0: as many as --epochs has", Whole{0, kMany});
     entry("epochs", o.epochs, "passes over the training shards, where --max-steps is not given", Whole{1, 1000000});
     entry("max-minutes", o.max_minutes, "end the run with a checkpoint after so many minutes; 0: no bound", Real{0, 1e7});
@@ -55,6 +56,11 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("temperature", o.temperature, "divides the logits before sampling; 0: always the likeliest token", Real{0, 100});
     entry("eval-only", o.eval_only, "validate, sample, and stop");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end", Whole{0, kMany});
+    entry("z,zero-stage", o.zero_stage, "what ranks share out: 0 nothing, 1 Adam's moments (bf16: and masters), 2 gradients too", Whole{0, 2});
+    entry("reduce-dtype", o.reduce_dtype, "in what gradients travel between ranks", kDTypes);
+    entry("comm", o.comm, "what tensors travel over; auto: NCCL where GPUs have it, else MPI", kTransports);
+    entry("noise-scale", o.noise_scale, "the gradient noise scale; rank: between ranks, micro: between micro-batches", kNoiseEstimators);
+    entry("noise-scale-beta", o.noise_scale_beta, "decay of its averages over steps", Real{0, 0.9999999});
     entry("dtype", o.dtype, "parameters and activations; masters, moments and gradients are fp32", kDTypes);
     entry("stochastic-rounding", o.stochastic_rounding, "bf16: round parameters from their masters up or down at random, right on average");
     entry("r,recompute", o.recompute, "what the backward pass computes again to save memory", kRecomputeLevels);
@@ -112,10 +118,6 @@ void check_together(const Options& o) {
             "add --dtype bf16, or leave it out: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
     require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro, "at most 2147483647 tokens", "make one of them smaller and -d larger");
-    if (o.total_batch_tokens % micro != 0)
-        fail("--total-batch-tokens", o.total_batch_tokens, "a multiple of --micro-batch * --seq-len = " + std::to_string(micro),
-             "the nearest are " + std::to_string(std::max<std::int64_t>(1, o.total_batch_tokens / micro) * micro) + " and " +
-                 std::to_string((o.total_batch_tokens / micro + 1) * micro));
     if (o.max_steps > 0) require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps, "at most --max-steps = " + std::to_string(o.max_steps));
     require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing", "validation shards, since --eval-only was given");
     require(o.eval_only || !o.train_data.empty(), "--train-data", "missing", "training shards, such as -i 'data/bible_train_*.bin'",

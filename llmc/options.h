@@ -11,6 +11,8 @@
 namespace llmc {
 
 inline constexpr Named<kernels::DType> kDTypes[] = {{"fp32", kernels::DType::fp32}, {"bf16", kernels::DType::bf16}};
+enum class Transport { automatic, nccl, mpi };
+inline constexpr Named<Transport> kTransports[] = {{"auto", Transport::automatic}, {"nccl", Transport::nccl}, {"mpi", Transport::mpi}};
 inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {
     {"measure", kernels::Bf16Arithmetic::measure}, {"native", kernels::Bf16Arithmetic::native}, {"widen", kernels::Bf16Arithmetic::widen}};
 
@@ -41,6 +43,11 @@ struct Options {
     bool eval_only = false;
     // Checkpoints
     std::int64_t checkpoint_every = 0;      // 0: at the end only
+    // Data-parallel training
+    std::int64_t zero_stage = 0;
+    std::string reduce_dtype = "fp32", comm = "auto";
+    std::string noise_scale = "auto";
+    double noise_scale_beta = 0.99;
     // Machine
     std::string dtype = "fp32", recompute = "none", attention = "auto", bf16_arithmetic = "measure";
     std::int64_t threads = 0, device = 0, seed = 1337;

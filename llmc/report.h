@@ -2,17 +2,25 @@
 #pragma once
 #include "kernels/grad_norm.h"
 #include "llmc/log.h"
+#include "llmc/noise_scale.h"
 #include "llmc/throughput.h"
 
 namespace llmc {
 
 class Report {
 public:
-    // Opens the log (see Log); total_steps is for the progress.
-    Report(const std::string& output_dir, std::int64_t total_steps) : log_(output_dir), total_steps_(total_steps) {}
+    // Opens the log (see Log); total_steps is for the progress. Only one rank of a run speaks.
+    Report(const std::string& output_dir, std::int64_t total_steps, bool speaks = true)
+        : log_(speaks ? output_dir : std::string()), total_steps_(total_steps), speaks_(speaks) {}
 
     void start(const nlohmann::ordered_json& event) { log_.write(event); }
 
+    // The noise scale so far.
+    struct Noise {
+        NoiseScale::Report whole;
+        double sequences_per_token;                            // valid tokens
+        std::vector<std::pair<std::string, double>> groups;    // noise scale in valid tokens, by group of parameters; NaN: unknown
+    };
     struct Step {
         std::int64_t step = 0;             // from 0
         std::int64_t epoch = 0, positions = 0;
@@ -20,6 +28,7 @@ public:
         kernels::StepScalars scalars{};
         Throughput::Reading speed;
         std::optional<double> seconds_left;
+        std::optional<Noise> noise;
     };
     void step(const Step& step);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);
@@ -29,9 +38,11 @@ public:
 
 private:
     std::string at(std::int64_t step) const;  // "step 12/500"
+    void say(const std::string& line) const;
 
     Log log_;
     std::int64_t total_steps_;
+    bool speaks_;
 };
 
 }  // namespace llmc

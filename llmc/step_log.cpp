@@ -22,11 +22,23 @@ void StepLog::report_pending(int steps_back) {
     step.seconds_left = throughput_.seconds_left(total_steps_ - step.step - 1);
     last_seconds_ = now;
     pending_.reset();
+    if (noise_) {
+        if (step.scalars.skip == kernels::kNoSkip) noise_->add(optimizer_.totals(steps_back), step.positions);
+        step.noise = noise_so_far(step);
+    }
     report_.step(step);
     failed_in_a_row_ = step.scalars.skip == kernels::kSkipNonFinite ? failed_in_a_row_ + 1 : 0;
     if (failed_in_a_row_ == kMostFailedSteps)
         fail("the number of steps in a row whose loss or gradient norm is not finite", failed_in_a_row_, "fewer than that",
              "the model has diverged: start again with a lower --lr or a longer --warmup-steps", Blame::runtime);
+}
+
+Report::Noise StepLog::noise_so_far(const Report::Step& step) const {
+    const double sequences = double(step.positions) / double(seq_len_);
+    Report::Noise noise{.whole = noise_->whole().report(), .sequences_per_token = sequences / double(step.scalars.valid_targets), .groups = {}};
+    for (std::size_t group = 0; group < noise_->group_names().size(); ++group)
+        noise.groups.emplace_back(noise_->group_names()[group], noise_->group(group).report().scale);
+    return noise;
 }
 
 }  // namespace llmc

@@ -4,14 +4,15 @@
 
 #include "llmc/optimizer.h"
 #include "llmc/report.h"
+#include "llmc/run_noise.h"
 
 namespace llmc {
 
 class StepLog {
 public:
-    // All of them must outlive it.
-    StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, std::int64_t total_steps)
-        : optimizer_(optimizer), throughput_(throughput), report_(report), total_steps_(total_steps) {}
+    // All of them must outlive it. `noise` may be null; it is given every step that was not skipped.
+    StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, std::int64_t total_steps, RunNoise* noise = nullptr, int seq_len = 1)
+        : optimizer_(optimizer), throughput_(throughput), report_(report), total_steps_(total_steps), noise_(noise), seq_len_(seq_len) {}
 
     // The step has been enqueued: reports the one before, and this one too if its numbers are there already.
     // Throws a run-time Error when the loss or the norm has not been finite for kMostFailedSteps steps in a row.
@@ -27,11 +28,14 @@ private:
         double began_seconds;
     };
     void report_pending(int steps_back);
+    Report::Noise noise_so_far(const Report::Step& step) const;
 
     const Optimizer& optimizer_;
     Throughput& throughput_;
     Report& report_;
     std::int64_t total_steps_;
+    RunNoise* noise_;
+    int seq_len_;
     std::optional<Pending> pending_;
     double last_seconds_ = 0;  // when the step before was reported
     int failed_in_a_row_ = 0;

@@ -8,15 +8,27 @@ using namespace test;
 namespace {
 
 std::vector<double> partials_of(const std::vector<float>& values) {
-    auto partial = poisoned<double>(squared_norm_partials());
+    std::vector<NormTile> tiles;
+    append_tiles(tiles, 0, std::int64_t(values.size()));
+    auto partial = poisoned<double>(tiles.size());
     const auto device_values = on_device(values);
-    squared_norm(partial.span(), device_values.span(), nullptr);
+    const auto device_tiles = on_device(tiles);
+    squared_norms(partial.span(), device_values.span(), device_tiles.span(), nullptr);
     return partial.download(nullptr);
 }
 double sum(const std::vector<double>& values) {
     double total = 0;
     for (const double x : values) total += x;
     return total;
+}
+
+// A rank's row of sums.
+std::vector<double> row_of(double loss_sum, std::int64_t valid_targets, const std::vector<double>& norms) {
+    std::vector<double> row(rank_sums_size(norms.size()));
+    row[kLossSum] = loss_sum;
+    row[kValidTargets] = double(valid_targets);
+    std::copy(norms.begin(), norms.end(), row.begin() + kFirstNorm);
+    return row;
 }
 
 // One step's inputs; run() returns what step_scalars made of the state before.
@@ -28,9 +40,9 @@ struct Step {
 
     StepScalars run(const StepScalars& before = {}) const {
         auto scalars = on_device(std::vector<StepScalars>{before});
-        const auto loss = on_device(std::vector<double>{loss_sum});
-        const auto squares = on_device(partial);
-        step_scalars({scalars.span(), loss.span(), squares.span(), positions, valid_targets, learning_rate, max_norm, beta1, beta2}, nullptr);
+        const auto rows = on_device(row_of(loss_sum, valid_targets, partial));
+        auto totals = poisoned<double>(rows.size());
+        step_scalars({scalars.span(), totals.span(), rows.span(), partial.size(), positions, learning_rate, max_norm, beta1, beta2}, nullptr);
         return scalars.download(nullptr)[0];
     }
 };
@@ -38,14 +50,14 @@ struct Step {
 }  // namespace
 
 // Equal values make every rounding of a run go the same way. (Random ones: operations/grad_norm.cpp.)
-TEST_CASE("squared_norm of equal values is good to 1e-6", "[grad_norm]") {
+TEST_CASE("squared_norms of equal values is good to 1e-6", "[grad_norm]") {
     const std::size_t elements = GENERATE(1, 3, 15, 16, 17, 1000, 16384, 65552, 1048576 + 5, 10000000);
     CAPTURE(elements);
     const double exact = double(0.1f) * 0.1f * elements;
     CHECK(std::fabs(std::sqrt(sum(partials_of(std::vector<float>(elements, 0.1f)))) - std::sqrt(exact)) <= 1e-6 * std::sqrt(exact));
 }
 
-TEST_CASE("squared_norm counts every element once", "[grad_norm]") {
+TEST_CASE("squared_norms count every element once", "[grad_norm]") {
     const std::size_t elements = GENERATE(1, 17, 1000, 262144, 300007);
     CAPTURE(elements);
     std::vector<float> values(elements);
@@ -54,7 +66,7 @@ TEST_CASE("squared_norm counts every element once", "[grad_norm]") {
     CHECK(sum(partials_of(values)) == exact);
 }
 
-TEST_CASE("squared_norm keeps small squares beside large ones", "[grad_norm]") {
+TEST_CASE("squared_norms keep small squares beside large ones", "[grad_norm]") {
     std::vector<float> values(4000000, 1.0f);
     values[0] = 65536;  // 1 added to its square in float is lost: once in each of the 16 steps of its run, not for the rest of the share
     CHECK(std::fabs(sum(partials_of(values)) - (0x1p32 + 3999999)) <= 16);
@@ -172,16 +184,57 @@ TEST_CASE("a step that cannot be taken is skipped, counted and recorded", "[grad
     CHECK(next.skipped_steps == 1);
 }
 
+TEST_CASE("what the ranks know of a step adds up in their order", "[grad_norm]") {
+    const std::size_t groups = 40;  // more than one row of 32 numbers
+    const int ranks = GENERATE(1, 2, 3, 8);
+    std::vector<double> rows, want(rank_sums_size(groups));
+    for (int rank = 0; rank < ranks; ++rank) {
+        auto row = row_of(0.1 * (rank + 1), 100 + rank, std::vector<double>(groups, 1.0 / (3 + rank)));
+        for (std::size_t i = kFirstNorm + groups; i < kFirstNorm + 2 * groups; ++i) row[i] = double(i) / (rank + 7);
+        rows.insert(rows.end(), row.begin(), row.end());
+        for (std::size_t i = 0; i < row.size(); ++i) want[i] += row[i];
+    }
+    auto scalars = on_device(std::vector<StepScalars>(1));
+    const auto device_rows = on_device(rows);
+    auto totals = poisoned<double>(want.size());
+    step_scalars({scalars.span(), totals.span(), device_rows.span(), groups, 1000, 1e-3f, 0, 0.9f, 0.95f}, nullptr);
+    CHECK(totals.download(nullptr) == want);
+    const StepScalars step = scalars.download(nullptr)[0];
+    CHECK(step.valid_targets == std::int64_t(want[kValidTargets]));
+    CHECK(step.loss == want[kLossSum] / want[kValidTargets]);
+    double squares = 0;
+    for (std::size_t group = 0; group < groups; ++group) squares += want[kFirstNorm + group];
+    CHECK(step.grad_norm == float(1000 / want[kValidTargets] * std::sqrt(squares)));
+}
+
+TEST_CASE("norms of groups are sums of their tiles, added with a factor", "[grad_norm]") {
+    const std::vector<double> partial{1, 2, 4, 8, 16};
+    const std::vector<std::int32_t> start{0, 2, 2, 5};
+    const auto device_partial = on_device(partial);
+    const auto device_start = on_device(start);
+    auto sums = poisoned<double>(3);
+    group_sums({.sums = sums.span(), .partial = device_partial.span(), .group_start = device_start.span()}, nullptr);
+    CHECK(sums.download(nullptr) == std::vector<double>{3, 0, 28});
+    group_sums({.sums = sums.span(), .partial = device_partial.span(), .group_start = device_start.span(), .factor = 0.5, .accumulate = true}, nullptr);
+    CHECK(sums.download(nullptr) == std::vector<double>{4.5, 0, 42});
+    auto row = poisoned<double>(rank_sums_size(3));
+    put_counts(row.span(), {.valid_targets = 3, .small_tokens = (std::int64_t(1) << 40) + 1, .small_groups = 2}, nullptr);
+    const auto counts = row.download(nullptr);
+    CHECK(counts[kValidTargets] == 3);
+    CHECK(counts[kSmallTokens] == 0x1p40 + 1);
+    CHECK(counts[kSmallGroups] == 2);
+}
+
 TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
-    DeviceArray<double> partial(squared_norm_partials() - 1);
-    DeviceArray<float> values(16);
-    CHECK_THROWS_WITH(squared_norm(partial.span(), values.span(), nullptr), Catch::Contains("size of partial"));
+    DeviceArray<double> partial(1);
+    DeviceArray<float> values(32);
+    DeviceArray<NormTile> tiles(2);
+    CHECK_THROWS_WITH(squared_norms(partial.span(), values.span(), tiles.span(), nullptr), Catch::Contains("size of partial"));
     Step step;
-    step.valid_targets = 1025;
-    CHECK_THROWS_WITH(step.run(), Catch::Contains("valid targets is 1025"));
-    step.valid_targets = -1;
-    CHECK_THROWS_AS(step.run(), Error);
-    step.positions = step.valid_targets = 0;
+    step.positions = 0;
     CHECK_THROWS_WITH(step.run(), Catch::Contains("positions is 0"));
     CHECK_THROWS_AS(step_scalars({}, nullptr), Error);
+    DeviceArray<std::int32_t> start(2);
+    CHECK_THROWS_WITH(group_sums({.sums = partial.span(), .partial = partial.span(), .group_start = start.span().first(1)}, nullptr), Catch::Contains("group_start"));
+    CHECK_THROWS_WITH(put_counts(partial.span(), {}, nullptr), Catch::Contains("size of rank_sums"));
 }

@@ -1,6 +1,8 @@
 // model_support.h - a tiny GPT-2, global batches with gaps in their targets, and steps in any number of micro-batches
 #pragma once
+#include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
 
 #include "llmc/batch_upload.h"
@@ -13,6 +15,11 @@ namespace test {
 inline const llmc::ModelConfig kTinyModel{.layers = 2, .heads = 2, .channels = 32, .max_seq_len = 16, .vocabulary = 61};
 inline constexpr int kTinyRows = 16, kTinySeqLen = 16;
 
+// One rank's parts of a run; the communicator must outlive them.
+inline llmc::Context make_context(llmc::Communicator& communicator) {
+    return {.device = llmc::open_device(1), .stream = llmc::DeviceStream(), .matmul = kernels::Matmul(),
+            .communicator = std::shared_ptr<llmc::Communicator>(&communicator, [](auto*) {})};
+}
 inline llmc::Context make_context() { return {llmc::open_device(2), llmc::DeviceStream(), kernels::Matmul()}; }
 
 // Sequences with their targets; kIgnoreTarget where there is none.
@@ -47,31 +54,39 @@ inline GlobalBatch random_batch_with_gaps(unsigned seed) {
     return batch;
 }
 
-// A model with its optimizer, driven as the main loop drives them.
+// A model with its gradients and its optimizer, driven as the main loop drives them. Under several ranks each makes one, and calls the same.
 class Trainer {
 public:
-    Trainer(llmc::Context& context, const llmc::ModelSetup& setup, const llmc::AdamWSettings& settings = {}, std::uint64_t seed = 1)
-        : context_(context), setup_(setup), model_(llmc::make_model(setup, context)), upload_(setup.shape, setup.config.vocabulary, context) {
+    Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::AdamWSettings& settings = {}, std::uint64_t seed = 1,
+            llmc::GradientExchange::Settings exchange = {})
+        : context_(context), rank_(context.communicator->rank()), ranks_(context.communicator->size()), upload_(setup.shape, setup.config.vocabulary, context) {
+        setup.sharding.rank = rank_;
+        setup.sharding.ranks = ranks_;
+        exchange.sharding = setup.sharding;
+        model_ = llmc::make_model(setup, context);
         std::vector<float> weights(std::size_t(model_->table().elements()));
         model_->table().initialise(weights, seed);
         model_->load(weights);
-        optimizer_ = std::make_unique<llmc::Optimizer>(*model_, settings, context);
+        gradients_ = std::make_unique<llmc::GradientExchange>(model_->table(), exchange, context);
+        optimizer_ = std::make_unique<llmc::Optimizer>(*model_, *gradients_, settings, context);
     }
 
-    // Gradients of the global batch in `micro_batches` equal parts, each position with weight 1 / positions.
-    void accumulate(const GlobalBatch& batch, int micro_batches) {
-        loss_sum_.zero(context_.stream);
-        const llmc::MicroBatchShape shape{batch.rows / micro_batches, batch.seq_len};
+    // Gradients of this rank's part of the global batch in `micro_batches` equal parts, each position with weight 1 / positions.
+    void accumulate(const GlobalBatch& batch, int micro_batches, float loss_factor = 1) {
+        const llmc::MicroBatchShape shape{batch.rows / ranks_ / micro_batches, batch.seq_len};
         for (int micro = 0; micro < micro_batches; ++micro) {
-            const auto part = [&](const std::vector<int>& all) { return std::span<const int>(all).subspan(std::size_t(micro) * shape.rows(), shape.rows()); };
-            model_->forward_backward(upload_.upload(part(batch.tokens), part(batch.targets), shape, true), float(1.0 / double(batch.positions())), micro > 0,
-                                     loss_sum_.span());
+            const auto part = [&](const std::vector<int>& all) {
+                return std::span<const int>(all).subspan(std::size_t(rank_ * micro_batches + micro) * shape.rows(), shape.rows());
+            };
+            const auto targets = part(batch.targets);
+            const auto ignored = std::count(targets.begin(), targets.end(), kernels::kIgnoreTarget);
+            gradients_->begin({.index = micro, .count = micro_batches, .valid_targets = std::int64_t(targets.size()) - ignored});
+            model_->forward_backward(upload_.upload(part(batch.tokens), targets, shape, true), loss_factor * float(1.0 / double(batch.positions())), *gradients_);
         }
     }
-    kernels::StepScalars step(const GlobalBatch& batch, int micro_batches = 1, float learning_rate = 6e-4f) {
-        accumulate(batch, micro_batches);
-        optimizer_->step(*model_, {.learning_rate = learning_rate, .positions = batch.positions(), .valid_targets = batch.valid_targets(),
-                                   .loss_sum = loss_sum_.span()});
+    kernels::StepScalars step(const GlobalBatch& batch, int micro_batches = 1, float learning_rate = 6e-4f, float loss_factor = 1) {
+        accumulate(batch, micro_batches, loss_factor);
+        optimizer_->step(*model_, {.learning_rate = learning_rate, .positions = batch.positions()});
         return optimizer_->scalars();
     }
     double loss(const GlobalBatch& batch) {
@@ -83,29 +98,44 @@ public:
 
     llmc::Model& model() { return *model_; }
     const llmc::ParameterTable& table() const { return model_->table(); }
-    std::vector<float> masters() const { return read(model_->masters()); }
-    std::vector<float> gradients() const { return read(model_->gradients()); }
+    llmc::GradientExchange& exchange() { return *gradients_; }
+    const llmc::Optimizer& optimizer() const { return *optimizer_; }
+    // What this rank holds: everything, or its pieces.
+    std::vector<float> masters() const {
+        model_->hold_parameters();
+        return read(model_->masters());
+    }
+    std::vector<kernels::bf16> rounded() const {
+        model_->hold_parameters();
+        return read(model_->rounded_parameters());
+    }
+    std::vector<float> gradients() const { return read(gradients_->whole()); }
     std::vector<float> first_moments() const { return read(optimizer_->first_moments()); }
     std::vector<float> second_moments() const { return read(optimizer_->second_moments()); }
 
-private:
-    std::vector<float> read(std::span<const float> device) const {
-        std::vector<float> host(device.size());
+    template <class T> std::vector<T> read(std::span<T> device) const {
+        std::vector<T> host(device.size());
         llmc::copy_to_host(host.data(), device.data(), device.size_bytes(), context_.stream);
         context_.stream.wait();
         return host;
     }
 
+private:
     llmc::Context& context_;
-    llmc::ModelSetup setup_;
-    std::unique_ptr<llmc::Model> model_;
+    int rank_, ranks_;
     llmc::BatchUpload upload_;
+    std::unique_ptr<llmc::Model> model_;
+    std::unique_ptr<llmc::GradientExchange> gradients_;
     std::unique_ptr<llmc::Optimizer> optimizer_;
     llmc::DeviceArray<double> loss_sum_{1};
 };
 
 inline llmc::ModelSetup tiny_setup(kernels::DType dtype = kernels::DType::fp32, llmc::Recompute recompute = llmc::Recompute::none) {
     return {.config = kTinyModel, .dtype = dtype, .shape = {kTinyRows, kTinySeqLen}, .recompute = recompute};
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // The gradient of the mean loss, from what was accumulated with weight 1 / positions.

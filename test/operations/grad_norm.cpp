@@ -1,4 +1,4 @@
-// grad_norm.cpp - the squared norm of the gradients
+// grad_norm.cpp - the squared norm of the gradients, one group of them
 #include <cstring>
 
 #include "kernels/grad_norm.h"
@@ -10,15 +10,22 @@ namespace {
 // Squares add up in float sixteen at a time and in double from there on.
 template <class T>
 struct SquaredNorm : Operation {
+    std::vector<kernels::NormTile> tiles;
     Tensor<float> elements;
     Tensor<double> partial, sum;
+    llmc::DeviceArray<kernels::NormTile> device_tiles;
 
     explicit SquaredNorm(const Shape& s)
-        : elements(input<float>("values", s[0], {.deviation = 0.01})), partial(scratch<double>("partial", kernels::squared_norm_partials())),
-          sum(output<double>("sum", 1)) {
+        : tiles(tiles_of(s[0])), elements(input<float>("values", s[0], {.deviation = 0.01})), partial(scratch<double>("partial", std::int64_t(tiles.size()))),
+          sum(output<double>("sum", 1)), device_tiles(tiles, nullptr) {
         bytes = 4.0 * s[0];
     }
-    void run(Stream stream) override { kernels::squared_norm(partial, elements, stream); }
+    static std::vector<kernels::NormTile> tiles_of(std::int64_t elements) {
+        std::vector<kernels::NormTile> tiles;
+        kernels::append_tiles(tiles, 0, elements);
+        return tiles;
+    }
+    void run(Stream stream) override { kernels::squared_norms(partial, elements, device_tiles.span(), stream); }
     void collect() override {  // which share a partial sum covers is not in the contract
         const auto parts = partial.storage().bytes();
         double total = 0;

@@ -1,0 +1,21 @@
+// gradient_copy.h - gradients on their way to and from other ranks: out = in, or out += in, between fp32 and bf16
+//
+// Shapes    out, in: (elements), a multiple of 16.
+// Numerics  added in float, rounded once to nearest.
+// Traffic   elements * (sizeof(In) + sizeof(Out)) bytes, sizeof(Out) more where it adds.
+#pragma once
+#include "kernels/types.h"
+
+namespace kernels {
+
+template <class Out, class In>
+struct GradientCopy {
+    std::span<Out> out;
+    std::span<const In> in;
+    bool accumulate = false;
+};
+// Enqueues on `stream`; <float, float>, <float, bf16> and <bf16, float>. Throws Error unless both are equally long, a multiple of 16.
+template <class Out, class In>
+void gradient_copy(const GradientCopy<Out, In>& op, Stream stream);
+
+}  // namespace kernels

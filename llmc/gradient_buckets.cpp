@@ -1,0 +1,70 @@
+#include "llmc/gradient_buckets.h"
+
+#include <algorithm>
+
+#include "llmc/error.h"
+
+namespace llmc {
+
+GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sharding) {
+    require(sharding.stage >= 0 && sharding.stage <= 2, "--zero-stage", sharding.stage, "0, 1 or 2");
+    const int layers = table.config().layers;
+    const auto offset = [&](int tensor) { return table.tensors()[std::size_t(tensor)].offset; };
+    std::int64_t end = table.elements();
+    const auto cut = [&](std::int64_t first) {
+        const ShardRange piece = shard_of(end - first, sharding.rank, sharding.ranks);
+        buckets_.push_back({.first = first, .size = end - first, .piece = piece, .kept = kept_elements_});
+        kept_elements_ += piece.size;
+        end = first;
+    };
+    for (int layer = layers - 1; layer >= 0; --layer) {
+        cut(offset(table.block(layer).ln1_weight));
+        largest_block_ = std::max(largest_block_, buckets_.back().size);
+    }
+    cut(0);
+    for (const ParameterSpec& spec : table.tensors())
+        of_tensor_.push_back(int(std::find_if(buckets_.begin(), buckets_.end(), [&](const GradientBucket& bucket) { return bucket.first <= spec.offset; }) -
+                                 buckets_.begin()));
+}
+
+NormGroups::NormGroups(const ParameterTable& table, const GradientBuckets& buckets) {
+    // A stretch reaches from its first tensor to the first of what follows, gaps included: they are 0.
+    const auto add = [&](int group, int from, int to) {
+        const auto offset = [&](int tensor) { return tensor < int(table.tensors().size()) ? table.tensors()[std::size_t(tensor)].offset : table.elements(); };
+        stretches.push_back({.first = offset(from), .size = offset(to) - offset(from), .bucket = buckets.of_tensor(from), .group = group});
+    };
+    const auto group = [&](const std::string& name) {
+        names.push_back(name);
+        return int(names.size()) - 1;
+    };
+    const int layers = table.config().layers;
+    for (int layer = layers - 1; layer >= 0; --layer) {
+        const BlockParameters& block = table.block(layer);
+        const std::string h = "h." + std::to_string(layer) + ".";
+        add(group(h + "attn"), block.qkv_weight, block.ln2_weight);
+        add(group(h + "mlp"), block.fc_weight, layer + 1 < layers ? table.block(layer + 1).ln1_weight : table.final_ln_weight());
+        const int ln = group(h + "ln");
+        add(ln, block.ln1_weight, block.qkv_weight);
+        add(ln, block.ln2_weight, block.fc_weight);
+        if (layer == layers - 1) add(group("ln_f"), table.final_ln_weight(), table.final_ln_bias() + 1);
+    }
+    add(group("wte"), table.token_table(), table.position_table());
+    add(group("wpe"), table.position_table(), table.block(0).ln1_weight);
+}
+
+NormTiles::NormTiles(const NormGroups& groups, const GradientBuckets& buckets, bool pieces_only) : group_start{0}, bucket_start{0} {
+    const auto close = [&](int group, int bucket) {
+        while (int(group_start.size()) <= group) group_start.push_back(std::int32_t(tiles.size()));
+        while (int(bucket_start.size()) <= bucket) bucket_start.push_back(tiles.size());
+    };
+    for (const NormGroups::Stretch& stretch : groups.stretches) {
+        close(stretch.group, stretch.bucket);
+        const GradientBucket& bucket = buckets[stretch.bucket];
+        const std::int64_t begin = bucket.first + (pieces_only ? bucket.piece.first : 0), end = begin + (pieces_only ? bucket.piece.size : bucket.size);
+        const std::int64_t first = std::max(begin, stretch.first), last = std::min(end, stretch.first + stretch.size);
+        if (last > first) kernels::append_tiles(tiles, first - begin, last - first);
+    }
+    close(int(groups.names.size()), buckets.size());
+}
+
+}  // namespace llmc

@@ -1,0 +1,174 @@
+#include "llmc/gradient_exchange.h"
+
+#include <algorithm>
+
+#include "kernels/gradient_copy.h"
+#include "llmc/error.h"
+#include "llmc/model.h"
+
+namespace llmc {
+namespace {
+
+using kernels::bf16;
+
+// Elements that gradients are written into: all, or at stage 2 the working buffers.
+std::int64_t written_elements(const GradientBuckets& buckets, int stage) {
+    return stage < 2 ? buckets[0].first + buckets[0].size : 2 * buckets.largest_block() + buckets[buckets.tables()].size;
+}
+
+}  // namespace
+
+GradientExchange::GradientExchange(const ParameterTable& table, const Settings& settings, Context& context)
+    : context_(context), settings_(settings), table_(table), buckets_(table, settings.sharding), groups_(table, buckets_),
+      all_plan_(groups_, buckets_, false), piece_plan_(groups_, buckets_, true), all_tiles_(all_plan_.tiles, context.stream),
+      piece_tiles_(piece_plan_.tiles, context.stream), all_groups_(all_plan_.group_start, context.stream), piece_groups_(piece_plan_.group_start, context.stream),
+      gradients_(std::size_t(written_elements(buckets_, stage()))), kept_(stage() == 2 ? std::size_t(buckets_.kept_elements()) : 0),
+      sent_(settings.reduce_in_bf16 ? gradients_.size() : 0), partial_(std::max(all_plan_.tiles.size(), piece_plan_.tiles.size())),
+      rank_sums_(kernels::rank_sums_size(groups()) * std::size_t(settings.sharding.ranks)), reduced_(std::size_t(buckets_.size())) {
+    const SmallBatches small = settings.small_batches;
+    require(stage() < 2 || small == SmallBatches::none || small == SmallBatches::micro_batches, "small batches for the noise scale",
+            small == SmallBatches::ranks ? "ranks" : "first micro-batches", "micro-batches at stage 2, which never has a rank's sum");
+    require(stage() == 2 || small != SmallBatches::micro_batches, "small batches for the noise scale", "micro-batches",
+            "ranks or first micro-batches below stage 2, which has only their sums");
+    gradients_.zero(context.stream);  // the gaps between tensors stay 0
+    kept_.zero(context.stream);
+    rank_sums_.zero(context.stream);
+    context.stream.wait();  // before the plans on the host may go
+}
+
+GradientExchange::~GradientExchange() {
+    try {
+        context_.communicator->wait(last_);
+    } catch (...) {  // whoever uses the communicator next is told
+    }
+}
+
+std::span<double> GradientExchange::row() const {
+    const std::size_t size = kernels::rank_sums_size(groups());
+    return rank_sums_.span().subspan(std::size_t(settings_.sharding.rank) * size, size);
+}
+
+template <class T> std::span<T> GradientExchange::memory(std::span<T> all, int bucket) const {
+    if (stage() < 2) return buckets_[bucket].in_flat(all);
+    return all.subspan(buffer_of(bucket) * std::size_t(buckets_.largest_block()), std::size_t(buckets_[bucket].size));
+}
+
+std::span<float> GradientExchange::gradient(int tensor) const {
+    const ParameterSpec& spec = table_.tensors()[std::size_t(tensor)];
+    const int bucket = buckets_.of_tensor(tensor);
+    return memory(gradients_.span(), bucket).subspan(std::size_t(spec.offset - buckets_[bucket].first), std::size_t(spec.size()));
+}
+
+std::span<float> GradientExchange::piece(int bucket) const {
+    return stage() < 2 ? buckets_[bucket].piece_in_flat(gradients_.span()) : buckets_[bucket].piece_in_kept(kept_.span());
+}
+
+void GradientExchange::begin(const MicroStep& micro) {
+    require(micro.valid_targets >= 0, "the valid targets of a micro-batch", micro.valid_targets, "at least 0");
+    micro_ = micro;
+    if (micro.index == 0) {
+        counts_ = {};
+        fill_zero(row().data(), row().size_bytes(), context_.stream);
+    }
+    counts_.valid_targets += micro.valid_targets;
+}
+
+void GradientExchange::open(int bucket) {
+    if (stage() == 2) settle(pending_[buffer_of(bucket)]);
+}
+
+// Whether with this micro-batch the gradient of a small batch is complete.
+bool GradientExchange::small_batch_ends() const {
+    switch (settings_.small_batches) {
+        case SmallBatches::none: return false;
+        case SmallBatches::ranks: return micro_.index + 1 == micro_.count;
+        case SmallBatches::first_micro_batches: return micro_.index == 0;
+        case SmallBatches::micro_batches: break;
+    }
+    return true;
+}
+
+void GradientExchange::take_norms(const DeviceArray<kernels::NormTile>& tiles, const NormTiles& plan, int bucket, std::span<const float> values) {
+    const std::size_t first = plan.bucket_start[std::size_t(bucket)], count = plan.bucket_start[std::size_t(bucket) + 1] - first;
+    kernels::squared_norms(partial_.span().subspan(first, count), values, tiles.span().subspan(first, count), context_.stream);
+}
+
+void GradientExchange::complete(int bucket) {
+    if (small_batch_ends()) {
+        take_norms(all_tiles_, all_plan_, bucket, memory(gradients_.span(), bucket));
+        const std::int64_t tokens = settings_.small_batches == SmallBatches::ranks ? counts_.valid_targets : micro_.valid_targets;
+        if (bucket == buckets_.tables() && tokens > 0) {
+            kernels::group_sums({.sums = norms(1), .partial = partial_.span(), .group_start = all_groups_.span(), .factor = 1 / double(tokens), .accumulate = true},
+                                context_.stream);
+            counts_.small_tokens += tokens;
+            counts_.small_groups += 1;
+        }
+    }
+    if (stage() == 2) pending_[buffer_of(bucket)] = {.bucket = bucket, .accumulate = micro_.index > 0, .reduced = reduce(bucket)};
+    else if (micro_.index + 1 == micro_.count) reduced_[std::size_t(bucket)] = reduce(bucket);
+}
+
+CommEvent GradientExchange::reduce(int bucket) {
+    const auto gradients = memory(gradients_.span(), bucket);
+    if (!settings_.reduce_in_bf16) return reduce(bucket, gradients);
+    const auto sent = memory(sent_.span(), bucket);
+    kernels::gradient_copy<bf16, float>({.out = sent, .in = gradients}, context_.stream);
+    return reduce(bucket, sent);
+}
+
+template <class T> CommEvent GradientExchange::reduce(int bucket, std::span<T> whole) {
+    const ShardRange piece = buckets_[bucket].piece;
+    Communicator& communicator = *context_.communicator;
+    communicator.group_begin(context_.stream);
+    if (stage() == 0) communicator.all_reduce<T>(whole);
+    else communicator.reduce_scatter<T>(whole.subspan(std::size_t(piece.first), std::size_t(piece.size)), whole);
+    return last_ = communicator.group_end();
+}
+
+// From where the communicator left a bucket's sum to where the optimizer reads it.
+void GradientExchange::receive(int bucket, bool accumulate) {
+    const ShardRange piece = buckets_[bucket].piece;
+    const auto part = [&]<class T>(std::span<T> all) { return memory(all, bucket).subspan(std::size_t(piece.first), std::size_t(piece.size)); };
+    const bool everything = stage() == 0;
+    if (settings_.reduce_in_bf16)
+        kernels::gradient_copy<float, bf16>({.out = everything ? memory(gradients_.span(), bucket) : this->piece(bucket),
+                                             .in = everything ? memory(sent_.span(), bucket) : part(sent_.span()), .accumulate = accumulate}, context_.stream);
+    else if (stage() == 2)
+        kernels::gradient_copy<float, float>({.out = this->piece(bucket), .in = part(gradients_.span()), .accumulate = accumulate}, context_.stream);
+}
+
+void GradientExchange::settle(Pending& pending) {
+    if (pending.bucket < 0) return;
+    context_.communicator->hold(context_.stream, pending.reduced);
+    receive(pending.bucket, pending.accumulate);
+    pending.bucket = -1;
+}
+
+void GradientExchange::finish() {
+    require(micro_.index + 1 == micro_.count, "the micro-batches of a step", micro_.index + 1, std::to_string(micro_.count));
+    Communicator& communicator = *context_.communicator;
+    for (int bucket = 0; bucket < buckets_.size(); ++bucket) {
+        if (stage() == 2) {
+            if (Pending& pending = pending_[buffer_of(bucket)]; pending.bucket == bucket) settle(pending);
+        } else {
+            communicator.hold(context_.stream, reduced_[std::size_t(bucket)]);
+            receive(bucket, false);
+        }
+        take_norms(piece_tiles_, piece_plan_, bucket, piece(bucket));
+    }
+    kernels::group_sums({.sums = norms(0), .partial = partial_.span(), .group_start = piece_groups_.span()}, context_.stream);
+    kernels::put_counts(row(), counts_, context_.stream);
+    communicator.group_begin(context_.stream);
+    const auto bytes = [](std::span<double> values) { return std::span(reinterpret_cast<std::byte*>(values.data()), values.size_bytes()); };
+    communicator.all_gather<std::byte>(bytes(rank_sums_.span()), bytes(row()));
+    communicator.hold(context_.stream, last_ = communicator.group_end());
+}
+
+std::size_t gradient_bytes(const ParameterTable& table, const GradientExchange::Settings& settings) {
+    const std::size_t each = sizeof(float) + (settings.reduce_in_bf16 ? sizeof(bf16) : 0);
+    if (settings.sharding.stage < 2) return std::size_t(table.elements()) * each;
+    const GradientBuckets buckets(table, settings.sharding);
+    return std::size_t(written_elements(buckets, 2)) * each + std::size_t(buckets.kept_elements()) * sizeof(float);
+}
+
+}  // namespace llmc

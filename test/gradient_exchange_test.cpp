@@ -1,0 +1,153 @@
+// gradient_exchange_test.cpp - buckets and pieces cover every parameter once, and sums that are exact in any order come out exactly, however ranks and
+// micro-batches share the tokens
+#include "test/rank_support.h"
+
+using namespace llmc;
+using namespace test;
+
+TEST_CASE("buckets follow the backward pass and pieces cover every element once", "[ranks]") {
+    const int layers = GENERATE(1, 2, 5), ranks = GENERATE(1, 2, 3, 8, 200);
+    CAPTURE(layers, ranks);
+    ModelConfig config = kTinyModel;
+    config.layers = layers;
+    const ParameterTable table(config);
+    std::vector<int> owners(std::size_t(table.elements()));
+    std::vector<std::int64_t> kept;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const GradientBuckets buckets(table, {.stage = 1, .rank = rank, .ranks = ranks});
+        REQUIRE(buckets.size() == layers + 1);
+        std::int64_t end = table.elements(), pieces = 0;
+        for (const GradientBucket& bucket : buckets.all()) {
+            REQUIRE(bucket.first + bucket.size == end);  // from the end of the array to its start
+            end = bucket.first;
+            REQUIRE(bucket.kept == pieces);
+            pieces += bucket.piece.size;
+            REQUIRE((bucket.first % 32 == 0 && bucket.piece.first % 32 == 0 && bucket.piece.size % 32 == 0));
+            for (int& owner : bucket.piece_in_flat(std::span(owners))) ++owner;
+        }
+        REQUIRE(end == 0);
+        REQUIRE(buckets.kept_elements() == pieces);
+        for (int layer = 0; layer < layers; ++layer) REQUIRE(buckets.of_tensor(table.block(layer).qkv_weight) == layers - 1 - layer);
+        REQUIRE(buckets.of_tensor(table.final_ln_bias()) == 0);
+        REQUIRE(buckets.of_tensor(table.token_table()) == buckets.tables());
+        REQUIRE(buckets.of_tensor(table.position_table()) == buckets.tables());
+        kept.push_back(pieces);
+    }
+    CHECK(std::all_of(owners.begin(), owners.end(), [](int owner) { return owner == 1; }));
+    CHECK(std::accumulate(kept.begin(), kept.end(), std::int64_t(0)) == table.elements());
+}
+
+TEST_CASE("tiles of all groups cover a bucket or a piece once, and each its own group", "[ranks]") {
+    const bool pieces_only = GENERATE(false, true);
+    const ParameterTable table(kTinyModel);
+    std::vector<std::string> group_of(std::size_t(table.elements()));
+    for (int rank = 0; rank < 3; ++rank) {
+        const GradientBuckets buckets(table, {.stage = 1, .rank = rank, .ranks = 3});
+        const NormGroups groups(table, buckets);
+        const NormTiles tiles(groups, buckets, pieces_only);
+        REQUIRE(groups.names.size() == 9);
+        REQUIRE(tiles.bucket_start.size() == 4);
+        REQUIRE(tiles.group_start.size() == 10);
+        for (int bucket = 0; bucket < 3; ++bucket)
+            for (std::size_t i = tiles.bucket_start[std::size_t(bucket)]; i < tiles.bucket_start[std::size_t(bucket) + 1]; ++i) {
+                const auto group = std::upper_bound(tiles.group_start.begin(), tiles.group_start.end(), std::int32_t(i)) - tiles.group_start.begin() - 1;
+                const std::int64_t first = buckets[bucket].first + (pieces_only ? buckets[bucket].piece.first : 0) + tiles.tiles[i].first;
+                for (std::int64_t element = first; element < first + tiles.tiles[i].size; ++element) {
+                    if (pieces_only) REQUIRE(group_of[std::size_t(element)].empty());
+                    group_of[std::size_t(element)] = groups.names[std::size_t(group)];
+                }
+            }
+    }
+    CHECK(std::none_of(group_of.begin(), group_of.end(), [](const std::string& name) { return name.empty(); }));
+    const auto at = [&](int tensor) { return group_of[std::size_t(table.tensors()[std::size_t(tensor)].offset)]; };
+    CHECK(at(table.token_table()) == "wte");
+    CHECK(at(table.position_table()) == "wpe");
+    CHECK(at(table.block(1).ln2_bias) == "h.1.ln");
+    CHECK(at(table.block(0).attn_proj_bias) == "h.0.attn");
+    CHECK(at(table.block(1).mlp_proj_bias) == "h.1.mlp");
+    CHECK(at(table.final_ln_bias()) == "ln_f");
+}
+
+// Instead of a model, every token has a vector of small integers as its gradient: all partial sums are integers below 2^24 times 2^-8, so fp32 adds them
+// exactly in any order, and what is not exact is not rounding but plumbing.
+TEST_CASE("integer gradients come out exactly, whoever adds them up", "[ranks]") {
+    constexpr int kTokens = 256;
+    const ParameterTable table(kTinyModel);
+    const auto elements = std::size_t(table.elements());
+    std::mt19937 engine(5);
+    std::vector<std::int16_t> gradient_of_token(kTokens * elements);
+    for (std::int16_t& u : gradient_of_token) u = std::int16_t(int(engine() % 2049) - 1024);
+    std::vector<char> valid(kTokens);
+    for (int token = 0; token < kTokens; ++token) valid[std::size_t(token)] = token < 64 ? token % 3 == 0 : token < 128 ? 0 : 1;  // rank 1 of 4 has none
+    const auto valid_targets = std::count(valid.begin(), valid.end(), char(1));
+    std::vector<std::int64_t> want(elements);
+    for (int token = 0; token < kTokens; ++token)
+        for (std::size_t i = 0; valid[std::size_t(token)] && i < elements; ++i) want[i] += gradient_of_token[std::size_t(token) * elements + i];
+
+    for (const Partition partition : {Partition{1, 1}, Partition{1, 4}, Partition{2, 2}, Partition{2, 8}, Partition{4, 4}, Partition{4, 1}, Partition{8, 2}})
+        for (const int stage : {0, 1, 2}) {
+            std::vector<float> got(elements);
+            std::vector<kernels::StepScalars> scalars(std::size_t(partition.ranks));
+            llmc::run_ranks(partition.ranks, [&](Communicator& communicator) {
+                Context context = make_context(communicator);
+                ModelSetup setup = tiny_setup();
+                setup.sharding = {.stage = stage, .rank = communicator.rank(), .ranks = communicator.size()};
+                const auto model = make_model(setup, context);
+                std::vector<float> weights(elements);
+                model->load(weights);
+                GradientExchange exchange(table, {.sharding = setup.sharding}, context);
+                Optimizer optimizer(*model, exchange, {.max_grad_norm = 0}, context);
+                const int share = kTokens / partition.ranks / partition.micro_batches;
+                double loss = 0;
+                for (int micro = 0; micro < partition.micro_batches; ++micro) {
+                    const int first = (communicator.rank() * partition.micro_batches + micro) * share;
+                    exchange.begin({micro, partition.micro_batches, std::count(valid.begin() + first, valid.begin() + first + share, char(1))});
+                    const auto write = [&](int bucket) {
+                        for (int tensor = 0; tensor < int(table.tensors().size()); ++tensor) {
+                            if (exchange.buckets().of_tensor(tensor) != bucket) continue;
+                            const auto on_device = exchange.gradient(tensor);
+                            std::vector<float> sum(on_device.size());
+                            if (exchange.accumulate()) copy_to_host(sum.data(), on_device.data(), on_device.size_bytes(), context.stream);
+                            context.stream.wait();
+                            const auto offset = std::size_t(table.tensors()[std::size_t(tensor)].offset);
+                            for (int token = first; token < first + share; ++token)
+                                for (std::size_t i = 0; valid[std::size_t(token)] && i < sum.size(); ++i)
+                                    sum[i] += float(gradient_of_token[std::size_t(token) * elements + offset + i]) / kTokens;
+                            copy_to_device(on_device.data(), sum.data(), on_device.size_bytes(), context.stream);
+                            context.stream.wait();
+                        }
+                    };
+                    for (int token = first; token < first + share; ++token) loss += valid[std::size_t(token)] ? token : 0;
+                    copy_to_device(exchange.loss_sum().data(), &loss, sizeof loss, context.stream);
+                    exchange.open(exchange.buckets().tables());
+                    for (int bucket = 0; bucket < exchange.buckets().tables(); ++bucket) {
+                        exchange.open(bucket);
+                        write(bucket);
+                        exchange.complete(bucket);
+                    }
+                    write(exchange.buckets().tables());
+                    exchange.complete(exchange.buckets().tables());
+                }
+                optimizer.step(*model, {.learning_rate = 1e-3f, .positions = kTokens});
+                scalars[std::size_t(communicator.rank())] = optimizer.scalars();
+                for (int bucket = 0; bucket < exchange.buckets().size(); ++bucket) {
+                    const auto piece = exchange.piece(bucket);
+                    const auto to = exchange.buckets()[bucket].piece_in_flat(std::span(got));
+                    copy_to_host(to.data(), piece.data(), piece.size_bytes(), context.stream);
+                }
+                context.stream.wait();
+            });
+            CAPTURE(partition.ranks, partition.micro_batches, stage);
+            std::size_t wrong = 0;
+            for (const ParameterSpec& spec : table.tensors())
+                for (std::int64_t i = spec.offset; i < spec.offset + spec.size(); ++i) wrong += got[std::size_t(i)] != float(want[std::size_t(i)]) / kTokens;
+            CHECK(wrong == 0);
+            double loss = 0;
+            for (int token = 0; token < kTokens; ++token) loss += valid[std::size_t(token)] ? token : 0;
+            for (const kernels::StepScalars& step : scalars) {
+                CHECK(step.valid_targets == valid_targets);
+                CHECK(step.grad_scale == float(double(kTokens) / double(valid_targets)));
+                CHECK(step.loss == loss / double(valid_targets));
+            }
+        }
+}
