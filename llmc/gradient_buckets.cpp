@@ -22,9 +22,11 @@ GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sh
         largest_block_ = std::max(largest_block_, buckets_.back().size);
     }
     cut(0);
-    for (const ParameterSpec& spec : table.tensors())
-        of_tensor_.push_back(int(std::find_if(buckets_.begin(), buckets_.end(), [&](const GradientBucket& bucket) { return bucket.first <= spec.offset; }) -
-                                 buckets_.begin()));
+    int bucket = size() - 1;  // tensors ascend, buckets descend
+    for (const ParameterSpec& spec : table.tensors()) {
+        while (spec.offset >= buckets_[std::size_t(bucket)].first + buckets_[std::size_t(bucket)].size) --bucket;
+        of_tensor_.push_back(bucket);
+    }
 }
 
 NormGroups::NormGroups(const ParameterTable& table, const GradientBuckets& buckets) {
