@@ -1,115 +1,11 @@
 // run_test.cpp - the real program, started as a user starts it: what it leaves, what it says when something is wrong, what it exits with
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <random>
 #include <thread>
 
-#include "test/scratch_folder.h"
-#include "test/shard_support.h"
+#include "test/run_support.h"
 
 using namespace test;
-namespace fs = std::filesystem;
-
-namespace {
-
-// The programs lie beside this one.
-std::string program(const std::string& name) { return (fs::read_symlink("/proc/self/exe").parent_path() / name).string(); }
-
-// A program under way, its output going to a file.
-class Process {
-public:
-    Process(std::vector<std::string> arguments, const fs::path& output) : output_(output) {
-        std::vector<char*> argv;
-        for (std::string& argument : arguments) argv.push_back(argument.data());
-        argv.push_back(nullptr);
-        process_ = fork();
-        if (process_ == 0) {
-            const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-            dup2(file, STDOUT_FILENO);
-            dup2(file, STDERR_FILENO);
-            execvp(argv[0], argv.data());
-            _exit(127);
-        }
-    }
-    ~Process() {
-        if (process_ > 0 && !ended_) {
-            kill(process_, SIGKILL);
-            waitpid(process_, nullptr, 0);
-        }
-    }
-    void signal(int number) const { kill(process_, number); }
-    std::string output() const { return fs::exists(output_) ? read_bytes(output_) : ""; }
-    int exit_code() {  // waits; negative: killed by that signal
-        int status = 0;
-        waitpid(process_, &status, 0);
-        ended_ = true;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    }
-
-private:
-    fs::path output_;
-    pid_t process_ = -1;
-    bool ended_ = false;
-};
-
-struct Result {
-    int exit_code;
-    std::string output;
-    int lines() const { return int(std::count(output.begin(), output.end(), '\n')); }
-};
-
-// A folder with shards of a language a small model learns quickly, and what it takes to train on them.
-class Workshop {
-public:
-    Workshop() {
-        std::mt19937 engine(1);
-        std::vector<std::uint16_t> ids{256};
-        for (int i = 0; i < 6000; ++i) ids.push_back(ids.back() == 256 || engine() % 8 == 0 ? std::uint16_t('a' + engine() % 20) : std::uint16_t(ids.back() + 1));
-        ShardBytes(ids, 257, 256).write(path("train_0.bin"));
-        ids.resize(700);
-        ShardBytes(ids, 257, 256).write(path("val_0.bin"));
-    }
-    std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
-    std::vector<std::string> flags(std::vector<std::string> more = {}) const {
-        std::vector<std::string> all{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32", "-b", "4", "-t", "16",
-                                     "--lr", "1e-2", "--threads", "1"};
-        all.insert(all.end(), more.begin(), more.end());
-        return all;
-    }
-    Process start(std::vector<std::string> arguments, const std::string& name = "train_gpt2") const {
-        arguments.insert(arguments.begin(), program(name));
-        return Process(arguments, path("output.txt"));
-    }
-    Result run(const std::vector<std::string>& arguments, const std::string& name = "train_gpt2") const {
-        Process process = start(arguments, name);
-        const int exit_code = process.exit_code();
-        return {exit_code, process.output()};
-    }
-    std::vector<nlohmann::json> log(const std::string& out, const std::string& event) const {
-        std::vector<nlohmann::json> events;
-        std::istringstream lines(read_bytes(fs::path(path(out)) / "log.jsonl"));
-        for (std::string line; std::getline(lines, line);)
-            if (auto json = nlohmann::json::parse(line); json["event"] == event) events.push_back(json);
-        return events;
-    }
-
-private:
-    ScratchFolder folder_;
-};
-
-std::vector<double> numbers(const std::vector<nlohmann::json>& events, const char* key) {
-    std::vector<double> values;
-    for (const auto& event : events) values.push_back(event[key].get<double>());
-    return values;
-}
-
-}  // namespace
 
 TEST_CASE("a run trains, validates, samples, logs and keeps the model", "[run]") {
     const Workshop shop;
@@ -259,7 +155,7 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"-b", "0"}, {"--micro-batch", "\"0\""}},
         {{"-t", "abc"}, {"--seq-len", "\"abc\""}},
         {{"-t", "33", "-b", "1"}, {"--seq-len is 33", "the model's 32 positions"}},
-        {{"-d", "100"}, {"--total-batch-tokens is 100", "multiple"}},
+        {{"-d", "100"}, {"--total-batch-tokens is 100; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 1 = 64; the nearest are 64 and 128"}},
         {{"-l", "nan"}, {"--lr is \"nan\""}},
         {{"--frobnicate"}, {"frobnicate", "--help"}},
         {{"-e", "d13"}, {"d13", "d12"}},
@@ -296,15 +192,6 @@ TEST_CASE("a token outside the vocabulary ends the run where it is read", "[run]
     const auto result = shop.run(shop.flags({"-x", "100", "-v", "0", "-o", shop.path("out")}));
     CHECK(result.exit_code == 1);
     for (const char* part : {"error: ", "train_0.bin", "321", "300", "257"}) CHECK_THAT(result.output, Catch::Contains(part));
-}
-
-TEST_CASE("a launcher that starts several processes is told that one trains", "[run]") {
-    const Workshop shop;
-    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-    const auto result = shop.run(shop.flags({"-x", "1"}));
-    unsetenv("OMPI_COMM_WORLD_SIZE");
-    CHECK(result.exit_code == 2);
-    CHECK_THAT(result.output, Catch::Contains("world size") && Catch::Contains("mpirun -np 1"));
 }
 
 TEST_CASE("text becomes shards that train", "[run]") {
