@@ -36,6 +36,30 @@ TEST_CASE("the plan counts what is then allocated", "[memory_plan]") {
     CHECK(plan_memory(setup, context).text().find("gradients") == std::string::npos);
 }
 
+TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") {
+    const ParameterTable table(kSmall.config);
+    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
+    std::size_t moments = 0, masters = 0, kept = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+        const Sharding one{.stage = 1, .rank = rank, .ranks = 3}, two{.stage = 2, .rank = rank, .ranks = 3};
+        CHECK(gradient_bytes(table, {.sharding = one}) == flat);
+        CHECK(gradient_bytes(table, {.sharding = one, .reduce_in_bf16 = true}) == flat + flat / 2);
+        CHECK(optimizer_bytes(table, two) == optimizer_bytes(table, one));
+        moments += optimizer_bytes(table, one);
+        ModelSetup setup = kSmall;
+        setup.sharding = one;
+        CHECK(model_bytes(setup).masters == flat);  // in fp32 they are the parameters
+        setup.dtype = kernels::DType::bf16;
+        masters += model_bytes(setup).masters;
+        const GradientBuckets buckets(table, two);
+        const std::size_t working = std::size_t(2 * buckets.largest_block() + buckets[buckets.tables()].size) * sizeof(float);
+        kept += gradient_bytes(table, {.sharding = two}) - working;
+    }
+    CHECK(moments == 2 * flat);
+    CHECK(masters == flat);
+    CHECK(kept == flat);
+}
+
 TEST_CASE("124M at four rows of 64 tokens fits into 2.4 GB, in bf16 into 2.5 GB", "[memory_plan]") {
     const Context context = make_context();
     CHECK(plan_memory({.config = {}, .shape = {4, 64}}, context).total() < 2.4e9);
