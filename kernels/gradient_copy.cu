@@ -13,16 +13,23 @@ template <class Out, class In, int Threads, int Size, int Tile>
 __global__ void __launch_bounds__(Threads) gradient_copy_kernel(GradientCopy<Out, In> op) {
     static_assert(kElementsMultiple % Size == 0 && Tile % (Threads * Size) == 0);
     const std::int64_t elements = op.in.size(), first = std::int64_t(blockIdx.x) * Tile, end = first + Tile < elements ? first + Tile : elements;
-    for (std::int64_t i = first + threadIdx.x * Size; i < end; i += Threads * Size) {
+    const bool accumulate = sizeof(Out) == sizeof(float) && op.accumulate;  // known to be false in bf16
+    const auto copy = [&](std::int64_t i) {
         const auto& in = load<Size * sizeof(In)>(&op.in[i]);
         Pack<Out, Size * sizeof(Out)> out;
-        if (op.accumulate) {
+        if (accumulate) {
             const auto& before = load<Size * sizeof(Out)>(&op.out[i]);
             for (int k = 0; k < Size; ++k) out[k] = round_to<Out>(to_float(before[k]) + to_float(in[k]));
         } else {
             for (int k = 0; k < Size; ++k) out[k] = round_to<Out>(to_float(in[k]));
         }
         store(&op.out[i], out);
+    };
+    const std::int64_t i = first + threadIdx.x * Size;
+    if constexpr (Tile == Threads * Size) {  // without a loop: unrolled, it spilled
+        if (i < end) copy(i);
+    } else {
+        for (std::int64_t at = i; at < end; at += Threads * Size) copy(at);
     }
 }
 
@@ -38,9 +45,10 @@ template <class Out, class In>
 void gradient_copy(const GradientCopy<Out, In>& op, Stream stream) {
     require(op.out.size() == op.in.size(), "the size of a gradient's copy", op.out.size(), "that of the gradient");
     require(op.in.size() % kElementsMultiple == 0, "the size of a gradient to copy", op.in.size(), "a multiple of 16");
+    require(!op.accumulate || sizeof(Out) == sizeof(float), "a gradient's copy that is added to", "bf16", "fp32, which loses nothing");
     if (op.in.empty()) return;
     // On a GPU every thread moves 16 bytes of the wider type at a time: not measured yet.
-    if constexpr (simt::gpu_geometry) launch_copy<Out, In, 256, 4, 4096>(op, stream);
+    if constexpr (simt::gpu_geometry) launch_copy<Out, In, 256, 4, 1024>(op, stream);
     else launch_copy<Out, In, 1, 16, 16384>(op, stream);
 }
 

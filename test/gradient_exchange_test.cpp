@@ -1,5 +1,6 @@
 // gradient_exchange_test.cpp - buckets and pieces cover every parameter once, and sums that are exact in any order come out exactly, however ranks and
 // micro-batches share the tokens
+#include "kernels/gradient_copy.h"
 #include "test/rank_support.h"
 
 using namespace llmc;
@@ -66,6 +67,36 @@ TEST_CASE("tiles of all groups cover a bucket or a piece once, and each its own 
     CHECK(at(table.block(0).attn_proj_bias) == "h.0.attn");
     CHECK(at(table.block(1).mlp_proj_bias) == "h.1.mlp");
     CHECK(at(table.final_ln_bias()) == "ln_f");
+}
+
+TEST_CASE("gradients are copied, added and rounded as asked", "[ranks]") {
+    const std::size_t elements = GENERATE(0, 16, 1040, 40000);
+    const auto values = normal<float>(elements, 1), before = normal<float>(elements, 2);
+    const auto in = on_device(values);
+    const auto rounded = poisoned<kernels::bf16>(elements);
+    const auto copied = poisoned<float>(elements), added = on_device(before), widened = on_device(before);
+    kernels::gradient_copy<kernels::bf16, float>({.out = rounded.span(), .in = in.span()}, nullptr);
+    kernels::gradient_copy<float, float>({.out = copied.span(), .in = in.span()}, nullptr);
+    kernels::gradient_copy<float, float>({.out = added.span(), .in = in.span(), .accumulate = true}, nullptr);
+    kernels::gradient_copy<float, kernels::bf16>({.out = widened.span(), .in = rounded.span(), .accumulate = true}, nullptr);
+    const auto got_rounded = rounded.download(nullptr);
+    const auto got_added = added.download(nullptr), got_widened = widened.download(nullptr);
+    CHECK(same_bits(copied.download(nullptr), values));
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < elements; ++i) {
+        const kernels::bf16 nearest = kernels::bf16_from_float(values[i]);
+        wrong += got_rounded[i].bits != nearest.bits || got_added[i] != before[i] + values[i] || got_widened[i] != before[i] + kernels::bf16_to_float(nearest);
+    }
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("gradient_copy refuses what it cannot do", "[ranks]") {
+    DeviceArray<float> out(32), in(32);
+    DeviceArray<kernels::bf16> narrow(32);
+    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(16), .in = in.span()}, nullptr)), Catch::Contains("size of a gradient's copy is 16"));
+    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(8), .in = in.span().first(8)}, nullptr)), Catch::Contains("a multiple of 16"));
+    CHECK_THROWS_WITH((kernels::gradient_copy<kernels::bf16, float>({.out = narrow.span(), .in = in.span(), .accumulate = true}, nullptr)),
+                      Catch::Contains("added to is bf16; expected fp32"));
 }
 
 // Instead of a model, every token has a vector of small integers as its gradient: all partial sums are integers below 2^24 times 2^-8, so fp32 adds them
