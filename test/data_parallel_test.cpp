@@ -88,6 +88,7 @@ TEST_CASE("ZeRO stage 1 has the bits of stage 0, and stage 2 too where there is 
     const bool stochastic = GENERATE(false, true), reduce_in_bf16 = GENERATE(false, true);
     if (stochastic && dtype == kernels::DType::fp32) return;
     const Partition partition = GENERATE(Partition{2, 2}, Partition{3, 1}, Partition{8, 1});
+    if (reduce_in_bf16 && partition.ranks > 2) return;  // enough: time on fibers
     CAPTURE(int(dtype), stochastic, reduce_in_bf16, partition.ranks);
     std::vector<GlobalBatch> batches;
     for (unsigned i = 0; i < 5; ++i) batches.push_back(random_batch(i, partition.ranks == 3 ? 12 : 16));
