@@ -115,7 +115,8 @@ Plan make_plan(const Options& o, const Communicator& communicator) {
     if (!o.eval_only) {
         const auto shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt;
         plan.loader = std::make_unique<DataLoader>(*plan.data.train,
-                                                   DataLoaderOptions{.shape = batch, .micro_batches = plan.micro_batches, .shuffle_seed = shuffle_seed});
+                                                   DataLoaderOptions{.shape = batch, .micro_batches = plan.micro_batches, .shuffle_seed = shuffle_seed,
+                                                                     .mask_document_start = o.mask_document_start, .pad = o.pad_last});
         plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
         require(plan.total_steps > 0, "--epochs", o.epochs, "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
                 "give --max-steps, a smaller --total-batch-tokens, or more data");
@@ -235,7 +236,7 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator) {
     if (peak) *peak *= ranks.size();
     Throughput throughput(flops_per_token(table, shape.seq_len), peak);
     RunNoise noise(gradients.group_names(), options.noise_scale_beta);
-    StepLog step_log(optimizer, throughput, report, plan.total_steps, plan.noise.small_batches == SmallBatches::none ? nullptr : &noise, shape.seq_len);
+    StepLog step_log(optimizer, throughput, report, *context.communicator, plan.total_steps, plan.noise.small_batches == SmallBatches::none ? nullptr : &noise, shape.seq_len);
     Batches batches(*plan.loader, options.overfit_batch);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";

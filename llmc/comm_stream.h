@@ -12,10 +12,16 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "llmc/device.h"
 
 namespace llmc {
+
+// Seconds since the start: that work took on the communication stream, and that compute waited for it.
+struct CommTimes {
+    double busy = 0, waited = 0;
+};
 
 class CommStream {
 public:
@@ -30,6 +36,8 @@ public:
     std::int64_t point();                            // what has been enqueued so far; points are numbered upwards
     void hold(Stream compute, std::int64_t point);   // a point that another 64 followed may hold up to the oldest of these
     void wait(std::int64_t point);                   // throws what failed before the point
+
+    std::optional<CommTimes> times() const;  // empty on a GPU: nothing there says how long a stream waited for another without slowing it down
 
     // Throws the first exception that any work threw so far; after it no more work is begun. All calls above do the same.
     void check() const;

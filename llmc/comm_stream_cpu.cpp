@@ -18,6 +18,7 @@ struct CommStream::State {
     std::int64_t enqueued = 0, finished = 0;
     bool stop = false;
     std::exception_ptr failure;
+    CommTimes times;
 
     std::thread thread{[this] { work_off(); }};  // last: runs only when all the rest is there
 
@@ -32,12 +33,14 @@ struct CommStream::State {
             if (!failure) {
                 lock.unlock();
                 std::exception_ptr thrown;
+                const double began = omp_get_wtime();
                 try {
                     work(nullptr);
                 } catch (...) {
                     thrown = std::current_exception();
                 }
                 lock.lock();
+                times.busy += omp_get_wtime() - began;
                 failure = thrown;
             }
             ++finished;
@@ -74,11 +77,20 @@ std::int64_t CommStream::point() {
     const std::lock_guard lock(state_->mutex);
     return state_->enqueued;
 }
-void CommStream::hold(Stream, std::int64_t point) { wait(point); }
+void CommStream::hold(Stream, std::int64_t point) {
+    const double began = omp_get_wtime();
+    wait(point);
+    const std::lock_guard lock(state_->mutex);
+    state_->times.waited += omp_get_wtime() - began;
+}
 void CommStream::wait(std::int64_t point) {
     std::unique_lock lock(state_->mutex);
     state_->changed.wait(lock, [&] { return state_->finished >= point || state_->failure; });
     if (state_->failure) std::rethrow_exception(state_->failure);
+}
+std::optional<CommTimes> CommStream::times() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->times;
 }
 void CommStream::check() const {
     const std::lock_guard lock(state_->mutex);

@@ -69,6 +69,7 @@ void CommStream::wait(std::int64_t point) {
     if (point > 0) state_->event(point).wait();
     check();
 }
+std::optional<CommTimes> CommStream::times() const { return std::nullopt; }
 void CommStream::check() const {
     const std::lock_guard lock(state_->mutex);
     if (state_->failure) std::rethrow_exception(state_->failure);

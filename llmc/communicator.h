@@ -29,7 +29,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "llmc/device.h"
+#include "llmc/comm_stream.h"
 
 namespace llmc {
 
@@ -113,6 +113,8 @@ public:
     virtual void wait(CommEvent event) = 0;
     // Throws the Error of a group that has failed by now; does not wait.
     virtual void check() = 0;
+    // How long groups took and compute waited for them; empty where that is not known.
+    virtual std::optional<CommTimes> times() const { return std::nullopt; }
 
     // Ends every use of memory by device collectives: waits for them, or with `giving_up` returns soon, with results undefined and no way on.
     virtual void settle(bool giving_up) noexcept = 0;

@@ -36,6 +36,8 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("epochs", o.epochs, "passes over the training shards, where --max-steps is not given", Whole{1, 1000000});
     entry("max-minutes", o.max_minutes, "end the run with a checkpoint after so many minutes; 0: no bound", Real{0, 1e7});
     entry("shuffle", o.shuffle, "visit the sequences in an order drawn from --seed, new in every epoch");
+    entry("mask-document-start", o.mask_document_start, "no loss on the first token of a document, which nothing before it foretells");
+    entry("pad-last", o.pad_last, "fill up what is left at the end of a shard with positions that count for nothing, instead of leaving it out");
     entry("overfit-batch", o.overfit_batch, "train on the first batch again and again");
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
     entry("u,warmup-steps", o.warmup_steps, "steps over which the learning rate rises", Whole{0, kMany});

@@ -27,7 +27,7 @@ struct Options {
     std::int64_t max_steps = 0;             // 0: by epochs
     std::int64_t epochs = 1;                // used unless max_steps is given
     double max_minutes = 0;                 // 0: no bound
-    bool shuffle = false, overfit_batch = false;
+    bool shuffle = false, mask_document_start = false, pad_last = false, overfit_batch = false;
     // Optimizer
     double lr = 6e-4;
     std::int64_t warmup_steps = 0;

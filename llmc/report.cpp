@@ -1,5 +1,6 @@
 #include "llmc/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -30,6 +31,12 @@ std::string noise_text(const Report::Noise& noise) {
     if (x.state == State::invalid) return "n/a";
     const char* mark = x.state == State::weak ? "> " : x.state == State::warming ? "~" : "";
     return mark + format("%.3g seq", (x.state == State::weak ? x.at_least : x.scale) * noise.sequences_per_token);
+}
+
+// The part of the communication's time in which compute did not wait for it.
+nlohmann::ordered_json hidden(const std::optional<CommTimes>& communication) {
+    if (!communication || communication->busy <= 0) return {};
+    return std::clamp(1 - communication->waited / communication->busy, 0.0, 1.0);
 }
 
 // Numbers that are unknown are null.
@@ -68,6 +75,8 @@ void Report::step(const Step& s) {
     nlohmann::ordered_json event{{"event", "step"}, {"step", s.step}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate}, {"grad_norm", x.grad_norm}, {"clip", x.clip},
                 {"tokens", s.positions}, {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms}, {"tokens_per_s", s.speed.tokens_per_s},
                 {"valid_tokens_per_s", s.speed.valid_tokens_per_s}, {"mfu", number_or_null(s.speed.mfu)}};
+    event["comm_ms"] = s.communication ? nlohmann::ordered_json(s.communication->busy * 1e3) : nlohmann::ordered_json();
+    event["comm_hidden"] = hidden(s.communication);
     write_noise(event, s.noise);
     log_.write(event);
     if (x.skip == kernels::kNoSkip) return;

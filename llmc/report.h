@@ -1,6 +1,7 @@
 // report.h - what a run tells: one line on the terminal and one event in the log for everything that happens
 #pragma once
 #include "kernels/grad_norm.h"
+#include "llmc/comm_stream.h"
 #include "llmc/log.h"
 #include "llmc/noise_scale.h"
 #include "llmc/throughput.h"
@@ -29,6 +30,7 @@ public:
         Throughput::Reading speed;
         std::optional<double> seconds_left;
         std::optional<Noise> noise;
+        std::optional<CommTimes> communication;  // since the step before; what the optimizer gathers last is waited for in the next step
     };
     void step(const Step& step);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);

@@ -9,6 +9,10 @@ double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_
 void StepLog::enqueued(const Report::Step& step, double began_seconds) {
     report_pending(1);
     pending_ = {step, began_seconds};
+    if (const auto times = communicator_.times()) {
+        pending_->step.communication = CommTimes{times->busy - times_.busy, times->waited - times_.waited};
+        times_ = *times;
+    }
     if (optimizer_.scalars_ready()) report_pending(0);
 }
 

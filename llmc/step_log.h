@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 
+#include "llmc/communicator.h"
 #include "llmc/optimizer.h"
 #include "llmc/report.h"
 #include "llmc/run_noise.h"
@@ -11,8 +12,10 @@ namespace llmc {
 class StepLog {
 public:
     // All of them must outlive it. `noise` may be null; it is given every step that was not skipped.
-    StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, std::int64_t total_steps, RunNoise* noise = nullptr, int seq_len = 1)
-        : optimizer_(optimizer), throughput_(throughput), report_(report), total_steps_(total_steps), noise_(noise), seq_len_(seq_len) {}
+    StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, const Communicator& communicator, std::int64_t total_steps,
+            RunNoise* noise = nullptr, int seq_len = 1)
+        : optimizer_(optimizer), throughput_(throughput), report_(report), communicator_(communicator), total_steps_(total_steps), noise_(noise),
+          seq_len_(seq_len) {}
 
     // The step has been enqueued: reports the one before, and this one too if its numbers are there already.
     // Throws a run-time Error when the loss or the norm has not been finite for kMostFailedSteps steps in a row.
@@ -33,6 +36,8 @@ private:
     const Optimizer& optimizer_;
     Throughput& throughput_;
     Report& report_;
+    const Communicator& communicator_;
+    CommTimes times_{};  // up to the step enqueued last
     std::int64_t total_steps_;
     RunNoise* noise_;
     int seq_len_;
