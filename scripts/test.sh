@@ -77,7 +77,7 @@ one "ranks as threads, under ThreadSanitizer" race_checked_ranks
 began=$SECONDS
 make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }
 echo "built for fibers ($((SECONDS - began)) s)"
-kernel_tags="[simt],[ptx],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[rounding],[sum_ranks],[sketch],[attention_methods]"
+kernel_tags="[simt],[ptx],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[rounding],[sum_ranks],[gradient_copy],[sketch],[attention_methods]"
 cases "GPU geometry on fibers" build/fibers/tests "$kernel_tags,[model]"
 for order in reverse random mix; do
     cases "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order build/fibers/tests "$kernel_tags"

@@ -69,7 +69,7 @@ TEST_CASE("tiles of all groups cover a bucket or a piece once, and each its own 
     CHECK(at(table.final_ln_bias()) == "ln_f");
 }
 
-TEST_CASE("gradients are copied, added and rounded as asked", "[ranks]") {
+TEST_CASE("gradients are copied, added and rounded as asked", "[ranks][gradient_copy]") {
     const std::size_t elements = GENERATE(0, 16, 1040, 40000);
     const auto values = normal<float>(elements, 1), before = normal<float>(elements, 2);
     const auto in = on_device(values);

@@ -70,6 +70,17 @@ double fraction_different(const std::vector<std::uint16_t>& a, const std::vector
 
 }  // namespace
 
+TEST_CASE("parameters are their masters rounded to nearest where nothing else is asked", "[rounding]") {
+    const auto values = normal<float>(GENERATE(16, 4096 + 48), 5);
+    const Masters masters(values);
+    const auto parameter = poisoned<bf16>(values.size());
+    const auto scalars = on_device(std::vector<StepScalars>{scalars_of_step(3)});
+    round_parameters({parameter.span(), masters.master.span(), scalars.span(), {}}, nullptr);
+    std::vector<std::uint16_t> want;
+    for (float x : values) want.push_back(bf16_from_float(x).bits);
+    CHECK(bits(parameter.download(nullptr)) == want);
+}
+
 TEST_CASE("Philox 4x32-10 gives the published numbers", "[adamw][rounding]") {
     using Words = std::array<std::uint32_t, 4>;
     CHECK(philox_words({0, 0, 0, 0}, 0) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
