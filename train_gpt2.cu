@@ -11,8 +11,10 @@
 #include "llmc/memory_plan.h"
 #include "llmc/optimizer.h"
 #include "llmc/options.h"
+#include "llmc/placement.h"
 #include "llmc/rank_agreement.h"
 #include "llmc/schedule.h"
+#include "llmc/start_agreement.h"
 #include "llmc/step_log.h"
 #include "llmc/version.h"
 
@@ -20,18 +22,12 @@ using namespace llmc;
 
 namespace {
 
-// Cores of a machine are shared out among its ranks, GPUs given to one each.
 Context open_context(const Options& options, std::unique_ptr<Communicator>& communicator) {
     const auto bf16 = value_by_name("--bf16-arithmetic", options.bf16_arithmetic, kBf16Arithmetics);
     const auto attention = value_by_name("--attention", options.attention, kernels::kAttentionMethods);
-    const auto transport = value_by_name("--comm", options.comm, kTransports);
-    const bool gpu = !device_memory_is_host_memory();
-    DeviceInfo device = open_device(int(options.threads), int(options.device) + (gpu ? communicator->local_rank() : 0));
-    if (const int neighbours = ranks_on_this_machine(*communicator); !gpu && options.threads == 0 && neighbours > 1)
-        device = open_device(std::max(1, device.threads / neighbours));
-    const bool nccl = transport == Transport::nccl || (transport == Transport::automatic && gpu && nccl_lacks().empty());
-    if (communicator->size() > 1 && nccl) communicator = over_nccl(std::move(communicator));
-    return {std::move(device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}), kernels::Attention({.method = attention}),
+    Placement placement = place_rank(*communicator, int(options.threads), int(options.device), options.comm);
+    if (placement.nccl) communicator = over_nccl(std::move(communicator));
+    return {std::move(placement.device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}), kernels::Attention({.method = attention}),
             std::shared_ptr<Communicator>(communicator.get(), [](Communicator*) {})};  // main() keeps it
 }
 
@@ -181,27 +177,28 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator) {
     Context context = open_context(options, communicator);
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
-    require_same_on_all_ranks(ranks, "the flags", to_json(options).dump());
-    Plan plan = make_plan(options, ranks);
-    const std::string& passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;  // refuses a method asked for in vain
+    Plan plan = together(ranks, [&] { return make_plan(options, ranks); });
+    require_alike(ranks, together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); }), "give all ranks the same files");
+    // Refuses a method asked for in vain.
+    const std::string passed_over = together(ranks, [&] { return context.attention.plan(attention_problem(plan.setup)).passed_over; });
     if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
     if (first_rank) print(plan, options, context);
-    require_room(plan_memory(plan.setup, context), plan.setup, context);
+    together(ranks, [&] { return require_room(plan_memory(plan.setup, context), plan.setup, context), 0; });
     if (options.dry_run) return 0;
 
+    const auto model = make_model(plan.setup, context);
+    const ParameterTable& table = model->table();
+    {
+        const auto weights = together(ranks, [&] { return initial_weights(plan.start, table, std::uint64_t(options.seed)); });
+        if (ranks.size() > 1) require_alike(ranks, {{"initial weights with the fingerprint", fingerprint(weights)}}, "give all ranks the same --init");
+        model->load(weights);
+    }
     std::optional<Report> opened;
     on_first_rank(ranks, [&] { opened.emplace(options.output_dir, plan.total_steps); });
     if (!first_rank) opened.emplace("", plan.total_steps, false);
     Report& report = *opened;
     if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
     report.start(start_event(plan, options, context));
-    const auto model = make_model(plan.setup, context);
-    const ParameterTable& table = model->table();
-    {
-        const std::vector<float> weights = initial_weights(plan.start, table, std::uint64_t(options.seed));
-        if (ranks.size() > 1) require_same_on_all_ranks(ranks, "the initial weights, as a fingerprint,", fingerprint(weights));
-        model->load(weights);
-    }
     const MicroBatchShape shape = plan.setup.shape;
     BatchUpload upload(shape, plan.start.config.vocabulary, context);
 
@@ -240,15 +237,16 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator) {
     Batches batches(*plan.loader, options.overfit_batch);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
-    bool interrupted = false;
+    int signal = 0;
     const double began = seconds_now();
 
     std::int64_t step = 0;
     for (;; ++step) {
         // Between two updates: is this the end, and what is due?
-        std::int64_t wishes[] = {interrupt.requested(), options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60};
-        ranks.host_reduce(wishes, HostReduction::max);  // what one rank must, all do
-        interrupted = wishes[0] != 0;
+        std::int64_t wishes[] = {interrupt.signal(), options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60};
+        ranks.host_reduce(wishes, HostReduction::max);  // what one rank must, all do, before the same step
+        signal = int(wishes[0]);
+        const bool interrupted = signal != 0;
         const bool out_of_time = wishes[1] != 0;
         if (interrupted) reason = "interrupted";
         else if (out_of_time) reason = "out of time (--max-minutes)";
@@ -276,8 +274,10 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator) {
         step_log.enqueued(record, step_began);
     }
     report.end(step, reason, seconds_now() - began);
-    return interrupted ? interrupt.exit_code() : 0;
+    return signal != 0 ? 128 + signal : 0;
 }
+
+int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 : 1; }
 
 // Says why the program ends and returns its exit code; where others run, ends them too.
 int end(Communicator* communicator, const std::string& why, int exit_code) {
@@ -294,13 +294,18 @@ int main(int argc, char** argv) {
         communicator = open_communicator();
         const bool first_rank = communicator->rank() == 0;
         Options options;
-        switch (parse(argc, argv, options)) {
+        const Request request = parse(argc, argv, options);
+        require_alike(*communicator, facts_of_start(request, options), "start all ranks alike");
+        switch (request) {
             case Request::help: if (first_rank) std::cout << help_text(); return 0;
             case Request::version: if (first_rank) std::cout << version_text(); return 0;
             case Request::run: return run(options, communicator);
         }
+    } catch (const SharedError& error) {
+        if (communicator->rank() == 0) std::cerr << "error: " << error.what() << std::endl;
+        return exit_code_of(error);
     } catch (const Error& error) {
-        return end(communicator.get(), error.what(), error.blame() == Blame::input ? 2 : 1);
+        return end(communicator.get(), error.what(), exit_code_of(error));
     } catch (const std::exception& error) {
         return end(communicator.get(), error.what(), 1);
     }

@@ -20,6 +20,7 @@ using kernels::Stream;
 struct DeviceInfo {
     std::string kind;            // "cpu" or "cuda"
     std::string name;            // as the machine calls itself
+    std::string id;              // of a GPU: no other one has it; empty: a CPU
     std::size_t memory_total = 0, memory_free = 0;  // bytes; 0: unknown
     std::size_t cache = 0;       // bytes of the last cache before memory; 0: unknown
     int threads = 1;             // CPU threads in use
@@ -27,6 +28,9 @@ struct DeviceInfo {
 };
 // Chooses the device of this process and the number of CPU threads. Throws Error where the machine has no such device.
 DeviceInfo open_device(int threads, int index = 0);  // threads <= 0: every core this process may use; index: which of several GPUs
+
+// GPUs that this process may use; 0 in a build for CPUs.
+int device_count();
 
 // Owner of zero or more bytes of device memory, aligned to kTensorAlignment. The contents are undefined until written.
 class DeviceMemory {

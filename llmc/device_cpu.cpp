@@ -57,6 +57,8 @@ DeviceInfo open_device(int threads, int index) {
     return info;
 }
 
+int device_count() { return 0; }
+
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     // Large arrays on huge pages: a step walks through all of them, and small pages would miss the TLB all the way.

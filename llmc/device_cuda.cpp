@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <array>
+#include <cstdio>
 #include <memory>
 
 #include "llmc/device.h"
@@ -23,6 +24,16 @@ int usable_cores() {
     cpu_set_t set;
     CPU_ZERO(&set);
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+std::string hexadecimal(std::span<const char> bytes) {
+    std::string text;
+    for (const char byte : bytes) {
+        char digits[3];
+        std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+        text += digits;
+    }
+    return text;
 }
 
 // Dense peaks in FLOP/s from NVIDIA's data sheets: bf16 and TF32 on tensor cores with fp32 accumulation, fp32 on the CUDA cores.
@@ -49,6 +60,13 @@ void name_peaks(DeviceInfo& info) {
 
 }  // namespace
 
+int device_count() {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+    cudaGetLastError();
+    return 0;  // open_device() says why
+}
+
 DeviceInfo open_device(int threads, int index) {
     int count = 0;
     if (const auto status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
@@ -66,6 +84,7 @@ DeviceInfo open_device(int threads, int index) {
     info.kind = "cuda";
     info.name = properties.name;
     info.cache = std::size_t(properties.l2CacheSize);
+    info.id = "GPU-" + hexadecimal(properties.uuid.bytes);
     CUDA_CHECK(cudaMemGetInfo(&info.memory_free, &info.memory_total));
     info.threads = threads > 0 ? threads : usable_cores();
     omp_set_num_threads(info.threads);

@@ -1,0 +1,141 @@
+#include "llmc/start_agreement.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "llmc/mapped_file.h"
+#include "llmc/rank_agreement.h"
+#include "llmc/version.h"
+
+namespace llmc {
+namespace {
+
+using nlohmann::json;
+
+std::string host() {
+    char name[256] = {};
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+// Of every rank. What a path or a message holds need not be UTF-8.
+std::vector<json> gather(Communicator& communicator, const json& mine) {
+    std::vector<json> all;
+    for (const std::string& text : communicator.host_gather(mine.dump(-1, ' ', false, json::error_handler_t::replace))) all.push_back(json::parse(text));
+    return all;
+}
+
+std::string name_of(std::size_t rank, const json& entry) { return "rank " + std::to_string(rank) + " on " + entry["host"].get<std::string>(); }
+
+// " (one of 3 that differ)"
+std::string one_of(std::ptrdiff_t count, const char* that) { return count > 1 ? " (one of " + std::to_string(count) + ' ' + that + ')' : ""; }
+
+struct Failure {
+    std::string text;
+    bool input = false;
+};
+
+Failure failure_of(const std::exception_ptr& thrown) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const Error& error) {
+        return {error.what(), error.blame() == Blame::input};
+    } catch (const std::exception& error) {
+        return {error.what()};
+    } catch (...) {
+        return {"an exception of an unknown type"};
+    }
+}
+
+std::string fingerprint_of_file(const std::string& path) {
+    constexpr std::size_t kBlocks = 16, kBlockBytes = 4096;
+    const MappedFile file(path, "shard");
+    const std::span<const std::byte> bytes = file.bytes();
+    const std::size_t block = std::min(bytes.size(), kBlockBytes), spread = bytes.size() - block;  // the first block starts the file, the last ends it
+    std::vector<float> read(kBlocks * (kBlockBytes / sizeof(float)));  // fingerprint() looks at bits
+    for (std::size_t i = 0; i < kBlocks; ++i)
+        std::memcpy(reinterpret_cast<std::byte*>(read.data()) + i * kBlockBytes, bytes.data() + spread * i / (kBlocks - 1), block);
+    return fingerprint(read);
+}
+
+}  // namespace
+
+void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
+    if (communicator.size() == 1) {
+        if (mine) std::rethrow_exception(mine);
+        return;
+    }
+    json entry = {{"host", host()}, {"failed", mine != nullptr}};
+    if (mine) {
+        const Failure failure = failure_of(mine);
+        entry["text"] = failure.text;
+        entry["input"] = failure.input;
+    }
+    const std::vector<json> all = gather(communicator, entry);
+    const auto failed = [](const json& rank) { return rank["failed"].get<bool>(); };
+    const auto first = std::find_if(all.begin(), all.end(), failed);
+    if (first == all.end()) return;
+    const auto count = std::count_if(all.begin(), all.end(), failed);
+    const bool all_alike = std::all_of(all.begin(), all.end(), [&](const json& rank) { return failed(rank) && rank["text"] == (*first)["text"]; });
+    const std::string text = (*first)["text"];
+    throw SharedError(all_alike ? text : name_of(std::size_t(first - all.begin()), *first) + one_of(count, "that failed") + ": " + text,
+                      (*first)["input"].get<bool>() ? Blame::input : Blame::runtime);
+}
+
+void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend) {
+    if (communicator.size() == 1) return;
+    json entry = {{"host", host()}, {"facts", json::array()}};
+    for (const Fact& fact : facts) entry["facts"].push_back({fact.name, fact.value, fact.detail});
+    const std::vector<json> all = gather(communicator, entry);
+
+    // The first fact in which a rank differs from rank 0; a rank may also have other or fewer facts, behind one that says why.
+    const json& first = all[0]["facts"];
+    const auto fact_of = [](const json& rank, std::size_t i) { return i < rank["facts"].size() ? rank["facts"][i] : json{"nothing more", "", ""}; };
+    const auto differs = [&](const json& rank, std::size_t i) { return fact_of(rank, i)[0] != first[i][0] || fact_of(rank, i)[1] != first[i][1]; };
+    const auto said = [](const json& fact) {
+        const std::string value = fact[1], detail = fact[2];
+        return value + (detail.empty() ? "" : " (" + detail + ")");
+    };
+    for (std::size_t i = 0; i < first.size(); ++i)
+        for (std::size_t rank = 1; rank < all.size(); ++rank) {
+            if (!differs(all[rank], i)) continue;
+            const auto count = std::count_if(all.begin() + 1, all.end(), [&](const json& other) { return differs(other, i); });
+            const json theirs = fact_of(all[rank], i);
+            const bool same_name = theirs[0] == first[i][0];
+            throw SharedError(name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + theirs[0].get<std::string>() + ' ' + said(theirs) + ", " +
+                              name_of(0, all[0]) + " has " + (same_name ? "" : first[i][0].get<std::string>() + ' ') + said(first[i]) + "; " + mend);
+        }
+}
+
+std::vector<Fact> facts_of_start(Request request, const Options& options) {
+    constexpr std::array kOfTheHost{"device", "threads", "train-data", "val-data"};
+    const auto build = version_json();
+    const json flags = to_json(options);
+    std::vector<Fact> facts;
+    for (const auto& [name, value] : build.items()) facts.push_back({name, value.get<std::string>()});
+    facts.push_back({"--help", request == Request::help ? "true" : "false"});
+    facts.push_back({"--version", request == Request::version ? "true" : "false"});
+    for (const auto& [name, value] : flags.items())
+        if (std::find(kOfTheHost.begin(), kOfTheHost.end(), name) == kOfTheHost.end())
+            facts.push_back({"--" + name, value.dump(-1, ' ', false, json::error_handler_t::replace)});
+    return facts;
+}
+
+std::vector<Fact> facts_of_data(const ShardSet* train, const ShardSet* val) {
+    std::vector<Fact> facts;
+    for (const auto& [kind, shards] : {std::pair(std::string("training"), train), std::pair(std::string("validation"), val)}) {
+        facts.push_back({"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)});
+        for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
+            const Shard& shard = (*shards)[i];
+            facts.push_back({kind + " shard " + std::to_string(i) + " with", std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(shard.vocabulary().size) +
+                             ", end of text " + std::to_string(shard.vocabulary().end_of_text) + ", fingerprint " + fingerprint_of_file(shard.path()), shard.path()});
+        }
+    }
+    return facts;
+}
+
+}  // namespace llmc
