@@ -172,8 +172,7 @@ private:
 };
 
 // Every rank runs this; rank 0 alone prints, samples and writes.
-int run(const Options& options, std::unique_ptr<Communicator>& communicator) {
-    const Interrupt interrupt;
+int run(const Options& options, std::unique_ptr<Communicator>& communicator, const Interrupt& interrupt) {
     Context context = open_context(options, communicator);
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
@@ -289,6 +288,7 @@ int end(Communicator* communicator, const std::string& why, int exit_code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    const Interrupt interrupt;  // first: MPI starts threads, too
     std::unique_ptr<Communicator> communicator;
     try {
         communicator = open_communicator();
@@ -299,7 +299,7 @@ int main(int argc, char** argv) {
         switch (request) {
             case Request::help: if (first_rank) std::cout << help_text(); return 0;
             case Request::version: if (first_rank) std::cout << version_text(); return 0;
-            case Request::run: return run(options, communicator);
+            case Request::run: return run(options, communicator, interrupt);
         }
     } catch (const SharedError& error) {
         if (communicator->rank() == 0) std::cerr << "error: " << error.what() << std::endl;
