@@ -60,7 +60,7 @@ TEST_CASE("handlers of other signals do not run where products are computed", "[
 #endif
 
 TEST_CASE("the first interruption is remembered, the second ends the program", "[interrupt]") {
-    const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
+    const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1);
     const auto wait_for = [](const llmc::Interrupt& interrupt) {
         for (int i = 0; i < 2000 && !interrupt.requested(); ++i) usleep(1000);
         return interrupt.requested();
@@ -79,6 +79,40 @@ TEST_CASE("the first interruption is remembered, the second ends the program", "
               sleep(5);
               return 3;
           }) == 128 + signal);
+}
+
+// The parent takes the launcher's part; raise() stands for anybody else.
+TEST_CASE("SIGCONT of the launcher interrupts, and its SIGTERM after that adds nothing", "[interrupt]") {
+    const auto child_of_launcher = [](const char* ranks, std::initializer_list<int> signals) {
+        int ready[2];
+        REQUIRE(pipe(ready) == 0);
+        const pid_t child = fork();
+        if (child == 0) {
+            ranks ? setenv("OMPI_COMM_WORLD_SIZE", ranks, 1) : unsetenv("OMPI_COMM_WORLD_SIZE");
+            const llmc::Interrupt interrupt;
+            raise(SIGCONT);
+            usleep(50000);
+            if (interrupt.requested() || write(ready[1], "", 1) != 1) _exit(1);
+            usleep(1000000);
+            _exit(interrupt.requested() ? interrupt.exit_code() : 7);
+        }
+        char byte;
+        REQUIRE(read(ready[0], &byte, 1) == 1);
+        for (const int signal : signals) {
+            kill(child, signal);
+            usleep(100000);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        close(ready[0]);
+        close(ready[1]);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    };
+    CHECK(child_of_launcher("2", {SIGCONT}) == 128 + SIGTERM);
+    CHECK(child_of_launcher("2", {SIGCONT, SIGTERM}) == 128 + SIGTERM);
+    CHECK(child_of_launcher(nullptr, {SIGCONT}) == 7);
+    CHECK(child_of_launcher("2", {SIGUSR1}) == 128 + SIGUSR1);
+    CHECK(child_of_launcher("2", {SIGUSR1, SIGUSR1}) == 128 + SIGUSR1);  // at once, as without a launcher
 }
 
 TEST_CASE("a run that is not interrupted ends without waiting", "[interrupt]") {
