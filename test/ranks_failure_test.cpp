@@ -198,6 +198,28 @@ TEST_CASE("a run that is interrupted ends before the same step everywhere and sa
     CHECK(checkpoints == 1);
 }
 
+TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, and says so", "[run][ranks][mpi]") {
+    if (!can_launch()) return;
+    const int signal = GENERATE(SIGINT, SIGTERM);
+    const Workshop shop;
+    std::signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
+    setenv("PROGRAM", program("train_gpt2").c_str(), 1);
+    setenv("RANKS", "2", 1);
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    Arguments all = endless(shop);
+    all.insert(all.begin(), (fs::path(program("")) / "../../scripts/run_one_node.sh").string());
+    Process script(all, shop.path("output.txt"));
+    for (int i = 0; i < 3000 && script.output().find("step 3/") == std::string::npos; ++i) std::this_thread::sleep_for(10ms);
+    script.signal(signal);
+    const auto began = Clock::now();
+    CHECK(script.exit_code() == 128 + signal);
+    CAPTURE(signal, script.output());
+    CHECK(seconds_since(began) < kSecondsToEnd);
+    CHECK_THAT(script.output(), Contains("communication: 2 ranks"));
+    REQUIRE(shop.log("out", "end").size() == 1);
+    CHECK(fs::exists(fs::path(shop.path("out")) / shop.log("out", "checkpoint")[0]["folder"].get<std::string>()));
+}
+
 TEST_CASE("every rank has its share of the machine's cores, whatever mpirun bound it to unasked", "[run][ranks][mpi]") {
     if (!can_launch()) return;
     const Workshop shop;

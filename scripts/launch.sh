@@ -1,0 +1,31 @@
+# shellcheck shell=bash disable=SC2034,SC2317
+# launch.sh - for the scripts that start several ranks: what mpirun of Open MPI is given, and how it is stopped. Sourced, not run
+
+# Ranks share out the cores themselves (README, "Scaling out").
+mpirun_flags=(--bind-to none)
+
+# mpirun refuses root, which is who works in a container, unless told twice.
+if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+
+# launch COMMAND...: runs mpirun and exits as it does. mpirun kills its processes two seconds after Ctrl-C or SIGTERM, which may be too soon to save a large
+# model. So these reach the ranks as SIGUSR1, which it passes on and waits; once they have saved the exit code is that of the signal. The second one
+# goes to mpirun.
+launch() {
+    local process status asked=0
+    set -m # a process group of its own: Ctrl-C reaches this shell only
+    "$@" </dev/null &
+    process=$!
+    interrupt() {
+        if [ "$asked" = 0 ]; then kill -USR1 "$process"; else kill -TERM "$process"; fi
+        asked=$1
+    }
+    trap 'interrupt 130' INT
+    trap 'interrupt 143' TERM
+    while :; do
+        status=0
+        wait "$process" || status=$?
+        kill -0 "$process" 2>/dev/null || break # else a signal ended the waiting only
+    done
+    if [ "$asked" != 0 ] && [ "$status" = 138 ]; then exit "$asked"; fi
+    exit "$status"
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# run_one_node.sh - trains with several ranks on this machine: a GPU each, or a share of its cores
+#
+#   scripts/run_one_node.sh -i 'data/mine_train_*.bin' -e d12 -b 16 -t 1024 -d 524288 -o runs/mine      # any flags of train_gpt2
+#   RANKS=2 scripts/run_one_node.sh ...                                                                  # else one for each GPU, or 2 without any
+#
+# PROGRAM=build/cuda/train_gpt2 chooses another build. Ctrl-C saves, then ends. Exit code: that of the run.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=scripts/launch.sh
+. "$here/launch.sh"
+
+gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
+ranks=${RANKS:-$((gpus > 0 ? gpus : 2))}
+launch mpirun "${mpirun_flags[@]}" --oversubscribe -np "$ranks" "${PROGRAM:-$here/../train_gpt2}" "$@"
