@@ -177,10 +177,12 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator, con
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
     Plan plan = together(ranks, [&] { return make_plan(options, ranks); });
-    require_alike(ranks, together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); }), "give all ranks the same files");
+    const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
+    require_alike(ranks, data, "give all ranks the same files");
     // Refuses a method asked for in vain.
     const std::string passed_over = together(ranks, [&] { return context.attention.plan(attention_problem(plan.setup)).passed_over; });
-    if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
+    if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '
+';
     if (first_rank) print(plan, options, context);
     together(ranks, [&] { return require_room(plan_memory(plan.setup, context), plan.setup, context), 0; });
     if (options.dry_run) return 0;
@@ -189,7 +191,8 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator, con
     const ParameterTable& table = model->table();
     {
         const auto weights = together(ranks, [&] { return initial_weights(plan.start, table, std::uint64_t(options.seed)); });
-        if (ranks.size() > 1) require_alike(ranks, {{"initial weights with the fingerprint", fingerprint(weights)}}, "give all ranks the same --init");
+        const std::string bits = ranks.size() > 1 ? fingerprint(weights) : "";
+        require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "give all ranks the same --init");
         model->load(weights);
     }
     std::optional<Report> opened;

@@ -107,7 +107,7 @@ std::vector<Core> cores_of(const std::vector<int>& threads) {
 }
 
 std::vector<int> share_of_cores(const std::vector<Core>& cores, int local_rank, int local_ranks) {
-    require(local_ranks >= 1 && local_rank >= 0 && local_rank < local_ranks, "the rank on this machine", local_rank, "one from 0 to the number of ranks there - 1");
+    require(local_rank >= 0 && local_rank < local_ranks, "the rank on this machine", local_rank, "one from 0 to the number of ranks there - 1");
     std::vector<int> mine;
     const std::size_t count = cores.size(), rank = std::size_t(local_rank), ranks = std::size_t(local_ranks);
     if (count == 0) return mine;
@@ -133,12 +133,14 @@ int gpu_of_rank(int device, int local_rank, int gpus) {
 }
 
 bool over_nccl_by(const std::string& comm, const std::vector<std::string>& gpus, const std::string& lacks) {
-    if (comm == "nccl" && !lacks.empty()) fail("--comm", "nccl", "auto or mpi: this build lacks " + lacks, "build with DEVICE=cuda and NCCL_ROOT set, or leave --comm out");
+    if (comm == "nccl" && !lacks.empty())
+        fail("--comm", "nccl", "auto or mpi: this build lacks " + lacks, "build with DEVICE=cuda and NCCL_ROOT set, or leave --comm out");
     if (gpus.size() == 1 || comm == "mpi") return false;
     std::map<std::string, int> ranks_of;
     for (const std::string& gpu : gpus)
         if (!gpu.empty() && ++ranks_of[gpu] > 1)
-            fail("a GPU", "shared by ranks: " + gpu, "a GPU for each rank, --device and those behind it", "start fewer ranks on that host, or add --comm mpi, which lets them share it");
+            fail("a GPU", "shared by ranks: " + gpu, "a GPU for each rank, --device and those behind it",
+                 "start fewer ranks on that host, or add --comm mpi, which lets them share it");
     return comm == "nccl" || (!gpus[0].empty() && lacks.empty());
 }
 

@@ -22,10 +22,12 @@ std::string host() {
     return name;
 }
 
-// Of every rank. What a path or a message holds need not be UTF-8.
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }  // paths need not be UTF-8
+
+// Of every rank.
 std::vector<json> gather(Communicator& communicator, const json& mine) {
     std::vector<json> all;
-    for (const std::string& text : communicator.host_gather(mine.dump(-1, ' ', false, json::error_handler_t::replace))) all.push_back(json::parse(text));
+    for (const std::string& text : communicator.host_gather(text_of(mine))) all.push_back(json::parse(text));
     return all;
 }
 
@@ -55,7 +57,7 @@ std::string fingerprint_of_file(const std::string& path) {
     constexpr std::size_t kBlocks = 16, kBlockBytes = 4096;
     const MappedFile file(path, "shard");
     const std::span<const std::byte> bytes = file.bytes();
-    const std::size_t block = std::min(bytes.size(), kBlockBytes), spread = bytes.size() - block;  // the first block starts the file, the last ends it
+    const std::size_t block = std::min(bytes.size(), kBlockBytes), spread = bytes.size() - block;
     std::vector<float> read(kBlocks * (kBlockBytes / sizeof(float)));  // fingerprint() looks at bits
     for (std::size_t i = 0; i < kBlocks; ++i)
         std::memcpy(reinterpret_cast<std::byte*>(read.data()) + i * kBlockBytes, bytes.data() + spread * i / (kBlocks - 1), block);
@@ -95,7 +97,9 @@ void require_alike(Communicator& communicator, const std::vector<Fact>& facts, c
     // The first fact in which a rank differs from rank 0; a rank may also have other or fewer facts, behind one that says why.
     const json& first = all[0]["facts"];
     const auto fact_of = [](const json& rank, std::size_t i) { return i < rank["facts"].size() ? rank["facts"][i] : json{"nothing more", "", ""}; };
-    const auto differs = [&](const json& rank, std::size_t i) { return fact_of(rank, i)[0] != first[i][0] || fact_of(rank, i)[1] != first[i][1]; };
+    const auto differs = [&](const json& rank, std::size_t i) {
+        return fact_of(rank, i)[0] != first[i][0] || fact_of(rank, i)[1] != first[i][1];
+    };
     const auto said = [](const json& fact) {
         const std::string value = fact[1], detail = fact[2];
         return value + (detail.empty() ? "" : " (" + detail + ")");
@@ -105,9 +109,9 @@ void require_alike(Communicator& communicator, const std::vector<Fact>& facts, c
             if (!differs(all[rank], i)) continue;
             const auto count = std::count_if(all.begin() + 1, all.end(), [&](const json& other) { return differs(other, i); });
             const json theirs = fact_of(all[rank], i);
-            const bool same_name = theirs[0] == first[i][0];
-            throw SharedError(name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + theirs[0].get<std::string>() + ' ' + said(theirs) + ", " +
-                              name_of(0, all[0]) + " has " + (same_name ? "" : first[i][0].get<std::string>() + ' ') + said(first[i]) + "; " + mend);
+            const std::string name = theirs[0], name_of_first = theirs[0] == first[i][0] ? "" : first[i][0].get<std::string>() + ' ';
+            throw SharedError(name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + name + ' ' + said(theirs) + ", " +
+                              name_of(0, all[0]) + " has " + name_of_first + said(first[i]) + "; " + mend);
         }
 }
 
@@ -121,7 +125,7 @@ std::vector<Fact> facts_of_start(Request request, const Options& options) {
     facts.push_back({"--version", request == Request::version ? "true" : "false"});
     for (const auto& [name, value] : flags.items())
         if (std::find(kOfTheHost.begin(), kOfTheHost.end(), name) == kOfTheHost.end())
-            facts.push_back({"--" + name, value.dump(-1, ' ', false, json::error_handler_t::replace)});
+            facts.push_back({"--" + name, text_of(value)});
     return facts;
 }
 
@@ -131,8 +135,11 @@ std::vector<Fact> facts_of_data(const ShardSet* train, const ShardSet* val) {
         facts.push_back({"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)});
         for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
             const Shard& shard = (*shards)[i];
-            facts.push_back({kind + " shard " + std::to_string(i) + " with", std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(shard.vocabulary().size) +
-                             ", end of text " + std::to_string(shard.vocabulary().end_of_text) + ", fingerprint " + fingerprint_of_file(shard.path()), shard.path()});
+            const auto [vocabulary, end_of_text] = shard.vocabulary();
+            facts.push_back({kind + " shard " + std::to_string(i) + " with",
+                             std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(vocabulary) + ", end of text " +
+                                 std::to_string(end_of_text) + ", fingerprint " + fingerprint_of_file(shard.path()),
+                             shard.path()});
         }
     }
     return facts;

@@ -1,5 +1,5 @@
-// start_agreement.h - nobody goes on before everybody can: what the ranks were started with is compared, and what one of them cannot do ends all of them,
-// before anything is written
+// start_agreement.h - nobody goes on before everybody can: what the ranks were started with is compared, and what one of them cannot do ends
+// all of them, before anything is written
 //
 // Every rank makes the same calls in the same order. One rank alone agrees with itself.
 #pragma once
@@ -19,11 +19,11 @@ public:
     using Error::Error;
 };
 
-// Throws SharedError on every rank where any of them brings an exception: that of the lowest rank, which the message names with its host unless all failed
-// alike. A rank alone throws its own.
+// Throws SharedError on every rank where any of them brings an exception: that of the lowest rank, which the message names with its host unless
+// all failed alike. A rank alone throws its own.
 void share_failure(Communicator& communicator, const std::exception_ptr& mine);
 
-// The result of `work`, once it has succeeded on every rank. `work` must make the same calls of the communicator on all of them up to where it throws.
+// The result of `work`, once it has succeeded on every rank. `work` must not call the communicator.
 template <class Work>
 auto together(Communicator& communicator, Work&& work) {
     std::optional<decltype(work())> result;
@@ -46,10 +46,11 @@ struct Fact {
 // "rank 1 on hostB has --seed 2, rank 0 on hostA has 1; MEND".
 void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend);
 
-// What is compared: the build and the flags, but for those a host may have of its own (where its data lie, its threads, its GPU); the data, shard by shard.
+// What is compared: the build and the flags, but for those that a host may have of its own (where its data lie, its threads, its GPU); the data,
+// shard by shard.
 std::vector<Fact> facts_of_start(Request request, const Options& options);
-// Either may be null. Contents are told apart by the number of tokens, the vocabulary and a fingerprint of the header and 16 blocks of 4 KiB spread over
-// the file, which takes a moment for any size; a difference elsewhere goes unseen.
+// Either may be null. Contents are told apart by the number of tokens, the vocabulary and a fingerprint of 16 blocks of 4 KiB spread over the
+// file, its header and its end among them, which takes a moment for any size; a difference elsewhere goes unseen.
 std::vector<Fact> facts_of_data(const ShardSet* train, const ShardSet* val);
 
 }  // namespace llmc

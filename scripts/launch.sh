@@ -7,7 +7,7 @@ mpirun_flags=(--bind-to none)
 # mpirun refuses root, which is who works in a container, unless told twice.
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
-# launch COMMAND...: runs mpirun and exits as it does. mpirun kills its processes two seconds after Ctrl-C or SIGTERM, which may be too soon to save a large
+# launch COMMAND...: runs mpirun and exits as it does. mpirun kills its processes two seconds after Ctrl-C or SIGTERM, too soon to save a large
 # model. So these reach the ranks as SIGUSR1, which it passes on and waits; once they have saved the exit code is that of the signal. The second one
 # goes to mpirun.
 launch() {

@@ -73,7 +73,8 @@ TEST_CASE("tensors travel over NCCL where every rank has a GPU and the build has
     CHECK_FALSE(over_nccl_by("mpi", shared, ""));
     for (const char* comm : {"auto", "nccl"})
         CHECK(complaint([&] { over_nccl_by(comm, shared, ""); }) ==
-              "a GPU is shared by ranks: A; expected a GPU for each rank, --device and those behind it; start fewer ranks on that host, or add --comm mpi, which lets them share it");
+              "a GPU is shared by ranks: A; expected a GPU for each rank, --device and those behind it; "
+              "start fewer ranks on that host, or add --comm mpi, which lets them share it");
     CHECK_THAT(complaint([&] { over_nccl_by("auto", shared, "NCCL"); }), Catch::Contains("shared by ranks"));
     CHECK_THAT(complaint([&] { over_nccl_by("nccl", own, "NCCL: none"); }), Catch::Contains("this build lacks NCCL: none"));
 }

@@ -1,4 +1,4 @@
-// ranks_failure_test.cpp - the real program under mpirun when something is wrong on one rank: no hang, one message, the exit code; and how a run is stopped
+// ranks_failure_test.cpp - the real program under mpirun when something is wrong on one rank: no hang, one message, the exit code; stopping
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <fstream>
@@ -57,8 +57,8 @@ public:
     pid_t process_of(int rank) const {
         for (const auto& entry : fs::directory_iterator("/proc")) {
             const int process = std::atoi(entry.path().filename().c_str());
-            if (process == 0 || !holds(entry.path() / "cmdline", marker_) || !holds(entry.path() / "environ", "OMPI_COMM_WORLD_RANK=" + std::to_string(rank))) continue;
-            return process;
+            const std::string variable = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
+            if (process != 0 && holds(entry.path() / "cmdline", marker_) && holds(entry.path() / "environ", variable)) return process;
         }
         return 0;
     }

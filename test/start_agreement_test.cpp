@@ -47,14 +47,18 @@ TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agr
     CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "6 tokens", "/b"}}}) ==
           on_this_host(1) + " has a shard of 6 tokens (/b), " + on_this_host(0) + " has 5 tokens (/a); MEND");
     CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "5 tokens", "/b"}}}) == "accepted");  // each where it has them
-    CHECK(of_rank({{{"first", "1"}, {"second", "2"}}, {{"first", "1"}}}) == on_this_host(1) + " has nothing more , " + on_this_host(0) + " has second 2; MEND");
-    CHECK(of_rank({{{"--prompt", "\xff"}}, {{"--prompt", "a"}}}) == on_this_host(1) + " has --prompt a, " + on_this_host(0) + " has \xef\xbf\xbd; MEND");  // not UTF-8
+    CHECK(of_rank({{{"first", "1"}, {"second", "2"}}, {{"first", "1"}}}) ==
+          on_this_host(1) + " has nothing more , " + on_this_host(0) + " has second 2; MEND");
+    CHECK(of_rank({{{"--prompt", "\xff"}}, {{"--prompt", "a"}}}) ==  // not UTF-8
+          on_this_host(1) + " has --prompt a, " + on_this_host(0) + " has \xef\xbf\xbd; MEND");
 }
 
 TEST_CASE("every flag is compared but for those that a host may have of its own", "[start_agreement]") {
     Options options, other;
     const auto heard = [&] {
-        return only(complaints(2, [&](Communicator& ranks) { require_alike(ranks, facts_of_start(Request::run, ranks.rank() == 0 ? options : other), "MEND"); }));
+        return only(complaints(2, [&](Communicator& ranks) {
+            require_alike(ranks, facts_of_start(Request::run, ranks.rank() == 0 ? options : other), "MEND");
+        }));
     };
     other.train_data = "elsewhere", other.val_data = "there", other.threads = 3, other.device = 1;
     CHECK(heard() == "accepted");
@@ -65,7 +69,9 @@ TEST_CASE("every flag is compared but for those that a host may have of its own"
     other.beta1 = 0.5;
     CHECK_THAT(heard(), Contains(" has --beta1 0.5, "));
     CHECK(facts_of_start(Request::run, options)[0].name == "train_gpt2");  // the build comes first
-    const auto requests = only(complaints(2, [&](Communicator& ranks) { require_alike(ranks, facts_of_start(ranks.rank() == 0 ? Request::run : Request::help, options), "MEND"); }));
+    const auto requests = only(complaints(2, [&](Communicator& ranks) {
+        require_alike(ranks, facts_of_start(ranks.rank() == 0 ? Request::run : Request::help, options), "MEND");
+    }));
     CHECK(requests == on_this_host(1) + " has --help true, " + on_this_host(0) + " has false; MEND");
 }
 
@@ -84,7 +90,8 @@ TEST_CASE("data are the same if counts, vocabulary and contents are, wherever th
     CHECK(heard(other) == "accepted");
     CHECK_THAT(heard(other, false), Contains(on_this_host(1) + " has a number of validation shards of 0, " + on_this_host(0) + " has 1; MEND"));
     other.header[4] = 65534;
-    CHECK_THAT(heard(other), Contains("has training shard 0 with 40000 tokens, vocabulary 65536, end of text 65534, ") && Contains("theirs.bin") && Contains("ours.bin"));
+    CHECK_THAT(heard(other), Contains("has training shard 0 with 40000 tokens, vocabulary 65536, end of text 65534, ") &&
+                                 Contains("theirs.bin") && Contains("ours.bin"));
     CHECK_THAT(heard(ShardBytes(counting(39999), 65536, 65535)), Contains("has training shard 0 with 39999 tokens"));
     for (const int at : {0, 20500, 39999}) {  // in the first, the ninth and the last of the 16 blocks
         other = ShardBytes(counting(40000), 65536, 65535);
@@ -106,9 +113,12 @@ TEST_CASE("nobody goes on when one cannot", "[start_agreement]") {
         }));
     };
     CHECK(heard(3, [](int rank) { return rank; }) == "accepted");
-    CHECK(heard(3, [](int rank) { return rank < 1 ? rank : throw Error("no file " + std::to_string(rank)); }) == on_this_host(1) + " (one of 2 that failed): no file 1");
-    CHECK(heard(3, [](int rank) { return rank != 2 ? rank : throw Error("no room", Blame::runtime); }, Blame::runtime) == on_this_host(2) + ": no room");
-    CHECK(heard(3, [](int rank) { return rank != 0 ? rank : throw std::runtime_error("unforeseen"); }, Blame::runtime) == on_this_host(0) + ": unforeseen");
+    CHECK(heard(3, [](int rank) { return rank < 1 ? rank : throw Error("no file " + std::to_string(rank)); }) ==
+          on_this_host(1) + " (one of 2 that failed): no file 1");
+    CHECK(heard(3, [](int rank) { return rank != 2 ? rank : throw Error("no room", Blame::runtime); }, Blame::runtime) ==
+          on_this_host(2) + ": no room");
+    CHECK(heard(3, [](int rank) { return rank != 0 ? rank : throw std::runtime_error("unforeseen"); }, Blame::runtime) ==
+          on_this_host(0) + ": unforeseen");
     CHECK(heard(3, [](int) -> int { throw Error("no such flag"); }) == "no such flag");  // the same everywhere: nobody is named
     CHECK_THROWS_AS(together(*alone(), []() -> int { throw std::bad_alloc(); }), std::bad_alloc);
 }
