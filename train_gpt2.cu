@@ -181,8 +181,7 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator, con
     require_alike(ranks, data, "give all ranks the same files");
     // Refuses a method asked for in vain.
     const std::string passed_over = together(ranks, [&] { return context.attention.plan(attention_problem(plan.setup)).passed_over; });
-    if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '
-';
+    if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
     if (first_rank) print(plan, options, context);
     together(ranks, [&] { return require_room(plan_memory(plan.setup, context), plan.setup, context), 0; });
     if (options.dry_run) return 0;
