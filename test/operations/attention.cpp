@@ -1,6 +1,9 @@
-// attention.cpp - causal self-attention and its gradient
+// attention.cpp - causal self-attention and its gradient: the plain kernels (on a CPU the tiled ones), and those of flash attention and cuDNN in builds that
+// have them
 #include "kernels/attention.h"
 
+#include "kernels/attention_build.h"
+#include "kernels/attention_cudnn.h"
 #include "test/operations/operation.h"
 
 namespace operations {
@@ -25,6 +28,10 @@ N dot(A a, std::size_t a_at, B b, std::size_t b_at, int size) {
     return sum;
 }
 
+// A weight that is rounded to bf16. Many of them add up, so that each counts as a deviation of half a unit in the last place, its largest error.
+template <class V>
+typename V::Number rounded_weight(const V& v, const typename V::Number& weight) { return v.with_error(weight, ulp<bf16>(double(weight))); }
+
 // Head sizes whose rows are not whole packs of 16 bytes are refused.
 template <class T> bool whole_packs(const Shape& shape) { return shape[2] * sizeof(T) % 16 == 0; }
 
@@ -33,6 +40,7 @@ struct AttentionForward : Operation {
     AttentionSizes s;
     Tensor<T> qkv, out;
     Tensor<float> logsumexp;
+    bool rounds_weights = false;  // to bf16, before they meet the values: so do tensor cores
 
     explicit AttentionForward(const Shape& shape)
         : s(shape), qkv(input<T>("qkv", 3 * s.elements())), out(output<T>("out", s.elements())), logsumexp(output<float>("logsumexp", s.rows())) {
@@ -44,7 +52,7 @@ struct AttentionForward : Operation {
     template <class V> void formula(V& v) const {  // a query at a time, two passes over its keys
         using N = typename V::Number;
         const auto x = v[qkv], y = v[out];
-        v.each(std::size_t(s.batch) * s.heads, [=, s = s, lse = v[logsumexp]](std::size_t sequence) {
+        v.each(std::size_t(s.batch) * s.heads, [=, &v, s = s, rounds = rounds_weights, lse = v[logsumexp]](std::size_t sequence) {
             const N scale = N(1) / sqrt(N(s.head_size));
             std::vector<N> p(s.seq_len), sums(s.head_size);
             for (int i = 0; i < s.seq_len; ++i) {
@@ -55,8 +63,10 @@ struct AttentionForward : Operation {
                 }
                 for (int j = 0; j <= i; ++j) sum += p[j] = exp(p[j] - maximum);
                 std::fill(sums.begin(), sums.end(), N(0));
-                for (int j = 0; j <= i; ++j)
-                    for (int c = 0; c < s.head_size; ++c) sums[c] += p[j] * N(x[s.at(sequence, j, 3, 2) + c]);
+                for (int j = 0; j <= i; ++j) {
+                    const N weight = rounds ? rounded_weight(v, p[j]) : p[j];
+                    for (int c = 0; c < s.head_size; ++c) sums[c] += weight * N(x[s.at(sequence, j, 3, 2) + c]);
+                }
                 for (int c = 0; c < s.head_size; ++c) y[s.at(sequence, i) + c] = sums[c] / sum;
                 lse[sequence * s.seq_len + i] = maximum + log(sum);
             }
@@ -71,6 +81,7 @@ struct AttentionBackward : Operation {
     Tensor<float> logsumexp;
     Tensor<T> dqkv;
     Tensor<float> delta;
+    bool rounds_weights = false;
 
     explicit AttentionBackward(const Shape& shape)
         : s(shape), dout(input<T>("dout", s.elements())), qkv(input<T>("qkv", 3 * s.elements())), out(input<T>("out", s.elements())),
@@ -88,6 +99,7 @@ struct AttentionBackward : Operation {
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto x = v[qkv], d = v[dout], y = v[out], dx = v[dqkv];
+        const auto stored = [&v, rounds = rounds_weights](const N& weight) { return rounds ? rounded_weight(v, weight) : weight; };
         v.each(std::size_t(s.batch) * s.heads, [=, s = s, lse = v[logsumexp]](std::size_t sequence) {
             const N scale = N(1) / sqrt(N(s.head_size));
             std::vector<N> sums(std::size_t(3) * s.seq_len * s.head_size);  // of dq, dk and dv
@@ -98,11 +110,11 @@ struct AttentionBackward : Operation {
                 for (int j = 0; j <= i; ++j) {
                     const std::size_t k = s.at(sequence, j, 3, 1), value = s.at(sequence, j, 3, 2);
                     const N p = exp(dot<N>(x, q, x, k, s.head_size) * scale - N(lse[sequence * s.seq_len + i]));
-                    const N ds = p * (dot<N>(d, o, x, value, s.head_size) - delta_i);
+                    const N ds = stored(p * (dot<N>(d, o, x, value, s.head_size) - delta_i)), weight = stored(p);
                     for (int c = 0; c < s.head_size; ++c) {
                         sum(0, i)[c] += ds * N(x[k + c]);
                         sum(1, j)[c] += ds * N(x[q + c]);
-                        sum(2, j)[c] += p * N(d[o + c]);
+                        sum(2, j)[c] += weight * N(d[o + c]);
                     }
                 }
             }
@@ -112,6 +124,39 @@ struct AttentionBackward : Operation {
         });
     }
 };
+
+// By a method that computes in bf16 only.
+template <class T>
+bool can(kernels::AttentionMethod method, const Shape& s) {
+    if (sizeof(T) != sizeof(bf16)) return false;
+    const kernels::AttentionBuild build = kernels::attention_build();
+    if (method == kernels::AttentionMethod::flash) return build.flash_supports && build.flash_supports(s[2]);
+    return build.cudnn && kernels::CudnnAttention().refusal({s[0], s[3], s[1], s[2]}, true).empty();
+}
+
+template <class T, kernels::AttentionMethod Method>
+struct MethodForward : AttentionForward<T> {
+    kernels::Attention attention{{.method = Method}};
+    explicit MethodForward(const Shape& shape) : AttentionForward<T>(shape) { this->rounds_weights = true; }
+    static bool applies(const Shape& shape) { return can<T>(Method, shape); }
+    void run(Stream stream) override {
+        attention.forward<T>({this->out, this->logsumexp, this->qkv, this->s.batch, this->s.seq_len, this->s.heads, this->s.head_size}, stream);
+    }
+};
+template <class T, kernels::AttentionMethod Method>
+struct MethodBackward : AttentionBackward<T> {
+    kernels::Attention attention{{.method = Method}};
+    explicit MethodBackward(const Shape& shape) : AttentionBackward<T>(shape) { this->rounds_weights = true; }
+    static bool applies(const Shape& shape) { return can<T>(Method, shape); }
+    void run(Stream stream) override {
+        attention.backward<T>({this->dqkv, this->delta, this->dout, this->qkv, this->out, this->logsumexp, this->s.batch, this->s.seq_len, this->s.heads,
+                               this->s.head_size}, stream);
+    }
+};
+template <class T> using FlashForward = MethodForward<T, kernels::AttentionMethod::flash>;
+template <class T> using FlashBackward = MethodBackward<T, kernels::AttentionMethod::flash>;
+template <class T> using CudnnForward = MethodForward<T, kernels::AttentionMethod::cudnn>;
+template <class T> using CudnnBackward = MethodBackward<T, kernels::AttentionMethod::cudnn>;
 
 // One position; about the edges of tiles, and several of them; half a pack, odd, common and the largest head sizes.
 const std::vector<Shape> kEdges{{1, 1, 16, 1}, {2, 3, 16, 33}, {2, 3, 16, 65}, {1, 3, 16, 129}, {1, 2, 4, 70}, {1, 2, 24, 70}, {1, 2, 64, 70},
@@ -123,6 +168,16 @@ const Registered forward({.name = "attention forward", .tag = "[attention]", .di
                           .large = kLarge, .make = make<AttentionForward>});
 const Registered backward({.name = "attention backward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges, .small = kSmall,
                            .large = kLarge, .make = make<AttentionBackward>, .forward = make<AttentionForward>});
+
+const std::vector<Shape> kTensorCoreEdges{{1, 1, 64, 1}, {2, 3, 64, 65}, {1, 2, 64, 129}, {1, 2, 80, 70}, {1, 2, 96, 70}, {1, 2, 128, 70}};
+const Registered flash_forward({.name = "flash attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
+                                .small = kLarge, .large = kLarge, .make = make<FlashForward>, .dtypes = {DType::bf16}});
+const Registered flash_backward({.name = "flash attention backward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
+                                 .small = kLarge, .large = kLarge, .make = make<FlashBackward>, .forward = make<FlashForward>, .dtypes = {DType::bf16}});
+const Registered cudnn_forward({.name = "cuDNN attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
+                                .small = kLarge, .large = kLarge, .make = make<CudnnForward>, .dtypes = {DType::bf16}});
+const Registered cudnn_backward({.name = "cuDNN attention backward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
+                                 .small = kLarge, .large = kLarge, .make = make<CudnnBackward>, .forward = make<CudnnForward>, .dtypes = {DType::bf16}});
 
 }  // namespace
 }  // namespace operations
