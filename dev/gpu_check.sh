@@ -124,6 +124,17 @@ for method in cudnn flash plain; do
     if $rehearse; then skip "training_$method" "needs a GPU"; else step "training_$method" 30 "${train[@]}" -x 10 -b $batch --attention $method; fi
 done
 
+# --- ranks: two share the GPU over MPI; one alone over NCCL
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+if command -v mpirun >/dev/null; then
+    mpirun=(mpirun --bind-to none --oversubscribe)
+    small=(-i "$shard" -e $init -t $length -v 0 --dtype bf16 -x 4 -b 2)
+    step ranks_mpi 45 "${mpirun[@]}" -np 2 "$bin/train_gpt2" "${small[@]}" -d $((4 * length)) -z 1 --comm mpi
+    if $rehearse; then skip ranks_nccl "needs a GPU"; else step ranks_nccl 30 "${mpirun[@]}" -np 1 "$bin/train_gpt2" "${small[@]}" --comm nccl; fi
+else
+    skip ranks_mpi "no mpirun"
+fi
+
 # --- memory errors, races, barriers, uninitialised reads; the tools know least of cuDNN's kernels, which are NVIDIA's: only the first one sees them
 sanitizer=$(command -v compute-sanitizer || ls "$(dirname "${nvcc:-/}")/compute-sanitizer" 2>/dev/null)
 ours="$whole_models,plain attention follows fp64,flash attention follows fp64"

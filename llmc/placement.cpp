@@ -135,7 +135,7 @@ int gpu_of_rank(int device, int local_rank, int gpus) {
 bool over_nccl_by(const std::string& comm, const std::vector<std::string>& gpus, const std::string& lacks) {
     if (comm == "nccl" && !lacks.empty())
         fail("--comm", "nccl", "auto or mpi: this build lacks " + lacks, "build with DEVICE=cuda and NCCL_ROOT set, or leave --comm out");
-    if (gpus.size() == 1 || comm == "mpi") return false;
+    if (comm == "mpi" || (gpus.size() == 1 && comm != "nccl")) return false;
     std::map<std::string, int> ranks_of;
     for (const std::string& gpu : gpus)
         if (!gpu.empty() && ++ranks_of[gpu] > 1)

@@ -70,6 +70,7 @@ TEST_CASE("tensors travel over NCCL where every rank has a GPU and the build has
     CHECK_FALSE(over_nccl_by("auto", own, "NCCL"));
     CHECK_FALSE(over_nccl_by("auto", none, ""));
     CHECK_FALSE(over_nccl_by("auto", {"A"}, ""));
+    CHECK(over_nccl_by("nccl", {"A"}, ""));  // one rank, where it was asked for
     CHECK_FALSE(over_nccl_by("mpi", shared, ""));
     for (const char* comm : {"auto", "nccl"})
         CHECK(complaint([&] { over_nccl_by(comm, shared, ""); }) ==
