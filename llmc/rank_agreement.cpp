@@ -1,8 +1,5 @@
 #include "llmc/rank_agreement.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -22,14 +19,6 @@ double sum_over_ranks(Communicator& communicator, double value) {
     return sum;
 }
 
-void require_same_on_all_ranks(Communicator& communicator, const std::string& what, const std::string& text) {
-    if (communicator.size() == 1) return;
-    const auto texts = communicator.host_gather(text);
-    for (std::size_t rank = 1; rank < texts.size(); ++rank)
-        require(texts[rank] == texts[0], what + " of rank " + std::to_string(rank), texts[rank], "those of rank 0, " + texts[0],
-                "start the same program with the same flags and files everywhere");
-}
-
 std::string fingerprint(std::span<const float> values) {
     // FNV-1a, over words of four bytes instead of single ones.
     std::uint64_t hash = 0xcbf29ce484222325;
@@ -41,13 +30,6 @@ std::string fingerprint(std::span<const float> values) {
     char text[24];
     std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
     return text;
-}
-
-int ranks_on_this_machine(Communicator& communicator) {
-    char name[256] = {};
-    gethostname(name, sizeof name - 1);
-    const auto names = communicator.host_gather(name);
-    return int(std::count(names.begin(), names.end(), name));
 }
 
 void on_first_rank(Communicator& communicator, const std::function<void()>& work) {

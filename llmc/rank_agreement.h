@@ -9,13 +9,8 @@ namespace llmc {
 // The sum over ranks, in their order.
 double sum_over_ranks(Communicator& communicator, double value);
 
-// Throws Error on every rank, naming the first one that differs from rank 0, unless `text` is the same everywhere.
-void require_same_on_all_ranks(Communicator& communicator, const std::string& what, const std::string& text);
 // Tells arrays apart, bit for bit.
 std::string fingerprint(std::span<const float> values);
-
-// How many ranks share this machine, this one included.
-int ranks_on_this_machine(Communicator& communicator);
 
 // Rank 0 works while the others wait for it. What it throws leaves on every rank: there as it was, elsewhere as a run-time Error with its text. The work
 // must not call the communicator.
