@@ -135,7 +135,7 @@ inline llmc::ModelSetup tiny_setup(kernels::DType dtype = kernels::DType::fp32, 
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // The gradient of the mean loss, from what was accumulated with weight 1 / positions.
