@@ -163,10 +163,6 @@ struct Run {
     }
 };
 
-template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
 struct ThreadCount {  // puts the number of threads back
     int before = omp_get_max_threads();
     ~ThreadCount() { omp_set_num_threads(before); }

@@ -9,11 +9,13 @@
 #include "llmc/config_json.h"
 #include "llmc/staged_folder.h"
 #include "test/scratch_folder.h"
+#include "test/support.h"
 
 using namespace llmc;
 using Catch::Contains;
 using nlohmann::json;
 using test::complaint;
+using test::same_bits;
 
 namespace {
 
@@ -49,10 +51,6 @@ struct Saved {
     }
     fs::path tensors() const { return folder / "model.safetensors"; }
 };
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), 4 * a.size()) == 0;
-}
-
 struct Entry { TensorToWrite info; std::string bytes; };
 
 // Reads all tensors of a file, lets `edit` change them and writes the file again.

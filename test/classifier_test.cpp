@@ -68,10 +68,6 @@ template <class T> bool is_plus_zero(T x) {
     const T zero{};
     return std::memcmp(&x, &zero, sizeof(T)) == 0;
 }
-template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
 template <class T> void check_row(const Case<T>& c, int row) {
     const auto want = reference_row(&c.logits[std::size_t(row) * c.padded], c.targets[row], c.vocabulary);
     CAPTURE(row, want.loss, c.losses[row]);

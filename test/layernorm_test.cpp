@@ -9,8 +9,7 @@ using kernels::bf16;
 namespace {
 
 template <class T> bool same_bits(const llmc::DeviceArray<T>& a, const llmc::DeviceArray<T>& b) {
-    const auto x = a.download(nullptr), y = b.download(nullptr);
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;
+    return test::same_bits(a.download(nullptr), b.download(nullptr));
 }
 
 }  // namespace

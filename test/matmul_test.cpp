@@ -9,6 +9,7 @@ using namespace kernels;
 using test::DeviceArray;
 using test::on_device;
 using test::poisoned;
+using test::same_bits;
 
 namespace {
 
@@ -69,10 +70,6 @@ template <class T, Bf16Arithmetic How> struct Case {
 using Fp32 = Case<float, Bf16Arithmetic::measure>;
 using Native = Case<bf16, Bf16Arithmetic::native>;
 using Widened = Case<bf16, Bf16Arithmetic::widen>;
-
-template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
 
 }  // namespace
 

@@ -134,10 +134,6 @@ inline llmc::ModelSetup tiny_setup(kernels::DType dtype = kernels::DType::fp32, 
     return {.config = kTinyModel, .dtype = dtype, .shape = {kTinyRows, kTinySeqLen}, .recompute = recompute};
 }
 
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
-
 // The gradient of the mean loss, from what was accumulated with weight 1 / positions.
 inline std::vector<double> mean_gradient(const Trainer& trainer, const GlobalBatch& batch) {
     std::vector<double> gradient = widen(trainer.gradients());

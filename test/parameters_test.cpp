@@ -11,8 +11,10 @@
 
 #include "llmc/error.h"
 #include "llmc/parameters.h"
+#include "test/support.h"
 
 using namespace llmc;
+using test::same_bits;
 
 namespace {
 
@@ -24,10 +26,6 @@ std::vector<float> initial(const ParameterTable& table, std::uint64_t seed) {
 std::span<const float> view(const ParameterTable& table, const std::vector<float>& flat, int tensor) {
     return table.view(std::span<const float>(flat), tensor);
 }
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
-
 }  // namespace
 
 TEST_CASE("parameters and optimizer groups of the published sizes", "[parameters]") {

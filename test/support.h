@@ -2,9 +2,11 @@
 #pragma once
 #include <omp.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -48,6 +50,9 @@ template <class T> DeviceArray<T> poisoned(std::size_t size) {
     llmc::wait(nullptr);
     return array;
 }
+
+// Bit for bit, so that NaN equals itself and 0 is not -0. Of vectors, arrays or spans.
+template <class A, class B> bool same_bits(const A& a, const B& b) { return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b))); }
 
 // Largest |got - want| over all elements; NaN in `got` gives infinity.
 template <class T> double largest_error(const std::vector<T>& got, const std::vector<double>& want) {
