@@ -1,12 +1,11 @@
 // data_parallel_test.cpp - ranks x micro-batches: every valid token of the global batch weighs the same, whoever computes it, at every ZeRO stage
+#include "test/processes.h"
 #include "test/rank_support.h"
 
 using namespace llmc;
 using namespace test;
 
 namespace {
-
-constexpr Partition kPartitions[] = {{1, 1}, {1, 4}, {2, 2}, {2, 8}, {4, 4}, {4, 1}, {8, 2}};
 
 double norm_of(const std::vector<double>& values) {
     double squares = 0;
@@ -33,23 +32,21 @@ RankRun run_at(Partition partition, int stage, kernels::DType dtype = kernels::D
     return run;
 }
 
-}  // namespace
-
-TEST_CASE("R ranks x M micro-batches equal one batch and fp64", "[ranks]") {
-    const unsigned seed = GENERATE(1u, 2u);
+// The step that fp64 takes with the whole batch at once: counts, loss, norm, clipping and every gradient.
+void check_one_step(Partition partition, const RankRunner& how) {
     const ParameterTable table(kTinyModel);
-    const GlobalBatch batch = random_batch_with_gaps(seed);
-    const auto want = reference_gradient(table, widen(initial_weights(seed)), batch.reference());
-    const double norm = norm_of(want.gradient);
     const float max_norm = 0.5f;
-    REQUIRE(norm > max_norm);  // else clipping would not be looked at
-    for (const Partition partition : kPartitions)
+    for (const unsigned seed : {1u, 2u})
         for (const int stage : {0, 1, 2}) {
-            CAPTURE(seed, partition.ranks, partition.micro_batches, stage);
+            CAPTURE(partition.ranks, partition.micro_batches, seed, stage);
+            const GlobalBatch batch = random_batch_with_gaps(seed);
+            const auto want = reference_gradient(table, widen(initial_weights(seed)), batch.reference());
+            const double norm = norm_of(want.gradient);
+            REQUIRE(norm > max_norm);  // else clipping would not be looked at
             RankRun run = run_at(partition, stage);
             run.seed = seed;
             run.adamw.max_grad_norm = max_norm;
-            const RunResult got = run_ranks(run, {batch});
+            const RunResult got = run_ranks(run, {batch}, how);
             const kernels::StepScalars& step = got.ranks[0].scalars[0];
             CHECK(got.ranks_agree());
             CHECK(step.valid_targets == batch.valid_targets());
@@ -64,23 +61,70 @@ TEST_CASE("R ranks x M micro-batches equal one batch and fp64", "[ranks]") {
         }
 }
 
-TEST_CASE("parameters that ranks trained equal fp64", "[ranks]") {
-    const float max_norm = GENERATE(0.5f, 0.0f);
-    const Partition partition = GENERATE(Partition{2, 2}, Partition{8, 2});
-    const int stage = GENERATE(0, 1, 2);
-    CAPTURE(max_norm, partition.ranks, stage);
-    RankRun run = run_at(partition, stage);
-    run.adamw.eps = 1e-4f;
-    run.adamw.max_grad_norm = max_norm;
+void check_five_steps(Partition partition, const RankRunner& how) {
     const auto batches = batches_with_gaps(5);
     const ParameterTable table(kTinyModel);
-    std::vector<double> parameters = widen(initial_weights(1));
-    ReferenceAdamW reference{.eps = 1e-4, .max_norm = max_norm};
-    for (const GlobalBatch& batch : batches) reference.update(table, parameters, reference_gradient(table, parameters, batch.reference()).gradient, 6e-4f);
-    const RunResult got = run_ranks(run, batches);
-    CHECK(got.ranks_agree());
-    CHECK(largest_error(got.ranks[0].parameters, parameters) <= 1e-6);
-    CHECK(same_bits(got.masters, got.ranks[0].parameters));
+    for (const float max_norm : {0.5f, 0.0f}) {
+        std::vector<double> parameters = widen(initial_weights(1));
+        ReferenceAdamW reference{.eps = 1e-4, .max_norm = max_norm};
+        for (const GlobalBatch& batch : batches) reference.update(table, parameters, reference_gradient(table, parameters, batch.reference()).gradient, 6e-4f);
+        for (const int stage : {0, 1, 2}) {
+            CAPTURE(partition.ranks, partition.micro_batches, max_norm, stage);
+            RankRun run = run_at(partition, stage);
+            run.adamw.eps = 1e-4f;
+            run.adamw.max_grad_norm = max_norm;
+            const RunResult got = run_ranks(run, batches, how);
+            CHECK(got.ranks_agree());
+            CHECK(largest_error(got.ranks[0].parameters, parameters) <= 1e-6);
+            CHECK(same_bits(got.masters, got.ranks[0].parameters));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("R ranks x M micro-batches equal one batch and fp64", "[ranks]") {
+    for (const Partition partition : kPartitions) check_one_step(partition, on_threads());
+}
+
+TEST_CASE("parameters that ranks trained equal fp64", "[ranks]") {
+    for (const Partition partition : {Partition{2, 2}, Partition{8, 2}}) check_five_steps(partition, on_threads());
+}
+
+TEST_CASE("ranks as processes equal one batch and fp64, and have the bits of ranks as threads", "[ranks][mpi]") {
+    if (!have_mpi()) return;
+    const int ranks = GENERATE(2, 4);
+    const Ended ended = run_case("mpi rank: R ranks x M micro-batches", ranks, 120);
+    CAPTURE(ranks, ended.output);
+    REQUIRE(ended.exit_code == 0);
+    REQUIRE(ended.count("All tests passed") == ranks);
+}
+
+TEST_CASE("mpi rank: R ranks x M micro-batches", "[.]") {
+    const auto communicator = open_communicator();
+    const RankRunner processes = on_processes(*communicator);
+    for (const Partition partition : kPartitions) {
+        if (partition.ranks != communicator->size()) continue;
+        check_one_step(partition, processes);
+        check_five_steps(partition, processes);
+        for (const int stage : {0, 1, 2})
+            for (const auto dtype : {kernels::DType::fp32, kernels::DType::bf16}) {
+                CAPTURE(partition.ranks, partition.micro_batches, stage, int(dtype));
+                RankRun run = run_at(partition, stage, dtype);
+                run.exchange.reduce_in_bf16 = dtype == kernels::DType::bf16;
+                run.exchange.small_batches = stage == 2 ? SmallBatches::micro_batches : SmallBatches::ranks;
+                const auto batches = batches_with_gaps(3);
+                const RunResult got = run_ranks(run, batches, processes), want = run_ranks(run, batches);
+                CHECK(got.ranks_agree());
+                CHECK(same_bits(got.gradient, want.gradient));
+                CHECK(same_bits(got.masters, want.masters));
+                for (std::size_t rank = 0; rank < want.ranks.size(); ++rank) {
+                    CHECK(same_bits(got.ranks[rank].parameters, want.ranks[rank].parameters));
+                    CHECK(same_bits(got.ranks[rank].moments, want.ranks[rank].moments));
+                    CHECK(got.ranks[rank].totals == want.ranks[rank].totals);
+                }
+            }
+    }
 }
 
 TEST_CASE("ZeRO stage 1 has the bits of stage 0, and stage 2 too where there is one micro-batch", "[ranks]") {

@@ -1,6 +1,7 @@
 // gradient_exchange_test.cpp - buckets and pieces cover every parameter once, and sums that are exact in any order come out exactly, however ranks and
 // micro-batches share the tokens
 #include "kernels/gradient_copy.h"
+#include "test/processes.h"
 #include "test/rank_support.h"
 
 using namespace llmc;
@@ -101,84 +102,117 @@ TEST_CASE("gradient_copy refuses what it cannot do", "[ranks]") {
 
 // Instead of a model, every token has a vector of small integers as its gradient: all partial sums are integers below 2^24 times 2^-8, so fp32 adds them
 // exactly in any order, and what is not exact is not rounding but plumbing.
-TEST_CASE("integer gradients come out exactly, whoever adds them up", "[ranks]") {
-    constexpr int kTokens = 256;
-    const ParameterTable table(kTinyModel);
-    const auto elements = std::size_t(table.elements());
-    std::mt19937 engine(5);
-    std::vector<std::int16_t> gradient_of_token(kTokens * elements);
-    for (std::int16_t& u : gradient_of_token) u = std::int16_t(int(engine() % 2049) - 1024);
-    std::vector<char> valid(kTokens);
-    for (int token = 0; token < kTokens; ++token) valid[std::size_t(token)] = token < 64 ? token % 3 == 0 : token < 128 ? 0 : 1;  // rank 1 of 4 has none
-    const auto valid_targets = std::count(valid.begin(), valid.end(), char(1));
-    std::vector<std::int64_t> want(elements);
-    for (int token = 0; token < kTokens; ++token)
-        for (std::size_t i = 0; valid[std::size_t(token)] && i < elements; ++i) want[i] += gradient_of_token[std::size_t(token) * elements + i];
+namespace {
 
-    for (const Partition partition : {Partition{1, 1}, Partition{1, 4}, Partition{2, 2}, Partition{2, 8}, Partition{4, 4}, Partition{4, 1}, Partition{8, 2}})
-        for (const int stage : {0, 1, 2}) {
-            std::vector<float> got(elements);
-            std::vector<kernels::StepScalars> scalars(std::size_t(partition.ranks));
-            llmc::run_ranks(partition.ranks, [&](Communicator& communicator) {
-                Context context = make_context(communicator);
-                ModelSetup setup = tiny_setup();
-                setup.sharding = {.stage = stage, .rank = communicator.rank(), .ranks = communicator.size()};
-                const auto model = make_model(setup, context);
-                std::vector<float> weights(elements);
-                model->load(weights);
-                GradientExchange exchange(table, {.sharding = setup.sharding}, context);
-                Optimizer optimizer(*model, exchange, {.max_grad_norm = 0}, context);
-                const int share = kTokens / partition.ranks / partition.micro_batches;
-                double loss = 0;
-                for (int micro = 0; micro < partition.micro_batches; ++micro) {
-                    const int first = (communicator.rank() * partition.micro_batches + micro) * share;
-                    exchange.begin({micro, partition.micro_batches, std::count(valid.begin() + first, valid.begin() + first + share, char(1))});
-                    const auto write = [&](int bucket) {
-                        for (int tensor = 0; tensor < int(table.tensors().size()); ++tensor) {
-                            if (exchange.buckets().of_tensor(tensor) != bucket) continue;
-                            const auto on_device = exchange.gradient(tensor);
-                            std::vector<float> sum(on_device.size());
-                            if (exchange.accumulate()) copy_to_host(sum.data(), on_device.data(), on_device.size_bytes(), context.stream);
-                            context.stream.wait();
-                            const auto offset = std::size_t(table.tensors()[std::size_t(tensor)].offset);
-                            for (int token = first; token < first + share; ++token)
-                                for (std::size_t i = 0; valid[std::size_t(token)] && i < sum.size(); ++i)
-                                    sum[i] += float(gradient_of_token[std::size_t(token) * elements + offset + i]) / kTokens;
-                            copy_to_device(on_device.data(), sum.data(), on_device.size_bytes(), context.stream);
-                            context.stream.wait();
-                        }
-                    };
-                    for (int token = first; token < first + share; ++token) loss += valid[std::size_t(token)] ? token : 0;
-                    copy_to_device(exchange.loss_sum().data(), &loss, sizeof loss, context.stream);
-                    exchange.open(exchange.buckets().tables());
-                    for (int bucket = 0; bucket < exchange.buckets().tables(); ++bucket) {
-                        exchange.open(bucket);
-                        write(bucket);
-                        exchange.complete(bucket);
-                    }
-                    write(exchange.buckets().tables());
-                    exchange.complete(exchange.buckets().tables());
-                }
-                optimizer.step(*model, {.learning_rate = 1e-3f, .positions = kTokens});
-                scalars[std::size_t(communicator.rank())] = optimizer.scalars();
-                for (int bucket = 0; bucket < exchange.buckets().size(); ++bucket) {
-                    const auto piece = exchange.piece(bucket);
-                    const auto to = exchange.buckets()[bucket].piece_in_flat(std::span(got));
-                    copy_to_host(to.data(), piece.data(), piece.size_bytes(), context.stream);
-                }
-                context.stream.wait();
+struct IntegerGradients {
+    static constexpr int kTokens = 256;
+    ParameterTable table{kTinyModel};
+    std::vector<std::int16_t> of_tokens;  // (kTokens, elements)
+    std::vector<char> valid;              // rank 1 of 4 has none
+
+    IntegerGradients() : of_tokens(std::size_t(kTokens * table.elements())), valid(kTokens) {
+        std::mt19937 engine(5);
+        for (std::int16_t& u : of_tokens) u = std::int16_t(int(engine() % 2049) - 1024);
+        for (int token = 0; token < kTokens; ++token) valid[std::size_t(token)] = token < 64 ? token % 3 == 0 : token >= 128;
+    }
+
+    // Calls use(token, its gradient) for the valid ones of [first, first + count).
+    template <class Use> void each(int first, int count, Use&& use) const {
+        for (int token = first; token < first + count; ++token)
+            if (valid[std::size_t(token)]) use(token, &of_tokens[std::size_t(token * table.elements())]);
+    }
+    std::int64_t valid_targets(int first = 0, int count = kTokens) const {
+        return std::count(valid.begin() + first, valid.begin() + first + count, char(1));
+    }
+
+    // What the backward pass of a bucket does.
+    void write(const GradientExchange& exchange, int bucket, int first, int count, Stream stream) const {
+        for (int tensor = 0; tensor < int(table.tensors().size()); ++tensor) {
+            if (exchange.buckets().of_tensor(tensor) != bucket) continue;
+            const auto gradient = exchange.gradient(tensor);
+            std::vector<float> sum(gradient.size());
+            if (exchange.accumulate()) copy_to_host(sum.data(), gradient.data(), gradient.size_bytes(), stream);
+            wait(stream);
+            each(first, count, [&](int, const std::int16_t* u) {
+                for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += float(u[std::size_t(table.tensors()[std::size_t(tensor)].offset) + i]) / kTokens;
             });
-            CAPTURE(partition.ranks, partition.micro_batches, stage);
-            std::size_t wrong = 0;
-            for (const ParameterSpec& spec : table.tensors())
-                for (std::int64_t i = spec.offset; i < spec.offset + spec.size(); ++i) wrong += got[std::size_t(i)] != float(want[std::size_t(i)]) / kTokens;
-            CHECK(wrong == 0);
-            double loss = 0;
-            for (int token = 0; token < kTokens; ++token) loss += valid[std::size_t(token)] ? token : 0;
-            for (const kernels::StepScalars& step : scalars) {
-                CHECK(step.valid_targets == valid_targets);
-                CHECK(step.grad_scale == float(double(kTokens) / double(valid_targets)));
-                CHECK(step.loss == loss / double(valid_targets));
+            copy_to_device(gradient.data(), sum.data(), gradient.size_bytes(), stream);
+            wait(stream);
+        }
+    }
+
+    RankResult run(Communicator& communicator, int micro_batches, int stage) const {
+        Context context = make_context(communicator);
+        ModelSetup setup = tiny_setup();
+        setup.sharding = {.stage = stage, .rank = communicator.rank(), .ranks = communicator.size()};
+        const auto model = make_model(setup, context);
+        model->load(std::vector<float>(std::size_t(table.elements())));
+        GradientExchange exchange(table, {.sharding = setup.sharding}, context);
+        Optimizer optimizer(*model, exchange, {.max_grad_norm = 0}, context);
+        const int share = kTokens / communicator.size() / micro_batches, tables = exchange.buckets().tables();
+        double loss = 0;
+        for (int micro = 0; micro < micro_batches; ++micro) {
+            const int first = (communicator.rank() * micro_batches + micro) * share;
+            exchange.begin({micro, micro_batches, valid_targets(first, share)});
+            each(first, share, [&](int token, auto) { loss += token; });
+            copy_to_device(exchange.loss_sum().data(), &loss, sizeof loss, context.stream);
+            exchange.open(tables);  // as the model does: the head writes into the token table first
+            for (int bucket = 0; bucket <= tables; ++bucket) {
+                if (bucket < tables) exchange.open(bucket);
+                write(exchange, bucket, first, share, context.stream);
+                exchange.complete(bucket);
             }
         }
+        optimizer.step(*model, {.learning_rate = 1e-3f, .positions = kTokens});
+        RankResult mine;
+        mine.scalars = {optimizer.scalars()};
+        mine.gradient = pieces_of(exchange, table, context);
+        return mine;
+    }
+
+    void check(Partition partition, const RankRunner& how) const {
+        std::vector<std::int64_t> want(std::size_t(table.elements()));
+        double loss = 0;
+        each(0, kTokens, [&](int token, const std::int16_t* u) {
+            loss += token;
+            for (std::size_t i = 0; i < want.size(); ++i) want[i] += u[i];
+        });
+        for (const int stage : {0, 1, 2}) {
+            CAPTURE(partition.ranks, partition.micro_batches, stage);
+            const RunResult got = run_body(how, table, partition.ranks, stage,
+                                         [&](Communicator& communicator) { return run(communicator, partition.micro_batches, stage); });
+            std::size_t wrong = 0;
+            for (const ParameterSpec& spec : table.tensors())
+                for (std::int64_t i = spec.offset; i < spec.offset + spec.size(); ++i) wrong += got.gradient[std::size_t(i)] != float(want[std::size_t(i)]) / kTokens;
+            CHECK(wrong == 0);
+            for (const RankResult& rank : got.ranks) {
+                CHECK(rank.scalars[0].valid_targets == valid_targets());
+                CHECK(rank.scalars[0].grad_scale == float(double(kTokens) / double(valid_targets())));
+                CHECK(rank.scalars[0].loss == loss / double(valid_targets()));
+            }
+        }
+    }
+};
+
+}  // namespace
+
+TEST_CASE("integer gradients come out exactly, whoever adds them up", "[ranks]") {
+    const IntegerGradients gradients;
+    for (const Partition partition : kPartitions) gradients.check(partition, on_threads());
+}
+
+TEST_CASE("integer gradients of processes come out exactly", "[ranks][mpi]") {
+    if (!have_mpi()) return;
+    const int ranks = GENERATE(2, 4);
+    const Ended ended = run_case("mpi rank: integer gradients", ranks, 120);
+    CAPTURE(ranks, ended.output);
+    REQUIRE(ended.exit_code == 0);
+    REQUIRE(ended.count("All tests passed") == ranks);
+}
+
+TEST_CASE("mpi rank: integer gradients", "[.]") {
+    const auto communicator = open_communicator();
+    const IntegerGradients gradients;
+    for (const Partition partition : kPartitions)
+        if (partition.ranks == communicator->size()) gradients.check(partition, on_processes(*communicator));
 }

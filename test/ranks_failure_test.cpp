@@ -4,7 +4,7 @@
 #include <fstream>
 #include <thread>
 
-#include "llmc/communicator.h"
+#include "test/processes.h"
 #include "test/run_support.h"
 
 using namespace test;
@@ -18,17 +18,6 @@ namespace {
 constexpr int kSecondsToEnd = 10;  // what a failing run is allowed until it is gone everywhere
 
 double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
-
-struct Ended {
-    int exit_code;
-    double seconds;
-    std::string output;
-    int errors() const {
-        int count = 0;
-        for (auto at = output.find("error: "); at != std::string::npos; at = output.find("error: ", at + 1)) ++count;
-        return count;
-    }
-};
 
 // Two ranks, each with flags of its own, under mpirun.
 class Ranks {
@@ -92,12 +81,6 @@ private:
     std::atomic<bool> ended_ = false;
 };
 
-bool can_launch() {
-    const bool can = llmc::mpi_lacks().empty() && std::system("command -v mpirun >/dev/null") == 0;
-    if (!can) WARN("skipped: no MPI, or no mpirun");
-    return can;
-}
-
 Arguments endless(const Workshop& shop) { return shop.flags({"-x", "100000000", "-v", "0", "-o", shop.path("out")}); }
 
 void check_refused(const Workshop& shop, const Arguments& first, const Arguments& second, const std::string& because) {
@@ -106,7 +89,7 @@ void check_refused(const Workshop& shop, const Arguments& first, const Arguments
     CAPTURE(ended.output);
     CHECK(ended.exit_code == 2);
     CHECK(ended.seconds < kSecondsToEnd);
-    CHECK(ended.errors() == 1);
+    CHECK(ended.count("error: ") == 1);
     CHECK_THAT(ended.output, Contains(because));
     CHECK_FALSE(fs::exists(shop.path("out")));
 }
@@ -114,7 +97,7 @@ void check_refused(const Workshop& shop, const Arguments& first, const Arguments
 }  // namespace
 
 TEST_CASE("ranks that were started differently are refused before anything is written", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const Workshop shop;
     const auto with = [&](Arguments more) {
         more.insert(more.begin(), {"-x", "3", "-v", "0", "-o", shop.path("out")});
@@ -141,7 +124,7 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
 }
 
 TEST_CASE("what one rank meets on the way ends the run everywhere, said once", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const Workshop shop;
     std::string bytes = read_bytes(shop.path("train_0.bin"));
     bytes[1024 + 2 * 1000 + 1] = 2;  // token 1000 lies in the 16th run of 64 positions, which rank 1 reads in step 8; its id becomes 512 and more
@@ -151,12 +134,12 @@ TEST_CASE("what one rank meets on the way ends the run everywhere, said once", "
     CAPTURE(ended.output);
     CHECK(ended.exit_code == 1);
     CHECK(ended.seconds < kSecondsToEnd);
-    CHECK(ended.errors() == 1);
+    CHECK(ended.count("error: ") == 1);
     CHECK_THAT(ended.output, Contains("error: rank 1 on ") && Contains("train_0.bin") && Contains("step 5/"));
 }
 
 TEST_CASE("a rank that is killed ends the run everywhere", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const Workshop shop;
     Ranks ranks(shop, endless(shop), endless(shop));
     REQUIRE(ranks.trains());
@@ -171,7 +154,7 @@ TEST_CASE("a rank that is killed ends the run everywhere", "[run][ranks][mpi]") 
 }
 
 TEST_CASE("a run that is interrupted ends before the same step everywhere and saves one checkpoint", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const Workshop shop;
     Ranks ranks(shop, endless(shop), endless(shop), {"--mca", "odls_base_sigkill_timeout", "3"});
     REQUIRE(ranks.trains());
@@ -183,7 +166,7 @@ TEST_CASE("a run that is interrupted ends before the same step everywhere and sa
     const Ended ended = ranks.end(interrupted);
     CAPTURE(ended.output);
     CHECK(ended.seconds < kSecondsToEnd);
-    CHECK(ended.errors() == 0);
+    CHECK(ended.count("error: ") == 0);
     // mpirun says 1 for what it was told itself, else what its processes say.
     CHECK((ended.exit_code == 1 || ended.exit_code == 128 + SIGTERM || ended.exit_code == 128 + SIGUSR1));
     const auto end = shop.log("out", "end");
@@ -199,7 +182,7 @@ TEST_CASE("a run that is interrupted ends before the same step everywhere and sa
 }
 
 TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, and says so", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const int signal = GENERATE(SIGINT, SIGTERM);
     const Workshop shop;
     std::signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
@@ -221,7 +204,7 @@ TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, an
 }
 
 TEST_CASE("every rank has its share of the machine's cores, whatever mpirun bound it to unasked", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const Workshop shop;
     const auto dry = shop.flags({"--threads", "0", "--dry-run"});
     const auto threads_in = [](const std::string& output) {

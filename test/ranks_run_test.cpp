@@ -3,18 +3,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "llmc/communicator.h"
+#include "test/processes.h"
 #include "test/run_support.h"
 
 using namespace test;
 
 namespace {
-
-bool can_launch() {
-    const bool can = llmc::mpi_lacks().empty() && std::system("command -v mpirun >/dev/null") == 0;
-    if (!can) WARN("skipped: no MPI, or no mpirun");
-    return can;
-}
 
 // 384 positions a step: 24 sequences for 1, 2, 3 or 4 ranks.
 std::vector<std::string> flags_of(const Workshop& shop, const std::string& out, const std::vector<std::string>& more = {}) {
@@ -49,7 +43,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 }  // namespace
 
 TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const Workshop shop;
     const auto alone = shop.run(flags_of(shop, "alone"));
     CAPTURE(alone.output);
@@ -83,7 +77,7 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
 }
 
 TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, train as one", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const Workshop shop;
     std::vector<double> want;
     std::vector<nlohmann::json> want_steps;
@@ -108,7 +102,7 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
 }
 
 TEST_CASE("ranks train in bf16 and save the masters of all, whatever each keeps", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const Workshop shop;
     std::vector<std::string> models;
     for (const char* stage : {"0", "1"}) {
@@ -123,7 +117,7 @@ TEST_CASE("ranks train in bf16 and save the masters of all, whatever each keeps"
 }
 
 TEST_CASE("what a rank refuses ends all of them, with one line and the exit code", "[run][ranks][mpi]") {
-    if (!can_launch()) return;
+    if (!have_mpi()) return;
     const Workshop shop;
     const auto refused = shop.run_ranks(2, shop.flags({"-x", "1", "-d", "192"}));
     CAPTURE(refused.output);

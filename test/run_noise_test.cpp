@@ -13,7 +13,8 @@ struct Measured {
     std::vector<NoiseScale::Report> groups;
 };
 Measured measure(const RunResult& run, const GlobalBatch& batch) {
-    RunNoise noise(run.ranks[0].group_names, 0);  // no memory
+    const ParameterTable table(kTinyModel);
+    RunNoise noise(NormGroups(table, GradientBuckets(table, {})).names, 0);  // no memory
     noise.add(run.ranks[0].totals.back(), batch.positions());
     Measured measured{noise.whole().report(), {}};
     for (std::size_t group = 0; group < noise.group_names().size(); ++group) measured.groups.push_back(noise.group(group).report());
