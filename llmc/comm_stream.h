@@ -12,13 +12,12 @@
 #pragma once
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include "llmc/device.h"
 
 namespace llmc {
 
-// Seconds since the start: that work took on the communication stream, and that compute waited for it.
+// Seconds since the start: that work took on the communication stream, and that compute waited for it. Of a GPU's, what both streams have passed.
 struct CommTimes {
     double busy = 0, waited = 0;
 };
@@ -37,7 +36,7 @@ public:
     void hold(Stream compute, std::int64_t point);   // a point that another 64 followed may hold up to the oldest of these
     void wait(std::int64_t point);                   // throws what failed before the point
 
-    std::optional<CommTimes> times() const;  // empty on a GPU: nothing there says how long a stream waited for another without slowing it down
+    CommTimes times() const;
 
     // Throws the first exception that any work threw so far; after it no more work is begun. All calls above do the same.
     void check() const;

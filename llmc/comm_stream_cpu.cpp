@@ -88,7 +88,7 @@ void CommStream::wait(std::int64_t point) {
     state_->changed.wait(lock, [&] { return state_->finished >= point || state_->failure; });
     if (state_->failure) std::rethrow_exception(state_->failure);
 }
-std::optional<CommTimes> CommStream::times() const {
+CommTimes CommStream::times() const {
     const std::lock_guard lock(state_->mutex);
     return state_->times;
 }

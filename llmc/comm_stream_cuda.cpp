@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llmc/comm_stream.h"
+#include "llmc/stream_times.h"
 
 namespace llmc {
 
@@ -15,6 +16,7 @@ struct CommStream::State {
     DeviceEvent computed;
     std::vector<DeviceEvent> events = std::vector<DeviceEvent>(kPoints);
     std::int64_t last = 0;
+    StreamTimes busy, waited;  // of this stream, of the one that computes
 
     std::mutex mutex;  // guards `failure`, which the driver's thread writes
     std::exception_ptr failure;
@@ -35,6 +37,7 @@ void CommStream::after(Stream compute) {
     check();
     state_->computed.record(compute);
     hold_until(state_->stream, state_->computed);
+    state_->busy.start(state_->stream);
 }
 void CommStream::enqueue(std::function<void(Stream)> work) {
     check();
@@ -57,19 +60,23 @@ void CommStream::enqueue_host(std::function<void()> work) {
 }
 std::int64_t CommStream::point() {
     check();
+    state_->busy.stop(state_->stream);
     ++state_->last;
     state_->event(state_->last).record(state_->stream);
     return state_->last;
 }
 void CommStream::hold(Stream compute, std::int64_t point) {
     check();
-    if (point > 0) hold_until(compute, state_->event(point));
+    if (point == 0) return;
+    state_->waited.start(compute);
+    hold_until(compute, state_->event(point));
+    state_->waited.stop(compute);
 }
 void CommStream::wait(std::int64_t point) {
     if (point > 0) state_->event(point).wait();
     check();
 }
-std::optional<CommTimes> CommStream::times() const { return std::nullopt; }
+CommTimes CommStream::times() const { return {state_->busy.seconds(), state_->waited.seconds()}; }
 void CommStream::check() const {
     const std::lock_guard lock(state_->mutex);
     if (state_->failure) std::rethrow_exception(state_->failure);

@@ -24,6 +24,7 @@
 #pragma once
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>

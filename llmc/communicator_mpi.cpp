@@ -106,7 +106,7 @@ public:
     void check() override {
         if (stream_) stream_->check();
     }
-    std::optional<CommTimes> times() const override { return stream_ ? stream_->times() : std::nullopt; }
+    std::optional<CommTimes> times() const override { return stream_ ? std::optional(stream_->times()) : std::nullopt; }
     void settle(bool giving_up) noexcept override {
         try {
             if (giving_up) throw Error("given up");

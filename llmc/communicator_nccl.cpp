@@ -82,6 +82,7 @@ public:
     void hold(Stream compute, CommEvent event) override { stream_.hold(compute, event.number); }
     void wait(CommEvent event) override { stream_.wait(event.number); }
     void check() override { stream_.check(); }
+    std::optional<CommTimes> times() const override { return stream_.times(); }
     void settle(bool giving_up) noexcept override {
         try {
             if (giving_up) throw Error("given up");

@@ -90,6 +90,7 @@ public:
     DeviceTimer(const DeviceTimer&) = delete;
     void start(Stream stream);
     void stop(Stream stream);
+    bool stopped() const;    // the stream has passed both
     double seconds() const;  // from start to stop; waits until the stream has passed both
 
 private:

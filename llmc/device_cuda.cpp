@@ -109,6 +109,17 @@ DeviceStream::~DeviceStream() {
 }
 void DeviceStream::wait() const { llmc::wait(stream_); }
 
+namespace {
+
+bool passed(void* event) {
+    const auto status = cudaEventQuery(static_cast<cudaEvent_t>(event));
+    if (status == cudaErrorNotReady) return false;
+    CUDA_CHECK(status);
+    return true;
+}
+
+}  // namespace
+
 DeviceEvent::DeviceEvent() {
     cudaEvent_t event = nullptr;
     CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -118,12 +129,7 @@ DeviceEvent::~DeviceEvent() {
     if (event_) cudaEventDestroy(static_cast<cudaEvent_t>(event_));
 }
 void DeviceEvent::record(Stream stream) { CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event_), stream)); }
-bool DeviceEvent::reached() const {
-    const auto status = cudaEventQuery(static_cast<cudaEvent_t>(event_));
-    if (status == cudaErrorNotReady) return false;
-    CUDA_CHECK(status);
-    return true;
-}
+bool DeviceEvent::reached() const { return passed(event_); }
 void DeviceEvent::wait() const { CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event_))); }
 
 DeviceTimer::DeviceTimer() {
@@ -139,6 +145,7 @@ DeviceTimer::~DeviceTimer() {
 }
 void DeviceTimer::start(Stream stream) { CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(start_), stream)); }
 void DeviceTimer::stop(Stream stream) { CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(stop_), stream)); }
+bool DeviceTimer::stopped() const { return passed(stop_); }
 double DeviceTimer::seconds() const {
     CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(stop_)));
     float milliseconds = 0;

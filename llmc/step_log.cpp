@@ -9,10 +9,6 @@ double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_
 void StepLog::enqueued(const Report::Step& step, double began_seconds) {
     report_pending(1);
     pending_ = {step, began_seconds};
-    if (const auto times = communicator_.times()) {
-        pending_->step.communication = CommTimes{times->busy - times_.busy, times->waited - times_.waited};
-        times_ = *times;
-    }
     if (optimizer_.scalars_ready()) report_pending(0);
 }
 
@@ -20,6 +16,10 @@ void StepLog::report_pending(int steps_back) {
     if (!pending_) return;
     Report::Step step = pending_->step;
     step.scalars = optimizer_.scalars(steps_back);
+    if (const auto times = communicator_.times()) {
+        step.communication = CommTimes{times->busy - times_.busy, times->waited - times_.waited};
+        times_ = *times;
+    }
     // Steps overlap on a GPU: one takes from the end of the one before, unless something else came between.
     const double now = seconds_now();
     step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions, step.scalars.valid_targets);

@@ -37,7 +37,7 @@ private:
     Throughput& throughput_;
     Report& report_;
     const Communicator& communicator_;
-    CommTimes times_{};  // up to the step enqueued last
+    CommTimes times_{};  // when the step before was reported
     std::int64_t total_steps_;
     RunNoise* noise_;
     int seq_len_;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "llmc/communicator_local.h"
+#include "llmc/stream_times.h"
 #include "test/communicator_suite.h"
 #include "test/support.h"
 
@@ -89,6 +90,25 @@ TEST_CASE("the launcher's number of processes is found in the environment", "[co
     REQUIRE(launched_processes().processes == 4);
     for (const char* variable : variables) unsetenv(variable);
     REQUIRE(open_communicator()->size() == 1);
+}
+
+TEST_CASE("stretches of a stream are added up, and what lies between them is not", "[communicator]") {
+    const DeviceStream stream;
+    StreamTimes times;
+    const auto began = std::chrono::steady_clock::now();
+    times.stop(stream);
+    for (int i = 0; i < 3; ++i) {
+        times.start(stream);
+        std::this_thread::sleep_for(10ms);
+        times.stop(stream);
+        std::this_thread::sleep_for(20ms);
+    }
+    times.stop(stream);
+    stream.wait();
+    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), seconds = times.seconds();
+    CHECK(seconds >= 0.03 * 0.999);  // a GPU's clock counts in other ticks
+    CHECK(seconds <= all - 0.06 * 0.999);
+    CHECK(times.seconds() == seconds);
 }
 
 TEST_CASE("ranks as threads: every collective, in every order", "[communicator][local]") {
