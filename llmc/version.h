@@ -5,7 +5,7 @@
 
 namespace llmc {
 
-// Program, version, device, compiler, instruction set and libraries.
+// Version, compiler, instruction set, device, libraries, and a fingerprint of the program's file.
 nlohmann::ordered_json version_json();
 std::string version_text();  // the same, one line
 

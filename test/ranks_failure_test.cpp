@@ -22,7 +22,9 @@ double seconds_since(Clock::time_point began) { return std::chrono::duration<dou
 // Two ranks, each with flags of its own, under mpirun.
 class Ranks {
 public:
-    Ranks(const Workshop& shop, const Arguments& first, const Arguments& second, const Arguments& launcher = {}) : marker_(shop.path("")) {
+    Ranks(const Workshop& shop, const Arguments& first, const Arguments& second, const Arguments& launcher = {},
+          const std::string& second_program = program("train_gpt2"))
+        : marker_(shop.path("")) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
         setenv("OMP_WAIT_POLICY", "passive", 1);
@@ -30,7 +32,7 @@ public:
         all.insert(all.end(), launcher.begin(), launcher.end());
         for (const Arguments* rank : {&first, &second}) {
             if (rank == &second) all.push_back(":");
-            all.insert(all.end(), {"-np", "1", program("train_gpt2")});
+            all.insert(all.end(), {"-np", "1", rank == &second ? second_program : program("train_gpt2")});
             all.insert(all.end(), rank->begin(), rank->end());
         }
         process_.emplace(all, shop.path("output.txt"));
@@ -83,8 +85,9 @@ private:
 
 Arguments endless(const Workshop& shop) { return shop.flags({"-x", "100000000", "-v", "0", "-o", shop.path("out")}); }
 
-void check_refused(const Workshop& shop, const Arguments& first, const Arguments& second, const std::string& because) {
-    Ranks ranks(shop, first, second);
+void check_refused(const Workshop& shop, const Arguments& first, const Arguments& second, const std::string& because,
+                   const std::string& second_program = program("train_gpt2")) {
+    Ranks ranks(shop, first, second, {}, second_program);
     const Ended ended = ranks.end();
     CAPTURE(ended.output);
     CHECK(ended.exit_code == 2);
@@ -104,6 +107,9 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
         return shop.flags(more);
     };
     check_refused(shop, with({"--seed", "1"}), with({"--seed", "2"}), " has --seed 2, rank 0 on ");
+    write_bytes(shop.path("build"), read_bytes(program("train_gpt2")) + "other");
+    fs::permissions(shop.path("build"), fs::perms::owner_all);
+    check_refused(shop, with({}), with({}), " has build ", shop.path("build"));
     check_refused(shop, with({}), {"--help"}, " has --help true, rank 0 on ");
     check_refused(shop, with({}), with({"--wrong"}), "error: rank 1 on ");
     // A file that one host does not have.
