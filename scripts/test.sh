@@ -70,15 +70,6 @@ for most in AVX2 AVX512_CORE AVX512_CORE_BF16; do
     cases "matrix products and models with instructions up to $most" env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests "[matmul],[model]"
 done
 
-# Ranks as threads under ThreadSanitizer: only what they are made of, so that it compiles in a minute.
-race_checked_ranks() {
-    printf '#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n' >"$logs/main.cpp" &&
-        g++ -std=c++20 -O1 -g -fsanitize=thread -fopenmp -I. -o build/cpu/race_checked_ranks "$logs/main.cpp" test/communicator_test.cpp test/communicator_suite.cpp \
-            llmc/communicator.cpp llmc/communicator_local.cpp llmc/communicator_without_mpi.cpp llmc/device_cpu.cpp &&
-        build/cpu/race_checked_ranks "[local]"
-}
-one "ranks as threads, under ThreadSanitizer" race_checked_ranks
-
 began=$SECONDS
 make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }
 echo "built for fibers ($((SECONDS - began)) s)"
@@ -88,22 +79,23 @@ for order in reverse random mix; do
     cases "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order build/fibers/tests "$kernel_tags"
 done
 
-# checked NAME SANITIZE FILTER: the same kernels under checks of every memory access
+# checked NAME DEVICE SANITIZE FILTER: tests under checks of every memory access
 checked() {
-    local name=$1 program=build/fibers-${2//,/-}/tests began=$SECONDS
-    if make -j"$jobs" DEVICE=fibers SANITIZE="$2" "$program" >"$logs/build" 2>&1; then
+    local name=$1 program=build/$2-${3//,/-}/tests began=$SECONDS
+    if make -j"$jobs" DEVICE="$2" SANITIZE="$3" "$program" >"$logs/build" 2>&1; then
         echo "built for $name ($((SECONDS - began)) s)"
-        cases "$name" "$program" "$3"
+        cases "$name" "$program" "$4"
     else
         tail -n 40 "$logs/build"
         failed=$((failed + 1))
     fi
 }
 # Left out: kernels that race on purpose, and those whose blocks must run at the same time.
-checked "races between the threads of kernels" thread "[race],${kernel_tags//]/]~[races]~[at_once]}"
-# Left out: the host's units, what goes through oneDNN, which is not instrumented, and a count of memory mappings, of which AddressSanitizer has some
-# of its own.
-checked "AddressSanitizer, UndefinedBehaviorSanitizer" address,undefined "${kernel_tags//]/]~[mappings]}"
+checked "races between the threads of kernels" fibers thread "[race],${kernel_tags//]/]~[races]~[at_once]}"
+checked "races between ranks that are threads" cpu thread "[local],[ranks]~[mpi]~[run]"
+# Left out: training through oneDNN, which is not instrumented, and a count of memory mappings, of which AddressSanitizer has some of its own.
+host_tags="[accumulation],[attention_choice],[background_task],[checkpoint],[communicator]~[mpi],[data_loader],[memory_plan]~[ranks],[model_config],[noise_scale],[options],[parameters],[placement],[safetensors],[sampler],[schedule],[shard],[shuffle],[start_agreement],[tokenizer],[validation_batches]"
+checked "AddressSanitizer, UndefinedBehaviorSanitizer" fibers address,undefined "${kernel_tags//]/]~[mappings]},$host_tags"
 
 if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
     one "CUDA build compiles and links for sm_80 and sm_90a" make -j"$jobs" DEVICE=cuda build/cuda/train_gpt2 build/cuda/tests

@@ -99,9 +99,6 @@ public:
             fail("stacks of one core", ordinal, "one more", "raise vm.max_map_count or use fewer threads", Blame::runtime);
         }
         memory_ = static_cast<std::byte*>(memory);
-#if defined(__SANITIZE_ADDRESS__)
-        __asan_unpoison_memory_region(memory_, bytes_);  // it remembers frames of a stack that was here before
-#endif
         std::byte* top = memory_ + bytes_ - ordinal * 320 % 4096;
 #if defined(__x86_64__)
         void** frame = reinterpret_cast<void**>(top) - 8;  // six registers, `entry` as return address, and none above it
@@ -113,7 +110,11 @@ public:
         stack_pointer = frame;
     }
     ~Fiber() {
-        if (memory_) munmap(memory_, bytes_);
+        if (!memory_) return;
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_unpoison_memory_region(memory_, bytes_);  // it would remember the frames, whatever comes to lie here: another fiber, a thread's stack
+#endif
+        munmap(memory_, bytes_);
     }
     Fiber(const Fiber&) = delete;
     bool holds(const void* address) const { return address >= memory_ && address < memory_ + bytes_; }
