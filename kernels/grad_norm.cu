@@ -17,36 +17,50 @@ constexpr std::int64_t kTile = 16384;
 constexpr int kRun = 16;
 
 // Block i takes tile i.
-template <int Threads, int PackBytes>
-__global__ void __launch_bounds__(Threads) squared_norms_kernel(std::span<double> partial, std::span<const float> values, std::span<const NormTile> tiles) {
+template <int Threads, int PackBytes, bool Rounds>
+__global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op) {
     using Pack = kernels::Pack<float, PackBytes>;
+    using RoundedPack = kernels::Pack<bf16, PackBytes / 2>;
     // Packs of one run: a GPU's thread takes few, so that all its loads are under way at once.
     constexpr int kPacks = Threads == 1 ? kRun : kRun / Pack::size;
-    const NormTile tile = tiles[blockIdx.x];
+    const NormTile tile = op.tiles[blockIdx.x];
     const std::int64_t packs = tile.size / Pack::size;
-    const float* data = values.data() + tile.first;
+    const float* data = op.values.data() + tile.first;
+    bf16* copy = op.rounded.data() + tile.first;
+    const auto rounded = [](const Pack& x) {
+        RoundedPack out;
+        for (int k = 0; k < Pack::size; ++k) out[k] = round_to<bf16>(x[k]);
+        return out;
+    };
 
     double sum[Pack::size] = {};
     std::int64_t i = threadIdx.x;
     for (; i + (kPacks - 1) * Threads < packs; i += kPacks * Threads) {
         Partial<Pack::size> run;
+        RoundedPack out[kPacks];  // stored at the end: a GPU loads nothing ahead of a store
         for (int j = 0; j < kPacks; ++j) {
             const Pack x = load<PackBytes>(&data[(i + j * Threads) * Pack::size]);
             #pragma omp simd  // else GCC takes the pack apart into scalars: 10.3 ms for 32 million floats on one core, 3.1 with it
             for (int k = 0; k < Pack::size; ++k) run[k] += x[k] * x[k];
+            if constexpr (Rounds) out[j] = rounded(x);
         }
+        for (int j = 0; Rounds && j < kPacks; ++j) store(&copy[(i + j * Threads) * Pack::size], out[j]);
         #pragma omp simd
         for (int k = 0; k < Pack::size; ++k) sum[k] += run[k];
     }
     for (; i < packs; i += Threads) {
         const Pack x = load<PackBytes>(&data[i * Pack::size]);
         for (int k = 0; k < Pack::size; ++k) sum[k] += x[k] * x[k];
+        if constexpr (Rounds) store(&copy[i * Pack::size], rounded(x));
     }
-    for (std::int64_t c = packs * Pack::size + threadIdx.x; c < tile.size; c += Threads) sum[0] += data[c] * data[c];
+    for (std::int64_t c = packs * Pack::size + threadIdx.x; c < tile.size; c += Threads) {
+        sum[0] += data[c] * data[c];
+        if constexpr (Rounds) copy[c] = round_to<bf16>(data[c]);
+    }
 
     for (int k = 1; k < Pack::size; ++k) sum[0] += sum[k];
     const double total = block_sum<Threads>(sum[0]);
-    if (threadIdx.x == 0) partial[blockIdx.x] = total;
+    if (threadIdx.x == 0) op.partial[blockIdx.x] = total;
 }
 
 // Block g takes group g.
@@ -114,11 +128,14 @@ void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t
     for (const std::int64_t end = first + size; first < end; first += kTile) tiles.push_back({first, std::min(kTile, end - first)});
 }
 
-void squared_norms(std::span<double> partial, std::span<const float> values, std::span<const NormTile> tiles, Stream stream) {
-    require(partial.size() >= tiles.size(), "size of partial", partial.size(), "at least the number of tiles");
-    if (tiles.empty()) return;
+void squared_norms(const SquaredNorms& op, Stream stream) {
+    require(op.partial.size() >= op.tiles.size(), "size of partial", op.partial.size(), "at least the number of tiles");
+    require(op.rounded.empty() || op.rounded.size() == op.values.size(), "size of rounded", op.rounded.size(), "that of values, or 0");
+    if (op.tiles.empty()) return;
     constexpr int kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
-    simt::launch<squared_norms_kernel<kThreads, kPackBytes>>({.grid = unsigned(tiles.size()), .block = kThreads, .stream = stream}, partial, values, tiles);
+    const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream};
+    if (op.rounded.empty()) simt::launch<squared_norms_kernel<kThreads, kPackBytes, false>>(config, op);
+    else simt::launch<squared_norms_kernel<kThreads, kPackBytes, true>>(config, op);
 }
 
 void group_sums(const GroupSums& op, Stream stream) {

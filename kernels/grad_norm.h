@@ -1,14 +1,15 @@
 // grad_norm.h - squared norms of a gradient by groups of parameters, what the ranks tell each other of a step, and the scalars the optimizer is scaled by
 //
-//   squared_norms: partial[i] = sum of squares of tile i of `values`;   group_sums: sums[g] (+)= factor * sum of the partials of group g
+//   squared_norms: partial[i] = sum of squares of tile i of `values`, and rounded = values in bf16 if asked for
+//   group_sums: sums[g] (+)= factor * sum of the partials of group g
 //   step_scalars: norm = kappa * sqrt(sum over ranks and groups), kappa = positions / valid targets; clip = min(1, max_norm / (norm + 1e-6)); scale = kappa * clip
 //
 // Everything a step decides (skip, clip, bias correction) is decided on the device from sums over all ranks: the host never waits, and every rank
 // decides alike, since all add the same numbers in the same order.
 //
-// Shapes    values: (elements) float; partial: (tiles) doubles; sums: (groups) doubles.
-// Numerics  squares in float over short runs, sums of runs in double, in an order that depends on the tiles alone.
-// Traffic   elements * 4 bytes.
+// Shapes    values: (elements) float; rounded: (elements) bf16 or none; partial: (tiles) doubles; sums: (groups) doubles.
+// Numerics  squares in float over short runs, sums of runs in double, in an order that depends on the tiles alone; rounded to nearest into bf16.
+// Traffic   elements * 4 bytes, 6 with `rounded`: a pass for each would move 10.
 // Source    Pascanu et al. 2013, arXiv 1211.5063 (clipping); shared normaliser: README, section "Token-exact loss".
 #pragma once
 #include <vector>
@@ -24,8 +25,14 @@ struct NormTile {
 // Cuts elements [first, first + size) into tiles, for plans made on the host. 64 KiB a tile: enough blocks for a large GPU, few partial sums.
 void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t size);
 
-// Enqueues on `stream`; overwrites `partial`. The tiles, on the device, must lie within `values`.
-void squared_norms(std::span<double> partial, std::span<const float> values, std::span<const NormTile> tiles, Stream stream);
+struct SquaredNorms {
+    std::span<double> partial;        // overwritten
+    std::span<const float> values;
+    std::span<const NormTile> tiles;  // on the device, within `values`
+    std::span<bf16> rounded = {};     // what gradient_copy<bf16, float> would make of the tiles' elements, the others left alone; empty: not wanted
+};
+// Enqueues on `stream`. Throws Error if `partial` is too short, or `rounded` neither empty nor as long as `values`.
+void squared_norms(const SquaredNorms& op, Stream stream);
 
 struct GroupSums {
     std::span<double> sums;

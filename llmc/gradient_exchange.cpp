@@ -88,14 +88,19 @@ bool GradientExchange::small_batch_ends() const {
     return true;
 }
 
-void GradientExchange::take_norms(const DeviceArray<kernels::NormTile>& tiles, const NormTiles& plan, int bucket, std::span<const float> values) {
+void GradientExchange::take_norms(const DeviceArray<kernels::NormTile>& tiles, const NormTiles& plan, int bucket, std::span<const float> values,
+                                  std::span<bf16> rounded) {
     const std::size_t first = plan.bucket_start[std::size_t(bucket)], count = plan.bucket_start[std::size_t(bucket) + 1] - first;
-    kernels::squared_norms(partial_.span().subspan(first, count), values, tiles.span().subspan(first, count), context_.stream);
+    kernels::squared_norms({.partial = partial_.span().subspan(first, count), .values = values, .tiles = tiles.span().subspan(first, count),
+                            .rounded = rounded}, context_.stream);
 }
 
 void GradientExchange::complete(int bucket) {
+    const bool reduces = stage() == 2 || micro_.index + 1 == micro_.count;
+    const auto gradients = memory(gradients_.span(), bucket);
+    const auto sent = reduces && settings_.reduce_in_bf16 ? memory(sent_.span(), bucket) : std::span<bf16>();
     if (small_batch_ends()) {
-        take_norms(all_tiles_, all_plan_, bucket, memory(gradients_.span(), bucket));
+        take_norms(all_tiles_, all_plan_, bucket, gradients, sent);  // the tiles cover the bucket, gaps included: all of `sent` is written
         const std::int64_t tokens = settings_.small_batches == SmallBatches::ranks ? counts_.valid_targets : micro_.valid_targets;
         if (bucket == buckets_.tables() && tokens > 0) {
             kernels::group_sums({.sums = norms(1), .partial = partial_.span(), .group_start = all_groups_.span(), .factor = 1 / double(tokens), .accumulate = true},
@@ -103,17 +108,15 @@ void GradientExchange::complete(int bucket) {
             counts_.small_tokens += tokens;
             counts_.small_groups += 1;
         }
+    } else if (!sent.empty()) {
+        kernels::gradient_copy<bf16, float>({.out = sent, .in = gradients}, context_.stream);
     }
     if (stage() == 2) pending_[buffer_of(bucket)] = {.bucket = bucket, .accumulate = micro_.index > 0, .reduced = reduce(bucket)};
-    else if (micro_.index + 1 == micro_.count) reduced_[std::size_t(bucket)] = reduce(bucket);
+    else if (reduces) reduced_[std::size_t(bucket)] = reduce(bucket);
 }
 
 CommEvent GradientExchange::reduce(int bucket) {
-    const auto gradients = memory(gradients_.span(), bucket);
-    if (!settings_.reduce_in_bf16) return reduce(bucket, gradients);
-    const auto sent = memory(sent_.span(), bucket);
-    kernels::gradient_copy<bf16, float>({.out = sent, .in = gradients}, context_.stream);
-    return reduce(bucket, sent);
+    return settings_.reduce_in_bf16 ? reduce(bucket, memory(sent_.span(), bucket)) : reduce(bucket, memory(gradients_.span(), bucket));
 }
 
 template <class T> CommEvent GradientExchange::reduce(int bucket, std::span<T> whole) {

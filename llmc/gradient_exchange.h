@@ -11,7 +11,7 @@
 // every rank decides alike.
 //
 // Streams. The memory of a bucket belongs to the communicator from its group_begin() to the hold() for it. These are all the places:
-//   complete()  begins the group, after the kernels that write the bucket and those that take its norm before the reduction
+//   complete()  begins the group, after the kernels that write the bucket and those that take its norm and round it before the reduction
 //   finish()    holds each group before the norm of its piece, so that the optimizer, and the next step's backward pass, come after
 //   open()      stage 2: holds the group that used the working buffer last, before the next bucket's gradients are written into it
 // The optimizer's all-gather of parameters is held in the next forward pass (model.h).
@@ -76,7 +76,8 @@ private:
     std::span<double> row() const;
     std::span<double> norms(int which) const { return row().subspan(kernels::kFirstNorm + std::size_t(which) * groups(), groups()); }
     bool small_batch_ends() const;
-    void take_norms(const DeviceArray<kernels::NormTile>& tiles, const NormTiles& plan, int bucket, std::span<const float> values);
+    void take_norms(const DeviceArray<kernels::NormTile>& tiles, const NormTiles& plan, int bucket, std::span<const float> values,
+                    std::span<kernels::bf16> rounded = {});
     CommEvent reduce(int bucket);
     template <class T> CommEvent reduce(int bucket, std::span<T> whole);
     void receive(int bucket, bool accumulate);

@@ -7,14 +7,22 @@ using namespace test;
 
 namespace {
 
+struct Norms {
+    std::vector<double> partial;
+    std::vector<bf16> rounded;
+};
+Norms norms_of(const std::vector<float>& values, const std::vector<NormTile>& tiles, bool rounds) {
+    const auto partial = poisoned<double>(tiles.size());
+    const auto rounded = poisoned<bf16>(rounds ? values.size() : 0);
+    const auto device_values = on_device(values);
+    const auto device_tiles = on_device(tiles);
+    squared_norms({.partial = partial.span(), .values = device_values.span(), .tiles = device_tiles.span(), .rounded = rounded.span()}, nullptr);
+    return {partial.download(nullptr), rounded.download(nullptr)};
+}
 std::vector<double> partials_of(const std::vector<float>& values) {
     std::vector<NormTile> tiles;
     append_tiles(tiles, 0, std::int64_t(values.size()));
-    auto partial = poisoned<double>(tiles.size());
-    const auto device_values = on_device(values);
-    const auto device_tiles = on_device(tiles);
-    squared_norms(partial.span(), device_values.span(), device_tiles.span(), nullptr);
-    return partial.download(nullptr);
+    return norms_of(values, tiles, false).partial;
 }
 double sum(const std::vector<double>& values) {
     double total = 0;
@@ -70,6 +78,24 @@ TEST_CASE("squared_norms keep small squares beside large ones", "[grad_norm]") {
     std::vector<float> values(4000000, 1.0f);
     values[0] = 65536;  // 1 added to its square in float is lost: once in each of the 16 steps of its run, not for the rest of the share
     CHECK(std::fabs(sum(partials_of(values)) - (0x1p32 + 3999999)) <= 16);
+}
+
+TEST_CASE("squared_norms that round have the bits of a pass for each", "[grad_norm]") {
+    // The last tile ends within a pack; what lies between tiles is nobody's.
+    const std::int64_t size = GENERATE(1, 3, 4, 5, 15, 16, 17, 31, 1023, 4096, 4100, 16383);
+    const std::vector<NormTile> tiles{{16, 16384}, {16416, 48}, {20000, size}};
+    CAPTURE(size);
+    auto values = normal<float>(std::size_t(20000 + size + 9), 3, 0.01);
+    CHECK(same_bits(norms_of(values, tiles, true).partial, norms_of(values, tiles, false).partial));
+
+    // Ties to either side, what is just not one, the largest numbers, infinities, subnormal numbers, zeros and NaN: each in every place of a pack.
+    const std::uint32_t special[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x00000001,
+                                     0x00008000, 0x00018000, 0x00000000, 0x7f800001, 0x7fc00000, 0x7fffffff};
+    std::vector<bf16> want(values.size(), bf16{0xffff});
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(special[i % 15] | std::uint32_t(i / 15 % 2) << 31);
+    for (const NormTile& tile : tiles)
+        for (std::int64_t i = tile.first; i < tile.first + tile.size; ++i) want[std::size_t(i)] = bf16_from_float(values[std::size_t(i)]);
+    CHECK(same_bits(norms_of(values, tiles, true).rounded, want));
 }
 
 TEST_CASE("the loss of a step weighs every valid token alike", "[grad_norm]") {
@@ -229,7 +255,9 @@ TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
     DeviceArray<double> partial(1);
     DeviceArray<float> values(32);
     DeviceArray<NormTile> tiles(2);
-    CHECK_THROWS_WITH(squared_norms(partial.span(), values.span(), tiles.span(), nullptr), Catch::Contains("size of partial"));
+    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span()}, nullptr), Catch::Contains("size of partial"));
+    DeviceArray<bf16> rounded(16);
+    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span().first(1), rounded.span()}, nullptr), Catch::Contains("size of rounded"));
     Step step;
     step.positions = 0;
     CHECK_THROWS_WITH(step.run(), Catch::Contains("positions is 0"));

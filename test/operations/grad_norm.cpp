@@ -1,31 +1,38 @@
-// grad_norm.cpp - the squared norm of the gradients, one group of them
-#include <cstring>
-
+// grad_norm.cpp - the squared norm of the gradients, one group of them, alone and with their copy in bf16
 #include "kernels/grad_norm.h"
+
+#include <optional>
+
 #include "test/operations/operation.h"
 
 namespace operations {
 namespace {
 
-// Squares add up in float sixteen at a time and in double from there on.
+// Squares add up in float sixteen at a time and in double from there on. With T = bf16 the elements are rounded to it, too.
 template <class T>
 struct SquaredNorm : Operation {
     std::vector<kernels::NormTile> tiles;
     Tensor<float> elements;
     Tensor<double> partial, sum;
+    std::optional<Tensor<T>> rounded;  // none in fp32
     llmc::DeviceArray<kernels::NormTile> device_tiles;
 
     explicit SquaredNorm(const Shape& s)
         : tiles(tiles_of(s[0])), elements(input<float>("values", s[0], {.deviation = 0.01})), partial(scratch<double>("partial", std::int64_t(tiles.size()))),
           sum(output<double>("sum", 1)), device_tiles(tiles, nullptr) {
-        bytes = 4.0 * s[0];
+        if constexpr (sizeof(T) == 2) rounded = output<T>("rounded", s[0]);
+        bytes = (sizeof(T) == 2 ? 6.0 : 4.0) * s[0];
     }
     static std::vector<kernels::NormTile> tiles_of(std::int64_t elements) {
         std::vector<kernels::NormTile> tiles;
         kernels::append_tiles(tiles, 0, elements);
         return tiles;
     }
-    void run(Stream stream) override { kernels::squared_norms(partial, elements, device_tiles.span(), stream); }
+    void run(Stream stream) override {
+        kernels::SquaredNorms op{.partial = partial, .values = elements, .tiles = device_tiles.span()};
+        if constexpr (sizeof(T) == 2) op.rounded = rounded->span();
+        kernels::squared_norms(op, stream);
+    }
     void collect() override {  // which share a partial sum covers is not in the contract
         const auto parts = partial.storage().bytes();
         double total = 0;
@@ -41,9 +48,12 @@ struct SquaredNorm : Operation {
         v.each(shares, [&, x](std::size_t i) {
             typename V::Sum total = 0;
             for (std::size_t first = i * share; first < std::min(size, (i + 1) * share); first += 16) {
+                const std::size_t end = std::min({size, (i + 1) * share, first + 16});
                 N run = 0;
-                for (std::size_t k = first; k < std::min({size, (i + 1) * share, first + 16}); ++k) run += N(x[k]) * N(x[k]);
+                for (std::size_t k = first; k < end; ++k) run += N(x[k]) * N(x[k]);
                 v.add_in_double(total, run);
+                if constexpr (sizeof(T) == 2)
+                    for (std::size_t k = first; k < end; ++k) v[*rounded][k] = x[k];
             }
             share_sums[i] = total;
         });
@@ -56,9 +66,14 @@ struct SquaredNorm : Operation {
     }
 };
 
-const Registered squared_norm({.name = "squared norm", .tag = "[grad_norm]", .dimensions = {"elements"},
-                               .edges = {{0}, {1}, {3}, {15}, {16}, {17}, {1000}, {16384}, {65552}, {262144}, {300007}, {1000003}, {1048576 + 5}},
-                               .small = {{1 << 25}}, .large = {{124475904}}, .make = make<SquaredNorm>, .dtypes = {DType::fp32}});
+// Around the packs of a CPU and a GPU, the runs of a block's threads and the tiles.
+const std::vector<Shape> kEdges{{0}, {1}, {3}, {4}, {15}, {16}, {17}, {1000}, {4095}, {4096}, {4097}, {16383}, {16384}, {16385}, {65552}, {262144},
+                                {300007}, {1000003}, {1048576 + 5}};
+
+const Registered squared_norm({.name = "squared norm", .tag = "[grad_norm]", .dimensions = {"elements"}, .edges = kEdges, .small = {{1 << 25}},
+                               .large = {{124475904}}, .make = make<SquaredNorm>, .dtypes = {DType::fp32}});
+const Registered squared_norm_rounding({.name = "squared norm and rounding", .tag = "[grad_norm]", .dimensions = {"elements"}, .edges = kEdges,
+                                        .small = {{1 << 25}}, .large = {{124475904}}, .make = make<SquaredNorm>, .dtypes = {DType::bf16}});
 
 }  // namespace
 }  // namespace operations
