@@ -202,17 +202,18 @@ TEST_CASE("whatever the communication stream does late or early, the result is t
 }
 
 TEST_CASE("gradients that travel in bf16 are rounded once on the way out and once as a sum", "[ranks]") {
-    const int stage = GENERATE(0, 1, 2);
-    // Both ranks compute the same gradient g: the sum is 2 round(g), exactly.
-    GlobalBatch batch = random_batch(1, 8);
-    const auto twice = [](std::vector<int>& values) {
+    const int stage = GENERATE(0, 1, 2), micro_batches = GENERATE(1, 2);
+    CAPTURE(stage, micro_batches);
+    // Both ranks compute the same gradient g: the sum is 2 round(g), exactly. So do both micro-batches, which at stage 2 travel one by one.
+    GlobalBatch batch = random_batch(1, 4);
+    const auto four_times = [](std::vector<int>& values) {
         const std::vector<int> copy = values;
-        values.insert(values.end(), copy.begin(), copy.end());
+        for (int i = 1; i < 4; ++i) values.insert(values.end(), copy.begin(), copy.end());
     };
-    twice(batch.tokens);
-    twice(batch.targets);
+    four_times(batch.tokens);
+    four_times(batch.targets);
     batch.rows = 16;
-    RankRun run = run_at({2, 1}, stage);
+    RankRun run = run_at({2, micro_batches}, stage);
     const auto exact = run_ranks(run, {batch}).gradient;
     run.exchange.reduce_in_bf16 = true;
     const auto rounded = run_ranks(run, {batch}).gradient;
