@@ -1,6 +1,7 @@
 // sketch.h - a linear sketch of a gradient: few numbers, whose squared norm is in the mean that of the gradient
 //
-//   sketch[j] = scale * sum over i with i % kSketchBuckets = j of e_i values[i],   e_i = +1 or -1 by a hash of (draw, i)
+//   sketch[j] = scale * sum over i with i % kSketchBuckets = j of e_i values[i]
+//   e_i = -1 where the highest bit of mix(mix(mix(draw) + i / kSketchBuckets) + i % kSketchBuckets) is set, else +1: signs by a hash of (draw, i)
 //
 // Being linear, the mean of the ranks' sketches is the sketch of their mean gradient: 64 KiB instead of a full all-reduce say how long that is where it
 // is never formed (1-bit optimizers). Over the draws of the signs E|sketch|^2 = scale^2 |values|^2, with a relative deviation of sqrt(2 / kSketchBuckets)
@@ -9,7 +10,7 @@
 // Shapes    values: (elements) float; sketch: (kSketchBuckets) float.
 // Numerics  sums in float in an order that depends on `elements` alone.
 // Traffic   elements * 4 bytes.
-// Source    Charikar, Chen, Farach-Colton 2002 (count sketch); the hash is MurmurHash3's finaliser (Appleby).
+// Source    Charikar, Chen, Farach-Colton 2002 (count sketch); mix, a hash of 32 bits, is MurmurHash3's finaliser (Appleby).
 #pragma once
 #include "kernels/types.h"
 

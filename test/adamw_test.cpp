@@ -53,11 +53,11 @@ template <class T> struct State {
         if constexpr (std::is_same_v<T, float>) return master.span();
         else return parameter.span();
     }
-    void update(const std::vector<float>& grad, const StepScalars& step) {
+    void update(const std::vector<float>& grad, const StepScalars& step, const Rounding& rounding = {}) {
         const auto device_grad = on_device(grad);
         const auto device_step = on_device(std::vector<StepScalars>{step});
         adamw<T>({parameters(), master.span(), m.span(), v.span(), device_grad.span(), device_segments.span(), device_step.span(), kBeta1, kBeta2,
-                  kEps, kWeightDecay}, nullptr);
+                  kEps, kWeightDecay, rounding}, nullptr);
         llmc::wait(nullptr);
     }
     // Everything the optimizer may change, as bytes.
@@ -127,13 +127,19 @@ TEST_CASE("a step without valid targets leaves parameters, moments and the count
 
 TEST_CASE("the parameters are the rounded masters, bit for bit", "[adamw]") {
     const std::size_t elements = GENERATE(16, 4096, 4112, 70000);
-    State<bf16> state(normal<float>(elements, 1, 0.02));
-    for (const int step : {1, 2}) state.update(normal<float>(elements, 100 + step, 0.01), scalars_of(step, 1.0f));
-    const auto master = state.master.download(nullptr);
-    const auto parameter = state.parameter.download(nullptr);
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < elements; ++i) wrong += parameter[i].bits != bf16_from_float(master[i]).bits;
-    CHECK(wrong == 0);
+    const Rounding rounding{.stochastic = GENERATE(false, true), .seed = 5, .first_element = 48};
+    const auto initial = normal<float>(elements, 1, 0.02);
+    State<bf16> state(initial), nearest(initial);
+    for (const int step : {1, 2}) {
+        const auto grad = normal<float>(elements, 100 + step, 0.01);
+        state.update(grad, scalars_of(step, 1.0f), rounding);
+        nearest.update(grad, scalars_of(step, 1.0f));
+    }
+    CHECK(same_bits(state.master.download(nullptr), nearest.master.download(nullptr)));
+    const auto want = poisoned<bf16>(elements);
+    const auto step = on_device(std::vector<StepScalars>{scalars_of(2, 1.0f)});
+    round_parameters({want.span(), state.master.span(), step.span(), rounding}, nullptr);
+    CHECK(same_bits(state.parameter.download(nullptr), want.download(nullptr)));
 }
 
 TEST_CASE("adamw refuses what it cannot do", "[adamw]") {

@@ -1,4 +1,4 @@
-// sketch_test.cpp - the sketch of a gradient against its definition, and what the signs' chance leaves of norms
+// sketch_test.cpp - what the signs' chance leaves of norms (the sketch against its definition: operations/sketch.cpp)
 #include "kernels/sketch.h"
 
 #include "test/support.h"
@@ -8,10 +8,10 @@ using kernels::kSketchBuckets;
 
 namespace {
 
-std::vector<float> sketch_of(const std::vector<float>& values, std::uint32_t draw, float scale = 1) {
+std::vector<float> sketch_of(const std::vector<float>& values, std::uint32_t draw) {
     const auto in = on_device(values);
     const auto out = poisoned<float>(kSketchBuckets), scratch = poisoned<float>(kernels::sketch_scratch());
-    kernels::sketch({out.span(), scratch.span(), in.span(), scale, draw}, nullptr);
+    kernels::sketch({out.span(), scratch.span(), in.span(), 1.0f, draw}, nullptr);
     return out.download(nullptr);
 }
 
@@ -23,39 +23,13 @@ double squared_norm(const std::vector<float>& values) {
 
 }  // namespace
 
-TEST_CASE("every value enters the bucket of its index, with a sign", "[sketch]") {
-    const std::size_t size = GENERATE(0, 1, 64, kSketchBuckets - 1, kSketchBuckets, kSketchBuckets + 70, 33 * kSketchBuckets + 5);
-    // One value at a time is 1, so the sign shows; then all of them at once are the signs' sums.
-    std::vector<float> values(size, 1.0f);
-    const auto all = sketch_of(values, 4);
-    std::vector<int> count(kSketchBuckets);
-    for (std::size_t i = 0; i < size; ++i) ++count[i % kSketchBuckets];
-    int wrong = 0;
-    for (int j = 0; j < kSketchBuckets; ++j) wrong += std::fabs(all[j]) > count[j] || int(all[j] + count[j]) % 2 != 0;
-    CHECK(wrong == 0);
-    for (std::size_t i : {std::size_t(0), size / 2, size - 1}) {
-        if (i >= size) continue;
-        values.assign(size, 0.0f);
-        values[i] = 3.0f;
-        const auto one = sketch_of(values, 4, 0.5f);
-        CHECK(std::fabs(one[i % kSketchBuckets]) == 1.5f);
-        CHECK(squared_norm(one) == 2.25);
-    }
-}
-
-TEST_CASE("the sketch is linear and has new signs in every draw", "[sketch]") {
-    const auto a = normal<float>(3 * kSketchBuckets, 1), b = normal<float>(3 * kSketchBuckets, 2);
-    std::vector<float> sum(a.size());
-    for (std::size_t i = 0; i < a.size(); ++i) sum[i] = a[i] + b[i];
-    const auto of_a = sketch_of(a, 9), of_b = sketch_of(b, 9), of_sum = sketch_of(sum, 9), other = sketch_of(a, 10);
+TEST_CASE("every draw has new signs", "[sketch]") {
+    const auto values = normal<float>(3 * kSketchBuckets, 1);
+    const auto one = sketch_of(values, 9), other = sketch_of(values, 10);
     int equal = 0;
-    for (int j = 0; j < kSketchBuckets; ++j) {
-        CHECK(of_sum[j] == Approx(of_a[j] + of_b[j]).epsilon(0).margin(1e-5));  // three terms of a size of 1 a bucket, rounded
-        equal += of_a[j] == other[j];
-    }
+    for (int j = 0; j < kSketchBuckets; ++j) equal += one[j] == other[j];
     // The signs of all three terms of a bucket stay as they were with a chance of 1/8; within 5 standard deviations of that.
     CHECK(std::abs(equal - kSketchBuckets / 8) < 5 * std::sqrt(kSketchBuckets * 7 / 64.0));
-    CHECK(repeats_on_any_threads([&] { return sketch_of(a, 9); }));
 }
 
 TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it", "[sketch_statistics]") {
@@ -82,7 +56,7 @@ TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it",
         std::vector<double> mean_sketch(kSketchBuckets);
         double mean_of_sketch_norms = 0;
         for (const auto& gradient : gradients) {
-            const auto sketch = sketch_of(gradient, unsigned(draw), 1.0f);
+            const auto sketch = sketch_of(gradient, unsigned(draw));
             for (int j = 0; j < kSketchBuckets; ++j) mean_sketch[j] += sketch[j] / kRanks;
             mean_of_sketch_norms += squared_norm(sketch) / kRanks;
         }

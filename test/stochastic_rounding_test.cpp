@@ -1,4 +1,5 @@
-// stochastic_rounding_test.cpp - the generator against its publication, rounding against its definition, and the optimizer against both
+// stochastic_rounding_test.cpp - the generator against its publication, rounding against its definition, chance against its laws, and runs that go on
+// (the bits of every element: operations/adamw.cpp)
 #include <array>
 
 #include "kernels/adamw.h"
@@ -18,31 +19,6 @@ std::array<std::uint32_t, 4> philox_words(std::array<std::uint32_t, 4> counter, 
     return {std::uint32_t(philox.lane[0][0]), std::uint32_t(philox.lane[1][0]), std::uint32_t(philox.lane[2][0]), std::uint32_t(philox.lane[3][0])};
 }
 
-// The bits of one element, as random.cuh defines them, each from a call of its own.
-std::uint32_t noise_of(const RandomStream& stream, std::int64_t element) {
-    const std::int64_t call = element / 32 * 4 + element / 4 % 4;
-    const auto words = philox_words({std::uint32_t(call), std::uint32_t(call >> 32), std::uint32_t(stream.step), std::uint32_t(stream.step >> 32)},
-                                    stream.seed);
-    const std::uint32_t word = words[std::size_t(element % 4)];
-    return element % 32 < 16 ? word & 0xffff : word >> 16;
-}
-
-// Up, away from zero, where the noise reaches what is missing to the next bf16; finite x below the largest bf16.
-bf16 rounded(float x, std::uint32_t noise) {
-    const auto bits = std::bit_cast<std::uint32_t>(x);
-    const std::uint32_t rest = bits & 0xffff;
-    return {std::uint16_t((bits >> 16) + (noise >= 0x10000 - rest ? 1 : 0))};
-}
-
-StepScalars scalars_of_step(std::int64_t step) {
-    StepScalars scalars{};
-    scalars.adam_step = step;
-    scalars.learning_rate = 1e-3f;
-    scalars.grad_scale = 1;
-    scalars.first_correction = scalars.second_correction = 1.5f;
-    return scalars;
-}
-
 std::vector<std::uint16_t> bits(const std::vector<bf16>& values) {
     std::vector<std::uint16_t> result;
     for (bf16 x : values) result.push_back(x.bits);
@@ -53,11 +29,11 @@ std::vector<std::uint16_t> bits(const std::vector<bf16>& values) {
 struct Masters {
     DeviceArray<float> master;
     explicit Masters(const std::vector<float>& values) : master(on_device(values)) {}
-    std::vector<std::uint16_t> rounded(const RandomStream& stream, std::int64_t first = 0, std::size_t from = 0, std::size_t size = SIZE_MAX) const {
-        const auto slice = master.span().subspan(from, std::min(size, master.size() - from));
-        const auto parameter = poisoned<bf16>(slice.size());
-        const auto scalars = on_device(std::vector<StepScalars>{scalars_of_step(stream.step)});
-        round_parameters({parameter.span(), slice, scalars.span(), {.stochastic = true, .seed = stream.seed, .first_element = first}}, nullptr);
+    std::vector<std::uint16_t> rounded(const RandomStream& stream, std::int64_t first = 0) const {
+        const auto parameter = poisoned<bf16>(master.size());
+        const auto scalars = on_device(std::vector<StepScalars>{{.adam_step = stream.step}});
+        round_parameters({parameter.span(), master.span(), scalars.span(), {.stochastic = true, .seed = stream.seed, .first_element = first}},
+                         nullptr);
         return bits(parameter.download(nullptr));
     }
 };
@@ -69,17 +45,6 @@ double fraction_different(const std::vector<std::uint16_t>& a, const std::vector
 }
 
 }  // namespace
-
-TEST_CASE("parameters are their masters rounded to nearest where nothing else is asked", "[rounding]") {
-    const auto values = normal<float>(GENERATE(16, 4096 + 48), 5);
-    const Masters masters(values);
-    const auto parameter = poisoned<bf16>(values.size());
-    const auto scalars = on_device(std::vector<StepScalars>{scalars_of_step(3)});
-    round_parameters({parameter.span(), masters.master.span(), scalars.span(), {}}, nullptr);
-    std::vector<std::uint16_t> want;
-    for (float x : values) want.push_back(bf16_from_float(x).bits);
-    CHECK(bits(parameter.download(nullptr)) == want);
-}
 
 TEST_CASE("Philox 4x32-10 gives the published numbers", "[adamw][rounding]") {
     using Words = std::array<std::uint32_t, 4>;
@@ -119,33 +84,6 @@ TEST_CASE("what has no bf16 beyond it is not rounded up", "[adamw][rounding]") {
     }
 }
 
-TEST_CASE("parameters are their masters rounded with each element's own bits", "[adamw][rounding]") {
-    const std::size_t elements = GENERATE(16, 48, 272, 4112, 40000);  // whole and cut groups of 32, stretches and tiles
-    const std::int64_t first = GENERATE(std::int64_t(0), std::int64_t(16), std::int64_t(240), (std::int64_t(1) << 36) - 64);  // across 2^32 calls
-    const RandomStream stream = GENERATE(RandomStream{1337, 1}, RandomStream{0xfedcba9876543210, (std::int64_t(1) << 33) + 5});
-    CAPTURE(elements, first, stream.seed, stream.step);
-    const auto initial = normal<float>(elements, 1, 0.02);
-    const auto master = on_device(initial), m = on_device(std::vector<float>(elements, 0.0f)), v = on_device(std::vector<float>(elements, 0.0f));
-    const auto grad = on_device(normal<float>(elements, 2, 0.01));
-    const auto parameter = poisoned<bf16>(elements);
-    const auto segments = on_device(std::vector<DecaySegment>{{16, 1}, {std::int64_t(elements), 0}});
-    const auto scalars = on_device(std::vector<StepScalars>{scalars_of_step(stream.step)});
-    const Rounding rounding{.stochastic = true, .seed = stream.seed, .first_element = first};
-    adamw<bf16>({parameter.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), 0.9f, 0.95f, 1e-8f, 0.1f,
-                 rounding}, nullptr);
-    const auto updated = master.download(nullptr);
-    std::vector<std::uint16_t> want;
-    for (std::size_t i = 0; i < elements; ++i) want.push_back(rounded(updated[i], noise_of(stream, first + std::int64_t(i))).bits);
-    CHECK(bits(parameter.download(nullptr)) == want);
-    CHECK(Masters(updated).rounded(stream, first) == want);
-    // The update itself is that of rounding to nearest.
-    const auto nearest_master = on_device(initial);
-    for (const auto& moment : {m.span(), v.span()}) llmc::fill_zero(moment.data(), moment.size_bytes(), nullptr);
-    adamw<bf16>({parameter.span(), nearest_master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), 0.9f, 0.95f, 1e-8f,
-                 0.1f}, nullptr);
-    CHECK(nearest_master.download(nullptr) == updated);
-}
-
 TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw][rounding]") {
     constexpr int kSteps = 4096, kElements = 512;
     const std::uint64_t seed = GENERATE(0u, 1u, 1337u);
@@ -180,21 +118,6 @@ TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw
     CHECK(worst_step < 5);
     CHECK(worst_element < 5);
     CHECK(std::fabs(chi_squared - kElements) < 5 * std::sqrt(2.0 * kElements));
-}
-
-TEST_CASE("slices are rounded as the whole is", "[adamw][rounding]") {
-    constexpr std::size_t kElements = 33024;
-    const Masters masters(normal<float>(kElements, 3));
-    const RandomStream stream{42, 7};
-    const auto whole = masters.rounded(stream);
-    for (const std::size_t cut : {std::size_t(16), std::size_t(272), std::size_t(16400), kElements - 16}) {
-        CAPTURE(cut);
-        auto parts = masters.rounded(stream, 0, 0, cut);
-        const auto rest = masters.rounded(stream, std::int64_t(cut), cut);
-        parts.insert(parts.end(), rest.begin(), rest.end());
-        CHECK(parts == whole);
-    }
-    CHECK(repeats_on_any_threads([&] { return masters.rounded(stream); }));
 }
 
 TEST_CASE("another step, seed or place rounds differently", "[adamw][rounding]") {

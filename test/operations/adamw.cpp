@@ -1,15 +1,18 @@
-// adamw.cpp - one update by AdamW
+// adamw.cpp - one update by AdamW, and parameters rounded from their masters: to nearest, or with random bits of each element's own
 #include "kernels/adamw.h"
 
+#include <limits>
 #include <optional>
 
 #include "kernels/grad_norm.h"
+#include "kernels/random.cuh"
 #include "test/operations/operation.h"
 
 namespace operations {
 namespace {
 
 using kernels::DecaySegment;
+using kernels::Rounding;
 using kernels::StepScalars;
 
 constexpr float kBeta1 = 0.9f, kBeta2 = 0.95f, kEps = 1e-8f, kWeightDecay = 0.1f;
@@ -34,9 +37,43 @@ StepScalars scalars_of(int step) {
     return s;
 }
 
+// Every word of the generator's key and counter has bits; `first` counts sixteens, so that the words of a shape reach beyond 2^32 calls.
+constexpr std::int64_t kManySteps = std::int64_t(1) << 33;
+Rounding stochastic(int first) { return {.stochastic = true, .seed = 0xfedcba9876543210, .first_element = std::int64_t(first) * 16}; }
+
+// The bits of one element, as random.cuh defines them, from a call of the generator for it alone.
+std::uint32_t noise_of(std::uint64_t seed, std::int64_t step, std::int64_t element) {
+    const std::int64_t call = element / 32 * 4 + element / 4 % 4;
+    kernels::Philox<1> philox{{{std::uint32_t(call)}, {std::uint64_t(call) >> 32}, {std::uint32_t(step)}, {std::uint64_t(step) >> 32}}};
+    philox.run(seed);
+    const std::uint64_t word = philox.lane[element % 4][0];
+    return element % 32 < 16 ? word & 0xffff : word >> 16 & 0xffff;
+}
+
+// Away from zero where the noise reaches what is missing to the next bf16; finite x below the largest bf16.
+double round_with(std::uint32_t noise, double x) {
+    const auto bits = std::bit_cast<std::uint32_t>(float(x));
+    return widen(bf16{std::uint16_t((bits >> 16) + (noise >= 0x10000 - (bits & 0xffff) ? 1 : 0))});
+}
+
+// What becomes of a master, that of element i. Where it may be off so far that this decides, either neighbour is right.
+template <class V>
+typename V::Number rounded_parameter(const V&, const typename V::Number& master, const Rounding& rounding, std::int64_t step, std::size_t i) {
+    if (!rounding.stochastic) return master;
+    const std::uint32_t noise = noise_of(rounding.seed, step, rounding.first_element + std::int64_t(i));
+    if constexpr (std::is_same_v<typename V::Number, Rounded>) {
+        const double slack = kDeviations * std::sqrt(master.variance);
+        const double low = round_with(noise, master.value - slack), high = round_with(noise, master.value + slack);
+        return {(low + high) / 2, square((high - low) / 2 / kDeviations)};
+    } else {
+        return round_with(noise, master);
+    }
+}
+
 template <class T>
 struct AdamW : Operation {
     int elements;
+    Rounding rounding;
     StepScalars step;
     std::vector<DecaySegment> segments;
     Tensor<float> master, m, v, grad;
@@ -44,13 +81,14 @@ struct AdamW : Operation {
     llmc::DeviceArray<StepScalars> device_step;
     llmc::DeviceArray<DecaySegment> device_segments;
 
-    explicit AdamW(const Shape& s)
-        : elements(s[0]), step(scalars_of(s[1])), segments(segments_of(elements)), master(in_out<float>("master", elements, {.deviation = 0.02})),
-          m(in_out<float>("m", elements, {.deviation = s[1] == 1 ? 0 : 0.01})),
+    explicit AdamW(const Shape& s, const Rounding& rounding = {})
+        : elements(s[0]), rounding(rounding), step(scalars_of(s[1])), segments(segments_of(elements)),
+          master(in_out<float>("master", elements, {.deviation = 0.02})), m(in_out<float>("m", elements, {.deviation = s[1] == 1 ? 0 : 0.01})),
           v(in_out<float>("v", elements, s[1] == 1 ? Fill{.deviation = 0} : Fill{.deviation = 1e-5, .mean = 1e-4})),
           grad(input<float>("grad", elements, {.deviation = 0.01})), device_step(1), device_segments(segments.size()) {
         adjust(grad.number, [](std::size_t i, double x) { return i % 7 == 3 ? 0 : x; });
         if constexpr (sizeof(T) == 2) parameter = output<T>("parameter", elements);
+        if (rounding.stochastic) step.adam_step += kManySteps;
         device_step.upload({&step, 1}, nullptr);
         device_segments.upload(segments, nullptr);
         llmc::wait(nullptr);
@@ -60,7 +98,8 @@ struct AdamW : Operation {
         std::span<T> parameters;
         if constexpr (sizeof(T) == 2) parameters = parameter->span();
         else parameters = master.span();
-        kernels::adamw<T>({parameters, master, m, v, grad, device_segments.span(), device_step.span(), kBeta1, kBeta2, kEps, kWeightDecay}, stream);
+        kernels::adamw<T>({parameters, master, m, v, grad, device_segments.span(), device_step.span(), kBeta1, kBeta2, kEps, kWeightDecay,
+                           rounding}, stream);
     }
     template <class V> void formula(V& values) const {
         using N = typename V::Number;
@@ -77,16 +116,55 @@ struct AdamW : Operation {
             };
             std::size_t i = segment ? segments[segment - 1].end : 0;
             if constexpr (sizeof(T) == 2)
-                for (const auto out = values[*parameter]; i < std::size_t(segments[segment].end); ++i) out[i] = update(i);
+                for (const auto out = values[*parameter]; i < std::size_t(segments[segment].end); ++i)
+                    out[i] = rounded_parameter(values, update(i), rounding, step.adam_step, i);
             else
                 for (; i < std::size_t(segments[segment].end); ++i) update(i);
         });
     }
 };
 
+template <class T>
+struct StochasticAdamW : AdamW<T> {
+    explicit StochasticAdamW(const Shape& s) : AdamW<T>(s, stochastic(s[2])) {}
+};
+
+template <class>
+struct RoundParameters : Operation {
+    Rounding rounding;
+    StepScalars step{.adam_step = kManySteps + 7};
+    Tensor<float> master;
+    Tensor<bf16> parameter;
+    llmc::DeviceArray<StepScalars> device_step;
+
+    explicit RoundParameters(const Shape& s)
+        : rounding(s[2] ? stochastic(s[1]) : Rounding{}), master(input<float>("master", s[0], {.deviation = 0.02})),
+          parameter(output<bf16>("parameter", s[0])), device_step(1) {
+        device_step.upload({&step, 1}, nullptr);
+        llmc::wait(nullptr);
+        bytes = 6.0 * s[0];
+    }
+    void run(Stream stream) override { kernels::round_parameters({parameter, master, device_step.span(), rounding}, stream); }
+    template <class V> void formula(V& v) const {
+        v.each(master.storage().size, [&, x = v[master], out = v[parameter]](std::size_t i) {
+            out[i] = rounded_parameter(v, typename V::Number(x[i]), rounding, step.adam_step, i);
+        });
+    }
+};
+
+// Whole and cut groups of 32 elements, stretches of 256 and tiles; slices that begin with such and within them, one across the generator's call 2^32.
+const std::vector<Shape> kElements{{16}, {48}, {272}, {4112}, {40000}};
+const std::vector<int> kFirsts{0, 1, 15, std::numeric_limits<int>::max() - 3};
+
 const Registered adamw({.name = "adamw", .tag = "[adamw]", .dimensions = {"elements", "step"},
                         .edges = with_each({{16}, {4096}, {4112}, {70000 / 16 * 16}, {200000}}, {1, 3, 1000}), .small = {{1 << 24, 10}},
                         .large = {{124475904, 10}}, .make = make<AdamW>});
+const Registered stochastic_adamw({.name = "adamw, stochastic rounding", .tag = "[adamw][rounding]", .dimensions = {"elements", "step", "first / 16"},
+                                   .edges = with_each(with_each(kElements, {3}), kFirsts), .small = {{1 << 24, 10, 0}},
+                                   .large = {{124475904, 10, 0}}, .make = make<StochasticAdamW>, .dtypes = {DType::bf16}});
+const Registered round_parameters({.name = "round parameters", .tag = "[rounding]", .dimensions = {"elements", "first / 16", "stochastic"},
+                                   .edges = with_each(with_each(kElements, kFirsts), {0, 1}), .small = {{1 << 24, 0, 0}, {1 << 24, 0, 1}},
+                                   .large = {{124475904, 0, 0}, {124475904, 0, 1}}, .make = make<RoundParameters>, .dtypes = {DType::bf16}});
 
 }  // namespace
 }  // namespace operations

@@ -1,0 +1,54 @@
+// sketch.cpp - the linear sketch of a gradient
+#include "kernels/sketch.h"
+
+#include "test/operations/operation.h"
+
+namespace operations {
+namespace {
+
+using kernels::kSketchBuckets;
+
+constexpr float kScale = 0.37f;
+
+// MurmurHash3's finaliser.
+std::uint32_t mix(std::uint32_t x) {
+    x ^= x >> 16;
+    x *= 0x85ebca6b;
+    x ^= x >> 13;
+    x *= 0xc2b2ae35;
+    return x ^ x >> 16;
+}
+
+template <class>
+struct Sketch : Operation {
+    int elements;
+    std::uint32_t draw;
+    Tensor<float> gradient, work, out;
+
+    explicit Sketch(const Shape& s)
+        : elements(s[0]), draw(std::uint32_t(s[1])), gradient(input<float>("values", elements)),
+          work(scratch<float>("scratch", kernels::sketch_scratch())), out(output<float>("sketch", kSketchBuckets)) {
+        bytes = 4.0 * elements;
+    }
+    void run(Stream stream) override { kernels::sketch({out, work, gradient, kScale, draw}, stream); }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        const int rows = (elements + kSketchBuckets - 1) / kSketchBuckets;
+        sum_rows(v, v[out], rows, kSketchBuckets, false, [&, seed = mix(draw), x = v[gradient]](int row, int bucket) -> N {
+            const int i = row * kSketchBuckets + bucket;
+            if (i >= elements) return 0;
+            const bool negative = mix(mix(seed + std::uint32_t(row)) + std::uint32_t(bucket)) >> 31;
+            return negative ? -N(x[i]) : N(x[i]);
+        });
+        v.each(kSketchBuckets, [sums = v[out]](std::size_t bucket) { sums[bucket] = sums[bucket] * N(kScale); });
+    }
+};
+
+// Nothing; a row less one, a row, and a little more; a row for each run of rows and a little more.
+const Registered sketch({.name = "sketch", .tag = "[sketch]", .dimensions = {"elements", "draw"},
+                         .edges = with_each({{0}, {1}, {64}, {kSketchBuckets - 1}, {kSketchBuckets}, {kSketchBuckets + 70},
+                                             {33 * kSketchBuckets + 5}}, {0, 5}),
+                         .small = {{1 << 24, 5}}, .large = {{124475904, 5}}, .make = make<Sketch>, .dtypes = {DType::fp32}});
+
+}  // namespace
+}  // namespace operations
