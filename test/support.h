@@ -1,7 +1,5 @@
 // support.h - what the tests of kernels share: tensors on the device filled from a seed, and comparison with fp64
 #pragma once
-#include <omp.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -68,17 +66,6 @@ inline double largest_magnitude(const std::vector<double>& values) {
     double largest = 0;
     for (double x : values) largest = std::max(largest, std::fabs(x));
     return largest;
-}
-
-// Whether `run` gives the same result, bit for bit where it compares so, with one thread, with two, and again.
-template <class Run> bool repeats_on_any_threads(Run&& run) {
-    const int threads = omp_get_max_threads();
-    omp_set_num_threads(1);
-    const auto one = run();
-    omp_set_num_threads(2);
-    const auto two = run(), again = run();
-    omp_set_num_threads(threads);
-    return one == two && two == again;
 }
 
 }  // namespace test
