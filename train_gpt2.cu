@@ -295,8 +295,11 @@ int main(int argc, char** argv) {
     try {
         communicator = open_communicator();
         const bool first_rank = communicator->rank() == 0;
-        Options options;
-        const Request request = parse(argc, argv, options);
+        const auto [request, options] = together(*communicator, [&] {
+            Options parsed;
+            const Request request = parse(argc, argv, parsed);
+            return std::pair(request, parsed);
+        });
         require_alike(*communicator, facts_of_start(request, options), "start all ranks alike");
         switch (request) {
             case Request::help: if (first_rank) std::cout << help_text(); return 0;

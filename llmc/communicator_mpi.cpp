@@ -63,6 +63,7 @@ struct Session {
     }
     ~Session() {
         if (orderly) MPI_Finalize();
+        else if (rank > 0) std::this_thread::sleep_for(500ms);  // rank 0 says why before the launcher, which sees one leave, ends the others
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;

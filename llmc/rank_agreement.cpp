@@ -2,9 +2,6 @@
 
 #include <cstdio>
 #include <cstring>
-#include <exception>
-
-#include "llmc/error.h"
 
 namespace llmc {
 
@@ -30,23 +27,6 @@ std::string fingerprint(std::span<const float> values) {
     char text[24];
     std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
     return text;
-}
-
-void on_first_rank(Communicator& communicator, const std::function<void()>& work) {
-    std::exception_ptr thrown;
-    std::string text;
-    if (communicator.rank() == 0) {
-        try {
-            work();
-        } catch (const std::exception& error) {
-            thrown = std::current_exception();
-            text = error.what();
-            if (text.empty()) text = "unknown";
-        }
-    }
-    if (communicator.size() > 1) text = communicator.host_gather(text)[0];
-    if (thrown) std::rethrow_exception(thrown);
-    if (!text.empty()) throw Error("rank 0 failed: " + text, Blame::runtime);
 }
 
 }  // namespace llmc

@@ -1,9 +1,10 @@
 // start_agreement.h - nobody goes on before everybody can: what the ranks were started with is compared, and what one of them cannot do ends
-// all of them, before anything is written
+// all of them, before anything is written; later, what rank 0 does for all
 //
 // Every rank makes the same calls in the same order. One rank alone agrees with itself.
 #pragma once
 #include <exception>
+#include <functional>
 #include <optional>
 
 #include "llmc/communicator.h"
@@ -36,6 +37,9 @@ auto together(Communicator& communicator, Work&& work) {
     share_failure(communicator, thrown);
     return std::move(*result);
 }
+
+// Rank 0 works while the others wait for it; what it throws leaves on every rank, as share_failure() does. `work` must not call the communicator.
+void on_first_rank(Communicator& communicator, const std::function<void()>& work);
 
 // Something that all ranks must have alike, such as "--seed" = "1".
 struct Fact {
