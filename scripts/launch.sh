@@ -1,8 +1,19 @@
 # shellcheck shell=bash disable=SC2034,SC2317
-# launch.sh - for the scripts that start several ranks: what mpirun of Open MPI is given, and how it is stopped. Sourced, not run
+# launch.sh - for the scripts that start several ranks: what is started, what mpirun of Open MPI is given, and how it is stopped. Sourced, not run
 
 # Ranks share out the cores themselves (README, "Scaling out").
 mpirun_flags=(--bind-to none)
+
+refuse() {
+    echo "error: $1" >&2
+    exit 2
+}
+
+# The program to start, ${PROGRAM:-train_gpt2}, as a path.
+program=$(realpath -m "${PROGRAM:-$here/../train_gpt2}")
+[ -f "$program" ] && [ -x "$program" ] || refuse "PROGRAM is $program; expected a program that can be run; build it with make"
+command -v mpirun >/dev/null || refuse "mpirun is missing; expected Open MPI; scripts/install_deps.sh installs it, or source build/deps/env.sh"
+[[ ${RANKS:-1} =~ ^[1-9][0-9]*$ ]] || refuse "RANKS is $RANKS; expected a whole number from 1 on"
 
 # mpirun refuses root, which is who works in a container, unless told twice.
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi

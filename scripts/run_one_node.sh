@@ -12,4 +12,4 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
 ranks=${RANKS:-$((gpus > 0 ? gpus : 2))}
-launch mpirun "${mpirun_flags[@]}" --oversubscribe -np "$ranks" "${PROGRAM:-$here/../train_gpt2}" "$@"
+launch mpirun "${mpirun_flags[@]}" --oversubscribe -np "$ranks" "$program" "$@"

@@ -13,12 +13,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/launch.sh
 . "$here/launch.sh"
 
-: "${HOSTFILE:?set it to a file with a line \"name slots=N\" for each machine}"
-[ -r "$HOSTFILE" ] || { echo "error: HOSTFILE is $HOSTFILE; expected a readable file with a line \"name slots=N\" for each machine" >&2; exit 2; }
-program=$(realpath "${PROGRAM:-$here/../train_gpt2}")
+grep -qs '^[^#]*[^#[:space:]]' "${HOSTFILE:-}" || refuse "HOSTFILE is \"${HOSTFILE:-}\"; expected a readable file with a line \"name slots=N\" for each machine"
 flags=(--hostfile "$HOSTFILE" --map-by slot)
 if [ -n "${RANKS:-}" ]; then flags+=(-np "$RANKS"); fi
-if [ -n "${RSH:-}" ]; then flags+=(--mca plm_rsh_agent "$RSH"); fi
+# ssh that asks for nothing and waits for nobody: a machine that does not answer, or wants a password, ends the start in seconds with ssh's own words.
+if [ -n "${RSH:-}" ]; then flags+=(--mca plm_rsh_agent "$RSH"); else flags+=(--mca plm_rsh_args "-o BatchMode=yes -o ConnectTimeout=20"); fi
 if [ -n "${INTERFACE:-}" ]; then
     flags+=(--mca oob_tcp_if_include "$INTERFACE" --mca btl_tcp_if_include "$INTERFACE")
     export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$INTERFACE}

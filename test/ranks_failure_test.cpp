@@ -112,6 +112,7 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
     check_refused(shop, with({}), with({}), " has build ", shop.path("build"));
     check_refused(shop, with({}), {"--help"}, " has --help true, rank 0 on ");
     check_refused(shop, with({}), with({"--wrong"}), "error: rank 1 on ");
+    check_refused(shop, with({"--wrong"}), with({"--wrong"}), "error: command line: ");
     // A file that one host does not have.
     check_refused(shop, with({}), with({"-i", shop.path("nowhere/train_*.bin")}), "nowhere/train_*.bin\" is 0; expected at least 1");
     // Another file under the name of the first one, of the same length.
@@ -142,6 +143,30 @@ TEST_CASE("what one rank meets on the way ends the run everywhere, said once", "
     CHECK(ended.seconds < kSecondsToEnd);
     CHECK(ended.count("error: ") == 1);
     CHECK_THAT(ended.output, Contains("error: rank 1 on ") && Contains("train_0.bin") && Contains("step 5/"));
+}
+
+TEST_CASE("what rank 0 does for all and cannot is said once and ends the run everywhere with its exit code", "[run][ranks][mpi]") {
+    if (!can_launch()) return;
+    const Workshop shop;
+    fs::create_directories(shop.path("out"));
+    const auto check_ended = [&](int exit_code, const std::string& because) {
+        const auto flags = shop.flags({"-x", "100", "-n", "5", "-z", "1", "-v", "0", "-o", shop.path("out")});
+        const Ended ended = Ranks(shop, flags, Arguments(flags)).end();
+        CAPTURE(ended.output);
+        CHECK(ended.exit_code == exit_code);
+        CHECK(ended.seconds < kSecondsToEnd);
+        CHECK(ended.errors() == 1);
+        CHECK_THAT(ended.output, Contains("error: rank 0 on ") && Contains(because));
+    };
+    SECTION("at the start: a folder with another run") {
+        write_bytes(shop.path("out/log.jsonl"), "{}\n");
+        check_ended(2, "another run's log.jsonl");
+    }
+    SECTION("on the way: a checkpoint that cannot be made") {
+        write_bytes(shop.path("out/step_00000005"), "");
+        check_ended(1, "step_00000005 is there already");
+        CHECK_FALSE(fs::exists(shop.path("out/.step_00000005.partial")));
+    }
 }
 
 TEST_CASE("a rank that is killed ends the run everywhere", "[run][ranks][mpi]") {
@@ -185,6 +210,29 @@ TEST_CASE("a run that is interrupted ends before the same step everywhere and sa
             CHECK(std::stoll(entry.path().filename().string().substr(5)) == end[0]["steps"].get<long long>());
         }
     CHECK(checkpoints == 1);
+}
+
+TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]") {
+    const Workshop shop;
+    write_bytes(shop.path("no_hosts"), "# name slots=N\n\n");
+    const auto check_refused = [&](const std::string& script, Arguments variables, const std::string& because) {
+        variables.insert(variables.begin(), {"env", "-u", "HOSTFILE", "PROGRAM=" + program("train_gpt2"), "RANKS=2"});
+        variables.push_back((fs::path(program("")) / "../../scripts" / script).string());
+        Process process(variables, shop.path("output.txt"));
+        const int exit_code = process.exit_code();
+        const std::string output = process.output();
+        CAPTURE(output);
+        CHECK(exit_code == 2);
+        CHECK(std::count(output.begin(), output.end(), '\n') == 1);
+        CHECK_THAT(output, Catch::StartsWith("error: " + because));
+    };
+    check_refused("run_one_node.sh", {"PROGRAM=" + shop.path("nowhere")}, "PROGRAM is " + shop.path("nowhere") + "; expected ");
+    check_refused("run_slurm.sbatch", {"PROGRAM=" + shop.path("nowhere")}, "PROGRAM is " + shop.path("nowhere") + "; expected ");
+    if (!can_launch()) return;
+    for (const char* ranks : {"two", "0", "2x"}) check_refused("run_one_node.sh", {std::string("RANKS=") + ranks}, std::string("RANKS is ") + ranks + "; expected ");
+    for (const char* hosts : {"", "no_hosts", "nowhere"})
+        check_refused("run_two_nodes.sh", {std::string("HOSTFILE=") + (*hosts ? shop.path(hosts) : "")}, "HOSTFILE is ");
+    check_refused("run_two_nodes.sh", {}, "HOSTFILE is ");
 }
 
 TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, and says so", "[run][ranks][mpi]") {

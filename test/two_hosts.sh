@@ -2,13 +2,13 @@
 # two_hosts.sh - trains with one rank on each of two hosts, which are network namespaces of this machine with addresses and names of their own, and
 # compares losses and weights with two ranks on one host, bit for bit
 #
-#   test/two_hosts.sh build/cpu/train_gpt2
+#   test/two_hosts.sh [build/cpu/train_gpt2]
 #
 # The launcher is scripts/run_two_nodes.sh, as a user starts it; instead of ssh it enters the other namespace. Exit code 77: namespaces are not
 # permitted here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-program=$(realpath "${1:?usage: test/two_hosts.sh PROGRAM}")
+program=$(realpath "${1:-train_gpt2}")
 
 skip() {
     echo "skipped: $1"
