@@ -99,11 +99,12 @@ Plan make_plan(const Options& o, const Communicator& communicator) {
                   .sharding = {.stage = int(o.zero_stage), .rank = communicator.rank(), .ranks = communicator.size()}};
     const BatchShape batch{.micro_batch = shape.batch, .seq_len = shape.seq_len, .rank = communicator.rank(), .world = communicator.size()};
     plan.step_tokens = o.total_batch_tokens > 0 ? o.total_batch_tokens : batch.global_positions();
-    const std::int64_t at_once = batch.global_positions(), below = std::max<std::int64_t>(1, plan.step_tokens / at_once) * at_once;
+    const std::int64_t at_once = batch.global_positions(), below = plan.step_tokens / at_once * at_once;
     if (plan.step_tokens % at_once != 0)
         fail("--total-batch-tokens", plan.step_tokens, "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(o.micro_batch) + " * " +
                  std::to_string(o.seq_len) + " * " + std::to_string(batch.world) + " = " + std::to_string(at_once),
-             "the nearest are " + std::to_string(below) + " and " + std::to_string((plan.step_tokens / at_once + 1) * at_once));
+             plan.step_tokens < at_once ? "the nearest is " + std::to_string(at_once)
+                                        : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once));
     plan.micro_batches = int(plan.step_tokens / at_once);
     if (!o.eval_only) plan.noise = choose_noise_estimator(value_by_name("--noise-scale", o.noise_scale, kNoiseEstimators), int(o.zero_stage), batch.world,
                                                             plan.micro_batches);
@@ -131,7 +132,8 @@ std::string describe_shards(const char* what, const ShardSet& shards) {
 }
 
 void print(const Plan& plan, const Options& options, Context& context) {
-    std::cout << version_text() << "device: " << context.device.name << ", " << context.device.threads << " threads\ncommunication: " << context.communicator->describe()
+    std::cout << version_text() << "device: " << context.device.name << ", " << context.device.threads << (context.device.threads == 1 ? " thread" : " threads")
+              << (context.communicator->size() > 1 ? " a rank" : "") << "\ncommunication: " << context.communicator->describe()
               << "\nmatrix library: " << context.matmul.describe(plan.setup.dtype) << "\nattention: " << context.attention.describe(attention_problem(plan.setup))
               << "\noptions: " << to_json(options).dump() << '\n';
     if (plan.data.train) std::cout << describe_shards("training data", *plan.data.train);
@@ -142,7 +144,8 @@ void print(const Plan& plan, const Options& options, Context& context) {
     std::cout << "model: " << describe(plan.start.config) << ", " << table.parameters() << " parameters (" << table.decayed().elements << " decayed in "
               << table.decayed().tensors << " tensors, " << table.not_decayed().elements << " not in " << table.not_decayed().tensors << ")\n";
     if (plan.loader)
-        std::cout << "training: " << plan.total_steps << " steps of " << plan.step_tokens << " tokens, micro-batches in each: " << plan.micro_batches << '\n';
+        std::cout << "training: " << plan.total_steps << " steps of " << plan.step_tokens << " tokens, micro-batches in each: " << plan.micro_batches
+                  << (plan.noise.small_batches == SmallBatches::none ? "" : ", noise scale by ") << name_of(plan.noise.small_batches) << '\n';
     if (!plan.noise.note.empty()) std::cout << plan.noise.note << '\n';
     std::cout << plan_memory(plan.setup, context).text() << std::flush;
 }
@@ -152,7 +155,8 @@ nlohmann::ordered_json start_event(const Plan& plan, const Options& options, Con
             {"ranks", context.communicator->size()}, {"communication", context.communicator->describe()},
             {"matmul", context.matmul.describe(plan.setup.dtype)}, {"attention", context.attention.describe(attention_problem(plan.setup))},
             {"model", describe(plan.start.config)}, {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps},
-            {"tokens_per_step", plan.step_tokens}, {"planned_bytes", plan_memory(plan.setup, context).total()}};
+            {"tokens_per_step", plan.step_tokens}, {"noise_scale", plan.noise.small_batches == SmallBatches::none ? nlohmann::ordered_json() : nlohmann::ordered_json(name_of(plan.noise.small_batches))},
+            {"planned_bytes", plan_memory(plan.setup, context).total()}};
 }
 
 // The batches of one update after another; with --overfit-batch those of the first, again and again.

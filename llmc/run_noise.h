@@ -24,6 +24,9 @@ struct NoiseChoice {
 };
 NoiseChoice choose_noise_estimator(NoiseEstimator asked, int stage, int ranks, int micro_batches);
 
+// "rank" or "micro", as the flag calls it; empty: none.
+const char* name_of(SmallBatches small_batches);
+
 class RunNoise {
 public:
     RunNoise(std::vector<std::string> groups, double beta);

@@ -184,6 +184,24 @@ TEST_CASE("a rank that is killed ends the run everywhere", "[run][ranks][mpi]") 
     CHECK_THAT(ended.output, Contains("rank " + std::to_string(victim)) && Contains("signal 9"));  // mpirun's words
 }
 
+TEST_CASE("a rank that is stopped is waited for, and that is said; the run goes on with it", "[run][ranks][mpi]") {
+    if (!can_launch()) return;
+    const Workshop shop;
+    Ranks ranks(shop, endless(shop), endless(shop));
+    REQUIRE(ranks.trains());
+    const pid_t stopped = ranks.process_of(1);
+    kill(stopped, SIGSTOP);
+    const auto said = [&] { return ranks.launcher().output().find("note: rank 0 has waited 15 s for ") != std::string::npos; };
+    for (int i = 0; i < 300 && !said(); ++i) std::this_thread::sleep_for(100ms);
+    CHECK(said());
+    kill(stopped, SIGCONT);
+    kill(stopped, SIGTERM);
+    const Ended ended = ranks.end();
+    CAPTURE(ended.output);
+    CHECK(ended.exit_code == 128 + SIGTERM);
+    CHECK(shop.log("out", "end").size() == 1);
+}
+
 TEST_CASE("a run that is interrupted ends before the same step everywhere and saves one checkpoint", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const Workshop shop;
@@ -262,7 +280,7 @@ TEST_CASE("every rank has its share of the machine's cores, whatever mpirun boun
     const Workshop shop;
     const auto dry = shop.flags({"--threads", "0", "--dry-run"});
     const auto threads_in = [](const std::string& output) {
-        const auto end = output.find(" threads\n");
+        const auto end = output.find(" thread");
         REQUIRE(end != std::string::npos);
         return std::stoi(output.substr(output.rfind(' ', end - 1) + 1));
     };

@@ -111,6 +111,7 @@ TEST_CASE("ranks train in bf16 and save the masters of all, whatever each keeps"
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
         models.push_back(model_of(shop, out));
+        CHECK(shop.log(out, "start")[0]["noise_scale"] == "rank");
         CHECK(shop.log(out, "step").back()["noise_state"] == "warming");
     }
     CHECK(models[0] == models[1]);
@@ -124,6 +125,7 @@ TEST_CASE("what a rank refuses ends all of them, with one line and the exit code
     CHECK(refused.exit_code == 2);
     CHECK_THAT(refused.output, Catch::Contains("--total-batch-tokens is 192; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 2 = 128; "
                                                "the nearest are 128 and 256"));
+    CHECK_THAT(shop.run_ranks(2, shop.flags({"-x", "1", "-d", "64"})).output, Catch::Contains(" = 128; the nearest is 128\n"));
     // Only rank 0 writes; the others hear that it could not.
     fs::create_directories(shop.path("out"));
     write_bytes(shop.path("out/step_00000001"), "in the way");

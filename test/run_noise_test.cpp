@@ -142,9 +142,12 @@ TEST_CASE("what --noise-scale means for a run", "[ranks][noise]") {
     CHECK(choose("auto", 2, 1, 1) == SmallBatches::none);
     CHECK(choose("micro", 1, 4, 2) == SmallBatches::first_micro_batches);
     CHECK(choose("micro", 2, 4, 1) == SmallBatches::micro_batches);
-    CHECK(chosen("auto", 0, 1, 1).note == "noise scale: off, since 1 rank with 1 micro-batch a step leave nothing to compare");
+    CHECK(chosen("auto", 0, 1, 1).note == "noise scale: off, since 1 rank with 1 micro-batch a step leaves nothing to compare");
     CHECK(chosen("auto", 0, 2, 1).note.empty());
+    CHECK(name_of(choose("auto", 0, 2, 1)) == std::string("rank"));
+    CHECK(name_of(choose("auto", 0, 1, 2)) == std::string("micro"));
+    CHECK(name_of(choose("auto", 2, 2, 1)) == std::string("micro"));
     CHECK_THROWS_WITH(choose("rank", 0, 1, 4), Catch::Contains("--noise-scale is rank with one rank; expected at least two ranks"));
     CHECK_THROWS_WITH(choose("rank", 2, 4, 4), Catch::Contains("--noise-scale is rank at --zero-stage 2; expected micro or auto"));
-    CHECK_THROWS_WITH(choose("micro", 0, 4, 1), Catch::Contains("--noise-scale is micro with 4 ranks with 1 micro-batch a step; expected at least two micro-batches"));
+    CHECK_THROWS_WITH(choose("micro", 0, 4, 1), Catch::Contains("--noise-scale is micro for 4 ranks with 1 micro-batch a step; expected at least two micro-batches"));
 }
