@@ -321,7 +321,7 @@ private:
                 for (const Part& part : sends)
                     MPI_CHECK(MPI_Isend(part.host, int(part.bytes), MPI_BYTE, part.peer, 0, session_->payload, &*request++));
             }
-            finish(requests, receives);
+            finish(requests, receives, sends);
         });
         deliver(receives);
     }
@@ -336,8 +336,8 @@ private:
         finish(requests);
     }
 
-    // Waits for all requests; the first ones are those of `receives`.
-    void finish(std::vector<MPI_Request>& requests, std::span<const Part> receives = {}) {
+    // Waits for all requests: those of `receives`, then those of `sends`; or of an operation of all ranks.
+    void finish(std::vector<MPI_Request>& requests, std::span<const Part> receives = {}, std::span<const Part> sends = {}) {
         std::vector<MPI_Status> statuses(requests.size());
         const auto began = std::chrono::steady_clock::now();
         while (true) {
@@ -357,19 +357,19 @@ private:
             const auto waited = std::chrono::steady_clock::now() - began;
             if (waited < 1ms) std::this_thread::yield();
             else std::this_thread::sleep_for(20us);
-            if (waited > kLongWait && rank() == 0 && !told_.exchange(true)) tell_of_wait(requests, receives);
+            if (waited > kLongWait && rank() == 0 && !told_.exchange(true)) tell_of_wait(requests, receives, sends);
         }
     }
 
     // A rank that is stopped or lost to the network looks like a run that computes: what tells them apart is said once. Of rank 0 alone, for which the
     // others wait while it saves and samples.
-    void tell_of_wait(const std::vector<MPI_Request>& requests, std::span<const Part> receives) {
+    void tell_of_wait(const std::vector<MPI_Request>& requests, std::span<const Part> receives, std::span<const Part> sends) {
         std::string whom = "another rank";
-        const std::lock_guard lock(mpi_);
-        for (std::size_t i = receives.size(); i-- > 0;) {
-            int arrived = 0;
-            MPI_Request_get_status(requests[i], &arrived, MPI_STATUS_IGNORE);
-            if (!arrived) whom = "rank " + std::to_string(receives[i].peer);
+        for (std::size_t i = receives.size() + sends.size(); i-- > 0;) {
+            const std::lock_guard lock(mpi_);
+            int done = 0;
+            MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE);
+            if (!done) whom = "rank " + std::to_string(i < receives.size() ? receives[i].peer : sends[i - receives.size()].peer);
         }
         std::ostringstream line;
         line << "note: rank 0 has waited " << kLongWait.count() << " s for " << whom << "; it is slow, stopped, or its machine cannot be reached\n";
