@@ -11,7 +11,7 @@ refuse() {
 
 # The program to start, ${PROGRAM:-train_gpt2}, as a path.
 program=$(realpath -m "${PROGRAM:-$here/../train_gpt2}")
-[ -f "$program" ] && [ -x "$program" ] || refuse "PROGRAM is $program; expected a program that can be run; build it with make"
+if ! [ -f "$program" ] || ! [ -x "$program" ]; then refuse "PROGRAM is $program; expected a program that can be run; build it with make"; fi
 command -v mpirun >/dev/null || refuse "mpirun is missing; expected Open MPI; scripts/install_deps.sh installs it, or source build/deps/env.sh"
 [[ ${RANKS:-1} =~ ^[1-9][0-9]*$ ]] || refuse "RANKS is $RANKS; expected a whole number from 1 on"
 
