@@ -147,7 +147,10 @@ bool over_nccl_by(const std::string& comm, const std::vector<std::string>& gpus,
 Placement place_rank(Communicator& communicator, int threads, int device, const std::string& comm) {
     share_cores(communicator, threads);
     DeviceInfo opened = together(communicator, [&] { return open_device(threads, gpu_of_rank(device, communicator.local_rank(), device_count())); });
-    const auto gpus = communicator.host_gather(opened.id.empty() ? "" : opened.id + " in " + machine());
+    // What is free, of a GPU or on CPUs of a machine, is for all ranks there.
+    const auto memories = communicator.host_gather(opened.id + " in " + machine());
+    opened.memory_free /= std::size_t(std::count(memories.begin(), memories.end(), memories[std::size_t(communicator.rank())]));
+    const auto gpus = opened.id.empty() ? std::vector<std::string>(memories.size()) : memories;
     const bool nccl = together(communicator, [&] { return over_nccl_by(comm, gpus, nccl_lacks()); });
     return {std::move(opened), nccl};
 }

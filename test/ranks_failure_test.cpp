@@ -298,5 +298,16 @@ TEST_CASE("every rank has its share of the machine's cores, whatever mpirun boun
     CHECK(launched({"-np", "1"}) == all);
     CHECK(launched({"--oversubscribe", "-np", "2"}) == std::max(1, all / 2));
     CHECK(launched({"--bind-to", "none", "--oversubscribe", "-np", "2"}) == std::max(1, all / 2));
+    // Of memory, too; the rest of the machine takes and gives some meanwhile.
+    const auto available_in = [](const std::string& output) {
+        const auto line = output.find("  available");
+        REQUIRE(line != std::string::npos);
+        const auto end = output.find(" MiB", line);
+        return std::stod(output.substr(output.rfind(' ', end - 1)));
+    };
+    const double whole = available_in(shop.run(dry).output);
+    const std::string shared = shop.run_ranks(3, dry).output;
+    CHECK(available_in(shared) < whole / 2);
+    CHECK(available_in(shared) > whole / 5);
     if (all > 1) CHECK(launched({"--bind-to", "hwthread", "-np", "1"}) == 1);  // asked for
 }
