@@ -155,7 +155,8 @@ nlohmann::ordered_json start_event(const Plan& plan, const Options& options, Con
             {"ranks", context.communicator->size()}, {"communication", context.communicator->describe()},
             {"matmul", context.matmul.describe(plan.setup.dtype)}, {"attention", context.attention.describe(attention_problem(plan.setup))},
             {"model", describe(plan.start.config)}, {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps},
-            {"tokens_per_step", plan.step_tokens}, {"noise_scale", plan.noise.small_batches == SmallBatches::none ? nlohmann::ordered_json() : nlohmann::ordered_json(name_of(plan.noise.small_batches))},
+            {"tokens_per_step", plan.step_tokens},
+            {"noise_scale", plan.noise.small_batches == SmallBatches::none ? nlohmann::ordered_json() : nlohmann::ordered_json(name_of(plan.noise.small_batches))},
             {"planned_bytes", plan_memory(plan.setup, context).total()}};
 }
 

@@ -67,8 +67,9 @@ void require_room(const MemoryPlan& plan, const ModelSetup& setup, const Context
         if (total_for(setup, middle, context) <= plan.available) fits = low = middle;
         else high = middle;
     }
-    fail("--micro-batch", setup.shape.batch, "a batch whose memory plan, here " + mebibytes(plan.total()) + ", fits the available " + mebibytes(plan.available) +
-                                                (context.communicator->size() > 1 ? ", this rank's share" : ""),
+    const char* share = context.communicator->size() > 1 ? ", this rank's share" : "";
+    fail("--micro-batch", setup.shape.batch,
+         "a batch whose memory plan, here " + mebibytes(plan.total()) + ", fits the available " + mebibytes(plan.available) + share,
          fits > 0 ? "the largest that fits is " + std::to_string(fits) + "; keep --total-batch-tokens for the same update"
                   : "not even one sequence fits: try --recompute block, --dtype bf16, a shorter --seq-len or a smaller model");
 }

@@ -13,7 +13,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/launch.sh
 . "$here/launch.sh"
 
-grep -qs '^[^#]*[^#[:space:]]' "${HOSTFILE:-}" || refuse "HOSTFILE is \"${HOSTFILE:-}\"; expected a readable file with a line \"name slots=N\" for each machine"
+grep -qs '^[^#]*[^#[:space:]]' "${HOSTFILE:-}" ||
+    refuse "HOSTFILE is \"${HOSTFILE:-}\"; expected a readable file with a line \"name slots=N\" for each machine"
 flags=(--hostfile "$HOSTFILE" --map-by slot)
 if [ -n "${RANKS:-}" ]; then flags+=(-np "$RANKS"); fi
 # ssh that asks for nothing and waits for nobody: a machine that does not answer, or wants a password, ends the start in seconds with ssh's own words.

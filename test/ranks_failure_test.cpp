@@ -247,7 +247,7 @@ TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]
     check_refused("run_one_node.sh", {"PROGRAM=" + shop.path("nowhere")}, "PROGRAM is " + shop.path("nowhere") + "; expected ");
     check_refused("run_slurm.sbatch", {"PROGRAM=" + shop.path("nowhere")}, "PROGRAM is " + shop.path("nowhere") + "; expected ");
     if (!can_launch()) return;
-    for (const char* ranks : {"two", "0", "2x"}) check_refused("run_one_node.sh", {std::string("RANKS=") + ranks}, std::string("RANKS is ") + ranks + "; expected ");
+    for (const std::string ranks : {"two", "0", "2x"}) check_refused("run_one_node.sh", {"RANKS=" + ranks}, "RANKS is " + ranks + "; expected ");
     for (const char* hosts : {"", "no_hosts", "nowhere"})
         check_refused("run_two_nodes.sh", {std::string("HOSTFILE=") + (*hosts ? shop.path(hosts) : "")}, "HOSTFILE is ");
     check_refused("run_two_nodes.sh", {}, "HOSTFILE is ");
