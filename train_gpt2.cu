@@ -87,6 +87,7 @@ struct Plan {
     std::optional<ValidationBatches> validation;
     std::optional<TextSampler> sampler;
     NoiseChoice noise{SmallBatches::none, ""};
+    bool reduce_in_bf16 = false;
 };
 
 Plan make_plan(const Options& o, const Communicator& communicator) {
@@ -118,6 +119,7 @@ Plan make_plan(const Options& o, const Communicator& communicator) {
         require(plan.total_steps > 0, "--epochs", o.epochs, "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
                 "give --max-steps, a smaller --total-batch-tokens, or more data");
     }
+    plan.reduce_in_bf16 = o.reduce_dtype == "bf16";
     if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch);
     if (o.sample_every > 0)
         plan.sampler.emplace(SampleSettings{.prompt = o.prompt, .tokens = int(o.sample_tokens), .samples = int(o.samples), .top_k = int(o.top_k),
@@ -147,7 +149,7 @@ void print(const Plan& plan, const Options& options, Context& context) {
         std::cout << "training: " << plan.total_steps << " steps of " << plan.step_tokens << " tokens, micro-batches in each: " << plan.micro_batches
                   << (plan.noise.small_batches == SmallBatches::none ? "" : ", noise scale by ") << name_of(plan.noise.small_batches) << '\n';
     if (!plan.noise.note.empty()) std::cout << plan.noise.note << '\n';
-    std::cout << plan_memory(plan.setup, context).text() << std::flush;
+    std::cout << plan_memory(plan.setup, context, plan.reduce_in_bf16).text() << std::flush;
 }
 
 nlohmann::ordered_json start_event(const Plan& plan, const Options& options, Context& context) {
@@ -157,7 +159,7 @@ nlohmann::ordered_json start_event(const Plan& plan, const Options& options, Con
             {"model", describe(plan.start.config)}, {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps},
             {"tokens_per_step", plan.step_tokens},
             {"noise_scale", plan.noise.small_batches == SmallBatches::none ? nlohmann::ordered_json() : nlohmann::ordered_json(name_of(plan.noise.small_batches))},
-            {"planned_bytes", plan_memory(plan.setup, context).total()}};
+            {"planned_bytes", plan_memory(plan.setup, context, plan.reduce_in_bf16).total()}};
 }
 
 // The batches of one update after another; with --overfit-batch those of the first, again and again.
@@ -188,7 +190,7 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator, con
     const std::string passed_over = together(ranks, [&] { return context.attention.plan(attention_problem(plan.setup)).passed_over; });
     if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
     if (first_rank) print(plan, options, context);
-    together(ranks, [&] { return require_room(plan_memory(plan.setup, context), plan.setup, context), 0; });
+    together(ranks, [&] { return require_room(plan.setup, context, plan.reduce_in_bf16), 0; });
     if (options.dry_run) return 0;
 
     const auto model = make_model(plan.setup, context);
@@ -227,7 +229,7 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator, con
     }
 
     const auto rounding_seed = options.stochastic_rounding ? std::optional(std::uint64_t(options.seed)) : std::nullopt;
-    GradientExchange gradients(table, {.sharding = plan.setup.sharding, .small_batches = plan.noise.small_batches, .reduce_in_bf16 = options.reduce_dtype == "bf16"},
+    GradientExchange gradients(table, {.sharding = plan.setup.sharding, .small_batches = plan.noise.small_batches, .reduce_in_bf16 = plan.reduce_in_bf16},
                                context);
     Optimizer optimizer(*model, gradients, {.beta1 = float(options.beta1), .beta2 = float(options.beta2), .eps = float(options.eps),
                                  .weight_decay = float(options.weight_decay), .max_grad_norm = float(options.grad_clip),

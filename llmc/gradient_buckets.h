@@ -21,7 +21,7 @@ struct Sharding {
 
 struct GradientBucket {
     std::int64_t first, size;  // in the flat array
-    ShardRange piece;               // this rank's, counted from `first`
+    ShardRange piece;          // this rank's, counted from `first`
     std::int64_t kept;         // where the piece begins in an array of this rank's pieces
 
     template <class T> std::span<T> in_flat(std::span<T> flat) const { return flat.subspan(std::size_t(first), std::size_t(size)); }
@@ -39,8 +39,9 @@ public:
     int tables() const { return size() - 1; }
     int of_layer(int layer) const { return size() - 2 - layer; }
     int of_tensor(int tensor) const { return of_tensor_[std::size_t(tensor)]; }
-    std::int64_t kept_elements() const { return kept_elements_; }    // of all pieces
-    std::int64_t largest_block() const { return largest_block_; }    // elements of the largest bucket but the tables
+    std::int64_t kept_elements() const { return kept_elements_; }  // of all pieces
+    std::int64_t largest_block() const { return largest_block_; }  // elements of the largest bucket but the tables
+    std::int64_t largest() const { return std::max(largest_block_, buckets_[std::size_t(tables())].size); }
 
 private:
     std::vector<GradientBucket> buckets_;

@@ -14,12 +14,6 @@ std::string mebibytes(std::size_t bytes) {
     return text;
 }
 
-// A plan for other rows of the same length.
-std::size_t total_for(ModelSetup setup, int batch, const Context& context) {
-    setup.shape.batch = batch;
-    return plan_memory(setup, context).total();
-}
-
 }  // namespace
 
 std::size_t MemoryPlan::total() const {
@@ -43,14 +37,16 @@ std::string MemoryPlan::text() const {
     return text;
 }
 
-MemoryPlan plan_memory(const ModelSetup& setup, const Context& context) {
+MemoryPlan plan_memory(const ModelSetup& setup, const Context& context, bool reduce_in_bf16) {
     const ModelBytes model = model_bytes(setup);
     const ParameterTable table(setup.config);
     MemoryPlan plan;
     plan.lines = {{"parameters, bf16", model.parameters},
                   {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.masters},
-                  {"gradients, fp32", setup.training ? gradient_bytes(table, {.sharding = setup.sharding}) : 0},
+                  {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
+                   setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0},
                   {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
+                  {"masters gathered to save", setup.training ? model.gathered : 0},
                   {"activations and logits", model.activations},
                   {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
                   {"matrix library", context.matmul.workspace_bytes()},
@@ -59,12 +55,18 @@ MemoryPlan plan_memory(const ModelSetup& setup, const Context& context) {
     return plan;
 }
 
-void require_room(const MemoryPlan& plan, const ModelSetup& setup, const Context& context) {
+void require_room(const ModelSetup& setup, const Context& context, bool reduce_in_bf16) {
+    const MemoryPlan plan = plan_memory(setup, context, reduce_in_bf16);
     if (plan.available == 0 || plan.total() <= plan.available) return;
+    const auto fits_with = [&](int batch) {
+        ModelSetup other = setup;
+        other.shape.batch = batch;
+        return plan_memory(other, context, reduce_in_bf16).total() <= plan.available;
+    };
     int fits = 0;  // the plan grows with the batch: halve the gap
     for (int low = 0, high = setup.shape.batch; high - low > 1;) {
         const int middle = low + (high - low) / 2;
-        if (total_for(setup, middle, context) <= plan.available) fits = low = middle;
+        if (fits_with(middle)) fits = low = middle;
         else high = middle;
     }
     const char* share = context.communicator->size() > 1 ? ", this rank's share" : "";

@@ -17,9 +17,10 @@ struct MemoryPlan {
     std::size_t total() const;
     std::string text() const;   // one line each, in MiB, then the sum and what the device has
 };
-MemoryPlan plan_memory(const ModelSetup& setup, const Context& context);
+// reduce_in_bf16: gradients travel between ranks in bf16, which takes a copy.
+MemoryPlan plan_memory(const ModelSetup& setup, const Context& context, bool reduce_in_bf16 = false);
 
 // Throws Error when the plan exceeds what is available; it names the largest micro-batch that fits, or says that none does.
-void require_room(const MemoryPlan& plan, const ModelSetup& setup, const Context& context);
+void require_room(const ModelSetup& setup, const Context& context, bool reduce_in_bf16 = false);
 
 }  // namespace llmc

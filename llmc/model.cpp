@@ -284,7 +284,7 @@ std::function<std::span<const float>(int tensor)> Model::masters_on_host() {
     Communicator& communicator = *context_.communicator;
     const bool reader = communicator.rank() == 0;
     const auto flat = std::make_shared<std::vector<float>>(reader ? std::size_t(table_.elements()) : 0);
-    const DeviceArray<float> gathered(std::size_t(std::max(buckets_.largest_block(), buckets_[buckets_.tables()].size)));
+    const DeviceArray<float> gathered(std::size_t(buckets_.largest()));
     for (const GradientBucket& bucket : buckets_.all()) {
         const auto whole = gathered.span().first(std::size_t(bucket.size));
         communicator.group_begin(context_.stream);
@@ -303,9 +303,11 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
 ModelBytes model_bytes(const ModelSetup& setup) {
     const ParameterTable table(setup.config);
     const std::size_t elements = std::size_t(table.elements());
+    const std::size_t masters = std::size_t(master_elements(table, setup));
     const bool bf16_parameters = setup.dtype == DType::bf16;
-    return {.parameters = bf16_parameters ? elements * sizeof(bf16) : 0, .masters = std::size_t(master_elements(table, setup)) * sizeof(float),
-            .activations = bf16_parameters ? activation_bytes<bf16>(setup) : activation_bytes<float>(setup)};
+    return {.parameters = bf16_parameters ? elements * sizeof(bf16) : 0, .masters = masters * sizeof(float),
+            .activations = bf16_parameters ? activation_bytes<bf16>(setup) : activation_bytes<float>(setup),
+            .gathered = masters < elements ? std::size_t(GradientBuckets(table, setup.sharding).largest()) * sizeof(float) : 0};
 }
 
 std::unique_ptr<Model> make_model(const ModelSetup& setup, Context& context) {

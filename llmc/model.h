@@ -51,6 +51,7 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup);
 // Device bytes by purpose, counted without allocating: for the memory plan.
 struct ModelBytes {
     std::size_t parameters, masters, activations;  // in fp32 the parameters are the masters
+    std::size_t gathered;                          // by masters_on_host(), where this rank has only its pieces
 };
 ModelBytes model_bytes(const ModelSetup& setup);
 
@@ -60,7 +61,6 @@ public:
 
     const ParameterTable& table() const { return table_; }
     kernels::DType dtype() const { return setup_.dtype; }
-    const Sharding& sharding() const { return setup_.sharding; }
     // All of them, or in bf16 at stage 1 and 2 those of this rank's pieces (gradient_buckets.h).
     std::span<float> masters() const { return masters_.span(); }
     bool has_all_masters() const { return std::int64_t(masters_.size()) == table_.elements(); }

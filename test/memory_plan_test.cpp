@@ -11,7 +11,7 @@ const ModelSetup kSmall{.config = {.layers = 2, .heads = 4, .channels = 64, .max
 
 std::string refusal(const ModelSetup& setup, const Context& context) {
     try {
-        require_room(plan_memory(setup, context), setup, context);
+        require_room(setup, context);
     } catch (const Error& error) {
         return error.what();
     }
@@ -60,6 +60,24 @@ TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") 
     CHECK(kept == flat);
 }
 
+TEST_CASE("the plan counts what travels in bf16 and what a checkpoint gathers", "[memory_plan][ranks]") {
+    const Context context = make_context();
+    const ParameterTable table(kSmall.config);
+    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
+    CHECK(plan_memory(kSmall, context, true).total() == plan_memory(kSmall, context).total() + flat / 2);
+    ModelSetup setup = kSmall;
+    setup.dtype = kernels::DType::bf16;
+    CHECK(model_bytes(setup).gathered == 0);  // every rank has all masters
+    setup.sharding = {.stage = 1, .rank = 0, .ranks = 3};
+    const GradientBuckets buckets(table, setup.sharding);
+    std::int64_t largest = 0;
+    for (const GradientBucket& bucket : buckets.all()) largest = std::max(largest, bucket.size);
+    CHECK(model_bytes(setup).gathered == std::size_t(largest) * sizeof(float));
+    CHECK_THAT(plan_memory(setup, context).text(), Catch::Contains("masters gathered to save"));
+    setup.training = false;
+    CHECK_THAT(plan_memory(setup, context).text(), !Catch::Contains("masters gathered to save"));
+}
+
 TEST_CASE("124M at four rows of 64 tokens fits into 2.4 GB, in bf16 into 2.5 GB", "[memory_plan]") {
     const Context context = make_context();
     CHECK(plan_memory({.config = {}, .shape = {4, 64}}, context).total() < 2.4e9);
@@ -85,6 +103,17 @@ TEST_CASE("a batch that does not fit is refused with the largest that does", "[m
     CHECK_THAT(refusal(kSmall, context), Catch::Contains("not even one sequence fits"));
     context.device.memory_free = 0;  // unknown: nothing to refuse by
     CHECK(refusal(kSmall, context) == "accepted");
+}
+
+TEST_CASE("what travels in bf16 takes room from the batch", "[memory_plan]") {
+    Context context = make_context();
+    ModelSetup setup = kSmall;
+    setup.shape = {8, 4};  // rows smaller than the copy
+    context.device.memory_free = plan_memory(setup, context, true).total();
+    CHECK_NOTHROW(require_room(setup, context, true));
+    setup.shape.batch = 16;
+    CHECK_THROWS_WITH(require_room(setup, context, true), Catch::Contains("the largest that fits is 8;"));
+    CHECK_THROWS_WITH(require_room(setup, context), !Catch::Contains("the largest that fits is 8;"));
 }
 
 TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]") {
