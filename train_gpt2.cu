@@ -3,6 +3,7 @@
 // Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130 for Ctrl-C) it was interrupted, and saved.
 #include <filesystem>
 #include <iostream>
+#include <limits>
 
 #include "llmc/checkpoint.h"
 #include "llmc/data_loader.h"
@@ -106,6 +107,8 @@ Plan make_plan(const Options& o, const Communicator& communicator) {
                  std::to_string(o.seq_len) + " * " + std::to_string(batch.world) + " = " + std::to_string(at_once),
              plan.step_tokens < at_once ? "the nearest is " + std::to_string(at_once)
                                         : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once));
+    require(plan.step_tokens / at_once <= std::numeric_limits<int>::max(), "--total-batch-tokens", plan.step_tokens,
+            "at most 2147483647 micro-batches of " + std::to_string(at_once) + " tokens");
     plan.micro_batches = int(plan.step_tokens / at_once);
     if (!o.eval_only) plan.noise = choose_noise_estimator(value_by_name("--noise-scale", o.noise_scale, kNoiseEstimators), int(o.zero_stage), batch.world,
                                                             plan.micro_batches);

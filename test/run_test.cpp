@@ -156,6 +156,7 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"-t", "abc"}, {"--seq-len", "\"abc\""}},
         {{"-t", "33", "-b", "1"}, {"--seq-len is 33", "the model's 32 positions"}},
         {{"-d", "100"}, {"--total-batch-tokens is 100; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 1 = 64; the nearest are 64 and 128"}},
+        {{"-d", "274877907008"}, {"--total-batch-tokens is 274877907008; expected at most 2147483647 micro-batches of 64 tokens"}},
         {{"-l", "nan"}, {"--lr is \"nan\""}},
         {{"--frobnicate"}, {"frobnicate", "--help"}},
         {{"-e", "d13"}, {"d13", "d12"}},
