@@ -28,9 +28,9 @@ const char* skip_reason(std::int32_t skip) { return skip == kernels::kSkipNoTarg
 std::string noise_text(const Report::Noise& noise) {
     using State = NoiseScale::State;
     const NoiseScale::Report& x = noise.whole;
-    if (x.state == State::invalid) return "n/a";
-    const char* mark = x.state == State::weak ? "> " : x.state == State::warming ? "~" : "";
-    return mark + format("%.3g seq", (x.state == State::weak ? x.at_least : x.scale) * noise.sequences_per_token);
+    const double sequences = (x.state == State::weak ? x.at_least : x.scale) * noise.sequences_per_token;
+    if (!std::isfinite(sequences)) return "n/a";
+    return (x.state == State::weak ? "> " : x.state == State::warming ? "~" : "") + format("%.3g seq", sequences);
 }
 
 // The part of the communication's time in which compute did not wait for it.
