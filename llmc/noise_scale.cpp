@@ -56,10 +56,10 @@ NoiseScale::Report NoiseScale::report() const {
     if (!(report.signal > 0 && report.noise > 0)) return report;
     report.scale = report.noise / report.signal;
 
-    // The sum of the squared weights of the measurements: 1 / (how many independent ones the average is worth).
+    // The sum of the squared weights of the measurements: 1 / (how many independent ones the average is worth). One alone knows no deviation.
     const double share = (1 - beta_) / (1 + beta_) * (1 + faded) / weight, factor = share / (1 - share);
     double signal_deviation = kUnknown;
-    if (averages_.count > 1) {
+    if (averages_.count > 1 && beta_ > 0) {
         const auto variance = [&](double squares, double a, double b) { return (squares / weight - a * b) * factor; };
         const double signal = variance(averages_.signal_squared, report.signal, report.signal);
         const double noise = variance(averages_.noise_squared, report.noise, report.noise);

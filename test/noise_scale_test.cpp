@@ -234,6 +234,16 @@ TEST_CASE("states of the noise scale", "[noise_scale]") {
     CHECK(name_of(NoiseScale().report().state) == std::string("invalid"));
 }
 
+TEST_CASE("a noise scale without memory has no error bar", "[noise_scale]") {
+    NoiseScale last_only(0);
+    for (int i = 0; i < 30; ++i) last_only.add({1 + 0.5 * (i % 2), 10});
+    const auto report = last_only.report();
+    check_near(report.scale, 10 / 1.5);
+    CHECK(std::isnan(report.relative_deviation));
+    CHECK(std::isnan(report.at_least));
+    CHECK(report.state == NoiseScale::State::weak);  // nothing says that the signal is not noise
+}
+
 TEST_CASE("the noise scale refuses what gives none", "[noise_scale]") {
     CHECK_THROWS_AS(NoiseScale(1.0), Error);
     CHECK_THROWS_AS(NoiseScale(-0.1), Error);
