@@ -26,12 +26,11 @@ void Communicator::group_begin(Stream compute) {
 
 CommEvent Communicator::group_end() {
     require(in_group_, "group_end()", "outside a group", "a group_begin() before it");
+    in_group_ = false;  // also when what follows throws: the next group then tells of the same failure
+    const auto first = std::exchange(first_, {}), second = std::exchange(second_, {});
     begin_group(compute_);
-    if (!first_.empty()) enqueue(first_);
-    if (!second_.empty()) enqueue(second_);
-    first_.clear();
-    second_.clear();
-    in_group_ = false;
+    if (!first.empty()) enqueue(first);
+    if (!second.empty()) enqueue(second);
     return end_group();
 }
 

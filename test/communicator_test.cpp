@@ -8,6 +8,7 @@
 #include "llmc/communicator_local.h"
 #include "llmc/stream_times.h"
 #include "test/communicator_suite.h"
+#include "test/scratch_folder.h"
 #include "test/support.h"
 
 using namespace llmc;
@@ -71,6 +72,21 @@ TEST_CASE("wrong calls of collectives are refused", "[communicator]") {
         expect(message.find("another part of its input") != std::string::npos, "reduce_scatter into the other rank's shard is refused");
         two.group_end();
     });
+}
+
+TEST_CASE("groups after one that failed say why that one did", "[communicator][local]") {
+    std::vector<std::string> told;  // by rank 0
+    REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
+        if (comm.rank() == 1) throw Error("no memory");
+        const auto data = on_device(std::vector<float>(1000, 1));
+        for (int group = 0; group < 3; ++group)
+            told.push_back(complaint([&] {
+                comm.group_begin(nullptr);
+                comm.all_reduce(data.span());
+                comm.wait(comm.group_end());
+            }));
+    }), "no memory");
+    REQUIRE(told == std::vector<std::string>(3, "rank 1 failed: no memory"));
 }
 
 TEST_CASE("the launcher's number of processes is found in the environment", "[communicator]") {
