@@ -56,14 +56,14 @@ private:
 
 class Nccl final : public Communicator {
 public:
-    explicit Nccl(std::unique_ptr<Communicator> control)
-        : Communicator(control->rank(), control->size(), control->local_rank()), control_(std::move(control)) {
+    explicit Nccl(std::unique_ptr<Communicator>&& control) : Communicator(control->rank(), control->size(), control->local_rank()) {
         ncclUniqueId id{};
         if (rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
-        const std::string sent = control_->host_gather(rank() == 0 ? std::string_view(id.internal, sizeof id.internal) : std::string_view())[0];
+        const std::string sent = control->host_gather(rank() == 0 ? std::string_view(id.internal, sizeof id.internal) : std::string_view())[0];
         require(sent.size() == sizeof id.internal, "the size of NCCL's identifier from rank 0", sent.size(), std::to_string(sizeof id.internal));
         std::memcpy(id.internal, sent.data(), sizeof id.internal);
         NCCL_CHECK(ncclCommInitRank(&nccl_, size(), id, rank()));
+        control_ = std::move(control);  // not before: whoever calls this needs it to say what failed
         watchdog_ = std::thread([this] { watch(); });
     }
     ~Nccl() override {
@@ -189,6 +189,6 @@ private:
 
 std::string nccl_lacks() { return {}; }
 
-std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator> control) { return std::make_unique<Nccl>(std::move(control)); }
+std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator>&& control) { return std::make_unique<Nccl>(std::move(control)); }
 
 }  // namespace llmc

@@ -79,3 +79,10 @@ TEST_CASE("tensors travel over NCCL where every rank has a GPU and the build has
     CHECK_THAT(complaint([&] { over_nccl_by("auto", shared, "NCCL"); }), Catch::Contains("shared by ranks"));
     CHECK_THAT(complaint([&] { over_nccl_by("nccl", own, "NCCL: none"); }), Catch::Contains("this build lacks NCCL: none"));
 }
+
+TEST_CASE("who cannot open NCCL keeps the control plane", "[placement]") {
+    if (nccl_lacks().empty() && device_count() > 0) return;
+    auto control = alone();
+    CHECK_THROWS_AS(over_nccl(std::move(control)), Error);
+    CHECK(control);
+}
