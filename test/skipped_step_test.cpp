@@ -1,8 +1,10 @@
-// skipped_step_test.cpp - the real program on data in which the targets of one whole step do not count
+// skipped_step_test.cpp - steps that update nothing: without targets, or with a gradient that is not finite, be it on one rank alone
 #include <catch2/catch.hpp>
 
+#include "test/rank_support.h"
 #include "test/run_support.h"
 
+using namespace llmc;
 using namespace test;
 
 TEST_CASE("a step without targets is skipped, said and counted, and the run goes on", "[run]") {
@@ -30,4 +32,52 @@ TEST_CASE("a step without targets is skipped, said and counted, and the run goes
     CHECK(skipped["noise_scale_tokens"].is_number());
     const auto line = result.output.substr(result.output.find("step 9/12 | loss"));
     CHECK_THAT(line.substr(0, line.find('\n')), Catch::EndsWith(" | noise n/a"));
+}
+
+TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks]") {
+    const int stage = GENERATE(0, 1, 2);
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    CAPTURE(stage, int(dtype));
+    const GlobalBatch batch = random_batch(1);
+    ModelSetup setup = tiny_setup(dtype);
+    setup.sharding.stage = stage;
+    struct Rank {
+        std::vector<float> before, after;  // masters and moments
+        kernels::StepScalars bad, next;
+    };
+    std::vector<Rank> ranks(2);
+    llmc::run_ranks(2, [&](Communicator& communicator) {
+        Context context = make_context(communicator);
+        Trainer trainer(context, setup);
+        const auto state = [&] {
+            std::vector<float> all = trainer.masters();
+            for (const auto& moments : {trainer.first_moments(), trainer.second_moments()}) all.insert(all.end(), moments.begin(), moments.end());
+            return all;
+        };
+        Rank& mine = ranks[std::size_t(communicator.rank())];
+        trainer.step(batch);
+        mine.before = state();
+        mine.bad = trainer.step(batch, 1, 6e-4f, communicator.rank() == 1 ? INFINITY : 1.0f);
+        mine.after = state();
+        mine.next = trainer.step(batch);
+    });
+    for (const Rank& rank : ranks) {
+        CHECK(rank.bad.skip == kernels::kSkipNonFinite);
+        CHECK(rank.bad.skipped_steps == 1);
+        CHECK(rank.bad.adam_step == 1);
+        CHECK(same_bits(rank.after, rank.before));
+        CHECK(rank.next.skip == kernels::kNoSkip);
+        CHECK(rank.next.adam_step == 2);
+    }
+}
+
+TEST_CASE("a run whose steps are not finite any more ends and says so", "[run]") {
+    const Workshop shop;
+    const auto result = shop.run(shop.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay", "1000", "-o", shop.path("out")}));
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 1);
+    CHECK_THAT(result.output, Catch::Contains("error: the number of steps in a row whose loss or gradient norm is not finite is 10; expected fewer"));
+    CHECK(shop.log("out", "skip").size() >= 10);
+    CHECK(shop.log("out", "skip").back()["reason"] == "loss or gradient norm not finite");
+    CHECK(shop.log("out", "end").empty());
 }
