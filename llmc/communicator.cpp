@@ -34,44 +34,41 @@ CommEvent Communicator::group_end() {
     return end_group();
 }
 
-void Communicator::require_same_size(std::size_t out, std::size_t in) {
-    require(out == in, "the size of all_to_all's output", out, "the size of its input");
-}
-
-// An empty shard at the end of an odd array has no aligned address, and needs none.
-void Communicator::require_open(const char* operation, const std::byte* array, std::int64_t elements) const {
-    require(in_group_, operation, "outside a group", "a group_begin() before it");
-    require(elements == 0 || reinterpret_cast<std::uintptr_t>(array) % 64 == 0, "the address of an array in " + std::string(operation),
-            static_cast<const void*>(array), "a multiple of 64 bytes");
-}
-
 namespace {
 bool overlap(const std::byte* a, std::int64_t a_bytes, const std::byte* b, std::int64_t b_bytes) {
     return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
 }
 }  // namespace
 
+// An empty shard at the end of an odd array has no aligned address, and needs none.
+void Communicator::require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const {
+    require(in_group_, operation, "outside a group", "a group_begin() before it");
+    require(elements == 0 || reinterpret_cast<std::uintptr_t>(array) % 64 == 0, "the address of an array in " + operation,
+            static_cast<const void*>(array), "a multiple of 64 bytes");
+}
+
+// reduce_scatter, whose output is this rank's shard of its input, or all_gather, where it is the other way round.
+void Communicator::add_sharded(const Collective& op, std::int64_t mine_size) {
+    const bool scatter = op.kind == Collective::Kind::reduce_scatter;
+    const std::string name = scatter ? "reduce_scatter" : "all_gather", mine_is = name + (scatter ? "'s output" : "'s input");
+    const std::byte *mine = scatter ? op.out : op.in, *whole = scatter ? op.in : op.out;
+    require_open(name, mine, mine_size);
+    require_open(name, whole, op.elements);
+    const ShardRange shard = shard_of(op.elements, rank_, size_);
+    const std::int64_t width = bytes_of(op.element);
+    require(mine_size == shard.size, "the size of " + mine_is, mine_size, "that of this rank's shard, " + std::to_string(shard.size));
+    require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, op.elements * width), mine_is,
+            std::string("another part of its ") + (scatter ? "input" : "output"), "this rank's shard of it, or memory of its own");
+    if (op.elements > 0) first_.push_back(op);
+}
+
 void Communicator::reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole, std::int64_t elements) {
-    require_open("reduce_scatter", mine, mine_size);
-    require_open("reduce_scatter", whole, elements);
     require(element != Element::byte, "the type that reduce_scatter sums", "byte", "float, bf16 or double");
-    const ShardRange shard = shard_of(elements, rank_, size_);
-    require(mine_size == shard.size, "the size of reduce_scatter's output", mine_size, "that of this rank's shard, " + std::to_string(shard.size));
-    const std::int64_t width = bytes_of(element);
-    require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, elements * width), "reduce_scatter's output",
-            "another part of its input", "this rank's shard of it, or memory of its own");
-    if (elements > 0) first_.push_back({Collective::Kind::reduce_scatter, element, elements, mine, whole});
+    add_sharded({Collective::Kind::reduce_scatter, element, elements, mine, whole}, mine_size);
 }
 
 void Communicator::all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine, std::int64_t mine_size) {
-    require_open("all_gather", mine, mine_size);
-    require_open("all_gather", whole, elements);
-    const ShardRange shard = shard_of(elements, rank_, size_);
-    require(mine_size == shard.size, "the size of all_gather's input", mine_size, "that of this rank's shard, " + std::to_string(shard.size));
-    const std::int64_t width = bytes_of(element);
-    require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, elements * width), "all_gather's input",
-            "another part of its output", "this rank's shard of it, or memory of its own");
-    if (elements > 0) first_.push_back({Collective::Kind::all_gather, element, elements, whole, mine});
+    add_sharded({Collective::Kind::all_gather, element, elements, whole, mine}, mine_size);
 }
 
 void Communicator::all_reduce(Element element, std::byte* data, std::int64_t elements) {
@@ -84,7 +81,8 @@ void Communicator::all_reduce(Element element, std::byte* data, std::int64_t ele
     second_.push_back({Collective::Kind::all_gather, element, elements, data, mine});
 }
 
-void Communicator::all_to_all(Element element, std::byte* out, const std::byte* in, std::int64_t elements) {
+void Communicator::all_to_all(Element element, std::byte* out, std::int64_t out_elements, const std::byte* in, std::int64_t elements) {
+    require(out_elements == elements, "the size of all_to_all's output", out_elements, "the size of its input");
     require_open("all_to_all", out, elements);
     require_open("all_to_all", in, elements);
     const std::int64_t bytes = elements * bytes_of(element);
@@ -109,7 +107,6 @@ public:
     std::string describe() const override { return "one rank"; }
     void hold(Stream, CommEvent) override {}
     void wait(CommEvent) override { llmc::wait(compute_); }
-    void check() override {}
     void settle(bool) noexcept override {
         try {
             llmc::wait(compute_);

@@ -100,8 +100,7 @@ public:
     // Both have one part per rank, all equally long and at a multiple of 64 bytes: part r of `out` on rank s = part s of `in` on rank r. They
     // lie apart.
     template <class T> void all_to_all(std::span<T> out, std::type_identity_t<std::span<const T>> in) {
-        require_same_size(out.size(), in.size());
-        all_to_all(element_of<T>, reinterpret_cast<std::byte*>(out.data()), as_bytes(in), in.size());
+        all_to_all(element_of<T>, reinterpret_cast<std::byte*>(out.data()), out.size(), as_bytes(in), in.size());
     }
     // data = `data` of rank `root`.
     template <class T> void broadcast(std::span<T> data, int root) {
@@ -110,10 +109,8 @@ public:
 
     // What `compute` is given from now on sees the results of the groups up to `event`. Waits on a CPU only.
     virtual void hold(Stream compute, CommEvent event) = 0;
-    // The same for the host, which waits. Throws the Error of a group that failed.
+    // The same for the host, which waits. Like begin and end of a group and hold(), it throws the Error of a group that has failed by now.
     virtual void wait(CommEvent event) = 0;
-    // Throws the Error of a group that has failed by now; does not wait.
-    virtual void check() = 0;
     // How long groups took and compute waited for them; empty where that is not known.
     virtual std::optional<CommTimes> times() const { return std::nullopt; }
 
@@ -144,12 +141,12 @@ protected:
 
 private:
     template <class T> static const std::byte* as_bytes(std::span<const T> span) { return reinterpret_cast<const std::byte*>(span.data()); }
-    static void require_same_size(std::size_t out, std::size_t in);
-    void require_open(const char* operation, const std::byte* array, std::int64_t elements) const;
+    void require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const;
+    void add_sharded(const Collective& operation, std::int64_t mine_size);
     void reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole, std::int64_t elements);
     void all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine, std::int64_t mine_size);
     void all_reduce(Element element, std::byte* data, std::int64_t elements);
-    void all_to_all(Element element, std::byte* out, const std::byte* in, std::int64_t elements);
+    void all_to_all(Element element, std::byte* out, std::int64_t out_elements, const std::byte* in, std::int64_t elements);
     void broadcast(Element element, std::byte* data, std::int64_t elements, int root);
 
     int rank_, size_, local_rank_;

@@ -188,10 +188,6 @@ public:
             while (taken_ < event.number) take_next();
         }
     }
-    void check() override {
-        const std::lock_guard lock(team_.mutex);
-        if (team_.failure) throw Error(*team_.failure, Blame::runtime);
-    }
     void wait_for_all() { wait({posted_}); }
     void settle(bool giving_up) noexcept override {
         try {
@@ -245,7 +241,10 @@ private:
     bool wanted() const { return !prompt() && posted_ > taken_ && team_.device.at(taken_).wanted; }
 
     void begin_group(Stream compute) override {
-        check();
+        {
+            const std::lock_guard lock(team_.mutex);
+            if (team_.failure) throw Error(*team_.failure, Blame::runtime);
+        }
         require(!stop_, "a group of collectives", "begun after another one was given up", "none");
         llmc::wait(compute);
     }

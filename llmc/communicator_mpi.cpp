@@ -106,9 +106,6 @@ public:
     void wait(CommEvent event) override {
         if (stream_) stream_->wait(event.number);
     }
-    void check() override {
-        if (stream_) stream_->check();
-    }
     std::optional<CommTimes> times() const override { return stream_ ? std::optional(stream_->times()) : std::nullopt; }
     void settle(bool giving_up) noexcept override {
         try {

@@ -81,7 +81,6 @@ public:
 
     void hold(Stream compute, CommEvent event) override { stream_.hold(compute, event.number); }
     void wait(CommEvent event) override { stream_.wait(event.number); }
-    void check() override { stream_.check(); }
     std::optional<CommTimes> times() const override { return stream_.times(); }
     void settle(bool giving_up) noexcept override {
         try {
