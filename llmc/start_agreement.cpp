@@ -88,16 +88,6 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
                       (*first)["input"].get<bool>() ? Blame::input : Blame::runtime);
 }
 
-void on_first_rank(Communicator& communicator, const std::function<void()>& work) {
-    std::exception_ptr thrown;
-    if (communicator.rank() == 0) try {
-            work();
-        } catch (...) {
-            thrown = std::current_exception();
-        }
-    share_failure(communicator, thrown);
-}
-
 void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend) {
     if (communicator.size() == 1) return;
     json entry = {{"host", host()}, {"facts", json::array()}};

@@ -4,7 +4,6 @@
 // Every rank makes the same calls in the same order. One rank alone agrees with itself.
 #pragma once
 #include <exception>
-#include <functional>
 #include <optional>
 
 #include "llmc/communicator.h"
@@ -38,8 +37,14 @@ auto together(Communicator& communicator, Work&& work) {
     return std::move(*result);
 }
 
-// Rank 0 works while the others wait for it; what it throws leaves on every rank, as share_failure() does. `work` must not call the communicator.
-void on_first_rank(Communicator& communicator, const std::function<void()>& work);
+// Rank 0 works while the others wait for it; what it throws leaves on every rank as from together(). `work` must not call the communicator.
+template <class Work>
+void on_first_rank(Communicator& communicator, Work&& work) {
+    together(communicator, [&] {
+        if (communicator.rank() == 0) work();
+        return true;
+    });
+}
 
 // Something that all ranks must have alike, such as "--seed" = "1".
 struct Fact {

@@ -132,5 +132,5 @@ TEST_CASE("what a rank refuses ends all of them, with one line and the exit code
     const auto failed = shop.run_ranks(2, shop.flags({"-x", "1", "-v", "0", "-o", shop.path("out")}));
     CAPTURE(failed.output);
     CHECK(failed.exit_code == 1);
-    CHECK_THAT(failed.output, Catch::Contains("step_00000001"));
+    CHECK_THAT(failed.output, Catch::Contains("error: rank 0 on ") && Catch::Contains("step_00000001"));
 }

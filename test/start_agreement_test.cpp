@@ -122,3 +122,20 @@ TEST_CASE("nobody goes on when one cannot", "[start_agreement]") {
     CHECK(heard(3, [](int) -> int { throw Error("no such flag"); }) == "no such flag");  // the same everywhere: nobody is named
     CHECK_THROWS_AS(together(*alone(), []() -> int { throw std::bad_alloc(); }), std::bad_alloc);
 }
+
+TEST_CASE("what the first rank fails at ends all of them", "[start_agreement]") {
+    const auto heard = [](const std::function<void(Communicator&)>& work) {
+        int worked = 0;
+        const auto said = only(complaints(3, [&](Communicator& communicator) {
+            on_first_rank(communicator, [&] {
+                ++worked;
+                work(communicator);
+            });
+        }));
+        CHECK(worked == 1);
+        return said;
+    };
+    CHECK(heard([](Communicator&) {}) == "accepted");
+    CHECK(heard([](Communicator& communicator) { throw Error("no room for rank " + std::to_string(communicator.rank())); }) ==
+          on_this_host(0) + ": no room for rank 0");
+}
