@@ -26,7 +26,8 @@ namespace {
 Context open_context(const Options& options, std::unique_ptr<Communicator>& communicator) {
     const auto bf16 = value_by_name("--bf16-arithmetic", options.bf16_arithmetic, kBf16Arithmetics);
     const auto attention = value_by_name("--attention", options.attention, kernels::kAttentionMethods);
-    Placement placement = place_rank(*communicator, int(options.threads), int(options.device), options.comm);
+    const auto transport = value_by_name("--comm", options.comm, kTransports);
+    Placement placement = place_rank(*communicator, int(options.threads), int(options.device), transport);
     if (placement.nccl) communicator = over_nccl(std::move(communicator));
     return {std::move(placement.device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}), kernels::Attention({.method = attention}),
             std::shared_ptr<Communicator>(communicator.get(), [](Communicator*) {})};  // main() keeps it

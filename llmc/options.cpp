@@ -9,6 +9,7 @@
 
 #include "llmc/activations.h"
 #include "llmc/error.h"
+#include "llmc/placement.h"
 #include "llmc/run_noise.h"
 #include "llmc/schedule.h"
 

@@ -11,8 +11,6 @@
 namespace llmc {
 
 inline constexpr Named<kernels::DType> kDTypes[] = {{"fp32", kernels::DType::fp32}, {"bf16", kernels::DType::bf16}};
-enum class Transport { automatic, nccl, mpi };
-inline constexpr Named<Transport> kTransports[] = {{"auto", Transport::automatic}, {"nccl", Transport::nccl}, {"mpi", Transport::mpi}};
 inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {
     {"measure", kernels::Bf16Arithmetic::measure}, {"native", kernels::Bf16Arithmetic::native}, {"widen", kernels::Bf16Arithmetic::widen}};
 

@@ -132,26 +132,26 @@ int gpu_of_rank(int device, int local_rank, int gpus) {
     return device >= gpus || gpus == 0 ? device : (device + local_rank) % gpus;
 }
 
-bool over_nccl_by(const std::string& comm, const std::vector<std::string>& gpus, const std::string& lacks) {
-    if (comm == "nccl" && !lacks.empty())
+bool over_nccl_by(Transport asked, const std::vector<std::string>& gpus, const std::string& lacks) {
+    if (asked == Transport::nccl && !lacks.empty())
         fail("--comm", "nccl", "auto or mpi: this build lacks " + lacks, "build with DEVICE=cuda and NCCL_ROOT set, or leave --comm out");
-    if (comm == "mpi" || (gpus.size() == 1 && comm != "nccl")) return false;
+    if (asked == Transport::mpi || (gpus.size() == 1 && asked != Transport::nccl)) return false;
     std::map<std::string, int> ranks_of;
     for (const std::string& gpu : gpus)
         if (!gpu.empty() && ++ranks_of[gpu] > 1)
             fail("a GPU", "shared by ranks: " + gpu, "a GPU for each rank, --device and those behind it",
                  "start fewer ranks on that host, or add --comm mpi, which lets them share it");
-    return comm == "nccl" || (!gpus[0].empty() && lacks.empty());
+    return asked == Transport::nccl || (!gpus[0].empty() && lacks.empty());
 }
 
-Placement place_rank(Communicator& communicator, int threads, int device, const std::string& comm) {
+Placement place_rank(Communicator& communicator, int threads, int device, Transport asked) {
     share_cores(communicator, threads);
     DeviceInfo opened = together(communicator, [&] { return open_device(threads, gpu_of_rank(device, communicator.local_rank(), device_count())); });
     // What is free, of a GPU or on CPUs of a machine, is for all ranks there.
     const auto memories = communicator.host_gather(opened.id + " in " + machine());
     opened.memory_free /= std::size_t(std::count(memories.begin(), memories.end(), memories[std::size_t(communicator.rank())]));
     const auto gpus = opened.id.empty() ? std::vector<std::string>(memories.size()) : memories;
-    const bool nccl = together(communicator, [&] { return over_nccl_by(comm, gpus, nccl_lacks()); });
+    const bool nccl = together(communicator, [&] { return over_nccl_by(asked, gpus, nccl_lacks()); });
     return {std::move(opened), nccl};
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llmc/communicator.h"
+#include "llmc/names.h"
 
 namespace llmc {
 
@@ -25,9 +26,13 @@ std::vector<int> share_of_threads(const std::vector<std::vector<int>>& usable, i
 
 // Which of `gpus` a rank takes, counting on from --device.
 int gpu_of_rank(int device, int local_rank, int gpus);
-// Whether tensors travel over NCCL, for --comm auto, nccl or mpi. `gpus`: an identifier of each rank's GPU, all of them empty on CPUs; `lacks`: see
+
+// What --comm asks for; auto: NCCL where every rank has a GPU of its own and this build has NCCL.
+enum class Transport { automatic, nccl, mpi };
+inline constexpr Named<Transport> kTransports[] = {{"auto", Transport::automatic}, {"nccl", Transport::nccl}, {"mpi", Transport::mpi}};
+// Whether tensors travel over NCCL. `gpus`: an identifier of each rank's GPU, all of them empty on CPUs; `lacks`: see
 // nccl_lacks(). Throws Error where ranks share a GPU, which only --comm mpi allows, or NCCL was asked for in vain.
-bool over_nccl_by(const std::string& comm, const std::vector<std::string>& gpus, const std::string& lacks);
+bool over_nccl_by(Transport asked, const std::vector<std::string>& gpus, const std::string& lacks);
 
 struct Placement {
     DeviceInfo device;
@@ -35,6 +40,6 @@ struct Placement {
 };
 // Binds this process, opens its device and decides. Every rank calls it; what one of them refuses is a SharedError on all. `threads` 0: as many as
 // the rank has hardware threads.
-Placement place_rank(Communicator& communicator, int threads, int device, const std::string& comm);
+Placement place_rank(Communicator& communicator, int threads, int device, Transport asked);
 
 }  // namespace llmc

@@ -64,20 +64,20 @@ TEST_CASE("a rank takes the GPU of its number on the machine", "[placement]") {
 
 TEST_CASE("tensors travel over NCCL where every rank has a GPU and the build has NCCL", "[placement]") {
     const std::vector<std::string> own{"A", "B"}, shared{"A", "B", "A"}, none{"", ""};
-    CHECK(over_nccl_by("auto", own, ""));
-    CHECK(over_nccl_by("nccl", own, ""));
-    CHECK_FALSE(over_nccl_by("mpi", own, ""));
-    CHECK_FALSE(over_nccl_by("auto", own, "NCCL"));
-    CHECK_FALSE(over_nccl_by("auto", none, ""));
-    CHECK_FALSE(over_nccl_by("auto", {"A"}, ""));
-    CHECK(over_nccl_by("nccl", {"A"}, ""));  // one rank, where it was asked for
-    CHECK_FALSE(over_nccl_by("mpi", shared, ""));
-    for (const char* comm : {"auto", "nccl"})
-        CHECK(complaint([&] { over_nccl_by(comm, shared, ""); }) ==
+    CHECK(over_nccl_by(Transport::automatic, own, ""));
+    CHECK(over_nccl_by(Transport::nccl, own, ""));
+    CHECK_FALSE(over_nccl_by(Transport::mpi, own, ""));
+    CHECK_FALSE(over_nccl_by(Transport::automatic, own, "NCCL"));
+    CHECK_FALSE(over_nccl_by(Transport::automatic, none, ""));
+    CHECK_FALSE(over_nccl_by(Transport::automatic, {"A"}, ""));
+    CHECK(over_nccl_by(Transport::nccl, {"A"}, ""));  // one rank, where it was asked for
+    CHECK_FALSE(over_nccl_by(Transport::mpi, shared, ""));
+    for (const Transport asked : {Transport::automatic, Transport::nccl})
+        CHECK(complaint([&] { over_nccl_by(asked, shared, ""); }) ==
               "a GPU is shared by ranks: A; expected a GPU for each rank, --device and those behind it; "
               "start fewer ranks on that host, or add --comm mpi, which lets them share it");
-    CHECK_THAT(complaint([&] { over_nccl_by("auto", shared, "NCCL"); }), Catch::Contains("shared by ranks"));
-    CHECK_THAT(complaint([&] { over_nccl_by("nccl", own, "NCCL: none"); }), Catch::Contains("this build lacks NCCL: none"));
+    CHECK_THAT(complaint([&] { over_nccl_by(Transport::automatic, shared, "NCCL"); }), Catch::Contains("shared by ranks"));
+    CHECK_THAT(complaint([&] { over_nccl_by(Transport::nccl, own, "NCCL: none"); }), Catch::Contains("this build lacks NCCL: none"));
 }
 
 TEST_CASE("who cannot open NCCL keeps the control plane", "[placement]") {
