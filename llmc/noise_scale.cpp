@@ -13,20 +13,6 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
-void GroupNorms::add(double squared_norm, std::int64_t valid_tokens) {
-    if (valid_tokens == 0) return;
-    norms += squared_norm / double(valid_tokens);
-    tokens += valid_tokens;
-    ++groups;
-}
-
-GroupNorms& GroupNorms::operator+=(const GroupNorms& other) {
-    norms += other.norms;
-    tokens += other.tokens;
-    groups += other.groups;
-    return *this;
-}
-
 NoiseMeasurement measure_noise(const GroupNorms& small, double norm, std::int64_t tokens) {
     require(small.groups > 0 && small.tokens < tokens * small.groups, "groups of the noise scale", small.groups, "some that are smaller than the step's whole batch");
     const double small_norm = small.norms / double(small.tokens), b = double(small.tokens) / double(small.groups), B = double(tokens);

@@ -12,15 +12,11 @@
 
 namespace llmc {
 
-// Groups of tokens whose gradients were seen separately: ranks, or micro-batches. Adds up over groups and over ranks. Groups without a valid token
-// take no part.
+// Groups of tokens whose gradients were seen separately: ranks, or micro-batches. Groups without a valid token take no part.
 struct GroupNorms {
     double norms = 0;          // sum over groups of |U_i|^2 / T_i, U_i the sum of the gradients of the T_i valid tokens of group i
     std::int64_t tokens = 0;   // sum of T_i
     std::int64_t groups = 0;   // how many
-
-    void add(double squared_norm, std::int64_t valid_tokens);
-    GroupNorms& operator+=(const GroupNorms& other);
 };
 
 // One step's unbiased estimates.

@@ -76,8 +76,11 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
     for (int group = -1; group < int(groups.names.size()); ++group) {
         GroupNorms norms;
         for (const ReferenceGradient& part : gradients) {
-            const double tokens = double(part.loss.valid_targets);
-            if (tokens > 0) norms.add(squares(part.gradient, group) * tokens * tokens, part.loss.valid_targets);
+            const std::int64_t tokens = part.loss.valid_targets;
+            if (tokens == 0) continue;
+            norms.norms += squares(part.gradient, group) * double(tokens);  // of the sum over tokens, over their number
+            norms.tokens += tokens;
+            ++norms.groups;
         }
         const double norm = squares(whole.gradient, group);
         const NoiseMeasurement want = measure_noise(norms, norm, batch.valid_targets());
