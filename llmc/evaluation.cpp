@@ -1,7 +1,7 @@
 #include "llmc/evaluation.h"
 
 #include "llmc/rank_agreement.h"
-#include "llmc/step_log.h"
+#include "llmc/throughput.h"
 
 namespace llmc {
 namespace {

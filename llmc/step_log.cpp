@@ -1,10 +1,8 @@
 #include "llmc/step_log.h"
 
-#include <chrono>
+#include <algorithm>
 
 namespace llmc {
-
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void StepLog::enqueued(const Report::Step& step, double began_seconds) {
     report_pending(1);

@@ -13,7 +13,7 @@ class StepLog {
 public:
     // All of them must outlive it. `noise` may be null; it is given every step that was not skipped.
     StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, const Communicator& communicator, std::int64_t total_steps,
-            RunNoise* noise = nullptr, int seq_len = 1)
+            RunNoise* noise, int seq_len)
         : optimizer_(optimizer), throughput_(throughput), report_(report), communicator_(communicator), total_steps_(total_steps), noise_(noise),
           seq_len_(seq_len) {}
 
@@ -45,8 +45,5 @@ private:
     double last_seconds_ = 0;  // when the step before was reported
     int failed_in_a_row_ = 0;
 };
-
-// Of a clock that only moves forward.
-double seconds_now();
 
 }  // namespace llmc

@@ -1,5 +1,6 @@
 #include "llmc/throughput.h"
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 
@@ -30,6 +31,8 @@ std::optional<double> Throughput::seconds_left(std::int64_t steps_left) const {
     if (weight_ == 0) return {};
     return mean_seconds_ / weight_ * double(steps_left);
 }
+
+double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string clock_text(double seconds) {
     const long long whole = std::llround(seconds), days = whole / 86400, hours = whole / 3600 % 24, minutes = whole / 60 % 60;

@@ -35,6 +35,9 @@ private:
     int steps_ = 0;
 };
 
+// Of a clock that only moves forward.
+double seconds_now();
+
 // "3:07", "1:02:45", "2d 03:10"
 std::string clock_text(double seconds);
 
