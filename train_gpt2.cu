@@ -1,6 +1,7 @@
 // train_gpt2.cu - pretrains GPT-2 from the shell: options -> plan -> model -> loop -> exit code. Host code in every build.
 //
-// Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130 for Ctrl-C) it was interrupted, and saved.
+// Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130 for Ctrl-C) it was interrupted,
+// and saved.
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -29,8 +30,8 @@ Context open_context(const Options& options, std::unique_ptr<Communicator>& comm
     const auto transport = value_by_name("--comm", options.comm, kTransports);
     Placement placement = place_rank(*communicator, int(options.threads), int(options.device), transport);
     if (placement.nccl) communicator = over_nccl(std::move(communicator));
-    return {std::move(placement.device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}), kernels::Attention({.method = attention}),
-            std::shared_ptr<Communicator>(communicator.get(), [](Communicator*) {})};  // main() keeps it
+    return {std::move(placement.device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}),
+            kernels::Attention({.method = attention}), std::shared_ptr<Communicator>(communicator.get(), [](Communicator*) {})};  // main() keeps it
 }
 
 // The shards, and what they say of their tokens. Either may be missing, not both. Batches refer to them, so they stay where they are.
@@ -44,8 +45,8 @@ Data open_data(const Options& options) {
     if (!options.train_data.empty()) data.train = std::make_unique<ShardSet>(options.train_data);
     if (!options.val_data.empty()) data.val = std::make_unique<ShardSet>(options.val_data);
     if (data.train && data.val && data.train->vocabulary() != data.val->vocabulary())
-        fail("the vocabulary of " + options.val_data, data.val->vocabulary().size, "that of " + options.train_data + ", " + std::to_string(data.train->vocabulary().size),
-             "tokenize both with the same tokenizer");
+        fail("the vocabulary of " + options.val_data, data.val->vocabulary().size,
+             "that of " + options.train_data + ", " + std::to_string(data.train->vocabulary().size), "tokenize both with the same tokenizer");
     return data;
 }
 
@@ -66,7 +67,8 @@ Start starting_point(const Options& options, Vocabulary vocabulary) {
     check(start.config);
     require(start.config.vocabulary >= vocabulary.size, "the vocabulary of --init " + options.init, start.config.vocabulary,
             "at least that of the shards, " + std::to_string(vocabulary.size), "use shards made for this model, or another --init");
-    require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len, "at most the model's " + std::to_string(start.config.max_seq_len) + " positions",
+    require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,
+            "at most the model's " + std::to_string(start.config.max_seq_len) + " positions",
             "make it smaller, or train a model with more positions (custom:...,t=N)");
     return start;
 }
@@ -111,19 +113,19 @@ Plan make_plan(const Options& o, const Communicator& communicator) {
     require(plan.step_tokens / at_once <= std::numeric_limits<int>::max(), "--total-batch-tokens", plan.step_tokens,
             "at most 2147483647 micro-batches of " + std::to_string(at_once) + " tokens");
     plan.micro_batches = int(plan.step_tokens / at_once);
-    if (!o.eval_only) plan.noise = choose_noise_estimator(value_by_name("--noise-scale", o.noise_scale, kNoiseEstimators), int(o.zero_stage), batch.world,
-                                                            plan.micro_batches);
-
+    plan.reduce_in_bf16 = o.reduce_dtype == "bf16";
     if (!o.eval_only) {
+        const auto estimator = value_by_name("--noise-scale", o.noise_scale, kNoiseEstimators);
+        plan.noise = choose_noise_estimator(estimator, int(o.zero_stage), batch.world, plan.micro_batches);
         const auto shuffle_seed = o.shuffle ? std::optional(std::uint64_t(o.seed)) : std::nullopt;
-        plan.loader = std::make_unique<DataLoader>(*plan.data.train,
-                                                   DataLoaderOptions{.shape = batch, .micro_batches = plan.micro_batches, .shuffle_seed = shuffle_seed,
-                                                                     .mask_document_start = o.mask_document_start, .pad = o.pad_last});
+        const DataLoaderOptions how{.shape = batch, .micro_batches = plan.micro_batches, .shuffle_seed = shuffle_seed,
+                                    .mask_document_start = o.mask_document_start, .pad = o.pad_last};
+        plan.loader = std::make_unique<DataLoader>(*plan.data.train, how);
         plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
-        require(plan.total_steps > 0, "--epochs", o.epochs, "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
+        require(plan.total_steps > 0, "--epochs", o.epochs,
+                "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
                 "give --max-steps, a smaller --total-batch-tokens, or more data");
     }
-    plan.reduce_in_bf16 = o.reduce_dtype == "bf16";
     if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch);
     if (o.sample_every > 0)
         plan.sampler.emplace(SampleSettings{.prompt = o.prompt, .tokens = int(o.sample_tokens), .samples = int(o.samples), .top_k = int(o.top_k),
@@ -133,36 +135,43 @@ Plan make_plan(const Options& o, const Communicator& communicator) {
 }
 
 std::string describe_shards(const char* what, const ShardSet& shards) {
-    return std::string(what) + ": " + std::to_string(shards.size()) + (shards.size() == 1 ? " shard, " : " shards, ") + std::to_string(shards.tokens()) +
-           " tokens, vocabulary " + std::to_string(shards.vocabulary().size) + '\n';
+    return std::string(what) + ": " + std::to_string(shards.size()) + (shards.size() == 1 ? " shard, " : " shards, ") +
+           std::to_string(shards.tokens()) + " tokens, vocabulary " + std::to_string(shards.vocabulary().size) + '\n';
 }
 
+bool measures_noise(const Plan& plan) { return plan.noise.small_batches != SmallBatches::none; }
+
 void print(const Plan& plan, const Options& options, Context& context) {
-    std::cout << version_text() << "device: " << context.device.name << ", " << context.device.threads << (context.device.threads == 1 ? " thread" : " threads")
-              << (context.communicator->size() > 1 ? " a rank" : "") << "\ncommunication: " << context.communicator->describe()
-              << "\nmatrix library: " << context.matmul.describe(plan.setup.dtype) << "\nattention: " << context.attention.describe(attention_problem(plan.setup))
-              << "\noptions: " << to_json(options).dump() << '\n';
+    const DeviceInfo& device = context.device;
+    std::cout << version_text() << "device: " << device.name << ", " << device.threads << (device.threads == 1 ? " thread" : " threads")
+              << (context.communicator->size() > 1 ? " a rank" : "") << '\n'
+              << "communication: " << context.communicator->describe() << '\n'
+              << "matrix library: " << context.matmul.describe(plan.setup.dtype) << '\n'
+              << "attention: " << context.attention.describe(attention_problem(plan.setup)) << '\n'
+              << "options: " << to_json(options).dump() << '\n';
     if (plan.data.train) std::cout << describe_shards("training data", *plan.data.train);
     if (plan.loader) std::cout << "  " << plan.loader->dropped_tokens() << " tokens an epoch are left over\n";
     if (plan.data.val) std::cout << describe_shards("validation data", *plan.data.val);
-    if (plan.validation && plan.validation->all_there_is()) std::cout << "  all " << plan.validation->targets() << " targets are used: fewer than --val-tokens\n";
+    if (plan.validation && plan.validation->all_there_is())
+        std::cout << "  all " << plan.validation->targets() << " targets are used: fewer than --val-tokens\n";
     const ParameterTable table(plan.start.config);
-    std::cout << "model: " << describe(plan.start.config) << ", " << table.parameters() << " parameters (" << table.decayed().elements << " decayed in "
-              << table.decayed().tensors << " tensors, " << table.not_decayed().elements << " not in " << table.not_decayed().tensors << ")\n";
+    std::cout << "model: " << describe(plan.start.config) << ", " << table.parameters() << " parameters ("
+              << table.decayed().elements << " decayed in " << table.decayed().tensors << " tensors, "
+              << table.not_decayed().elements << " not in " << table.not_decayed().tensors << ")\n";
     if (plan.loader)
-        std::cout << "training: " << plan.total_steps << " steps of " << plan.step_tokens << " tokens, micro-batches in each: " << plan.micro_batches
-                  << (plan.noise.small_batches == SmallBatches::none ? "" : ", noise scale by ") << name_of(plan.noise.small_batches) << '\n';
+        std::cout << "training: " << plan.total_steps << " steps of " << plan.step_tokens << " tokens, micro-batches in each: "
+                  << plan.micro_batches << (measures_noise(plan) ? ", noise scale by " : "") << name_of(plan.noise.small_batches) << '\n';
     if (!plan.noise.note.empty()) std::cout << plan.noise.note << '\n';
     std::cout << plan_memory(plan.setup, context, plan.reduce_in_bf16).text() << std::flush;
 }
 
 nlohmann::ordered_json start_event(const Plan& plan, const Options& options, Context& context) {
-    return {{"event", "start"}, {"version", version_json()}, {"options", to_json(options)}, {"device", context.device.name}, {"threads", context.device.threads},
-            {"ranks", context.communicator->size()}, {"communication", context.communicator->describe()},
+    return {{"event", "start"}, {"version", version_json()}, {"options", to_json(options)}, {"device", context.device.name},
+            {"threads", context.device.threads}, {"ranks", context.communicator->size()}, {"communication", context.communicator->describe()},
             {"matmul", context.matmul.describe(plan.setup.dtype)}, {"attention", context.attention.describe(attention_problem(plan.setup))},
             {"model", describe(plan.start.config)}, {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps},
             {"tokens_per_step", plan.step_tokens},
-            {"noise_scale", plan.noise.small_batches == SmallBatches::none ? nlohmann::ordered_json() : nlohmann::ordered_json(name_of(plan.noise.small_batches))},
+            {"noise_scale", measures_noise(plan) ? nlohmann::ordered_json(name_of(plan.noise.small_batches)) : nlohmann::ordered_json()},
             {"planned_bytes", plan_memory(plan.setup, context, plan.reduce_in_bf16).total()}};
 }
 
@@ -182,70 +191,54 @@ private:
     std::vector<Batch> first_step_;
 };
 
-// Every rank runs this; rank 0 alone prints, samples and writes.
-int run(const Options& options, std::unique_ptr<Communicator>& communicator, const Interrupt& interrupt) {
-    Context context = open_context(options, communicator);
-    Communicator& ranks = *context.communicator;
-    const bool first_rank = ranks.rank() == 0;
-    Plan plan = together(ranks, [&] { return make_plan(options, ranks); });
-    const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
-    require_alike(ranks, data, "give all ranks the same files");
-    // Refuses a method asked for in vain.
-    const std::string passed_over = together(ranks, [&] { return context.attention.plan(attention_problem(plan.setup)).passed_over; });
-    if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
-    if (first_rank) print(plan, options, context);
-    together(ranks, [&] { return require_room(plan.setup, context, plan.reduce_in_bf16), 0; });
-    if (options.dry_run) return 0;
+// What a run trains and shows. Every rank has one and calls the same; rank 0 alone prints, samples and writes.
+struct Training {
+    const Options& options;
+    Plan& plan;
+    Context& context;
+    Model& model;
+    Report& report;
+    BatchUpload upload{plan.setup.shape, plan.start.config.vocabulary, context};
 
-    const auto model = make_model(plan.setup, context);
-    const ParameterTable& table = model->table();
-    {
-        const auto weights = together(ranks, [&] { return initial_weights(plan.start, table, std::uint64_t(options.seed)); });
-        const std::string bits = ranks.size() > 1 ? fingerprint(weights) : "";
-        require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "give all ranks the same --init");
-        model->load(weights);
-    }
-    std::optional<Report> opened;
-    on_first_rank(ranks, [&] { opened.emplace(options.output_dir, plan.total_steps); });
-    if (!first_rank) opened.emplace("", plan.total_steps, false);
-    Report& report = *opened;
-    if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
-    report.start(start_event(plan, options, context));
-    const MicroBatchShape shape = plan.setup.shape;
-    BatchUpload upload(shape, plan.start.config.vocabulary, context);
-
-    const auto validate = [&](std::int64_t step) {
-        const auto [loss, seconds] = validation_loss(*plan.validation, *model, upload, shape, context);
+    // After `step` updates.
+    void validate(std::int64_t step) {
+        const auto [loss, seconds] = validation_loss(*plan.validation, model, upload, plan.setup.shape, context);
         report.validation(step, loss, plan.validation->targets(), seconds);
-    };
-    const auto sample = [&](std::int64_t step) {
-        model->hold_parameters();
-        on_first_rank(ranks, [&] { for (const std::string& text : plan.sampler->draw(*model)) report.sample(step, text); });
-    };
-    const auto save = [&](std::int64_t step) {
-        const TensorSource masters = model->masters_on_host();
-        on_first_rank(ranks, [&] { report.checkpoint(step, save_checkpoint(options.output_dir, step, table, masters, plan.data.vocabulary().end_of_text)); });
-    };
-    if (options.eval_only) {
-        validate(0);
-        if (plan.sampler) sample(0);
-        return 0;
+    }
+    void sample(std::int64_t step) {
+        model.hold_parameters();
+        on_first_rank(*context.communicator, [&] { for (const std::string& text : plan.sampler->draw(model)) report.sample(step, text); });
+    }
+    void save(std::int64_t step) {
+        const TensorSource masters = model.masters_on_host();
+        on_first_rank(*context.communicator, [&] {
+            const int end_of_text = plan.data.vocabulary().end_of_text;
+            report.checkpoint(step, save_checkpoint(options.output_dir, step, model.table(), masters, end_of_text));
+        });
     }
 
+    int train(const Interrupt& interrupt);
+};
+
+// Returns the exit code.
+int Training::train(const Interrupt& interrupt) {
+    Communicator& ranks = *context.communicator;
+    const MicroBatchShape shape = plan.setup.shape;
     const auto rounding_seed = options.stochastic_rounding ? std::optional(std::uint64_t(options.seed)) : std::nullopt;
-    GradientExchange gradients(table, {.sharding = plan.setup.sharding, .small_batches = plan.noise.small_batches, .reduce_in_bf16 = plan.reduce_in_bf16},
-                               context);
-    Optimizer optimizer(*model, gradients, {.beta1 = float(options.beta1), .beta2 = float(options.beta2), .eps = float(options.eps),
-                                 .weight_decay = float(options.weight_decay), .max_grad_norm = float(options.grad_clip),
-                                 .rounding_seed = rounding_seed}, context);
-    optimizer.round_parameters(*model);
+    GradientExchange gradients(model.table(), {.sharding = plan.setup.sharding, .small_batches = plan.noise.small_batches,
+                                               .reduce_in_bf16 = plan.reduce_in_bf16}, context);
+    Optimizer optimizer(model, gradients, {.beta1 = float(options.beta1), .beta2 = float(options.beta2), .eps = float(options.eps),
+                                           .weight_decay = float(options.weight_decay), .max_grad_norm = float(options.grad_clip),
+                                           .rounding_seed = rounding_seed}, context);
+    optimizer.round_parameters(model);
     const Schedule schedule{.kind = lr_schedule_by_name(options.lr_schedule), .peak = options.lr, .final_fraction = options.final_lr_fraction,
                             .warmup_steps = options.warmup_steps, .total_steps = plan.total_steps};
     auto peak = peak_flops(context.device, plan.setup.dtype, options.tf32);
     if (peak) *peak *= ranks.size();
-    Throughput throughput(flops_per_token(table, shape.seq_len), peak);
+    Throughput throughput(flops_per_token(model.table(), shape.seq_len), peak);
     RunNoise noise(gradients.group_names(), options.noise_scale_beta);
-    StepLog step_log(optimizer, throughput, report, *context.communicator, plan.total_steps, plan.noise.small_batches == SmallBatches::none ? nullptr : &noise, shape.seq_len);
+    StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps, plan.noise.small_batches == SmallBatches::none ? nullptr : &noise,
+                     shape.seq_len);
     Batches batches(*plan.loader, options.overfit_batch);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
@@ -280,13 +273,48 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator, con
             const Batch& batch = batches.next(micro_batch);
             record.epoch = batch.from.epoch;
             gradients.begin({.index = micro_batch, .count = plan.micro_batches, .valid_targets = batch.valid_targets});
-            model->forward_backward(upload.upload(batch.inputs, batch.targets, shape, true), token_weight, gradients);
+            model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, true), token_weight, gradients);
         }
-        optimizer.step(*model, {.learning_rate = float(schedule.learning_rate(step)), .positions = plan.step_tokens});
+        optimizer.step(model, {.learning_rate = float(schedule.learning_rate(step)), .positions = plan.step_tokens});
         step_log.enqueued(record, step_began);
     }
     report.end(step, reason, seconds_now() - began);
     return signal != 0 ? 128 + signal : 0;
+}
+
+// From the options to the exit code, on every rank.
+int run(const Options& options, std::unique_ptr<Communicator>& communicator, const Interrupt& interrupt) {
+    Context context = open_context(options, communicator);
+    Communicator& ranks = *context.communicator;
+    const bool first_rank = ranks.rank() == 0;
+    Plan plan = together(ranks, [&] { return make_plan(options, ranks); });
+    const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
+    require_alike(ranks, data, "give all ranks the same files");
+    // Refuses a method asked for in vain.
+    const std::string passed_over = together(ranks, [&] { return context.attention.plan(attention_problem(plan.setup)).passed_over; });
+    if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
+    if (first_rank) print(plan, options, context);
+    together(ranks, [&] { return require_room(plan.setup, context, plan.reduce_in_bf16), 0; });
+    if (options.dry_run) return 0;
+
+    const auto model = make_model(plan.setup, context);
+    {
+        const auto weights = together(ranks, [&] { return initial_weights(plan.start, model->table(), std::uint64_t(options.seed)); });
+        const std::string bits = ranks.size() > 1 ? fingerprint(weights) : "";
+        require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "give all ranks the same --init");
+        model->load(weights);
+    }
+    std::optional<Report> report;
+    on_first_rank(ranks, [&] { report.emplace(options.output_dir, plan.total_steps); });
+    if (!first_rank) report.emplace("", plan.total_steps, false);
+    if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
+    report->start(start_event(plan, options, context));
+
+    Training training{options, plan, context, *model, *report};
+    if (!options.eval_only) return training.train(interrupt);
+    training.validate(0);
+    if (plan.sampler) training.sample(0);
+    return 0;
 }
 
 int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 : 1; }
