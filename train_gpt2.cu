@@ -237,7 +237,7 @@ int Training::train(const Interrupt& interrupt) {
     if (peak) *peak *= ranks.size();
     Throughput throughput(flops_per_token(model.table(), shape.seq_len), peak);
     RunNoise noise(gradients.group_names(), options.noise_scale_beta);
-    StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps, plan.noise.small_batches == SmallBatches::none ? nullptr : &noise,
+    StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps, measures_noise(plan) ? &noise : nullptr,
                      shape.seq_len);
     Batches batches(*plan.loader, options.overfit_batch);
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient

@@ -3,7 +3,8 @@
 //   s[i, j] = (q_i . k_j) / sqrt(head_size) for j <= i,   p = softmax_j(s),   out_i = sum_j p[i, j] v_j,   logsumexp_i = log sum_j exp(s[i, j])
 //   backward: p from logsumexp, delta_i = dout_i . out_i, dv_j = sum_i p[i, j] dout_i, ds = p (dout_i . v_j - delta_i), dq = ds k, dk = ds^T q
 //
-// Shapes    qkv, dqkv: (batch, seq_len, 3, heads, head_size) T; out, dout: (batch, seq_len, heads, head_size) T; logsumexp: (batch, heads, seq_len) float.
+// Shapes    qkv, dqkv: (batch, seq_len, 3, heads, head_size) T; out, dout: (batch, seq_len, heads, head_size) T; logsumexp: (batch, heads, seq_len)
+//           float.
 // Numerics  online softmax in float; no seq_len x seq_len matrix in memory; the backward pass adds in a fixed order, without atomics.
 // Work      4 * batch * heads * seq_len^2 / 2 * head_size flops forward, 2.5 times that backward.
 // Source    Dao 2023, arXiv 2307.08691.

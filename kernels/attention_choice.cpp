@@ -42,7 +42,8 @@ std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const A
         return candidates;
     }
     if (!build.choice)
-        refuse(asked, "auto: on a CPU there is one implementation, " + std::string(build.plain), "leave the flag out; on a GPU build with make DEVICE=cuda");
+        refuse(asked, "auto: on a CPU there is one implementation, " + std::string(build.plain),
+               "leave the flag out; on a GPU build with make DEVICE=cuda");
     if (asked == cudnn && !build.cudnn)
         refuse(asked, "auto, flash or plain: this build has no cuDNN", "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
     if (asked != plain && dtype != DType::bf16) refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "give --dtype bf16");

@@ -1,7 +1,7 @@
 // attention_cudnn.cpp - attention by cuDNN's flash attention kernels, through the graph interface of cuDNN's frontend
 //
-// One graph per pass and shape, built once: forward (scaled, causal, statistics kept) and backward by the algorithm that adds in a fixed order. That one
-// keeps a seq_len x seq_len matrix of bf16 per head in its workspace on Hopper (2 GiB at batch 64, 16 heads, 1024 tokens).
+// One graph per pass and shape, built once: forward (scaled, causal, statistics kept) and backward by the algorithm that adds in a fixed order. That
+// one keeps a seq_len x seq_len matrix of bf16 per head in its workspace on Hopper (2 GiB at batch 64, 16 heads, 1024 tokens).
 #include <cuda_runtime_api.h>
 #include <cudnn_frontend.h>
 
@@ -96,8 +96,8 @@ void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
                                 .set_diagonal_band_right_bound(0)
                                 .set_deterministic_algorithm(true);
     const auto [dquery, dkey, dvalue] =
-        graph.sdpa_backward(tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), tensor(graph, out, shape), tensor(graph, dout, shape),
-                            tensor(graph, stats, shape), attributes);
+        graph.sdpa_backward(tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), tensor(graph, out, shape),
+                            tensor(graph, dout, shape), tensor(graph, stats, shape), attributes);
     output(dquery, dq, shape);
     output(dkey, dk, shape);
     output(dvalue, dv, shape);

@@ -20,8 +20,8 @@ public:
     // Of the passes planned for the shape.
     std::size_t workspace_bytes(const AttentionShape& shape, bool backward) const;
 
-    // Enqueue on `stream`, without waiting for anything once a shape has run; outputs are ready when the stream has passed this point. The gradient has
-    // the same bits every time. Throw a run-time Error that names cuDNN's status, or says that the shape has not been planned.
+    // Enqueue on `stream`, without waiting for anything once a shape has run; outputs are ready when the stream has passed this point. The gradient
+    // has the same bits every time. Throw a run-time Error that names cuDNN's status, or says that the shape has not been planned.
     void forward(const AttentionForward<bf16>& op, Stream stream);
     void backward(const AttentionBackward<bf16>& op, Stream stream);
 

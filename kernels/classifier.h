@@ -4,8 +4,8 @@
 //   dlogits[row, c] = scale * (softmax(logits[row])[c] - [c == target])                           exactly 0 on ignored rows and for c >= vocabulary
 //
 // Shapes    logits: (rows, padded_vocabulary) T; losses: (rows) float; targets: (rows) int.
-// Numerics  in float, about the row's maximum. A target outside [0, vocabulary) that is not kIgnoreTarget gives a NaN loss and gradient, never a silent 0:
-//           the data loader refuses such ids before they get here.
+// Numerics  in float, about the row's maximum. A target outside [0, vocabulary) that is not kIgnoreTarget gives a NaN loss and gradient, never a
+//           silent 0: the data loader refuses such ids before they get here.
 // Traffic   2 * rows * padded_vocabulary * sizeof(T) bytes with a gradient, half of it without.
 // Source    shared by every language model; row chunks as in Liger-Kernel, arXiv 2410.10989.
 #pragma once

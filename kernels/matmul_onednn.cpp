@@ -13,7 +13,8 @@
 // Weights reordered to oneDNN's own layout before each product (they change every step) lost everywhere: the reordering takes 15-30 % of the product.
 // So: forward by brg with the bias fused, fp32 gradients by dnnl_sgemm, bf16 input gradients by brg (gemm would need a float copy of its result as
 // scratch), bf16 weight gradients by gemm. brg is what oneDNN offers first where the processor has AVX-512; elsewhere all of it is gemm.
-// dnnl_sgemm does not survive a signal handler on its thread (llmc/interrupt.h). The rule is fixed, so that two runs with the same number of threads give the same bits.
+// dnnl_sgemm does not survive a signal handler on its thread (llmc/interrupt.h). The rule is fixed, so that two runs with the same number of threads
+// give the same bits.
 #include <omp.h>
 
 #include <algorithm>
@@ -365,7 +366,8 @@ std::string Matmul::describe(DType dtype) {
         case dnnl_cpu_isa_avx512_core_amx: isa = "AMX"; break;
         default: break;
     }
-    const std::string library = "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch) + ", " + isa;
+    const std::string library = "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+                                std::to_string(version->patch) + ", " + isa;
     if (dtype == DType::fp32) return library;
     state_->widens<bf16>();  // decides, if that is still to do
     return library + "; bf16 " + state_->bf16_choice->reason;

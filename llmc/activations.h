@@ -32,7 +32,8 @@ public:
     explicit Carver(std::byte* base) : base_(base) {}
     template <class Element>
     std::span<Element> take(std::size_t count) {
-        const std::size_t at = used_, bytes = (count * sizeof(Element) + kernels::kTensorAlignment - 1) / kernels::kTensorAlignment * kernels::kTensorAlignment;
+        using kernels::kTensorAlignment;
+        const std::size_t at = used_, bytes = (count * sizeof(Element) + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
         used_ = saturating_sum(used_, bytes);
         return base_ ? std::span<Element>(reinterpret_cast<Element*>(base_ + at), count) : std::span<Element>();
     }
@@ -76,7 +77,8 @@ struct ActivationSpans {
 };
 
 template <class T>
-ActivationSpans<T> carve_activations(Carver& carver, const ModelConfig& config, MicroBatchShape shape, Recompute recompute, bool training, std::size_t chunk_bytes) {
+ActivationSpans<T> carve_activations(Carver& carver, const ModelConfig& config, MicroBatchShape shape, Recompute recompute, bool training,
+                                     std::size_t chunk_bytes) {
     const std::size_t rows = shape.rows(), narrow = rows * std::size_t(config.channels), scores = std::size_t(config.heads) * rows;
     const bool keep_block = training && recompute != Recompute::block;
     const bool keep_normed = keep_block && recompute != Recompute::gelu_layernorm, keep_gelu = keep_normed && recompute != Recompute::gelu;

@@ -90,7 +90,8 @@ LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
     const LoaderPosition after = options_.shuffle_seed ? fill_shuffled(batch, at) : fill_sequential(batch, at);
     if (options_.mask_document_start) ignore_document_starts(batch, shards_.vocabulary().end_of_text);
     batch.valid_targets = options_.shape.positions();
-    if (options_.mask_document_start || options_.pad) batch.valid_targets -= std::count(batch.targets.begin(), batch.targets.end(), kernels::kIgnoreTarget);
+    if (options_.mask_document_start || options_.pad)
+        batch.valid_targets -= std::count(batch.targets.begin(), batch.targets.end(), kernels::kIgnoreTarget);
     return after;
 }
 

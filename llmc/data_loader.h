@@ -9,8 +9,8 @@
 //              world * micro_batch rows, rank r the r-th micro_batch of them. So which sequences make up a step, and in what order, depends on
 //              the seed and the tokens of a step alone, not on how ranks, micro-batches and accumulation share them. Every sequence comes once
 //              per epoch; a micro-step may begin in one epoch and end in the next. Dropped: the end of each shard that fills no sequence.
-// Padded       Nothing is dropped: the last micro-step of a shard, or its last sequence when shuffled, is filled up with positions that are no targets.
-//              A rank's batch may then have few valid targets, or none.
+// Padded       Nothing is dropped: the last micro-step of a shard, or its last sequence when shuffled, is filled up with positions that are no
+//              targets. A rank's batch may then have few valid targets, or none.
 //
 // Offsets are 64-bit throughout.
 #pragma once

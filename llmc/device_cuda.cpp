@@ -15,8 +15,8 @@ namespace {
 
 void check(cudaError_t status, const char* expression, const char* file, int line) {
     if (status == cudaSuccess) return;
-    throw Error(std::string(file) + ":" + std::to_string(line) + ": " + expression + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status),
-                Blame::runtime);
+    throw Error(std::string(file) + ":" + std::to_string(line) + ": " + expression + ": " + cudaGetErrorName(status) + ", " +
+                cudaGetErrorString(status), Blame::runtime);
 }
 #define CUDA_CHECK(expression) check(expression, #expression, __FILE__, __LINE__)
 

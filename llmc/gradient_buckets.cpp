@@ -32,7 +32,9 @@ GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sh
 NormGroups::NormGroups(const ParameterTable& table, const GradientBuckets& buckets) {
     // A stretch reaches from its first tensor to the first of what follows, gaps included: they are 0.
     const auto add = [&](int group, int from, int to) {
-        const auto offset = [&](int tensor) { return tensor < int(table.tensors().size()) ? table.tensors()[std::size_t(tensor)].offset : table.elements(); };
+        const auto offset = [&](int tensor) {
+            return tensor < int(table.tensors().size()) ? table.tensors()[std::size_t(tensor)].offset : table.elements();
+        };
         stretches.push_back({.first = offset(from), .size = offset(to) - offset(from), .bucket = buckets.of_tensor(from), .group = group});
     };
     const auto group = [&](const std::string& name) {
@@ -62,7 +64,8 @@ NormTiles::NormTiles(const NormGroups& groups, const GradientBuckets& buckets, b
     for (const NormGroups::Stretch& stretch : groups.stretches) {
         close(stretch.group, stretch.bucket);
         const GradientBucket& bucket = buckets[stretch.bucket];
-        const std::int64_t begin = bucket.first + (pieces_only ? bucket.piece.first : 0), end = begin + (pieces_only ? bucket.piece.size : bucket.size);
+        const ShardRange part = pieces_only ? bucket.piece : ShardRange{0, bucket.size};
+        const std::int64_t begin = bucket.first + part.first, end = begin + part.size;
         const std::int64_t first = std::max(begin, stretch.first), last = std::min(end, stretch.first + stretch.size);
         if (last > first) kernels::append_tiles(tiles, first - begin, last - first);
     }

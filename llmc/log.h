@@ -29,6 +29,8 @@ private:
 };
 
 // null where there is no number.
-inline nlohmann::ordered_json number_or_null(std::optional<double> value) { return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(); }
+inline nlohmann::ordered_json number_or_null(std::optional<double> value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
 
 }  // namespace llmc

@@ -38,8 +38,9 @@ public:
         gradients.open(buckets_.tables());
         for (std::size_t first = 0; first < batch.shape.rows(); first += act_.classifier_rows) {
             const HeadRows head = classify(batch, first, token_weight, true);
-            context_.matmul.backward_input<T>({.din = rows_of(act_.dnormed, head), .dout = act_.logits, .weight = parameter(table_.token_table()), .pre = {},
-                                               .rows = head.rows, .in_channels = channels(), .out_channels = padded_vocabulary()}, stream());
+            context_.matmul.backward_input<T>({.din = rows_of(act_.dnormed, head), .dout = act_.logits, .weight = parameter(table_.token_table()),
+                                               .pre = {}, .rows = head.rows, .in_channels = channels(),
+                                               .out_channels = padded_vocabulary()}, stream());
             context_.matmul.backward_weight<T>({.dweight = gradients.gradient(table_.token_table()), .dbias = {}, .dout = act_.logits,
                                                 .in = rows_of(act_.final_normed, head), .rows = head.rows, .in_channels = channels(),
                                                 .out_channels = padded_vocabulary(), .accumulate = accumulate || first > 0}, stream());
@@ -47,15 +48,17 @@ public:
         kernels::accumulate_losses(gradients.loss_sum(), act_.losses.first(batch.shape.rows()), stream());
 
         gradients.open(buckets_.of_tensor(table_.final_ln_weight()));
-        layernorm_backward(table_.final_ln_weight(), table_.final_ln_bias(), act_.residual[layers()], act_.final_mean, act_.final_rstd, batch, false, gradients);
+        layernorm_backward(table_.final_ln_weight(), table_.final_ln_bias(), act_.residual[layers()], act_.final_mean, act_.final_rstd, batch, false,
+                           gradients);
         for (int layer = layers() - 1; layer >= 0; --layer) {
             if (layer < layers() - 1) gradients.open(buckets_.of_layer(layer));
             backward_block(layer, batch, gradients);
             gradients.complete(buckets_.of_layer(layer));
         }
-        kernels::embedding_backward<T>({.dtoken_table = gradients.gradient(table_.token_table()), .dposition_table = gradients.gradient(table_.position_table()),
-                                        .dout = act_.dresidual, .bucket_token = batch.bucket_token, .bucket_start = batch.bucket_start,
-                                        .bucket_row = batch.bucket_row, .batch = batch.shape.batch, .seq_len = batch.shape.seq_len, .channels = channels(),
+        kernels::embedding_backward<T>({.dtoken_table = gradients.gradient(table_.token_table()),
+                                        .dposition_table = gradients.gradient(table_.position_table()), .dout = act_.dresidual,
+                                        .bucket_token = batch.bucket_token, .bucket_start = batch.bucket_start, .bucket_row = batch.bucket_row,
+                                        .batch = batch.shape.batch, .seq_len = batch.shape.seq_len, .channels = channels(),
                                         .max_seq_len = setup_.config.max_seq_len, .accumulate_positions = accumulate}, stream());
         gradients.complete(buckets_.tables());
     }
@@ -68,11 +71,13 @@ public:
 
     std::vector<float> logits(std::span<const int> tokens, int first_row, int rows) override {
         const int longest = std::min(setup_.config.max_seq_len, int(std::min<std::size_t>(setup_.shape.rows(), 1 << 30)));
-        require(int(tokens.size()) <= longest && !tokens.empty(), "the length of a sequence", tokens.size(), "1 to " + std::to_string(longest) + " tokens");
+        require(int(tokens.size()) <= longest && !tokens.empty(), "the length of a sequence", tokens.size(),
+                "1 to " + std::to_string(longest) + " tokens");
         std::vector<int> padded(tokens.begin(), tokens.end());
         padded.resize(std::size_t(std::min(longest, (int(tokens.size()) + kLogitsSeqLen - 1) / kLogitsSeqLen * kLogitsSeqLen)), 0);
         const DeviceArray<int> on_device(padded, stream());
-        forward({.tokens = on_device.span(), .targets = {}, .bucket_token = {}, .bucket_start = {}, .bucket_row = {}, .shape = {1, int(padded.size())}});
+        forward({.tokens = on_device.span(), .targets = {}, .bucket_token = {}, .bucket_start = {}, .bucket_row = {},
+                 .shape = {1, int(padded.size())}});
         std::vector<float> result;
         std::vector<T> row(static_cast<std::size_t>(padded_vocabulary()));
         for (int first = first_row; first < first_row + rows; first += int(act_.classifier_rows)) {
@@ -117,36 +122,40 @@ private:
     // din = dout weight, through gelu where its input `pre` is given; then the gradients of weight and bias
     void linear_backward(std::span<T> din, std::span<const T> dout, std::span<const T> in, std::span<const T> pre, int weight, int bias, int rows,
                          int in_channels, int out_channels, GradientExchange& gradients) {
-        context_.matmul.backward_weight<T>({.dweight = gradients.gradient(weight), .dbias = gradients.gradient(bias), .dout = dout, .in = in, .rows = rows,
-                                            .in_channels = in_channels, .out_channels = out_channels, .accumulate = gradients.accumulate()}, stream());
-        context_.matmul.backward_input<T>({.din = din, .dout = dout, .weight = parameter(weight), .pre = pre, .rows = rows, .in_channels = in_channels,
-                                           .out_channels = out_channels}, stream());
+        context_.matmul.backward_weight<T>({.dweight = gradients.gradient(weight), .dbias = gradients.gradient(bias), .dout = dout, .in = in,
+                                            .rows = rows, .in_channels = in_channels, .out_channels = out_channels,
+                                            .accumulate = gradients.accumulate()}, stream());
+        context_.matmul.backward_input<T>({.din = din, .dout = dout, .weight = parameter(weight), .pre = pre, .rows = rows,
+                                           .in_channels = in_channels, .out_channels = out_channels}, stream());
     }
     void layernorm(std::span<T> normed, std::span<float> mean, std::span<float> rstd, std::span<const T> residual, int weight, int bias, int rows) {
-        kernels::layernorm_forward<T>({.normed = normed, .mean = mean, .rstd = rstd, .residual = residual, .weight = parameter(weight), .bias = parameter(bias),
-                                       .rows = rows, .channels = channels()}, stream());
+        kernels::layernorm_forward<T>({.normed = normed, .mean = mean, .rstd = rstd, .residual = residual, .weight = parameter(weight),
+                                       .bias = parameter(bias), .rows = rows, .channels = channels()}, stream());
     }
     // residual = left + branch, normed = its layer normalisation
-    void add_branch(std::span<T> residual, std::span<T> normed, std::span<float> mean, std::span<float> rstd, std::span<const T> left, int weight, int bias, int rows) {
-        kernels::residual_layernorm_forward<T>({.residual = residual, .normed = normed, .mean = mean, .rstd = rstd, .left = left, .right = act_.branch,
-                                                .weight = parameter(weight), .bias = parameter(bias), .rows = rows, .channels = channels()}, stream());
+    void add_branch(std::span<T> residual, std::span<T> normed, std::span<float> mean, std::span<float> rstd, std::span<const T> left, int weight,
+                    int bias, int rows) {
+        kernels::residual_layernorm_forward<T>({.residual = residual, .normed = normed, .mean = mean, .rstd = rstd, .left = left,
+                                                .right = act_.branch, .weight = parameter(weight), .bias = parameter(bias), .rows = rows,
+                                                .channels = channels()}, stream());
     }
     // dresidual (+)= gradient through a layer normalisation of `residual`, from dnormed
-    void layernorm_backward(int weight, int bias, std::span<const T> residual, std::span<const float> mean, std::span<const float> rstd, const MicroBatch& batch,
-                            bool add, GradientExchange& gradients) {
-        kernels::layernorm_backward<T>({.dresidual = act_.dresidual, .dweight = gradients.gradient(weight), .dbias = gradients.gradient(bias), .scratch = act_.layernorm_scratch,
-                                        .dnormed = act_.dnormed, .residual = residual, .weight = parameter(weight), .mean = mean, .rstd = rstd,
-                                        .rows = int(batch.shape.rows()), .channels = channels(), .accumulate_dresidual = add,
-                                        .accumulate_parameters = gradients.accumulate()}, stream());
+    void layernorm_backward(int weight, int bias, std::span<const T> residual, std::span<const float> mean, std::span<const float> rstd,
+                            const MicroBatch& batch, bool add, GradientExchange& gradients) {
+        kernels::layernorm_backward<T>({.dresidual = act_.dresidual, .dweight = gradients.gradient(weight), .dbias = gradients.gradient(bias),
+                                        .scratch = act_.layernorm_scratch, .dnormed = act_.dnormed, .residual = residual, .weight = parameter(weight),
+                                        .mean = mean, .rstd = rstd, .rows = int(batch.shape.rows()), .channels = channels(),
+                                        .accumulate_dresidual = add, .accumulate_parameters = gradients.accumulate()}, stream());
     }
 
     void forward(const MicroBatch& batch) {
-        require(batch.shape.rows() <= setup_.shape.rows(), "the rows of a micro-batch", batch.shape.rows(), "at most " + std::to_string(setup_.shape.rows()));
+        require(batch.shape.rows() <= setup_.shape.rows(), "the rows of a micro-batch", batch.shape.rows(),
+                "at most " + std::to_string(setup_.shape.rows()));
         const int rows = int(batch.shape.rows());
         hold_parameters(buckets_.tables());
         kernels::embedding_forward<T>({.out = act_.residual[0], .tokens = batch.tokens, .token_table = parameter(table_.token_table()),
-                                       .position_table = parameter(table_.position_table()), .batch = batch.shape.batch, .seq_len = batch.shape.seq_len,
-                                       .channels = channels()}, stream());
+                                       .position_table = parameter(table_.position_table()), .batch = batch.shape.batch,
+                                       .seq_len = batch.shape.seq_len, .channels = channels()}, stream());
         const BlockParameters& first = table_.block(0);
         hold_parameters(buckets_.of_layer(0));
         layernorm(act_.block[0].ln1, act_.block[0].ln1_mean, act_.block[0].ln1_rstd, act_.residual[0], first.ln1_weight, first.ln1_bias, rows);
@@ -161,8 +170,8 @@ private:
                 const BlockParameters& q = table_.block(layer + 1);
                 add_branch(act_.residual[layer + 1], next.ln1, next.ln1_mean, next.ln1_rstd, block.residual_mid, q.ln1_weight, q.ln1_bias, rows);
             } else {
-                add_branch(act_.residual[layer + 1], act_.final_normed, act_.final_mean, act_.final_rstd, block.residual_mid, table_.final_ln_weight(),
-                           table_.final_ln_bias(), rows);
+                add_branch(act_.residual[layer + 1], act_.final_normed, act_.final_mean, act_.final_rstd, block.residual_mid,
+                           table_.final_ln_weight(), table_.final_ln_bias(), rows);
             }
         }
     }
@@ -173,8 +182,8 @@ private:
         const BlockParameters& p = table_.block(layer);
         const int rows = int(shape.rows()), heads = setup_.config.heads;
         linear(block.qkv, {}, block.ln1, p.qkv_weight, p.qkv_bias, rows, channels(), 3 * channels());
-        context_.attention.forward<T>({.out = block.attention, .logsumexp = block.logsumexp, .qkv = block.qkv, .batch = shape.batch, .seq_len = shape.seq_len,
-                                       .heads = heads, .head_size = setup_.config.head_size()}, stream());
+        context_.attention.forward<T>({.out = block.attention, .logsumexp = block.logsumexp, .qkv = block.qkv, .batch = shape.batch,
+                                       .seq_len = shape.seq_len, .heads = heads, .head_size = setup_.config.head_size()}, stream());
         linear(act_.branch, {}, block.attention, p.attn_proj_weight, p.attn_proj_bias, rows, channels(), channels());
         add_branch(block.residual_mid, block.ln2, block.ln2_mean, block.ln2_rstd, act_.residual[layer], p.ln2_weight, p.ln2_bias, rows);
         linear(block.gelu, block.pre_gelu, block.ln2, p.fc_weight, p.fc_bias, rows, channels(), 4 * channels());
@@ -208,23 +217,23 @@ private:
         layernorm_backward(p.ln2_weight, p.ln2_bias, block.residual_mid, block.ln2_mean, block.ln2_rstd, batch, true, gradients);
         linear_backward(act_.dnormed, act_.dresidual, block.attention, {}, p.attn_proj_weight, p.attn_proj_bias, rows, c, c, gradients);
         context_.attention.backward<T>({.dqkv = act_.dwide, .delta = act_.delta, .dout = act_.dnormed, .qkv = block.qkv, .out = block.attention,
-                                        .logsumexp = block.logsumexp, .batch = batch.shape.batch, .seq_len = batch.shape.seq_len, .heads = setup_.config.heads,
-                                        .head_size = setup_.config.head_size()}, stream());
+                                        .logsumexp = block.logsumexp, .batch = batch.shape.batch, .seq_len = batch.shape.seq_len,
+                                        .heads = setup_.config.heads, .head_size = setup_.config.head_size()}, stream());
         linear_backward(act_.dnormed, act_.dwide, block.ln1, {}, p.qkv_weight, p.qkv_bias, rows, c, 3 * c, gradients);
         layernorm_backward(p.ln1_weight, p.ln1_bias, act_.residual[layer], block.ln1_mean, block.ln1_rstd, batch, true, gradients);
     }
 
     void head_logits(const HeadRows& head) {
-        context_.matmul.forward<T>({.out = act_.logits, .pre = {}, .in = rows_of(act_.final_normed, head), .weight = parameter(table_.token_table()), .bias = {},
-                                    .rows = head.rows, .in_channels = channels(), .out_channels = padded_vocabulary()}, stream());
+        context_.matmul.forward<T>({.out = act_.logits, .pre = {}, .in = rows_of(act_.final_normed, head), .weight = parameter(table_.token_table()),
+                                    .bias = {}, .rows = head.rows, .in_channels = channels(), .out_channels = padded_vocabulary()}, stream());
     }
     // Losses of the rows from `first` on, and their dlogits in place of the logits where asked.
     HeadRows classify(const MicroBatch& batch, std::size_t first, float token_weight, bool write_dlogits) {
         const HeadRows head{first, int(std::min(act_.classifier_rows, batch.shape.rows() - first))};
         head_logits(head);
-        kernels::classifier<T>({.logits = act_.logits, .losses = act_.losses.subspan(first), .targets = batch.targets.subspan(first), .rows = head.rows,
-                                .vocabulary = setup_.config.vocabulary, .padded_vocabulary = padded_vocabulary(), .scale = token_weight,
-                                .write_dlogits = write_dlogits}, stream());
+        kernels::classifier<T>({.logits = act_.logits, .losses = act_.losses.subspan(first), .targets = batch.targets.subspan(first),
+                                .rows = head.rows, .vocabulary = setup_.config.vocabulary, .padded_vocabulary = padded_vocabulary(),
+                                .scale = token_weight, .write_dlogits = write_dlogits}, stream());
         return head;
     }
 
@@ -312,7 +321,8 @@ ModelBytes model_bytes(const ModelSetup& setup) {
 
 std::unique_ptr<Model> make_model(const ModelSetup& setup, Context& context) {
     check(setup.config);
-    require(setup.shape.seq_len <= setup.config.max_seq_len, "--seq-len", setup.shape.seq_len, "at most the model's " + std::to_string(setup.config.max_seq_len) + " positions");
+    require(setup.shape.seq_len <= setup.config.max_seq_len, "--seq-len", setup.shape.seq_len,
+            "at most the model's " + std::to_string(setup.config.max_seq_len) + " positions");
     if (setup.dtype == DType::bf16) return std::make_unique<Gpt2<bf16>>(setup, context);
     return std::make_unique<Gpt2<float>>(setup, context);
 }

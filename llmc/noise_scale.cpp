@@ -14,7 +14,8 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 }  // namespace
 
 NoiseMeasurement measure_noise(const GroupNorms& small, double norm, std::int64_t tokens) {
-    require(small.groups > 0 && small.tokens < tokens * small.groups, "groups of the noise scale", small.groups, "some that are smaller than the step's whole batch");
+    require(small.groups > 0 && small.tokens < tokens * small.groups, "groups of the noise scale", small.groups,
+            "some that are smaller than the step's whole batch");
     const double small_norm = small.norms / double(small.tokens), b = double(small.tokens) / double(small.groups), B = double(tokens);
     return {(B * norm - b * small_norm) / (B - b), (small_norm - norm) / (1 / b - 1 / B)};
 }
@@ -50,7 +51,8 @@ NoiseScale::Report NoiseScale::report() const {
         const double signal = variance(averages_.signal_squared, report.signal, report.signal);
         const double noise = variance(averages_.noise_squared, report.noise, report.noise);
         const double both = variance(averages_.product, report.signal, report.noise);
-        const double relative = noise / (report.noise * report.noise) + signal / (report.signal * report.signal) - 2 * both / (report.noise * report.signal);
+        const double relative = noise / (report.noise * report.noise) + signal / (report.signal * report.signal) -
+                                2 * both / (report.noise * report.signal);
         signal_deviation = std::sqrt(std::fmax(signal, 0));  // rounding may leave a variance of 0 negative
         report.relative_deviation = std::sqrt(std::fmax(relative, 0));
         report.at_least = report.noise / (report.signal + 2 * signal_deviation);

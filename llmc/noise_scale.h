@@ -24,8 +24,8 @@ struct NoiseMeasurement {
     double signal;  // |G|^2
     double noise;   // tr(Sigma) of one token
 };
-// `norm`: squared norm of the mean gradient over all `tokens` valid tokens of the step. The groups must be smaller than the step: two at least, or a part
-// of it. Throws Error otherwise; callers choose an estimator that the run can have.
+// `norm`: squared norm of the mean gradient over all `tokens` valid tokens of the step. The groups must be smaller than the step: two at least, or a
+// part of it. Throws Error otherwise; callers choose an estimator that the run can have.
 NoiseMeasurement measure_noise(const GroupNorms& small, double norm, std::int64_t tokens);
 
 // What a checkpoint must hold for a resumed run to go on with.

@@ -29,7 +29,8 @@ Optimizer::Optimizer(const Model& model, GradientExchange& gradients, const Adam
     const GradientBuckets& buckets = gradients.buckets();
     if (gradients.stage() == 0) add(0, model.table().elements(), 0, -1);
     // The next forward pass needs the last bucket first.
-    else for (int bucket = buckets.size() - 1; bucket >= 0; --bucket) add(buckets[bucket].first + buckets[bucket].piece.first, buckets[bucket].piece.size, buckets[bucket].kept, bucket);
+    else for (int bucket = buckets.size() - 1; bucket >= 0; --bucket)
+        add(buckets[bucket].first + buckets[bucket].piece.first, buckets[bucket].piece.size, buckets[bucket].kept, bucket);
     segments_ = DeviceArray<kernels::DecaySegment>(segments, context.stream);
 
     const std::int64_t kept = gradients.stage() == 0 ? model.table().elements() : buckets.kept_elements();
@@ -45,7 +46,9 @@ Optimizer::Optimizer(const Model& model, GradientExchange& gradients, const Adam
 template <class T, class Update> void Optimizer::update_parts(Model& model, std::span<T> parameters, Update&& update) {
     Communicator& communicator = *context_.communicator;
     for (const Part& part : parts_) {
-        const auto of_part = [&]<class Element>(std::span<Element> all, std::int64_t first) { return all.subspan(std::size_t(first), std::size_t(part.size)); };
+        const auto of_part = [&]<class Element>(std::span<Element> all, std::int64_t first) {
+            return all.subspan(std::size_t(first), std::size_t(part.size));
+        };
         const std::span<T> piece = of_part(parameters, part.first);
         update(part, piece, of_part(model.masters(), model.has_all_masters() ? part.first : part.kept));
         if (part.bucket < 0) continue;
@@ -66,8 +69,9 @@ void Optimizer::step(Model& model, const StepInput& input) {
             kernels::adamw<T>({.parameter = parameter, .master = master, .m = first_.span().subspan(std::size_t(part.kept), std::size_t(part.size)),
                                .v = second_.span().subspan(std::size_t(part.kept), std::size_t(part.size)),
                                .grad = part.bucket < 0 ? gradients_.whole() : gradients_.piece(part.bucket),
-                               .segments = segments_.span().subspan(part.first_segment, part.segments), .scalars = scalars_.span(), .beta1 = settings_.beta1,
-                               .beta2 = settings_.beta2, .eps = settings_.eps, .weight_decay = settings_.weight_decay, .rounding = rounding(part)}, stream);
+                               .segments = segments_.span().subspan(part.first_segment, part.segments), .scalars = scalars_.span(),
+                               .beta1 = settings_.beta1, .beta2 = settings_.beta2, .eps = settings_.eps, .weight_decay = settings_.weight_decay,
+                               .rounding = rounding(part)}, stream);
         });
     };
     if (model.dtype() == kernels::DType::bf16) update_all(model.rounded_parameters());
@@ -81,7 +85,8 @@ void Optimizer::step(Model& model, const StepInput& input) {
 void Optimizer::round_parameters(Model& model) {
     if (model.dtype() != kernels::DType::bf16) return;
     update_parts(model, model.rounded_parameters(), [&](const Part& part, std::span<kernels::bf16> parameter, std::span<float> master) {
-        kernels::round_parameters({.parameter = parameter, .master = master, .scalars = scalars_.span(), .rounding = rounding(part)}, context_.stream);
+        kernels::round_parameters({.parameter = parameter, .master = master, .scalars = scalars_.span(), .rounding = rounding(part)},
+                                  context_.stream);
     });
 }
 

@@ -1,5 +1,5 @@
-// optimizer.h - AdamW's state, and one update from the gradients of a step: of all parameters, or at ZeRO stage 1 and 2 of this rank's pieces, which are
-// then gathered from all ranks
+// optimizer.h - AdamW's state, and one update from the gradients of a step: of all parameters, or at ZeRO stage 1 and 2 of this rank's pieces, which
+// are then gathered from all ranks
 #pragma once
 #include <optional>
 
@@ -28,8 +28,8 @@ public:
         float learning_rate;
         std::int64_t positions;  // of the global batch: the gradients carry weight 1 / positions a token
     };
-    // After the last micro-batch: reduction, norm, scalars and update, enqueued on the context's stream; the scalars' copy to the host follows them. The
-    // gathered parameters are on their way when it returns: the model's next forward pass holds for them.
+    // After the last micro-batch: reduction, norm, scalars and update, enqueued on the context's stream; the scalars' copy to the host follows them.
+    // The gathered parameters are on their way when it returns: the model's next forward pass holds for them.
     void step(Model& model, const StepInput& input);
 
     // The working parameters from the masters, as the last update rounded them: once the model and this state are loaded. Enqueued; nothing in fp32.

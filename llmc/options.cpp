@@ -28,11 +28,13 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     using Real = Range<double>;
     entry("i,train-data", o.train_data, "training shards: a glob, quoted");
     entry("j,val-data", o.val_data, "validation shards: a glob, quoted");
-    entry("e,init", o.init, "model: d12 (depth), gpt3:c768 (channels), custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint folder or .safetensors file to start from");
+    entry("e,init", o.init, "model: d12 (depth), gpt3:c768 (channels), custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint folder or "
+                            ".safetensors file to start from");
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; without it nothing is written");
     entry("b,micro-batch", o.micro_batch, "sequences that go through the model at once", Whole{1, 1 << 20});
     entry("t,seq-len", o.seq_len, "tokens of a sequence", Whole{1, 1 << 20});
-    entry("d,total-batch-tokens", o.total_batch_tokens, "tokens of one update, a multiple of micro-batch * seq-len * ranks; 0: one micro-batch of each rank", Whole{0, kMany});
+    entry("d,total-batch-tokens", o.total_batch_tokens,
+          "tokens of one update, a multiple of micro-batch * seq-len * ranks; 0: one micro-batch of each rank", Whole{0, kMany});
     entry("x,max-steps", o.max_steps, "updates to make; 0: as many as --epochs has", Whole{0, kMany});
     entry("epochs", o.epochs, "passes over the training shards, where --max-steps is not given", Whole{1, 1000000});
     entry("max-minutes", o.max_minutes, "end the run with a checkpoint after so many minutes; 0: no bound", Real{0, 1e7});
@@ -88,7 +90,8 @@ Number parse_number(const std::string& name, const std::string& text, Range<Numb
     expected << (std::is_integral_v<Number> ? "a whole number" : "a number") << " from " << range.least << " to " << range.most;
     Number value{};
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (status != std::errc{} || end != text.data() + text.size() || !(value >= range.least && value <= range.most)) fail(name, '"' + text + '"', expected.str());
+    if (status != std::errc{} || end != text.data() + text.size() || !(value >= range.least && value <= range.most))
+        fail(name, '"' + text + '"', expected.str());
     return value;
 }
 
@@ -120,8 +123,10 @@ void check_together(const Options& o) {
     require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "given for --dtype " + o.dtype, "parameters in bf16",
             "add --dtype bf16, or leave it out: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
-    require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro, "at most 2147483647 tokens", "make one of them smaller and -d larger");
-    if (o.max_steps > 0) require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps, "at most --max-steps = " + std::to_string(o.max_steps));
+    require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro, "at most 2147483647 tokens",
+            "make one of them smaller and -d larger");
+    if (o.max_steps > 0)
+        require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps, "at most --max-steps = " + std::to_string(o.max_steps));
     require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing", "validation shards, since --eval-only was given");
     require(o.eval_only || !o.train_data.empty(), "--train-data", "missing", "training shards, such as -i 'data/bible_train_*.bin'",
             "make shards with dev/tokenize, or see --help");

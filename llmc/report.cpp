@@ -41,7 +41,8 @@ nlohmann::ordered_json hidden(const std::optional<CommTimes>& communication) {
 
 // Numbers that are unknown are null.
 void write_noise(nlohmann::ordered_json& event, const std::optional<Report::Noise>& noise) {
-    for (const char* key : {"noise_scale_seq", "noise_scale_tokens", "noise_state", "noise_relative_deviation", "noise_at_least_tokens", "noise_scale_tokens_of"})
+    for (const char* key : {"noise_scale_seq", "noise_scale_tokens", "noise_state", "noise_relative_deviation", "noise_at_least_tokens",
+                            "noise_scale_tokens_of"})
         event[key] = nullptr;
     if (!noise) return;
     const NoiseScale::Report& x = noise->whole;
@@ -68,13 +69,14 @@ std::string Report::at(std::int64_t step) const { return "step " + std::to_strin
 void Report::step(const Step& s) {
     const kernels::StepScalars& x = s.scalars;
     const double share = 100.0 * double(s.step + 1) / double(total_steps_);
-    say(format("%s | loss %.4f | lr %.2e | norm %.4f | %.1f ms | %s tok/s | MFU %s | %.1f %% | %s left%s", at(s.step + 1).c_str(), x.loss, double(x.learning_rate),
-               double(x.grad_norm), s.speed.ms, tokens_text(s.speed.tokens_per_s).c_str(), s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu).c_str() : "n/a",
-               share, s.seconds_left ? clock_text(*s.seconds_left).c_str() : "n/a",
-               s.noise ? (" | noise " + noise_text(*s.noise)).c_str() : ""));
-    nlohmann::ordered_json event{{"event", "step"}, {"step", s.step}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate}, {"grad_norm", x.grad_norm}, {"clip", x.clip},
-                {"tokens", s.positions}, {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms}, {"tokens_per_s", s.speed.tokens_per_s},
-                {"valid_tokens_per_s", s.speed.valid_tokens_per_s}, {"mfu", number_or_null(s.speed.mfu)}};
+    say(format("%s | loss %.4f | lr %.2e | norm %.4f | %.1f ms | %s tok/s | MFU %s | %.1f %% | %s left%s", at(s.step + 1).c_str(), x.loss,
+               double(x.learning_rate), double(x.grad_norm), s.speed.ms, tokens_text(s.speed.tokens_per_s).c_str(),
+               s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu).c_str() : "n/a", share,
+               s.seconds_left ? clock_text(*s.seconds_left).c_str() : "n/a", s.noise ? (" | noise " + noise_text(*s.noise)).c_str() : ""));
+    nlohmann::ordered_json event{{"event", "step"}, {"step", s.step}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
+                                 {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"tokens", s.positions}, {"valid_tokens", x.valid_targets},
+                                 {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms}, {"tokens_per_s", s.speed.tokens_per_s},
+                                 {"valid_tokens_per_s", s.speed.valid_tokens_per_s}, {"mfu", number_or_null(s.speed.mfu)}};
     event["comm_ms"] = s.communication ? nlohmann::ordered_json(s.communication->busy * 1e3) : nlohmann::ordered_json();
     event["comm_hidden"] = hidden(s.communication);
     write_noise(event, s.noise);

@@ -14,7 +14,8 @@ NoiseChoice choose_noise_estimator(NoiseEstimator asked, int stage, int ranks, i
         return {SmallBatches::ranks, ""};
     }
     const bool micro = stage == 2 ? ranks * micro_batches >= 2 : micro_batches >= 2;
-    if (asked == NoiseEstimator::micro) require(micro, "--noise-scale", "micro for " + counts, "at least two micro-batches", "make --total-batch-tokens larger, or use auto");
+    if (asked == NoiseEstimator::micro)
+        require(micro, "--noise-scale", "micro for " + counts, "at least two micro-batches", "make --total-batch-tokens larger, or use auto");
     else if (stage < 2 && ranks >= 2) return {SmallBatches::ranks, ""};
     if (!micro) return {SmallBatches::none, "noise scale: off, since " + counts + (ranks == 1 ? " leaves" : " leave") + " nothing to compare"};
     return {stage == 2 ? SmallBatches::micro_batches : SmallBatches::first_micro_batches, ""};
@@ -24,7 +25,8 @@ const char* name_of(SmallBatches small_batches) {
     return small_batches == SmallBatches::none ? "" : small_batches == SmallBatches::ranks ? "rank" : "micro";
 }
 
-RunNoise::RunNoise(std::vector<std::string> groups, double beta) : names_(std::move(groups)), whole_(beta), groups_(names_.size(), NoiseScale(beta)) {}
+RunNoise::RunNoise(std::vector<std::string> groups, double beta)
+    : names_(std::move(groups)), whole_(beta), groups_(names_.size(), NoiseScale(beta)) {}
 
 void RunNoise::add(std::span<const double> totals, std::int64_t positions) {
     const auto tokens = std::int64_t(totals[kernels::kValidTargets]);

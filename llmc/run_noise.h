@@ -31,8 +31,8 @@ class RunNoise {
 public:
     RunNoise(std::vector<std::string> groups, double beta);
 
-    // `totals`: all ranks' sums of a step that was not skipped (grad_norm.h), its gradients accumulated with weight 1 / positions. A step in which nothing can
-    // be compared, since all its targets lie in one group of tokens, is left out.
+    // `totals`: all ranks' sums of a step that was not skipped (grad_norm.h), its gradients accumulated with weight 1 / positions. A step in which
+    // nothing can be compared, since all its targets lie in one group of tokens, is left out.
     void add(std::span<const double> totals, std::int64_t positions);
 
     const NoiseScale& whole() const { return whole_; }

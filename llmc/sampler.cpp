@@ -22,7 +22,9 @@ int Sampler::next(std::span<const float> logits) {
     for (int id = 0; id < int(logits.size()); ++id)
         if (std::isfinite(logits[std::size_t(id)])) ids.push_back(id);
     if (ids.empty()) throw Error("no logit is finite, so there is no token to sample; the model has diverged", Blame::runtime);
-    const auto likelier = [&](int a, int b) { return logits[std::size_t(a)] != logits[std::size_t(b)] ? logits[std::size_t(a)] > logits[std::size_t(b)] : a < b; };
+    const auto likelier = [&](int a, int b) {
+        return logits[std::size_t(a)] != logits[std::size_t(b)] ? logits[std::size_t(a)] > logits[std::size_t(b)] : a < b;
+    };
     const std::size_t kept = temperature_ == 0 ? 1 : top_k_ > 0 ? std::min(ids.size(), std::size_t(top_k_)) : ids.size();
     if (kept < ids.size()) std::nth_element(ids.begin(), ids.begin() + std::ptrdiff_t(kept) - 1, ids.end(), likelier);
     ids.resize(kept);

@@ -27,8 +27,8 @@ private:
     double temperature_;
 };
 
-// `start` followed by `count` tokens drawn one after another. `logits_after(tokens)` gives the logits after the last of `tokens`, of which it sees at most
-// the last `longest`. Stops early at `end_of_text`, which is kept.
+// `start` followed by `count` tokens drawn one after another. `logits_after(tokens)` gives the logits after the last of `tokens`, of which it sees at
+// most the last `longest`. Stops early at `end_of_text`, which is kept.
 std::vector<int> sample_tokens(Sampler& sampler, std::vector<int> start, int count, int longest, int end_of_text,
                                const std::function<std::vector<float>(std::span<const int>)>& logits_after);
 

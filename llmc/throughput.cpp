@@ -22,7 +22,8 @@ Throughput::Reading Throughput::read(double seconds, std::int64_t positions, std
         mean_seconds_ = 0.95 * mean_seconds_ + 0.05 * seconds;
         weight_ = 0.95 * weight_ + 0.05;
     }
-    Reading reading{.ms = seconds * 1e3, .tokens_per_s = double(positions) / seconds, .valid_tokens_per_s = double(valid_targets) / seconds, .mfu = {}};
+    Reading reading{.ms = seconds * 1e3, .tokens_per_s = double(positions) / seconds, .valid_tokens_per_s = double(valid_targets) / seconds,
+                    .mfu = {}};
     if (peak_) reading.mfu = flops_per_token_ * reading.tokens_per_s / *peak_;
     return reading;
 }
