@@ -1,7 +1,7 @@
 // attention_methods_test.cpp - every implementation of attention that the build has, against fp64, through class Attention
 //
-// Implementations on tensor cores round the weights p and ds to bf16 between their products. So does the rounded reference here, and a result may be off
-// from fp64 by twice what that one is, measured over all elements, and by what sums of head_size and seq_len floats lose.
+// Implementations on tensor cores round the weights p and ds to bf16 between their products. So does the rounded reference here, and a result may be
+// off from fp64 by twice what that one is, measured over all elements, and by what sums of head_size and seq_len floats lose.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -114,8 +114,8 @@ Attention make_attention(AttentionMethod method) {
 void check_near_fp64(AttentionMethod method) {
     if (!runs_here(method)) return;
     // Lengths about the edges of tiles, an odd one among them.
-    const auto shape = GENERATE(AttentionShape{2, 64, 3, 64}, AttentionShape{1, 17, 2, 64}, AttentionShape{1, 129, 2, 64}, AttentionShape{1, 200, 1, 128},
-                                AttentionShape{2, 77, 1, 80});
+    const auto shape = GENERATE(AttentionShape{2, 64, 3, 64}, AttentionShape{1, 17, 2, 64}, AttentionShape{1, 129, 2, 64},
+                                AttentionShape{1, 200, 1, 128}, AttentionShape{2, 77, 1, 80});
     const auto qkv = normal<bf16>(3 * elements_of(shape), 31), dout = normal<bf16>(elements_of(shape), 32);
     const Results want = reference(shape, widen(qkv), widen(dout), exact), rounded = reference(shape, widen(qkv), widen(dout), as_bf16);
     const double sums = (2.0 * shape.head_size + shape.seq_len) * 0x1p-24;

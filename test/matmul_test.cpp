@@ -74,7 +74,8 @@ using Widened = Case<bf16, Bf16Arithmetic::widen>;
 }  // namespace
 
 // What a fresh object gives is checked in operations/linear.cpp.
-TEMPLATE_TEST_CASE("a plan is used again for other tensors of its shape, by each of two objects, to the same bits", "[matmul]", Fp32, Native, Widened) {
+TEMPLATE_TEST_CASE("a plan is used again for other tensors of its shape, by each of two objects, to the same bits", "[matmul]", Fp32, Native,
+                   Widened) {
     using T = typename TestType::type;
     Matmul first(TestType::options), other(TestType::options);
     Matmul moved(std::move(other));
@@ -132,7 +133,8 @@ TEST_CASE("a Matmul says what it is and how it multiplies bf16", "[matmul]") {
         return;
     }
     CHECK(Catch::contains(widened.describe(DType::bf16), "bf16 widened to fp32 as asked"));
-    CHECK((Catch::contains(measured.describe(DType::bf16), "bf16 multiplied natively (") || Catch::contains(measured.describe(DType::bf16), "bf16 widened to fp32")));
+    CHECK((Catch::contains(measured.describe(DType::bf16), "bf16 multiplied natively (") ||
+           Catch::contains(measured.describe(DType::bf16), "bf16 widened to fp32")));
     CHECK(widened.workspace_bytes() > 0);
 }
 

@@ -119,7 +119,8 @@ TEST_CASE("what travels in bf16 takes room from the batch", "[memory_plan]") {
 TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]") {
     Context context = make_context();
     context.device.memory_free = std::size_t(1) << 50;
-    const ModelSetup vast{.config = {.layers = 65536, .heads = 4096, .channels = 1048576, .max_seq_len = 1 << 20, .vocabulary = 50257}, .shape = {2047, 1 << 20}};
+    const ModelSetup vast{.config = {.layers = 65536, .heads = 4096, .channels = 1048576, .max_seq_len = 1 << 20, .vocabulary = 50257},
+                          .shape = {2047, 1 << 20}};
     CHECK(plan_memory(vast, context).total() == std::numeric_limits<std::size_t>::max());
     CHECK_THAT(refusal(vast, context), Catch::Contains("not even one sequence fits"));
 }

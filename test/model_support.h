@@ -41,7 +41,8 @@ inline GlobalBatch random_batch(unsigned seed, int rows = kTinyRows, int seq_len
     return batch;
 }
 
-// Every row keeps its targets with a probability of 0, .05, .5 or 1; row 1 has none, the last row has all, and rows 4 to 7, a micro-batch of four, have none.
+// Every row keeps its targets with a probability of 0, .05, .5 or 1; row 1 has none, the last row has all, and rows 4 to 7, a micro-batch of four,
+// have none.
 inline GlobalBatch random_batch_with_gaps(unsigned seed) {
     GlobalBatch batch = random_batch(seed);
     std::mt19937 engine(seed + 1000);
@@ -59,7 +60,8 @@ class Trainer {
 public:
     Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::AdamWSettings& settings = {}, std::uint64_t seed = 1,
             llmc::GradientExchange::Settings exchange = {})
-        : context_(context), rank_(context.communicator->rank()), ranks_(context.communicator->size()), upload_(setup.shape, setup.config.vocabulary, context) {
+        : context_(context), rank_(context.communicator->rank()), ranks_(context.communicator->size()),
+          upload_(setup.shape, setup.config.vocabulary, context) {
         setup.sharding.rank = rank_;
         setup.sharding.ranks = ranks_;
         exchange.sharding = setup.sharding;
@@ -81,7 +83,8 @@ public:
             const auto targets = part(batch.targets);
             const auto ignored = std::count(targets.begin(), targets.end(), kernels::kIgnoreTarget);
             gradients_->begin({.index = micro, .count = micro_batches, .valid_targets = std::int64_t(targets.size()) - ignored});
-            model_->forward_backward(upload_.upload(part(batch.tokens), targets, shape, true), loss_factor * float(1.0 / double(batch.positions())), *gradients_);
+            model_->forward_backward(upload_.upload(part(batch.tokens), targets, shape, true), loss_factor * float(1.0 / double(batch.positions())),
+                                     *gradients_);
         }
     }
     kernels::StepScalars step(const GlobalBatch& batch, int micro_batches = 1, float learning_rate = 6e-4f, float loss_factor = 1) {

@@ -11,4 +11,5 @@ echo "$message"
 version=$("$1" --version) || exit 1
 echo "$version"
 [[ $version =~ cuDNN\ (no|[0-9]+\.[0-9]+\.[0-9]+) ]] || exit 1
-[ $status -eq 2 ] && [ "$(echo "$message" | wc -l)" -eq 1 ] && [[ $message == "error: no GPU can be used: "*"make DEVICE=cpu"* ]] && [ ! -e "$folder/out" ]
+[ $status -eq 2 ] && [ "$(echo "$message" | wc -l)" -eq 1 ] && [[ $message == "error: no GPU can be used: "*"make DEVICE=cpu"* ]] &&
+    [ ! -e "$folder/out" ]

@@ -129,7 +129,8 @@ void check_gradients(const Operation& op, const Operation& forward, const std::v
             roundoff = 8 * 0x1p-53 * high.magnitude / step;
         }
         const double allowed = std::fabs(slope[0] - slope[1]) + roundoff + kDeviations * std::sqrt(variance);
-        INFO("the slope along a direction of " << of << " is " << slope[1] << ", the gradient says " << predicted << ", " << allowed << " is allowed");
+        INFO("the slope along a direction of " << of << " is " << slope[1] << ", the gradient says " << predicted << ", " << allowed
+                                               << " is allowed");
         CHECK(std::fabs(slope[1] - predicted) <= allowed);
         const double length = std::sqrt(squares);  // what the slope along a random direction is like; 0 with a vocabulary of one
         CHECK((allowed < 0.1 * length || length == 0));  // else it would say little

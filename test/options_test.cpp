@@ -42,7 +42,8 @@ std::string unwrapped(const std::string& text) {
 }  // namespace
 
 TEST_CASE("flags set what they name, in both spellings", "[options]") {
-    const Options o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l", "3e-3", "--shuffle", "--seed", "7", "-k", "wsd"});
+    const Options o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l", "3e-3", "--shuffle", "--seed",
+                              "7", "-k", "wsd"});
     CHECK(o.train_data == "a*.bin");
     CHECK(o.val_data == "b*.bin");
     CHECK(o.micro_batch == 8);

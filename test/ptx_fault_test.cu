@@ -174,7 +174,8 @@ TEST_CASE("lanes that a product or a load waits for in vain are reported", "[ptx
     using Catch::Contains;
     for (bool loads : {false, true}) {
         const auto message = fault_of<missing_lane>(64, loads, 40);
-        CHECK_THAT(message, Contains("kernel ptx_fault_test::missing_lane, block (0, 0, 0) of 64 threads") && Contains("threads 0-31, 40 have exited"));
+        CHECK_THAT(message, Contains("kernel ptx_fault_test::missing_lane, block (0, 0, 0) of 64 threads") &&
+                   Contains("threads 0-31, 40 have exited"));
         const std::string name = loads ? "ldmatrix" : "mma.sync";
         CHECK_THAT(message, Contains("threads 32-39, 41-63 wait in " + name + " at ") && Contains("with mask 0xffffffff"));
         CHECK_THAT(message, Contains("ptx_fault_test.cu:" + std::to_string(loads ? kLoadLine : kProductLine)));

@@ -17,7 +17,9 @@ std::vector<std::string> flags_of(const Workshop& shop, const std::string& out, 
     return shop.flags(all);
 }
 
-std::string model_of(const Workshop& shop, const std::string& out) { return read_bytes(fs::path(shop.path(out)) / "step_00000012" / "model.safetensors"); }
+std::string model_of(const Workshop& shop, const std::string& out) {
+    return read_bytes(fs::path(shop.path(out)) / "step_00000012" / "model.safetensors");
+}
 
 double largest_difference(const std::string& a, const std::string& b) {  // of the tensors: headers are equal
     REQUIRE(a.size() == b.size());
@@ -63,7 +65,8 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
             const auto result = shop.run_ranks(ranks, flags_of(shop, out, {"-z", std::to_string(stage)}));
             CAPTURE(out, result.output);
             REQUIRE(result.exit_code == 0);
-            CHECK(std::count(result.output.begin(), result.output.end(), '\n') == std::count(alone.output.begin(), alone.output.end(), '\n'));  // rank 0 speaks
+            // Rank 0 alone speaks.
+            CHECK(std::count(result.output.begin(), result.output.end(), '\n') == std::count(alone.output.begin(), alone.output.end(), '\n'));
             const auto losses = numbers(shop.log(out, "step"), "loss"), val = numbers(shop.log(out, "val"), "loss");
             CHECK(largest_difference(losses, want) <= kTimes * loss_rounding);
             CHECK(largest_difference(val, want_val) <= kTimes * loss_rounding);
@@ -83,8 +86,9 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
     std::vector<nlohmann::json> want_steps;
     for (const int ranks : {1, 2, 3, 4}) {
         const std::string out = "ranks" + std::to_string(ranks);
-        const auto result = shop.run_ranks(ranks, shop.flags({"-b", std::to_string(24 / ranks), "-d", "384", "-x", "0", "--epochs", "1", "--mask-document-start",
-                                                              "--pad-last", "-v", "0", "--lr", "1e-3", "-o", shop.path(out)}));
+        const auto result = shop.run_ranks(ranks, shop.flags({"-b", std::to_string(24 / ranks), "-d", "384", "-x", "0", "--epochs", "1",
+                                                              "--mask-document-start", "--pad-last", "-v", "0", "--lr", "1e-3",
+                                                              "-o", shop.path(out)}));
         CAPTURE(out, result.output);
         REQUIRE(result.exit_code == 0);
         const auto steps = shop.log(out, "step");
@@ -107,7 +111,8 @@ TEST_CASE("ranks train in bf16 and save the masters of all, whatever each keeps"
     std::vector<std::string> models;
     for (const char* stage : {"0", "1"}) {
         const std::string out = std::string("stage") + stage;
-        const auto result = shop.run_ranks(2, flags_of(shop, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding", "--reduce-dtype", "bf16"}));
+        const auto result = shop.run_ranks(2, flags_of(shop, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding",
+                                                                   "--reduce-dtype", "bf16"}));
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
         models.push_back(model_of(shop, out));
@@ -123,7 +128,8 @@ TEST_CASE("what a rank refuses ends all of them, with one line and the exit code
     const auto refused = shop.run_ranks(2, shop.flags({"-x", "1", "-d", "192"}));
     CAPTURE(refused.output);
     CHECK(refused.exit_code == 2);
-    CHECK_THAT(refused.output, Catch::Contains("--total-batch-tokens is 192; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 2 = 128; "
+    CHECK_THAT(refused.output,
+               Catch::Contains("--total-batch-tokens is 192; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 2 = 128; "
                                                "the nearest are 128 and 256"));
     CHECK_THAT(shop.run_ranks(2, shop.flags({"-x", "1", "-d", "64"})).output, Catch::Contains(" = 128; the nearest is 128\n"));
     // Only rank 0 writes; the others hear that it could not.

@@ -29,7 +29,9 @@ RankRun run_with(Partition partition, SmallBatches small) {
 }
 
 GlobalBatch rows_of(const GlobalBatch& batch, int first, int count) {
-    const auto cut = [&](const std::vector<int>& all) { return std::vector<int>(all.begin() + first * batch.seq_len, all.begin() + (first + count) * batch.seq_len); };
+    const auto cut = [&](const std::vector<int>& all) {
+        return std::vector<int>(all.begin() + first * batch.seq_len, all.begin() + (first + count) * batch.seq_len);
+    };
     return {count, batch.seq_len, cut(batch.tokens), cut(batch.targets)};
 }
 
@@ -62,7 +64,8 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
     const auto squares = [&](const std::vector<double>& gradient, int group) {  // -1: all
         double sum = 0;
         for (const NormGroups::Stretch& stretch : groups.stretches)
-            for (std::int64_t i = stretch.first; (group < 0 || stretch.group == group) && i < stretch.first + stretch.size; ++i) sum += gradient[std::size_t(i)] * gradient[std::size_t(i)];
+            for (std::int64_t i = stretch.first; (group < 0 || stretch.group == group) && i < stretch.first + stretch.size; ++i)
+                sum += gradient[std::size_t(i)] * gradient[std::size_t(i)];
         return sum;
     };
     const int of_rank = batch.rows / partition.ranks, of_micro = of_rank / partition.micro_batches;
@@ -114,7 +117,8 @@ TEST_CASE("the noise scale does not see the size of the loss, nor who computed a
     const Measured once = measure(run_ranks(run, {batch}), batch);
     run.loss_factor = 1024;
     const Measured more = measure(run_ranks(run, {batch}), batch);
-    CHECK(std::fabs(more.whole.noise / more.whole.signal - once.whole.noise / once.whole.signal) <= 1e-6 * std::fabs(once.whole.noise / once.whole.signal));
+    const double scale = once.whole.noise / once.whole.signal;
+    CHECK(std::fabs(more.whole.noise / more.whole.signal - scale) <= 1e-6 * std::fabs(scale));
     if (run.exchange.small_batches != SmallBatches::micro_batches) return;
     for (const Partition partition : {Partition{1, 8}, Partition{4, 2}, Partition{8, 1}}) {
         const Measured other = measure(run_ranks(run_with(partition, SmallBatches::micro_batches), {batch}), batch);
@@ -152,5 +156,6 @@ TEST_CASE("what --noise-scale means for a run", "[ranks][noise]") {
     CHECK(name_of(choose("auto", 2, 2, 1)) == std::string("micro"));
     CHECK_THROWS_WITH(choose("rank", 0, 1, 4), Catch::Contains("--noise-scale is rank with one rank; expected at least two ranks"));
     CHECK_THROWS_WITH(choose("rank", 2, 4, 4), Catch::Contains("--noise-scale is rank at --zero-stage 2; expected micro or auto"));
-    CHECK_THROWS_WITH(choose("micro", 0, 4, 1), Catch::Contains("--noise-scale is micro for 4 ranks with 1 micro-batch a step; expected at least two micro-batches"));
+    CHECK_THROWS_WITH(choose("micro", 0, 4, 1),
+                      Catch::Contains("--noise-scale is micro for 4 ranks with 1 micro-batch a step; expected at least two micro-batches"));
 }

@@ -67,7 +67,8 @@ public:
     Workshop() {
         std::mt19937 engine(1);
         std::vector<std::uint16_t> ids{256};
-        for (int i = 0; i < 6000; ++i) ids.push_back(ids.back() == 256 || engine() % 8 == 0 ? std::uint16_t('a' + engine() % 20) : std::uint16_t(ids.back() + 1));
+        for (int i = 0; i < 6000; ++i)
+            ids.push_back(ids.back() == 256 || engine() % 8 == 0 ? std::uint16_t('a' + engine() % 20) : std::uint16_t(ids.back() + 1));
         ShardBytes(ids, 257, 256).write(path("train_0.bin"));
         ids.resize(700);
         ShardBytes(ids, 257, 256).write(path("val_0.bin"));

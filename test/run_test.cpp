@@ -9,7 +9,8 @@ using namespace test;
 
 TEST_CASE("a run trains, validates, samples, logs and keeps the model", "[run]") {
     const Workshop shop;
-    const auto result = shop.run(shop.flags({"-x", "60", "-d", "128", "-v", "20", "-s", "30", "-g", "20", "-n", "25", "-o", shop.path("out"), "--shuffle"}));
+    const auto result = shop.run(shop.flags({"-x", "60", "-d", "128", "-v", "20", "-s", "30", "-g", "20", "-n", "25", "--shuffle", "-o",
+                                             shop.path("out")}));
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     const auto steps = shop.log("out", "step");
@@ -40,7 +41,8 @@ TEST_CASE("the same command gives the same bits", "[run]") {
     const Workshop shop;
     const auto dtype = GENERATE("fp32", "bf16");
     for (const char* out : {"one", "two"})
-        REQUIRE(shop.run(shop.flags({"-x", "8", "--dtype", dtype, "--bf16-arithmetic", "native", "-o", shop.path(out), "--shuffle", "-d", "128"})).exit_code == 0);
+        REQUIRE(shop.run(shop.flags({"-x", "8", "--dtype", dtype, "--bf16-arithmetic", "native", "-d", "128", "--shuffle", "-o",
+                                     shop.path(out)})).exit_code == 0);
     CHECK(numbers(shop.log("one", "step"), "loss") == numbers(shop.log("two", "step"), "loss"));
     CHECK(read_bytes(shop.path("one/step_00000008/model.safetensors")) == read_bytes(shop.path("two/step_00000008/model.safetensors")));
 }
@@ -88,7 +90,8 @@ TEST_CASE("--dry-run tells the plan and writes nothing", "[run]") {
     const Workshop shop;
     const auto result = shop.run(shop.flags({"-x", "10", "--dry-run", "-o", shop.path("out")}));
     CHECK(result.exit_code == 0);
-    for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ", "training data: 1 shard, 6001 tokens, vocabulary 257"}) {
+    for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ",
+                             "training data: 1 shard, 6001 tokens, vocabulary 257"}) {
         CAPTURE(part);
         CHECK(result.output.find(part) != std::string::npos);
     }
@@ -127,8 +130,9 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
     negative.header[2] = -1;
     over_long.header[2] = 99;
     truncated.header[2] = 101;
-    for (const auto& [name, shard] : {std::pair{"magic.bin", magic}, {"version.bin", version}, {"negative.bin", negative}, {"over_long.bin", over_long},
-                                      {"truncated.bin", truncated}, {"few.bin", ShardBytes(std::vector<std::uint16_t>(64, 1), 257, 256)},
+    for (const auto& [name, shard] : {std::pair{"magic.bin", magic}, {"version.bin", version}, {"negative.bin", negative},
+                                      {"over_long.bin", over_long}, {"truncated.bin", truncated},
+                                      {"few.bin", ShardBytes(std::vector<std::uint16_t>(64, 1), 257, 256)},
                                       {"gpt2.bin", ShardBytes(std::vector<std::uint16_t>(100, 1))}})
         shard.write(shop.path(name));
     write_bytes(shop.path("empty.bin"), "");
@@ -155,7 +159,8 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"-b", "0"}, {"--micro-batch", "\"0\""}},
         {{"-t", "abc"}, {"--seq-len", "\"abc\""}},
         {{"-t", "33", "-b", "1"}, {"--seq-len is 33", "the model's 32 positions"}},
-        {{"-d", "100"}, {"--total-batch-tokens is 100; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 1 = 64; the nearest are 64 and 128"}},
+        {{"-d", "100"},
+         {"--total-batch-tokens is 100; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 1 = 64; the nearest are 64 and 128"}},
         {{"-d", "274877907008"}, {"--total-batch-tokens is 274877907008; expected at most 2147483647 micro-batches of 64 tokens"}},
         {{"-l", "nan"}, {"--lr is \"nan\""}},
         {{"--frobnicate"}, {"frobnicate", "--help"}},

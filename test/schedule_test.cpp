@@ -38,7 +38,8 @@ TEST_CASE("cosine learning rates equal the published recipe's", "[schedule]") {
 TEST_CASE("the other schedules bend where they say", "[schedule]") {
     check_rates({.kind = LrSchedule::linear, .peak = 1, .final_fraction = 0.2, .warmup_steps = 10, .total_steps = 110},
                 {{0, 0.1}, {9, 1}, {10, 1}, {60, 0.6}, {110, 0.2}, {500, 0.2}});
-    check_rates({.kind = LrSchedule::constant, .peak = 1, .final_fraction = 0.2, .warmup_steps = 4, .total_steps = 100}, {{0, 0.25}, {3, 1}, {50, 1}, {1000, 1}});
+    check_rates({.kind = LrSchedule::constant, .peak = 1, .final_fraction = 0.2, .warmup_steps = 4, .total_steps = 100},
+                {{0, 0.25}, {3, 1}, {50, 1}, {1000, 1}});
     check_rates({.kind = LrSchedule::wsd, .peak = 1, .final_fraction = 0, .warmup_steps = 10, .total_steps = 100},
                 {{4, 0.5}, {10, 1}, {80, 1}, {90, 0.5}, {100, 0}, {101, 0}});
 }

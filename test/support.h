@@ -50,7 +50,9 @@ template <class T> DeviceArray<T> poisoned(std::size_t size) {
 }
 
 // Bit for bit, so that NaN equals itself and 0 is not -0. Of vectors, arrays or spans.
-template <class A, class B> bool same_bits(const A& a, const B& b) { return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b))); }
+template <class A, class B> bool same_bits(const A& a, const B& b) {
+    return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
+}
 
 // Largest |got - want| over all elements; NaN in `got` gives infinity.
 template <class T> double largest_error(const std::vector<T>& got, const std::vector<double>& want) {

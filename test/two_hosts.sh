@@ -74,8 +74,8 @@ cmp "$work/one/step_00000020/model.safetensors" "$work/two/step_00000020/model.s
 
 # The ranks were on two hosts: a refusal names both.
 status=0
-host "$a" hosta env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 60 mpirun --mca plm_rsh_agent "$work/agent" --bind-to none \
-    --mca btl tcp,self --mca btl_tcp_if_include veth0 --mca oob_tcp_if_include veth0 \
+host "$a" hosta env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 60 \
+    mpirun --mca plm_rsh_agent "$work/agent" --bind-to none --mca btl tcp,self --mca btl_tcp_if_include veth0 --mca oob_tcp_if_include veth0 \
     -np 1 --host 10.97.0.1 "$program" "${flags[@]}" --seed 1 : \
     -np 1 --host 10.97.0.2 "$program" "${flags[@]}" --seed 2 >"$work/refused.txt" 2>&1 || status=$?
 if ! grep -q '^error: rank 1 on hostb has --seed 2, rank 0 on hosta has 1; start all ranks alike$' "$work/refused.txt" || [ $status != 2 ]; then
