@@ -21,7 +21,8 @@ ifeq ($(filter $(DEVICE),cuda cpu fibers),)
 endif
 ifeq ($(DEVICE),cuda)
   ifeq ($(CUDA_ROOT),)
-    $(error DEVICE=cuda needs nvcc, which is neither on PATH nor in CUDA_HOME; install the CUDA toolkit, set NVCC=/path/to/nvcc, or build with DEVICE=cpu)
+    $(error DEVICE=cuda needs nvcc, which is neither on PATH nor in CUDA_HOME; install the CUDA toolkit, set NVCC=/path/to/nvcc, or build with \
+      DEVICE=cpu)
   endif
 endif
 
@@ -34,7 +35,8 @@ MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
 library    = $(firstword $(foreach file,lib$(2).so lib$(2).so.*,$(foreach folder,lib64 lib lib/$(MULTIARCH),$(wildcard $(1)/$(folder)/$(file)))))
 
 # MPI: what mpicxx or pkg-config says, else in build/deps; MPI_ROOT= names another folder. Without it the program runs one process.
-MPI_SAYS   = $(shell mpicxx --showme:$(1) 2>/dev/null || mpicxx -$(1)-info 2>/dev/null || pkg-config --$(2) ompi-c 2>/dev/null || pkg-config --$(2) mpich 2>/dev/null)
+MPI_SAYS   = $(shell mpicxx --showme:$(1) 2>/dev/null || mpicxx -$(1)-info 2>/dev/null || pkg-config --$(2) ompi-c 2>/dev/null || \
+               pkg-config --$(2) mpich 2>/dev/null)
 MPI_ROOT  ?= $(if $(call MPI_SAYS,link,libs),,$(wildcard $(CURDIR)/build/deps/openmpi))
 MPI_FLAGS := $(if $(MPI_ROOT),-I$(MPI_ROOT)/include,$(filter -I%,$(call MPI_SAYS,compile,cflags)))
 MPI_LIBS  := $(if $(MPI_ROOT),$(call library,$(MPI_ROOT),mpi) -Wl$(comma)-rpath$(comma)$(MPI_ROOT)/lib,$(filter-out -lmpi_cxx -lmpicxx,\
@@ -77,15 +79,18 @@ SUFFIX    := $(SANITIZE:%=-$(subst $(comma),-,$(SANITIZE)))
 BUILD     := build/$(DEVICE)$(SUFFIX)
 HOSTBUILD := build/$(HOST)$(if $(RACES),,$(SUFFIX))
 
-# Peeling: g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of 0.18, 1024 x 768 fp32, one core).
+# Peeling: g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of 0.18, 1024 x 768 fp32, one
+# core).
 PEELING   := $(shell $(CXX) --param=max-completely-peel-times=15 -E -x c++ /dev/null >/dev/null 2>&1 && echo --param=max-completely-peel-times=15)
 # Without errno and traps sqrtf and selects vectorise (AdamW 14.6 ms instead of 64 for 32 M elements, one core); results stay the same.
-CXXFLAGS  := -std=c++20 $(OPTIMISE) -fno-math-errno -fno-trapping-math $(PEELING) -march=$(MARCH) -fopenmp -Wall -Wextra -Wno-missing-field-initializers -I. $(BUNDLED:%=-isystem %) $(EXTRA)
+CXXFLAGS  := -std=c++20 $(OPTIMISE) -fno-math-errno -fno-trapping-math $(PEELING) -march=$(MARCH) -fopenmp \
+             -Wall -Wextra -Wno-missing-field-initializers -I. $(BUNDLED:%=-isystem %) $(EXTRA)
 KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
 
 # What the checks of memory accesses see must be what the source says, line by line: no vector code, whose masked accesses they miss.
-CHECKED   := -O1 -g1 -fno-omit-frame-pointer -fno-tree-vectorize -fdebug-prefix-map=$(CURDIR)=. -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -Wno-tsan -Wno-maybe-uninitialized
+CHECKED   := -O1 -g1 -fno-omit-frame-pointer -fno-tree-vectorize -fdebug-prefix-map=$(CURDIR)=. \
+             -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -Wno-tsan -Wno-maybe-uninitialized
 ifneq ($(RACES),)
   KERNELDEF += -DTRAIN_GPT2_RACES
   CUFLAGS   := $(CHECKED)
@@ -100,7 +105,8 @@ endif
 
 ifeq ($(DEVICE),cuda)
   CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_ROOT)/include \
-               $(addprefix -isystem ,$(filter-out $(CUDA_ROOT)/include /usr/include $(BUNDLED),$(CUBLAS_ROOT)/include $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND) $(NVRTC_ROOT)/include)))
+               $(addprefix -isystem ,$(filter-out $(CUDA_ROOT)/include /usr/include $(BUNDLED),$(CUBLAS_ROOT)/include \
+                 $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND) $(NVRTC_ROOT)/include)))
   NVCCFLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v --threads 0 \
                -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
   CUDA_LIBS += $(if $(NCCL_ROOT),$(call library,$(NCCL_ROOT),nccl))
@@ -115,7 +121,8 @@ only_cuda := llmc/device_cuda.cpp llmc/comm_stream_cuda.cpp kernels/matmul_cubla
 only_cpu  := llmc/device_cpu.cpp llmc/comm_stream_cpu.cpp kernels/matmul_onednn.cpp
 absent    := kernels/attention_$(if $(CUDNN),cudnn_absent,cudnn).cpp kernels/attention_build_$(if $(filter cpu,$(DEVICE)),gpu,cpu).cpp \
              llmc/communicator_$(if $(MPI_LIBS),without_mpi,mpi).cpp llmc/communicator_$(if $(NCCL_ROOT),without_nccl,nccl).cpp
-HOST_SRC  := $(filter-out $(if $(filter cuda,$(DEVICE)),$(only_cpu),$(only_cuda)) $(absent) kernels/attention_cpu.cpp,$(wildcard llmc/*.cpp kernels/*.cpp))
+HOST_SRC  := $(filter-out $(if $(filter cuda,$(DEVICE)),$(only_cpu),$(only_cuda)) $(absent) kernels/attention_cpu.cpp,\
+               $(wildcard llmc/*.cpp kernels/*.cpp))
 KERNEL_CU := $(filter-out $(if $(filter cpu,$(DEVICE)),kernels/attention.cu kernels/attention_flash%),$(wildcard kernels/*.cu))
 LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(KERNEL_CU:%=$(BUILD)/%.o)
 ifneq ($(DEVICE),cuda)
@@ -153,7 +160,8 @@ $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
 	$(CXX) $(CXXFLAGS) -MMD -MP -x c++ -c $< -o $@
 
 # Runs before anything else and must itself run on every processor.
-BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | sed -n 's/^\#define __\(AVX2\|FMA\|AVX512[A-Z0-9]*\|F16C\|BMI2\)__ 1$$/-DBUILT_WITH_\1/p')
+BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | \
+               sed -n 's/^\#define __\(AVX2\|FMA\|AVX512[A-Z0-9]*\|F16C\|BMI2\)__ 1$$/-DBUILT_WITH_\1/p')
 $(HOSTBUILD)/llmc/processor_check.cpp.o: llmc/processor_check.cpp Makefile
 	@mkdir -p $(@D)
 	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@

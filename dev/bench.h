@@ -10,7 +10,8 @@ namespace bench {
 
 inline double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// A GPU is waited for once in several calls, so that the wait, some microseconds, is a hundredth of what is timed at most. A CPU has nothing to wait for.
+// A GPU is waited for once in several calls, so that the wait, some microseconds, is a hundredth of what is timed at most. A CPU has nothing to wait
+// for.
 #if defined(TRAIN_GPT2_CUDA)
 inline constexpr double kShortestSample = 1e-3;
 #else

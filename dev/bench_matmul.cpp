@@ -1,7 +1,7 @@
 // bench_matmul.cpp - how fast the matrix products of one whole training step of GPT-2 124M run, and what a call costs (single products: bench.cpp)
 //
-// A step is twelve blocks of four layers with bias, GELU in the third, and the head without. Every block has weights of its own, as in training, so that
-// they come from memory.
+// A step is twelve blocks of four layers with bias, GELU in the third, and the head without. Every block has weights of its own, as in training, so
+// that they come from memory.
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -19,14 +19,15 @@ struct Layer {
     int rows, in, out;
     double flops() const { return 2.0 * rows * in * out; }
 };
-// What one product reads and writes at most, shared by all of them. Nothing but `pre` is written and read: results fed back would grow without bound, and
-// a GPU multiplies infinities faster than numbers.
+// What one product reads and writes at most, shared by all of them. Nothing but `pre` is written and read: results fed back would grow without bound,
+// and a GPU multiplies infinities faster than numbers.
 template <class T> struct Tensors {
     llmc::DeviceArray<T> in, dout, result, pre, weight, bias;
     llmc::DeviceArray<float> dweight, dbias;
 
     Tensors(std::size_t activations, std::size_t weights, int channels)
-        : in(filled(activations)), dout(filled(activations)), result(activations), pre(filled(activations)), weight(filled(weights)), bias(filled(channels)),
+        : in(filled(activations)), dout(filled(activations)), result(activations), pre(filled(activations)), weight(filled(weights)),
+          bias(filled(channels)),
           dweight(weights), dbias(channels) {
         dweight.zero(nullptr);
         dbias.zero(nullptr);

@@ -21,12 +21,14 @@ std::vector<int> read_ids(const std::string& path) {
 }
 
 void run(const cxxopts::ParseResult& given) {
-    for (const char* flag : {"checkpoint", "ids", "logits"}) require(given.count(flag) > 0, std::string("--") + flag, "not given", "a path", "see --help");
+    for (const char* flag : {"checkpoint", "ids", "logits"})
+        require(given.count(flag) > 0, std::string("--") + flag, "not given", "a path", "see --help");
     const llmc::Checkpoint checkpoint(given["checkpoint"].as<std::string>());
     const std::vector<int> ids = read_ids(given["ids"].as<std::string>());
     const std::size_t seq_len = std::size_t(given["seq-len"].as<int>());
     require(seq_len >= 1 && ids.size() % seq_len == 0, "the number of ids", ids.size(), "a multiple of --seq-len = " + std::to_string(seq_len));
-    for (int id : ids) require(id >= 0 && id < checkpoint.config().vocabulary, "a token id", id, "0 to " + std::to_string(checkpoint.config().vocabulary - 1));
+    for (int id : ids)
+        require(id >= 0 && id < checkpoint.config().vocabulary, "a token id", id, "0 to " + std::to_string(checkpoint.config().vocabulary - 1));
 
     llmc::Context context{llmc::open_device(0), llmc::DeviceStream(), kernels::Matmul()};
     const auto model = llmc::make_model({.config = checkpoint.config(), .shape = {1, int(seq_len)}, .training = false}, context);
@@ -48,8 +50,12 @@ void run(const cxxopts::ParseResult& given) {
 
 int main(int argc, char** argv) {
     cxxopts::Options line("dump_logits", "Writes the logits after every token: float32, one row of the vocabulary a token.\n");
-    line.add_options()("checkpoint", "folder of a saved model", cxxopts::value<std::string>())("ids", "int32 token ids, sequence after sequence", cxxopts::value<std::string>())(
-        "logits", "file to write", cxxopts::value<std::string>())("seq-len", "tokens of a sequence", cxxopts::value<int>()->default_value("64"))("h,help", "print this");
+    auto add = line.add_options();
+    add("checkpoint", "folder of a saved model", cxxopts::value<std::string>());
+    add("ids", "int32 token ids, sequence after sequence", cxxopts::value<std::string>());
+    add("logits", "file to write", cxxopts::value<std::string>());
+    add("seq-len", "tokens of a sequence", cxxopts::value<int>()->default_value("64"));
+    add("h,help", "print this");
     try {
         const auto given = line.parse(argc, argv);
         if (given.count("help")) std::cout << line.help();

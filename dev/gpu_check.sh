@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # gpu_check.sh [--rehearse] [FOLDER] - builds for CUDA, tests and measures on this machine's GPU, and writes it all down in FOLDER (build/gpu_check)
 #
-# Needs nvcc, g++ and a GPU; no network (scripts/bundle_deps.sh gathers what else the build needs, make too, beforehand). Takes 9 minutes at most: every
-# step has a limit of its own and none starts after that time. A step that fails stops nothing. FOLDER gets summary.md, written as it goes, and at
-# the end logs.tar.gz with a log of every step.
+# Needs nvcc, g++ and a GPU; no network (scripts/bundle_deps.sh gathers what else the build needs, make too, beforehand). Takes 9 minutes at most:
+# every step has a limit of its own and none starts after that time. A step that fails stops nothing. FOLDER gets summary.md, written as it goes,
+# and at the end logs.tar.gz with a log of every step.
 # --rehearse needs no GPU: it compiles for CUDA where nvcc is, then goes through the same steps with the CPU build at tiny sizes.
 #
 # Exit codes: 0 every step that ran passed, 1 one did not, 2 there is no GPU or the command line is wrong.
@@ -68,10 +68,13 @@ median_ms() {
 }
 
 # --- the machine
-say "# $($rehearse && echo "Rehearsal on a CPU" || echo "GPU check"), $(date -u +%Y-%m-%dT%H:%MZ), $(git describe --always --dirty 2>/dev/null || echo "no git")"
+commit=$(git describe --always --dirty 2>/dev/null || echo "no git")
+say "# $($rehearse && echo "Rehearsal on a CPU" || echo "GPU check"), $(date -u +%Y-%m-%dT%H:%MZ), $commit"
 say
-$rehearse || nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm --format=csv | sed 's/^/    /' | tee -a "$folder/summary.md"
-say "    $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${CXX:-g++} --version | head -n 1); $(nproc) cores; $(uname -sr); $(make --version | head -n 1)"
+$rehearse ||
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm --format=csv | sed 's/^/    /' | tee -a "$folder/summary.md"
+tools="$("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${CXX:-g++} --version | head -n 1); $(make --version | head -n 1)"
+say "    $tools; $(nproc) cores; $(uname -sr)"
 say
 say "| step | result | time | |"
 say "|---|---|---|---|"
@@ -108,10 +111,12 @@ int main(int, char** argv) {  // PATH TOKENS: ids below 50257 in llm.c's format
     std::uint64_t state = 1;
     for (auto& id : ids) id = std::uint16_t(((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % 50257);
     std::FILE* file = std::fopen(argv[1], "wb");
-    return !file || std::fwrite(header, 1, sizeof header, file) != sizeof header || std::fwrite(ids.data(), 2, ids.size(), file) != ids.size() || std::fclose(file);
+    return !file || std::fwrite(header, 1, sizeof header, file) != sizeof header ||
+           std::fwrite(ids.data(), 2, ids.size(), file) != ids.size() || std::fclose(file);
 }
 CPP
-step data 20 bash -c '"${CXX:-g++}" -O1 -o "$1/random_shard" "$1/random_shard.cpp" && "$1/random_shard" "$2" "$3"' - "$folder" "$shard" $((64 * length * (train_steps + 1) + 1))
+step data 20 bash -c '"${CXX:-g++}" -O1 -o "$1/random_shard" "$1/random_shard.cpp" && "$1/random_shard" "$2" "$3"' \
+    - "$folder" "$shard" $((64 * length * (train_steps + 1) + 1))
 batch=64
 $rehearse && batch=4
 train=("$bin/train_gpt2" -i "$shard" -e $init -t $length -v 0 --dtype bf16)
@@ -140,7 +145,10 @@ sanitizer=$(command -v compute-sanitizer || ls "$(dirname "${nvcc:-/}")/compute-
 ours="$whole_models,plain attention follows fp64,flash attention follows fp64"
 for tool in memcheck racecheck synccheck initcheck; do
     if $rehearse || [ -z "$sanitizer" ]; then skip $tool "$($rehearse && echo "needs a GPU" || echo "no compute-sanitizer")"
-    else step $tool 35 "$sanitizer" --tool $tool --error-exitcode 1 "$bin/tests" "$ours$([ $tool = memcheck ] && echo ",cuDNN attention follows fp64")"; fi
+    else
+        cases=$ours$([ $tool = memcheck ] && echo ",cuDNN attention follows fp64")
+        step $tool 35 "$sanitizer" --tool $tool --error-exitcode 1 "$bin/tests" "$cases"
+    fi
 done
 
 # --- speed of the parts
@@ -166,7 +174,11 @@ for name in "${steps[@]}"; do
         echo "## $name"
         echo
         case $name in
-            build_*) grep -iE 'warning|error' "$log" | grep -v -- ' -Wall ' | head -n 10; grep -h '^CUDA in ' "$log"; tail -n 2 "$log" | cut -c 1-150 ;;
+            build_*)
+                grep -iE 'warning|error' "$log" | grep -v -- ' -Wall ' | head -n 10
+                grep -h '^CUDA in ' "$log"
+                tail -n 2 "$log" | cut -c 1-150
+                ;;
             tests_* | *check) head -n 1 "$log"; grep -E 'FAILED:|^[0-9.]+ s: |^=====' "$log" | sort -rn | uniq | head -n 20; tail -n 5 "$log" ;;
             training*) head -n 40 "$log" | grep -vE '^step '; grep -E '^step ' "$log" | tail -n 3 ;;
             peer_pytorch) head -n 1 "$log"; tail -n 6 "$log" ;;

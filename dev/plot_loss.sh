@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# plot_loss.sh LOG.jsonl [PLOT.png] - draws the training and the validation loss of a run against its steps, and below them the noise scale where it was measured
+# plot_loss.sh LOG.jsonl [PLOT.png] - draws the training and the validation loss of a run against its steps, and below them the noise scale where it
+# was measured
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 2 ] || { echo "usage: dev/plot_loss.sh LOG.jsonl [PLOT.png]" >&2; exit 2; }
 log=$1 plot=${2:-${1%.jsonl}.png}

@@ -18,7 +18,10 @@ headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp catch2/catch.hpp)
 # Every file that the headers include, by the compiler's own account, those of build/deps left out of the search.
 included() { printf '#include <%s>\n' "${headers[@]}" | "${CXX:-g++}" -std=c++20 -M -x c++ - | tr -d '\\' | tr ' ' '\n'; }
 { included && command -v make; } >/dev/null 2>&1 || scripts/install_deps.sh
-files=$(included) || { echo "error: these headers are not all there: ${headers[*]}; expected the packages libcxxopts-dev, nlohmann-json3-dev and catch2" >&2; exit 2; }
+files=$(included) || {
+    echo "error: these headers are not all there: ${headers[*]}; expected the packages libcxxopts-dev, nlohmann-json3-dev and catch2" >&2
+    exit 2
+}
 
 # Files outside the libraries' own folders belong to the compiler and stay with it.
 gathered=$(mktemp -d)

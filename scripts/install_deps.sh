@@ -40,7 +40,8 @@ done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "error: these are missing: ${missing[*]} (Debian's names); this system has no apt-get; install them with its package manager and start again" >&2
+    echo "error: these are missing: ${missing[*]} (Debian's names); this system has no apt-get; install them with its package manager and" \
+        "start again" >&2
     exit 2
 fi
 as_root=()

@@ -7,13 +7,16 @@
 #   QUICKSTART_MINUTES=3     how long to train: the number of steps is chosen to fit, so that slow machines finish too
 #   QUICKSTART_DTYPE=fp32    or bf16
 set -euo pipefail
-for text in "$@"; do [ -f "$text" ] || { echo "error: \"$text\" is not a file; expected text files, or no argument for the King James Bible" >&2; exit 2; }; done
 texts=()
-for text in "$@"; do texts+=("$(realpath "$text")"); done
+for text in "$@"; do
+    [ -f "$text" ] || { echo "error: \"$text\" is not a file; expected text files, or no argument for the King James Bible" >&2; exit 2; }
+    texts+=("$(realpath "$text")")
+done
 cd "$(dirname "$0")/.."
 minutes=${QUICKSTART_MINUTES:-3}
 dtype=${QUICKSTART_DTYPE:-fp32}
-[[ $minutes =~ ^[0-9]*\.?[0-9]+$ ]] || { echo "error: QUICKSTART_MINUTES is \"$minutes\"; expected a number of minutes, such as 3 or 0.5" >&2; exit 2; }
+[[ $minutes =~ ^[0-9]*\.?[0-9]+$ ]] ||
+    { echo "error: QUICKSTART_MINUTES is \"$minutes\"; expected a number of minutes, such as 3 or 0.5" >&2; exit 2; }
 
 scripts/install_deps.sh
 echo "building"
@@ -42,7 +45,8 @@ done
 [ $out = runs/quickstart ] || echo "an earlier run is kept as it is; this one goes to $out"
 
 batch=8 length=128
-train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length -b $batch -t $length --dtype "$dtype" --shuffle)
+train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length -b $batch -t $length
+    --dtype "$dtype" --shuffle)
 recipe=(--lr 3e-3 --warmup-steps 200 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
 
 echo "measuring the speed of this machine"
@@ -56,7 +60,8 @@ recipe[3]=$warmup
 val_every=$(((steps + 9) / 10))
 printf '%s ms a step: %s steps fill %s minutes\n' "$(printf '%.1f' "$ms")" "$steps" "$minutes"
 
-"${train[@]}" "${recipe[@]}" -x "$steps" -v $val_every --val-tokens 1000000000 -s "$steps" --samples 2 -g 300 --prompt $'Ps23:1 The LORD is' -o "$out" |
+"${train[@]}" "${recipe[@]}" -x "$steps" -v $val_every --val-tokens 1000000000 -s "$steps" --samples 2 -g 300 \
+    --prompt $'Ps23:1 The LORD is' -o "$out" |
     awk '!/^step .* loss / || /validation/ || ++n % 50 == 1 { print; fflush() }'
 
 dev/plot_loss.sh "$out/log.jsonl" "$out/loss.png"

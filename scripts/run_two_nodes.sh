@@ -6,7 +6,8 @@
 #
 # Program and data must lie at the same paths everywhere (PROGRAM=... chooses the program); only rank 0, on the first machine, writes to -o.
 # INTERFACE names the network that mpirun and NCCL use: without it each looks for one itself, which fails where machines have several that
-# do not all reach the others (docker0, management). RANKS: fewer than there are slots. RSH: what is called instead of ssh. NCCL_* variables are passed on.
+# do not all reach the others (docker0, management). RANKS: fewer than there are slots. RSH: what is called instead of ssh. NCCL_*, OMP_* and
+# CUDA_VISIBLE_DEVICES are passed on.
 # Ctrl-C saves, then ends. Exit code: that of the run.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

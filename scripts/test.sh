@@ -61,7 +61,8 @@ cases() {
     echo "$name: ${summary:-no summary, exit status $status} ($((SECONDS - began)) s)"
 }
 
-make -j"$jobs" DEVICE=cpu all tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; echo "FAILED: build for the CPU"; echo "0 passed, 1 failed"; exit 1; }
+make -j"$jobs" DEVICE=cpu all tests >"$logs/build" 2>&1 ||
+    { tail -n 40 "$logs/build"; echo "FAILED: build for the CPU"; echo "0 passed, 1 failed"; exit 1; }
 echo "built for the CPU ($SECONDS s)"
 cases "CPU" build/cpu/tests
 cases "GPT-2 124M in bf16 and fp32" build/cpu/tests "[bf16_training_124M]"
@@ -73,7 +74,8 @@ done
 began=$SECONDS
 make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }
 echo "built for fibers ($((SECONDS - began)) s)"
-kernel_tags="[simt],[ptx],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[rounding],[sum_ranks],[gradient_copy],[sketch],[attention_methods]"
+kernel_tags="[simt],[ptx],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[rounding]"
+kernel_tags+=",[sum_ranks],[gradient_copy],[sketch],[attention_methods]"
 cases "GPU geometry on fibers" build/fibers/tests "$kernel_tags,[model]"
 for order in reverse random mix; do
     cases "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order build/fibers/tests "$kernel_tags"
