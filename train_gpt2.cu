@@ -100,7 +100,7 @@ Plan make_plan(const Options& o, const Communicator& communicator) {
     plan.start = starting_point(o, vocabulary);
     const MicroBatchShape shape{int(o.micro_batch), int(o.seq_len)};
     plan.setup = {.config = plan.start.config, .dtype = value_by_name("--dtype", o.dtype, kDTypes), .shape = shape,
-                  .recompute = recompute_by_name(o.recompute), .training = !o.eval_only,
+                  .recompute = value_by_name("--recompute", o.recompute, kRecomputeLevels), .training = !o.eval_only,
                   .sharding = {.stage = int(o.zero_stage), .rank = communicator.rank(), .ranks = communicator.size()}};
     const BatchShape batch{.micro_batch = shape.batch, .seq_len = shape.seq_len, .rank = communicator.rank(), .world = communicator.size()};
     plan.step_tokens = o.total_batch_tokens > 0 ? o.total_batch_tokens : batch.global_positions();
@@ -231,8 +231,8 @@ int Training::train(const Interrupt& interrupt) {
                                            .weight_decay = float(options.weight_decay), .max_grad_norm = float(options.grad_clip),
                                            .rounding_seed = rounding_seed}, context);
     optimizer.round_parameters(model);
-    const Schedule schedule{.kind = lr_schedule_by_name(options.lr_schedule), .peak = options.lr, .final_fraction = options.final_lr_fraction,
-                            .warmup_steps = options.warmup_steps, .total_steps = plan.total_steps};
+    const Schedule schedule{.kind = value_by_name("--lr-schedule", options.lr_schedule, kLrSchedules), .peak = options.lr,
+                            .final_fraction = options.final_lr_fraction, .warmup_steps = options.warmup_steps, .total_steps = plan.total_steps};
     auto peak = peak_flops(context.device, plan.setup.dtype, options.tf32);
     if (peak) *peak *= ranks.size();
     Throughput throughput(flops_per_token(model.table(), shape.seq_len), peak);

@@ -21,7 +21,6 @@ namespace llmc {
 enum class Recompute { none, gelu, gelu_layernorm, block };
 inline constexpr Named<Recompute> kRecomputeLevels[] = {
     {"none", Recompute::none}, {"gelu", Recompute::gelu}, {"gelu+layernorm", Recompute::gelu_layernorm}, {"block", Recompute::block}};
-inline Recompute recompute_by_name(std::string_view name) { return value_by_name("--recompute", name, kRecomputeLevels); }
 
 // Bytes beyond 64 bits count as all of them: a plan that large is refused like any other that does not fit.
 inline std::size_t saturating_sum(std::size_t a, std::size_t b) { return a + b < a ? std::numeric_limits<std::size_t>::max() : a + b; }

@@ -21,9 +21,7 @@ public:
     Interrupt(const Interrupt&) = delete;
     Interrupt& operator=(const Interrupt&) = delete;
 
-    bool requested() const { return signal_ != 0; }
-    int signal() const { return signal_; }           // 0: none
-    int exit_code() const { return 128 + signal_; }  // as a shell would see it
+    int signal() const { return signal_; }  // 0: none
 
 private:
     void watch();

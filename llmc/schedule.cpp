@@ -16,8 +16,6 @@ double progress(std::int64_t step, double first, double last) {
 
 }  // namespace
 
-LrSchedule lr_schedule_by_name(std::string_view name) { return value_by_name("--lr-schedule", name, kLrSchedules); }
-
 double Schedule::learning_rate(std::int64_t step) const {
     if (step < warmup_steps) return peak * double(step + 1) / double(warmup_steps);
     const double low = peak * final_fraction, first = double(warmup_steps), last = double(total_steps);

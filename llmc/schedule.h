@@ -8,7 +8,6 @@
 //   later     low (constant: peak)
 #pragma once
 #include <cstdint>
-#include <string_view>
 
 #include "llmc/names.h"
 
@@ -17,7 +16,6 @@ namespace llmc {
 enum class LrSchedule { cosine, linear, constant, wsd };
 inline constexpr Named<LrSchedule> kLrSchedules[] = {
     {"cosine", LrSchedule::cosine}, {"linear", LrSchedule::linear}, {"constant", LrSchedule::constant}, {"wsd", LrSchedule::wsd}};
-LrSchedule lr_schedule_by_name(std::string_view name);  // throws Error that names the flag and the known schedules
 
 struct Schedule {
     LrSchedule kind = LrSchedule::cosine;

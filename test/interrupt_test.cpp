@@ -62,19 +62,19 @@ TEST_CASE("handlers of other signals do not run where products are computed", "[
 TEST_CASE("the first interruption is remembered, the second ends the program", "[interrupt]") {
     const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1);
     const auto wait_for = [](const llmc::Interrupt& interrupt) {
-        for (int i = 0; i < 2000 && !interrupt.requested(); ++i) usleep(1000);
-        return interrupt.requested();
+        for (int i = 0; i < 2000 && interrupt.signal() == 0; ++i) usleep(1000);
+        return interrupt.signal();
     };
     CHECK(outcome([&] {
               const llmc::Interrupt interrupt;
-              if (interrupt.requested()) return 1;
+              if (interrupt.signal() != 0) return 1;
               kill(getpid(), signal);
-              return wait_for(interrupt) ? interrupt.exit_code() : 2;
+              return 128 + wait_for(interrupt);
           }) == 128 + signal);
     CHECK(outcome([&] {
               const llmc::Interrupt interrupt;
               kill(getpid(), signal);
-              if (!wait_for(interrupt)) return 2;
+              if (wait_for(interrupt) == 0) return 2;
               kill(getpid(), signal);
               sleep(5);
               return 3;
@@ -92,9 +92,9 @@ TEST_CASE("SIGCONT of the launcher interrupts, and its SIGTERM after that adds n
             const llmc::Interrupt interrupt;
             raise(SIGCONT);
             usleep(50000);
-            if (interrupt.requested() || write(ready[1], "", 1) != 1) _exit(1);
+            if (interrupt.signal() != 0 || write(ready[1], "", 1) != 1) _exit(1);
             usleep(1000000);
-            _exit(interrupt.requested() ? interrupt.signal() : 0);  // a second signal ends it with 128 + its number instead
+            _exit(interrupt.signal());  // a second signal ends it with 128 + its number instead
         }
         char byte;
         REQUIRE(read(ready[0], &byte, 1) == 1);

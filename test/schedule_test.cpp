@@ -56,7 +56,3 @@ TEST_CASE("a schedule without warm-up, or with nothing else, divides by nothing"
         CHECK(all_warmup.learning_rate(9) == 1);
     }
 }
-
-TEST_CASE("an unknown schedule is named", "[schedule]") {
-    CHECK_THROWS_WITH(lr_schedule_by_name("cosign"), "--lr-schedule is \"cosign\"; expected cosine, linear, constant or wsd");
-}
