@@ -109,7 +109,7 @@ public:
 
     // What `compute` is given from now on sees the results of the groups up to `event`. Waits on a CPU only.
     virtual void hold(Stream compute, CommEvent event) = 0;
-    // The same for the host, which waits. Like begin and end of a group and hold(), it throws the Error of a group that has failed by now.
+    // The same for the host, which waits. Both, and group_end(), throw the Error of a group that has failed by now.
     virtual void wait(CommEvent event) = 0;
     // How long groups took and compute waited for them; empty where that is not known.
     virtual std::optional<CommTimes> times() const { return std::nullopt; }
