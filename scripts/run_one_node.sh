@@ -2,7 +2,7 @@
 # run_one_node.sh - trains with several ranks on this machine: a GPU each, or a share of its cores
 #
 #   scripts/run_one_node.sh -i 'data/mine_train_*.bin' -e d12 -b 16 -t 1024 -d 524288 -o runs/mine      # any flags of train_gpt2
-#   RANKS=2 scripts/run_one_node.sh ...                                                                  # else one for each GPU, or 2 without any
+#   RANKS=2 scripts/run_one_node.sh ...                  # else one for each GPU, of CUDA_VISIBLE_DEVICES where that is set, or 2 without any
 #
 # PROGRAM=build/cuda/train_gpt2 chooses another build. Ctrl-C saves, then ends. Exit code: that of the run.
 set -euo pipefail
@@ -11,5 +11,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/launch.sh"
 
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
+if [ "$gpus" -gt 0 ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+    IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
+    gpus=${#visible[@]}
+fi
 ranks=${RANKS:-$((gpus > 0 ? gpus : 2))}
 launch mpirun "${mpirun_flags[@]}" --oversubscribe -np "$ranks" "$program" "$@"

@@ -275,6 +275,31 @@ TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, an
     CHECK(fs::exists(fs::path(shop.path("out")) / shop.log("out", "checkpoint")[0]["folder"].get<std::string>()));
 }
 
+TEST_CASE("the script for one node starts a rank for each GPU that it may use", "[run][ranks]") {
+    const Workshop shop;
+    const auto command = [&](const std::string& name, const std::string& text) {
+        write_bytes(shop.path(name), "#!/bin/sh\n" + text);
+        fs::permissions(shop.path(name), fs::perms::owner_all);
+    };
+    command("mpirun", "echo \"$@\"\n");
+    command("nvidia-smi", "printf 'GPU 0: A\\nGPU 1: B\\nGPU 2: C\\nGPU 3: D\\n'\n");
+    const auto started = [&](const std::string& variables) {
+        const std::string script = (fs::path(program("")) / "../../scripts/run_one_node.sh").string();
+        Process process({"env", "PATH=" + shop.path("") + ":" + std::getenv("PATH"), "sh", "-c", variables + " exec " + script + " -x 1"},
+                        shop.path("output.txt"));
+        REQUIRE(process.exit_code() == 0);
+        const std::string output = process.output();
+        const auto at = output.find("-np ");
+        REQUIRE(at != std::string::npos);
+        return std::stoi(output.substr(at + 4));
+    };
+    CHECK(started("unset RANKS CUDA_VISIBLE_DEVICES;") == 4);
+    CHECK(started("unset RANKS; CUDA_VISIBLE_DEVICES=1,3") == 2);
+    CHECK(started("RANKS=3 CUDA_VISIBLE_DEVICES=1,3") == 3);
+    command("nvidia-smi", "exit 9\n");
+    CHECK(started("unset RANKS; CUDA_VISIBLE_DEVICES=1,3,5") == 2);  // no GPU: ranks share the cores
+}
+
 TEST_CASE("every rank has its share of the machine's cores, whatever mpirun bound it to unasked", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const Workshop shop;
