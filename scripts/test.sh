@@ -96,7 +96,9 @@ checked() {
 checked "races between the threads of kernels" fibers thread "[race],${kernel_tags//]/]~[races]~[at_once]}"
 checked "races between ranks that are threads" cpu thread "[local],[ranks]~[mpi]~[run]"
 # Left out: training through oneDNN, which is not instrumented, and a count of memory mappings, of which AddressSanitizer has some of its own.
-host_tags="[accumulation],[attention_choice],[background_task],[checkpoint],[communicator]~[mpi],[data_loader],[memory_plan]~[ranks],[model_config],[noise_scale],[options],[parameters],[placement],[safetensors],[sampler],[schedule],[shard],[shuffle],[start_agreement],[tokenizer],[validation_batches]"
+host_tags="[accumulation],[attention_choice],[background_task],[checkpoint],[communicator]~[mpi],[data_loader],[memory_plan]~[ranks]"
+host_tags+=",[model_config],[noise_scale],[options],[parameters],[placement],[safetensors],[sampler],[schedule]"
+host_tags+=",[shard],[shuffle],[start_agreement],[tokenizer],[validation_batches]"
 checked "AddressSanitizer, UndefinedBehaviorSanitizer" fibers address,undefined "${kernel_tags//]/]~[mappings]},$host_tags"
 
 if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
