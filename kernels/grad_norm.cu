@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
     const NormTile tile = op.tiles[blockIdx.x];
     const std::int64_t packs = tile.size / Pack::size;
     const float* data = op.values.data() + tile.first;
-    bf16* copy = op.rounded.data() + tile.first;
+    bf16* copy = Rounds ? op.rounded.data() + tile.first : nullptr;
     const auto rounded = [](const Pack& x) {
         RoundedPack out;
         for (int k = 0; k < Pack::size; ++k) out[k] = round_to<bf16>(x[k]);

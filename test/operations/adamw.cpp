@@ -37,7 +37,7 @@ StepScalars scalars_of(int step) {
     return s;
 }
 
-// Every word of the generator's key and counter has bits; `first` counts sixteens, so that the words of a shape reach beyond 2^32 calls.
+// Every word of the generator's key and counter has bits set. `first` is in units of 16 elements, so that an int reaches beyond call 2^32.
 constexpr std::int64_t kManySteps = std::int64_t(1) << 33;
 Rounding stochastic(int first) { return {.stochastic = true, .seed = 0xfedcba9876543210, .first_element = std::int64_t(first) * 16}; }
 
