@@ -257,7 +257,8 @@ TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
     DeviceArray<NormTile> tiles(2);
     CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span()}, nullptr), Catch::Contains("size of partial"));
     DeviceArray<bf16> rounded(16);
-    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span().first(1), rounded.span()}, nullptr), Catch::Contains("size of rounded"));
+    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span().first(1), rounded.span()}, nullptr),
+                      Catch::Contains("size of rounded is 16"));
     Step step;
     step.positions = 0;
     CHECK_THROWS_WITH(step.run(), Catch::Contains("positions is 0"));

@@ -1,4 +1,4 @@
-// sum_ranks_test.cpp - the sum over ranks in double, bit for bit against a plain loop in the order of the ranks (other types: operations/sum_ranks.cpp)
+// sum_ranks_test.cpp - the sum over ranks in double, bit for bit against a plain loop in the ranks' order (other types: operations/sum_ranks.cpp)
 #include "kernels/sum_ranks.h"
 
 #include "test/support.h"
