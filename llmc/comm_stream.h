@@ -33,7 +33,7 @@ public:
     void enqueue(std::function<void(Stream)> work);  // copies and kernels, which `work` enqueues on the stream that it is given
     void enqueue_host(std::function<void()> work);   // host code; it must not touch the device. Runs when all that was enqueued before has finished
     std::int64_t point();                            // what has been enqueued so far; points are numbered upwards
-    void hold(Stream compute, std::int64_t point);   // a point that another 64 followed may hold up to the oldest of these
+    void hold(Stream compute, std::int64_t point);   // a point that another 128 followed may hold up to the oldest of these
     void wait(std::int64_t point);                   // throws what failed before the point
 
     CommTimes times() const;

@@ -11,7 +11,7 @@
 namespace llmc {
 
 struct CommStream::State {
-    static constexpr std::int64_t kPoints = 64;  // more than a step has collectives between their enqueueing and their use
+    static constexpr std::int64_t kPoints = 128;  // more than a step has collectives between their enqueueing and their use
     DeviceStream stream;
     DeviceEvent computed;
     std::vector<DeviceEvent> events = std::vector<DeviceEvent>(kPoints);

@@ -22,7 +22,6 @@
 //
 // The control plane moves a few numbers and texts between hosts, at once and blocking. It may be used while device collectives are under way.
 #pragma once
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -153,20 +152,6 @@ private:
     bool in_group_ = false;
     Stream compute_ = nullptr;
     std::vector<Collective> first_, second_;  // the second half of all_reduce needs the first one
-};
-
-// Declare it behind the memory that collectives use: it ends that use before the memory goes, whether the scope is left in the ordinary way (when its
-// groups have been waited for) or by an exception.
-class CommScope {
-public:
-    explicit CommScope(Communicator& communicator) : communicator_(communicator), exceptions_(std::uncaught_exceptions()) {}
-    ~CommScope() { communicator_.settle(std::uncaught_exceptions() > exceptions_); }
-    CommScope(const CommScope&) = delete;
-    CommScope& operator=(const CommScope&) = delete;
-
-private:
-    Communicator& communicator_;
-    int exceptions_;
 };
 
 // How many processes the launcher started, as the environment tells, and what told it. 1 without a launcher.

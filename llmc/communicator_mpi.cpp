@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <iostream>
 #include <mutex>
 #include <optional>
@@ -358,8 +359,8 @@ private:
         }
     }
 
-    // A rank that is stopped or lost to the network looks like a run that computes: what tells them apart is said once. By rank 0, for which the others
-    // wait in earnest while it saves and samples.
+    // A rank that is stopped or lost to the network looks like a run that computes: what tells them apart is said once. By rank 0, for which the
+    // others wait in earnest while it saves and samples.
     void tell_of_wait(const std::vector<MPI_Request>& requests, std::span<const Part> receives, std::span<const Part> sends) {
         std::string whom = "another rank";
         for (std::size_t i = receives.size() + sends.size(); i-- > 0;) {

@@ -9,6 +9,7 @@
 #include <nccl.h>
 
 #include <condition_variable>
+#include <exception>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>

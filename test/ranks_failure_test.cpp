@@ -25,9 +25,6 @@ public:
     Ranks(const Workshop& shop, const Arguments& first, const Arguments& second, const Arguments& launcher = {},
           const std::string& second_program = program("train_gpt2"))
         : marker_(shop.path("")) {
-        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-        setenv("OMP_WAIT_POLICY", "passive", 1);
         Arguments all{"mpirun", "--oversubscribe"};
         all.insert(all.end(), launcher.begin(), launcher.end());
         for (const Arguments* rank : {&first, &second}) {
@@ -260,7 +257,6 @@ TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, an
     std::signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
     setenv("PROGRAM", program("train_gpt2").c_str(), 1);
     setenv("RANKS", "2", 1);
-    setenv("OMP_WAIT_POLICY", "passive", 1);
     Arguments all = endless(shop);
     all.insert(all.begin(), (fs::path(program("")) / "../../scripts/run_one_node.sh").string());
     Process script(all, shop.path("output.txt"));
@@ -310,8 +306,6 @@ TEST_CASE("every rank has its share of the machine's cores, whatever mpirun boun
         return std::stoi(output.substr(output.rfind(' ', end - 1) + 1));
     };
     const auto launched = [&](Arguments arguments) {
-        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
         arguments.insert(arguments.begin(), "mpirun");
         arguments.push_back(program("train_gpt2"));
         arguments.insert(arguments.end(), dry.begin(), dry.end());

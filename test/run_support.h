@@ -89,12 +89,9 @@ public:
         const int exit_code = process.exit_code();
         return {exit_code, process.output()};
     }
-    // Under mpirun; the exit code is mpirun's.
+    // Under mpirun, where have_mpi(); the exit code is mpirun's.
     Result run_ranks(int ranks, std::vector<std::string> arguments) const {
         arguments.insert(arguments.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np", std::to_string(ranks), program("train_gpt2")});
-        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-        setenv("OMP_WAIT_POLICY", "passive", 1);  // ranks share cores
         Process process(arguments, path("output.txt"));
         const int exit_code = process.exit_code();
         return {exit_code, process.output()};
