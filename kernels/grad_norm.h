@@ -1,8 +1,10 @@
-// grad_norm.h - squared norms of a gradient by groups of parameters, what the ranks tell each other of a step, and the scalars the optimizer is scaled by
+// grad_norm.h - squared norms of a gradient by groups of parameters, what the ranks tell each other of a step, and what the
+// optimizer scales with
 //
 //   squared_norms: partial[i] = sum of squares of tile i of `values`, and rounded = values in bf16 if asked for
 //   group_sums: sums[g] (+)= factor * sum of the partials of group g
-//   step_scalars: norm = kappa * sqrt(sum over ranks and groups), kappa = positions / valid targets; clip = min(1, max_norm / (norm + 1e-6)); scale = kappa * clip
+//   step_scalars: norm = kappa * sqrt(sum over ranks and groups), kappa = positions / valid targets;
+//                 clip = min(1, max_norm / (norm + 1e-6)); scale = kappa * clip
 //
 // Everything a step decides (skip, clip, bias correction) is decided on the device from sums over all ranks: the host never waits, and every rank
 // decides alike, since all add the same numbers in the same order.
@@ -43,9 +45,9 @@ struct GroupSums {
 };
 void group_sums(const GroupSums& op, Stream stream);
 
-// What one rank knows of a step, as a row of doubles that all ranks exchange: these, then for each group the squared norm of this rank's pieces of the
-// reduced gradient, then for each group the sum of |A_i|^2 / T_i over the groups of tokens that the noise scale compares with the whole batch. Counts are
-// exact: they stay far below 2^53.
+// What one rank knows of a step, as a row of doubles that all ranks exchange: these, then for each group the squared norm of this rank's pieces of
+// the reduced gradient, then for each group the sum of |A_i|^2 / T_i over the groups of tokens that the noise scale compares with the whole batch.
+// Counts are exact: they stay far below 2^53.
 enum RankSum { kLossSum, kValidTargets, kSmallTokens, kSmallGroups, kFirstNorm };
 // Doubles of a row, a multiple of what the communicator cuts shards at.
 constexpr std::size_t rank_sums_size(std::size_t groups) { return (kFirstNorm + 2 * groups + 31) / 32 * 32; }

@@ -49,8 +49,8 @@ void gradient_copy(const GradientCopy<Out, In>& op, Stream stream) {
     if (op.in.empty()) return;
     // On a GPU every thread moves 16 bytes of the wider type at a time: not measured yet.
     if constexpr (simt::gpu_geometry) launch_copy<Out, In, 256, 4, 1024>(op, stream);
-    // On a CPU packs of one 256-bit register are written: twice as long ones go through the stack in halves, and their re-reading stalls (bf16 to fp32,
-    // 16 M elements, one core: 4.2 ms instead of 2.3); half as long ones g++ takes apart (fp32 to bf16, 32 M: 23 ms instead of 5.1).
+    // On a CPU packs of one 256-bit register are written: twice as long ones go through the stack in halves, and their re-reading stalls (bf16 to
+    // fp32, 16 M elements, one core: 4.2 ms instead of 2.3); half as long ones g++ takes apart (fp32 to bf16, 32 M: 23 ms instead of 5.1).
     else launch_copy<Out, In, 1, 32 / sizeof(Out), 16384>(op, stream);
 }
 

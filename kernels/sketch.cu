@@ -10,7 +10,8 @@ namespace {
 // 64 blocks of 256 buckets by 32 runs keep 2048 blocks ready for a GPU (not measured on one); their sums are 2 MB to write and read again.
 constexpr int kRuns = 32;
 constexpr int kThreads = simt::gpu_geometry ? 256 : 1;
-constexpr int kBuckets = simt::gpu_geometry ? 1 : 64;  // neighbouring ones of a thread: one on a GPU, whose lanes are neighbours, a few registers' worth on a CPU
+// neighbouring ones of a thread: one on a GPU, whose lanes are neighbours, a few registers' worth on a CPU
+constexpr int kBuckets = simt::gpu_geometry ? 1 : 64;
 constexpr int kBlocksPerRun = (kSketchBuckets + kThreads * kBuckets - 1) / (kThreads * kBuckets);
 
 __device__ __forceinline__ std::uint32_t mix(std::uint32_t x) {

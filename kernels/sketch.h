@@ -3,9 +3,9 @@
 //   sketch[j] = scale * sum over i with i % kSketchBuckets = j of e_i values[i]
 //   e_i = -1 where the highest bit of mix(mix(mix(draw) + i / kSketchBuckets) + i % kSketchBuckets) is set, else +1: signs by a hash of (draw, i)
 //
-// Being linear, the mean of the ranks' sketches is the sketch of their mean gradient: 64 KiB instead of a full all-reduce say how long that is where it
-// is never formed (1-bit optimizers). Over the draws of the signs E|sketch|^2 = scale^2 |values|^2, with a relative deviation of sqrt(2 / kSketchBuckets)
-// at most where no bucket dominates. The number of buckets is prime, so that it does not line up with the widths of tensors.
+// Being linear, the mean of the ranks' sketches is the sketch of their mean gradient: 64 KiB instead of a full all-reduce say how long that is where
+// it is never formed (1-bit optimizers). Over the draws of the signs E|sketch|^2 = scale^2 |values|^2, with a relative deviation of sqrt(2 /
+// kSketchBuckets) at most where no bucket dominates. The number of buckets is prime, so that it does not line up with the widths of tensors.
 //
 // Shapes    values: (elements) float; sketch: (kSketchBuckets) float.
 // Numerics  sums in float in an order that depends on `elements` alone.

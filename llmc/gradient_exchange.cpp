@@ -21,9 +21,10 @@ std::int64_t written_elements(const GradientBuckets& buckets, int stage) {
 GradientExchange::GradientExchange(const ParameterTable& table, const Settings& settings, Context& context)
     : context_(context), settings_(settings), table_(table), buckets_(table, settings.sharding), groups_(table, buckets_),
       all_plan_(groups_, buckets_, false), piece_plan_(groups_, buckets_, true), all_tiles_(all_plan_.tiles, context.stream),
-      piece_tiles_(piece_plan_.tiles, context.stream), all_groups_(all_plan_.group_start, context.stream), piece_groups_(piece_plan_.group_start, context.stream),
-      gradients_(std::size_t(written_elements(buckets_, stage()))), kept_(stage() == 2 ? std::size_t(buckets_.kept_elements()) : 0),
-      sent_(settings.reduce_in_bf16 ? gradients_.size() : 0), partial_(std::max(all_plan_.tiles.size(), piece_plan_.tiles.size())),
+      piece_tiles_(piece_plan_.tiles, context.stream), all_groups_(all_plan_.group_start, context.stream),
+      piece_groups_(piece_plan_.group_start, context.stream), gradients_(std::size_t(written_elements(buckets_, stage()))),
+      kept_(stage() == 2 ? std::size_t(buckets_.kept_elements()) : 0), sent_(settings.reduce_in_bf16 ? gradients_.size() : 0),
+      partial_(std::max(all_plan_.tiles.size(), piece_plan_.tiles.size())),
       rank_sums_(kernels::rank_sums_size(groups()) * std::size_t(settings.sharding.ranks)), reduced_(std::size_t(buckets_.size())) {
     const SmallBatches small = settings.small_batches;
     require(stage() < 2 || small == SmallBatches::none || small == SmallBatches::micro_batches, "small batches for the noise scale",
@@ -103,7 +104,8 @@ void GradientExchange::complete(int bucket) {
         take_norms(all_tiles_, all_plan_, bucket, gradients, sent);  // the tiles cover the bucket, gaps included: all of `sent` is written
         const std::int64_t tokens = settings_.small_batches == SmallBatches::ranks ? counts_.valid_targets : micro_.valid_targets;
         if (bucket == buckets_.tables() && tokens > 0) {
-            kernels::group_sums({.sums = norms(1), .partial = partial_.span(), .group_start = all_groups_.span(), .factor = 1 / double(tokens), .accumulate = true},
+            kernels::group_sums({.sums = norms(1), .partial = partial_.span(), .group_start = all_groups_.span(),
+                                 .factor = 1 / double(tokens), .accumulate = true},
                                 context_.stream);
             counts_.small_tokens += tokens;
             counts_.small_groups += 1;
@@ -135,7 +137,8 @@ void GradientExchange::receive(int bucket, bool accumulate) {
     const bool everything = stage() == 0;
     if (settings_.reduce_in_bf16)
         kernels::gradient_copy<float, bf16>({.out = everything ? memory(gradients_.span(), bucket) : this->piece(bucket),
-                                             .in = everything ? memory(sent_.span(), bucket) : part(sent_.span()), .accumulate = accumulate}, context_.stream);
+                                             .in = everything ? memory(sent_.span(), bucket) : part(sent_.span()), .accumulate = accumulate},
+                                            context_.stream);
     else if (stage() == 2)
         kernels::gradient_copy<float, float>({.out = this->piece(bucket), .in = part(gradients_.span()), .accumulate = accumulate}, context_.stream);
 }

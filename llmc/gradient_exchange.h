@@ -2,13 +2,13 @@
 //
 //   stage 0   all gradients are kept; in the last micro-batch every bucket is all-reduced
 //   stage 1   the same, reduce-scattered: afterwards a rank has the sum of its pieces
-//   stage 2   every bucket of every micro-batch is reduce-scattered out of a working buffer and added to this rank's pieces, in fp32; only the pieces, two
-//             buffers for blocks and one for the tables exist
-// A bucket's reduction begins when its gradients have been enqueued and runs beside the rest of the backward pass. Sums are over ranks, never means: a
-// token weighs 1 / positions of the whole step on every rank.
+//   stage 2   every bucket of every micro-batch is reduce-scattered out of a working buffer and added to this rank's pieces, in fp32; only the
+//             pieces, two buffers for blocks and one for the tables exist
+// A bucket's reduction begins when its gradients have been enqueued and runs beside the rest of the backward pass. Sums are over ranks, never means:
+// a token weighs 1 / positions of the whole step on every rank.
 //
-// At every stage a rank takes the squared norm of its own pieces only, and all rows of these sums are gathered: so stages 0 and 1 have the same bits, and
-// every rank decides alike.
+// At every stage a rank takes the squared norm of its own pieces only, and all rows of these sums are gathered: so stages 0 and 1 have the same bits,
+// and every rank decides alike.
 //
 // Streams. The memory of a bucket belongs to the communicator from its group_begin() to the hold() for it. These are all the places:
 //   complete()  begins the group, after the kernels that write the bucket and those that take its norm and round it before the reduction
@@ -48,7 +48,7 @@ public:
     // Where the losses of this rank's micro-batches add up.
     std::span<double> loss_sum() const { return row().subspan(kernels::kLossSum, 1); }
 
-    // For the backward pass. open() comes before a bucket's first gradient, complete() after its last; gradients are added where accumulate() says so.
+    // For the backward pass. open() comes before a bucket's first gradient, complete() after its last; accumulate(): gradients are added.
     const GradientBuckets& buckets() const { return buckets_; }
     std::span<float> gradient(int tensor) const;
     bool accumulate() const { return stage() < 2 && micro_.index > 0; }

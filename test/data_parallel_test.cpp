@@ -67,7 +67,8 @@ void check_five_steps(Partition partition, const RankRunner& how) {
     for (const float max_norm : {0.5f, 0.0f}) {
         std::vector<double> parameters = widen(initial_weights(1));
         ReferenceAdamW reference{.eps = 1e-4, .max_norm = max_norm};
-        for (const GlobalBatch& batch : batches) reference.update(table, parameters, reference_gradient(table, parameters, batch.reference()).gradient, 6e-4f);
+        for (const GlobalBatch& batch : batches)
+            reference.update(table, parameters, reference_gradient(table, parameters, batch.reference()).gradient, 6e-4f);
         for (const int stage : {0, 1, 2}) {
             CAPTURE(partition.ranks, partition.micro_batches, max_norm, stage);
             RankRun run = run_at(partition, stage);

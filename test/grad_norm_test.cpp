@@ -1,4 +1,5 @@
-// grad_norm_test.cpp - exactness of the gradient norm (any values: operations/grad_norm.cpp), and the decisions of a step against the algebra of token-exact accumulation
+// grad_norm_test.cpp - exactness of the gradient norm (any values: operations/grad_norm.cpp), and the decisions of a step against the algebra of
+// token-exact accumulation
 #include "kernels/grad_norm.h"
 #include "test/support.h"
 
@@ -241,7 +242,8 @@ TEST_CASE("norms of groups are sums of their tiles, added with a factor", "[grad
     auto sums = poisoned<double>(3);
     group_sums({.sums = sums.span(), .partial = device_partial.span(), .group_start = device_start.span()}, nullptr);
     CHECK(sums.download(nullptr) == std::vector<double>{3, 0, 28});
-    group_sums({.sums = sums.span(), .partial = device_partial.span(), .group_start = device_start.span(), .factor = 0.5, .accumulate = true}, nullptr);
+    group_sums({.sums = sums.span(), .partial = device_partial.span(), .group_start = device_start.span(), .factor = 0.5, .accumulate = true},
+               nullptr);
     CHECK(sums.download(nullptr) == std::vector<double>{4.5, 0, 42});
     auto row = poisoned<double>(rank_sums_size(3));
     put_counts(row.span(), {.valid_targets = 3, .small_tokens = (std::int64_t(1) << 40) + 1, .small_groups = 2}, nullptr);
@@ -264,6 +266,7 @@ TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
     CHECK_THROWS_WITH(step.run(), Catch::Contains("positions is 0"));
     CHECK_THROWS_AS(step_scalars({}, nullptr), Error);
     DeviceArray<std::int32_t> start(2);
-    CHECK_THROWS_WITH(group_sums({.sums = partial.span(), .partial = partial.span(), .group_start = start.span().first(1)}, nullptr), Catch::Contains("group_start"));
+    CHECK_THROWS_WITH(group_sums({.sums = partial.span(), .partial = partial.span(), .group_start = start.span().first(1)}, nullptr),
+                      Catch::Contains("group_start"));
     CHECK_THROWS_WITH(put_counts(partial.span(), {}, nullptr), Catch::Contains("size of rank_sums"));
 }

@@ -1,5 +1,5 @@
-// gradient_exchange_test.cpp - buckets and pieces cover every parameter once, and sums that are exact in any order come out exactly, however ranks and
-// micro-batches share the tokens
+// gradient_exchange_test.cpp - buckets and pieces cover every parameter once, and sums that are exact in any order come out exactly, however ranks
+// and micro-batches share the tokens
 #include "kernels/gradient_copy.h"
 #include "test/processes.h"
 #include "test/rank_support.h"
@@ -52,7 +52,8 @@ TEST_CASE("tiles of all groups cover a bucket or a piece once, and each its own 
         REQUIRE(tiles.group_start.size() == 10);
         for (int bucket = 0; bucket < 3; ++bucket)
             for (std::size_t i = tiles.bucket_start[std::size_t(bucket)]; i < tiles.bucket_start[std::size_t(bucket) + 1]; ++i) {
-                const auto group = std::upper_bound(tiles.group_start.begin(), tiles.group_start.end(), std::int32_t(i)) - tiles.group_start.begin() - 1;
+                const auto& starts = tiles.group_start;
+                const auto group = std::upper_bound(starts.begin(), starts.end(), std::int32_t(i)) - starts.begin() - 1;
                 const std::int64_t first = buckets[bucket].first + (pieces_only ? buckets[bucket].piece.first : 0) + tiles.tiles[i].first;
                 for (std::int64_t element = first; element < first + tiles.tiles[i].size; ++element) {
                     if (pieces_only) REQUIRE(group_of[std::size_t(element)].empty());
@@ -73,14 +74,16 @@ TEST_CASE("tiles of all groups cover a bucket or a piece once, and each its own 
 TEST_CASE("gradient_copy refuses what it cannot do", "[ranks][gradient_copy]") {
     DeviceArray<float> out(32), in(32);
     DeviceArray<kernels::bf16> narrow(32);
-    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(16), .in = in.span()}, nullptr)), Catch::Contains("size of a gradient's copy is 16"));
-    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(8), .in = in.span().first(8)}, nullptr)), Catch::Contains("a multiple of 16"));
+    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(16), .in = in.span()}, nullptr)),
+                      Catch::Contains("size of a gradient's copy is 16"));
+    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(8), .in = in.span().first(8)}, nullptr)),
+                      Catch::Contains("a multiple of 16"));
     CHECK_THROWS_WITH((kernels::gradient_copy<kernels::bf16, float>({.out = narrow.span(), .in = in.span(), .accumulate = true}, nullptr)),
                       Catch::Contains("added to is bf16; expected fp32"));
 }
 
-// Instead of a model, every token has a vector of small integers as its gradient: all partial sums are integers below 2^24 times 2^-8, so fp32 adds them
-// exactly in any order, and what is not exact is not rounding but plumbing.
+// Instead of a model, every token has a vector of small integers as its gradient: all partial sums are integers below 2^24 times 2^-8, so fp32 adds
+// them exactly in any order, and what is not exact is not rounding but plumbing.
 namespace {
 
 struct IntegerGradients {
@@ -113,7 +116,8 @@ struct IntegerGradients {
             if (exchange.accumulate()) copy_to_host(sum.data(), gradient.data(), gradient.size_bytes(), stream);
             wait(stream);
             each(first, count, [&](int, const std::int16_t* u) {
-                for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += float(u[std::size_t(table.tensors()[std::size_t(tensor)].offset) + i]) / kTokens;
+                for (std::size_t i = 0; i < sum.size(); ++i)
+                    sum[i] += float(u[std::size_t(table.tensors()[std::size_t(tensor)].offset) + i]) / kTokens;
             });
             copy_to_device(gradient.data(), sum.data(), gradient.size_bytes(), stream);
             wait(stream);
@@ -162,7 +166,8 @@ struct IntegerGradients {
                                          [&](Communicator& communicator) { return run(communicator, partition.micro_batches, stage); });
             std::size_t wrong = 0;
             for (const ParameterSpec& spec : table.tensors())
-                for (std::int64_t i = spec.offset; i < spec.offset + spec.size(); ++i) wrong += got.gradient[std::size_t(i)] != float(want[std::size_t(i)]) / kTokens;
+                for (std::int64_t i = spec.offset; i < spec.offset + spec.size(); ++i)
+                    wrong += got.gradient[std::size_t(i)] != float(want[std::size_t(i)]) / kTokens;
             CHECK(wrong == 0);
             for (const RankResult& rank : got.ranks) {
                 CHECK(rank.scalars[0].valid_targets == valid_targets());

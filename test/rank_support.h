@@ -102,7 +102,8 @@ inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& tab
     for (int rank = 0; rank < ranks; ++rank) {
         const llmc::GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks});
         for (const llmc::GradientBucket& bucket : buckets.all())
-            std::ranges::copy(bucket.piece_in_flat(std::span(result.ranks[std::size_t(rank)].gradient)), bucket.piece_in_flat(std::span(result.gradient)).begin());
+            std::ranges::copy(bucket.piece_in_flat(std::span(result.ranks[std::size_t(rank)].gradient)),
+                              bucket.piece_in_flat(std::span(result.gradient)).begin());
     }
     result.masters = result.ranks[0].masters;
     return result;

@@ -1,5 +1,5 @@
-// attention.cpp - causal self-attention and its gradient: the plain kernels (on a CPU the tiled ones), and those of flash attention and cuDNN in builds that
-// have them
+// attention.cpp - causal self-attention and its gradient: the plain kernels (on a CPU the tiled ones), and those of flash attention and cuDNN in
+// builds that have them
 #include "kernels/attention.h"
 
 #include "kernels/attention_build.h"
@@ -149,8 +149,8 @@ struct MethodBackward : AttentionBackward<T> {
     explicit MethodBackward(const Shape& shape) : AttentionBackward<T>(shape) { this->rounds_weights = true; }
     static bool applies(const Shape& shape) { return can<T>(Method, shape); }
     void run(Stream stream) override {
-        attention.backward<T>({this->dqkv, this->delta, this->dout, this->qkv, this->out, this->logsumexp, this->s.batch, this->s.seq_len, this->s.heads,
-                               this->s.head_size}, stream);
+        attention.backward<T>({this->dqkv, this->delta, this->dout, this->qkv, this->out, this->logsumexp, this->s.batch, this->s.seq_len,
+                               this->s.heads, this->s.head_size}, stream);
     }
 };
 template <class T> using FlashForward = MethodForward<T, kernels::AttentionMethod::flash>;
@@ -173,11 +173,13 @@ const std::vector<Shape> kTensorCoreEdges{{1, 1, 64, 1}, {2, 3, 64, 65}, {1, 2, 
 const Registered flash_forward({.name = "flash attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
                                 .small = kLarge, .large = kLarge, .make = make<FlashForward>, .dtypes = {DType::bf16}});
 const Registered flash_backward({.name = "flash attention backward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
-                                 .small = kLarge, .large = kLarge, .make = make<FlashBackward>, .forward = make<FlashForward>, .dtypes = {DType::bf16}});
+                                 .small = kLarge, .large = kLarge, .make = make<FlashBackward>, .forward = make<FlashForward>,
+                                 .dtypes = {DType::bf16}});
 const Registered cudnn_forward({.name = "cuDNN attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
                                 .small = kLarge, .large = kLarge, .make = make<CudnnForward>, .dtypes = {DType::bf16}});
 const Registered cudnn_backward({.name = "cuDNN attention backward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
-                                 .small = kLarge, .large = kLarge, .make = make<CudnnBackward>, .forward = make<CudnnForward>, .dtypes = {DType::bf16}});
+                                 .small = kLarge, .large = kLarge, .make = make<CudnnBackward>, .forward = make<CudnnForward>,
+                                 .dtypes = {DType::bf16}});
 
 }  // namespace
 }  // namespace operations

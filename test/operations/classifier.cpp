@@ -24,8 +24,9 @@ struct Classifier : Operation {
         std::mt19937 engine(vocabulary);
         adjust(targets.number, [&, this](std::size_t row, double) {
             if (row == 0 || rows == 1) return double(vocabulary - 1);
-
-                               return int(row) == rows / 2 ? 0.0 : rows > 3 && int(row) == rows - 1 ? double(kernels::kIgnoreTarget) : double(engine() % unsigned(vocabulary));
+            if (int(row) == rows / 2) return 0.0;
+            if (rows > 3 && int(row) == rows - 1) return double(kernels::kIgnoreTarget);
+            return double(engine() % unsigned(vocabulary));
         });
         bytes = (write ? 2.0 : 1.0) * rows * padded * sizeof(T);
         if (!write) return;

@@ -18,7 +18,8 @@ struct SquaredNorm : Operation {
     llmc::DeviceArray<kernels::NormTile> device_tiles;
 
     explicit SquaredNorm(const Shape& s)
-        : tiles(tiles_of(s[0])), elements(input<float>("values", s[0], {.deviation = 0.01})), partial(scratch<double>("partial", std::int64_t(tiles.size()))),
+        : tiles(tiles_of(s[0])), elements(input<float>("values", s[0], {.deviation = 0.01})),
+          partial(scratch<double>("partial", std::int64_t(tiles.size()))),
           sum(output<double>("sum", 1)), device_tiles(tiles, nullptr) {
         if constexpr (sizeof(T) == 2) rounded = output<T>("rounded", s[0]);
         bytes = (sizeof(T) == 2 ? 6.0 : 4.0) * s[0];

@@ -34,7 +34,8 @@ struct LayerNormForward : Operation {
 
     explicit LayerNormForward(const Shape& s)
         : rows(s[0]), channels(s[1]), residual(input<T>("residual", size(), rows_about(s))), weight(input<T>("weight", channels, kWeight)),
-          bias(input<T>("bias", channels)), normed(output<T>("normed", size())), mean(output<float>("mean", rows)), rstd(output<float>("rstd", rows)) {
+          bias(input<T>("bias", channels)), normed(output<T>("normed", size())), mean(output<float>("mean", rows)),
+          rstd(output<float>("rstd", rows)) {
         bytes = 2.0 * size() * sizeof(T);
     }
     std::size_t size() const { return std::size_t(rows) * channels; }

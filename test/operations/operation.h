@@ -169,7 +169,8 @@ class Operation {
 public:
     virtual ~Operation() = default;
     virtual void run(Stream) {}           // through its contract; a forward pass that is fused into others has only a formula
-    virtual void collect() {}             // after a run that is tested: host work, where the contract leaves open how a result is spread over elements
+    // after a run that is tested: host work, where the contract leaves open how a result is spread over elements
+    virtual void collect() {}
     virtual void evaluate(Values<double>& values) const = 0;
     virtual void evaluate(Values<Rounded>& values) const = 0;
     virtual void evaluate(PlainLoop& values) const = 0;
