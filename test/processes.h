@@ -52,4 +52,12 @@ inline Ended run_case(const std::string& name, int ranks, int seconds) {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), took, read_bytes(output)};
 }
 
+// A hidden case that must pass on every rank.
+inline void check_case(const std::string& name, int ranks) {
+    const Ended ended = run_case(name, ranks, 120);
+    CAPTURE(name, ranks, ended.output);
+    REQUIRE(ended.exit_code == 0);
+    REQUIRE(ended.count("All tests passed") == ranks);
+}
+
 }  // namespace test
