@@ -137,6 +137,8 @@ TEST_OBJ  := $(patsubst %,$(HOSTBUILD)/%.o,$(filter-out $(if $(filter cpu,$(DEVI
 ifneq ($(DEVICE),cuda)
   TEST_OBJ += $(patsubst %,$(BUILD)/%.o,$(filter-out $(if $(RACES),,test/simt_race_test.cu),$(wildcard test/*.cu)))
 endif
+RANK_TEST_OBJ := $(patsubst %,$(HOSTBUILD)/test/%.cpp.o,thread_sanitizer/main communicator_test communicator_suite data_parallel_test \
+                 gradient_exchange_test run_noise_test reference_model)
 
 all: $(BUILD)/train_gpt2 tools
 	@ln -sfn $(BUILD)/train_gpt2 train_gpt2
@@ -152,6 +154,8 @@ $(TOOLS): $(BUILD)/%: $(HOSTBUILD)/dev/%.cpp.o $(LIBRARY)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
 $(BUILD)/bench: $(OPERATIONS)  # measures what the tests check
 $(BUILD)/tests: $(TEST_OBJ) $(LIBRARY)
+	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
+$(BUILD)/rank_tests: $(RANK_TEST_OBJ) $(LIBRARY)  # ranks as threads alone, soon built for SANITIZE=thread
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
 
 # main() is host code; only its name says CUDA.

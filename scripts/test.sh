@@ -81,25 +81,25 @@ for order in reverse random mix; do
     cases "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order build/fibers/tests "$kernel_tags"
 done
 
-# checked NAME DEVICE SANITIZE FILTER: tests under checks of every memory access
+# checked NAME DEVICE SANITIZE PROGRAM FILTER: tests under checks of every memory access
 checked() {
-    local name=$1 program=build/$2-${3//,/-}/tests began=$SECONDS
+    local name=$1 program=build/$2-${3//,/-}/$4 began=$SECONDS
     if make -j"$jobs" DEVICE="$2" SANITIZE="$3" "$program" >"$logs/build" 2>&1; then
         echo "built for $name ($((SECONDS - began)) s)"
-        cases "$name" "$program" "$4"
+        cases "$name" "$program" "$5"
     else
         tail -n 40 "$logs/build"
         failed=$((failed + 1))
     fi
 }
 # Left out: kernels that race on purpose, and those whose blocks must run at the same time.
-checked "races between the threads of kernels" fibers thread "[race],${kernel_tags//]/]~[races]~[at_once]}"
-checked "races between ranks that are threads" cpu thread "[local],[ranks]~[mpi]~[run]"
+checked "races between the threads of kernels" fibers thread tests "[race],${kernel_tags//]/]~[races]~[at_once]}"
+checked "races between ranks that are threads" cpu thread rank_tests "[local],[ranks]~[mpi]"
 # Left out: training through oneDNN, which is not instrumented, and a count of memory mappings, of which AddressSanitizer has some of its own.
-host_tags="[accumulation],[attention_choice],[background_task],[checkpoint],[communicator]~[mpi],[data_loader],[memory_plan]~[ranks]"
+host_tags="[attention_choice],[background_task],[checkpoint],[communicator]~[mpi],[data_loader]"
 host_tags+=",[model_config],[noise_scale],[options],[parameters],[placement],[safetensors],[sampler],[schedule]"
 host_tags+=",[shard],[shuffle],[start_agreement],[tokenizer],[validation_batches]"
-checked "AddressSanitizer, UndefinedBehaviorSanitizer" fibers address,undefined "${kernel_tags//]/]~[mappings]},$host_tags"
+checked "AddressSanitizer, UndefinedBehaviorSanitizer" fibers address,undefined tests "${kernel_tags//]/]~[mappings]},$host_tags"
 
 if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
     one "CUDA build compiles and links for sm_80 and sm_90a" make -j"$jobs" DEVICE=cuda build/cuda/train_gpt2 build/cuda/tests

@@ -46,8 +46,8 @@ struct Sketch : Operation {
 
 // Nothing; a row less one, a row, and a little more; a row for each run of rows and a little more.
 const Registered sketch({.name = "sketch", .tag = "[sketch]", .dimensions = {"elements", "draw"},
-                         .edges = with_each({{0}, {1}, {64}, {kSketchBuckets - 1}, {kSketchBuckets}, {kSketchBuckets + 70},
-                                             {33 * kSketchBuckets + 5}}, {0, 5}),
+                         .edges = {{0, 0}, {64, 5}, {kSketchBuckets - 1, 5}, {kSketchBuckets, 0}, {kSketchBuckets + 70, 5},
+                                   {33 * kSketchBuckets + 5, 0}},
                          .small = {{1 << 24, 5}}, .large = {{124475904, 5}}, .make = make<Sketch>, .dtypes = {DType::fp32}});
 
 }  // namespace
