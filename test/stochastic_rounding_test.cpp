@@ -84,7 +84,7 @@ TEST_CASE("what has no bf16 beyond it is not rounded up", "[adamw][rounding]") {
     }
 }
 
-TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw][rounding]") {
+TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw][rounding][statistics]") {
     constexpr int kSteps = 4096, kElements = 512;
     const std::uint64_t seed = GENERATE(0u, 1u, 1337u);
     const auto values = normal<float>(kElements, 5, 0.02);
