@@ -16,6 +16,8 @@ struct CommStream::State {
     DeviceEvent computed;
     std::vector<DeviceEvent> events = std::vector<DeviceEvent>(kPoints);
     std::int64_t last = 0;
+    Stream holder = nullptr;  // the stream that held last,
+    std::int64_t held = 0;    // and the latest point it holds for: a model asks again in every forward pass
     StreamTimes busy, waited;  // of this stream, of the one that computes
 
     std::mutex mutex;  // guards `failure`, which the driver's thread writes
@@ -67,7 +69,9 @@ std::int64_t CommStream::point() {
 }
 void CommStream::hold(Stream compute, std::int64_t point) {
     check();
-    if (point == 0) return;
+    if (compute != state_->holder) state_->holder = compute, state_->held = 0;
+    if (point <= state_->held) return;
+    state_->held = point;
     state_->waited.start(compute);
     hold_until(compute, state_->event(point));
     state_->waited.stop(compute);
