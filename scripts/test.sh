@@ -54,9 +54,9 @@ cases() {
         bad=$([[ $summary =~ ([0-9]+)\ failed ]] && echo "${BASH_REMATCH[1]}" || echo 0)
         passed=$((passed + all - bad)) failed=$((failed + bad))
     fi
-    if [ $status -ne 0 ]; then
+    if [ $status -ne 0 ] || [ -z "$summary" ]; then
         grep -vE '^[0-9.]+ s: ' "$logs/out" | tail -n 80
-        [[ $summary =~ failed ]] || failed=$((failed + 1))  # it ended without a summary: a crash
+        [[ $summary =~ failed ]] || failed=$((failed + 1))  # a crash, or no test of that name
     fi
     echo "$name: ${summary:-no summary, exit status $status} ($((SECONDS - began)) s)"
 }

@@ -56,6 +56,7 @@ TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
         const Ended ended = run_case(name, 3, 30);
         CAPTURE(name, ended.output, ended.seconds);
         REQUIRE(ended.exit_code != 0);
+        REQUIRE_THAT(ended.output, Contains("process rank 1 ") && Contains("exited on signal 9 (Killed)"));  // it came to that
         REQUIRE(ended.seconds < kSecondsToEnd);
         REQUIRE(ended.count("reached the end") == 0);
     }
@@ -67,6 +68,7 @@ TEST_CASE("a process that leaves by an exception nobody reports ends the job", "
         const Ended ended = run_case("mpi rank: one leaves " + when, 3, 30);
         CAPTURE(when, ended.output, ended.seconds);
         REQUIRE(ended.exit_code != 0);
+        REQUIRE_THAT(ended.output, Contains("rank 2 leaves " + when));  // as Catch2 tells of the exception
         REQUIRE(ended.seconds < kSecondsToEnd);
         REQUIRE(ended.count("reached the end") == 0);
     }
@@ -129,9 +131,9 @@ void one_leaves(bool under_way) {
     const Array data = on_device(std::vector<float>(100'000, 1));
     const CommScope scope(*comm);
     const CommEvent reduced = all_reduce(*comm, data);
-    if (comm->rank() == 2 && under_way) throw Error("nobody catches this");
+    if (comm->rank() == 2 && under_way) throw Error("rank 2 leaves under way");
     comm->wait(reduced);
-    if (comm->rank() == 2) throw Error("nor this");
+    if (comm->rank() == 2) throw Error("rank 2 leaves between collectives");
     comm->barrier();
     std::cout << "reached the end" << std::endl;
 }
