@@ -134,23 +134,26 @@ bool can(kernels::AttentionMethod method, const Shape& s) {
     return build.cudnn && kernels::CudnnAttention().refusal({s[0], s[3], s[1], s[2]}, true).empty();
 }
 
-template <class T, kernels::AttentionMethod Method>
-struct MethodForward : AttentionForward<T> {
+template <class T, kernels::AttentionMethod Method, class Base>
+struct ByMethod : Base {
     kernels::Attention attention{{.method = Method}};
-    explicit MethodForward(const Shape& shape) : AttentionForward<T>(shape) { this->rounds_weights = true; }
+    explicit ByMethod(const Shape& shape) : Base(shape) { this->rounds_weights = true; }
     static bool applies(const Shape& shape) { return can<T>(Method, shape); }
+};
+template <class T, kernels::AttentionMethod Method>
+struct MethodForward : ByMethod<T, Method, AttentionForward<T>> {
+    using ByMethod<T, Method, AttentionForward<T>>::ByMethod;
     void run(Stream stream) override {
-        attention.forward<T>({this->out, this->logsumexp, this->qkv, this->s.batch, this->s.seq_len, this->s.heads, this->s.head_size}, stream);
+        this->attention.template forward<T>({this->out, this->logsumexp, this->qkv, this->s.batch, this->s.seq_len, this->s.heads,
+                                             this->s.head_size}, stream);
     }
 };
 template <class T, kernels::AttentionMethod Method>
-struct MethodBackward : AttentionBackward<T> {
-    kernels::Attention attention{{.method = Method}};
-    explicit MethodBackward(const Shape& shape) : AttentionBackward<T>(shape) { this->rounds_weights = true; }
-    static bool applies(const Shape& shape) { return can<T>(Method, shape); }
+struct MethodBackward : ByMethod<T, Method, AttentionBackward<T>> {
+    using ByMethod<T, Method, AttentionBackward<T>>::ByMethod;
     void run(Stream stream) override {
-        attention.backward<T>({this->dqkv, this->delta, this->dout, this->qkv, this->out, this->logsumexp, this->s.batch, this->s.seq_len,
-                               this->s.heads, this->s.head_size}, stream);
+        this->attention.template backward<T>({this->dqkv, this->delta, this->dout, this->qkv, this->out, this->logsumexp, this->s.batch,
+                                              this->s.seq_len, this->s.heads, this->s.head_size}, stream);
     }
 };
 template <class T> using FlashForward = MethodForward<T, kernels::AttentionMethod::flash>;
