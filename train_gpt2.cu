@@ -9,12 +9,12 @@
 #include "llmc/checkpoint.h"
 #include "llmc/data_loader.h"
 #include "llmc/evaluation.h"
+#include "llmc/fingerprint.h"
 #include "llmc/interrupt.h"
 #include "llmc/memory_plan.h"
 #include "llmc/optimizer.h"
 #include "llmc/options.h"
 #include "llmc/placement.h"
-#include "llmc/rank_agreement.h"
 #include "llmc/schedule.h"
 #include "llmc/start_agreement.h"
 #include "llmc/step_log.h"
@@ -300,7 +300,7 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator, con
     const auto model = make_model(plan.setup, context);
     {
         const auto weights = together(ranks, [&] { return initial_weights(plan.start, model->table(), std::uint64_t(options.seed)); });
-        const std::string bits = ranks.size() > 1 ? fingerprint(weights) : "";
+        const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
         require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "give all ranks the same --init");
         model->load(weights);
     }

@@ -154,6 +154,9 @@ private:
     std::vector<Collective> first_, second_;  // the second half of all_reduce needs the first one
 };
 
+// Of this machine, as messages name it.
+std::string host_name();
+
 // How many processes the launcher started, as the environment tells, and what told it. 1 without a launcher.
 struct Launch {
     int processes = 1;

@@ -7,7 +7,6 @@
 // them, as long as no call blocks while it holds the mutex: else rank 0 could wait in the control plane for a rank whose communication stream waits
 // for that of rank 0. So every operation is a non-blocking one that is tested until it is complete, and each plane has its own MPI communicator.
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -151,10 +150,8 @@ public:
     [[noreturn]] void abort(std::string_view reason, int exit_code) override {
         // What fails on every rank alike is said by rank 0, which ends the others before they say it too.
         if (rank() > 0) std::this_thread::sleep_for(500ms);
-        char host[256] = {};
-        gethostname(host, sizeof host - 1);
         std::ostringstream line;
-        line << "error: rank " << rank() << " on " << host << ": " << reason << "\n";
+        line << "error: rank " << rank() << " on " << host_name() << ": " << reason << "\n";
         std::cout << std::flush;
         std::cerr << line.str() << std::flush;
         // Should MPI itself be stuck, a process that ends without MPI_Finalize also makes the launcher end the others.

@@ -9,9 +9,9 @@
 #include <nccl.h>
 
 #include <condition_variable>
-#include <exception>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>

@@ -20,6 +20,13 @@ void check(cudaError_t status, const char* expression, const char* file, int lin
 }
 #define CUDA_CHECK(expression) check(expression, #expression, __FILE__, __LINE__)
 
+bool passed(void* event) {
+    const auto status = cudaEventQuery(static_cast<cudaEvent_t>(event));
+    if (status == cudaErrorNotReady) return false;
+    CUDA_CHECK(status);
+    return true;
+}
+
 int usable_cores() {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -108,17 +115,6 @@ DeviceStream::~DeviceStream() {
     if (stream_) cudaStreamDestroy(stream_);
 }
 void DeviceStream::wait() const { llmc::wait(stream_); }
-
-namespace {
-
-bool passed(void* event) {
-    const auto status = cudaEventQuery(static_cast<cudaEvent_t>(event));
-    if (status == cudaErrorNotReady) return false;
-    CUDA_CHECK(status);
-    return true;
-}
-
-}  // namespace
 
 DeviceEvent::DeviceEvent() {
     cudaEvent_t event = nullptr;

@@ -1,12 +1,24 @@
 #include "llmc/evaluation.h"
 
-#include "llmc/rank_agreement.h"
+#include <cstring>
+
 #include "llmc/throughput.h"
 
 namespace llmc {
 namespace {
 
 constexpr std::uint64_t kSeedStride = 1000003;  // between samples: streams of neighbouring seeds share no sample
+
+// In the order of the ranks; every rank gets it.
+double sum_over_ranks(Communicator& communicator, double value) {
+    double sum = 0;
+    for (const std::string& bytes : communicator.host_gather({reinterpret_cast<const char*>(&value), sizeof value})) {
+        double of_rank;
+        std::memcpy(&of_rank, bytes.data(), sizeof of_rank);
+        sum += of_rank;
+    }
+    return sum;
+}
 
 }  // namespace
 

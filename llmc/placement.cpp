@@ -1,7 +1,6 @@
 #include "llmc/placement.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -51,11 +50,9 @@ int number_in_file(const std::string& path, int otherwise) {
 
 // Machines may have the same name, and one machine several: containers.
 std::string machine() {
-    char name[256] = {};
-    gethostname(name, sizeof name - 1);
     std::string boot;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-    return name + (' ' + boot);
+    return host_name() + ' ' + boot;
 }
 
 std::string text_of(const std::vector<int>& numbers) {

@@ -1,26 +1,17 @@
 #include "llmc/start_agreement.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "llmc/fingerprint.h"
 #include "llmc/mapped_file.h"
-#include "llmc/rank_agreement.h"
 #include "llmc/version.h"
 
 namespace llmc {
 namespace {
 
 using nlohmann::json;
-
-std::string host() {
-    char name[256] = {};
-    gethostname(name, sizeof name - 1);
-    return name;
-}
 
 std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }  // paths need not be UTF-8
 
@@ -58,9 +49,11 @@ std::string fingerprint_of_file(const std::string& path) {
     const MappedFile file(path, "shard");
     const std::span<const std::byte> bytes = file.bytes();
     const std::size_t block = std::min(bytes.size(), kBlockBytes), spread = bytes.size() - block;
-    std::vector<float> read(kBlocks * (kBlockBytes / sizeof(float)));  // fingerprint() looks at bits
-    for (std::size_t i = 0; i < kBlocks; ++i)
-        std::memcpy(reinterpret_cast<std::byte*>(read.data()) + i * kBlockBytes, bytes.data() + spread * i / (kBlocks - 1), block);
+    std::vector<std::byte> read;
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+        const auto sample = bytes.subspan(spread * i / (kBlocks - 1), block);
+        read.insert(read.end(), sample.begin(), sample.end());
+    }
     return fingerprint(read);
 }
 
@@ -71,7 +64,7 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
         if (mine) std::rethrow_exception(mine);
         return;
     }
-    json entry = {{"host", host()}, {"failed", mine != nullptr}};
+    json entry = {{"host", host_name()}, {"failed", mine != nullptr}};
     if (mine) {
         const Failure failure = failure_of(mine);
         entry["text"] = failure.text;
@@ -90,7 +83,7 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
 
 void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend) {
     if (communicator.size() == 1) return;
-    json entry = {{"host", host()}, {"facts", json::array()}};
+    json entry = {{"host", host_name()}, {"facts", json::array()}};
     for (const Fact& fact : facts) entry["facts"].push_back({fact.name, fact.value, fact.detail});
     const std::vector<json> all = gather(communicator, entry);
 

@@ -1,9 +1,7 @@
 #include "llmc/version.h"
 
-#include <cstdio>
-#include <string_view>
-
 #include "kernels/attention_cudnn.h"
+#include "llmc/fingerprint.h"
 #include "llmc/mapped_file.h"
 
 #if defined(TRAIN_GPT2_CUDA)
@@ -32,15 +30,6 @@ const char* instruction_set() {
 #endif
 }
 
-// Of the program's file: two builds of one version differ in it.
-std::string build() {
-    const MappedFile file("/proc/self/exe", "program");
-    const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-    char text[17];
-    std::snprintf(text, sizeof text, "%016zx", std::hash<std::string_view>()(bytes));
-    return text;
-}
-
 }  // namespace
 
 nlohmann::ordered_json version_json() {
@@ -54,7 +43,7 @@ nlohmann::ordered_json version_json() {
     json["device"] = "cpu";
     json["oneDNN"] = numbers(DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH);
 #endif
-    json["build"] = build();
+    json["build"] = fingerprint(MappedFile("/proc/self/exe", "program").bytes());  // two builds of one version differ in it
     return json;
 }
 

@@ -1,8 +1,6 @@
 // start_agreement_test.cpp - ranks that were started differently, or of which one cannot start, all hear the same before any goes on
 #include "llmc/start_agreement.h"
 
-#include <unistd.h>
-
 #include "llmc/communicator_local.h"
 #include "test/shard_support.h"
 
@@ -20,9 +18,7 @@ std::vector<std::string> complaints(int ranks, const std::function<void(Communic
 }
 
 std::string on_this_host(int rank) {
-    char name[256] = {};
-    gethostname(name, sizeof name - 1);
-    return "rank " + std::to_string(rank) + " on " + name;
+    return "rank " + std::to_string(rank) + " on " + host_name();
 }
 
 std::string only(const std::vector<std::string>& heard) {
