@@ -5,7 +5,7 @@
 #   fibers  the same kernels at the GPU's geometry on the host executor: slow, for tests of what a GPU would run
 #
 # SANITIZE builds with the compiler's checks, into build/<device>-<checks>. `DEVICE=fibers SANITIZE=thread` looks for races between the threads of
-# kernels: only they are instrumented, and kernels/simt/simt_race.cpp stands in for the compiler's run-time library, which knows no CUDA.
+# kernels: only they are instrumented, and kernels/simt/races/simt_race.cpp stands in for the compiler's run-time library, which knows no CUDA.
 #
 # Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host objects are shared by cpu and fibers.
 # Objects, rebuilt when this file changes, and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to the programs built last.
@@ -116,29 +116,30 @@ else
 endif
 LDLIBS    += $(MPI_LIBS)
 
-# A file NAME_<device>.cpp (or a library's name for one) stands in for the others of its kind.
-only_cuda := llmc/device_cuda.cpp llmc/comm_stream_cuda.cpp kernels/matmul_cublaslt.cpp
-only_cpu  := llmc/device_cpu.cpp llmc/comm_stream_cpu.cpp kernels/matmul_onednn.cpp
-absent    := kernels/attention_$(if $(CUDNN),cudnn_absent,cudnn).cpp kernels/attention_build_$(if $(filter cpu,$(DEVICE)),gpu,cpu).cpp \
-             llmc/communicator_$(if $(MPI_LIBS),without_mpi,mpi).cpp llmc/communicator_$(if $(NCCL_ROOT),without_nccl,nccl).cpp
-HOST_SRC  := $(filter-out $(if $(filter cuda,$(DEVICE)),$(only_cpu),$(only_cuda)) $(absent) kernels/attention_cpu.cpp,\
-               $(wildcard llmc/*.cpp kernels/*.cpp))
-KERNEL_CU := $(filter-out $(if $(filter cpu,$(DEVICE)),kernels/attention.cu kernels/attention_flash%),$(wildcard kernels/*.cu))
-LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(KERNEL_CU:%=$(BUILD)/%.o)
-ifneq ($(DEVICE),cuda)
-  LIBRARY += $(patsubst %,$(BUILD)/%.o,$(filter-out $(if $(RACES),,kernels/simt/simt_race%.cpp),$(wildcard kernels/simt/*.cpp)))
-endif
-ifeq ($(DEVICE),cpu)
-  LIBRARY += $(BUILD)/kernels/attention_cpu.cpp.o
-endif
+# Which files a build compiles follows from the ends of their names:
+#
+#   NAME_cuda, NAME_host              a GPU runs the kernels, or the host does (cpu, fibers)
+#   NAME_gpu, NAME_cpu                kernels have the geometry of a GPU (cuda, fibers), or of a CPU
+#   NAME_<library>, ..._absent        with or without cublaslt, onednn, cudnn, nccl, mpi
+#   races/NAME                        only where races between the threads of kernels are looked for
+HAS       := $(if $(filter cuda,$(DEVICE)),cuda cublaslt,host onednn) $(if $(filter cpu,$(DEVICE)),cpu,gpu) \
+             $(if $(CUDNN),cudnn) $(if $(NCCL_ROOT),nccl) $(if $(MPI_LIBS),mpi)
+HAS_NOT   := $(filter-out $(HAS),cuda host gpu cpu cublaslt onednn cudnn nccl mpi)
+LEFT_OUT  := $(foreach end,$(HAS_NOT) $(HAS:%=%_absent),%_$(end).cpp %_$(end).cu %_$(end)_test.cpp %_$(end)_test.cu)
+# $(call sources,FOLDERS,SUFFIX): those of this build, in the folders and below.
+sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(if $(RACES),,-not -path '*/races/*'))))
+KERNEL_CU := $(call sources,kernels,cu)
+EXECUTOR  := $(if $(filter cuda,$(DEVICE)),,$(call sources,kernels/simt,cpp))
+HOST_SRC  := $(filter-out kernels/simt/%,$(call sources,kernels llmc,cpp))
+LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(patsubst %,$(BUILD)/%.o,$(KERNEL_CU) $(EXECUTOR))
 TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
 OPERATIONS := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/operations/*.cpp))
-TEST_OBJ  := $(patsubst %,$(HOSTBUILD)/%.o,$(filter-out $(if $(filter cpu,$(DEVICE)),test/attention_flash%),$(wildcard test/*.cpp))) $(OPERATIONS)
-ifneq ($(DEVICE),cuda)
-  TEST_OBJ += $(patsubst %,$(BUILD)/%.o,$(filter-out $(if $(RACES),,test/simt_race_test.cu),$(wildcard test/*.cu)))
-endif
-RANK_TEST_OBJ := $(patsubst %,$(HOSTBUILD)/test/%.cpp.o,thread_sanitizer/main communicator_test communicator_suite data_parallel_test \
-                 gradient_exchange_test run_noise_test reference_model)
+SUPPORT   := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/support/*.cpp))
+# test/*.cu are for the executor. NAME_ranks_test.cpp runs ranks as threads, and so is also a program of its own, soon built for SANITIZE=thread.
+TEST_SRC  := $(filter-out test/main_ranks.cpp test/operations/% test/support/%,$(call sources,test,cpp)) \
+             $(if $(filter cuda,$(DEVICE)),,$(call sources,test,cu))
+TEST_OBJ  := $(patsubst %.cpp,$(HOSTBUILD)/%.cpp.o,$(patsubst %.cu,$(BUILD)/%.cu.o,$(TEST_SRC))) $(OPERATIONS) $(SUPPORT)
+RANK_TEST_OBJ := $(patsubst %,$(HOSTBUILD)/%.o,test/main_ranks.cpp $(filter %_ranks_test.cpp,$(TEST_SRC))) $(SUPPORT)
 
 all: $(BUILD)/train_gpt2 tools
 	@ln -sfn $(BUILD)/train_gpt2 train_gpt2
@@ -155,7 +156,7 @@ $(TOOLS): $(BUILD)/%: $(HOSTBUILD)/dev/%.cpp.o $(LIBRARY)
 $(BUILD)/bench: $(OPERATIONS)  # measures what the tests check
 $(BUILD)/tests: $(TEST_OBJ) $(LIBRARY)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
-$(BUILD)/rank_tests: $(RANK_TEST_OBJ) $(LIBRARY)  # ranks as threads alone, soon built for SANITIZE=thread
+$(BUILD)/rank_tests: $(RANK_TEST_OBJ) $(LIBRARY)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
 
 # main() is host code; only its name says CUDA.
@@ -166,13 +167,13 @@ $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
 # Runs before anything else and must itself run on every processor.
 BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | \
                sed -n 's/^\#define __\(AVX2\|FMA\|AVX512[A-Z0-9]*\|F16C\|BMI2\)__ 1$$/-DBUILT_WITH_\1/p')
-$(HOSTBUILD)/llmc/processor_check.cpp.o: llmc/processor_check.cpp Makefile
+$(HOSTBUILD)/llmc/base/processor_check.cpp.o: llmc/base/processor_check.cpp Makefile
 	@mkdir -p $(@D)
 	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@
 
 # The C++ classes of old MPI versions are not used and would need a library of their own.
-$(HOSTBUILD)/llmc/communicator_mpi.cpp.o: CXXFLAGS += $(MPI_FLAGS:-I%=-isystem %) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX
-$(HOSTBUILD)/llmc/communicator_nccl.cpp.o: CXXFLAGS += $(if $(filter-out $(CUDA_ROOT),$(NCCL_ROOT)),-isystem $(NCCL_ROOT)/include)
+$(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: CXXFLAGS += $(MPI_FLAGS:-I%=-isystem %) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX
+$(HOSTBUILD)/llmc/comm/communicator_nccl.cpp.o: CXXFLAGS += $(if $(filter-out $(CUDA_ROOT),$(NCCL_ROOT)),-isystem $(NCCL_ROOT)/include)
 
 $(HOSTBUILD)/%.cpp.o: %.cpp Makefile
 	@mkdir -p $(@D)

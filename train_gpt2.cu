@@ -6,19 +6,22 @@
 #include <iostream>
 #include <limits>
 
-#include "llmc/checkpoint.h"
-#include "llmc/data_loader.h"
-#include "llmc/evaluation.h"
-#include "llmc/fingerprint.h"
-#include "llmc/interrupt.h"
-#include "llmc/memory_plan.h"
-#include "llmc/optimizer.h"
-#include "llmc/options.h"
-#include "llmc/placement.h"
-#include "llmc/schedule.h"
-#include "llmc/start_agreement.h"
-#include "llmc/step_log.h"
-#include "llmc/version.h"
+#include "kernels/device/device.h"
+#include "kernels/device/stream.h"
+#include "llmc/base/fingerprint.h"
+#include "llmc/comm/agreement.h"
+#include "llmc/comm/placement.h"
+#include "llmc/data/data_loader.h"
+#include "llmc/model/memory_plan.h"
+#include "llmc/model/optimizer.h"
+#include "llmc/run/evaluation.h"
+#include "llmc/run/interrupt.h"
+#include "llmc/run/options.h"
+#include "llmc/run/schedule.h"
+#include "llmc/run/start_facts.h"
+#include "llmc/run/step_log.h"
+#include "llmc/run/version.h"
+#include "llmc/weights/checkpoint.h"
 
 using namespace llmc;
 
@@ -30,7 +33,7 @@ Context open_context(const Options& options, std::unique_ptr<Communicator>& comm
     const auto transport = value_by_name("--comm", options.comm, kTransports);
     Placement placement = place_rank(*communicator, int(options.threads), int(options.device), transport);
     if (placement.nccl) communicator = over_nccl(std::move(communicator));
-    return {std::move(placement.device), DeviceStream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}),
+    return {std::move(placement.device), device::Stream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}),
             kernels::Attention({.method = attention}), std::shared_ptr<Communicator>(communicator.get(), [](Communicator*) {})};  // main() keeps it
 }
 
@@ -142,7 +145,7 @@ std::string describe_shards(const char* what, const ShardSet& shards) {
 bool measures_noise(const Plan& plan) { return plan.noise.small_batches != SmallBatches::none; }
 
 void print(const Plan& plan, const Options& options, Context& context) {
-    const DeviceInfo& device = context.device;
+    const device::Info& device = context.device;
     std::cout << version_text() << "device: " << device.name << ", " << device.threads << (device.threads == 1 ? " thread" : " threads")
               << (context.communicator->size() > 1 ? " a rank" : "") << '\n'
               << "communication: " << context.communicator->describe() << '\n'
@@ -206,14 +209,14 @@ struct Training {
         report.validation(step, loss, plan.validation->targets(), seconds);
     }
     void sample(std::int64_t step) {
-        model.hold_parameters();
+        model.wait_for_parameters();
         on_first_rank(*context.communicator, [&] { for (const std::string& text : plan.sampler->draw(model)) report.sample(step, text); });
     }
     void save(std::int64_t step) {
-        const TensorSource masters = model.masters_on_host();
+        const TensorSource master_weights = model.master_weights_on_host();
         on_first_rank(*context.communicator, [&] {
             const int end_of_text = plan.data.vocabulary().end_of_text;
-            report.checkpoint(step, save_checkpoint(options.output_dir, step, model.table(), masters, end_of_text));
+            report.checkpoint(step, save_checkpoint(options.output_dir, step, model.table(), master_weights, end_of_text));
         });
     }
 
@@ -236,7 +239,7 @@ int Training::train(const Interrupt& interrupt) {
     auto peak = peak_flops(context.device, plan.setup.dtype, options.tf32);
     if (peak) *peak *= ranks.size();
     Throughput throughput(flops_per_token(model.table(), shape.seq_len), peak);
-    RunNoise noise(gradients.group_names(), options.noise_scale_beta);
+    RunNoise noise(gradients.module_names(), options.noise_scale_beta);
     StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps, measures_noise(plan) ? &noise : nullptr,
                      shape.seq_len);
     Batches batches(*plan.loader, options.overfit_batch);

@@ -16,8 +16,9 @@
 #include <optional>
 
 #include "dev/bench.h"
-#include "kernels/matmul.h"
-#include "llmc/error.h"
+#include "kernels/device/device.h"
+#include "kernels/device/error.h"
+#include "kernels/matmul/matmul.h"
 #include "test/operations/operation.h"
 
 namespace {
@@ -64,18 +65,18 @@ double gemm_flops_per_second(bench::ColdTimer& timer, int size, double budget) {
     const std::size_t elements = std::size_t(size) * size;
     std::vector<T> host(elements);
     for (std::size_t i = 0; i < elements; ++i) host[i] = narrow<T>(double(i % 251) / 251 - 0.5);  // no zeros: they would cost a GPU less power
-    const llmc::DeviceArray<T> left(std::span<const T>(host), nullptr), right(std::span<const T>(host), nullptr), out(elements);
+    const device::Array<T> left(std::span<const T>(host), nullptr), right(std::span<const T>(host), nullptr), out(elements);
     kernels::Matmul matmul;
     const auto multiply = [&] { matmul.forward<T>({out.span(), {}, left.span(), right.span(), {}, size, size, size}, nullptr); };
     return 2.0 * size * size * size / timer.time(multiply, budget).median;
 }
 
-Roofline measure_roofline(bench::ColdTimer& timer, const llmc::DeviceInfo& device, double budget) {
+Roofline measure_roofline(bench::ColdTimer& timer, const device::Info& device, double budget) {
     const std::size_t bytes = std::max<std::size_t>(std::size_t(64) << 20, 4 * device.cache);
-    const llmc::DeviceMemory from(bytes), to(bytes);
-    llmc::fill_zero(from.data(), bytes, nullptr);
+    const device::Memory from(bytes), to(bytes);
+    device::fill_zero(from.data(), bytes, nullptr);
     const int size = device.kind == "cuda" ? 8192 : 1024;
-    return {2.0 * bytes / timer.time([&] { llmc::copy_on_device(to.data(), from.data(), bytes, nullptr); }, budget).median,
+    return {2.0 * bytes / timer.time([&] { device::copy_on_device(to.data(), from.data(), bytes, nullptr); }, budget).median,
             gemm_flops_per_second<float>(timer, size, budget), gemm_flops_per_second<bf16>(timer, size, budget)};
 }
 
@@ -84,7 +85,7 @@ bool wanted(const Options& options, const Registration& registration, DType dtyp
 }
 
 nlohmann::json measure(const Registration& registration, DType dtype, const Shape& shape, const Roofline& roofline, bench::ColdTimer& timer,
-                       const llmc::DeviceInfo& device, double budget) {
+                       const device::Info& device, double budget) {
     const auto op = registration.make(dtype, shape);
     for (Storage& tensor : op->tensors) tensor.reset();
     const bench::Timing timing = timer.time([&] { op->run(nullptr); }, budget);
@@ -127,7 +128,7 @@ int main(int argc, char** argv) try {
     require(std::any_of(all().begin(), all().end(), [&](const Registration& r) {
                 return std::any_of(r.dtypes.begin(), r.dtypes.end(), [&](DType dtype) { return wanted(*options, r, dtype); });
             }), "--filter", options->filter, "part of the name of an operation that exists in that type", "leave it out for all of them");
-    const llmc::DeviceInfo device = llmc::open_device(options->threads);
+    const device::Info device = device::open(options->threads);
     bench::ColdTimer timer(std::max<std::size_t>(device.cache, std::size_t(32) << 20));
     const Roofline roofline = measure_roofline(timer, device, options->seconds);
     const bool large = options->shapes.empty() ? device.kind == "cuda" : options->shapes == "large";

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "llmc/device.h"
+#include "kernels/device/memory.h"
 
 namespace bench {
 
@@ -24,7 +24,7 @@ double median_seconds(Work&& work, double budget = 0.5, int least = 5) {
     const auto time_calls = [&](int calls) {
         const double before = seconds();
         for (int i = 0; i < calls; ++i) work();
-        llmc::wait(nullptr);
+        device::sync(nullptr);
         return seconds() - before;
     };
     time_calls(1);
@@ -52,9 +52,9 @@ public:
         std::vector<double> times;
         const double begin = seconds();
         work();
-        llmc::wait(nullptr);
+        device::sync(nullptr);
         for (double elapsed = 0; elapsed < budget || (times.size() < 3 && elapsed < 10 * budget) || times.empty(); elapsed = seconds() - begin) {
-            llmc::fill_zero(buffer_.data(), buffer_.bytes(), nullptr);
+            device::fill_zero(buffer_.data(), buffer_.bytes(), nullptr);
             timer_.start(nullptr);
             work();
             timer_.stop(nullptr);
@@ -66,8 +66,8 @@ public:
     }
 
 private:
-    llmc::DeviceMemory buffer_;
-    llmc::DeviceTimer timer_;
+    device::Memory buffer_;
+    device::Timer timer_;
 };
 
 }  // namespace bench

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "dev/bench.h"
-#include "llmc/data_loader.h"
-#include "llmc/shard_writer.h"
+#include "llmc/data/data_loader.h"
+#include "llmc/data/shard_writer.h"
 
 namespace {
 

@@ -7,7 +7,9 @@
 #include <exception>
 
 #include "dev/bench.h"
-#include "kernels/matmul.h"
+#include "kernels/device/device.h"
+#include "kernels/device/memory.h"
+#include "kernels/matmul/matmul.h"
 
 namespace {
 
@@ -22,8 +24,8 @@ struct Layer {
 // What one product reads and writes at most, shared by all of them. Nothing but `pre` is written and read: results fed back would grow without bound,
 // and a GPU multiplies infinities faster than numbers.
 template <class T> struct Tensors {
-    llmc::DeviceArray<T> in, dout, result, pre, weight, bias;
-    llmc::DeviceArray<float> dweight, dbias;
+    device::Array<T> in, dout, result, pre, weight, bias;
+    device::Array<float> dweight, dbias;
 
     Tensors(std::size_t activations, std::size_t weights, int channels)
         : in(filled(activations)), dout(filled(activations)), result(activations), pre(filled(activations)), weight(filled(weights)),
@@ -32,7 +34,7 @@ template <class T> struct Tensors {
         dweight.zero(nullptr);
         dbias.zero(nullptr);
     }
-    static llmc::DeviceArray<T> filled(std::size_t size) {  // random in [-0.125, 0.125)
+    static device::Array<T> filled(std::size_t size) {  // random in [-0.125, 0.125)
         std::vector<T> host(size);
         std::uint32_t state = 1;
         for (T& value : host) {
@@ -41,8 +43,8 @@ template <class T> struct Tensors {
             if constexpr (sizeof(T) == 2) value = kernels::bf16_from_float(x);
             else value = x;
         }
-        llmc::DeviceArray<T> array(std::span<const T>(host), nullptr);
-        llmc::wait(nullptr);
+        device::Array<T> array(std::span<const T>(host), nullptr);
+        device::sync(nullptr);
         return array;
     }
 };
@@ -140,7 +142,7 @@ int main(int argc, char** argv) try {
         if (!std::strncmp(argv[i], "rows=", 5)) step_rows = std::max(1, std::atoi(argv[i] + 5));
         else budget = std::max(0.0, std::atof(argv[i]));
     }
-    const llmc::DeviceInfo device = llmc::open_device(0);
+    const device::Info device = device::open(0);
     std::printf("%s, %d threads\n", device.name.c_str(), device.threads);
     time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows);
     if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, budget, step_rows), 0;

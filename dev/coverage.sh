@@ -15,8 +15,8 @@ OMP_NUM_THREADS=1 build/fibers-coverage/tests "$filter[simt],[ptx],[math],[round
 
 # FILE reason: what has no GPU's geometry, or runs only where something fails
 exceptions='
-kernels/attention_choice.cpp        host code; the branches with a cuDNN run where there is one
-kernels/attention_cudnn_absent.cpp  stands in where there is no cuDNN: nothing asks it to compute
+kernels/attention/choice.cpp        host code; the branches with a cuDNN run where there is one
+kernels/attention/attention_cudnn_absent.cpp  stands in where there is no cuDNN: nothing asks it to compute
 kernels/embedding_buckets.cpp       a closing brace: unwinding when memory ends
 kernels/matmul_                     the CPU library and its checks: no kernels
 kernels/sketch.cu                   rows cut short, which one bucket a thread has not

@@ -4,9 +4,11 @@
 #include <iostream>
 #include <iterator>
 
-#include "llmc/checkpoint.h"
-#include "llmc/error.h"
-#include "llmc/model.h"
+#include "kernels/device/device.h"
+#include "kernels/device/error.h"
+#include "kernels/device/stream.h"
+#include "llmc/model/model.h"
+#include "llmc/weights/checkpoint.h"
 
 namespace {
 
@@ -30,7 +32,7 @@ void run(const cxxopts::ParseResult& given) {
     for (int id : ids)
         require(id >= 0 && id < checkpoint.config().vocabulary, "a token id", id, "0 to " + std::to_string(checkpoint.config().vocabulary - 1));
 
-    llmc::Context context{llmc::open_device(0), llmc::DeviceStream(), kernels::Matmul()};
+    llmc::Context context{device::open(0), device::Stream(), kernels::Matmul()};
     const auto model = llmc::make_model({.config = checkpoint.config(), .shape = {1, int(seq_len)}, .training = false}, context);
     std::vector<float> weights(std::size_t(model->table().elements()));
     checkpoint.read(model->table(), weights);

@@ -4,9 +4,9 @@
 #include <exception>
 #include <iostream>
 
-#include "llmc/error.h"
-#include "llmc/text_corpus.h"
-#include "llmc/tokenizer.h"
+#include "kernels/device/error.h"
+#include "llmc/data/text_corpus.h"
+#include "llmc/data/tokenizer.h"
 
 namespace {
 

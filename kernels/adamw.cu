@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/device/error.h"
+#include "kernels/device/random.h"
 #include "kernels/grad_norm.h"
 #include "kernels/pack.cuh"
-#include "kernels/random.cuh"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) round_parameters_kernel(RoundParamet
 }
 
 template <auto Kernel, class Op>
-void launch_tiles(const Op& op, Stream stream) {
+void launch_tiles(const Op& op, StreamRef stream) {
     simt::launch<Kernel>({.grid = unsigned((op.master.size() + kTile - 1) / kTile), .block = kThreads, .stream = stream}, op);
 }
 
@@ -117,14 +117,14 @@ void check_elements(std::size_t elements, const Rounding& rounding) {
 }  // namespace
 
 template <class T>
-void adamw(const AdamW<T>& op, Stream stream) {
+void adamw(const AdamW<T>& op, StreamRef stream) {
     const std::size_t elements = op.master.size();
     check_elements(elements, op.rounding);
     require(op.m.size() >= elements && op.v.size() >= elements && op.grad.size() >= elements && op.parameter.size() >= elements,
             "size of parameter, m, v or grad", std::min({op.m.size(), op.v.size(), op.grad.size(), op.parameter.size()}), "at least that of master");
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
     if constexpr (sizeof(T) == sizeof(float)) {
-        require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic", "none: they are the masters");
+        require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic", "none: they are the master weights");
         require(static_cast<const void*>(op.parameter.data()) == op.master.data(), "parameter in fp32", "another array", "the master array itself");
     }
     if (elements == 0) return;
@@ -135,7 +135,7 @@ void adamw(const AdamW<T>& op, Stream stream) {
     launch_tiles<adamw_kernel<T, false>>(op, stream);
 }
 
-void round_parameters(const RoundParameters& op, Stream stream) {
+void round_parameters(const RoundParameters& op, StreamRef stream) {
     check_elements(op.master.size(), op.rounding);
     require(op.parameter.size() >= op.master.size(), "size of parameter", op.parameter.size(), "at least that of master");
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
@@ -144,7 +144,7 @@ void round_parameters(const RoundParameters& op, Stream stream) {
     else launch_tiles<round_parameters_kernel<false>>(op, stream);
 }
 
-template void adamw(const AdamW<float>&, Stream);
-template void adamw(const AdamW<bf16>&, Stream);
+template void adamw(const AdamW<float>&, StreamRef);
+template void adamw(const AdamW<bf16>&, StreamRef);
 
 }  // namespace kernels

@@ -11,7 +11,7 @@
 // Traffic   elements * (28 + sizeof(T)) bytes in bf16, 28 in fp32.
 // Source    Loshchilov, Hutter 2019, arXiv 1711.05101.
 #pragma once
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -23,7 +23,7 @@ struct DecaySegment {
     std::int32_t decays;  // 0 or 1
 };
 
-// How bf16 parameters are rounded from their masters: to nearest, or stochastically (random.cuh) with bits that follow from the seed, the number of
+// How bf16 parameters are rounded from their master weights: to nearest, or stochastically (random.cuh) with bits that follow from the seed, the number of
 // the update (StepScalars::adam_step) and the element's index among all parameters: done again, or by several ranks, an update gives the same bits.
 struct Rounding {
     bool stochastic = false;
@@ -44,7 +44,7 @@ struct AdamW {
 
 // Enqueues on `stream`. Throws Error if a span is too short, or a length or `first_element` is not a multiple of 16.
 template <class T>
-void adamw(const AdamW<T>& op, Stream stream);
+void adamw(const AdamW<T>& op, StreamRef stream);
 
 // parameter = rounded master, to the bits that the update counted in `scalars` gave: the parameters of a run that starts or goes on.
 struct RoundParameters {
@@ -53,6 +53,6 @@ struct RoundParameters {
     std::span<const StepScalars> scalars;  // (1)
     Rounding rounding;
 };
-void round_parameters(const RoundParameters& op, Stream stream);
+void round_parameters(const RoundParameters& op, StreamRef stream);
 
 }  // namespace kernels

@@ -1,8 +1,8 @@
 // Two passes, both column sums: chunks of rows into `scratch`, then the chunks' sums into dbias. Few rows need only one.
 #include "kernels/bias_gradient.h"
 
+#include "kernels/device/error.h"
 #include "kernels/row_sum.cuh"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -15,7 +15,7 @@ constexpr int kMostChunks = 128, kLeastRowsOfChunk = 64;
 std::size_t bias_gradient_scratch(int channels) { return std::size_t(kMostChunks) * channels; }
 
 template <class T>
-void bias_gradient(const BiasGradient<T>& op, Stream stream) {
+void bias_gradient(const BiasGradient<T>& op, StreamRef stream) {
     const std::size_t need = std::size_t(op.rows) * op.channels;
     require(op.rows > 0, "rows of a bias gradient", op.rows, "at least 1");
     require(op.channels > 0 && op.channels % (16 / sizeof(T)) == 0, "channels of a bias gradient", op.channels,
@@ -33,7 +33,7 @@ void bias_gradient(const BiasGradient<T>& op, Stream stream) {
     column_sums<float>(op.dbias.data(), op.scratch.data(), chunks, op.channels, chunks, op.accumulate, stream);
 }
 
-template void bias_gradient(const BiasGradient<float>&, Stream);
-template void bias_gradient(const BiasGradient<bf16>&, Stream);
+template void bias_gradient(const BiasGradient<float>&, StreamRef);
+template void bias_gradient(const BiasGradient<bf16>&, StreamRef);
 
 }  // namespace kernels

@@ -6,7 +6,7 @@
 // Numerics  sums in float in a fixed order.
 // Traffic   rows * channels * sizeof(T) bytes.
 #pragma once
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -22,6 +22,6 @@ struct BiasGradient {
 std::size_t bias_gradient_scratch(int channels);  // floats
 // Enqueues on `stream`. Throws Error if channels is not a multiple of 16 / sizeof(T) or a span is too short.
 template <class T>
-void bias_gradient(const BiasGradient<T>& op, Stream stream);
+void bias_gradient(const BiasGradient<T>& op, StreamRef stream);
 
 }  // namespace kernels

@@ -5,10 +5,10 @@
 #include <cfloat>
 #include <cmath>
 
+#include "kernels/device/error.h"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -142,14 +142,14 @@ __global__ void __launch_bounds__(Threads) accumulate_losses_kernel(std::span<do
 }
 
 template <class T, int Threads, int PackBytes, int RunPacks>
-void launch_classifier(const Classifier<T>& op, Stream stream) {
+void launch_classifier(const Classifier<T>& op, StreamRef stream) {
     simt::launch<classifier_kernel<T, Threads, PackBytes, RunPacks>>({.grid = unsigned(op.rows), .block = Threads, .stream = stream}, op);
 }
 
 }  // namespace
 
 template <class T>
-void classifier(const Classifier<T>& op, Stream stream) {
+void classifier(const Classifier<T>& op, StreamRef stream) {
     constexpr int kMultiple = kGpuPackBytes / sizeof(T);
     require(op.rows >= 0, "rows", op.rows, "0 or more");
     require(op.vocabulary > 0, "vocabulary", op.vocabulary, "at least 1");
@@ -167,13 +167,13 @@ void classifier(const Classifier<T>& op, Stream stream) {
     else launch_classifier<T, 1, kGpuPackBytes, 64>(op, stream);
 }
 
-void accumulate_losses(std::span<double> total, std::span<const float> losses, Stream stream) {
+void accumulate_losses(std::span<double> total, std::span<const float> losses, StreamRef stream) {
     require(!total.empty(), "size of total", total.size(), "1");
     constexpr int kThreads = simt::gpu_geometry ? 512 : 1;
     simt::launch<accumulate_losses_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, total, losses);
 }
 
-template void classifier(const Classifier<float>&, Stream);
-template void classifier(const Classifier<bf16>&, Stream);
+template void classifier(const Classifier<float>&, StreamRef);
+template void classifier(const Classifier<bf16>&, StreamRef);
 
 }  // namespace kernels

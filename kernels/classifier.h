@@ -9,7 +9,7 @@
 // Traffic   2 * rows * padded_vocabulary * sizeof(T) bytes with a gradient, half of it without.
 // Source    shared by every language model; row chunks as in Liger-Kernel, arXiv 2410.10989.
 #pragma once
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -25,9 +25,9 @@ struct Classifier {
 
 // Enqueues on `stream`. Throws Error if padded_vocabulary is not a multiple of 16 / sizeof(T), is below vocabulary, or a span is too short.
 template <class T>
-void classifier(const Classifier<T>& op, Stream stream);
+void classifier(const Classifier<T>& op, StreamRef stream);
 
 // total[0] += sum of losses, in double and in a fixed order.
-void accumulate_losses(std::span<double> total, std::span<const float> losses, Stream stream);
+void accumulate_losses(std::span<double> total, std::span<const float> losses, StreamRef stream);
 
 }  // namespace kernels

@@ -1,9 +1,9 @@
 // Backward: a block per token that occurs (and per slice of channels) adds up the rows where it does; the same per position over the batch.
 #include "kernels/embedding.h"
 
+#include "kernels/device/error.h"
 #include "kernels/pack.cuh"
 #include "kernels/row_sum.cuh"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -55,14 +55,14 @@ __global__ void position_gradient_kernel(EmbeddingBackward<T> op, int slices, in
 }
 
 template <class Geometry, class T>
-void launch_token_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, Stream stream) {
+void launch_token_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, StreamRef stream) {
     const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))), slices = (packs + packs_per_slice - 1) / packs_per_slice;
     simt::launch<token_gradient_kernel<Geometry, T>>(
         {.grid = unsigned(op.bucket_token.size()) * slices, .block = Geometry::threads, .stream = stream}, op, slices, packs_per_slice);
 }
 
 template <class Geometry, class T>
-void launch_position_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, Stream stream) {
+void launch_position_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, StreamRef stream) {
     const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))), slices = (packs + packs_per_slice - 1) / packs_per_slice;
     const unsigned positions = op.accumulate_positions ? op.seq_len : op.max_seq_len;  // adding nothing to the others changes nothing
     simt::launch<position_gradient_kernel<Geometry, T>>({.grid = positions * slices, .block = Geometry::threads, .stream = stream}, op, slices,
@@ -89,7 +89,7 @@ void check_shape(int batch, int seq_len, int channels) {
 
 // Eight warps a block on a GPU: not measured yet. 16 rows a block on a CPU, as many as LayerNorm.
 template <class T>
-void embedding_forward(const EmbeddingForward<T>& op, Stream stream) {
+void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
     check_shape<T>(op.batch, op.seq_len, op.channels);
     const std::size_t rows = std::size_t(op.batch) * op.seq_len;
     require(op.tokens.size() >= rows, "the number of tokens", op.tokens.size(), "at least batch * seq_len");
@@ -111,7 +111,7 @@ void embedding_forward(const EmbeddingForward<T>& op, Stream stream) {
 }
 
 template <class T>
-void embedding_backward(const EmbeddingBackward<T>& op, Stream stream) {
+void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
     check_shape<T>(op.batch, op.seq_len, op.channels);
     const std::size_t rows = std::size_t(op.batch) * op.seq_len, buckets = op.bucket_token.size();
     require(op.seq_len <= op.max_seq_len, "the sequence length of an embedding", op.seq_len, "at most max_seq_len", "choose a shorter --seq-len");
@@ -137,9 +137,9 @@ void embedding_backward(const EmbeddingBackward<T>& op, Stream stream) {
     }
 }
 
-template void embedding_forward(const EmbeddingForward<float>&, Stream);
-template void embedding_forward(const EmbeddingForward<bf16>&, Stream);
-template void embedding_backward(const EmbeddingBackward<float>&, Stream);
-template void embedding_backward(const EmbeddingBackward<bf16>&, Stream);
+template void embedding_forward(const EmbeddingForward<float>&, StreamRef);
+template void embedding_forward(const EmbeddingForward<bf16>&, StreamRef);
+template void embedding_backward(const EmbeddingBackward<float>&, StreamRef);
+template void embedding_backward(const EmbeddingBackward<bf16>&, StreamRef);
 
 }  // namespace kernels

@@ -11,7 +11,7 @@
 #pragma once
 #include <vector>
 
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -26,7 +26,7 @@ struct EmbeddingForward {
 // Enqueues on `stream`. The caller guarantees 0 <= token < vocabulary (the data loader checks every id).
 // Throws Error if channels is not a multiple of 16 / sizeof(T) or a span is too short.
 template <class T>
-void embedding_forward(const EmbeddingForward<T>& op, Stream stream);
+void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream);
 
 // The rows of one micro-batch grouped by token: bucket i holds rows row[start[i]] .. row[start[i + 1] - 1], ascending, all of token[i].
 // `token` ascends. Plain host code; the arrays are copied to the device with the tokens.
@@ -46,6 +46,6 @@ struct EmbeddingBackward {
 
 // Enqueues on `stream`; both gradients are ready when the stream has passed this point. Throws as the forward pass does.
 template <class T>
-void embedding_backward(const EmbeddingBackward<T>& op, Stream stream);
+void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream);
 
 }  // namespace kernels

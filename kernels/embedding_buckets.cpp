@@ -1,6 +1,6 @@
 // Counting sort: O(rows + vocabulary), 0.1 ms for 65,536 rows of GPT-2's vocabulary, where sorting pairs by comparison takes 4 to 8.
+#include "kernels/device/error.h"
 #include "kernels/embedding.h"
-#include "llmc/error.h"
 
 namespace kernels {
 

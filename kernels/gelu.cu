@@ -1,8 +1,8 @@
 #include "kernels/gelu.h"
 
+#include "kernels/device/error.h"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -51,7 +51,7 @@ __global__ void gelu_backward_kernel(GeluBackward<T> op, int tile_packs) {
 // Four packs a thread on a GPU: not measured yet. Tiles of 16 KiB on a CPU, where 4 KiB took up to
 // 10 % longer and 64 KiB no less.
 template <auto Kernel, int PackBytes, class Op>
-void launch_tiles(const Op& op, std::size_t bytes, Stream stream) {
+void launch_tiles(const Op& op, std::size_t bytes, StreamRef stream) {
     constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / PackBytes;
     const std::size_t packs = bytes / PackBytes;
     if (packs == 0) return;
@@ -61,7 +61,7 @@ void launch_tiles(const Op& op, std::size_t bytes, Stream stream) {
 }  // namespace
 
 template <class T>
-void gelu_forward(const GeluForward<T>& op, Stream stream) {
+void gelu_forward(const GeluForward<T>& op, StreamRef stream) {
     require(op.out.size() == op.in.size(), "the size of GELU's output", op.out.size(), "the size of its input");
     require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(), "a multiple of 16 bytes' worth of elements");
     if constexpr (simt::gpu_geometry) launch_tiles<gelu_forward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
@@ -71,7 +71,7 @@ void gelu_forward(const GeluForward<T>& op, Stream stream) {
 }
 
 template <class T>
-void gelu_backward(const GeluBackward<T>& op, Stream stream) {
+void gelu_backward(const GeluBackward<T>& op, StreamRef stream) {
     require(op.din.size() == op.in.size(), "the size of GELU's input gradient", op.din.size(), "the size of its input");
     require(op.dout.size() == op.in.size(), "the size of GELU's output gradient", op.dout.size(), "the size of its input");
     require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(), "a multiple of 16 bytes' worth of elements");
@@ -81,9 +81,9 @@ void gelu_backward(const GeluBackward<T>& op, Stream stream) {
     else launch_tiles<gelu_backward_kernel<T, 16>, 16>(op, op.in.size_bytes(), stream);
 }
 
-template void gelu_forward(const GeluForward<float>&, Stream);
-template void gelu_forward(const GeluForward<bf16>&, Stream);
-template void gelu_backward(const GeluBackward<float>&, Stream);
-template void gelu_backward(const GeluBackward<bf16>&, Stream);
+template void gelu_forward(const GeluForward<float>&, StreamRef);
+template void gelu_forward(const GeluForward<bf16>&, StreamRef);
+template void gelu_backward(const GeluBackward<float>&, StreamRef);
+template void gelu_backward(const GeluBackward<bf16>&, StreamRef);
 
 }  // namespace kernels

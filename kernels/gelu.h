@@ -7,7 +7,7 @@
 // Traffic   forward 2, backward 3 * elements * sizeof(T) bytes.
 // Source    Hendrycks, Gimpel 2016, arXiv 1606.08415, as GPT-2 uses it.
 #pragma once
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -24,8 +24,8 @@ struct GeluBackward {
 
 // Both enqueue on `stream` and throw Error if the spans differ in length or the length is not a multiple of 16 / sizeof(T).
 template <class T>
-void gelu_forward(const GeluForward<T>& op, Stream stream);
+void gelu_forward(const GeluForward<T>& op, StreamRef stream);
 template <class T>
-void gelu_backward(const GeluBackward<T>& op, Stream stream);
+void gelu_backward(const GeluBackward<T>& op, StreamRef stream);
 
 }  // namespace kernels

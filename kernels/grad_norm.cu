@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/device/error.h"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -63,11 +63,11 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
     if (threadIdx.x == 0) op.partial[blockIdx.x] = total;
 }
 
-// Block g takes group g.
+// Block g takes module m.
 template <int Threads>
-__global__ void __launch_bounds__(Threads) group_sums_kernel(GroupSums op) {
+__global__ void __launch_bounds__(Threads) module_sums_kernel(ModuleSums op) {
     double sum = 0;
-    for (int i = op.group_start[blockIdx.x] + int(threadIdx.x); i < op.group_start[blockIdx.x + 1]; i += Threads) sum += op.partial[i];
+    for (int i = op.module_start[blockIdx.x] + int(threadIdx.x); i < op.module_start[blockIdx.x + 1]; i += Threads) sum += op.partial[i];
     sum = block_sum<Threads>(sum);
     if (threadIdx.x == 0) op.sums[blockIdx.x] = (op.accumulate ? op.sums[blockIdx.x] : 0.0) + op.factor * sum;
 }
@@ -76,7 +76,7 @@ template <int Threads>
 __global__ void __launch_bounds__(Threads) put_counts_kernel(std::span<double> sums, RankCounts counts) {
     sums[kValidTargets] = double(counts.valid_targets);
     sums[kSmallTokens] = double(counts.small_tokens);
-    sums[kSmallGroups] = double(counts.small_groups);
+    sums[kSmallBatches] = double(counts.small_batches);
 }
 
 // In double throughout; what the optimizer reads is rounded to float once.
@@ -85,7 +85,7 @@ __device__ void decide(const StepScalarsInput& op) {
     const double loss_sum = op.totals[kLossSum];
     const auto valid_targets = std::int64_t(op.totals[kValidTargets]);
     double squared_norm = 0;
-    for (std::size_t group = 0; group < op.groups; ++group) squared_norm += op.totals[kFirstNorm + group];
+    for (std::size_t module = 0; module < op.modules; ++module) squared_norm += op.totals[kFirstNorm + module];
     // Exactly 1 when every position is a valid target, so that such a step equals one that knows no ignored targets.
     const double kappa = valid_targets > 0 ? double(op.positions) / double(valid_targets) : NAN;
     const double norm = kappa * sqrt(squared_norm);
@@ -128,7 +128,7 @@ void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t
     for (const std::int64_t end = first + size; first < end; first += kTile) tiles.push_back({first, std::min(kTile, end - first)});
 }
 
-void squared_norms(const SquaredNorms& op, Stream stream) {
+void squared_norms(const SquaredNorms& op, StreamRef stream) {
     require(op.partial.size() >= op.tiles.size(), "size of partial", op.partial.size(), "at least the number of tiles");
     require(op.rounded.empty() || op.rounded.size() == op.values.size(), "size of rounded", op.rounded.size(), "that of values, or 0");
     if (op.tiles.empty()) return;
@@ -138,20 +138,20 @@ void squared_norms(const SquaredNorms& op, Stream stream) {
     else simt::launch<squared_norms_kernel<kThreads, kPackBytes, true>>(config, op);
 }
 
-void group_sums(const GroupSums& op, Stream stream) {
-    require(op.group_start.size() == op.sums.size() + 1, "size of group_start", op.group_start.size(), "the number of groups + 1");
+void module_sums(const ModuleSums& op, StreamRef stream) {
+    require(op.module_start.size() == op.sums.size() + 1, "size of module_start", op.module_start.size(), "the number of modules + 1");
     if (op.sums.empty()) return;
-    simt::launch<group_sums_kernel<kThreads>>({.grid = unsigned(op.sums.size()), .block = kThreads, .stream = stream}, op);
+    simt::launch<module_sums_kernel<kThreads>>({.grid = unsigned(op.sums.size()), .block = kThreads, .stream = stream}, op);
 }
 
-void put_counts(std::span<double> rank_sums, const RankCounts& counts, Stream stream) {
-    require(rank_sums.size() >= kFirstNorm, "size of rank_sums", rank_sums.size(), "rank_sums_size(groups)");
+void put_counts(std::span<double> rank_sums, const RankCounts& counts, StreamRef stream) {
+    require(rank_sums.size() >= kFirstNorm, "size of rank_sums", rank_sums.size(), "rank_sums_size(modules)");
     simt::launch<put_counts_kernel<1>>({.grid = 1, .block = 1, .stream = stream}, rank_sums, counts);
 }
 
-void step_scalars(const StepScalarsInput& op, Stream stream) {
+void step_scalars(const StepScalarsInput& op, StreamRef stream) {
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
-    require(op.totals.size() == rank_sums_size(op.groups), "size of totals", op.totals.size(), "rank_sums_size(groups)");
+    require(op.totals.size() == rank_sums_size(op.modules), "size of totals", op.totals.size(), "rank_sums_size(modules)");
     require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums", op.rank_sums.size(), "a row of each rank");
     require(op.positions > 0, "positions", op.positions, "at least 1");
     simt::launch<step_scalars_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, op);

@@ -1,22 +1,22 @@
-// grad_norm.h - squared norms of a gradient by groups of parameters, what the ranks tell each other of a step, and what the
+// grad_norm.h - squared norms of a gradient by module, what the ranks tell each other of a step, and what the
 // optimizer scales with
 //
 //   squared_norms: partial[i] = sum of squares of tile i of `values`, and rounded = values in bf16 if asked for
-//   group_sums: sums[g] (+)= factor * sum of the partials of group g
-//   step_scalars: norm = kappa * sqrt(sum over ranks and groups), kappa = positions / valid targets;
+//   module_sums: sums[m] (+)= factor * sum of the partials of module m
+//   step_scalars: norm = kappa * sqrt(sum over ranks and modules), kappa = positions / valid targets;
 //                 clip = min(1, max_norm / (norm + 1e-6)); scale = kappa * clip
 //
 // Everything a step decides (skip, clip, bias correction) is decided on the device from sums over all ranks: the host never waits, and every rank
 // decides alike, since all add the same numbers in the same order.
 //
-// Shapes    values: (elements) float; rounded: (elements) bf16 or none; partial: (tiles) doubles; sums: (groups) doubles.
+// Shapes    values: (elements) float; rounded: (elements) bf16 or none; partial: (tiles) doubles; sums: (modules) doubles.
 // Numerics  squares in float over short runs, sums of runs in double, in an order that depends on the tiles alone; rounded to nearest into bf16.
 // Traffic   elements * 4 bytes, 6 with `rounded`: a pass for each would move 10.
 // Source    Pascanu et al. 2013, arXiv 1211.5063 (clipping); shared normaliser: README, section "Token-exact loss".
 #pragma once
 #include <vector>
 
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -34,29 +34,29 @@ struct SquaredNorms {
     std::span<bf16> rounded = {};     // what gradient_copy<bf16, float> would make of the tiles' elements, the others left alone; empty: not wanted
 };
 // Enqueues on `stream`. Throws Error if `partial` is too short, or `rounded` neither empty nor as long as `values`.
-void squared_norms(const SquaredNorms& op, Stream stream);
+void squared_norms(const SquaredNorms& op, StreamRef stream);
 
-struct GroupSums {
+struct ModuleSums {
     std::span<double> sums;
     std::span<const double> partial;
-    std::span<const std::int32_t> group_start;  // (groups + 1): partials of group g are [start[g], start[g + 1])
+    std::span<const std::int32_t> module_start;  // (modules + 1): partials of module m are [start[m], start[m + 1])
     double factor = 1;
     bool accumulate = false;
 };
-void group_sums(const GroupSums& op, Stream stream);
+void module_sums(const ModuleSums& op, StreamRef stream);
 
-// What one rank knows of a step, as a row of doubles that all ranks exchange: these, then for each group the squared norm of this rank's pieces of
-// the reduced gradient, then for each group the sum of |A_i|^2 / T_i over the groups of tokens that the noise scale compares with the whole batch.
+// What one rank knows of a step, as a row of doubles that all ranks exchange: these, then for each module the squared norm of this rank's shards of
+// the reduced gradient, then for each module the sum of |A_i|^2 / T_i over the small batches that the noise scale compares with the whole batch.
 // Counts are exact: they stay far below 2^53.
-enum RankSum { kLossSum, kValidTargets, kSmallTokens, kSmallGroups, kFirstNorm };
+enum RankSum { kLossSum, kValidTargets, kSmallTokens, kSmallBatches, kFirstNorm };
 // Doubles of a row, a multiple of what the communicator cuts shards at.
-constexpr std::size_t rank_sums_size(std::size_t groups) { return (kFirstNorm + 2 * groups + 31) / 32 * 32; }
+constexpr std::size_t rank_sums_size(std::size_t modules) { return (kFirstNorm + 2 * modules + 31) / 32 * 32; }
 struct RankCounts {
     std::int64_t valid_targets = 0;                   // of this rank
-    std::int64_t small_tokens = 0, small_groups = 0;  // sum of T_i over this rank's groups of tokens, and how many they are
+    std::int64_t small_tokens = 0, small_batches = 0;  // sum of T_i over this rank's small batches, and how many they are
 };
 // Writes the counts into a rank's row.
-void put_counts(std::span<double> rank_sums, const RankCounts& counts, Stream stream);
+void put_counts(std::span<double> rank_sums, const RankCounts& counts, StreamRef stream);
 
 // Lives on the device from step to step; copied to the host for the log, one step late.
 struct StepScalars {
@@ -77,13 +77,13 @@ enum Skip : std::int32_t { kNoSkip = 0, kSkipNoTargets = 1, kSkipNonFinite = 2 }
 
 struct StepScalarsInput {
     std::span<StepScalars> scalars;          // (1), in and out
-    std::span<double> totals;                // (rank_sums_size(groups)): the sum of all rows, for the host
+    std::span<double> totals;                // (rank_sums_size(modules)): the sum of all rows, for the host
     std::span<const double> rank_sums;       // a row of each rank, in their order
-    std::size_t groups;
+    std::size_t modules;
     std::int64_t positions;                  // K: gradients were accumulated with weight 1 / K
     float learning_rate, max_norm, beta1, beta2;  // max_norm <= 0: no clipping
 };
 // Enqueues on `stream`. A step without valid targets or with a non-finite loss or norm is skipped: adam_step stays, skip says why.
-void step_scalars(const StepScalarsInput& op, Stream stream);
+void step_scalars(const StepScalarsInput& op, StreamRef stream);
 
 }  // namespace kernels

@@ -1,7 +1,7 @@
 #include "kernels/gradient_copy.h"
 
+#include "kernels/device/error.h"
 #include "kernels/pack.cuh"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(Threads) gradient_copy_kernel(GradientCopy<Out
 }
 
 template <class Out, class In, int Threads, int Size, int Tile>
-void launch_copy(const GradientCopy<Out, In>& op, Stream stream) {
+void launch_copy(const GradientCopy<Out, In>& op, StreamRef stream) {
     const std::size_t tiles = (op.in.size() + Tile - 1) / Tile;
     simt::launch<gradient_copy_kernel<Out, In, Threads, Size, Tile>>({.grid = unsigned(tiles), .block = Threads, .stream = stream}, op);
 }
@@ -42,7 +42,7 @@ void launch_copy(const GradientCopy<Out, In>& op, Stream stream) {
 }  // namespace
 
 template <class Out, class In>
-void gradient_copy(const GradientCopy<Out, In>& op, Stream stream) {
+void gradient_copy(const GradientCopy<Out, In>& op, StreamRef stream) {
     require(op.out.size() == op.in.size(), "the size of a gradient's copy", op.out.size(), "that of the gradient");
     require(op.in.size() % kElementsMultiple == 0, "the size of a gradient to copy", op.in.size(), "a multiple of 16");
     require(!op.accumulate || sizeof(Out) == sizeof(float), "a gradient's copy that is added to", "bf16", "fp32, which loses nothing");
@@ -54,8 +54,8 @@ void gradient_copy(const GradientCopy<Out, In>& op, Stream stream) {
     else launch_copy<Out, In, 1, 32 / sizeof(Out), 16384>(op, stream);
 }
 
-template void gradient_copy(const GradientCopy<float, float>&, Stream);
-template void gradient_copy(const GradientCopy<float, bf16>&, Stream);
-template void gradient_copy(const GradientCopy<bf16, float>&, Stream);
+template void gradient_copy(const GradientCopy<float, float>&, StreamRef);
+template void gradient_copy(const GradientCopy<float, bf16>&, StreamRef);
+template void gradient_copy(const GradientCopy<bf16, float>&, StreamRef);
 
 }  // namespace kernels

@@ -4,7 +4,7 @@
 // Numerics  exact into fp32, added in float; rounded to nearest into bf16.
 // Traffic   elements * (sizeof(In) + sizeof(Out)) bytes, sizeof(Out) more where it adds.
 #pragma once
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -17,6 +17,6 @@ struct GradientCopy {
 // Enqueues on `stream`; <float, float>, <float, bf16> and <bf16, float>. Throws Error unless both are equally long, a multiple of 16,
 // and where bf16 would be added to.
 template <class Out, class In>
-void gradient_copy(const GradientCopy<Out, In>& op, Stream stream);
+void gradient_copy(const GradientCopy<Out, In>& op, StreamRef stream);
 
 }  // namespace kernels

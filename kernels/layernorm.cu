@@ -4,10 +4,10 @@
 
 #include <type_traits>
 
+#include "kernels/device/error.h"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/row_sum.cuh"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -85,7 +85,7 @@ constexpr int kForwardWarps = 4, kForwardCpuRows = 16;
 constexpr std::size_t kRowCacheBytes = 48 * 1024;
 
 template <class T, class Op>
-void launch_forward(const Op& op, Stream stream) {
+void launch_forward(const Op& op, StreamRef stream) {
     if constexpr (simt::gpu_geometry) {
         const unsigned blocks = (op.rows + kForwardWarps - 1) / kForwardWarps, threads = 32 * kForwardWarps;
         const std::size_t cache_bytes = std::size_t(kForwardWarps) * op.channels * sizeof(T);
@@ -194,7 +194,7 @@ constexpr std::size_t kWarpSumsBytes = 100 * 1024;
 
 // Returns the number of blocks, which is how many sums each channel has in `scratch`.
 template <class T>
-int launch_backward(const LayerNormBackward<T>& op, Stream stream) {
+int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     const int fitting_warps = int(kWarpSumsBytes / (2 * sizeof(float) * op.channels));
     const int warps = !simt::gpu_geometry || fitting_warps < 1 ? 1 : fitting_warps < kMostWarps ? fitting_warps : kMostWarps;
     const int least_rows = simt::gpu_geometry ? warps : kBackwardCpuRows;
@@ -245,13 +245,13 @@ void check_forward(const Op& op) {
 }  // namespace
 
 template <class T>
-void layernorm_forward(const LayerNormForward<T>& op, Stream stream) {
+void layernorm_forward(const LayerNormForward<T>& op, StreamRef stream) {
     check_forward<T>(op);
     launch_forward<T>(op, stream);
 }
 
 template <class T>
-void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, Stream stream) {
+void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, StreamRef stream) {
     check_forward<T>(op);
     const std::size_t elements = std::size_t(op.rows) * op.channels;
     check_size("the size of LayerNorm's left", op.left, elements, kWholeTensor);
@@ -262,7 +262,7 @@ void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, Stream st
 std::size_t layernorm_backward_scratch(int channels) { return std::size_t(2) * kMostBlocks * channels; }
 
 template <class T>
-void layernorm_backward(const LayerNormBackward<T>& op, Stream stream) {
+void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     check_shape(op.rows, op.channels, 16 / sizeof(T));
     const std::size_t rows = op.rows, channels = op.channels;
     check_size("the size of LayerNorm's dresidual", op.dresidual, rows * channels, kWholeTensor);
@@ -282,11 +282,11 @@ void layernorm_backward(const LayerNormBackward<T>& op, Stream stream) {
     column_sums(op.dbias.data(), scratch + blocks * channels, blocks, op.channels, blocks, op.accumulate_parameters, stream);
 }
 
-template void layernorm_forward(const LayerNormForward<float>&, Stream);
-template void layernorm_forward(const LayerNormForward<bf16>&, Stream);
-template void residual_layernorm_forward(const ResidualLayerNormForward<float>&, Stream);
-template void residual_layernorm_forward(const ResidualLayerNormForward<bf16>&, Stream);
-template void layernorm_backward(const LayerNormBackward<float>&, Stream);
-template void layernorm_backward(const LayerNormBackward<bf16>&, Stream);
+template void layernorm_forward(const LayerNormForward<float>&, StreamRef);
+template void layernorm_forward(const LayerNormForward<bf16>&, StreamRef);
+template void residual_layernorm_forward(const ResidualLayerNormForward<float>&, StreamRef);
+template void residual_layernorm_forward(const ResidualLayerNormForward<bf16>&, StreamRef);
+template void layernorm_backward(const LayerNormBackward<float>&, StreamRef);
+template void layernorm_backward(const LayerNormBackward<bf16>&, StreamRef);
 
 }  // namespace kernels

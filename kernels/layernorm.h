@@ -12,7 +12,7 @@
 // Traffic   forward 2 (plain) or 4 (fused) * rows * channels * sizeof(T) bytes; backward 4.
 // Source    Ba, Kiros, Hinton 2016, arXiv 1607.06450.
 #pragma once
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -49,11 +49,11 @@ struct LayerNormBackward {
 // All enqueue on `stream`; outputs are ready when the stream has passed this point. `residual` may be `left` in the fused form.
 // All throw Error if channels is not a multiple of 16 / sizeof(T) or a span is too short.
 template <class T>
-void layernorm_forward(const LayerNormForward<T>& op, Stream stream);
+void layernorm_forward(const LayerNormForward<T>& op, StreamRef stream);
 template <class T>
-void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, Stream stream);
+void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, StreamRef stream);
 std::size_t layernorm_backward_scratch(int channels);  // floats
 template <class T>
-void layernorm_backward(const LayerNormBackward<T>& op, Stream stream);
+void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream);
 
 }  // namespace kernels

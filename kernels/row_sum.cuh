@@ -121,7 +121,7 @@ __global__ void column_sums_kernel(ColumnSums<T> op) {
 }
 
 template <class Geometry, class T>
-void launch_column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, int packs_per_slice, bool accumulate, Stream stream) {
+void launch_column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, int packs_per_slice, bool accumulate, StreamRef stream) {
     const int packs = channels / (Geometry::pack_bytes / int(sizeof(T)));
     const int slices = (packs + packs_per_slice - 1) / packs_per_slice, chunks = (rows + rows_per_chunk - 1) / rows_per_chunk;
     simt::launch<column_sums_kernel<Geometry, T>>({.grid = unsigned(slices) * chunks, .block = Geometry::threads, .stream = stream},
@@ -131,7 +131,7 @@ void launch_column_sums(float* out, const T* in, int rows, int channels, int row
 // out[chunk, c] (+)= sum over the rows of that chunk of in[row, c]; the last chunk may be shorter. rows_per_chunk >= rows: out is one row.
 // Eight warps a block on a GPU: not measured yet. A CPU takes whole rows where there are chunks to share out, else slices of 1 KiB.
 template <class T>
-void column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, bool accumulate, Stream stream) {
+void column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, bool accumulate, StreamRef stream) {
     if constexpr (simt::gpu_geometry)
         launch_column_sums<RowSumGeometry<32, 8, kGpuPackBytes>>(out, in, rows, channels, rows_per_chunk, 32, accumulate, stream);
     else {

@@ -1,8 +1,8 @@
 // Two passes: runs of rows of kSketchBuckets values each into `scratch`, then the runs' sums into the sketch.
 #include "kernels/sketch.h"
 
+#include "kernels/device/error.h"
 #include "kernels/simt/simt.h"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) sketch_sum_kernel(Sketch op) {
 
 std::size_t sketch_scratch() { return std::size_t(kRuns) * kSketchBuckets; }
 
-void sketch(const Sketch& op, Stream stream) {
+void sketch(const Sketch& op, StreamRef stream) {
     require(op.sketch.size() >= std::size_t(kSketchBuckets), "the size of a sketch", op.sketch.size(), "at least kSketchBuckets");
     require(op.scratch.size() >= sketch_scratch(), "the size of a sketch's scratch", op.scratch.size(), "at least sketch_scratch()");
     const std::int64_t rows = (std::int64_t(op.values.size()) + kSketchBuckets - 1) / kSketchBuckets;

@@ -12,7 +12,7 @@
 // Traffic   elements * 4 bytes.
 // Source    Charikar, Chen, Farach-Colton 2002 (count sketch); mix, a hash of 32 bits, is MurmurHash3's finaliser (Appleby).
 #pragma once
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -28,6 +28,6 @@ struct Sketch {
 
 std::size_t sketch_scratch();  // floats
 // Enqueues on `stream`. Throws Error if sketch or scratch is too short.
-void sketch(const Sketch& op, Stream stream);
+void sketch(const Sketch& op, StreamRef stream);
 
 }  // namespace kernels

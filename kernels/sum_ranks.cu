@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
+#include "kernels/device/error.h"
 #include "kernels/pack.cuh"
-#include "llmc/error.h"
 
 namespace kernels {
 namespace {
@@ -55,7 +55,7 @@ __global__ void sum_ranks_kernel(SumRanks<T> op, int tile_packs) {
 }  // namespace
 
 template <class T>
-void sum_ranks(const SumRanks<T>& op, Stream stream) {
+void sum_ranks(const SumRanks<T>& op, StreamRef stream) {
     require(op.own.size() == op.out.size(), "the size of a rank's own contribution", op.own.size(),
             "the size of the sum, " + std::to_string(op.out.size()));
     require(op.ranks >= 1 && op.rank >= 0 && op.rank < op.ranks, "the rank", op.rank, "one from 0 to the number of ranks - 1");
@@ -75,8 +75,8 @@ void sum_ranks(const SumRanks<T>& op, Stream stream) {
     simt::launch<sum_ranks_kernel<T, kPackBytes>>({.grid = blocks, .block = kThreads, .stream = stream}, op, kTilePacks);
 }
 
-template void sum_ranks(const SumRanks<float>&, Stream);
-template void sum_ranks(const SumRanks<bf16>&, Stream);
-template void sum_ranks(const SumRanks<double>&, Stream);
+template void sum_ranks(const SumRanks<float>&, StreamRef);
+template void sum_ranks(const SumRanks<bf16>&, StreamRef);
+template void sum_ranks(const SumRanks<double>&, StreamRef);
 
 }  // namespace kernels

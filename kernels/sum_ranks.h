@@ -8,7 +8,7 @@
 // Numerics  T = float, bf16 or double: additions in float, of double in double; one rounding to T at the end.
 // Traffic   (ranks + 1) * elements * sizeof(T) bytes.
 #pragma once
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace kernels {
 
@@ -23,6 +23,6 @@ struct SumRanks {
 
 // Enqueues on `stream`. Throws Error if the sizes disagree, or if an address or the stride is no multiple of 64 bytes.
 template <class T>
-void sum_ranks(const SumRanks<T>& op, Stream stream);
+void sum_ranks(const SumRanks<T>& op, StreamRef stream);
 
 }  // namespace kernels

@@ -104,14 +104,14 @@ checked "AddressSanitizer, UndefinedBehaviorSanitizer" fibers address,undefined 
 
 if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
     one "CUDA build compiles and links for sm_80 and sm_90a" make -j"$jobs" DEVICE=cuda build/cuda/train_gpt2 build/cuda/tests
-    one "a CUDA build without a GPU says so" test/no_gpu.sh build/cuda/train_gpt2
+    one "a CUDA build without a GPU says so" test/program/no_gpu.sh build/cuda/train_gpt2
     one "no kernel spills registers" dev/kernel_resources.sh
 else
     skipped=$((skipped + 1))
     echo "skipped: CUDA build (no nvcc)"
 fi
 
-one "ranks on two hosts" test/two_hosts.sh build/cpu/train_gpt2
+one "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 one "quickstart" env QUICKSTART_MINUTES=0.3 DEVICE=cpu scripts/quickstart.sh
 grep -E '^(validation loss|[0-9.]+ ms a step)' "$logs/out" | sed 's/^/    /'
 

@@ -2,7 +2,7 @@
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 
-#include "test/operations_test.h"
+#include "test/kernels/operations_test.h"
 
 int main(int argc, char** argv) {
     register_operation_tests();

@@ -10,7 +10,7 @@
 #pragma once
 #include <cstddef>
 
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 #if defined(TRAIN_GPT2_CUDA)
 #include "kernels/simt/simt_cuda.h"

@@ -5,9 +5,9 @@
 
 #include <string>
 
+#include "kernels/device/error.h"
+#include "kernels/device/types.h"
 #include "kernels/simt/simt_launch_config.h"
-#include "kernels/types.h"
-#include "llmc/error.h"
 
 #define SIMT_SHARED(T, name, extent) __shared__ __align__(16) T name extent
 #define SIMT_DYN_SHARED(T, name)                                          \

@@ -1,8 +1,8 @@
 // simt_fault.cpp - what the executor's error messages say: which kernel, which block, which threads wait where
 #include <sstream>
 
+#include "kernels/device/error.h"
 #include "kernels/simt/simt_report.h"
-#include "llmc/error.h"
 
 namespace simt {
 

@@ -11,7 +11,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#include "llmc/error.h"
+#include "kernels/device/error.h"
 
 // void simt_switch_context(void** save, void* load): pushes the registers that a callee must preserve, leaves the stack pointer in *save, and goes
 // on where `load` was left. Kernels do not touch the floating-point control words, so they are not saved.

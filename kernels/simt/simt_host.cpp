@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "kernels/device/error.h"
 #include "kernels/simt/simt_report.h"
-#include "llmc/error.h"
 
 namespace simt {
 namespace {

@@ -10,13 +10,13 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/device/types.h"
+#include "kernels/simt/races/simt_race.h"
 #include "kernels/simt/simt_block.h"
 #include "kernels/simt/simt_intrinsics.h"
 #include "kernels/simt/simt_language.h"
 #include "kernels/simt/simt_launch_config.h"
-#include "kernels/simt/simt_race.h"
 #include "kernels/simt/simt_warp.h"
-#include "kernels/types.h"
 
 namespace simt {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/device/types.h"
 #include "kernels/simt/simt_language.h"
-#include "kernels/types.h"
 
 namespace simt {
 

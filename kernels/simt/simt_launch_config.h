@@ -2,7 +2,7 @@
 #pragma once
 #include <cstddef>
 
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace simt {
 
@@ -10,7 +10,7 @@ struct LaunchConfig {
     dim3 grid, block;
     std::size_t shared_bytes = 0;
     dim3 cluster = 1;
-    kernels::Stream stream = nullptr;
+    device::StreamRef stream = nullptr;
 };
 
 }  // namespace simt

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "llmc/error.h"
+#include "kernels/device/error.h"
 
 namespace simt {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "kernels/simt/races/simt_race.h"
 #include "kernels/simt/simt_fiber.h"
-#include "kernels/simt/simt_race.h"
 #include "kernels/simt/simt_report.h"
 #include "kernels/simt/simt_skip.h"
 

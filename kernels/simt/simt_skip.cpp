@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "llmc/error.h"
+#include "kernels/device/error.h"
 
 namespace simt {
 namespace {

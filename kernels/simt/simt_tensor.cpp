@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "kernels/simt/simt_race.h"
+#include "kernels/simt/races/simt_race.h"
 #include "kernels/simt/simt_report.h"
 
 namespace simt {

@@ -1,11 +1,12 @@
-// adamw.cpp - one update by AdamW, and parameters rounded from their masters: to nearest, or with random bits of each element's own
+// adamw.cpp - one update by AdamW, and parameters rounded from their master weights: to nearest, or with random bits of each element's own
 #include "kernels/adamw.h"
 
 #include <limits>
 #include <optional>
 
+#include "kernels/device/memory.h"
+#include "kernels/device/random.h"
 #include "kernels/grad_norm.h"
-#include "kernels/random.cuh"
 #include "test/operations/operation.h"
 
 namespace operations {
@@ -78,8 +79,8 @@ struct AdamW : Operation {
     std::vector<DecaySegment> segments;
     Tensor<float> master, m, v, grad;
     std::optional<Tensor<T>> parameter;  // none in fp32, where it is the master
-    llmc::DeviceArray<StepScalars> device_step;
-    llmc::DeviceArray<DecaySegment> device_segments;
+    device::Array<StepScalars> device_step;
+    device::Array<DecaySegment> device_segments;
 
     explicit AdamW(const Shape& s, const Rounding& rounding = {})
         : elements(s[0]), rounding(rounding), step(scalars_of(s[1])), segments(segments_of(elements)),
@@ -91,10 +92,10 @@ struct AdamW : Operation {
         if (rounding.stochastic) step.adam_step += kManySteps;
         device_step.upload({&step, 1}, nullptr);
         device_segments.upload(segments, nullptr);
-        llmc::wait(nullptr);
+        device::sync(nullptr);
         bytes = double(elements) * (sizeof(T) == 2 ? 30 : 28);
     }
-    void run(Stream stream) override {
+    void run(device::StreamRef stream) override {
         std::span<T> parameters;
         if constexpr (sizeof(T) == 2) parameters = parameter->span();
         else parameters = master.span();
@@ -135,16 +136,16 @@ struct RoundParameters : Operation {
     StepScalars step{.adam_step = kManySteps + 7};
     Tensor<float> master;
     Tensor<bf16> parameter;
-    llmc::DeviceArray<StepScalars> device_step;
+    device::Array<StepScalars> device_step;
 
     explicit RoundParameters(const Shape& s)
         : rounding(s[2] ? stochastic(s[1]) : Rounding{}), master(input<float>("master", s[0], {.deviation = 0.02})),
           parameter(output<bf16>("parameter", s[0])), device_step(1) {
         device_step.upload({&step, 1}, nullptr);
-        llmc::wait(nullptr);
+        device::sync(nullptr);
         bytes = 6.0 * s[0];
     }
-    void run(Stream stream) override { kernels::round_parameters({parameter, master, device_step.span(), rounding}, stream); }
+    void run(device::StreamRef stream) override { kernels::round_parameters({parameter, master, device_step.span(), rounding}, stream); }
     template <class V> void formula(V& v) const {
         v.each(master.storage().size, [&, x = v[master], out = v[parameter]](std::size_t i) {
             out[i] = rounded_parameter(v, typename V::Number(x[i]), rounding, step.adam_step, i);

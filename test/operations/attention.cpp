@@ -1,9 +1,9 @@
 // attention.cpp - causal self-attention and its gradient: the plain kernels (on a CPU the tiled ones), and those of flash attention and cuDNN in
 // builds that have them
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 
-#include "kernels/attention_build.h"
-#include "kernels/attention_cudnn.h"
+#include "kernels/attention/attention_cudnn.h"
+#include "kernels/attention/build.h"
 #include "test/operations/operation.h"
 
 namespace operations {
@@ -48,7 +48,7 @@ struct AttentionForward : Operation {
         bytes = 4.0 * s.elements() * sizeof(T);
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
-    void run(Stream stream) override { kernels::attention_forward<T>({out, logsumexp, qkv, s.batch, s.seq_len, s.heads, s.head_size}, stream); }
+    void run(device::StreamRef stream) override { kernels::attention_forward<T>({out, logsumexp, qkv, s.batch, s.seq_len, s.heads, s.head_size}, stream); }
     template <class V> void formula(V& v) const {  // a query at a time, two passes over its keys
         using N = typename V::Number;
         const auto x = v[qkv], y = v[out];
@@ -93,7 +93,7 @@ struct AttentionBackward : Operation {
         gradients = {{dqkv.number, "qkv", false}};
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
-    void run(Stream stream) override {
+    void run(device::StreamRef stream) override {
         kernels::attention_backward<T>({dqkv, delta, dout, qkv, out, logsumexp, s.batch, s.seq_len, s.heads, s.head_size}, stream);
     }
     template <class V> void formula(V& v) const {
@@ -143,7 +143,7 @@ struct ByMethod : Base {
 template <class T, kernels::AttentionMethod Method>
 struct MethodForward : ByMethod<T, Method, AttentionForward<T>> {
     using ByMethod<T, Method, AttentionForward<T>>::ByMethod;
-    void run(Stream stream) override {
+    void run(device::StreamRef stream) override {
         this->attention.template forward<T>({this->out, this->logsumexp, this->qkv, this->s.batch, this->s.seq_len, this->s.heads,
                                              this->s.head_size}, stream);
     }
@@ -151,7 +151,7 @@ struct MethodForward : ByMethod<T, Method, AttentionForward<T>> {
 template <class T, kernels::AttentionMethod Method>
 struct MethodBackward : ByMethod<T, Method, AttentionBackward<T>> {
     using ByMethod<T, Method, AttentionBackward<T>>::ByMethod;
-    void run(Stream stream) override {
+    void run(device::StreamRef stream) override {
         this->attention.template backward<T>({this->dqkv, this->delta, this->dout, this->qkv, this->out, this->logsumexp, this->s.batch,
                                               this->s.seq_len, this->s.heads, this->s.head_size}, stream);
     }

@@ -35,7 +35,7 @@ struct BiasGradient : Operation {
         weights = {{dout.number, "out"}};
         gradients = {{dbias.number, "bias", accumulate}};
     }
-    void run(Stream stream) override { kernels::bias_gradient<T>({dbias, work, dout, rows, channels, accumulate}, stream); }
+    void run(device::StreamRef stream) override { kernels::bias_gradient<T>({dbias, work, dout, rows, channels, accumulate}, stream); }
     template <class V> void formula(V& v) const {
         sum_rows(v, v[dbias], rows, channels, accumulate, [n = channels, d = v[dout]](int row, int c) { return d[std::size_t(row) * n + c]; });
     }

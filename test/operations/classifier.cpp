@@ -33,7 +33,7 @@ struct Classifier : Operation {
         weights = {{input<float>("dlosses", rows, {.deviation = 0, .mean = kScale}).number, "losses"}};
         gradients = {{logits.number, "logits", false}};
     }
-    void run(Stream stream) override { kernels::classifier<T>({logits, losses, targets, rows, vocabulary, padded, kScale, write}, stream); }
+    void run(device::StreamRef stream) override { kernels::classifier<T>({logits, losses, targets, rows, vocabulary, padded, kScale, write}, stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto id = v[targets];

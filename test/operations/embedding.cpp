@@ -33,7 +33,7 @@ struct EmbeddingForward : Operation {
         tensors[out.number].exact = true;
         bytes = 3.0 * s.rows() * s.channels * sizeof(T);
     }
-    void run(Stream stream) override {
+    void run(device::StreamRef stream) override {
         kernels::embedding_forward<T>({out, tokens, token_table, position_table, s.batch, s.seq_len, s.channels}, stream);
     }
     template <class V> void formula(V& v) const {
@@ -71,7 +71,7 @@ struct EmbeddingBackward : Operation {
     template <class List> Tensor<int> numbers(const char* name, const List& list) {
         return input<int>(name, list.size(), {.first = {list.begin(), list.end()}});
     }
-    void run(Stream stream) override {
+    void run(device::StreamRef stream) override {
         kernels::embedding_backward<T>({dtoken_table, dposition_table, dout, bucket_token, bucket_start, bucket_row, s.batch, s.seq_len, s.channels,
                                         s.max_seq_len, accumulate}, stream);
     }

@@ -17,7 +17,7 @@ struct GeluForward : Operation {
     explicit GeluForward(const Shape& s) : in(input<T>("in", s[0], kArguments)), out(output<T>("out", s[0])) {
         bytes = 2.0 * s[0] * sizeof(T);
     }
-    void run(Stream stream) override { kernels::gelu_forward<T>({out, in}, stream); }
+    void run(device::StreamRef stream) override { kernels::gelu_forward<T>({out, in}, stream); }
     template <class V> void formula(V& v) const {
         const auto x = v[in], y = v[out];
         v.each(in.storage().size, [=](std::size_t i) { y[i] = gelu<typename V::Number>(x[i]); });
@@ -36,7 +36,7 @@ struct GeluBackward : Operation {
         weights = {{dout.number, "out"}};
         gradients = {{din.number, "in", false}};
     }
-    void run(Stream stream) override { kernels::gelu_backward<T>({din, dout, in}, stream); }
+    void run(device::StreamRef stream) override { kernels::gelu_backward<T>({din, dout, in}, stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto x = v[in], dy = v[dout], dx = v[din];

@@ -1,8 +1,9 @@
-// grad_norm.cpp - the squared norm of the gradients, one group of them, alone and with their copy in bf16
+// grad_norm.cpp - the squared norm of the gradients, one module of them, alone and with their copy in bf16
 #include "kernels/grad_norm.h"
 
 #include <optional>
 
+#include "kernels/device/memory.h"
 #include "test/operations/operation.h"
 
 namespace operations {
@@ -15,7 +16,7 @@ struct SquaredNorm : Operation {
     Tensor<float> elements;
     Tensor<double> partial, sum;
     std::optional<Tensor<T>> rounded;  // none in fp32
-    llmc::DeviceArray<kernels::NormTile> device_tiles;
+    device::Array<kernels::NormTile> device_tiles;
 
     explicit SquaredNorm(const Shape& s)
         : tiles(tiles_of(s[0])), elements(input<float>("values", s[0], {.deviation = 0.01})),
@@ -29,7 +30,7 @@ struct SquaredNorm : Operation {
         kernels::append_tiles(tiles, 0, elements);
         return tiles;
     }
-    void run(Stream stream) override {
+    void run(device::StreamRef stream) override {
         kernels::SquaredNorms op{.partial = partial, .values = elements, .tiles = device_tiles.span()};
         if constexpr (sizeof(T) == 2) op.rounded = rounded->span();
         kernels::squared_norms(op, stream);
@@ -38,8 +39,8 @@ struct SquaredNorm : Operation {
         const auto parts = partial.storage().bytes();
         double total = 0;
         for (std::size_t i = 0; i < partial.storage().size; ++i) total += partial.storage().value(parts, i);
-        llmc::copy_to_device(sum.span().data(), &total, sizeof total, nullptr);
-        llmc::wait(nullptr);
+        device::copy_to_device(sum.span().data(), &total, sizeof total, nullptr);
+        device::sync(nullptr);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;

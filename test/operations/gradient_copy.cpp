@@ -16,7 +16,7 @@ struct GradientCopy : Operation {
     explicit GradientCopy(const Shape& s) : accumulate(s[1]), in(input<T>("in", s[0])), out(output_or_in_out<float>(accumulate, "out", s[0])) {
         bytes = double(s[0]) * (sizeof(T) + (accumulate ? 8 : 4));
     }
-    void run(Stream stream) override { kernels::gradient_copy<float, T>({out, in, accumulate}, stream); }
+    void run(device::StreamRef stream) override { kernels::gradient_copy<float, T>({out, in, accumulate}, stream); }
     template <class V> void formula(V& v) const {
         v.each(in.storage().size, [&, add = accumulate, from = v[in], to = v[out]](std::size_t i) {
             using N = typename V::Number;
@@ -31,7 +31,7 @@ struct GradientRounding : Operation {
     Tensor<bf16> out;
 
     explicit GradientRounding(const Shape& s) : in(input<float>("in", s[0])), out(output<bf16>("out", s[0])) { bytes = 6.0 * s[0]; }
-    void run(Stream stream) override { kernels::gradient_copy<bf16, float>({out, in}, stream); }
+    void run(device::StreamRef stream) override { kernels::gradient_copy<bf16, float>({out, in}, stream); }
     template <class V> void formula(V& v) const {
         v.each(in.storage().size, [from = v[in], to = v[out]](std::size_t i) { to[i] = from[i]; });
     }

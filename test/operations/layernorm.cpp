@@ -39,7 +39,7 @@ struct LayerNormForward : Operation {
         bytes = 2.0 * size() * sizeof(T);
     }
     std::size_t size() const { return std::size_t(rows) * channels; }
-    void run(Stream stream) override { kernels::layernorm_forward<T>({normed, mean, rstd, residual, weight, bias, rows, channels}, stream); }
+    void run(device::StreamRef stream) override { kernels::layernorm_forward<T>({normed, mean, rstd, residual, weight, bias, rows, channels}, stream); }
     template <class V> void formula(V& v) const {
         v.each(rows, [n = channels, x = v[residual], y = v[normed], m = v[mean], r = v[rstd], w = v[weight], b = v[bias]](std::size_t row) {
             normalise<typename V::Number>(n, x, y, m, r, w, b, row);
@@ -62,7 +62,7 @@ struct ResidualLayerNormForward : Operation {
         bytes = 4.0 * size() * sizeof(T);
     }
     std::size_t size() const { return std::size_t(rows) * channels; }
-    void run(Stream stream) override {
+    void run(device::StreamRef stream) override {
         kernels::residual_layernorm_forward<T>({residual, normed, mean, rstd, left, right, weight, bias, rows, channels}, stream);
     }
     template <class V> void formula(V& v) const {
@@ -96,7 +96,7 @@ struct LayerNormBackward : Operation {
         gradients = {{dresidual.number, "residual", adds}, {dweight.number, "weight", adds_parameters}, {dbias.number, "bias", adds_parameters}};
     }
     std::size_t size() const { return std::size_t(rows) * channels; }
-    void run(Stream stream) override {
+    void run(device::StreamRef stream) override {
         kernels::layernorm_backward<T>({dresidual, dweight, dbias, work, dnormed, residual, weight, mean, rstd, rows, channels, adds,
                 adds_parameters},
                                        stream);

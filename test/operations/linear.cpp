@@ -1,5 +1,5 @@
 // linear.cpp - the matrix products of a linear layer, for every way in which bf16 may be multiplied
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 #include "test/operations/gelu.h"
 #include "test/operations/operation.h"
 
@@ -59,7 +59,7 @@ struct LinearForward : Operation {
         bytes = double(s.in_size() + s.weight_size() + s.out_size() * (1 + with_gelu)) * sizeof(T);
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
-    void run(Stream stream) override { matmul.forward<T>({out, pre, in, weight, bias, s.rows, s.in, s.out}, stream); }
+    void run(device::StreamRef stream) override { matmul.forward<T>({out, pre, in, weight, bias, s.rows, s.in, s.out}, stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         v.each(s.rows, [&v, s = s, with_bias = with_bias, with_gelu = with_gelu, x = v[in], w = v[weight], b = v[bias], p = v[pre],
@@ -120,7 +120,7 @@ struct LinearBackwardInput : Operation {
         gradients = {{din.number, with_gelu ? "pre" : "in", false}};
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
-    void run(Stream stream) override { matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out}, stream); }
+    void run(device::StreamRef stream) override { matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out}, stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         v.each(s.rows, [&v, s = s, with_gelu = with_gelu, d = v[dout], w = v[weight], p = v[pre], dx = v[din]](std::size_t row) {
@@ -160,7 +160,7 @@ struct LinearBackwardWeight : Operation {
         if (with_bias) gradients.push_back({dbias.number, "bias", accumulate});
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
-    void run(Stream stream) override { matmul.backward_weight<T>({dweight, dbias, dout, in, s.rows, s.in, s.out, accumulate}, stream); }
+    void run(device::StreamRef stream) override { matmul.backward_weight<T>({dweight, dbias, dout, in, s.rows, s.in, s.out, accumulate}, stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         v.each(s.out, [s = s, accumulate = accumulate, with_bias = with_bias, d = v[dout], x = v[in], dw = v[dweight],

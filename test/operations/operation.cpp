@@ -23,19 +23,19 @@ void Storage::set_initial(const std::vector<double>& values) {
 
 void Storage::reset() {
     const std::size_t bytes = size * element->size, block = period_ * element->size;
-    if (memory_.bytes() == 0) memory_ = llmc::DeviceMemory(bytes + 2 * kGuard);
+    if (memory_.bytes() == 0) memory_ = device::Memory(bytes + 2 * kGuard);
     const std::vector<std::byte> guard(kGuard, std::byte(0xff));
-    llmc::copy_to_device(memory_.data(), guard.data(), kGuard, nullptr);
+    device::copy_to_device(memory_.data(), guard.data(), kGuard, nullptr);
     for (std::size_t first = 0; first < bytes; first += block)
-        llmc::copy_to_device(data() + first, initial_.data(), std::min(block, bytes - first), nullptr);
-    llmc::copy_to_device(data() + bytes, guard.data(), kGuard, nullptr);
-    llmc::wait(nullptr);
+        device::copy_to_device(data() + first, initial_.data(), std::min(block, bytes - first), nullptr);
+    device::copy_to_device(data() + bytes, guard.data(), kGuard, nullptr);
+    device::sync(nullptr);
 }
 
 std::vector<std::byte> Storage::bytes() const {
     std::vector<std::byte> host(memory_.bytes());
-    llmc::copy_to_host(host.data(), memory_.data(), host.size(), nullptr);
-    llmc::wait(nullptr);
+    device::copy_to_host(host.data(), memory_.data(), host.size(), nullptr);
+    device::sync(nullptr);
     return host;
 }
 

@@ -3,7 +3,7 @@
 // A file of this folder describes an operation once, as a class template over T that derives from Operation, lists its tensors and has a member
 //   template <class V> void formula(V& values) const
 // From that follow, without another line:
-//   test/operations_test.cpp  result against the formula, memory around the tensors, repeated bits, gradient against the slope of the forward formula
+//   test/kernels/operations_test.cpp  result against the formula, memory around the tensors, repeated bits, gradient against the slope of the forward formula
 //   dev/bench.cpp             speed, against the same formula as a plain loop and against what the machine can do
 //
 // The formula is a function template over what it is evaluated on: Rounded numbers give reference and tolerance (rounded.h), doubles the slope,
@@ -17,13 +17,12 @@
 #include <string>
 #include <vector>
 
-#include "llmc/device.h"
+#include "kernels/device/memory.h"
 #include "test/operations/rounded.h"
 
 namespace operations {
 
 using kernels::DType;
-using kernels::Stream;
 using Shape = std::vector<int>;
 
 enum class Role {
@@ -81,7 +80,7 @@ public:
 private:
     std::size_t period_;               // large tensors repeat their first million elements: filling gigabytes must not take longer than timing them
     std::vector<std::byte> initial_;
-    llmc::DeviceMemory memory_;
+    device::Memory memory_;
 };
 
 // A tensor by its number and element type; in a contract it is the span of device memory.
@@ -168,7 +167,7 @@ void sum_rows(V& v, Out out, int rows, int channels, bool accumulate, Term term)
 class Operation {
 public:
     virtual ~Operation() = default;
-    virtual void run(Stream) {}           // through its contract; a forward pass that is fused into others has only a formula
+    virtual void run(device::StreamRef) {}           // through its contract; a forward pass that is fused into others has only a formula
     // after a run that is tested: host work, where the contract leaves open how a result is spread over elements
     virtual void collect() {}
     virtual void evaluate(Values<double>& values) const = 0;

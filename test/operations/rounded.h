@@ -8,7 +8,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "kernels/types.h"
+#include "kernels/device/types.h"
 
 namespace operations {
 

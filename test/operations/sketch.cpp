@@ -30,7 +30,7 @@ struct Sketch : Operation {
           work(scratch<float>("scratch", kernels::sketch_scratch())), out(output<float>("sketch", kSketchBuckets)) {
         bytes = 4.0 * elements;
     }
-    void run(Stream stream) override { kernels::sketch({out, work, gradient, kScale, draw}, stream); }
+    void run(device::StreamRef stream) override { kernels::sketch({out, work, gradient, kScale, draw}, stream); }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const int rows = (elements + kSketchBuckets - 1) / kSketchBuckets;

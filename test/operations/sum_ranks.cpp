@@ -24,7 +24,7 @@ struct SumRanks : Operation {
         bytes = (ranks + 1.0) * elements * sizeof(T);
     }
     static double size_of(int rank) { return rank % 2 ? 1 : 1000; }
-    void run(Stream stream) override { kernels::sum_ranks<T>({out, own, others, std::int64_t(stride), rank, ranks}, stream); }
+    void run(device::StreamRef stream) override { kernels::sum_ranks<T>({out, own, others, std::int64_t(stride), rank, ranks}, stream); }
     // As floats add, one by one: no other bits will do.
     template <class V> void formula(V& v) const {
         using N = typename V::Number;

@@ -1,0 +1,332 @@
+// attention_cpu.cpp - attention.h on a CPU: tiles of 64 queries by 64 keys, every product a register-blocked loop over vectors (attention_cpu_tile.h)
+//
+// Scores are kept transposed, keys down and queries across, so that no product needs its keys or values transposed and the softmax of 16 queries runs
+// down the lanes of one vector without any sum across it:
+//
+//   scores[key][query] = K Q^T,   out += P^T V;     backward:  dP = V dout^T,   dv += P dout,   dk += dS Q,   dq += dS^T K
+//
+// Tensors of bf16 are widened to float tiles when they are loaded; p and ds are never rounded. Scores are in units of log 2, as exp2 wants them.
+// Every sum runs over its terms in one order whatever the number of threads, so results repeat bit for bit.
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+
+#include "kernels/attention/check.h"
+#include "kernels/attention/cpu_tile.h"
+#include "kernels/device/error.h"
+
+namespace kernels {
+namespace {
+
+using namespace tile;
+
+// 64 x 64: five tiles of 16 KiB at head size 64, of which a product touches three: about a first-level cache.
+constexpr int kTile = 64, kTileVectors = kTile / kLanes;
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+
+// Where things are: `tiles` tiles of queries (or keys) a head, rows of `padded` floats in the tiles, `vectors` vectors in such a row.
+struct Problem {
+    int batch, seq_len, heads, head_size;
+    int tiles = (seq_len + kTile - 1) / kTile, padded = round_up(head_size, kLanes), vectors = padded / kLanes;
+    std::size_t row = std::size_t(heads) * head_size;  // elements of one position in `out`; thrice that in `qkv`
+    float scale = 1.0f / std::sqrt(float(head_size));
+
+    long sequences() const { return long(batch) * heads; }
+    int rows(int tile) const { return std::min(kTile, seq_len - tile * kTile); }
+    // First element of position `position` of sequence number batch * heads + head, for a tensor with `parts` vectors a position and head.
+    std::size_t at(long sequence, int position, int parts, int part) const {
+        const std::size_t token = std::size_t(sequence / heads) * seq_len + position;
+        return (token * parts + part) * row + std::size_t(sequence % heads) * head_size;
+    }
+};
+
+// One allocation for all threads, made before they start so that running out of memory is an exception. Each thread touches its own part first.
+class Scratch {
+public:
+    explicit Scratch(std::size_t floats_a_thread)
+        : stride_(round_up_lines(floats_a_thread)),
+          data_(static_cast<float*>(std::aligned_alloc(64, stride_ * omp_get_max_threads() * sizeof(float)))) {
+        if (!data_) fail("attention's scratch memory in bytes", stride_ * omp_get_max_threads() * sizeof(float), "room for it",
+                         "use fewer threads or a smaller --seq-len", Blame::runtime);
+    }
+    float* of_thread() { return data_.get() + stride_ * omp_get_thread_num(); }
+
+private:
+    struct Free { void operator()(float* data) const { std::free(data); } };
+    static std::size_t round_up_lines(std::size_t floats) { return (floats + 15) / 16 * 16; }
+    std::size_t stride_;
+    std::unique_ptr<float, Free> data_;
+};
+
+// The four shapes of product. On the diagonal (query tile == key tile) the blocks above it are left out: they are never computed and never read.
+// to[key][query] = sum_c left[key][c] * right[c][query]
+void multiply_keys_queries(Tile to, Tile left, Tile right, int keys, int queries, int channels, bool diagonal) {
+    for (int key = 0; key < keys; key += kBlockRows)
+        multiply_rows<false, false>(to, left, right, key, 0, channels, diagonal ? key / kLanes : 0, (queries + kLanes - 1) / kLanes);
+}
+// to[query][c] += sum_key left[key][query] * right[key][c]
+void add_over_keys(Tile to, Tile left, Tile right, int keys, int queries, int vectors, bool diagonal) {
+    for (int query = 0; query < queries; query += kBlockRows)
+        multiply_rows<true, true>(to, left, right, query, 0, diagonal ? std::min(keys, query + kBlockRows) : keys, 0, vectors);
+}
+// to[key][c] += sum_query left[key][query] * right[query][c]
+void add_over_queries(Tile to, Tile left, Tile right, int keys, int queries, int vectors, bool diagonal) {
+    for (int key = 0; key < keys; key += kBlockRows) multiply_rows<false, true>(to, left, right, key, diagonal ? key : 0, queries, 0, vectors);
+}
+
+// Lanes of vector number `vector` whose query may see `key`; both count from the start of their tiles, on the diagonal.
+IntVector sees(int vector, int key) { return lane_numbers() + vector * kLanes >= key; }
+
+// ---- forward: a task is a query tile; it walks over the key tiles up to its own ----------------------------------------------------------------
+
+struct ForwardTiles {
+    float *queries, *queries_transposed, *keys, *values, *scores, *out;
+    ForwardTiles(float* memory, int padded) {
+        const int area = kTile * padded;
+        queries = memory, queries_transposed = queries + area, keys = queries_transposed + area, values = keys + area, out = values + area;
+        scores = out + area;
+    }
+    static std::size_t floats(int padded) { return std::size_t(5) * kTile * padded + kTile * kTile; }
+};
+
+// Running maximum and sum of exp2(score - maximum) of each query of a tile.
+struct OnlineSoftmax {
+    Vector maximum[kTileVectors], sum[kTileVectors];
+
+    OnlineSoftmax() {
+        for (int v = 0; v < kTileVectors; ++v) maximum[v] = broadcast(-INFINITY), sum[v] = broadcast(0.0f);
+    }
+    // Replaces scores by p against the new maximum and multiplies what `out` holds so far by exp2(old maximum - new).
+    void update(Tile scores, Tile out, int keys, int queries, int vectors_of_out, bool diagonal) {
+        const int vectors = (queries + kLanes - 1) / kLanes;
+        alignas(64) float correction[kTile];
+        for (int v = 0; v < vectors; ++v) {
+            const int last_key = diagonal ? std::min(keys, (v + 1) * kLanes) : keys, first_masked = diagonal ? v * kLanes : last_key;
+            float* column = scores.data + v * kLanes;
+            Vector largest = maximum[v];
+            for (int key = 0; key < last_key; ++key) {
+                Vector& score = vector_at(column + key * scores.stride);
+                if (key >= first_masked) score = sees(v, key) ? score : broadcast(-INFINITY);
+                largest = score > largest ? score : largest;
+            }
+            const Vector shrink = exp2(maximum[v] - largest);
+            Vector total = sum[v] * shrink;
+            for (int key = 0; key < last_key; ++key) {
+                Vector& score = vector_at(column + key * scores.stride);
+                Vector p = exp2(score - largest);
+                if (key >= first_masked) p = sees(v, key) ? p : broadcast(0.0f);
+                total += p;
+                score = p;
+            }
+            maximum[v] = largest, sum[v] = total;
+            vector_at(correction + v * kLanes) = shrink;
+        }
+        for (int query = 0; query < queries; ++query)
+            if (correction[query] != 1.0f)  // a maximum seldom grows after the first tiles
+                for (int v = 0; v < vectors_of_out; ++v) vector_at(out.data + query * out.stride + v * kLanes) *= correction[query];
+    }
+};
+
+template <class T>
+void forward_tile(const AttentionForward<T>& op, const Problem& problem, long sequence, int query_tile, const ForwardTiles& tiles) {
+    const int padded = problem.padded, channels = problem.head_size, first_query = query_tile * kTile, queries = problem.rows(query_tile);
+    const std::size_t stride = 3 * problem.row;
+    load_rows(tiles.queries, &op.qkv[problem.at(sequence, first_query, 3, 0)], stride, queries, channels, padded);
+    transpose(tiles.queries_transposed, kTile, tiles.queries, padded, (queries + kLanes - 1) / kLanes, padded, problem.scale * kLog2E);
+    const Tile scores{tiles.scores, kTile}, out{tiles.out, padded};
+    std::fill_n(tiles.out, kTile * padded, 0.0f);
+
+    OnlineSoftmax softmax;
+    for (int key_tile = 0; key_tile <= query_tile; ++key_tile) {
+        const int keys = problem.rows(key_tile);
+        const bool diagonal = key_tile == query_tile;
+        load_rows(tiles.keys, &op.qkv[problem.at(sequence, key_tile * kTile, 3, 1)], stride, keys, channels, padded);
+        load_rows(tiles.values, &op.qkv[problem.at(sequence, key_tile * kTile, 3, 2)], stride, keys, channels, padded);
+        multiply_keys_queries(scores, {tiles.keys, padded}, {tiles.queries_transposed, kTile}, keys, queries, channels, diagonal);
+        softmax.update(scores, out, keys, queries, problem.vectors, diagonal);
+        add_over_keys(out, scores, {tiles.values, padded}, keys, queries, problem.vectors, diagonal);
+    }
+
+    for (int query = 0; query < queries; ++query) {
+        const float sum = softmax.sum[query / kLanes][query % kLanes], maximum = softmax.maximum[query / kLanes][query % kLanes];
+        store_row(&op.out[problem.at(sequence, first_query + query, 1, 0)], tiles.out + query * padded, 1.0f / sum, channels);
+        op.logsumexp[sequence * problem.seq_len + first_query + query] = maximum * kLn2 + std::log(sum);
+    }
+}
+
+// ---- backward: a task is a whole head, or where those would leave threads idle, one tile of queries (for dq) or of keys (for dk, dv) -------------
+
+// One query tile, loaded once and used against several key tiles.
+struct QueryTile {
+    float *q, *q_transposed, *dout, *dout_transposed, *dq, *p, *ds;
+    alignas(64) float logsumexp[kTile] = {}, delta[kTile] = {};
+    int queries = 0;
+    QueryTile(float* memory, int padded) {
+        const int area = kTile * padded;
+        q = memory, q_transposed = q + area, dout = q_transposed + area, dout_transposed = dout + area, dq = dout_transposed + area;
+        p = dq + area, ds = p + kTile * kTile;
+    }
+    static std::size_t floats(int padded) { return std::size_t(5) * kTile * padded + 2 * kTile * kTile; }
+};
+// One key tile, with its gradients.
+struct KeyTile {
+    float *k, *v, *dk, *dv;
+    KeyTile(float* memory, int padded) : k(memory), v(k + kTile * padded), dk(v + kTile * padded), dv(dk + kTile * padded) {}
+    static std::size_t floats(int padded) { return std::size_t(4) * kTile * padded; }
+};
+
+template <class T>
+void load_queries(QueryTile& tile, const AttentionBackward<T>& op, const Problem& problem, long sequence, int number) {
+    const int padded = problem.padded, first = number * kTile;
+    tile.queries = problem.rows(number);
+    const int vectors = (tile.queries + kLanes - 1) / kLanes;
+    load_rows(tile.q, &op.qkv[problem.at(sequence, first, 3, 0)], 3 * problem.row, tile.queries, problem.head_size, padded);
+    load_rows(tile.dout, &op.dout[problem.at(sequence, first, 1, 0)], problem.row, tile.queries, problem.head_size, padded);
+    transpose(tile.q_transposed, kTile, tile.q, padded, vectors, padded, problem.scale * kLog2E);
+    transpose(tile.dout_transposed, kTile, tile.dout, padded, vectors, padded, 1.0f);
+    std::fill_n(tile.dq, kTile * padded, 0.0f);
+    const std::size_t row = std::size_t(sequence) * problem.seq_len + first;
+    for (int query = 0; query < tile.queries; ++query) tile.logsumexp[query] = op.logsumexp[row + query] * kLog2E;
+    for (int query = 0; query < tile.queries; ++query) tile.delta[query] = op.delta[row + query];
+}
+
+template <class T>
+void load_keys(const KeyTile& tile, const AttentionBackward<T>& op, const Problem& problem, long sequence, int number) {
+    const int padded = problem.padded, keys = problem.rows(number);
+    load_rows(tile.k, &op.qkv[problem.at(sequence, number * kTile, 3, 1)], 3 * problem.row, keys, problem.head_size, padded);
+    load_rows(tile.v, &op.qkv[problem.at(sequence, number * kTile, 3, 2)], 3 * problem.row, keys, problem.head_size, padded);
+    std::fill_n(tile.dk, 2 * kTile * padded, 0.0f);  // and dv, which lies behind it
+}
+
+template <class T>
+void store_gradient(const AttentionBackward<T>& op, const Problem& problem, long sequence, int number, int part, const float* from, float scale) {
+    for (int row = 0; row < problem.rows(number); ++row)
+        store_row(&op.dqkv[problem.at(sequence, number * kTile + row, 3, part)], from + row * problem.padded, scale, problem.head_size);
+}
+
+// p and ds of a query tile against a key tile, and from them the parts of dq and of dk and dv that are wanted.
+template <bool WantQueries, bool WantKeys>
+void backward_tiles(const QueryTile& query, const KeyTile& key, const Problem& problem, int keys, bool diagonal) {
+    const int padded = problem.padded, channels = problem.head_size, queries = query.queries;
+    const Tile p{query.p, kTile}, ds{query.ds, kTile};
+    multiply_keys_queries(p, {key.k, padded}, {query.q_transposed, kTile}, keys, queries, channels, diagonal);
+    multiply_keys_queries(ds, {key.v, padded}, {query.dout_transposed, kTile}, keys, queries, channels, diagonal);
+    for (int row = 0; row < round_up(keys, kBlockRows); ++row)
+        for (int v = diagonal ? row / kLanes : 0; v * kLanes < queries; ++v) {
+            const int at = v * kLanes;
+            Vector& score = vector_at(p.data + row * kTile + at);
+            Vector& dp = vector_at(ds.data + row * kTile + at);
+            Vector weight = exp2(score - vector_at(query.logsumexp + at));
+            if (diagonal && v == row / kLanes) weight = sees(v, row) ? weight : broadcast(0.0f);
+            score = weight;
+            dp = weight * (dp - vector_at(query.delta + at));
+        }
+    if constexpr (WantKeys) {
+        add_over_queries({key.dv, padded}, p, {query.dout, padded}, keys, queries, problem.vectors, diagonal);
+        add_over_queries({key.dk, padded}, ds, {query.q, padded}, keys, queries, problem.vectors, diagonal);
+    }
+    if constexpr (WantQueries) add_over_keys({query.dq, padded}, ds, {key.k, padded}, keys, queries, problem.vectors, diagonal);
+}
+
+template <class T>
+void compute_delta(const AttentionBackward<T>& op, const Problem& problem) {
+#pragma omp parallel for schedule(static)
+    for (long row = 0; row < problem.sequences() * problem.seq_len; ++row) {
+        const std::size_t at = problem.at(row / problem.seq_len, int(row % problem.seq_len), 1, 0);
+        float partial[kLanes] = {};  // one sum a lane, so that the loop vectorises
+        for (int c = 0; c < problem.head_size; c += 4)
+            for (int k = 0; k < 4; ++k) partial[(c + k) % kLanes] += widen(op.dout[at + c + k]) * widen(op.out[at + c + k]);
+        float sum = 0.0f;
+        for (float x : partial) sum += x;
+        op.delta[row] = sum;
+    }
+}
+
+template <class T>
+void backward_by_heads(const AttentionBackward<T>& op, const Problem& problem) {
+    const int padded = problem.padded, tiles = problem.tiles;
+    const std::size_t key_floats = KeyTile::floats(padded);
+    Scratch scratch(QueryTile::floats(padded) + tiles * key_floats);
+#pragma omp parallel for schedule(dynamic)
+    for (long sequence = 0; sequence < problem.sequences(); ++sequence) {
+        QueryTile query(scratch.of_thread(), padded);
+        const auto key = [&](int tile) { return KeyTile(scratch.of_thread() + QueryTile::floats(padded) + tile * key_floats, padded); };
+        for (int i = 0; i < tiles; ++i) {
+            load_keys(key(i), op, problem, sequence, i);
+            load_queries(query, op, problem, sequence, i);
+            for (int j = 0; j <= i; ++j) backward_tiles<true, true>(query, key(j), problem, problem.rows(j), i == j);
+            store_gradient(op, problem, sequence, i, 0, query.dq, problem.scale);
+        }
+        for (int j = 0; j < tiles; ++j) {
+            store_gradient(op, problem, sequence, j, 1, key(j).dk, problem.scale);
+            store_gradient(op, problem, sequence, j, 2, key(j).dv, 1.0f);
+        }
+    }
+}
+
+template <class T>
+void backward_by_tiles(const AttentionBackward<T>& op, const Problem& problem) {
+    const int padded = problem.padded, tiles = problem.tiles;
+    Scratch scratch(QueryTile::floats(padded) + KeyTile::floats(padded));
+    const long tasks = 2 * problem.sequences() * tiles;
+#pragma omp parallel for schedule(dynamic)
+    for (long task = 0; task < tasks; ++task) {
+        QueryTile query(scratch.of_thread(), padded);
+        const KeyTile key(scratch.of_thread() + QueryTile::floats(padded), padded);
+        const long sequence = task % problem.sequences();
+        const int rank = int(task / problem.sequences() / 2);  // the longest tasks come first
+        if (task / problem.sequences() % 2 == 0) {
+            load_keys(key, op, problem, sequence, rank);
+            for (int i = rank; i < tiles; ++i) {
+                load_queries(query, op, problem, sequence, i);
+                backward_tiles<false, true>(query, key, problem, problem.rows(rank), i == rank);
+            }
+            store_gradient(op, problem, sequence, rank, 1, key.dk, problem.scale);
+            store_gradient(op, problem, sequence, rank, 2, key.dv, 1.0f);
+        } else {
+            const int i = tiles - 1 - rank;
+            load_queries(query, op, problem, sequence, i);
+            for (int j = 0; j <= i; ++j) {
+                load_keys(key, op, problem, sequence, j);
+                backward_tiles<true, false>(query, key, problem, problem.rows(j), i == j);
+            }
+            store_gradient(op, problem, sequence, i, 0, query.dq, problem.scale);
+        }
+    }
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(const AttentionForward<T>& op, StreamRef) {
+    check_attention(op);
+    const Problem problem{op.batch, op.seq_len, op.heads, op.head_size};
+    Scratch scratch(ForwardTiles::floats(problem.padded));
+    const long tasks = problem.sequences() * problem.tiles;
+#pragma omp parallel for schedule(dynamic)
+    for (long task = 0; task < tasks; ++task) {  // neighbouring tasks share their keys and values; within a head the longest comes first
+        const int query_tile = problem.tiles - 1 - int(task % problem.tiles);
+        forward_tile(op, problem, task / problem.tiles, query_tile, ForwardTiles(scratch.of_thread(), problem.padded));
+    }
+}
+
+template <class T>
+void attention_backward(const AttentionBackward<T>& op, StreamRef) {
+    check_attention(op);
+    const Problem problem{op.batch, op.seq_len, op.heads, op.head_size};
+    compute_delta(op, problem);
+    // By tiles costs 7 products where by heads costs 5, so it pays when whole heads would leave more than 2 of 7 threads idle on average.
+    const long threads = omp_get_max_threads(), rounds = (problem.sequences() + threads - 1) / threads;
+    if (5 * rounds * threads <= 7 * problem.sequences() || problem.tiles == 1) backward_by_heads(op, problem);
+    else backward_by_tiles(op, problem);
+}
+
+template void attention_forward(const AttentionForward<float>&, StreamRef);
+template void attention_forward(const AttentionForward<bf16>&, StreamRef);
+template void attention_backward(const AttentionBackward<float>&, StreamRef);
+template void attention_backward(const AttentionBackward<bf16>&, StreamRef);
+
+}  // namespace kernels

@@ -1,0 +1,189 @@
+// attention_cudnn.cpp - attention by cuDNN's flash attention kernels, through the graph interface of cuDNN's frontend
+//
+// One graph per pass and shape, built once: forward (scaled, causal, statistics kept) and backward by the algorithm that adds in a fixed order. That
+// one keeps a seq_len x seq_len matrix of bf16 per head in its workspace on Hopper (2 GiB at batch 64, 16 heads, 1024 tokens).
+#include <cudnn_frontend.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <unordered_map>
+
+#include "kernels/attention/attention_cudnn.h"
+#include "kernels/attention/cudnn_layout.h"
+#include "kernels/device/checked.h"
+#include "kernels/device/memory.h"
+
+namespace kernels {
+namespace {
+
+namespace fe = cudnn_frontend;
+
+// The library's own words on its last error, on one line.
+std::string last_words() {
+    char text[1024] = "";
+    cudnnGetLastErrorString(text, sizeof text);
+    std::string words(text);
+    std::ranges::replace(words, '\n', ' ');
+    return words;
+}
+std::string fault_of(cudnnStatus_t status) {
+    return status == CUDNN_STATUS_SUCCESS ? "" : std::string(cudnnGetErrorString(status)) + "; " + last_words();
+}
+std::string fault_of(const fe::error_t& status) {
+    if (status.is_good()) return {};
+    std::ostringstream code;
+    code << status.get_code();
+    return code.str() + ", " + status.get_message() + "; cuDNN: " + last_words();
+}
+
+struct DestroyHandle {
+    void operator()(cudnnHandle_t handle) const noexcept { cudnnDestroy(handle); }
+};
+struct Plan {
+    fe::graph::Graph graph;
+    std::size_t workspace_bytes = 0;
+};
+
+std::shared_ptr<fe::graph::Tensor_attributes> tensor(fe::graph::Graph& graph, CudnnOperand operand, const AttentionShape& shape) {
+    const CudnnLayout layout = cudnn_layout(operand, shape);
+    auto attributes = fe::graph::Tensor_attributes()
+                          .set_uid(std::int64_t(operand))
+                          .set_dim({layout.dimensions.begin(), layout.dimensions.end()})
+                          .set_stride({layout.strides.begin(), layout.strides.end()});
+    if (operand == CudnnOperand::stats) attributes.set_data_type(fe::DataType_t::FLOAT);
+    return graph.tensor(attributes);
+}
+
+// What the graph computes takes the layout and the identity of an operand.
+void output(const std::shared_ptr<fe::graph::Tensor_attributes>& result, CudnnOperand operand, const AttentionShape& shape) {
+    const CudnnLayout layout = cudnn_layout(operand, shape);
+    result->set_output(true)
+        .set_uid(std::int64_t(operand))
+        .set_dim({layout.dimensions.begin(), layout.dimensions.end()})
+        .set_stride({layout.strides.begin(), layout.strides.end()});
+    if (operand == CudnnOperand::stats) result->set_data_type(fe::DataType_t::FLOAT);
+}
+
+void describe_forward(fe::graph::Graph& graph, const AttentionShape& shape) {
+    using enum CudnnOperand;
+    const auto attributes = fe::graph::SDPA_attributes()
+                                .set_generate_stats(true)
+                                .set_attn_scale(1.0f / std::sqrt(float(shape.head_size)))
+                                .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+                                .set_diagonal_band_right_bound(0);
+    const auto [result, statistics] = graph.sdpa(tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), attributes);
+    output(result, out, shape);
+    output(statistics, stats, shape);
+}
+
+void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
+    using enum CudnnOperand;
+    const auto attributes = fe::graph::SDPA_backward_attributes()
+                                .set_attn_scale(1.0f / std::sqrt(float(shape.head_size)))
+                                .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+                                .set_diagonal_band_right_bound(0)
+                                .set_deterministic_algorithm(true);
+    const auto [dquery, dkey, dvalue] =
+        graph.sdpa_backward(tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), tensor(graph, out, shape),
+                            tensor(graph, dout, shape), tensor(graph, stats, shape), attributes);
+    output(dquery, dq, shape);
+    output(dkey, dk, shape);
+    output(dvalue, dv, shape);
+}
+
+// Where an operand starts in its buffer.
+template <class Element>
+std::pair<std::int64_t, void*> address(CudnnOperand operand, const AttentionShape& shape, std::span<Element> buffer) {
+    return {std::int64_t(operand), const_cast<std::remove_const_t<Element>*>(buffer.data() + cudnn_layout(operand, shape).first)};
+}
+
+}  // namespace
+
+struct CudnnAttention::State {
+    std::unique_ptr<cudnnContext, DestroyHandle> handle;
+    std::map<CudnnPlanKey, std::unique_ptr<Plan>> plans;
+    std::map<CudnnPlanKey, std::string> refusals;
+    device::Workspace workspace;
+
+    std::unique_ptr<Plan> build(const CudnnPlanKey& key) {
+        if (!handle) {
+            cudnnHandle_t created = nullptr;
+            CHECKED(cudnnCreate(&created));
+            handle.reset(created);
+        }
+        auto plan = std::make_unique<Plan>();
+        fe::graph::Graph& graph = plan->graph;
+        using enum fe::DataType_t;
+        graph.set_io_data_type(BFLOAT16).set_intermediate_data_type(FLOAT).set_compute_data_type(FLOAT);
+        if (key.backward) describe_backward(graph, key.shape);
+        else describe_forward(graph, key.shape);
+        CHECKED(graph.validate());
+        CHECKED(graph.build_operation_graph(handle.get()));
+        CHECKED(graph.create_execution_plans({fe::HeurMode_t::A}));
+        CHECKED(graph.check_support());
+        CHECKED(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE));
+        std::int64_t bytes = 0;
+        CHECKED(graph.get_workspace_size(bytes));
+        plan->workspace_bytes = std::size_t(bytes);
+        return plan;
+    }
+
+    std::string refusal(const CudnnPlanKey& key) {
+        if (plans.contains(key)) return "";
+        if (const auto known = refusals.find(key); known != refusals.end()) return known->second;
+        try {
+            plans.emplace(key, build(key));
+            return "";
+        } catch (const std::exception& error) {  // ours, or one that the frontend lets through
+            return refusals.emplace(key, error.what()).first->second;
+        }
+    }
+
+    void run(const CudnnPlanKey& key, std::unordered_map<std::int64_t, void*> addresses, StreamRef stream) {
+        const auto known = plans.find(key);
+        if (known == plans.end())
+            fail("a shape given to cuDNN attention", "batch " + std::to_string(key.shape.batch) + ", seq_len " + std::to_string(key.shape.seq_len),
+                 "one planned before", "", Blame::runtime);
+        Plan& plan = *known->second;
+        CHECKED(cudnnSetStream(handle.get(), stream));
+        CHECKED(plan.graph.execute(handle.get(), addresses, workspace.at_least(plan.workspace_bytes)));
+    }
+};
+
+CudnnAttention::CudnnAttention() : state_(new State) {}
+CudnnAttention::~CudnnAttention() = default;
+CudnnAttention::CudnnAttention(CudnnAttention&&) noexcept = default;
+CudnnAttention& CudnnAttention::operator=(CudnnAttention&&) noexcept = default;
+
+std::string cudnn_version() {
+    const std::size_t version = cudnnGetVersion();  // 9.19.0 is 91900
+    return std::to_string(version / 10000) + '.' + std::to_string(version / 100 % 100) + '.' + std::to_string(version % 100);
+}
+
+std::string CudnnAttention::refusal(const AttentionShape& shape, bool backward) {
+    const std::string why = state_->refusal({false, shape});
+    return why.empty() && backward ? state_->refusal({true, shape}) : why;
+}
+
+std::size_t CudnnAttention::workspace_bytes(const AttentionShape& shape, bool backward) const {
+    const std::size_t forward_bytes = state_->plans.at({false, shape})->workspace_bytes;
+    return backward ? std::max(forward_bytes, state_->plans.at({true, shape})->workspace_bytes) : forward_bytes;
+}
+
+void CudnnAttention::forward(const AttentionForward<bf16>& op, StreamRef stream) {
+    using enum CudnnOperand;
+    const AttentionShape shape{op.batch, op.seq_len, op.heads, op.head_size};
+    state_->run({false, shape}, {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv), address(out, shape, op.out),
+                                 address(stats, shape, op.logsumexp)}, stream);
+}
+
+void CudnnAttention::backward(const AttentionBackward<bf16>& op, StreamRef stream) {
+    using enum CudnnOperand;
+    const AttentionShape shape{op.batch, op.seq_len, op.heads, op.head_size};
+    state_->run({true, shape}, {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv), address(out, shape, op.out),
+                                address(dout, shape, op.dout), address(stats, shape, op.logsumexp), address(dq, shape, op.dqkv),
+                                address(dk, shape, op.dqkv), address(dv, shape, op.dqkv)}, stream);
+}
+
+}  // namespace kernels

@@ -1,0 +1,23 @@
+// attention_build.h - which implementations of attention a build holds: attention_build_gpu.cpp (cuda, fibers) | attention_build_cpu.cpp
+#pragma once
+#include <vector>
+
+#include "kernels/attention/attention.h"
+
+namespace kernels {
+
+struct AttentionBuild {
+    std::string_view plain;  // what attention_forward and attention_backward are, for the log
+    bool choice;             // false: that is the only implementation
+    bool cudnn;
+    bool (*flash_supports)(int head_size);
+    void (*flash_forward)(const AttentionForward<bf16>& op, StreamRef stream);
+    void (*flash_backward)(const AttentionBackward<bf16>& op, StreamRef stream);
+};
+AttentionBuild attention_build();
+
+// The methods to try one after another, never none. Throws Error that names --attention where `asked` is a name and this build, the dtype or the
+// head size rules it out.
+std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype, int head_size);
+
+}  // namespace kernels

@@ -1,0 +1,8 @@
+// attention_build_cpu.cpp - attention_build.h for CPUs
+#include "kernels/attention/build.h"
+
+namespace kernels {
+
+AttentionBuild attention_build() { return {.plain = "tiled on the CPU", .choice = false}; }
+
+}  // namespace kernels

@@ -1,0 +1,120 @@
+// attention_flash.cu - the forward pass of attention_flash.h
+//
+// Exponentials are powers of two: with s = q . k and c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused multiply-add gives the
+// exponent. The rounding of c max is the same in p, in its sum and in the logsumexp, so that it cancels however large the scores are.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/attention/check.h"
+#include "kernels/attention/flash.cuh"
+
+namespace kernels {
+
+using namespace flash;
+
+namespace {
+
+// What a lane knows of its rows: the largest exponent so far, the same in the four lanes of a row, and its own columns' part of the sum of p.
+template <int Fragments>
+struct Statistics {
+    float maximum[Fragments][2], sum[Fragments][2];
+    __device__ Statistics() {
+        UNROLLED for (int g = 0; g < Fragments; ++g)
+            UNROLLED for (int half = 0; half < 2; ++half) maximum[g][half] = -INFINITY, sum[g][half] = 0.0f;
+    }
+};
+
+// Turns scores into weights p relative to the new maximum, and takes sums and results along to it. Scores of -infinity become exactly 0.
+template <int Fragments, int Keys8, int Channels8>
+__device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragments>& statistics, Sums<Fragments, Channels8>& results, float exponent_scale) {
+    UNROLLED for (int g = 0; g < Fragments; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half) {
+            float largest = -INFINITY;
+            UNROLLED for (auto& fragment : scores[g]) largest = fmaxf(largest, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
+            float &maximum = statistics.maximum[g][half], &sum = statistics.sum[g][half];
+            const float before = maximum;
+            maximum = fmaxf(before, lanes_max<4>(largest) * exponent_scale);  // finite, because every query sees key 0
+            const float correction = fast_exp2(before - maximum);
+            sum *= correction;
+            UNROLLED for (auto& fragment : scores[g])
+                UNROLLED for (int i = 2 * half; i < 2 * half + 2; ++i) {
+                    fragment[i] = fast_exp2(fmaf(fragment[i], exponent_scale, -maximum));
+                    sum += fragment[i];
+                }
+            UNROLLED for (auto& fragment : results[g])
+                UNROLLED for (int i = 2 * half; i < 2 * half + 2; ++i) fragment[i] *= correction;
+        }
+}
+
+// Shared: queries, then keys and values of two stages.
+template <int HeadSize>
+__global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles, float exponent_scale) {
+    constexpr Tile kTile = tiles_for(HeadSize).forward;
+    constexpr int kFragments = kTile.fragments, kKeys = kTile.columns;
+    SIMT_DYN_SHARED(bf16, shared);
+
+    const Place place;
+    const Task task(tiles, op.heads, op.seq_len);
+    const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
+    const Queries queries(task, kTile, tiles, op.seq_len, place.warp);
+    const Stages<HeadSize, kKeys> stages{shared + kTile.rows() * kPitch<HeadSize>, rows(1), rows(2), op.seq_len};
+    bf16* const own_queries = shared + queries.own_row * kPitch<HeadSize>;
+
+    AsyncCopies copies;
+    copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, op.seq_len);
+    stages.fetch(copies, 0);
+    copies.wait_group<0>();
+    __syncthreads();
+
+    const Operand<HeadSize, kFragments, kTile.keeps_rows> own(own_queries, place);
+    Statistics<kFragments> statistics;
+    Sums<kFragments, HeadSize / 8> out = {};
+    const auto step = [&](int first_key) {
+        Sums<kFragments, kKeys / 8> scores;
+        multiply(scores, own, stages.first(first_key), place);
+        // Keys from seq_len on lie beyond every query of the sequence: the same test hides them.
+        if (first_key + kKeys - 1 > queries.first)
+            for_each(scores, place, [&](int row, int column, float& score) {
+                if (first_key + column > queries.first + row) score = -INFINITY;
+            });
+        online_softmax(scores, statistics, out, exponent_scale);
+        accumulate<HeadSize>(out, scores, stages.second(first_key), place);
+    };
+    for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
+        if (first_key + kKeys < queries.end_key) stages.fetch(copies, first_key + kKeys);
+        if (first_key <= queries.last) step(first_key);  // else the whole tile lies beyond this warp's diagonal
+        copies.wait_group<0>();
+        __syncthreads();
+    }
+
+    float scale[kFragments][2];
+    UNROLLED for (int g = 0; g < kFragments; ++g)
+        UNROLLED for (int half = 0; half < 2; ++half) {
+            const float sum = lanes_sum<4>(statistics.sum[g][half]);
+            const int query = queries.first + g * 16 + half * 8 + place.group;
+            scale[g][half] = 1.0f / sum;
+            if (place.pair == 0 && query < op.seq_len)
+                op.logsumexp[task.statistics + query] = (statistics.maximum[g][half] + log2f(sum)) * std::numbers::ln2_v<float>;
+        }
+    const Rows<bf16> out_rows = task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0);
+    store_rows<HeadSize>(out_rows, queries.first, op.seq_len, out, scale, own_queries, place);
+}
+
+}  // namespace
+
+bool flash_attention_supports(int head_size) { return tiles_for(head_size).head_size > 0; }
+
+void flash_attention_forward(const AttentionForward<bf16>& op, StreamRef stream) {
+    check_attention(op);
+    with_head_size(op.head_size, [&]<int HeadSize>() {
+        constexpr Tile kTile = tiles_for(HeadSize).forward;
+        const unsigned tiles = tiles_of(op.seq_len, kTile);
+        const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize)));
+        simt::launch<flash_forward_kernel<HeadSize>>({.grid = blocks(tiles, std::size_t(op.batch) * op.heads), .block = kThreads,
+                                                      .shared_bytes = tile_bytes<HeadSize>(kTile, 1, 2), .stream = stream},
+                                                     op, int(tiles), exponent_scale);
+    });
+}
+
+}  // namespace kernels

@@ -1,0 +1,363 @@
+// attention.cu - attention.h with plain float arithmetic, for a GPU without tensor cores' help and as the reference for those that use them
+//
+// Geometry  A block owns a tile of rows and walks over tiles of 32 columns, staged in shared memory as floats. Forward and dq: rows are queries,
+//           columns keys; dk and dv: rows are keys, columns queries. Eight lanes share four rows: a lane computes the scores of its rows against
+//           columns lane, lane + 8, lane + 16, lane + 24, and keeps of each row of the result the packs lane, lane + 8, ... of four channels.
+// Cost      A product of 4 rows by 4 columns reads 8 packs of shared memory for 64 multiply-adds: bound by arithmetic, not by shared memory.
+//           Rows of a tile are padded by one pack, so that the eight lanes of a group read from different banks.
+#include <cmath>
+
+#include "kernels/attention/check.h"
+#include "kernels/math.cuh"
+#include "kernels/pack.cuh"
+#include "kernels/reduce.cuh"
+
+namespace kernels {
+namespace {
+
+constexpr int kLanes = 8, kRowsPerLane = 4, kColumnsPerLane = 4, kColumns = kLanes * kColumnsPerLane;
+constexpr int kFloatPack = 4;                         // floats in 16 bytes
+constexpr int kWeightsPitch = kColumns + kFloatPack;  // floats from row to row of a tile of weights
+
+__device__ __forceinline__ int smaller(int a, int b) { return a < b ? a : b; }
+
+using FloatPack = Pack<float, kGpuPackBytes>;
+
+// Packs: of four channels, kept by each lane, so that head sizes up to 32 * Packs are served; the channels beyond head_size are zero.
+// Groups: of eight lanes in a block.
+// Kernels ask for __launch_bounds__(threads, 1): shared memory limits the blocks at work anyway, and without the 1 some kernels spill.
+template <int Packs, int Groups>
+struct Geometry {
+    static constexpr int packs = Packs;
+    static constexpr int threads = kLanes * Groups, rows = kRowsPerLane * Groups;
+    static constexpr int channels = kLanes * kFloatPack * Packs, pitch = channels + kFloatPack;
+};
+
+// This thread's place in its block.
+struct Place {
+    int lane, first_row;
+    __device__ Place() : lane(threadIdx.x % kLanes), first_row(threadIdx.x / kLanes * kRowsPerLane) {}
+};
+
+// Tile number and sequence (batch * heads + head) of this block; the blocks with most work must come first, so the caller may count tiles backwards.
+struct Task {
+    int tile, batch, head;
+    std::size_t statistics;  // where the sequence starts in logsumexp and delta
+    __device__ Task(int batches, int heads, int seq_len) {
+        const int sequences = batches * heads, sequence = blockIdx.x % sequences;
+        tile = blockIdx.x / sequences, batch = sequence / heads, head = sequence % heads;
+        statistics = std::size_t(sequence) * seq_len;
+    }
+};
+
+// First element of query, key or value (part 0, 1, 2) of a position in qkv; with parts = 1, of a position in out.
+template <class Op>
+__device__ std::size_t element(const Op& op, const Task& task, int position, int parts, int part) {
+    return (((std::size_t(task.batch) * op.seq_len + position) * parts + part) * op.heads + task.head) * op.head_size;
+}
+
+// Rows of head_size elements, `stride` apart, as float rows of a tile; rows from `valid` on and the channels beyond head_size become zero.
+template <class G, int Rows, class T>
+__device__ void load_tile(float* tile, const T* from, std::size_t stride, int valid, int head_size) {
+    constexpr int kSize = Pack<T, kGpuPackBytes>::size, kPacksPerRow = G::channels / kSize;
+    for (int i = threadIdx.x; i < Rows * kPacksPerRow; i += G::threads) {
+        const int row = i / kPacksPerRow, channel = i % kPacksPerRow * kSize;
+        Pack<T, kGpuPackBytes> pack{};
+        if (row < valid && channel < head_size) pack = load<kGpuPackBytes>(from + row * stride + channel);
+        for (int k = 0; k < kSize; k += kFloatPack) {
+            FloatPack wide;
+            for (int e = 0; e < kFloatPack; ++e) wide[e] = to_float(pack[k + e]);
+            store(tile + row * G::pitch + channel + k, wide);
+        }
+    }
+}
+
+using Products = float[kRowsPerLane][kColumnsPerLane];
+
+// products[r][k] = row (first_row + r) . column (lane + 8 k)
+template <class G>
+__device__ void multiply(Products& products, const float* rows, const float* columns, Place place) {
+    for (int r = 0; r < kRowsPerLane; ++r)
+        for (int k = 0; k < kColumnsPerLane; ++k) products[r][k] = 0.0f;
+    for (int c = 0; c < G::channels; c += kFloatPack) {
+        FloatPack row[kRowsPerLane];
+        for (int r = 0; r < kRowsPerLane; ++r) row[r] = load<kGpuPackBytes>(rows + (place.first_row + r) * G::pitch + c);
+        for (int k = 0; k < kColumnsPerLane; ++k) {
+            const FloatPack column = load<kGpuPackBytes>(columns + (place.lane + k * kLanes) * G::pitch + c);
+            for (int r = 0; r < kRowsPerLane; ++r)
+                for (int e = 0; e < kFloatPack; ++e) products[r][k] += row[r][e] * column[e];
+        }
+    }
+}
+
+__device__ void store_weights(float* weights, const Products& products, Place place) {
+    for (int r = 0; r < kRowsPerLane; ++r)
+        for (int k = 0; k < kColumnsPerLane; ++k) weights[(place.first_row + r) * kWeightsPitch + place.lane + k * kLanes] = products[r][k];
+}
+
+// What a lane keeps of its rows of a result: packs lane, lane + 8, ... of the channels from `first_channel` on.
+template <int Packs>
+struct Sums {
+    float element[kRowsPerLane][Packs][kFloatPack] = {};
+
+    // += sum over columns of weights[row][column] * column's channels
+    template <class G>
+    __device__ void accumulate(const float* weights, const float* columns, Place place, int first_channel = 0) {
+        for (int first = 0; first < kColumns; first += kFloatPack) {
+            FloatPack weight[kRowsPerLane];
+            for (int r = 0; r < kRowsPerLane; ++r) weight[r] = load<kGpuPackBytes>(weights + (place.first_row + r) * kWeightsPitch + first);
+            for (int column = 0; column < kFloatPack; ++column)
+                for (int p = 0; p < Packs; ++p) {
+                    const int channel = first_channel + (place.lane + p * kLanes) * kFloatPack;
+                    const FloatPack values = load<kGpuPackBytes>(columns + (first + column) * G::pitch + channel);
+                    for (int r = 0; r < kRowsPerLane; ++r)
+                        for (int e = 0; e < kFloatPack; ++e) element[r][p][e] += weight[r][column] * values[e];
+                }
+        }
+    }
+
+    // Row r of the lane's rows, times scale, to the row of a tensor.
+    template <class T>
+    __device__ void store_row(T* to, int r, float scale, int head_size, Place place, int first_channel = 0) const {
+        for (int p = 0; p < Packs; ++p) {
+            const int channel = first_channel + (place.lane + p * kLanes) * kFloatPack;
+            if (channel >= head_size) continue;
+            Pack<T, kFloatPack * sizeof(T)> pack;
+            for (int e = 0; e < kFloatPack; ++e) pack[e] = round_to<T>(element[r][p][e] * scale);
+            store(to + channel, pack);
+        }
+    }
+};
+
+// Shared: queries, keys, values, weights.
+template <class T, class G>
+__global__ void __launch_bounds__(G::threads, 1) attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
+    SIMT_DYN_SHARED(float, shared);
+    float *queries = shared, *keys = queries + G::rows * G::pitch, *values = keys + kColumns * G::pitch, *weights = values + kColumns * G::pitch;
+    const Place place;
+    Task task(op.batch, op.heads, op.seq_len);
+    task.tile = tiles - 1 - task.tile;
+    const int first_query = task.tile * G::rows, last_query = smaller(first_query + G::rows, op.seq_len);
+    const std::size_t stride = std::size_t(3) * op.heads * op.head_size;
+    load_tile<G, G::rows>(queries, &op.qkv[element(op, task, first_query, 3, 0)], stride, last_query - first_query, op.head_size);
+
+    Sums<G::packs> out;
+    float maximum[kRowsPerLane], sum[kRowsPerLane];
+    for (int r = 0; r < kRowsPerLane; ++r) maximum[r] = -INFINITY, sum[r] = 0.0f;
+
+    for (int first_key = 0; first_key < last_query; first_key += kColumns) {
+        __syncthreads();  // the tiles of keys and values are free again
+        const int valid = smaller(kColumns, op.seq_len - first_key);
+        load_tile<G, kColumns>(keys, &op.qkv[element(op, task, first_key, 3, 1)], stride, valid, op.head_size);
+        load_tile<G, kColumns>(values, &op.qkv[element(op, task, first_key, 3, 2)], stride, valid, op.head_size);
+        __syncthreads();
+
+        Products score;
+        multiply<G>(score, queries, keys, place);
+        for (int r = 0; r < kRowsPerLane; ++r) {
+            const int query = first_query + place.first_row + r;
+            float largest = maximum[r];
+            for (int k = 0; k < kColumnsPerLane; ++k) {
+                const int key = first_key + place.lane + k * kLanes;
+                score[r][k] = key <= query ? score[r][k] * scale : -INFINITY;
+                largest = fmaxf(largest, score[r][k]);
+            }
+            largest = lanes_max<kLanes>(largest);  // finite, because every query sees key 0
+            const float correction = fast_exp(maximum[r] - largest);
+            maximum[r] = largest;
+            sum[r] *= correction;
+            for (int k = 0; k < kColumnsPerLane; ++k) {
+                score[r][k] = fast_exp(score[r][k] - largest);
+                sum[r] += score[r][k];
+            }
+            for (auto& pack : out.element[r])
+                for (float& x : pack) x *= correction;
+        }
+        store_weights(weights, score, place);
+        __syncwarp();  // the rows of weights that a lane reads were written by its own group
+        out.template accumulate<G>(weights, values, place);
+    }
+
+    for (int r = 0; r < kRowsPerLane; ++r) {
+        const int query = first_query + place.first_row + r;
+        const float total = lanes_sum<kLanes>(sum[r]);
+        if (query >= op.seq_len) continue;
+        out.store_row(&op.out[element(op, task, query, 1, 0)], r, 1.0f / total, op.head_size, place);
+        if (place.lane == 0) op.logsumexp[task.statistics + query] = maximum[r] + logf(total);
+    }
+}
+
+// delta = dout . out; eight lanes a row.
+template <class T>
+__global__ void attention_delta_kernel(AttentionBackward<T> op, std::size_t rows) {
+    using Pack = kernels::Pack<T, kGpuPackBytes>;
+    const std::size_t row = (std::size_t(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;  // (batch, position, head), as `out` lies
+    const int lane = threadIdx.x % kLanes;
+    float sum = 0.0f;
+    if (row < rows)
+        for (int c = lane * Pack::size; c < op.head_size; c += kLanes * Pack::size) {
+            const Pack dout = load<kGpuPackBytes>(&op.dout[row * op.head_size + c]), out = load<kGpuPackBytes>(&op.out[row * op.head_size + c]);
+            for (int k = 0; k < Pack::size; ++k) sum += to_float(dout[k]) * to_float(out[k]);
+        }
+    sum = lanes_sum<kLanes>(sum);
+    const std::size_t head = row % op.heads, token = row / op.heads;
+    if (row < rows && lane == 0) op.delta[(token / op.seq_len * op.heads + head) * op.seq_len + token % op.seq_len] = sum;
+}
+
+// Shared: queries and dout of the block, keys and values of the step, weights.
+template <class T, class G>
+__global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBackward<T> op, int tiles, float scale) {
+    SIMT_DYN_SHARED(float, shared);
+    float *queries = shared, *dout = queries + G::rows * G::pitch, *keys = dout + G::rows * G::pitch, *values = keys + kColumns * G::pitch,
+          *weights = values + kColumns * G::pitch;
+    const Place place;
+    Task task(op.batch, op.heads, op.seq_len);
+    task.tile = tiles - 1 - task.tile;
+    const int first_query = task.tile * G::rows, last_query = smaller(first_query + G::rows, op.seq_len);
+    const std::size_t row = std::size_t(op.heads) * op.head_size;
+    load_tile<G, G::rows>(queries, &op.qkv[element(op, task, first_query, 3, 0)], 3 * row, last_query - first_query, op.head_size);
+    load_tile<G, G::rows>(dout, &op.dout[element(op, task, first_query, 1, 0)], row, last_query - first_query, op.head_size);
+    float logsumexp[kRowsPerLane], delta[kRowsPerLane];
+    for (int r = 0; r < kRowsPerLane; ++r) {
+        const std::size_t at = task.statistics + smaller(first_query + place.first_row + r, op.seq_len - 1);
+        logsumexp[r] = op.logsumexp[at], delta[r] = op.delta[at];
+    }
+
+    Sums<G::packs> dq;
+    for (int first_key = 0; first_key < last_query; first_key += kColumns) {
+        __syncthreads();  // the tiles of keys and values are free again
+        const int valid = smaller(kColumns, op.seq_len - first_key);
+        load_tile<G, kColumns>(keys, &op.qkv[element(op, task, first_key, 3, 1)], 3 * row, valid, op.head_size);
+        load_tile<G, kColumns>(values, &op.qkv[element(op, task, first_key, 3, 2)], 3 * row, valid, op.head_size);
+        __syncthreads();
+
+        Products score, ds;
+        multiply<G>(score, queries, keys, place);
+        multiply<G>(ds, dout, values, place);
+        for (int r = 0; r < kRowsPerLane; ++r)
+            for (int k = 0; k < kColumnsPerLane; ++k) {
+                const bool sees = first_key + place.lane + k * kLanes <= first_query + place.first_row + r;
+                ds[r][k] = sees ? fast_exp(score[r][k] * scale - logsumexp[r]) * (ds[r][k] - delta[r]) : 0.0f;
+            }
+        store_weights(weights, ds, place);
+        __syncwarp();
+        dq.template accumulate<G>(weights, keys, place);
+    }
+    for (int r = 0; r < kRowsPerLane; ++r)
+        if (const int query = first_query + place.first_row + r; query < op.seq_len)
+            dq.store_row(&op.dqkv[element(op, task, query, 3, 0)], r, scale, op.head_size, place);
+}
+
+// Shared: keys and values of the block, queries and dout of the step, weights twice. blockIdx.y chooses which kept packs of the channels.
+template <class T, class G, int KeptPacks>
+__global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionBackward<T> op, float scale) {
+    SIMT_DYN_SHARED(float, shared);
+    float *keys = shared, *values = keys + G::rows * G::pitch, *queries = values + G::rows * G::pitch, *dout = queries + kColumns * G::pitch,
+          *p_weights = dout + kColumns * G::pitch, *ds_weights = p_weights + G::rows * kWeightsPitch;
+    const Place place;
+    const Task task(op.batch, op.heads, op.seq_len);
+    const int first_key = task.tile * G::rows, keys_here = smaller(G::rows, op.seq_len - first_key);
+    const int first_channel = blockIdx.y * KeptPacks * kLanes * kFloatPack;
+    const std::size_t row = std::size_t(op.heads) * op.head_size;
+    load_tile<G, G::rows>(keys, &op.qkv[element(op, task, first_key, 3, 1)], 3 * row, keys_here, op.head_size);
+    load_tile<G, G::rows>(values, &op.qkv[element(op, task, first_key, 3, 2)], 3 * row, keys_here, op.head_size);
+
+    Sums<KeptPacks> dk, dv;
+    static_assert(G::rows == kColumns, "the first tile of queries is the one on the diagonal");
+    for (int first_query = first_key; first_query < op.seq_len; first_query += kColumns) {
+        __syncthreads();  // the tiles of queries and dout are free again
+        const int valid = smaller(kColumns, op.seq_len - first_query);
+        load_tile<G, kColumns>(queries, &op.qkv[element(op, task, first_query, 3, 0)], 3 * row, valid, op.head_size);
+        load_tile<G, kColumns>(dout, &op.dout[element(op, task, first_query, 1, 0)], row, valid, op.head_size);
+        __syncthreads();
+
+        Products p, ds;
+        multiply<G>(p, keys, queries, place);
+        multiply<G>(ds, values, dout, place);
+        for (int k = 0; k < kColumnsPerLane; ++k) {
+            const int query = first_query + place.lane + k * kLanes;
+            const std::size_t at = task.statistics + smaller(query, op.seq_len - 1);
+            const float logsumexp = op.logsumexp[at], delta = op.delta[at];
+            for (int r = 0; r < kRowsPerLane; ++r) {
+                const bool sees = first_key + place.first_row + r <= query && query < op.seq_len;
+                p[r][k] = sees ? fast_exp(p[r][k] * scale - logsumexp) : 0.0f;
+                ds[r][k] = p[r][k] * (ds[r][k] - delta);
+            }
+        }
+        store_weights(p_weights, p, place);
+        store_weights(ds_weights, ds, place);
+        __syncwarp();
+        dv.template accumulate<G>(p_weights, dout, place, first_channel);
+        dk.template accumulate<G>(ds_weights, queries, place, first_channel);
+    }
+    for (int r = 0; r < kRowsPerLane; ++r)
+        if (const int key = first_key + place.first_row + r; key < op.seq_len) {
+            dk.store_row(&op.dqkv[element(op, task, key, 3, 1)], r, scale, op.head_size, place, first_channel);
+            dv.store_row(&op.dqkv[element(op, task, key, 3, 2)], r, 1.0f, op.head_size, place, first_channel);
+        }
+}
+
+// Bytes of shared memory: tiles of rows and of columns, and of weights.
+template <class G>
+constexpr std::size_t shared_bytes(int row_tiles, int column_tiles, int weight_tiles) {
+    return ((row_tiles * G::rows + column_tiles * kColumns) * G::pitch + weight_tiles * G::rows * kWeightsPitch) * sizeof(float);
+}
+
+// Calls launch.template operator()<Packs>() with the fewest packs that hold head_size.
+template <class Launch>
+void with_packs(int head_size, Launch&& launch) {
+    if (head_size <= 32) launch.template operator()<1>();
+    else if (head_size <= 64) launch.template operator()<2>();
+    else if (head_size <= 96) launch.template operator()<3>();
+    else if (head_size <= 128) launch.template operator()<4>();
+    else launch.template operator()<8>();
+}
+
+unsigned blocks(std::size_t tiles, std::size_t sequences) {
+    const std::size_t count = tiles * sequences;
+    require(count <= 0x7fffffff, "the number of attention's blocks", count, "at most 2147483647", "use a smaller --micro-batch");
+    return unsigned(count);
+}
+
+}  // namespace
+
+// 64 queries a block, 44 KiB of shared memory at head size 64; head sizes above 128 take 32 queries to stay near 100 KiB. Not measured on a GPU yet.
+template <class T>
+void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
+    check_attention(op);
+    with_packs(op.head_size, [&]<int Packs>() {
+        using G = Geometry<Packs, (Packs > 4 ? 8 : 16)>;
+        const int tiles = (op.seq_len + G::rows - 1) / G::rows;
+        simt::launch<attention_forward_kernel<T, G>>({.grid = blocks(tiles, std::size_t(op.batch) * op.heads), .block = G::threads,
+                                                      .shared_bytes = shared_bytes<G>(1, 2, 1), .stream = stream},
+                                                     op, tiles, 1.0f / std::sqrt(float(op.head_size)));
+    });
+}
+
+// 32 rows a block: 39 and 44 KiB of shared memory at head size 64. Not measured on a GPU yet.
+template <class T>
+void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
+    check_attention(op);
+    const std::size_t sequences = std::size_t(op.batch) * op.heads, rows = sequences * op.seq_len;
+    const float scale = 1.0f / std::sqrt(float(op.head_size));
+    constexpr int kThreads = 256, kRowsPerBlock = kThreads / kLanes;
+    const unsigned delta_blocks = blocks((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1);
+    simt::launch<attention_delta_kernel<T>>({.grid = delta_blocks, .block = kThreads, .stream = stream}, op, rows);
+    with_packs(op.head_size, [&]<int Packs>() {
+        using G = Geometry<Packs, 8>;
+        constexpr int kKeptPacks = Packs > 4 ? 4 : Packs;  // of two results: more would not fit in registers, so blocks share the channels
+        const int tiles = (op.seq_len + G::rows - 1) / G::rows;
+        const unsigned grid = blocks(tiles, sequences);
+        simt::launch<attention_dq_kernel<T, G>>(
+            {.grid = grid, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 1), .stream = stream}, op, tiles, scale);
+        simt::launch<attention_dkv_kernel<T, G, kKeptPacks>>(
+            {.grid = {grid, Packs / kKeptPacks}, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 2), .stream = stream}, op, scale);
+    });
+}
+
+template void attention_forward(const AttentionForward<float>&, StreamRef);
+template void attention_forward(const AttentionForward<bf16>&, StreamRef);
+template void attention_backward(const AttentionBackward<float>&, StreamRef);
+template void attention_backward(const AttentionBackward<bf16>&, StreamRef);
+
+}  // namespace kernels

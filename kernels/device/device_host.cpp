@@ -1,0 +1,59 @@
+// device_host.cpp - device.h where the device is the processor itself
+#include "kernels/device/device.h"
+
+#include <omp.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "kernels/device/error.h"
+
+namespace device {
+namespace {
+
+std::string processor_name() {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);)
+        if (line.starts_with("model name"))
+            if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+    return "n/a";
+}
+
+int usable_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+// What the kernel believes can be had without swapping, and within the limit of a container where there is one. 0: unknown.
+std::size_t available_memory() {
+    std::size_t available = 0;
+    std::ifstream info("/proc/meminfo");
+    for (std::string word; info >> word;)
+        if (std::size_t kib; word == "MemAvailable:" && info >> kib) available = kib * 1024;
+    std::ifstream most("/sys/fs/cgroup/memory.max"), used("/sys/fs/cgroup/memory.current");
+    if (std::size_t limit, current; most >> limit && used >> current) available = std::min(available, limit - std::min(limit, current));
+    return available;
+}
+
+}  // namespace
+
+Info open(int threads, int index) {
+    require(index == 0, "--device", index, "0: this build runs on the CPU", "leave the flag out, or build with make DEVICE=cuda");
+    const int cores = usable_cores();
+    Info info;
+    info.kind = "cpu";
+    info.name = processor_name();
+    info.memory_total = std::size_t(sysconf(_SC_PHYS_PAGES)) * std::size_t(sysconf(_SC_PAGE_SIZE));
+    info.memory_free = available_memory();
+    info.cache = std::size_t(std::max({0L, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)}));
+    info.threads = threads > 0 ? threads : cores;
+    omp_set_num_threads(info.threads);
+    return info;
+}
+
+int count() { return 0; }
+
+}  // namespace device

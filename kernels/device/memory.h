@@ -1,0 +1,103 @@
+// memory.h - memory of the device this build is for, and copies to and from it: memory_host.cpp | memory_cuda.cpp
+//
+// On a CPU device memory is host memory.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/device/stream.h"
+
+namespace device {
+
+// Owner of zero or more bytes of device memory, aligned to kernels::kTensorAlignment. The contents are undefined until written.
+class Memory {
+public:
+    Memory() = default;
+    explicit Memory(std::size_t bytes);  // throws a run-time Error that names the size when there is no room
+    ~Memory();
+    Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Memory& operator=(Memory&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    std::byte* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
+
+private:
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+// Owner of host memory from which copies run beside kernels (page-locked where there is a GPU).
+class PinnedMemory {
+public:
+    PinnedMemory() = default;
+    explicit PinnedMemory(std::size_t bytes);
+    ~PinnedMemory();
+    PinnedMemory(PinnedMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+    PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+        std::swap(data_, other.data_);
+        return *this;
+    }
+    std::byte* data() const { return data_; }
+
+private:
+    std::byte* data_ = nullptr;
+};
+
+// All enqueue on `stream`. The host memory must stay as it is until the stream has passed this point.
+void copy_to_device(void* device, const void* host, std::size_t bytes, StreamRef stream);
+void copy_to_host(void* host, const void* device, std::size_t bytes, StreamRef stream);
+void copy_on_device(void* to, const void* from, std::size_t bytes, StreamRef stream);  // neither may overlap the other
+void fill_zero(void* device, std::size_t bytes, StreamRef stream);
+
+// Whether the host may read and write device memory where it lies.
+bool memory_is_host_memory();
+// Device memory as the host can read it: itself on a CPU; else copied into `buffer`, after waiting for `stream`.
+const void* on_host(const void* device, std::size_t bytes, std::vector<std::byte>& buffer, StreamRef stream);
+
+// Memory that grows to what its hungriest user needs. The users take turns with it: growing waits for the device and loses the contents.
+class Workspace {
+public:
+    std::byte* at_least(std::size_t bytes) {
+        if (bytes > memory_.bytes()) {
+            memory_ = Memory();  // first gives back what it has
+            memory_ = Memory(bytes);
+        }
+        return memory_.data();
+    }
+    std::size_t bytes() const { return memory_.bytes(); }
+
+private:
+    Memory memory_;
+};
+
+// An array of T on the device.
+template <class T>
+class Array {
+public:
+    Array() = default;
+    explicit Array(std::size_t size) : memory_(size * sizeof(T)), size_(size) {}
+    Array(std::span<const T> host, StreamRef stream) : Array(host.size()) { upload(host, stream); }
+    std::span<T> span() const { return {reinterpret_cast<T*>(memory_.data()), size_}; }
+    std::size_t size() const { return size_; }
+    void upload(std::span<const T> host, StreamRef stream) {
+        copy_to_device(memory_.data(), host.data(), host.size_bytes(), stream);
+    }
+    void zero(StreamRef stream) { fill_zero(memory_.data(), memory_.bytes(), stream); }
+    std::vector<T> download(StreamRef stream) const {  // waits for the stream
+        std::vector<T> host(size_);
+        copy_to_host(host.data(), memory_.data(), memory_.bytes(), stream);
+        sync(stream);
+        return host;
+    }
+
+private:
+    Memory memory_;
+    std::size_t size_ = 0;
+};
+
+}  // namespace device

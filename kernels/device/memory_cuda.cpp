@@ -1,0 +1,46 @@
+// memory_cuda.cpp - memory.h where the device is a GPU
+#include "kernels/device/memory.h"
+
+#include "kernels/device/checked_cuda.h"
+
+namespace device {
+
+Memory::Memory(std::size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    void* data = nullptr;
+    if (cudaMalloc(&data, bytes) != cudaSuccess) {
+        cudaGetLastError();
+        fail("an allocation of device memory", bytes, "room for that many bytes", "make --micro-batch or --seq-len smaller", Blame::runtime);
+    }
+    data_ = static_cast<std::byte*>(data);
+}
+Memory::~Memory() { cudaFree(data_); }
+
+PinnedMemory::PinnedMemory(std::size_t bytes) {
+    void* data = nullptr;
+    if (bytes) CHECKED(cudaMallocHost(&data, bytes));
+    data_ = static_cast<std::byte*>(data);
+}
+PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
+
+void copy_to_device(void* device, const void* host, std::size_t bytes, StreamRef stream) {
+    if (bytes) CHECKED(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
+}
+void copy_to_host(void* host, const void* device, std::size_t bytes, StreamRef stream) {
+    if (bytes) CHECKED(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
+}
+void copy_on_device(void* to, const void* from, std::size_t bytes, StreamRef stream) {
+    if (bytes) CHECKED(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+}
+void fill_zero(void* device, std::size_t bytes, StreamRef stream) {
+    if (bytes) CHECKED(cudaMemsetAsync(device, 0, bytes, stream));
+}
+bool memory_is_host_memory() { return false; }
+const void* on_host(const void* device, std::size_t bytes, std::vector<std::byte>& buffer, StreamRef stream) {
+    buffer.resize(bytes);
+    copy_to_host(buffer.data(), device, bytes, stream);
+    sync(stream);
+    return buffer.data();
+}
+
+}  // namespace device

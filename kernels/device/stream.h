@@ -1,0 +1,66 @@
+// stream.h - streams, events and timers of the device this build is for: stream_host.cpp | stream_cuda.cpp
+//
+// Words as in CUDA and CCCL: wait() makes a stream wait and returns at once, sync() makes the host wait. On a CPU the only stream is nullptr,
+// and enqueued work has finished when the call that enqueues it returns.
+#pragma once
+#include <functional>
+#include <utility>
+
+#include "kernels/device/types.h"
+
+namespace device {
+
+// Owner of a stream on which kernels run in order.
+class Stream {
+public:
+    Stream();
+    ~Stream();
+    Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+    Stream& operator=(Stream&&) = delete;
+    operator StreamRef() const { return stream_; }
+    void sync() const;  // until everything enqueued so far has finished; throws a run-time Error if any of it failed
+
+private:
+    StreamRef stream_ = nullptr;
+};
+
+// A point in a stream.
+class Event {
+public:
+    Event();
+    ~Event();
+    Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+    Event& operator=(Event&&) = delete;
+    void record(StreamRef stream);  // the point is what has been enqueued so far
+    bool is_done() const;           // the stream has passed the point; true before the first record
+    void sync() const;              // until it has
+    void* handle() const { return event_; }  // cudaEvent_t, or nullptr on a CPU
+
+private:
+    void* event_ = nullptr;
+};
+
+// Two points in a stream and the time between them.
+class Timer {
+public:
+    Timer();
+    ~Timer();
+    Timer(const Timer&) = delete;
+    void start(StreamRef stream);
+    void stop(StreamRef stream);
+    bool is_done() const;    // the stream has passed both
+    double seconds() const;  // from start to stop; waits until the stream has passed both
+
+private:
+    void *start_ = nullptr, *stop_ = nullptr;
+    double start_seconds_ = 0, stop_seconds_ = 0;
+};
+
+// Until everything enqueued so far has finished.
+void sync(StreamRef stream);
+// What `stream` is given from now on runs when the event is done.
+void wait(StreamRef stream, const Event& event);
+// `work` runs on a host thread when `stream` gets there; what is enqueued later waits for it. It must neither throw nor touch the device.
+void call_on_host(StreamRef stream, std::function<void()> work);
+
+}  // namespace device

@@ -1,0 +1,40 @@
+// types.h - what a kernel contract may name, on any device. Host files include it in every build; no kernel syntax here.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+struct CUstream_st;  // the CUDA runtime's cudaStream_t is a pointer to this
+
+namespace device {
+
+// Work enqueued on one stream runs in order. On a CPU the only stream is nullptr and runs inline.
+using StreamRef = CUstream_st*;
+
+}  // namespace device
+
+namespace kernels {
+
+using device::StreamRef;
+
+// Every tensor that a contract names starts at a multiple of this many bytes, as device allocations do.
+inline constexpr std::size_t kTensorAlignment = 256;
+
+// Storage of a bfloat16; arithmetic happens in float.
+struct bf16 { std::uint16_t bits; };
+
+enum class DType { fp32, bf16 };
+template <class T> inline constexpr DType dtype_of = sizeof(T) == 2 ? DType::bf16 : DType::fp32;
+
+// For host code; kernels use to_float and round_to of simt.h, which are the processor's own instructions on a GPU.
+constexpr float bf16_to_float(bf16 x) { return std::bit_cast<float>(std::uint32_t(x.bits) << 16); }
+constexpr bf16 bf16_from_float(float x) {  // to nearest, ties to even; every NaN becomes one quiet NaN
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    return {std::uint16_t(x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+
+// A position with this target has no loss and an exactly zero gradient.
+inline constexpr int kIgnoreTarget = -1;
+
+}  // namespace kernels

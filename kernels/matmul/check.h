@@ -1,0 +1,56 @@
+// matmul_check.h - what every implementation of matmul.h refuses: shapes and spans that do not fit
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "kernels/device/error.h"
+#include "kernels/matmul/matmul.h"
+
+namespace kernels::matmul_check {
+
+template <class T>
+void shape(int rows, int in_channels, int out_channels) {
+    constexpr int kMultiple = 16 / sizeof(T);
+    const std::string expected = "a positive multiple of " + std::to_string(kMultiple);
+    require(rows > 0, "rows of a matrix product", rows, "at least 1");
+    require(in_channels > 0 && in_channels % kMultiple == 0, "in_channels of a matrix product", in_channels, expected);
+    require(out_channels > 0 && out_channels % kMultiple == 0, "out_channels of a matrix product", out_channels, expected);
+}
+
+inline void room(std::string_view name, std::size_t size, std::size_t rows, std::size_t columns) {
+    if (size < rows * columns)
+        fail("the size of " + std::string(name), size, "at least " + std::to_string(rows) + " * " + std::to_string(columns) + " elements");
+}
+inline void room_if_any(std::string_view name, std::size_t size, std::size_t rows, std::size_t columns) {
+    if (size > 0) room(name, size, rows, columns);
+}
+
+template <class T>
+void check(const LinearForward<T>& op) {
+    shape<T>(op.rows, op.in_channels, op.out_channels);
+    room("out", op.out.size(), op.rows, op.out_channels);
+    room_if_any("pre", op.pre.size(), op.rows, op.out_channels);
+    room("in", op.in.size(), op.rows, op.in_channels);
+    room("weight", op.weight.size(), op.out_channels, op.in_channels);
+    room_if_any("bias", op.bias.size(), 1, op.out_channels);
+}
+
+template <class T>
+void check(const LinearBackwardInput<T>& op) {
+    shape<T>(op.rows, op.in_channels, op.out_channels);
+    room("din", op.din.size(), op.rows, op.in_channels);
+    room("dout", op.dout.size(), op.rows, op.out_channels);
+    room("weight", op.weight.size(), op.out_channels, op.in_channels);
+    room_if_any("pre", op.pre.size(), op.rows, op.in_channels);
+}
+
+template <class T>
+void check(const LinearBackwardWeight<T>& op) {
+    shape<T>(op.rows, op.in_channels, op.out_channels);
+    room("dweight", op.dweight.size(), op.out_channels, op.in_channels);
+    room_if_any("dbias", op.dbias.size(), 1, op.out_channels);
+    room("dout", op.dout.size(), op.rows, op.out_channels);
+    room("in", op.in.size(), op.rows, op.in_channels);
+}
+
+}  // namespace kernels::matmul_check

@@ -1,0 +1,58 @@
+#include "llmc/base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+namespace {
+
+struct Descriptor {
+    int number;
+    ~Descriptor() {
+        if (number >= 0) ::close(number);
+    }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(std::string path, std::string_view kind) : path_(std::move(path)) {
+    const std::string what = std::string(kind) + " " + path_;
+    const auto unreadable = [&] {
+        fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file this user may read", "check its permissions");
+    };
+
+    // Before open(), which would wait for ever on a named pipe that nobody writes.
+    struct stat status;
+    if (::stat(path_.c_str(), &status) != 0) {
+        if (errno == ENOENT) fail(what, "missing", "a file", "check the spelling of the path");
+        unreadable();
+    }
+    if (S_ISDIR(status.st_mode)) fail(what, "a folder", "a file", "name the files in it, as in " + path_ + (path_.ends_with('/') ? "*" : "/*"));
+    if (!S_ISREG(status.st_mode)) fail(what, "a device, pipe or socket", "a regular file", "copy what it holds to a file");
+
+    const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
+    if (file.number < 0 || ::fstat(file.number, &status) != 0) unreadable();
+    if (status.st_size == 0) return;  // mmap refuses a length of 0
+
+    void* address = ::mmap(nullptr, std::size_t(status.st_size), PROT_READ, MAP_SHARED, file.number, 0);
+    if (address == MAP_FAILED) unreadable();
+    data_ = static_cast<const std::byte*>(address);
+    size_ = std::size_t(status.st_size);
+}
+
+MappedFile::~MappedFile() {
+    if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::expect_sequential_reads() const {
+    if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_SEQUENTIAL);
+}
+
+}  // namespace llmc

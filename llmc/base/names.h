@@ -1,0 +1,30 @@
+// names.h - the values of a choice with their names on the command line: one table for --help, parsing and refusals
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+
+template <class Value>
+using Named = std::pair<std::string_view, Value>;
+
+// "none, gelu or block"
+template <class Value, std::size_t N>
+std::string list_names(const Named<Value> (&table)[N]) {
+    std::string list;
+    for (std::size_t i = 0; i < N; ++i) list += (i == 0 ? "" : i + 1 < N ? ", " : " or ") + std::string(table[i].first);
+    return list;
+}
+
+// Throws Error that names the flag and the known names.
+template <class Value, std::size_t N>
+Value value_by_name(std::string_view flag, std::string_view name, const Named<Value> (&table)[N]) {
+    for (const auto& [known, value] : table)
+        if (name == known) return value;
+    fail(flag, '"' + std::string(name) + '"', list_names(table));
+}
+
+}  // namespace llmc

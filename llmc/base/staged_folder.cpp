@@ -1,0 +1,67 @@
+#include "llmc/base/staged_folder.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refused(const std::string& action, const fs::path& path, const std::string& reason) {
+    fail(action + " " + path.string(), "refused by the system (" + reason + ")", "success",
+         "check --output-dir, its permissions and the room on its disk", Blame::runtime);
+}
+
+void require_absent(const fs::path& place) {
+    std::error_code fault;
+    if (fs::exists(fs::symlink_status(place, fault)))
+        fail(place.string(), "there already", "no file or folder of that name", "remove it, or choose another --output-dir", Blame::runtime);
+}
+
+void sync(const fs::path& path) {
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) refused("opening", path, std::strerror(errno));
+    const int fault = fsync(file) == 0 ? 0 : errno;
+    close(file);
+    // Some file systems cannot bring a folder to the disk and say so.
+    if (fault != 0 && fault != EINVAL) refused("bringing to the disk", path, std::strerror(fault));
+}
+
+}  // namespace
+
+StagedFolder::StagedFolder(const fs::path& place)
+    : place_(place), hidden_(place.parent_path() / std::string(1, '.').append(place.filename().string()).append(".partial")) {
+    std::error_code fault;
+    if (place.has_parent_path()) fs::create_directories(place.parent_path(), fault);
+    if (fault) refused("creating the folder", place.parent_path(), fault.message());
+    require_absent(place_);
+    fs::remove_all(hidden_, fault);
+    if (fault) refused("removing", hidden_, fault.message());
+    fs::create_directory(hidden_, fault);
+    if (fault) refused("creating the folder", hidden_, fault.message());
+}
+
+StagedFolder::~StagedFolder() {
+    std::error_code ignored;
+    if (!committed_) fs::remove_all(hidden_, ignored);
+}
+
+void StagedFolder::commit() {
+    std::error_code fault;
+    for (fs::directory_iterator entry(hidden_, fault), end; !fault && entry != end; entry.increment(fault)) sync(entry->path());
+    if (fault) refused("reading the folder", hidden_, fault.message());
+    sync(hidden_);
+    require_absent(place_);  // rename() itself would take the place of an empty folder
+    fs::rename(hidden_, place_, fault);
+    if (fault) refused("renaming to", place_, fault.message());
+    committed_ = true;
+    sync(place_.has_parent_path() ? place_.parent_path() : fs::path("."));
+}
+
+}  // namespace llmc

@@ -1,0 +1,94 @@
+#include "llmc/comm/agreement.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+
+namespace llmc {
+namespace {
+
+using nlohmann::json;
+
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }  // texts need not be UTF-8
+
+// Of every rank.
+std::vector<json> gather(Communicator& communicator, const json& mine) {
+    std::vector<json> all;
+    for (const std::string& text : communicator.host_gather(text_of(mine))) all.push_back(json::parse(text));
+    return all;
+}
+
+std::string name_of(std::size_t rank, const json& entry) { return "rank " + std::to_string(rank) + " on " + entry["host"].get<std::string>(); }
+
+// " (one of 3 that differ)"
+std::string one_of(std::ptrdiff_t count, const char* that) { return count > 1 ? " (one of " + std::to_string(count) + ' ' + that + ')' : ""; }
+
+struct Failure {
+    std::string text;
+    bool input = false;
+};
+
+Failure failure_of(const std::exception_ptr& thrown) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const Error& error) {
+        return {error.what(), error.blame() == Blame::input};
+    } catch (const std::exception& error) {
+        return {error.what()};
+    } catch (...) {
+        return {"an exception of an unknown type"};
+    }
+}
+
+}  // namespace
+
+void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
+    if (communicator.size() == 1) {
+        if (mine) std::rethrow_exception(mine);
+        return;
+    }
+    json entry = {{"host", host_name()}, {"failed", mine != nullptr}};
+    if (mine) {
+        const Failure failure = failure_of(mine);
+        entry["text"] = failure.text;
+        entry["input"] = failure.input;
+    }
+    const std::vector<json> all = gather(communicator, entry);
+    const auto failed = [](const json& rank) { return rank["failed"].get<bool>(); };
+    const auto first = std::find_if(all.begin(), all.end(), failed);
+    if (first == all.end()) return;
+    const auto count = std::count_if(all.begin(), all.end(), failed);
+    const bool all_alike = std::all_of(all.begin(), all.end(), [&](const json& rank) { return failed(rank) && rank["text"] == (*first)["text"]; });
+    const std::string text = (*first)["text"];
+    throw SharedError(all_alike ? text : name_of(std::size_t(first - all.begin()), *first) + one_of(count, "that failed") + ": " + text,
+                      (*first)["input"].get<bool>() ? Blame::input : Blame::runtime);
+}
+
+void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend) {
+    if (communicator.size() == 1) return;
+    json entry = {{"host", host_name()}, {"facts", json::array()}};
+    for (const Fact& fact : facts) entry["facts"].push_back({fact.name, fact.value, fact.detail});
+    const std::vector<json> all = gather(communicator, entry);
+
+    // The first fact in which a rank differs from rank 0; a rank may also have other or fewer facts, behind one that says why.
+    const json& first = all[0]["facts"];
+    const auto fact_of = [](const json& rank, std::size_t i) { return i < rank["facts"].size() ? rank["facts"][i] : json{"nothing more", "", ""}; };
+    const auto differs = [&](const json& rank, std::size_t i) {
+        return fact_of(rank, i)[0] != first[i][0] || fact_of(rank, i)[1] != first[i][1];
+    };
+    const auto said = [](const json& fact) {
+        const std::string value = fact[1], detail = fact[2];
+        return value + (detail.empty() ? "" : " (" + detail + ")");
+    };
+    for (std::size_t i = 0; i < first.size(); ++i)
+        for (std::size_t rank = 1; rank < all.size(); ++rank) {
+            if (!differs(all[rank], i)) continue;
+            const auto count = std::count_if(all.begin() + 1, all.end(), [&](const json& other) { return differs(other, i); });
+            const json theirs = fact_of(all[rank], i);
+            const std::string name = theirs[0], name_of_first = theirs[0] == first[i][0] ? "" : first[i][0].get<std::string>() + ' ';
+            throw SharedError(name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + name + ' ' + said(theirs) + ", " +
+                              name_of(0, all[0]) + " has " + name_of_first + said(first[i]) + "; " + mend);
+        }
+}
+
+}  // namespace llmc

@@ -1,0 +1,168 @@
+// communicator.cpp - what all communicators share: shards, groups, refusals; and the communicator of one rank alone
+#include "llmc/comm/communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <utility>
+
+#include "kernels/device/error.h"
+#include "kernels/device/memory.h"
+
+namespace llmc {
+
+ShardRange shard_of(std::int64_t elements, int rank, int size) {
+    require(elements >= 0, "the number of elements to shard", elements, "at least 0");
+    require(size >= 1 && rank >= 0 && rank < size, "the rank of a shard", rank, "one from 0 to the number of ranks - 1");
+    const std::int64_t each = (elements / size + (elements % size != 0) + kShardMultiple - 1) / kShardMultiple * kShardMultiple;
+    const std::int64_t first = std::min(elements, each * rank);
+    return {first, std::min(each, elements - first)};
+}
+
+void Communicator::group_begin(device::StreamRef compute) {
+    require(!in_group_, "group_begin()", "within a group", "one group at a time, each with its group_end()");
+    in_group_ = true;
+    compute_ = compute;
+}
+
+CommEvent Communicator::group_end() {
+    require(in_group_, "group_end()", "outside a group", "a group_begin() before it");
+    in_group_ = false;  // also when what follows throws: the next group then tells of the same failure
+    const auto first = std::exchange(first_, {}), second = std::exchange(second_, {});
+    begin_group(compute_);
+    if (!first.empty()) enqueue(first);
+    if (!second.empty()) enqueue(second);
+    return end_group();
+}
+
+namespace {
+bool overlap(const std::byte* a, std::int64_t a_bytes, const std::byte* b, std::int64_t b_bytes) {
+    return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+}  // namespace
+
+// An empty shard at the end of an odd array has no aligned address, and needs none.
+void Communicator::require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const {
+    require(in_group_, operation, "outside a group", "a group_begin() before it");
+    require(elements == 0 || reinterpret_cast<std::uintptr_t>(array) % 64 == 0, "the address of an array in " + operation,
+            static_cast<const void*>(array), "a multiple of 64 bytes");
+}
+
+// reduce_scatter, whose output is this rank's shard of its input, or all_gather, where it is the other way round.
+void Communicator::add_sharded(const Collective& op, std::int64_t mine_size) {
+    const bool scatter = op.kind == Collective::Kind::reduce_scatter;
+    const std::string name = scatter ? "reduce_scatter" : "all_gather", mine_is = name + (scatter ? "'s output" : "'s input");
+    const std::byte *mine = scatter ? op.out : op.in, *whole = scatter ? op.in : op.out;
+    require_open(name, mine, mine_size);
+    require_open(name, whole, op.elements);
+    const ShardRange shard = shard_of(op.elements, rank_, size_);
+    const std::int64_t width = bytes_of(op.element);
+    require(mine_size == shard.size, "the size of " + mine_is, mine_size, "that of this rank's shard, " + std::to_string(shard.size));
+    require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, op.elements * width), mine_is,
+            std::string("another part of its ") + (scatter ? "input" : "output"), "this rank's shard of it, or memory of its own");
+    if (op.elements > 0) first_.push_back(op);
+}
+
+void Communicator::reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole, std::int64_t elements) {
+    require(element != Element::byte, "the type that reduce_scatter sums", "byte", "float, bf16 or double");
+    add_sharded({Collective::Kind::reduce_scatter, element, elements, mine, whole}, mine_size);
+}
+
+void Communicator::all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine, std::int64_t mine_size) {
+    add_sharded({Collective::Kind::all_gather, element, elements, whole, mine}, mine_size);
+}
+
+void Communicator::all_reduce(Element element, std::byte* data, std::int64_t elements) {
+    const ShardRange shard = shard_of(elements, rank_, size_);
+    std::byte* mine = data + shard.first * bytes_of(element);
+    require_open("all_reduce", data, elements);
+    require(element != Element::byte, "the type that all_reduce sums", "byte", "float, bf16 or double");
+    if (elements == 0) return;
+    first_.push_back({Collective::Kind::reduce_scatter, element, elements, mine, data});
+    second_.push_back({Collective::Kind::all_gather, element, elements, data, mine});
+}
+
+void Communicator::all_to_all(Element element, std::byte* out, std::int64_t out_elements, const std::byte* in, std::int64_t elements) {
+    require(out_elements == elements, "the size of all_to_all's output", out_elements, "the size of its input");
+    require_open("all_to_all", out, elements);
+    require_open("all_to_all", in, elements);
+    const std::int64_t bytes = elements * bytes_of(element);
+    require(elements % size_ == 0 && bytes / size_ % 64 == 0, "the size of all_to_all's input", elements,
+            "one part per rank, each a multiple of 64 bytes");
+    require(!overlap(out, bytes, in, bytes), "all_to_all's output", "within its input", "memory of its own");
+    if (elements > 0) first_.push_back({Collective::Kind::all_to_all, element, elements, out, in});
+}
+
+void Communicator::broadcast(Element element, std::byte* data, std::int64_t elements, int root) {
+    require_open("broadcast", data, elements);
+    require(root >= 0 && root < size_, "the root of a broadcast", root, "a rank, from 0 to " + std::to_string(size_ - 1));
+    if (elements > 0) first_.push_back({Collective::Kind::broadcast, element, elements, data, data, root});
+}
+
+namespace {
+
+// Every collective is a copy, or nothing, and runs on the stream that computes.
+class Alone final : public Communicator {
+public:
+    Alone() : Communicator(0, 1, 0) {}
+    std::string describe() const override { return "one rank"; }
+    void wait(device::StreamRef, CommEvent) override {}
+    void sync(CommEvent) override { device::sync(compute_); }
+    void settle(bool) noexcept override {
+        try {
+            device::sync(compute_);
+        } catch (...) {  // the error of a kernel, which whoever uses the stream next will see
+        }
+    }
+    void host_reduce(std::span<std::int64_t>, HostReduction) override {}
+    std::vector<std::string> host_gather(std::string_view mine) override { return {std::string(mine)}; }
+    void barrier() override {}
+    [[noreturn]] void abort(std::string_view reason, int exit_code) override {
+        std::cerr << "error: " << reason << std::endl;
+        std::cout << std::flush;
+        std::_Exit(exit_code);
+    }
+
+private:
+    void begin_group(device::StreamRef compute) override { compute_ = compute; }
+    void enqueue(std::span<const Collective> operations) override {
+        for (const Collective& op : operations)
+            if (op.out != op.in) device::copy_on_device(op.out, op.in, op.elements * bytes_of(op.element), compute_);
+    }
+    CommEvent end_group() override { return {}; }
+
+    device::StreamRef compute_ = nullptr;
+};
+
+int number_in(const char* variable) {
+    const char* text = std::getenv(variable);
+    return text ? std::atoi(text) : 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> alone() { return std::make_unique<Alone>(); }
+
+// Open MPI's mpirun; MPICH's, and Slurm's PMI; srun. SLURM_NTASKS is also set in a batch script, outside srun: there only PMIx tells of a task.
+std::string host_name() {
+    char name[256] = {};
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+Launch launched_processes() {
+    for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
+        if (const int processes = number_in(variable); processes > 0) return {processes, variable};
+    if (const int processes = number_in("SLURM_NTASKS"); processes > 0 && std::getenv("PMIX_RANK")) return {processes, "SLURM_NTASKS"};
+    return {};
+}
+
+std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes) {
+    const Launch launch = launched_processes();
+    if (launch.processes > 1) return open_mpi(launch, chunk_bytes);
+    return alone();
+}
+
+}  // namespace llmc

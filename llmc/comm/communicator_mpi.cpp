@@ -1,0 +1,390 @@
+// communicator_mpi.cpp - ranks as processes that MPI started: on CPUs, and on GPUs through page-locked host memory, so that ranks may share a GPU
+//
+// Device collectives are messages between pairs of ranks, in chunks that bound the staging memory and keep every count far below MPI's 31 bits; sums
+// are made by kernels/sum_ranks.h. They run on a CommStream. Open MPI makes no progress but within its calls, so whoever waits also tests.
+//
+// Threads: the control plane and the communication stream use MPI at the same time. MPI_THREAD_SERIALIZED and a mutex are enough, and every MPI has
+// them, as long as no call blocks while it holds the mutex: else rank 0 could wait in the control plane for a rank whose communication stream waits
+// for that of rank 0. So every operation is a non-blocking one that is tested until it is complete, and each plane has its own MPI communicator.
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "kernels/device/checked.h"
+#include "kernels/device/memory.h"
+#include "kernels/sum_ranks.h"
+#include "llmc/comm/comm_stream.h"
+#include "llmc/comm/communicator.h"
+
+namespace llmc {
+namespace {
+
+using kernels::bf16;
+using namespace std::chrono_literals;
+
+std::string fault_of(int status) {
+    if (status == MPI_SUCCESS) return {};
+    int rank = -1, length = 0;
+    char text[MPI_MAX_ERROR_STRING] = {};
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Error_string(status, text, &length);
+    return "rank " + std::to_string(rank) + ": " + text;
+}
+
+// MPI from its beginning to its end.
+struct Session {
+    explicit Session(const Launch& launch) {
+        int provided = 0;
+        CHECKED(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
+        CHECKED(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+        CHECKED(MPI_Comm_size(MPI_COMM_WORLD, &size));
+        CHECKED(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+        if (size != launch.processes || provided < MPI_THREAD_SERIALIZED) MPI_Finalize();
+        require(size == launch.processes, "the number of ranks that MPI sees", size,
+                std::to_string(launch.processes) + ", as " + launch.variable + " says",
+                "start the program with the mpirun of the MPI that it was built with, or under Slurm with srun --mpi=pmix");
+        require(provided >= MPI_THREAD_SERIALIZED, "the thread level of MPI", provided, "MPI_THREAD_SERIALIZED or more", "use an MPI that has it");
+        // Copies inherit that errors return.
+        CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &control));
+        CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &payload));
+        MPI_Comm machine;
+        CHECKED(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
+        CHECKED(MPI_Comm_rank(machine, &local_rank));
+        CHECKED(MPI_Comm_free(&machine));
+    }
+    ~Session() {
+        if (orderly) MPI_Finalize();
+        else if (rank > 0) std::this_thread::sleep_for(500ms);  // rank 0 says why before the launcher, which sees one leave, ends the others
+    }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    int rank = 0, size = 1, local_rank = 0;
+    MPI_Comm control = MPI_COMM_NULL, payload = MPI_COMM_NULL;
+    bool orderly = true;  // MPI_Finalize waits for all ranks: one that has failed leaves without it, and the launcher ends the others
+};
+
+// all_reduce of 256 MiB between 2 processes on 2 cores busy with other work (Zen 5), best of 5, three rounds: 39-43 ms in chunks of 256 KiB, 23-126
+// with 1 MiB, 19-20 with 4 MiB (26-75 in a later run), 74-106 with 16 MiB, 43-103 with 64 MiB. With many ranks memory bounds them.
+constexpr std::int64_t kLargestChunk = std::int64_t(4) << 20, kStagingBytes = std::int64_t(32) << 20;
+constexpr std::int64_t kChunkMultiple = kShardMultiple * 4;  // bytes: whole, aligned elements of every type
+
+constexpr auto kLongWait = 15s;  // not reached by ranks of one speed: the slowest step measured here, 4 x 1024 tokens of GPT-2 124M, took 8 s
+
+class Mpi final : public Communicator {
+public:
+    Mpi(std::unique_ptr<Session> session, std::int64_t chunk_bytes)
+        : Communicator(session->rank, session->size, session->local_rank), session_(std::move(session)) {
+        const std::int64_t wanted = chunk_bytes > 0 ? chunk_bytes : std::min(kLargestChunk, kStagingBytes / size());
+        chunk_ = std::clamp(wanted / kChunkMultiple * kChunkMultiple, kChunkMultiple, std::int64_t(1) << 30);
+    }
+    ~Mpi() override { settle(std::uncaught_exceptions() > 0); }
+
+    std::string describe() const override {
+        char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+        int length = 0;
+        {
+            const std::lock_guard lock(mpi_);
+            MPI_Get_library_version(text, &length);
+        }
+        std::string version(text);
+        return std::to_string(size()) + " ranks over MPI (" + version.substr(0, version.find_first_of(",\n")) + ")";
+    }
+
+    void wait(device::StreamRef compute, CommEvent event) override {
+        if (stream_) stream_->wait(compute, event.number);
+    }
+    void sync(CommEvent event) override {
+        if (stream_) stream_->sync(event.number);
+    }
+    std::optional<CommTimes> times() const override { return stream_ ? std::optional(stream_->times()) : std::nullopt; }
+    void settle(bool giving_up) noexcept override {
+        try {
+            if (giving_up) throw Error("given up");
+            if (stream_) stream_->sync(stream_->point());
+        } catch (...) {
+            session_->orderly = false;
+            leaving_ = true;
+            stream_.reset();
+        }
+    }
+
+    using Communicator::host_reduce;
+    void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override {
+        const MPI_Op op = reduction == HostReduction::sum ? MPI_SUM : reduction == HostReduction::min ? MPI_MIN : MPI_MAX;
+        complete([&](MPI_Request* request) {
+            CHECKED(MPI_Iallreduce(MPI_IN_PLACE, values.data(), int(values.size()), MPI_INT64_T, op, session_->control, request));
+        });
+    }
+    std::vector<std::string> host_gather(std::string_view mine) override {
+        std::vector<int> sizes(size()), places(size());
+        const int size_of_mine = int(mine.size());
+        complete([&](MPI_Request* request) {
+            CHECKED(MPI_Iallgather(&size_of_mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, session_->control, request));
+        });
+        std::int64_t total = 0;
+        for (int rank = 0; rank < size(); total += sizes[rank++]) places[rank] = int(total);
+        require(total < (std::int64_t(1) << 30), "the texts of all ranks together, in bytes,", total, "less than 2^30");
+        std::string all(total, '\0');
+        complete([&](MPI_Request* request) {
+            CHECKED(MPI_Iallgatherv(mine.data(), size_of_mine, MPI_BYTE, all.data(), sizes.data(), places.data(), MPI_BYTE, session_->control,
+                                      request));
+        });
+        std::vector<std::string> texts;
+        for (int rank = 0; rank < size(); ++rank) texts.push_back(all.substr(places[rank], sizes[rank]));
+        return texts;
+    }
+    void barrier() override {
+        complete([&](MPI_Request* request) { CHECKED(MPI_Ibarrier(session_->control, request)); });
+    }
+
+    [[noreturn]] void abort(std::string_view reason, int exit_code) override {
+        // What fails on every rank alike is said by rank 0, which ends the others before they say it too.
+        if (rank() > 0) std::this_thread::sleep_for(500ms);
+        std::ostringstream line;
+        line << "error: rank " << rank() << " on " << host_name() << ": " << reason << "\n";
+        std::cout << std::flush;
+        std::cerr << line.str() << std::flush;
+        // Should MPI itself be stuck, a process that ends without MPI_Finalize also makes the launcher end the others.
+        std::thread([exit_code] {
+            std::this_thread::sleep_for(2s);
+            std::_Exit(exit_code);
+        }).detach();
+        const std::lock_guard lock(mpi_);
+        MPI_Abort(MPI_COMM_WORLD, exit_code);
+        std::_Exit(exit_code);
+    }
+
+private:
+    // Bytes on the device that go to, or come from, one rank.
+    struct Part {
+        int peer;
+        std::byte* device;
+        std::int64_t bytes;
+        std::byte* host = nullptr;  // the same bytes where MPI reads or writes them
+    };
+
+    void begin_group(device::StreamRef compute) override {
+        require(!leaving_, "a group of collectives", "begun after another one was given up", "none");
+        if (!stream_) {
+            gathered_ = device::Memory(chunk_ * size());
+            if (!device::memory_is_host_memory()) pinned_ = device::PinnedMemory(2 * chunk_ * size());
+            stream_.emplace();
+        }
+        stream_->after(compute);
+    }
+    CommEvent end_group() override { return {stream_->point()}; }
+    void enqueue(std::span<const Collective> operations) override {
+        for (const Collective& op : operations) switch (op.kind) {
+                case Collective::Kind::reduce_scatter:
+                    if (op.element == Element::bf16) reduce_scatter<bf16>(op);
+                    else if (op.element == Element::fp64) reduce_scatter<double>(op);
+                    else reduce_scatter<float>(op);
+                    break;
+                case Collective::Kind::all_gather: all_gather(op); break;
+                case Collective::Kind::all_to_all: all_to_all(op); break;
+                case Collective::Kind::broadcast: broadcast(op); break;
+            }
+    }
+
+    // Bytes [first, first + bytes) of the array: what lies in the shard of `rank` at `offset` bytes, at most one chunk.
+    struct Piece {
+        std::int64_t first, bytes;
+    };
+    Piece piece(const Collective& op, int rank, std::int64_t offset) const {
+        const ShardRange shard = shard_of(op.elements, rank, size());
+        const std::int64_t width = bytes_of(op.element);
+        return {shard.first * width + offset, std::clamp(shard.size * width - offset, std::int64_t(0), chunk_)};
+    }
+    std::int64_t largest_shard_bytes(const Collective& op) const { return shard_of(op.elements, 0, size()).size * bytes_of(op.element); }
+    // The other ranks, each beginning with the one behind itself, so that they do not all send to the same one.
+    template <class Visit> void for_peers(Visit&& visit) const {
+        for (int step = 1; step < size(); ++step) visit((rank() + step) % size());
+    }
+
+    template <class T> void reduce_scatter(const Collective& op) {
+        for (std::int64_t offset = 0; offset < largest_shard_bytes(op); offset += chunk_) {
+            const Piece mine = piece(op, rank(), offset);
+            std::vector<Part> sends, receives;
+            for_peers([&](int peer) {
+                const Piece theirs = piece(op, peer, offset);
+                if (theirs.bytes > 0) sends.push_back({peer, const_cast<std::byte*>(op.in) + theirs.first, theirs.bytes});
+                if (mine.bytes > 0) receives.push_back({peer, gathered_.data() + peer * chunk_, mine.bytes});
+            });
+            transfer(std::move(sends), std::move(receives));
+            if (mine.bytes == 0) continue;
+            const std::size_t elements = mine.bytes / sizeof(T);
+            const std::int64_t stride = chunk_ / std::int64_t(sizeof(T));
+            const kernels::SumRanks<T> sum{.out = {reinterpret_cast<T*>(op.out + offset), elements},
+                                           .own = {reinterpret_cast<const T*>(op.in + mine.first), elements},
+                                           .others = {reinterpret_cast<const T*>(gathered_.data()), std::size_t(stride * size())},
+                                           .stride = stride, .rank = rank(), .ranks = size()};
+            stream_->enqueue([sum](device::StreamRef stream) { kernels::sum_ranks(sum, stream); });
+        }
+    }
+
+    void all_gather(const Collective& op) {
+        const ShardRange shard = shard_of(op.elements, rank(), size());
+        const std::int64_t width = bytes_of(op.element);
+        copy_own(op.out + shard.first * width, op.in, shard.size * width);
+        for (std::int64_t offset = 0; offset < largest_shard_bytes(op); offset += chunk_) {
+            const Piece mine = piece(op, rank(), offset);
+            std::vector<Part> sends, receives;
+            for_peers([&](int peer) {
+                const Piece theirs = piece(op, peer, offset);
+                if (mine.bytes > 0) sends.push_back({peer, const_cast<std::byte*>(op.in) + offset, mine.bytes});
+                if (theirs.bytes > 0) receives.push_back({peer, op.out + theirs.first, theirs.bytes});
+            });
+            transfer(std::move(sends), std::move(receives));
+        }
+    }
+
+    void all_to_all(const Collective& op) {
+        const std::int64_t part = op.elements / size() * bytes_of(op.element);
+        copy_own(op.out + rank() * part, op.in + rank() * part, part);
+        for (std::int64_t offset = 0; offset < part; offset += chunk_) {
+            const std::int64_t bytes = std::min(chunk_, part - offset);
+            std::vector<Part> sends, receives;
+            for_peers([&](int peer) {
+                sends.push_back({peer, const_cast<std::byte*>(op.in) + peer * part + offset, bytes});
+                receives.push_back({peer, op.out + peer * part + offset, bytes});
+            });
+            transfer(std::move(sends), std::move(receives));
+        }
+    }
+
+    void broadcast(const Collective& op) {
+        const std::int64_t bytes = op.elements * bytes_of(op.element);
+        for (std::int64_t offset = 0; offset < bytes; offset += chunk_) {
+            std::vector<Part> part{{op.root, op.out + offset, std::min(chunk_, bytes - offset)}};
+            place(part, 0);
+            if (rank() == op.root) fetch(part);
+            stream_->enqueue_host([this, part = part[0]] {
+                complete([&](MPI_Request* request) {
+                    CHECKED(MPI_Ibcast(part.host, int(part.bytes), MPI_BYTE, part.peer, session_->payload, request));
+                });
+            });
+            if (rank() != op.root) deliver(part);
+        }
+    }
+
+    void copy_own(std::byte* to, const std::byte* from, std::int64_t bytes) {
+        if (to != from) stream_->enqueue([=](device::StreamRef stream) { device::copy_on_device(to, from, bytes, stream); });
+    }
+
+    // The host's addresses of device memory: the same on a CPU, else chunks of the page-locked memory from number `chunk` on. What goes to several
+    // ranks is there once.
+    void place(std::vector<Part>& parts, int chunk) {
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            if (device::memory_is_host_memory()) parts[i].host = parts[i].device;
+            else if (i > 0 && parts[i].device == parts[i - 1].device) parts[i].host = parts[i - 1].host;
+            else parts[i].host = pinned_.data() + chunk++ * chunk_;
+        }
+    }
+    void fetch(const std::vector<Part>& parts) {
+        if (device::memory_is_host_memory()) return;
+        for (std::size_t i = 0; i < parts.size(); ++i)
+            if (i == 0 || parts[i].host != parts[i - 1].host)
+                stream_->enqueue([part = parts[i]](device::StreamRef stream) { device::copy_to_host(part.host, part.device, part.bytes, stream); });
+    }
+    void deliver(const std::vector<Part>& parts) {
+        if (device::memory_is_host_memory()) return;
+        for (const Part& part : parts) stream_->enqueue([part](device::StreamRef stream) { device::copy_to_device(part.device, part.host, part.bytes, stream); });
+    }
+
+    // Enqueues: every part of `sends` goes to its rank, every part of `receives` comes from its rank.
+    void transfer(std::vector<Part> sends, std::vector<Part> receives) {
+        place(sends, 0);
+        place(receives, size());
+        fetch(sends);
+        stream_->enqueue_host([this, sends = std::move(sends), receives] {
+            std::vector<MPI_Request> requests(sends.size() + receives.size(), MPI_REQUEST_NULL);
+            {
+                const std::lock_guard lock(mpi_);
+                auto request = requests.begin();
+                for (const Part& part : receives)
+                    CHECKED(MPI_Irecv(part.host, int(part.bytes), MPI_BYTE, part.peer, 0, session_->payload, &*request++));
+                for (const Part& part : sends)
+                    CHECKED(MPI_Isend(part.host, int(part.bytes), MPI_BYTE, part.peer, 0, session_->payload, &*request++));
+            }
+            finish(requests, receives, sends);
+        });
+        deliver(receives);
+    }
+
+    // Begins one operation and sees it to its end.
+    template <class Begin> void complete(Begin&& begin) {
+        std::vector<MPI_Request> requests(1, MPI_REQUEST_NULL);
+        {
+            const std::lock_guard lock(mpi_);
+            begin(&requests[0]);
+        }
+        finish(requests);
+    }
+
+    // Waits for all requests: those of `receives`, then those of `sends`; or of an operation of all ranks.
+    void finish(std::vector<MPI_Request>& requests, std::span<const Part> receives = {}, std::span<const Part> sends = {}) {
+        std::vector<MPI_Status> statuses(requests.size());
+        const auto began = std::chrono::steady_clock::now();
+        while (true) {
+            int done = 0;
+            {
+                const std::lock_guard lock(mpi_);
+                const int status = MPI_Testall(int(requests.size()), requests.data(), &done, statuses.data());
+                if (status == MPI_ERR_IN_STATUS)
+                    for (const MPI_Status& one : statuses)
+                        if (one.MPI_ERROR != MPI_ERR_PENDING) throw_fault(fault_of(one.MPI_ERROR), "a message between ranks", __FILE__, __LINE__);
+                throw_fault(fault_of(status), "MPI_Testall", __FILE__, __LINE__);
+            }
+            if (done) return;
+            if (leaving_) throw Error("rank " + std::to_string(rank()) + " leaves while a collective is under way", Blame::runtime);
+            // Who waits for a slower rank soon leaves the core to those that compute. 1000 floats summed over 2 ranks took 190-210 us so, 165-200
+            // when it never slept, 540-630 when it slept at once.
+            const auto waited = std::chrono::steady_clock::now() - began;
+            if (waited < 1ms) std::this_thread::yield();
+            else std::this_thread::sleep_for(20us);
+            if (waited > kLongWait && rank() == 0 && !told_.exchange(true)) tell_of_wait(requests, receives, sends);
+        }
+    }
+
+    // A rank that is stopped or lost to the network looks like a run that computes: what tells them apart is said once. By rank 0, for which the
+    // others wait in earnest while it saves and samples.
+    void tell_of_wait(const std::vector<MPI_Request>& requests, std::span<const Part> receives, std::span<const Part> sends) {
+        std::string whom = "another rank";
+        for (std::size_t i = receives.size() + sends.size(); i-- > 0;) {
+            const std::lock_guard lock(mpi_);
+            int done = 0;
+            MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE);
+            if (!done) whom = "rank " + std::to_string(i < receives.size() ? receives[i].peer : sends[i - receives.size()].peer);
+        }
+        std::ostringstream line;
+        line << "note: rank 0 has waited " << kLongWait.count() << " s for " << whom << "; it is slow, stopped, or its machine cannot be reached\n";
+        std::cerr << line.str() << std::flush;
+    }
+
+    std::unique_ptr<Session> session_;
+    std::int64_t chunk_ = 0;             // bytes, a multiple of kChunkMultiple
+    mutable std::mutex mpi_;             // held for the length of one call that does not block
+    std::atomic<bool> leaving_ = false, told_ = false;
+    device::Memory gathered_;              // (ranks, chunk): what reduce_scatter sums
+    device::PinnedMemory pinned_;                  // (2 * ranks, chunk), where the host does not reach device memory: what is sent, then what is received
+    std::optional<CommStream> stream_;   // last: its thread uses all the rest. Made at the first group, when the device has been chosen
+};
+
+}  // namespace
+
+std::string mpi_lacks() { return {}; }
+
+std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes) {
+    return std::make_unique<Mpi>(std::make_unique<Session>(launch), chunk_bytes);
+}
+
+}  // namespace llmc

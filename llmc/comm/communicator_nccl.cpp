@@ -1,0 +1,191 @@
+// communicator_nccl.cpp - device collectives over NCCL, one GPU per rank; the control plane stays with the communicator that it is opened over
+//
+// A collective of equal shards is one operation of NCCL. Unequal ones (see shard_of) are a reduce or a broadcast per rank, which NCCL
+// runs as one launch.
+// NCCL's own order of summation holds: it depends on the number of elements and the machines. reduce_scatter alone and as the first half of
+// all_reduce are the same call, so it does not depend on the ZeRO stage.
+//
+// NCCL reports what fails on the network or in another process only to those that ask: a watchdog asks, and ends the job.
+#include <nccl.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "kernels/device/checked.h"
+#include "llmc/comm/comm_stream.h"
+#include "llmc/comm/communicator.h"
+
+namespace llmc {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string fault_of(ncclResult_t status) {
+    return status == ncclSuccess ? "" : std::string(ncclGetErrorString(status)) + ", " + ncclGetLastError(nullptr);
+}
+
+ncclDataType_t type_of(Element element) {
+    return element == Element::fp32 ? ncclFloat32 : element == Element::bf16 ? ncclBfloat16 : element == Element::fp64 ? ncclFloat64 : ncclUint8;
+}
+
+// What is called while it lives becomes one launch. finish() begins it; without it, as an exception passes, the calls are ended and their
+// result dropped.
+class NcclGroup {
+public:
+    NcclGroup() { CHECKED(ncclGroupStart()); }
+    ~NcclGroup() {
+        if (open_) ncclGroupEnd();
+    }
+    NcclGroup(const NcclGroup&) = delete;
+    NcclGroup& operator=(const NcclGroup&) = delete;
+    void finish() {
+        open_ = false;
+        CHECKED(ncclGroupEnd());
+    }
+
+private:
+    bool open_ = true;
+};
+
+class Nccl final : public Communicator {
+public:
+    explicit Nccl(std::unique_ptr<Communicator>&& control) : Communicator(control->rank(), control->size(), control->local_rank()) {
+        ncclUniqueId id{};
+        if (rank() == 0) CHECKED(ncclGetUniqueId(&id));
+        const std::string sent = control->host_gather(rank() == 0 ? std::string_view(id.internal, sizeof id.internal) : std::string_view())[0];
+        require(sent.size() == sizeof id.internal, "the size of NCCL's identifier from rank 0", sent.size(), std::to_string(sizeof id.internal));
+        std::memcpy(id.internal, sent.data(), sizeof id.internal);
+        CHECKED(ncclCommInitRank(&nccl_, size(), id, rank()));
+        control_ = std::move(control);  // not before: whoever calls this needs it to say what failed
+        watchdog_ = std::thread([this] { watch(); });
+    }
+    ~Nccl() override {
+        settle(std::uncaught_exceptions() > 0);
+        stop_watchdog();
+        if (nccl_) ncclCommDestroy(nccl_);
+    }
+
+    std::string describe() const override {
+        int version = 0;
+        ncclGetVersion(&version);
+        return std::to_string(size()) + " ranks over NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+               std::to_string(version % 100) + ", started by " + control_->describe();
+    }
+
+    void wait(device::StreamRef compute, CommEvent event) override { stream_.wait(compute, event.number); }
+    void sync(CommEvent event) override { stream_.sync(event.number); }
+    std::optional<CommTimes> times() const override { return stream_.times(); }
+    void settle(bool giving_up) noexcept override {
+        try {
+            if (giving_up) throw Error("given up");
+            if (nccl_) stream_.sync(stream_.point());
+        } catch (...) {
+            stop_watchdog();  // it must not ask any more
+            if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));  // ends kernels that wait for other ranks, so that the stream gets empty
+            control_->settle(true);
+        }
+    }
+
+    using Communicator::host_reduce;
+    void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override { control_->host_reduce(values, reduction); }
+    std::vector<std::string> host_gather(std::string_view mine) override { return control_->host_gather(mine); }
+    void barrier() override { control_->barrier(); }
+    [[noreturn]] void abort(std::string_view reason, int exit_code) override {
+        control_->abort(reason, exit_code);
+        std::_Exit(exit_code);  // g++ does not see that a virtual function never returns
+    }
+
+private:
+    void begin_group(device::StreamRef compute) override {
+        require(nccl_, "a group of collectives", "begun after another one was given up", "none");
+        stream_.after(compute);
+    }
+    CommEvent end_group() override { return {stream_.point()}; }
+    void enqueue(std::span<const Collective> operations) override {
+        stream_.enqueue([&](device::StreamRef stream) {
+            NcclGroup group;
+            for (const Collective& op : operations) switch (op.kind) {
+                    case Collective::Kind::reduce_scatter: reduce_scatter(op, stream); break;
+                    case Collective::Kind::all_gather: all_gather(op, stream); break;
+                    case Collective::Kind::all_to_all: all_to_all(op, stream); break;
+                    case Collective::Kind::broadcast:
+                        CHECKED(ncclBroadcast(op.in, op.out, op.elements, type_of(op.element), op.root, nccl_, stream));
+                        break;
+                }
+            group.finish();
+        });
+    }
+
+    bool equal_shards(const Collective& op) const { return op.elements == shard_of(op.elements, 0, size()).size * size(); }
+
+    void reduce_scatter(const Collective& op, device::StreamRef stream) {
+        const ncclDataType_t type = type_of(op.element);
+        if (equal_shards(op)) {
+            CHECKED(ncclReduceScatter(op.in, op.out, op.elements / size(), type, ncclSum, nccl_, stream));
+            return;
+        }
+        for (int root = 0; root < size(); ++root)
+            if (const ShardRange shard = shard_of(op.elements, root, size()); shard.size > 0)
+                CHECKED(ncclReduce(op.in + shard.first * bytes_of(op.element), op.out, shard.size, type, ncclSum, root, nccl_, stream));
+    }
+
+    void all_gather(const Collective& op, device::StreamRef stream) {
+        const ncclDataType_t type = type_of(op.element);
+        if (equal_shards(op)) {
+            CHECKED(ncclAllGather(op.in, op.out, op.elements / size(), type, nccl_, stream));
+            return;
+        }
+        for (int root = 0; root < size(); ++root)
+            if (const ShardRange shard = shard_of(op.elements, root, size()); shard.size > 0)
+                CHECKED(ncclBroadcast(op.in, op.out + shard.first * bytes_of(op.element), shard.size, type, root, nccl_, stream));
+    }
+
+    void all_to_all(const Collective& op, device::StreamRef stream) {
+        const std::int64_t part = op.elements / size() * bytes_of(op.element);
+        for (int peer = 0; peer < size(); ++peer) {
+            CHECKED(ncclSend(op.in + peer * part, part, ncclUint8, peer, nccl_, stream));
+            CHECKED(ncclRecv(op.out + peer * part, part, ncclUint8, peer, nccl_, stream));
+        }
+    }
+
+    void watch() {
+        std::unique_lock lock(mutex_);
+        while (!changed_.wait_for(lock, 200ms, [&] { return stop_; })) {
+            ncclResult_t asynchronous = ncclSuccess;
+            const ncclResult_t asked = ncclCommGetAsyncError(nccl_, &asynchronous);
+            const ncclResult_t status = asked != ncclSuccess ? asked : asynchronous;
+            if (status != ncclSuccess && status != ncclInProgress)
+                control_->abort(std::string("NCCL: ") + ncclGetErrorString(status) + ", " + ncclGetLastError(nccl_), 1);
+        }
+    }
+    void stop_watchdog() {
+        {
+            const std::lock_guard lock(mutex_);
+            stop_ = true;
+        }
+        changed_.notify_all();
+        if (watchdog_.joinable()) watchdog_.join();
+    }
+
+    std::unique_ptr<Communicator> control_;
+    CommStream stream_;
+    ncclComm_t nccl_ = nullptr;
+
+    std::mutex mutex_;  // guards `stop_`
+    std::condition_variable changed_;
+    bool stop_ = false;
+    std::thread watchdog_;
+};
+
+}  // namespace
+
+std::string nccl_lacks() { return {}; }
+
+std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator>&& control) { return std::make_unique<Nccl>(std::move(control)); }
+
+}  // namespace llmc

@@ -1,0 +1,156 @@
+#include "llmc/comm/placement.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "kernels/device/device.h"
+#include "kernels/device/error.h"
+#include "llmc/comm/agreement.h"
+
+namespace llmc {
+namespace {
+
+constexpr int kMostThreads = 8192;  // of a machine, as Linux counts them at most
+
+// A set of hardware threads of any machine; cpu_set_t alone ends at 1024.
+struct AffinityMask {
+    std::vector<cpu_set_t> sets = std::vector<cpu_set_t>(kMostThreads / CPU_SETSIZE);
+    std::size_t bytes() const { return sets.size() * sizeof(cpu_set_t); }
+};
+
+std::vector<int> affinity() {
+    AffinityMask mask;
+    std::vector<int> threads;
+    if (sched_getaffinity(0, mask.bytes(), mask.sets.data()) != 0) return threads;
+    for (int thread = 0; thread < kMostThreads; ++thread)
+        if (CPU_ISSET_S(thread, mask.bytes(), mask.sets.data())) threads.push_back(thread);
+    return threads;
+}
+
+// Best effort: a rank that may not be bound computes all the same. The kernel leaves out what the machine or the container does not have.
+void bind_to(const std::vector<int>& threads) {
+    AffinityMask mask;
+    for (const int thread : threads) CPU_SET_S(thread, mask.bytes(), mask.sets.data());
+    sched_setaffinity(0, mask.bytes(), mask.sets.data());
+}
+
+// Open MPI 4 tells processes that it bound them, and the policy where the user gave one.
+bool bound_without_being_asked() { return std::getenv("OMPI_MCA_orte_bound_at_launch") && !std::getenv("OMPI_MCA_hwloc_base_binding_policy"); }
+
+int number_in_file(const std::string& path, int otherwise) {
+    std::ifstream file(path);
+    int number;
+    return file >> number ? number : otherwise;
+}
+
+// Machines may have the same name, and one machine several: containers.
+std::string machine() {
+    std::string boot;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    return host_name() + ' ' + boot;
+}
+
+std::string text_of(const std::vector<int>& numbers) {
+    std::ostringstream text;
+    for (const int number : numbers) text << number << ' ';
+    return text.str();
+}
+
+std::vector<int> numbers_in(const std::string& text) {
+    std::istringstream in(text);
+    std::vector<int> numbers;
+    for (int number; in >> number;) numbers.push_back(number);
+    return numbers;
+}
+
+// Binds this process to its share of the machine's cores, unless it was told to run more threads than those have.
+void share_cores(Communicator& communicator, int threads) {
+    if (bound_without_being_asked()) {
+        std::vector<int> all(kMostThreads);
+        for (int thread = 0; thread < kMostThreads; ++thread) all[std::size_t(thread)] = thread;
+        bind_to(all);
+    }
+    if (communicator.size() == 1) return;
+    const auto machines = communicator.host_gather(machine());
+    const auto affinities = communicator.host_gather(text_of(affinity()));
+    std::vector<std::vector<int>> usable;
+    int local_rank = 0;
+    for (int rank = 0; rank < communicator.size(); ++rank) {
+        if (machines[std::size_t(rank)] != machines[std::size_t(communicator.rank())]) continue;
+        if (rank == communicator.rank()) local_rank = int(usable.size());
+        usable.push_back(numbers_in(affinities[std::size_t(rank)]));
+    }
+    if (const auto mine = share_of_threads(usable, local_rank); threads <= int(mine.size())) bind_to(mine);
+}
+
+}  // namespace
+
+std::vector<Core> cores_of(const std::vector<int>& threads) {
+    std::map<std::pair<int, int>, Core> cores;  // by package and first thread
+    for (const int thread : threads) {
+        const std::string topology = "/sys/devices/system/cpu/cpu" + std::to_string(thread) + "/topology/";
+        const int package = number_in_file(topology + "physical_package_id", 0);
+        const int first_sibling = number_in_file(topology + "thread_siblings_list", thread);  // "0,64" or "0-1"
+        cores[{package, first_sibling}].push_back(thread);
+    }
+    std::vector<Core> ordered;
+    for (auto& [place, core] : cores) ordered.push_back(std::move(core));
+    return ordered;
+}
+
+std::vector<int> share_of_cores(const std::vector<Core>& cores, int local_rank, int local_ranks) {
+    require(local_rank >= 0 && local_rank < local_ranks, "the rank on this machine", local_rank, "one from 0 to the number of ranks there - 1");
+    std::vector<int> mine;
+    const std::size_t count = cores.size(), rank = std::size_t(local_rank), ranks = std::size_t(local_ranks);
+    if (count == 0) return mine;
+    const std::size_t first = rank * count / ranks, end = std::max(first + 1, (rank + 1) * count / ranks);
+    for (std::size_t core = first; core < end; ++core) mine.insert(mine.end(), cores[core].begin(), cores[core].end());
+    return mine;
+}
+
+std::vector<int> share_of_threads(const std::vector<std::vector<int>>& usable, int local_rank) {
+    std::set<int> together;
+    std::size_t total = 0;
+    for (const auto& threads : usable) {
+        together.insert(threads.begin(), threads.end());
+        total += threads.size();
+    }
+    if (total == together.size()) return usable[std::size_t(local_rank)];
+    return share_of_cores(cores_of({together.begin(), together.end()}), local_rank, int(usable.size()));
+}
+
+int gpu_of_rank(int device, int local_rank, int gpus) {
+    // A launcher that gives every rank a GPU of its own shows it that one only.
+    return device >= gpus || gpus == 0 ? device : (device + local_rank) % gpus;
+}
+
+bool over_nccl_by(Transport asked, const std::vector<std::string>& gpus, const std::string& lacks) {
+    if (asked == Transport::nccl && !lacks.empty())
+        fail("--comm", "nccl", "auto or mpi: this build lacks " + lacks, "build with DEVICE=cuda and NCCL_ROOT set, or leave --comm out");
+    if (asked == Transport::mpi || (gpus.size() == 1 && asked != Transport::nccl)) return false;
+    std::map<std::string, int> ranks_of;
+    for (const std::string& gpu : gpus)
+        if (!gpu.empty() && ++ranks_of[gpu] > 1)
+            fail("a GPU", "shared by ranks: " + gpu, "a GPU for each rank, --device and those behind it",
+                 "start fewer ranks on that host, or add --comm mpi, which lets them share it");
+    return asked == Transport::nccl || (!gpus[0].empty() && lacks.empty());
+}
+
+Placement place_rank(Communicator& communicator, int threads, int device, Transport asked) {
+    share_cores(communicator, threads);
+    device::Info opened = together(communicator, [&] { return device::open(threads, gpu_of_rank(device, communicator.local_rank(), device::count())); });
+    // What is free, of a GPU or on CPUs of a machine, is for all ranks there.
+    const auto memories = communicator.host_gather(opened.id + " in " + machine());
+    opened.memory_free /= std::size_t(std::count(memories.begin(), memories.end(), memories[std::size_t(communicator.rank())]));
+    const auto gpus = opened.id.empty() ? std::vector<std::string>(memories.size()) : memories;
+    const bool nccl = together(communicator, [&] { return over_nccl_by(asked, gpus, nccl_lacks()); });
+    return {std::move(opened), nccl};
+}
+
+}  // namespace llmc

@@ -1,0 +1,60 @@
+#include "llmc/data/shard_set.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+namespace {
+
+struct GlobResult {
+    glob_t found{};
+    ~GlobResult() { ::globfree(&found); }
+};
+
+std::vector<std::string> matches(const std::string& pattern) {
+    std::error_code ignored;
+    if (std::filesystem::exists(pattern, ignored)) return {pattern};  // a name may hold brackets
+
+    GlobResult result;
+    const int status = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, nullptr, &result.found);
+    if (status == GLOB_NOSPACE) fail("memory for the files that match \"" + pattern + "\"", "exhausted", "room for their names", {}, Blame::runtime);
+    require(status == 0 && result.found.gl_pathc > 0, "the number of shards that match \"" + pattern + "\"", 0, "at least 1",
+            "check the path and that its folder is readable; quote the pattern so that the shell leaves it alone");
+    return {result.found.gl_pathv, result.found.gl_pathv + result.found.gl_pathc};
+}
+
+std::string describe(const Shard& shard) {
+    const auto [size, end_of_text] = shard.vocabulary();
+    return std::to_string(size) + " with end of text " + std::to_string(end_of_text) + " in " + shard.path();
+}
+
+}  // namespace
+
+ShardSet::ShardSet(const std::vector<std::string>& patterns) {
+    std::vector<std::string> paths;
+    for (const std::string& pattern : patterns) {
+        const auto found = matches(pattern);
+        paths.insert(paths.end(), found.begin(), found.end());
+    }
+    require(!paths.empty(), "the number of shard patterns", 0, "at least 1");
+    std::sort(paths.begin(), paths.end());  // std::string compares bytes, where glob would ask the locale
+    paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+
+    for (std::string& path : paths) {
+        shards_.emplace_back(std::move(path));
+        require(shards_.back().vocabulary() == vocabulary(), "the vocabulary", describe(shards_.back()),
+                "that of the others: " + describe(shards_.front()), "train on shards of one tokenizer");
+    }
+}
+
+std::int64_t ShardSet::tokens() const {
+    std::int64_t total = 0;
+    for (const Shard& shard : shards_) total += shard.tokens();
+    return total;
+}
+
+}  // namespace llmc

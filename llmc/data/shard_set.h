@@ -1,0 +1,28 @@
+// shard_set.h - the shards of a data set, in the byte order of their names
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/data/shard.h"
+
+namespace llmc {
+
+class ShardSet {
+public:
+    // Every file that matches a pattern as a shell understands it (*, ?, [...], {a,b}, ~); a file that several match is taken once. The order is that
+    // of the names' bytes, whatever the locale. Throws Error where a pattern matches nothing, a shard is refused, or two disagree on the vocabulary.
+    explicit ShardSet(const std::vector<std::string>& patterns);
+    explicit ShardSet(const std::string& pattern) : ShardSet(std::vector{pattern}) {}
+
+    const std::vector<Shard>& shards() const { return shards_; }  // at least one
+    const Shard& operator[](std::int64_t i) const { return shards_[std::size_t(i)]; }
+    std::int64_t size() const { return std::int64_t(shards_.size()); }
+    std::int64_t tokens() const;  // of all shards together
+    Vocabulary vocabulary() const { return shards_.front().vocabulary(); }
+
+private:
+    std::vector<Shard> shards_;
+};
+
+}  // namespace llmc

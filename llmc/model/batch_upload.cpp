@@ -1,0 +1,40 @@
+#include "llmc/model/batch_upload.h"
+
+#include "kernels/device/memory.h"
+#include "kernels/embedding.h"
+
+namespace llmc {
+
+BatchUpload::BatchUpload(MicroBatchShape shape, int vocabulary, Context& context)
+    : largest_(shape), vocabulary_(vocabulary), context_(context), device_(device_bytes(shape) / sizeof(int)) {
+    for (Staging& staging : staging_) staging.memory = device::PinnedMemory(device_bytes(shape));
+}
+
+MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int> targets, MicroBatchShape shape, bool for_training) {
+    const std::size_t rows = shape.rows();
+    require(rows <= largest_.rows() && tokens.size() == rows && targets.size() == rows, "the tokens of a micro-batch", tokens.size(),
+            std::to_string(rows) + " tokens and targets, at most " + std::to_string(largest_.rows()));
+    Staging& staging = staging_[std::size_t(slot_)];
+    slot_ ^= 1;
+    staging.read.sync();
+    int* const host = reinterpret_cast<int*>(staging.memory.data());
+    std::size_t used = 0;
+    const auto place = [&](std::span<const int> values) {
+        std::copy(values.begin(), values.end(), host + used);
+        const auto on_device = device_.span().subspan(used, values.size());
+        used += values.size();
+        return std::span<const int>(on_device);
+    };
+    MicroBatch batch{.tokens = place(tokens), .targets = place(targets), .bucket_token = {}, .bucket_start = {}, .bucket_row = {}, .shape = shape};
+    if (for_training) {
+        const auto buckets = kernels::bucket_rows_by_token(tokens, vocabulary_);
+        batch.bucket_token = place(buckets.token);
+        batch.bucket_start = place(buckets.start);
+        batch.bucket_row = place(buckets.row);
+    }
+    device::copy_to_device(device_.span().data(), host, used * sizeof(int), context_.stream);
+    staging.read.record(context_.stream);
+    return batch;
+}
+
+}  // namespace llmc

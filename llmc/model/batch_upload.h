@@ -1,0 +1,36 @@
+// batch_upload.h - brings micro-batches to the device, beside the kernels of the one before
+#pragma once
+#include <array>
+
+#include "kernels/device/memory.h"
+#include "llmc/model/model.h"
+
+namespace llmc {
+
+class BatchUpload {
+public:
+    // For micro-batches of at most `shape`. The context must outlive it.
+    BatchUpload(MicroBatchShape shape, int vocabulary, Context& context);
+
+    // Copies tokens and targets (shape.rows() of each), and with `for_training` the token buckets, in one transfer on the context's stream.
+    // The result is valid on that stream until the next call; the caller may reuse `tokens` and `targets` at once.
+    MicroBatch upload(std::span<const int> tokens, std::span<const int> targets, MicroBatchShape shape, bool for_training);
+
+    static std::size_t device_bytes(MicroBatchShape shape) { return (5 * shape.rows() + 1) * sizeof(int); }
+
+private:
+    // The host copy that a transfer reads from; two, so that one can be filled while the other is read.
+    struct Staging {
+        device::PinnedMemory memory;
+        device::Event read;
+    };
+
+    MicroBatchShape largest_;
+    int vocabulary_;
+    Context& context_;
+    device::Array<int> device_;
+    std::array<Staging, 2> staging_;
+    int slot_ = 0;
+};
+
+}  // namespace llmc

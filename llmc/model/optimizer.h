@@ -1,0 +1,76 @@
+// optimizer.h - AdamW's state, and one update from the gradients of a step: of all parameters, or at ZeRO stage 1 and 2 of this rank's shards, which
+// are then gathered from all ranks
+#pragma once
+#include <optional>
+
+#include "kernels/adamw.h"
+#include "kernels/device/memory.h"
+#include "kernels/grad_norm.h"
+#include "llmc/model/gradient_exchange.h"
+#include "llmc/model/model.h"
+
+namespace llmc {
+
+struct AdamWSettings {
+    float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
+    float max_grad_norm = 1;  // 0: no clipping
+    std::optional<std::uint64_t> rounding_seed{};  // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
+};
+
+// Bytes on the device besides the model's own.
+std::size_t optimizer_bytes(const ParameterTable& table, const Sharding& sharding = {});
+
+class Optimizer {
+public:
+    // The model's gradients; both must outlive the optimizer.
+    Optimizer(const Model& model, GradientExchange& gradients, const AdamWSettings& settings, Context& context);
+
+    struct StepInput {
+        float learning_rate;
+        std::int64_t positions;  // of the global batch: the gradients carry weight 1 / positions a token
+    };
+    // After the last micro-batch: reduction, norm, scalars and update, enqueued on the context's stream; the scalars' copy to the host follows them.
+    // The gathered parameters are on their way when it returns: the model's next forward pass holds for them.
+    void step(Model& model, const StepInput& input);
+
+    // The working parameters from the master weights, as the last update rounded them: once the model and this state are loaded. Enqueued; nothing in fp32.
+    void round_parameters(Model& model);
+
+    // The scalars of the step before `steps_back` others; waits until they are there. Two steps are kept.
+    const kernels::StepScalars& scalars(int steps_back = 0) const;
+    // The sums over all ranks that these scalars come from (grad_norm.h).
+    std::span<const double> totals(int steps_back = 0) const;
+    bool scalars_ready() const { return copied_[slot_].is_done(); }
+
+    // Of the flat array, or of this rank's shards (gradient_buckets.h).
+    std::span<float> first_moments() const { return first_.span(); }
+    std::span<float> second_moments() const { return second_.span(); }
+
+private:
+    // What one launch updates.
+    struct Shard {
+        std::int64_t first, size;  // in the flat array
+        std::int64_t offset;       // where its moments begin
+        std::size_t first_segment, segments;
+        int bucket;                // -1: all of them
+    };
+    kernels::Rounding rounding(const Shard& shard) const {
+        return {.stochastic = settings_.rounding_seed.has_value(), .seed = settings_.rounding_seed.value_or(0), .first_element = shard.first};
+    }
+    template <class T, class Update> void update_shards(Model& model, std::span<T> parameters, Update&& update);
+    std::byte* host_slot(int slot) const { return host_.data() + std::size_t(slot) * (sizeof(kernels::StepScalars) + totals_.size() * sizeof(double)); }
+
+    Context& context_;
+    GradientExchange& gradients_;
+    AdamWSettings settings_;
+    std::vector<Shard> shards_;
+    device::Array<float> first_, second_;
+    device::Array<kernels::DecaySegment> segments_;
+    device::Array<double> totals_;
+    device::Array<kernels::StepScalars> scalars_;
+    device::PinnedMemory host_;  // two slots, written in turn, each scalars and totals
+    device::Event copied_[2];
+    int slot_ = 0;
+};
+
+}  // namespace llmc

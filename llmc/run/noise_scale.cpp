@@ -1,0 +1,74 @@
+#include "llmc/run/noise_scale.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+namespace {
+
+constexpr std::int64_t kWarmMeasurements = 20;
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
+
+NoiseMeasurement measure_noise(const SmallBatchNorms& small, double norm, std::int64_t tokens) {
+    require(small.batches > 0 && small.tokens < tokens * small.batches, "small batches of the noise scale", small.batches,
+            "some that are smaller than the step's whole batch");
+    const double small_norm = small.norms / double(small.tokens), b = double(small.tokens) / double(small.batches), B = double(tokens);
+    return {(B * norm - b * small_norm) / (B - b), (small_norm - norm) / (1 / b - 1 / B)};
+}
+
+NoiseScale::NoiseScale(double beta, const NoiseAverages& averages) : beta_(beta), averages_(averages) {
+    require(beta >= 0 && beta < 1, "beta of the noise scale", beta, "at least 0 and below 1");
+}
+
+void NoiseScale::add(const NoiseMeasurement& measurement) {
+    const auto [signal, noise] = measurement;
+    if (!std::isfinite(signal) || !std::isfinite(noise)) return;
+    const auto average = [&](double& value, double x) { value = beta_ * value + (1 - beta_) * x; };
+    average(averages_.signal, signal);
+    average(averages_.noise, noise);
+    average(averages_.signal_squared, signal * signal);
+    average(averages_.noise_squared, noise * noise);
+    average(averages_.product, signal * noise);
+    ++averages_.count;
+}
+
+NoiseScale::Report NoiseScale::report() const {
+    if (averages_.count == 0) return {State::invalid, kUnknown, kUnknown, kUnknown, kUnknown, kUnknown};
+    const double faded = std::pow(beta_, double(averages_.count)), weight = 1 - faded;
+    Report report{State::invalid, averages_.signal / weight, averages_.noise / weight, kUnknown, kUnknown, kUnknown};
+    if (!(report.signal > 0 && report.noise > 0)) return report;
+    report.scale = report.noise / report.signal;
+
+    // The sum of the squared weights of the measurements: 1 / (how many independent ones the average is worth). One alone knows no deviation.
+    const double share = (1 - beta_) / (1 + beta_) * (1 + faded) / weight, factor = share / (1 - share);
+    double signal_deviation = kUnknown;
+    if (averages_.count > 1 && beta_ > 0) {
+        const auto variance = [&](double squares, double a, double b) { return (squares / weight - a * b) * factor; };
+        const double signal = variance(averages_.signal_squared, report.signal, report.signal);
+        const double noise = variance(averages_.noise_squared, report.noise, report.noise);
+        const double both = variance(averages_.product, report.signal, report.noise);
+        const double relative = noise / (report.noise * report.noise) + signal / (report.signal * report.signal) -
+                                2 * both / (report.noise * report.signal);
+        signal_deviation = std::sqrt(std::fmax(signal, 0));  // rounding may leave a variance of 0 negative
+        report.relative_deviation = std::sqrt(std::fmax(relative, 0));
+        report.at_least = report.noise / (report.signal + 2 * signal_deviation);
+    }
+    report.state = averages_.count < kWarmMeasurements ? State::warming : report.signal > 2 * signal_deviation ? State::ok : State::weak;
+    return report;
+}
+
+const char* name_of(NoiseScale::State state) {
+    switch (state) {
+        case NoiseScale::State::warming: return "warming";
+        case NoiseScale::State::ok: return "ok";
+        case NoiseScale::State::weak: return "weak";
+        case NoiseScale::State::invalid: break;
+    }
+    return "invalid";
+}
+
+}  // namespace llmc

@@ -1,0 +1,62 @@
+// options.h - what a user can choose. One table (options.cpp) drives --help, parsing, refusals, the printed configuration and the log
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "kernels/attention/attention.h"
+#include "kernels/matmul/matmul.h"
+#include "llmc/base/names.h"
+
+namespace llmc {
+
+inline constexpr Named<kernels::DType> kDTypes[] = {{"fp32", kernels::DType::fp32}, {"bf16", kernels::DType::bf16}};
+inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {
+    {"measure", kernels::Bf16Arithmetic::measure}, {"native", kernels::Bf16Arithmetic::native}, {"widen", kernels::Bf16Arithmetic::widen}};
+
+struct Options {
+    // Data and model
+    std::string train_data, val_data;       // globs of shards
+    std::string init = "d12";               // a name of model_config.h, or a checkpoint
+    std::string output_dir;                 // empty: nothing is written
+    // Batch and length of the run
+    std::int64_t micro_batch = 4, seq_len = 1024;
+    std::int64_t total_batch_tokens = 0;    // 0: one micro-batch
+    std::int64_t max_steps = 0;             // 0: by epochs
+    std::int64_t epochs = 1;                // used unless max_steps is given
+    double max_minutes = 0;                 // 0: no bound
+    bool shuffle = false, mask_document_start = false, pad_last = false, overfit_batch = false;
+    // Optimizer
+    double lr = 6e-4;
+    std::int64_t warmup_steps = 0;
+    double final_lr_fraction = 0.1;
+    std::string lr_schedule = "cosine";
+    double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, grad_clip = 1;
+    // Evaluation and samples
+    std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: never
+    std::int64_t sample_every = 0, sample_tokens = 64, samples = 1;
+    std::string prompt;
+    std::int64_t top_k = 50;
+    double temperature = 1;
+    bool eval_only = false;
+    // Checkpoints
+    std::int64_t checkpoint_every = 0;      // 0: at the end only
+    // Data-parallel training
+    std::int64_t zero_stage = 0;
+    std::string reduce_dtype = "fp32", comm = "auto";
+    std::string noise_scale = "auto";
+    double noise_scale_beta = 0.99;
+    // Machine
+    std::string dtype = "fp32", recompute = "none", attention = "auto", bf16_arithmetic = "measure";
+    std::int64_t threads = 0, device = 0, seed = 1337;
+    bool stochastic_rounding = false, tf32 = false, dry_run = false;
+};
+
+enum class Request { run, help, version };
+
+// Fills `options` from the command line. Throws Error that names the flag, the value, what was expected and how to mend it.
+Request parse(int argc, char** argv, Options& options);
+std::string help_text();
+nlohmann::json to_json(const Options& options);
+
+}  // namespace llmc

@@ -1,0 +1,60 @@
+// start_facts.cpp - the facts of build, flags and shards
+#include "llmc/run/start_facts.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "llmc/base/fingerprint.h"
+#include "llmc/base/mapped_file.h"
+#include "llmc/run/version.h"
+
+namespace llmc {
+namespace {
+
+std::string fingerprint_of_file(const std::string& path) {
+    constexpr std::size_t kBlocks = 16, kBlockBytes = 4096;
+    const MappedFile file(path, "shard");
+    const std::span<const std::byte> bytes = file.bytes();
+    const std::size_t block = std::min(bytes.size(), kBlockBytes), spread = bytes.size() - block;
+    std::vector<std::byte> read;
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+        const auto sample = bytes.subspan(spread * i / (kBlocks - 1), block);
+        read.insert(read.end(), sample.begin(), sample.end());
+    }
+    return fingerprint(read);
+}
+
+}  // namespace
+
+std::vector<Fact> facts_of_start(Request request, const Options& options) {
+    constexpr std::array kOfTheHost{"device", "threads", "train-data", "val-data"};
+    const auto build = version_json();
+    const nlohmann::json flags = to_json(options);
+    std::vector<Fact> facts;
+    for (const auto& [name, value] : build.items()) facts.push_back({name, value.get<std::string>()});
+    facts.push_back({"--help", request == Request::help ? "true" : "false"});
+    facts.push_back({"--version", request == Request::version ? "true" : "false"});
+    for (const auto& [name, value] : flags.items())
+        if (std::find(kOfTheHost.begin(), kOfTheHost.end(), name) == kOfTheHost.end())
+            facts.push_back({"--" + name, value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+    return facts;
+}
+
+std::vector<Fact> facts_of_data(const ShardSet* train, const ShardSet* val) {
+    std::vector<Fact> facts;
+    for (const auto& [kind, shards] : {std::pair(std::string("training"), train), std::pair(std::string("validation"), val)}) {
+        facts.push_back({"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)});
+        for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
+            const Shard& shard = (*shards)[i];
+            const auto [vocabulary, end_of_text] = shard.vocabulary();
+            facts.push_back({kind + " shard " + std::to_string(i) + " with",
+                             std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(vocabulary) + ", end of text " +
+                                 std::to_string(end_of_text) + ", fingerprint " + fingerprint_of_file(shard.path()),
+                             shard.path()});
+        }
+    }
+    return facts;
+}
+
+}  // namespace llmc

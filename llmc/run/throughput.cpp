@@ -1,0 +1,47 @@
+#include "llmc/run/throughput.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+namespace llmc {
+
+double flops_per_token(const ParameterTable& table, int seq_len) {
+    const ModelConfig& config = table.config();
+    return 6.0 * double(table.parameters()) + 6.0 * config.layers * config.channels * double(seq_len);
+}
+
+std::optional<double> peak_flops(const device::Info& device, kernels::DType dtype, bool tf32) {
+    if (dtype == kernels::DType::bf16) return device.peak_flops_bf16;
+    return tf32 ? device.peak_flops_tf32 : device.peak_flops_fp32;
+}
+
+Throughput::Reading Throughput::read(double seconds, std::int64_t positions, std::int64_t valid_targets) {
+    // The first step also makes plans and touches memory for the first time; it says nothing about the others.
+    if (steps_++ > 0) {
+        mean_seconds_ = 0.95 * mean_seconds_ + 0.05 * seconds;
+        weight_ = 0.95 * weight_ + 0.05;
+    }
+    Reading reading{.ms = seconds * 1e3, .tokens_per_s = double(positions) / seconds, .valid_tokens_per_s = double(valid_targets) / seconds,
+                    .mfu = {}};
+    if (peak_) reading.mfu = flops_per_token_ * reading.tokens_per_s / *peak_;
+    return reading;
+}
+
+std::optional<double> Throughput::seconds_left(std::int64_t steps_left) const {
+    if (weight_ == 0) return {};
+    return mean_seconds_ / weight_ * double(steps_left);
+}
+
+double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::string clock_text(double seconds) {
+    const long long whole = std::llround(seconds), days = whole / 86400, hours = whole / 3600 % 24, minutes = whole / 60 % 60;
+    char text[64];
+    if (days > 0) std::snprintf(text, sizeof text, "%lldd %02lld:%02lld", days, hours, minutes);
+    else if (hours > 0) std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", hours, minutes, whole % 60);
+    else std::snprintf(text, sizeof text, "%lld:%02lld", minutes, whole % 60);
+    return text;
+}
+
+}  // namespace llmc

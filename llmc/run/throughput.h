@@ -1,0 +1,44 @@
+// throughput.h - how fast a run goes: milliseconds, tokens per second, model FLOPs utilisation, time left
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/device/device.h"
+#include "llmc/weights/parameters.h"
+
+namespace llmc {
+
+// Forward and backward of one token: 6 flops a parameter and 6 layers * channels * seq_len for causal attention (llm.c's convention).
+double flops_per_token(const ParameterTable& table, int seq_len);
+
+// The device's peak for products of this type; empty where it is not known.
+std::optional<double> peak_flops(const device::Info& device, kernels::DType dtype, bool tf32);
+
+class Throughput {
+public:
+    Throughput(double flops_per_token, std::optional<double> peak) : flops_per_token_(flops_per_token), peak_(peak) {}
+
+    struct Reading {
+        double ms = 0, tokens_per_s = 0, valid_tokens_per_s = 0;
+        std::optional<double> mfu;  // 0 to 1
+    };
+    Reading read(double seconds, std::int64_t positions, std::int64_t valid_targets);
+
+    // From a running mean over about the last 20 steps; empty before the second.
+    std::optional<double> seconds_left(std::int64_t steps_left) const;
+
+private:
+    double flops_per_token_;
+    std::optional<double> peak_;
+    double mean_seconds_ = 0, weight_ = 0;
+    int steps_ = 0;
+};
+
+// Of a clock that only moves forward.
+double seconds_now();
+
+// "3:07", "1:02:45", "2d 03:10"
+std::string clock_text(double seconds);
+
+}  // namespace llmc

@@ -1,0 +1,124 @@
+#include "llmc/weights/config_json.h"
+
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "kernels/device/error.h"
+#include "llmc/base/mapped_file.h"
+
+namespace llmc {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kLayerNormEpsilon = 1e-5;
+constexpr const char* kForeign = "this program trains the GPT-2 of the published checkpoints only: start from one of those";
+
+class ConfigReader {
+public:
+    explicit ConfigReader(const std::filesystem::path& file) : path_(file.string()) {
+        const MappedFile mapped(path_, "the model's configuration");
+        config_ = json::parse(mapped.text(), nullptr, false);
+        const char* const fault = config_.is_discarded() ? "no valid JSON" : "no JSON object";
+        if (!config_.is_object()) fail("the model's configuration " + path_, fault, "the config.json of a GPT-2", "copy it again");
+    }
+
+    int whole_number(const char* key, int otherwise) const {
+        if (!config_.contains(key)) return otherwise;
+        const json& value = config_[key];
+        const bool good = value.is_number_integer() && value >= 1 && value <= std::numeric_limits<int>::max();
+        if (!good) refuse(key, "a whole number from 1 to 2147483647", "mend the file");
+        return value.get<int>();
+    }
+    // `wanted` is also what a missing key means.
+    void expect(const char* key, const json& wanted) const {
+        if (config_.contains(key) && config_[key] != wanted) refuse(key, wanted.dump(), kForeign);
+    }
+    void expect_one_of(const char* key, const std::set<std::string>& wanted) const {
+        if (!config_.contains(key)) return;
+        const json& value = config_[key];
+        if (value.is_string() && wanted.contains(value.get<std::string>())) return;
+        std::string names;
+        for (const std::string& name : wanted) names.append(names.empty() ? "" : " or ").append(json(name).dump());
+        refuse(key, names, kForeign);
+    }
+    void expect_null_or(const char* key, int wanted) const {
+        const bool given = config_.contains(key) && !config_[key].is_null();
+        if (given && config_[key] != wanted) refuse(key, "null or " + std::to_string(wanted), kForeign);
+    }
+    const std::string& path() const { return path_; }
+
+private:
+    [[noreturn]] void refuse(const char* key, const std::string& expected, const char* mend) const {
+        std::string value = config_[key].dump(-1, ' ', true, json::error_handler_t::replace);
+        if (value.size() > 80) value = value.substr(0, 77) + "...";
+        fail(path_ + ": " + key, value, expected, mend);
+    }
+
+    std::string path_;
+    json config_;
+};
+
+}  // namespace
+
+ModelConfig read_config_json(const std::filesystem::path& file) {
+    const ConfigReader reader(file);
+    reader.expect("model_type", "gpt2");
+    ModelConfig config;
+    config.layers = reader.whole_number("n_layer", 12);
+    config.heads = reader.whole_number("n_head", 12);
+    config.channels = reader.whole_number("n_embd", 768);
+    config.max_seq_len = reader.whole_number("n_positions", 1024);
+    config.vocabulary = reader.whole_number("vocab_size", 50257);
+    try {
+        check(config);
+    } catch (const Error& error) {
+        throw Error(reader.path() + ": " + error.what(), error.blame());
+    }
+    reader.expect_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});  // two names of the tanh approximation
+    reader.expect_null_or("n_inner", 4 * config.channels);
+    reader.expect("layer_norm_epsilon", kLayerNormEpsilon);
+    reader.expect("scale_attn_weights", true);
+    reader.expect("scale_attn_by_inverse_layer_idx", false);
+    reader.expect("add_cross_attention", false);
+    reader.expect("tie_word_embeddings", true);
+    return config;
+}
+
+void write_config_json(const std::filesystem::path& file, const ModelConfig& config, int end_of_text) {
+    require(end_of_text >= -1 && end_of_text < config.vocabulary, "the end-of-text id", end_of_text,
+            "an id below the vocabulary of " + std::to_string(config.vocabulary) + ", or -1");
+    const json token = end_of_text < 0 ? json(nullptr) : json(end_of_text);
+    const nlohmann::ordered_json text = {
+        {"architectures", {"GPT2LMHeadModel"}},
+        {"model_type", "gpt2"},
+        {"n_layer", config.layers},
+        {"n_head", config.heads},
+        {"n_embd", config.channels},
+        {"n_positions", config.max_seq_len},
+        {"n_ctx", config.max_seq_len},
+        {"vocab_size", config.vocabulary},
+        {"n_inner", nullptr},
+        {"activation_function", "gelu_new"},
+        {"layer_norm_epsilon", kLayerNormEpsilon},
+        {"initializer_range", 0.02},
+        {"scale_attn_weights", true},
+        {"tie_word_embeddings", true},
+        {"attn_pdrop", 0.0},
+        {"embd_pdrop", 0.0},
+        {"resid_pdrop", 0.0},
+        {"bos_token_id", token},
+        {"eos_token_id", token},
+        {"torch_dtype", "float32"},  // the key that transformers of every version understands
+    };
+    std::ofstream out(file, std::ios::binary);
+    out << text.dump(2) << '\n';
+    out.close();
+    if (!out)
+        fail("the model's configuration " + file.string(), "not written", "success", "check the folder and the room on its disk", Blame::runtime);
+}
+
+}  // namespace llmc

@@ -1,0 +1,147 @@
+// parameters.cpp - the table of tensors, and their initial values
+//
+// A normal number depends on nothing but (seed, tensor, element): Philox4x32-10 (Salmon et al. 2011) turns that triple into 128 random bits and
+// Box-Muller turns those into four normals. So filling is parallel and gives the same bits with any number of threads.
+#include "llmc/weights/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+namespace {
+
+constexpr std::int64_t kAlignment = kernels::kTensorAlignment;
+constexpr float kDeviation = 0.02f;
+
+std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint32_t stream, std::uint64_t counter) {
+    std::array<std::uint32_t, 4> x{std::uint32_t(counter), std::uint32_t(counter >> 32), stream, 0};
+    std::uint32_t key0 = std::uint32_t(seed), key1 = std::uint32_t(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t product0 = std::uint64_t(0xD2511F53) * x[0], product1 = std::uint64_t(0xCD9E8D57) * x[2];
+        x = {std::uint32_t(product1 >> 32) ^ x[1] ^ key0, std::uint32_t(product1),
+             std::uint32_t(product0 >> 32) ^ x[3] ^ key1, std::uint32_t(product0)};
+        key0 += 0x9E3779B9;
+        key1 += 0xBB67AE85;
+    }
+    return x;
+}
+
+// Elements 4 * counter .. 4 * counter + 3 of a tensor's stream.
+std::array<double, 4> four_normals(std::uint64_t seed, std::uint32_t stream, std::uint64_t counter) {
+    const auto bits = philox(seed, stream, counter);
+    std::array<double, 4> normals;
+    for (int pair = 0; pair < 2; ++pair) {
+        const double radius = std::sqrt(-2 * std::log((bits[2 * pair] + 0.5) * 0x1p-32));  // the half keeps the logarithm finite
+        const double angle = 2 * std::numbers::pi * 0x1p-32 * bits[2 * pair + 1];
+        normals[2 * pair] = radius * std::cos(angle);
+        normals[2 * pair + 1] = radius * std::sin(angle);
+    }
+    return normals;
+}
+
+std::int64_t aligned(std::int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+int ParameterTable::add(ParameterSpec spec) {
+    spec.offset = elements_;
+    elements_ = aligned(elements_ + spec.size());
+    tensors_.push_back(std::move(spec));
+    return int(tensors_.size()) - 1;
+}
+
+// Table order is forward order: backward finishes tensors from the end of the array to its start, with the token table, which the head and the
+// embedding share, last. A reduction in buckets can therefore take one contiguous stretch after the other, from the end.
+ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
+    check(config);
+    const std::int64_t channels = config.channels;
+    // What ends a residual branch starts smaller, so that the sum over 2 * layers branches keeps its size.
+    const float branch_deviation = float(0.02 / std::sqrt(2.0 * config.layers));
+
+    const auto embedding = [&](std::string name, std::int64_t rows, std::int64_t rows_in_files) {
+        return add({.name = std::move(name), .rows = rows, .columns = channels, .offset = 0, .init_deviation = kDeviation, .init_value = 0,
+                    .decays = true, .transposed_in_files = false, .rows_in_files = rows_in_files});
+    };
+    const auto matrix = [&](std::string name, std::int64_t outputs, std::int64_t inputs, float deviation) {
+        return add({.name = std::move(name), .rows = outputs, .columns = inputs, .offset = 0, .init_deviation = deviation, .init_value = 0,
+                    .decays = true, .transposed_in_files = true, .rows_in_files = outputs});
+    };
+    const auto vector = [&](std::string name, std::int64_t size, float value) {
+        return add({.name = std::move(name), .rows = size, .columns = 1, .offset = 0, .init_deviation = 0, .init_value = value,
+                    .decays = false, .transposed_in_files = false, .rows_in_files = size});
+    };
+
+    token_table_ = embedding("wte.weight", config.padded_vocabulary(), config.vocabulary);
+    position_table_ = embedding("wpe.weight", config.max_seq_len, config.max_seq_len);
+    for (int layer = 0; layer < config.layers; ++layer) {
+        const std::string h = "h." + std::to_string(layer) + ".";
+        BlockParameters block;
+        block.ln1_weight = vector(h + "ln_1.weight", channels, 1);
+        block.ln1_bias = vector(h + "ln_1.bias", channels, 0);
+        block.qkv_weight = matrix(h + "attn.c_attn.weight", 3 * channels, channels, kDeviation);
+        block.qkv_bias = vector(h + "attn.c_attn.bias", 3 * channels, 0);
+        block.attn_proj_weight = matrix(h + "attn.c_proj.weight", channels, channels, branch_deviation);
+        block.attn_proj_bias = vector(h + "attn.c_proj.bias", channels, 0);
+        block.ln2_weight = vector(h + "ln_2.weight", channels, 1);
+        block.ln2_bias = vector(h + "ln_2.bias", channels, 0);
+        block.fc_weight = matrix(h + "mlp.c_fc.weight", 4 * channels, channels, kDeviation);
+        block.fc_bias = vector(h + "mlp.c_fc.bias", 4 * channels, 0);
+        block.mlp_proj_weight = matrix(h + "mlp.c_proj.weight", channels, 4 * channels, branch_deviation);
+        block.mlp_proj_bias = vector(h + "mlp.c_proj.bias", channels, 0);
+        blocks_.push_back(block);
+    }
+    final_ln_weight_ = vector("ln_f.weight", channels, 1);
+    final_ln_bias_ = vector("ln_f.bias", channels, 0);
+}
+
+std::int64_t ParameterTable::parameters() const { return decayed().elements + not_decayed().elements; }
+
+std::int64_t ParameterTable::parameters_unpadded() const {
+    std::int64_t sum = 0;
+    for (const ParameterSpec& spec : tensors_) sum += spec.rows_in_files * spec.columns;
+    return sum;
+}
+
+std::vector<kernels::DecaySegment> ParameterTable::decay_segments() const {
+    std::vector<kernels::DecaySegment> segments;
+    for (const ParameterSpec& spec : tensors_) segments.push_back({aligned(spec.offset + spec.size()), spec.decays ? 1 : 0});
+    return segments;
+}
+
+ParameterTable::Count ParameterTable::count(bool decays) const {
+    Count sum;
+    for (const ParameterSpec& spec : tensors_)
+        if (spec.decays == decays) {
+            ++sum.tensors;
+            sum.elements += spec.size();
+        }
+    return sum;
+}
+ParameterTable::Count ParameterTable::decayed() const { return count(true); }
+ParameterTable::Count ParameterTable::not_decayed() const { return count(false); }
+
+void ParameterTable::initialise(std::span<float> flat, std::uint64_t seed) const {
+    require(std::int64_t(flat.size()) == elements_, "the length of the array to initialise", flat.size(), std::to_string(elements_));
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        const ParameterSpec& spec = tensors_[i];
+        float* const tensor = flat.data() + spec.offset;
+        const std::int64_t filled = spec.rows_in_files * spec.columns;
+        if (spec.init_deviation == 0) {
+            std::fill_n(tensor, filled, spec.init_value);
+        } else {
+#pragma omp parallel for schedule(static) if (filled >= 1 << 14)  // about a millisecond of work
+            for (std::int64_t first = 0; first < filled; first += 4) {
+                const auto normals = four_normals(seed, std::uint32_t(i), std::uint64_t(first / 4));
+                for (std::int64_t k = 0; k < std::min<std::int64_t>(4, filled - first); ++k)
+                    tensor[first + k] = float(double(spec.init_deviation) * normals[std::size_t(k)]);
+            }
+        }
+        // Rows past the vocabulary, and the gap up to the next tensor.
+        std::fill(tensor + filled, flat.data() + aligned(spec.offset + spec.size()), 0.0f);
+    }
+}
+
+}  // namespace llmc

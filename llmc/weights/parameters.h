@@ -1,0 +1,78 @@
+// parameters.h - the one table of a model's tensors: it drives allocation, initialisation, decay, checkpoints and export
+//
+// All tensors lie in one flat array in table order, each starting at a multiple of kTensorAlignment elements, so that the same offsets serve
+// parameters, master weights, moments and gradients of any type. What lies between two tensors is 0 and stays 0.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/adamw.h"
+#include "llmc/weights/model_config.h"
+
+namespace llmc {
+
+struct ParameterSpec {
+    std::string name;             // Hugging Face's, without the leading "transformer.": "wte.weight", "h.0.attn.c_attn.weight", ...
+    std::int64_t rows, columns;   // columns 1: a vector of `rows` elements. Matrices are (out_channels, in_channels)
+    std::int64_t offset;          // elements from the start of the flat array
+    float init_deviation;         // normal about 0; 0: constant `init_value`
+    float init_value;
+    bool decays;                  // weight decay: matrices and embeddings
+    bool transposed_in_files;     // Hugging Face's Conv1D stores (in_channels, out_channels)
+    std::int64_t rows_in_files;   // without the padding of the vocabulary; else `rows`
+
+    std::int64_t size() const { return rows * columns; }
+    bool is_vector() const { return columns == 1; }
+};
+
+// Tensors of one block; indices into ParameterTable::tensors are handed out by name only.
+struct BlockParameters {
+    int ln1_weight, ln1_bias, qkv_weight, qkv_bias, attn_proj_weight, attn_proj_bias;
+    int ln2_weight, ln2_bias, fc_weight, fc_bias, mlp_proj_weight, mlp_proj_bias;
+};
+
+class ParameterTable {
+public:
+    explicit ParameterTable(const ModelConfig& config);
+
+    const ModelConfig& config() const { return config_; }
+    const std::vector<ParameterSpec>& tensors() const { return tensors_; }
+    std::int64_t elements() const { return elements_; }       // of the flat array, alignment gaps included; a multiple of kTensorAlignment
+    std::int64_t parameters() const;                          // without gaps, the tied head counted once, the padded vocabulary included
+    std::int64_t parameters_unpadded() const;                 // with `vocabulary` rows
+
+    int token_table() const { return token_table_; }          // also the head (tied)
+    int position_table() const { return position_table_; }
+    const BlockParameters& block(int layer) const { return blocks_[layer]; }
+    int final_ln_weight() const { return final_ln_weight_; }
+    int final_ln_bias() const { return final_ln_bias_; }
+
+    // What belongs to one tensor of a flat array.
+    template <class T> std::span<T> view(std::span<T> flat, int tensor) const {
+        return flat.subspan(std::size_t(tensors_[tensor].offset), std::size_t(tensors_[tensor].size()));
+    }
+
+    // For the optimizer: which stretches of the flat array decay.
+    std::vector<kernels::DecaySegment> decay_segments() const;
+    struct Count { int tensors = 0; std::int64_t elements = 0; };
+    Count decayed() const, not_decayed() const;
+
+    // Fills a host array of elements() floats: N(0, deviation^2) by table order, one random stream per tensor, so that a tensor's numbers do not
+    // depend on the others. Rows past the vocabulary are 0.
+    void initialise(std::span<float> flat, std::uint64_t seed) const;
+
+private:
+    int add(ParameterSpec spec);
+    Count count(bool decays) const;
+
+    ModelConfig config_;
+    std::vector<ParameterSpec> tensors_;
+    std::vector<BlockParameters> blocks_;
+    std::int64_t elements_ = 0;
+    int token_table_ = 0, position_table_ = 0, final_ln_weight_ = 0, final_ln_bias_ = 0;
+};
+
+}  // namespace llmc

@@ -1,0 +1,256 @@
+// safetensors.cpp - reads, checks and writes files of named tensors
+#include "llmc/weights/safetensors.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "kernels/device/error.h"
+#include "kernels/device/types.h"
+
+namespace llmc {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so is the code below");
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // as the format's own library has it
+constexpr const char* kMend = "the file is damaged or no safetensors file: copy or save it again";
+
+constexpr std::array<std::pair<std::string_view, unsigned>, 13> kElementBytes{
+    {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1},
+     {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1}, {"BOOL", 1}}};
+std::optional<unsigned> element_bytes(std::string_view dtype) {
+    for (const auto& [name, bytes] : kElementBytes)
+        if (name == dtype) return bytes;
+    return std::nullopt;
+}
+
+std::string in_quotes(std::string_view text) { return std::string(1, '"').append(text).append(1, '"'); }
+// JSON of any length as part of a one-line message.
+std::string excerpt(const nlohmann::json& value) {
+    std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    if (text.size() > 80) text = text.substr(0, 77) + "...";
+    return text;
+}
+
+float half_to_float(std::uint16_t bits) {
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const float sign = bits & 0x8000 ? -1.0f : 1.0f;
+    if (exponent == 31) return fraction ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
+    return sign * (exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(fraction + 1024), exponent - 25));
+}
+
+// Bytes of a tensor, or nothing if 64 bits do not hold them.
+std::optional<std::uint64_t> byte_count(const std::vector<std::int64_t>& shape, unsigned element) {
+    std::uint64_t bytes = element;
+    for (const std::int64_t extent : shape)
+        if (__builtin_mul_overflow(bytes, std::uint64_t(extent), &bytes)) return std::nullopt;
+    return bytes;
+}
+
+// `where` names file and tensor.
+TensorInfo parse_tensor(const std::string& where, const std::string& name, const nlohmann::json& entry) {
+    const auto member = [&](const char* key) -> const nlohmann::json& {
+        if (!entry.is_object() || !entry.contains(key)) fail(where, excerpt(entry), std::string("an object with ") + in_quotes(key), kMend);
+        return entry[key];
+    };
+    const auto is_count = [](const nlohmann::json& value) { return value.is_number_unsigned() && value.get<std::uint64_t>() <= INT64_MAX; };
+    const auto are_counts = [&](const nlohmann::json& value) { return value.is_array() && std::all_of(value.begin(), value.end(), is_count); };
+
+    TensorInfo tensor;
+    tensor.name = name;
+    const auto& dtype = member("dtype");
+    const auto bytes = dtype.is_string() ? element_bytes(dtype.get_ref<const std::string&>()) : std::nullopt;
+    if (!bytes) fail(where + ": the dtype", excerpt(dtype), "F32, F16, BF16 or another dtype of whole bytes", "save the tensors as F32");
+    tensor.dtype = dtype.get<std::string>();
+
+    const auto& shape = member("shape");
+    if (!are_counts(shape)) fail(where + ": the shape", excerpt(shape), "a list of whole numbers", kMend);
+    for (const auto& extent : shape) tensor.shape.push_back(extent.get<std::int64_t>());
+
+    const auto& offsets = member("data_offsets");
+    if (!are_counts(offsets) || offsets.size() != 2) fail(where + ": data_offsets", excerpt(offsets), "two whole numbers", kMend);
+    tensor.begin = offsets[0].get<std::uint64_t>();
+    tensor.end = offsets[1].get<std::uint64_t>();
+    const auto size = byte_count(tensor.shape, *bytes);
+    if (!size || tensor.end < tensor.begin || tensor.end - tensor.begin != *size) {
+        const std::string wanted = size ? std::to_string(*size) + " bytes" : std::string("less than 2^64 bytes");
+        fail(where + ": data_offsets", excerpt(offsets), wanted + " for shape " + describe_shape(tensor.shape) + " of " + tensor.dtype, kMend);
+    }
+    return tensor;
+}
+
+// Throws where one key stands twice in an object, which the parser itself would let pass.
+nlohmann::json parse_header(const std::string& path, std::string_view text) {
+    std::vector<std::set<std::string>> keys;
+    const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+        using Event = nlohmann::json::parse_event_t;
+        if (event == Event::object_start) keys.emplace_back();
+        if (event == Event::object_end) keys.pop_back();
+        if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)
+            fail(path + ": the header's key", excerpt(parsed), "each key once", kMend);
+        return true;
+    };
+    try {
+        auto header = nlohmann::json::parse(text.begin(), text.end(), watch);
+        if (!header.is_object()) fail(path + ": the header", excerpt(header), "a JSON object", kMend);
+        return header;
+    } catch (const nlohmann::json::exception& error) {
+        const auto* syntax = dynamic_cast<const nlohmann::json::parse_error*>(&error);
+        fail(path + ": the header", syntax ? "invalid at byte " + std::to_string(syntax->byte) : std::string("invalid"), "JSON", kMend);
+    }
+}
+
+[[noreturn]] void fail_writing(const std::filesystem::path& path, const char* action, const char* mend) {
+    const std::string fault = std::string("impossible to ") + action + " (" + std::strerror(errno) + ")";
+    fail("the safetensors file " + path.string(), fault, "a file that can be written", mend, Blame::runtime);
+}
+
+}  // namespace
+
+std::int64_t TensorInfo::elements() const {
+    std::int64_t product = 1;
+    for (const std::int64_t extent : shape) product *= extent;
+    return product;
+}
+
+std::string describe_shape(const std::vector<std::int64_t>& shape) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < shape.size(); ++i) text.append(i ? ", " : "").append(std::to_string(shape[i]));
+    return text + "]";
+}
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path.string(), "the safetensors file") {
+    parse();
+    check_extents();
+}
+
+void SafetensorsFile::parse() {
+    const std::size_t size = file_.bytes().size();
+    require(size >= kLengthBytes, path() + ": the size", std::to_string(size) + " bytes", "at least the 8 bytes of the header's length", kMend);
+    std::uint64_t length = 0;
+    std::memcpy(&length, file_.bytes().data(), kLengthBytes);
+    const std::uint64_t most = std::min<std::uint64_t>(size - kLengthBytes, kLongestHeader);
+    require(length >= 2 && length <= most, path() + ": the header's length", length, "between 2 and " + std::to_string(most) + " bytes", kMend);
+    data_ = file_.bytes().subspan(kLengthBytes + std::size_t(length));
+
+    const auto header = parse_header(path(), file_.text().substr(kLengthBytes, std::size_t(length)));
+    for (const auto& [name, entry] : header.items()) {
+        if (name != "__metadata__") {
+            tensors_.push_back(parse_tensor(path() + ": tensor " + in_quotes(name), name, entry));
+            continue;
+        }
+        if (!entry.is_object()) fail(path() + ": __metadata__", excerpt(entry), "an object of texts", kMend);
+        for (const auto& [key, value] : entry.items()) {
+            if (!value.is_string()) fail(path() + ": __metadata__ " + in_quotes(key), excerpt(value), "a text", kMend);
+            metadata_[key] = value.get<std::string>();
+        }
+    }
+    const auto by_position = [](const TensorInfo& a, const TensorInfo& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); };
+    std::stable_sort(tensors_.begin(), tensors_.end(), by_position);
+}
+
+void SafetensorsFile::check_extents() const {
+    const std::string available = std::to_string(data_.size());
+    std::uint64_t end = 0;
+    for (const TensorInfo& tensor : tensors_) {
+        const std::string data = path() + ": tensor " + in_quotes(tensor.name) + ": ";
+        require(tensor.begin == end, data + "where its data begin", tensor.begin, std::to_string(end) + ", where the tensor before it ends", kMend);
+        require(tensor.end <= data_.size(), data + "where its data end", tensor.end, "at most " + available + ", the bytes of data in the file",
+                "the file is cut off: copy or save it again");
+        end = tensor.end;
+    }
+    require(end == data_.size(), path() + ": the length of the data", available, std::to_string(end) + ", where the last tensor ends", kMend);
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
+    return data_.subspan(std::size_t(tensor.begin), std::size_t(tensor.end - tensor.begin));
+}
+
+void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t first, std::span<float> out) const {
+    const std::string where = path() + ": tensor " + in_quotes(tensor.name);
+    const bool is_float = tensor.dtype == "F32", is_half = tensor.dtype == "F16";
+    require(is_float || is_half || tensor.dtype == "BF16", where + ": the dtype", tensor.dtype, "F32, F16 or BF16", "save the tensor as F32");
+    require(first >= 0 && first <= tensor.elements() && std::int64_t(out.size()) <= tensor.elements() - first, where + ": the elements asked for",
+            std::to_string(out.size()) + " from " + std::to_string(first), "elements of the " + std::to_string(tensor.elements()) + " there are");
+    // By memcpy: nothing in the format aligns the data for its type.
+    const std::byte* const source = bytes(tensor).data() + std::size_t(first) * (is_float ? 4 : 2);
+    if (is_float) {
+        if (!out.empty()) std::memcpy(out.data(), source, out.size_bytes());
+        return;
+    }
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        std::uint16_t bits;
+        std::memcpy(&bits, source + 2 * i, 2);
+        out[i] = is_half ? half_to_float(bits) : kernels::bf16_to_float({bits});
+    }
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors, const Metadata& metadata)
+    : path_(path) {
+    nlohmann::ordered_json header = nlohmann::ordered_json::object();
+    if (!metadata.empty()) header["__metadata__"] = metadata;
+    for (const TensorToWrite& tensor : tensors) {
+        const auto element = element_bytes(tensor.dtype);
+        const auto size = element ? byte_count(tensor.shape, *element) : std::nullopt;
+        require(size && !header.contains(tensor.name) && tensor.name != "__metadata__", path.string() + ": tensor " + in_quotes(tensor.name),
+                tensor.dtype + " of shape " + describe_shape(tensor.shape), "a known dtype, a size within 64 bits and a name of its own");
+        header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {expected_, expected_ + *size}}};
+        expected_ += *size;
+    }
+    std::string text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');  // the data then starts aligned for every dtype
+    const std::uint64_t length = text.size();
+
+    file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file_ < 0) fail_writing(path_, "create", "check that the folder exists and may be written");
+    try {
+        write(&length, kLengthBytes);
+        write(text.data(), text.size());
+    } catch (...) {
+        close(file_);
+        throw;
+    }
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+    if (file_ >= 0) close(file_);
+}
+
+void SafetensorsWriter::write(const void* data, std::size_t bytes) {
+    const char* next = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t count = ::write(file_, next, bytes);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) fail_writing(path_, "write", "make room on the disk");
+        next += count;
+        bytes -= std::size_t(count);
+    }
+}
+
+void SafetensorsWriter::append(std::span<const std::byte> bytes) {
+    require(bytes.size() <= expected_ - written_, path_.string() + ": the data to append", std::to_string(bytes.size()) + " bytes",
+            "at most the " + std::to_string(expected_ - written_) + " bytes still announced");
+    write(bytes.data(), bytes.size());
+    written_ += bytes.size();
+}
+
+void SafetensorsWriter::finish() {
+    require(written_ == expected_, path_.string() + ": the bytes of data appended", written_, std::to_string(expected_) + ", as announced");
+    if (fsync(file_) != 0) fail_writing(path_, "bring to the disk", "check the disk");
+    const int closed = close(std::exchange(file_, -1));
+    if (closed != 0) fail_writing(path_, "close", "check the disk");
+}
+
+}  // namespace llmc

@@ -1,0 +1,144 @@
+// attention_choice_test.cpp - which implementation of attention is taken, what is refused and in which words, and how cuDNN is told of the tensors
+#include <set>
+
+#include "kernels/attention/attention_cudnn.h"
+#include "kernels/attention/build.h"
+#include "kernels/attention/cudnn_layout.h"
+#include "kernels/device/device.h"
+#include "llmc/base/names.h"
+#include "test/support/support.h"
+
+using namespace kernels;
+using Methods = std::vector<AttentionMethod>;
+
+namespace {
+
+using enum AttentionMethod;
+
+bool supports_64_and_80(int head_size) { return head_size == 64 || head_size == 80; }
+const AttentionBuild kEverything{.plain = "plain", .choice = true, .cudnn = true, .flash_supports = supports_64_and_80};
+const AttentionBuild kWithoutCudnn{.plain = "plain", .choice = true, .cudnn = false, .flash_supports = supports_64_and_80};
+const AttentionBuild kCpu{.plain = "tiled on the CPU", .choice = false};
+
+std::string refusal(AttentionMethod asked, const AttentionBuild& build, DType dtype, int head_size) {
+    try {
+        attention_candidates(asked, build, dtype, head_size);
+    } catch (const Error& error) {
+        CHECK(error.blame() == Blame::input);
+        return error.what();
+    }
+    return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("auto tries cuDNN, then flash, then plain, as far as build, dtype and head size allow", "[attention][attention_choice]") {
+    CHECK(attention_candidates(automatic, kEverything, DType::bf16, 64) == Methods{cudnn, flash, plain});
+    CHECK(attention_candidates(automatic, kEverything, DType::bf16, 72) == Methods{cudnn, plain});
+    CHECK(attention_candidates(automatic, kEverything, DType::fp32, 64) == Methods{plain});
+    CHECK(attention_candidates(automatic, kWithoutCudnn, DType::bf16, 80) == Methods{flash, plain});
+    CHECK(attention_candidates(automatic, kCpu, DType::bf16, 64) == Methods{plain});
+}
+
+TEST_CASE("an attention asked for by name is taken or refused, never replaced", "[attention][attention_choice]") {
+    CHECK(attention_candidates(cudnn, kEverything, DType::bf16, 64) == Methods{cudnn});
+    CHECK(attention_candidates(flash, kEverything, DType::bf16, 80) == Methods{flash});
+    CHECK(attention_candidates(plain, kEverything, DType::fp32, 24) == Methods{plain});
+    CHECK(refusal(cudnn, kWithoutCudnn, DType::bf16, 64) ==
+          "--attention is \"cudnn\"; expected auto, flash or plain: this build has no cuDNN; "
+          "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
+    CHECK(refusal(cudnn, kEverything, DType::fp32, 64) ==
+          "--attention is \"cudnn\"; expected auto or plain: cudnn computes in bf16 only; give --dtype bf16");
+    CHECK(refusal(flash, kEverything, DType::fp32, 64) ==
+          "--attention is \"flash\"; expected auto or plain: flash computes in bf16 only; give --dtype bf16");
+    CHECK(refusal(flash, kEverything, DType::bf16, 48) ==
+          "--attention is \"flash\"; expected auto or plain: the model's heads have 48 channels, flash takes 64, 80; "
+          "leave the flag out, or choose another number of heads");
+    for (AttentionMethod asked : {cudnn, flash, plain})
+        CHECK_THAT(refusal(asked, kCpu, DType::bf16, 64), Catch::EndsWith("expected auto: on a CPU there is one implementation, tiled on the CPU; "
+                                                                          "leave the flag out; on a GPU build with make DEVICE=cuda"));
+}
+
+TEST_CASE("every method of attention has one name", "[attention][attention_choice]") {
+    std::set<std::string_view> names;
+    for (const auto& [name, method] : kAttentionMethods) {
+        CHECK(llmc::value_by_name("--attention", name, kAttentionMethods) == method);
+        names.insert(name);
+    }
+    CHECK(names.size() == 4);
+}
+
+TEST_CASE("what was chosen is said", "[attention][attention_choice]") {
+    const AttentionBuild build = attention_build();
+    const Attention attention;
+    const std::string fp32 = attention.describe({DType::fp32, {2, 64, 2, 64}, true});
+    CHECK(attention.plan({DType::fp32, {2, 64, 2, 64}, true}).workspace_bytes == 0);
+    if (!build.choice) {
+        CHECK(fp32 == "tiled on the CPU");
+        CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "tiled on the CPU");
+        return;
+    }
+    CHECK(fp32 == "plain, chosen by auto");
+    CHECK(Attention({.method = plain}).describe({DType::bf16, {2, 64, 2, 64}, true}) == "plain");
+    CHECK(Attention({.method = flash}).describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync)");
+    if (!build.cudnn) CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync), chosen by auto");
+}
+
+TEST_CASE("where cuDNN cannot run, auto goes on without it and says why; asked for by name it is refused", "[attention][attention_choice]") {
+    if (!attention_build().cudnn) return;
+    try {
+        device::open(1);
+        WARN("skipped: this machine has a GPU, on which cuDNN runs");
+        return;
+    } catch (const Error&) {
+    }
+    const AttentionProblem problem{DType::bf16, {2, 64, 2, 64}, true};
+    const Attention attention;
+    CHECK(attention.plan(problem).method == flash);
+    CHECK_THAT(attention.plan(problem).passed_over,
+               Catch::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") && Catch::Contains("CUDNN_STATUS_"));
+    CHECK_THAT(attention.describe(problem), Catch::StartsWith("flash (mma.sync), chosen by auto; not cuDNN: cudnnCreate"));
+    CHECK_THROWS_WITH(Attention({.method = cudnn}).plan(problem),
+                      Catch::StartsWith("--attention is \"cudnn\"; expected a method that can do this model and GPU; cuDNN refuses: cudnnCreate") &&
+                          Catch::EndsWith("use auto, flash or plain"));
+}
+
+TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[attention][attention_choice]") {
+    const AttentionShape shape{2, 5, 3, 8};
+    const auto element = [](const CudnnLayout& layout, int b, int h, int t, int c) {
+        const auto& s = layout.strides;
+        return std::size_t(layout.first + b * s[0] + h * s[1] + t * s[2] + c * s[3]);
+    };
+    using enum CudnnOperand;
+    const std::pair<CudnnOperand, int> packed[] = {{q, 0}, {k, 1}, {v, 2}, {dq, 0}, {dk, 1}, {dv, 2}};
+    bool all = true;
+    for (int b = 0; b < shape.batch; ++b)
+        for (int h = 0; h < shape.heads; ++h)
+            for (int t = 0; t < shape.seq_len; ++t) {
+                all = all && element(cudnn_layout(stats, shape), b, h, t, 0) == std::size_t((b * shape.heads + h) * shape.seq_len + t);
+                for (int c = 0; c < shape.head_size; ++c) {
+                    for (const auto& [operand, part] : packed)
+                        all = all && element(cudnn_layout(operand, shape), b, h, t, c) ==
+                                         std::size_t((((b * shape.seq_len + t) * 3 + part) * shape.heads + h) * shape.head_size + c);
+                    for (CudnnOperand operand : {out, dout})
+                        all = all && element(cudnn_layout(operand, shape), b, h, t, c) ==
+                                         std::size_t(((b * shape.seq_len + t) * shape.heads + h) * shape.head_size + c);
+                }
+            }
+    CHECK(all);
+    using Four = std::array<std::int64_t, 4>;
+    for (CudnnOperand operand : {q, k, v, out, dout, dq, dk, dv}) CHECK(cudnn_layout(operand, shape).dimensions == Four{2, 3, 5, 8});
+    CHECK(cudnn_layout(stats, shape).dimensions == Four{2, 3, 5, 1});
+    // 64 bits: the last element of a large batch is beyond 2^31.
+    const CudnnLayout large = cudnn_layout(v, {512, 4096, 64, 128});
+    const std::int64_t last = large.first + 511 * large.strides[0] + 63 * large.strides[1] + 4095 * large.strides[2] + 127;
+    CHECK(last == std::int64_t(512) * 4096 * 3 * 64 * 128 - 1);
+}
+
+TEST_CASE("a plan of cuDNN serves one pass and one shape", "[attention][attention_choice]") {
+    const std::set<CudnnPlanKey> keys{{false, {1, 2, 3, 8}}, {true, {1, 2, 3, 8}},  {false, {2, 2, 3, 8}},
+                                      {false, {1, 3, 3, 8}}, {false, {1, 2, 4, 8}}, {false, {1, 2, 3, 16}}};
+    CHECK(keys.size() == 6);
+    CHECK(keys.contains({true, {1, 2, 3, 8}}));
+    CHECK(!keys.contains({true, {2, 2, 3, 8}}));
+}

@@ -1,0 +1,149 @@
+// attention_flash_test.cpp - attention by tensor cores against fp64: no farther off than twice what its roundings to bf16 do to exact arithmetic
+#include "kernels/attention/flash.h"
+
+#include "kernels/device/memory.h"
+#include "test/support/attention_reference.h"
+
+using namespace test;
+using namespace test::attention;
+
+namespace {
+
+struct Flash {
+    static void forward(const AttentionForward<bf16>& op) { kernels::flash_attention_forward(op, nullptr); }
+    static void backward(const AttentionBackward<bf16>& op) { kernels::flash_attention_backward(op, nullptr); }
+};
+using FlashRun = Run<bf16, Flash>;
+
+// Largest and root mean square of errors.
+struct Errors {
+    double largest = 0, squares = 0;
+    int count = 0;
+    void add(double error) {
+        if (!(error <= largest)) largest = std::isnan(error) ? INFINITY : error;
+        squares += error * error;
+        ++count;
+    }
+    double rms() const { return std::sqrt(squares / count); }
+};
+
+// Part `part` of `parts` of each position, in bands of neighbouring positions of one head, so that rows that average over much, whose errors are
+// small, are not judged by the others. In each band the largest error and the root mean square of what exceeds the bound of float arithmetic may be
+// twice those of `rounded`, which is exact but for the roundings to bf16.
+void check_against_rounded(const std::vector<bf16>& got, const Wanted& exact, const Wanted& rounded, const Shape& shape, int parts, int part) {
+    constexpr int kBand = 32;
+    REQUIRE(got.size() == exact.value.size());
+    for (int b = 0; b < shape.batch; ++b)
+        for (int h = 0; h < shape.heads; ++h)
+            for (int first = 0; first < shape.seq_len; first += kBand) {
+                Errors mine, allowed;
+                for (int t = first; t < std::min(first + kBand, shape.seq_len); ++t)
+                    for (int c = 0; c < shape.head_size; ++c) {
+                        const std::size_t i = shape.at(b, t, h, parts, part) + c;
+                        const double by_float = exact.bound[i] * (1 + 0x1p-8);  // whose result may round up
+                        mine.add(std::max(0.0, std::fabs(widen(got[i]) - exact.value[i]) - by_float));
+                        allowed.add(std::fabs(rounded_to_bf16(rounded.value[i]) - exact.value[i]));
+                        if (std::isnan(widen(got[i]))) mine.largest = INFINITY;
+                    }
+                CAPTURE(part, b, h, first);
+                CHECK(mine.largest <= 2 * allowed.largest);
+                CHECK(mine.rms() <= 2 * allowed.rms());
+            }
+}
+
+void check_forward(const FlashRun& run, const FlashRun::Forward& got, const ForwardReference& exact) {
+    check_against_rounded(got.out, exact.out, ForwardReference(run.shape, widen(run.qkv), rounded_to_bf16).out, run.shape, 1, 0);
+    for (std::size_t row = 0; row < run.shape.rows(); ++row) {  // no bf16 here: float arithmetic, and the rounding of the result to float
+        const double want = exact.logsumexp.value[row], allowed = exact.logsumexp.bound[row] + 0.5 * ulp<float>(want);
+        CAPTURE(row, got.logsumexp[row], want);
+        CHECK(std::fabs(got.logsumexp[row] - want) <= allowed);
+    }
+}
+
+void check(const FlashRun& run) {
+    CAPTURE(run.shape);
+    const ForwardReference exact(run.shape, widen(run.qkv));
+    check_forward(run, run.forward(), exact);
+
+    const FlashRun::Forward kept = run.rounded(exact);  // so that the backward pass is judged by itself
+    const std::vector<bf16> got = run.backward(kept);
+    const auto reference = [&](Rounding weight) {
+        return backward_reference(run.shape, widen(run.dout), widen(run.qkv), widen(kept.out), widen(kept.logsumexp), weight);
+    };
+    const Wanted wanted = reference(unrounded), rounded = reference(rounded_to_bf16);
+    for (int part : {0, 1, 2}) check_against_rounded(got, wanted, rounded, run.shape, 3, part);
+}
+
+}  // namespace
+
+TEST_CASE("flash attention is as near to fp64 as its roundings allow, at every length", "[attention]") {
+    const int seq_len = GENERATE(1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257);  // about the edges of tiles, and several tiles
+    check(FlashRun({seq_len < 100 ? 2 : 1, seq_len < 257 ? 2 : 1, 64, seq_len}, 10 + seq_len));
+}
+
+TEST_CASE("flash attention is as near to fp64 as its roundings allow, at every head size", "[attention]") {
+    const int head_size = GENERATE(64, 80, 96, 128), seq_len = GENERATE(1, 65, 257);
+    REQUIRE(kernels::flash_attention_supports(head_size));
+    check(FlashRun({1, 2, head_size, seq_len}, 400 + head_size + seq_len));
+}
+
+TEST_CASE("flash attention is as near to fp64 as its roundings allow, at 1024 positions", "[attention]") {
+    check(FlashRun({1, 1, 64, 1024}, 21));
+}
+
+TEST_CASE("flash attention survives scores in the thousands", "[attention]") {
+    const int seq_len = GENERATE(1, 97), head_size = GENERATE(64, 80);
+    const FlashRun run({1, 6, head_size, seq_len}, 31, 30.0);
+    REQUIRE(largest_magnitude(ForwardReference(run.shape, widen(run.qkv)).logsumexp.value) > 1000);
+    check(run);
+}
+
+TEST_CASE("flash attention at the first position is the first value", "[attention]") {
+    check_first_position_is_first_value(FlashRun({2, 3, 64, 40}, 5));
+}
+
+TEST_CASE("flash attention touches nothing beyond the ends of its tensors", "[attention]") {
+    const int seq_len = GENERATE(1, 65, 140);
+    check_nothing_beyond_the_ends(FlashRun({2, 2, 64, seq_len}, 7));
+}
+
+TEST_CASE("flash attention of earlier positions does not depend on later ones", "[attention]") {
+    const double deviation = GENERATE(1e34, 5e37);  // with the larger one dout . v is infinite now and then
+    check_earlier_positions_are_independent<FlashRun>({2, 2, 64, 140}, GENERATE(1, 37, 64, 129), deviation);
+}
+
+TEST_CASE("flash attention gives the same bits whatever the number of threads", "[attention]") {
+    check_same_bits_on_any_threads(FlashRun({1, 3, 64, 150}, 12));
+}
+
+TEST_CASE("flash attention refuses what it cannot do", "[attention]") {
+    for (int head_size : {-64, 0, 8, 32, 48, 72, 112, 127, 256}) CHECK_FALSE(kernels::flash_attention_supports(head_size));
+    const std::size_t rows = 2, elements = rows * 80;
+    const device::Array<bf16> qkv(3 * elements), dqkv(3 * elements), dout(elements), out(elements);
+    const device::Array<float> logsumexp(rows), delta(rows);
+    const auto refused = [](auto run, auto op, auto change) {
+        change(op);
+        std::string message;
+        try { run(op); } catch (const Error& error) { message = error.what(); }
+        return message;
+    };
+    const auto forward = [&](auto change) {
+        return refused(Flash::forward, AttentionForward<bf16>{out.span(), logsumexp.span(), qkv.span(), 1, 2, 1, 64}, change);
+    };
+    const auto backward = [&](auto change) {
+        return refused(Flash::backward, AttentionBackward<bf16>{dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(), 1,
+                                                                2, 1, 64}, change);
+    };
+    CHECK(forward([](auto&) {}).empty());
+    CHECK(backward([](auto&) {}).empty());
+    CHECK_THAT(forward([](auto& op) { op.head_size = 48; }), Catch::Contains("head_size is 48"));
+    CHECK_THAT(backward([](auto& op) { op.head_size = 48; }), Catch::Contains("head_size is 48"));
+    CHECK_THAT(forward([](auto& op) { op.head_size = 20; }), Catch::Contains("head_size is 20"));
+    CHECK_THAT(forward([](auto& op) { op.seq_len = 0; }), Catch::Contains("seq_len is 0"));
+    CHECK_THAT(forward([](auto& op) { op.out = op.out.first(127); }), Catch::Contains("attention's out is 127"));
+    CHECK_THAT(forward([](auto& op) { op.logsumexp = op.logsumexp.first(1); }), Catch::Contains("attention's logsumexp is 1"));
+    CHECK_THAT(forward([](auto& op) { op.qkv = op.qkv.first(383); }), Catch::Contains("attention's qkv is 383"));
+    CHECK_THAT(backward([](auto& op) { op.dqkv = op.dqkv.first(383); }), Catch::Contains("attention's dqkv is 383"));
+    CHECK_THAT(backward([](auto& op) { op.dout = op.dout.first(127); }), Catch::Contains("attention's dout is 127"));
+    CHECK_THAT(backward([](auto& op) { op.delta = op.delta.first(1); }), Catch::Contains("attention's delta is 1"));
+}

@@ -1,0 +1,53 @@
+// gelu_test.cpp - small and undefined values of GELU, and what it refuses (the rest: operations/gelu.cpp)
+#include "kernels/device/memory.h"
+#include "kernels/gelu.h"
+#include "test/support/support.h"
+
+using kernels::bf16;
+
+namespace {
+
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+// exp is good to 3e-7 for |x| <= 87 on a CPU and to 2 + |x| units in the last place on a GPU (math.cuh); the argument of exp, at most 2.5 times as
+// steep as x where the slope of GELU is not yet flat, carries three roundings, and the sums and products after it four more.
+constexpr double kGate = 3e-7 + 10 * 6e-8;
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("gelu_forward keeps its digits where it is small", "[gelu]", float) {
+    std::vector<float> x;
+    for (int i = 0; i < 64; ++i) x.push_back(-0.05f * i);
+    const auto in = test::on_device(x);
+    const auto out = test::poisoned<float>(x.size());
+    kernels::gelu_forward<float>({out.span(), in.span()}, nullptr);
+    const auto got = out.download(nullptr);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        CAPTURE(x[i], got[i]);
+        CHECK(std::fabs(got[i] - gelu(x[i])) <= 6 * kGate * std::fabs(gelu(x[i])));  // the argument of exp reaches 7 here, and its rounding with it
+    }
+}
+
+TEMPLATE_TEST_CASE("GELU passes on what is not a number", "[gelu]", float, bf16) {
+    std::vector<TestType> x(32, test::narrow<TestType>(1)), dy = x;
+    x[3] = test::narrow<TestType>(NAN);
+    const auto in = test::on_device(x), dout = test::on_device(dy);
+    const auto out = test::poisoned<TestType>(32), din = test::poisoned<TestType>(32);
+    kernels::gelu_forward<TestType>({out.span(), in.span()}, nullptr);
+    kernels::gelu_backward<TestType>({din.span(), dout.span(), in.span()}, nullptr);
+    const auto y = test::widen(out.download(nullptr)), dx = test::widen(din.download(nullptr));
+    for (int i = 0; i < 32; ++i) {
+        CHECK(std::isnan(y[i]) == (i == 3));
+        CHECK(std::isnan(dx[i]) == (i == 3));
+    }
+}
+
+TEST_CASE("GELU refuses what it cannot do", "[gelu]") {
+    device::Array<float> a(32), b(32);
+    const auto part = [](const device::Array<float>& array, std::size_t size) { return array.span().first(size); };
+    CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 18), part(b, 18)}, nullptr), Catch::Contains("is 18"));
+    CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 16), part(b, 32)}, nullptr), Catch::Contains("output is 16"));
+    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 16), part(b, 32), part(b, 32)}, nullptr), Catch::Contains("input gradient is 16"));
+    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 32), part(b, 16), part(b, 32)}, nullptr), Catch::Contains("output gradient is 16"));
+    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 18), part(b, 18), part(b, 18)}, nullptr), Catch::Contains("is 18"));
+    CHECK_NOTHROW(kernels::gelu_forward<float>({part(a, 0), part(b, 0)}, nullptr));
+}

@@ -1,0 +1,273 @@
+// grad_norm_test.cpp - exactness of the gradient norm (any values: operations/grad_norm.cpp), and the decisions of a step against the algebra of
+// token-exact accumulation
+#include "kernels/device/memory.h"
+#include "kernels/grad_norm.h"
+#include "test/support/support.h"
+
+using namespace kernels;
+using namespace test;
+
+namespace {
+
+struct Norms {
+    std::vector<double> partial;
+    std::vector<bf16> rounded;
+};
+Norms norms_of(const std::vector<float>& values, const std::vector<NormTile>& tiles, bool rounds) {
+    const auto partial = poisoned<double>(tiles.size());
+    const auto rounded = poisoned<bf16>(rounds ? values.size() : 0);
+    const auto device_values = on_device(values);
+    const auto device_tiles = on_device(tiles);
+    squared_norms({.partial = partial.span(), .values = device_values.span(), .tiles = device_tiles.span(), .rounded = rounded.span()}, nullptr);
+    return {partial.download(nullptr), rounded.download(nullptr)};
+}
+std::vector<double> partials_of(const std::vector<float>& values) {
+    std::vector<NormTile> tiles;
+    append_tiles(tiles, 0, std::int64_t(values.size()));
+    return norms_of(values, tiles, false).partial;
+}
+double sum(const std::vector<double>& values) {
+    double total = 0;
+    for (const double x : values) total += x;
+    return total;
+}
+
+// A rank's row of sums.
+std::vector<double> row_of(double loss_sum, std::int64_t valid_targets, const std::vector<double>& norms) {
+    std::vector<double> row(rank_sums_size(norms.size()));
+    row[kLossSum] = loss_sum;
+    row[kValidTargets] = double(valid_targets);
+    std::copy(norms.begin(), norms.end(), row.begin() + kFirstNorm);
+    return row;
+}
+
+// One step's inputs; run() returns what step_scalars made of the state before.
+struct Step {
+    std::int64_t positions = 1024, valid_targets = 1024;
+    double loss_sum = 1000;
+    std::vector<double> partial = {0.25};
+    float learning_rate = 6e-4f, max_norm = 0, beta1 = 0.9f, beta2 = 0.95f;
+
+    StepScalars run(const StepScalars& before = {}) const {
+        auto scalars = on_device(std::vector<StepScalars>{before});
+        const auto rows = on_device(row_of(loss_sum, valid_targets, partial));
+        auto totals = poisoned<double>(rows.size());
+        step_scalars({scalars.span(), totals.span(), rows.span(), partial.size(), positions, learning_rate, max_norm, beta1, beta2}, nullptr);
+        return scalars.download(nullptr)[0];
+    }
+};
+
+}  // namespace
+
+// Equal values make every rounding of a run go the same way. (Random ones: operations/grad_norm.cpp.)
+TEST_CASE("squared_norms of equal values is good to 1e-6", "[grad_norm]") {
+    const std::size_t elements = GENERATE(1, 3, 15, 16, 17, 1000, 16384, 65552, 1048576 + 5, 10000000);
+    CAPTURE(elements);
+    const double exact = double(0.1f) * 0.1f * elements;
+    CHECK(std::fabs(std::sqrt(sum(partials_of(std::vector<float>(elements, 0.1f)))) - std::sqrt(exact)) <= 1e-6 * std::sqrt(exact));
+}
+
+TEST_CASE("squared_norms count every element once", "[grad_norm]") {
+    const std::size_t elements = GENERATE(1, 17, 1000, 262144, 300007);
+    CAPTURE(elements);
+    std::vector<float> values(elements);
+    double exact = 0;  // sums of small integers, exact in any order
+    for (std::size_t i = 0; i < elements; ++i) exact += (values[i] = float(i % 13)) * values[i];
+    CHECK(sum(partials_of(values)) == exact);
+}
+
+TEST_CASE("squared_norms keep small squares beside large ones", "[grad_norm]") {
+    std::vector<float> values(4000000, 1.0f);
+    values[0] = 65536;  // 1 added to its square in float is lost: once in each of the 16 steps of its run, not for the rest of the share
+    CHECK(std::fabs(sum(partials_of(values)) - (0x1p32 + 3999999)) <= 16);
+}
+
+TEST_CASE("squared_norms that round have the bits of a pass for each", "[grad_norm]") {
+    // The last tile ends within a pack; what lies between tiles is nobody's.
+    const std::int64_t size = GENERATE(1, 3, 4, 5, 15, 16, 17, 31, 1023, 4096, 4100, 16383);
+    const std::vector<NormTile> tiles{{16, 16384}, {16416, 48}, {20000, size}};
+    CAPTURE(size);
+    auto values = normal<float>(std::size_t(20000 + size + 9), 3, 0.01);
+    CHECK(same_bits(norms_of(values, tiles, true).partial, norms_of(values, tiles, false).partial));
+
+    // Ties to either side, what is just not one, the largest numbers, infinities, subnormal numbers, zeros and NaN: each in every place of a pack.
+    const std::uint32_t special[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x00000001,
+                                     0x00008000, 0x00018000, 0x00000000, 0x7f800001, 0x7fc00000, 0x7fffffff};
+    std::vector<bf16> want(values.size(), bf16{0xffff});
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(special[i % 15] | std::uint32_t(i / 15 % 2) << 31);
+    for (const NormTile& tile : tiles)
+        for (std::int64_t i = tile.first; i < tile.first + tile.size; ++i) want[std::size_t(i)] = bf16_from_float(values[std::size_t(i)]);
+    CHECK(same_bits(norms_of(values, tiles, true).rounded, want));
+}
+
+TEST_CASE("the loss of a step weighs every valid token alike", "[grad_norm]") {
+    // Per-token means and counts of two ranks with four micro-batches each.
+    const double means[8] = {2, 3, 4, 5, 6, 1, 3, 8};
+    const int counts[8] = {59, 60, 14, 11, 12, 268, 133, 6};
+    Step step;
+    step.positions = 2 * 4 * 268;
+    step.valid_targets = 0;
+    step.loss_sum = 0;
+    for (int i = 0; i < 8; ++i) {
+        step.valid_targets += counts[i];
+        step.loss_sum += means[i] * counts[i];
+    }
+    REQUIRE(step.valid_targets == 563);
+    REQUIRE(step.loss_sum == 1196);
+    // The accumulated gradient of a model whose every token has its loss as gradient: weight 1 / positions each.
+    step.partial = partials_of({float(1196.0 / 2144)});
+
+    const StepScalars got = step.run();
+    CHECK(got.valid_targets == 563);
+    CHECK(std::fabs(got.loss - 2.124333925) <= 1e-9);
+    CHECK(std::fabs(got.grad_scale - 3.808170515) <= 1e-6 * 3.808170515);
+    CHECK(std::fabs(got.grad_scale * 1196.0 / 2144 - 2.124333925) <= 1e-6 * 2.124333925);
+    CHECK(std::fabs(got.grad_norm - 2.124333925) <= 1e-6 * 2.124333925);
+    for (const double wrong : {4.0, 2.359279700, 1.062166963}) CHECK(std::fabs(got.loss - wrong) > 0.1);  // means of means, world-size slip
+
+    // Sums of two ranks and what a published run made of them, with the counts above.
+    for (const auto& [sum, mean] : {std::pair{-13.8838529586792, -0.0246604848}, {1.0207021236419678, 0.0018129700}}) {
+        step.loss_sum = sum;
+        CHECK(std::fabs(step.run().loss - mean) <= 1e-10);
+    }
+
+    // All of the second rank's targets ignored.
+    step.valid_targets = 144;
+    step.loss_sum = 118 + 180 + 56 + 55;
+    CHECK(std::fabs(step.run().loss - 2.840277778) <= 1e-9);
+}
+
+TEST_CASE("a dense step is scaled by exactly 1", "[grad_norm]") {
+    Step step;
+    step.positions = step.valid_targets = GENERATE(as<std::int64_t>{}, 1, 3, 524288, (std::int64_t(1) << 53) - 1);
+    const StepScalars got = step.run();
+    CHECK(got.grad_scale == 1.0f);
+    CHECK(got.clip == 1.0f);
+    CHECK(got.grad_norm == 0.5f);
+    CHECK(got.loss == 1000.0 / double(step.positions));
+}
+
+TEST_CASE("clipping acts on the gradient of the mean over valid targets", "[grad_norm]") {
+    Step step;
+    step.positions = 4096;
+    step.valid_targets = 1024;
+    step.partial = {0.09, 0.07};  // norm 0.4, of the mean 1.6
+    step.max_norm = GENERATE(0.0f, -1.0f, 0.5f, 1.0f, 1.59f, 1.61f, 10.0f);
+    CAPTURE(step.max_norm);
+    const StepScalars got = step.run();
+    const double clip = step.max_norm > 0 ? std::min(1.0, step.max_norm / (1.6 + 1e-6)) : 1.0;
+    CHECK(got.grad_norm == 1.6f);
+    CHECK(std::fabs(got.clip - clip) <= ulp<float>(clip) / 2);
+    CHECK(std::fabs(got.grad_scale - 4 * clip) <= ulp<float>(4 * clip) / 2);
+    CHECK((got.clip < 1) == (step.max_norm > 0 && step.max_norm < 1.6f));
+}
+
+TEST_CASE("bias corrections follow the updates made", "[grad_norm]") {
+    const std::int64_t made = GENERATE(as<std::int64_t>{}, 0, 1, 2, 9, 99, 9999, std::int64_t(1) << 40);
+    CAPTURE(made);
+    Step step;
+    StepScalars before{};
+    before.adam_step = made;
+    const StepScalars got = step.run(before);
+    CHECK(got.adam_step == made + 1);
+    const double first = -1 / std::expm1(double(made + 1) * std::log(double(step.beta1)));
+    const double second = -1 / std::expm1(double(made + 1) * std::log(double(step.beta2)));
+    CHECK(std::fabs(got.first_correction - first) <= 0.51 * ulp<float>(first));
+    CHECK(std::fabs(got.second_correction - second) <= 0.51 * ulp<float>(second));
+    step.beta1 = 0;
+    CHECK(step.run(before).first_correction == 1.0f);
+}
+
+TEST_CASE("a step that cannot be taken is skipped, counted and recorded", "[grad_norm]") {
+    Step good;
+    const StepScalars before = good.run();
+    REQUIRE(before.skip == kNoSkip);
+    REQUIRE(before.adam_step == 1);
+
+    Step bad = good;
+    bad.learning_rate = 5e-4f;
+    int reason = kSkipNonFinite;
+    const int what = GENERATE(0, 1, 2, 3, 4, 5);
+    CAPTURE(what);
+    if (what == 0) { bad.valid_targets = 0; bad.loss_sum = 0; bad.partial = {0.0}; reason = kSkipNoTargets; }
+    if (what == 1) bad.partial = {0.25, NAN};
+    if (what == 2) bad.partial = {INFINITY, 0.25};
+    if (what == 3) bad.loss_sum = NAN;
+    if (what == 4) bad.loss_sum = -INFINITY;
+    if (what == 5) bad.partial = partials_of({1.0f, -INFINITY});
+    bad.max_norm = 1;
+    const StepScalars skipped = bad.run(before);
+    CHECK(skipped.skip == reason);
+    CHECK(skipped.adam_step == 1);
+    CHECK(skipped.skipped_steps == 1);
+    CHECK(skipped.learning_rate == 5e-4f);
+    CHECK(skipped.valid_targets == bad.valid_targets);
+    CHECK(std::isfinite(skipped.grad_norm) == (what == 3 || what == 4));
+    CHECK(std::isfinite(skipped.loss) == (what == 1 || what == 2 || what == 5));
+    if (what == 0) CHECK(std::isnan(skipped.loss));
+
+    const StepScalars next = good.run(skipped);
+    CHECK(next.skip == kNoSkip);
+    CHECK(next.adam_step == 2);
+    CHECK(next.skipped_steps == 1);
+}
+
+TEST_CASE("what the ranks know of a step adds up in their order", "[grad_norm]") {
+    const std::size_t modules = 40;  // more than one row of 32 numbers
+    const int ranks = GENERATE(1, 2, 3, 8);
+    std::vector<double> rows, want(rank_sums_size(modules));
+    for (int rank = 0; rank < ranks; ++rank) {
+        auto row = row_of(0.1 * (rank + 1), 100 + rank, std::vector<double>(modules, 1.0 / (3 + rank)));
+        for (std::size_t i = kFirstNorm + modules; i < kFirstNorm + 2 * modules; ++i) row[i] = double(i) / (rank + 7);
+        rows.insert(rows.end(), row.begin(), row.end());
+        for (std::size_t i = 0; i < row.size(); ++i) want[i] += row[i];
+    }
+    auto scalars = on_device(std::vector<StepScalars>(1));
+    const auto device_rows = on_device(rows);
+    auto totals = poisoned<double>(want.size());
+    step_scalars({scalars.span(), totals.span(), device_rows.span(), modules, 1000, 1e-3f, 0, 0.9f, 0.95f}, nullptr);
+    CHECK(totals.download(nullptr) == want);
+    const StepScalars step = scalars.download(nullptr)[0];
+    CHECK(step.valid_targets == std::int64_t(want[kValidTargets]));
+    CHECK(step.loss == want[kLossSum] / want[kValidTargets]);
+    double squares = 0;
+    for (std::size_t module = 0; module < modules; ++module) squares += want[kFirstNorm + module];
+    CHECK(step.grad_norm == float(1000 / want[kValidTargets] * std::sqrt(squares)));
+}
+
+TEST_CASE("norms of modules are sums of their tiles, added with a factor", "[grad_norm]") {
+    const std::vector<double> partial{1, 2, 4, 8, 16};
+    const std::vector<std::int32_t> start{0, 2, 2, 5};
+    const auto device_partial = on_device(partial);
+    const auto device_start = on_device(start);
+    auto sums = poisoned<double>(3);
+    module_sums({.sums = sums.span(), .partial = device_partial.span(), .module_start = device_start.span()}, nullptr);
+    CHECK(sums.download(nullptr) == std::vector<double>{3, 0, 28});
+    module_sums({.sums = sums.span(), .partial = device_partial.span(), .module_start = device_start.span(), .factor = 0.5, .accumulate = true},
+               nullptr);
+    CHECK(sums.download(nullptr) == std::vector<double>{4.5, 0, 42});
+    auto row = poisoned<double>(rank_sums_size(3));
+    put_counts(row.span(), {.valid_targets = 3, .small_tokens = (std::int64_t(1) << 40) + 1, .small_batches = 2}, nullptr);
+    const auto counts = row.download(nullptr);
+    CHECK(counts[kValidTargets] == 3);
+    CHECK(counts[kSmallTokens] == 0x1p40 + 1);
+    CHECK(counts[kSmallBatches] == 2);
+}
+
+TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
+    device::Array<double> partial(1);
+    device::Array<float> values(32);
+    device::Array<NormTile> tiles(2);
+    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span()}, nullptr), Catch::Contains("size of partial"));
+    device::Array<bf16> rounded(16);
+    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span().first(1), rounded.span()}, nullptr),
+                      Catch::Contains("size of rounded is 16"));
+    Step step;
+    step.positions = 0;
+    CHECK_THROWS_WITH(step.run(), Catch::Contains("positions is 0"));
+    CHECK_THROWS_AS(step_scalars({}, nullptr), Error);
+    device::Array<std::int32_t> start(2);
+    CHECK_THROWS_WITH(module_sums({.sums = partial.span(), .partial = partial.span(), .module_start = start.span().first(1)}, nullptr),
+                      Catch::Contains("module_start"));
+    CHECK_THROWS_WITH(put_counts(partial.span(), {}, nullptr), Catch::Contains("size of rank_sums"));
+}

@@ -1,0 +1,78 @@
+// layernorm_test.cpp - the two forms of layer normalisation agree bit for bit; what they refuse (the rest: operations/layernorm.cpp)
+#include <cstring>
+
+#include "kernels/device/memory.h"
+#include "kernels/layernorm.h"
+#include "test/support/support.h"
+
+using kernels::bf16;
+
+namespace {
+
+template <class T> bool same_bits(const device::Array<T>& a, const device::Array<T>& b) {
+    return test::same_bits(a.download(nullptr), b.download(nullptr));
+}
+
+}  // namespace
+
+// One row; rows that no block divides; a pack's tail on a CPU; GPT-2's width; more rows than blocks; rows wider than a GPU's shared memory.
+TEMPLATE_TEST_CASE("layer normalisation gives the same bits alone and after a residual addition, in place too", "[layernorm]", float, bf16) {
+    const auto [rows, channels] = GENERATE(table<int, int>({{1, 16}, {3, 48}, {37, 80}, {5, 768}, {2100, 32}, {3, 13056}, {3, 13000}}));
+    const bool in_place = GENERATE(false, true);
+    CAPTURE(rows, channels, in_place);
+    const std::size_t size = std::size_t(rows) * channels;
+    const auto left = test::on_device(test::normal<TestType>(size, 1, 1, 100)), right = test::on_device(test::normal<TestType>(size, 2));
+    const auto weight = test::on_device(test::normal<TestType>(channels, 3)), bias = test::on_device(test::normal<TestType>(channels, 4));
+    const auto separate = test::poisoned<TestType>(size), fused = test::poisoned<TestType>(size), alone = test::poisoned<TestType>(size);
+    const auto fused_mean = test::poisoned<float>(rows), fused_rstd = test::poisoned<float>(rows);
+    const auto mean = test::poisoned<float>(rows), rstd = test::poisoned<float>(rows);
+    const auto& residual = in_place ? left : separate;
+    kernels::residual_layernorm_forward<TestType>({residual.span(), fused.span(), fused_mean.span(), fused_rstd.span(), left.span(), right.span(),
+                                                   weight.span(), bias.span(), rows, channels}, nullptr);
+    kernels::layernorm_forward<TestType>({alone.span(), mean.span(), rstd.span(), residual.span(), weight.span(), bias.span(), rows, channels},
+                                         nullptr);
+    CHECK(same_bits(fused, alone));
+    CHECK(same_bits(fused_mean, mean));
+    CHECK(same_bits(fused_rstd, rstd));
+}
+
+TEST_CASE("layernorm refuses what it cannot do", "[layernorm]") {
+    const device::Array<float> array(kernels::layernorm_backward_scratch(32));
+    const std::span<float> all = array.span(), few = all.first(1);
+    kernels::ResidualLayerNormForward<float> good{all, all, all, all, all, all, all, all, 2, 32};
+    const auto forward = [&](auto change) {
+        auto op = good;
+        change(op);
+        kernels::residual_layernorm_forward<float>(op, nullptr);
+    };
+    CHECK_THROWS_WITH(forward([](auto& op) { op.channels = 18; }), Catch::Contains("channels of a LayerNorm is 18"));
+    CHECK_THROWS_WITH(forward([](auto& op) { op.rows = 0; }), Catch::Contains("rows of a LayerNorm is 0"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.residual = few; }), Catch::Contains("residual is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.normed = few; }), Catch::Contains("normed is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.mean = few; }), Catch::Contains("mean is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.rstd = few; }), Catch::Contains("rstd is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.left = few; }), Catch::Contains("left is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.right = few; }), Catch::Contains("right is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.weight = few; }), Catch::Contains("weight is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.bias = few; }), Catch::Contains("bias is 1"));
+    CHECK_THROWS_WITH(kernels::layernorm_forward<float>({few, all, all, all, all, all, 2, 32}, nullptr), Catch::Contains("normed is 1"));
+    CHECK_THROWS_WITH(kernels::layernorm_forward<float>({all, all, all, all, all, all, 2, 30}, nullptr), Catch::Contains("is 30"));
+
+    const kernels::LayerNormBackward<float> good_backward{all, all, all, all, all, all, all, all, all, 2, 32, false, false};
+    const auto backward = [&](auto change) {
+        auto op = good_backward;
+        change(op);
+        kernels::layernorm_backward<float>(op, nullptr);
+    };
+    CHECK_THROWS_WITH(backward([](auto& op) { op.channels = 18; }), Catch::Contains("is 18"));
+    CHECK_THROWS_WITH(backward([](auto& op) { op.rows = -1; }), Catch::Contains("is -1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dresidual = few; }), Catch::Contains("dresidual is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dnormed = few; }), Catch::Contains("dnormed is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.residual = few; }), Catch::Contains("residual is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.mean = few; }), Catch::Contains("mean is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.rstd = few; }), Catch::Contains("rstd is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.weight = few; }), Catch::Contains("weight is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dweight = few; }), Catch::Contains("dweight is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dbias = few; }), Catch::Contains("dbias is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.scratch = few; }), Catch::Contains("scratch is 1"));
+}

@@ -1,0 +1,160 @@
+// matmul_test.cpp - plans that are used again, what products refuse, and what the library says of itself (the products: operations/linear.cpp)
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/device/memory.h"
+#include "kernels/matmul/matmul.h"
+#include "test/support/support.h"
+
+using namespace kernels;
+using test::on_device;
+using test::poisoned;
+using test::same_bits;
+
+namespace {
+
+struct Shape {
+    int rows, in, out;
+};
+
+// One linear layer with random tensors.
+template <class T> struct Layer {
+    Shape shape;
+    std::vector<T> in, weight, bias, dout, in_pre;
+    std::vector<float> old_dweight, old_dbias;
+
+    Layer(Shape s, unsigned seed)
+        : shape(s),
+          in(test::normal<T>(std::size_t(s.rows) * s.in, seed)),
+          weight(test::normal<T>(std::size_t(s.out) * s.in, seed + 1, 1 / std::sqrt(s.in))),
+          bias(test::normal<T>(s.out, seed + 2)),
+          dout(test::normal<T>(std::size_t(s.rows) * s.out, seed + 3)),
+          in_pre(test::normal<T>(std::size_t(s.rows) * s.in, seed + 4)),
+          old_dweight(test::normal<float>(std::size_t(s.out) * s.in, seed + 5, 3)),
+          old_dbias(test::normal<float>(s.out, seed + 6, 3)) {}
+
+    struct Forward {
+        std::vector<T> out, pre;
+    };
+    Forward forward(Matmul& matmul, bool with_bias, bool with_gelu) const {
+        const std::size_t size = std::size_t(shape.rows) * shape.out;
+        auto out = poisoned<T>(size), pre = poisoned<T>(with_gelu ? size : 0);
+        const auto in_there = on_device(in), weight_there = on_device(weight), bias_there = on_device(with_bias ? bias : std::vector<T>());
+        matmul.forward<T>({out.span(), pre.span(), in_there.span(), weight_there.span(), bias_there.span(), shape.rows, shape.in, shape.out},
+                          nullptr);
+        return {out.download(nullptr), pre.download(nullptr)};
+    }
+    std::vector<T> backward_input(Matmul& matmul, bool with_gelu) const {
+        auto din = poisoned<T>(std::size_t(shape.rows) * shape.in);
+        const auto dout_there = on_device(dout), weight_there = on_device(weight), pre_there = on_device(with_gelu ? in_pre : std::vector<T>());
+        matmul.backward_input<T>({din.span(), dout_there.span(), weight_there.span(), pre_there.span(), shape.rows, shape.in, shape.out}, nullptr);
+        return din.download(nullptr);
+    }
+    struct Gradients {
+        std::vector<float> dweight, dbias;
+    };
+    Gradients backward_weight(Matmul& matmul, bool with_bias, bool accumulate) const {
+        auto dweight = accumulate ? on_device(old_dweight) : poisoned<float>(old_dweight.size());
+        auto dbias = !with_bias ? device::Array<float>() : accumulate ? on_device(old_dbias) : poisoned<float>(old_dbias.size());
+        const auto dout_there = on_device(dout), in_there = on_device(in);
+        matmul.backward_weight<T>({dweight.span(), dbias.span(), dout_there.span(), in_there.span(), shape.rows, shape.in, shape.out, accumulate},
+                                  nullptr);
+        return {dweight.download(nullptr), dbias.download(nullptr)};
+    }
+};
+
+template <class T, Bf16Arithmetic How> struct Case {
+    using type = T;
+    static constexpr MatmulOptions options{.bf16 = How};
+};
+using Fp32 = Case<float, Bf16Arithmetic::measure>;
+using Native = Case<bf16, Bf16Arithmetic::native>;
+using Widened = Case<bf16, Bf16Arithmetic::widen>;
+
+}  // namespace
+
+// What a fresh object gives is checked in operations/linear.cpp.
+TEMPLATE_TEST_CASE("a plan is used again for other tensors of its shape, by each of two objects, to the same bits", "[matmul]", Fp32, Native,
+                   Widened) {
+    using T = typename TestType::type;
+    Matmul first(TestType::options), other(TestType::options);
+    Matmul moved(std::move(other));
+    for (unsigned seed = 0; seed < 3; ++seed)
+        for (const Shape& shape : {Shape{6, 48, 80}, Shape{9, 48, 80}, Shape{6, 80, 48}, Shape{300, 784, 1040}}) {
+            CAPTURE(seed, shape.rows, shape.in, shape.out);
+            const Layer<T> layer(shape, 1000 + 10 * seed);
+            Matmul fresh(TestType::options);
+            const auto forward = layer.forward(fresh, true, true);
+            const auto din = layer.backward_input(fresh, true);
+            const auto gradients = layer.backward_weight(fresh, true, true);
+            for (Matmul* matmul : {&first, &moved}) {
+                const auto forward_again = layer.forward(*matmul, true, true);
+                const auto gradients_again = layer.backward_weight(*matmul, true, true);
+                CHECK(same_bits(forward.out, forward_again.out));
+                CHECK(same_bits(forward.pre, forward_again.pre));
+                CHECK(same_bits(din, layer.backward_input(*matmul, true)));
+                CHECK(same_bits(gradients.dweight, gradients_again.dweight));
+                CHECK(same_bits(gradients.dbias, gradients_again.dbias));
+            }
+        }
+}
+
+TEMPLATE_TEST_CASE("a product refuses tensors that do not fit", "[matmul]", float, bf16) {
+    using T = TestType;
+    Matmul matmul;
+    device::Array<T> tensor(16 * 16);
+    device::Array<float> gradient(16 * 16);
+    const auto all = tensor.span(), little = tensor.span().subspan(0, 255), none = tensor.span().subspan(0, 0);
+    const auto everything = gradient.span(), too_little = gradient.span().subspan(0, 255);
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 18, 16}, nullptr), Catch::Contains("in_channels of a matrix product is 18"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 16, 18}, nullptr), Catch::Contains("out_channels of a matrix product is 18"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 0, 16, 16}, nullptr), Catch::Contains("rows of a matrix product is 0"));
+    CHECK_THROWS_WITH(matmul.forward<T>({little, none, all, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of out is 255"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, little, all, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of pre is 255"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, little, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of in is 255"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, little, none, 16, 16, 16}, nullptr), Catch::Contains("size of weight is 255"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, all.subspan(0, 15), 16, 16, 16}, nullptr), Catch::Contains("size of bias is 15"));
+    CHECK_THROWS_WITH(matmul.backward_input<T>({little, all, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of din is 255"));
+    CHECK_THROWS_WITH(matmul.backward_input<T>({all, little, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of dout is 255"));
+    CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, little, none, 16, 16, 16}, nullptr), Catch::Contains("size of weight is 255"));
+    CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, all, little, 16, 16, 16}, nullptr), Catch::Contains("size of pre is 255"));
+    CHECK_THROWS_WITH(matmul.backward_weight<T>({too_little, {}, all, all, 16, 16, 16, false}, nullptr), Catch::Contains("size of dweight is 255"));
+    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, everything.subspan(0, 15), all, all, 16, 16, 16, false}, nullptr),
+                      Catch::Contains("size of dbias is 15"));
+    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, little, all, 16, 16, 16, false}, nullptr), Catch::Contains("size of dout is 255"));
+    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, all, little, 16, 16, 16, false}, nullptr), Catch::Contains("size of in is 255"));
+}
+
+TEST_CASE("a Matmul says what it is and how it multiplies bf16", "[matmul]") {
+    Matmul widened({.bf16 = Bf16Arithmetic::widen}), measured;
+    for (Matmul* matmul : {&widened, &measured}) Layer<bf16>({4, 16, 16}, 1).forward(*matmul, true, true);
+    if (!Catch::contains(widened.describe(DType::bf16), "oneDNN")) {
+        CHECK(Catch::contains(widened.describe(DType::bf16), "cuBLASLt"));
+        return;
+    }
+    CHECK(Catch::contains(widened.describe(DType::bf16), "bf16 widened to fp32 as asked"));
+    CHECK((Catch::contains(measured.describe(DType::bf16), "bf16 multiplied natively (") ||
+           Catch::contains(measured.describe(DType::bf16), "bf16 widened to fp32")));
+    CHECK(widened.workspace_bytes() > 0);
+}
+
+#if !defined(TRAIN_GPT2_CUDA) && defined(__x86_64__)
+// scripts/test.sh runs this with other caps on the library's instructions, which it reads once.
+TEST_CASE("bf16 is multiplied natively where instructions for it may be used, and widened where they would be imitated", "[matmul]") {
+    const std::string said = Matmul().describe(DType::bf16), asked = Matmul({.bf16 = Bf16Arithmetic::native}).describe(DType::bf16);
+    CAPTURE(said, asked);
+    const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
+    const auto uses = [&](const char* instructions) { return Catch::contains(said, std::string(", ") + instructions + "; bf16 "); };
+    if (cap) {
+        const std::string most(cap);
+        if (most == "AVX2" && __builtin_cpu_supports("avx2")) CHECK(uses("AVX2"));
+        if (most == "AVX512_CORE" && __builtin_cpu_supports("avx512dq")) CHECK(uses("AVX-512"));
+        if (most == "AVX512_CORE_BF16" && __builtin_cpu_supports("avx512bf16")) CHECK(uses("AVX-512 BF16"));
+    }
+    if (uses("AVX-512 BF16") || uses("AMX")) CHECK(Catch::contains(said, "; bf16 multiplied natively (one thread: "));
+    else if (uses("AVX-512") || uses("AVX-512 VNNI")) CHECK(Catch::contains(said, "; bf16 widened to fp32 (one thread: "));
+    else CHECK(Catch::contains(said, "; bf16 widened to fp32, because oneDNN has no bf16 products for this processor"));
+    const bool possible = !Catch::contains(said, "has no bf16 products");
+    CHECK(Catch::contains(asked, possible ? "; bf16 multiplied natively as asked" : "; bf16 widened to fp32, because oneDNN has no bf16 products"));
+}
+#endif

@@ -1,0 +1,180 @@
+// operations_test.cpp - what every registered operation must hold: one test case for each of its types and edge shapes
+#include "test/kernels/operations_test.h"
+
+#include <omp.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "kernels/device/stream.h"
+#include "test/operations/operation.h"
+
+namespace {
+
+using namespace operations;
+using Bytes = std::vector<std::byte>;
+
+// What the forward pass of `op` is given, tensors of the same name being the same.
+Values<double> forward_values(const Operation& op, const Operation& forward) {
+    auto values = forward.values<double>();
+    for (std::size_t i = 0; i < forward.tensors.size(); ++i)
+        if (const int same = op.find(forward.tensors[i].name); same >= 0 && forward.tensors[i].is_read())
+            for (std::size_t k = 0; k < values.tensor[i].size(); ++k) values.tensor[i][k] = op.tensors[same].initial(k);
+    return values;
+}
+
+// Tensors that the backward pass is given by the forward pass hold what a faultless one gives.
+void take_from_forward(Operation& op, const Operation& forward) {
+    auto values = forward_values(op, forward);
+    forward.evaluate(values);
+    for (std::size_t i = 0; i < forward.tensors.size(); ++i)
+        if (const int here = op.find(forward.tensors[i].name); here >= 0 && forward.tensors[i].role == Role::output)
+            op.tensors[here].set_initial(values.tensor[i]);
+}
+
+// What a run on so many threads leaves in device memory, guards included.
+std::vector<Bytes> run(Operation& op, int threads) {
+    for (Storage& tensor : op.tensors) tensor.reset();
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    op.run(nullptr);
+    device::sync(nullptr);
+    op.collect();
+    omp_set_num_threads(before);
+    std::vector<Bytes> after;
+    for (const Storage& tensor : op.tensors) after.push_back(tensor.bytes());
+    return after;
+}
+
+void check_memory(const Storage& tensor, const Bytes& after) {
+    const Bytes before = tensor.bytes_before();
+    REQUIRE(after.size() == before.size());
+    INFO("memory before and behind " << tensor.name);
+    CHECK(std::memcmp(after.data(), before.data(), Storage::kGuard) == 0);
+    CHECK(std::memcmp(&*after.end() - Storage::kGuard, &*before.end() - Storage::kGuard, Storage::kGuard) == 0);
+    INFO("which is an input");
+    if (tensor.role == Role::input) CHECK((after == before));
+}
+
+void check_values(const Storage& tensor, const Bytes& after, const std::vector<Rounded>& want) {
+    std::size_t wrong = 0, first = 0;
+    double worst = 0;
+    for (std::size_t i = want.size(); i-- > 0;) {
+        const double got = tensor.value(after, i), slack = tensor.exact ? 0 : kDeviations * std::sqrt(want[i].variance);
+        bool good = std::fabs(got - want[i].value) <= slack + 0.5 * tensor.element->ulp(std::fabs(want[i].value) + slack);
+        if (want[i].value == 0 && want[i].variance == 0) good = got == 0;
+        if (!good) ++wrong, first = i, worst = std::max(worst, std::fabs(got - want[i].value));
+    }
+    INFO(tensor.name << ": " << wrong << " of " << want.size() << " elements are off, by " << worst << " at most; the first is " << first << ": "
+                     << (wrong ? tensor.value(after, first) : 0) << ", want " << (wrong ? want[first].value : 0) << " to "
+                     << (wrong ? kDeviations * std::sqrt(want[first].variance) : 0) << " and rounding");
+    CHECK(wrong == 0);
+}
+
+// The loss of the forward formula, sum of weight * out, and the sum of its terms' magnitudes.
+struct Loss {
+    double value = 0, magnitude = 0;
+};
+Loss loss_of(const Operation& op, const Operation& forward, Values<double> values) {
+    values.rounding = false;
+    forward.evaluate(values);
+    Loss loss;
+    for (const auto& [tensor, name] : op.weights) {
+        const auto& out = values.tensor[forward.find(name)];
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            const double weight = op.tensors[tensor].initial(i), term = weight == 0 ? 0 : weight * out[i];
+            loss.value += term;
+            loss.magnitude += std::fabs(term);
+        }
+    }
+    return loss;
+}
+
+// The result of the backward pass against the slope of the forward formula in a random direction: the formula of the backward pass has no say in it
+// but how far rounding may lead.
+void check_gradients(const Operation& op, const Operation& forward, const std::vector<Bytes>& after) {
+    const auto at = forward_values(op, forward);
+    auto errors = op.values<Rounded>();
+    for (std::size_t i = 0; i < op.tensors.size(); ++i)  // what the forward pass left was rounded as well
+        if (const int from = forward.find(op.tensors[i].name); from >= 0 && forward.tensors[from].role == Role::output)
+            for (Rounded& x : errors.tensor[i]) x.variance = square(0.5 * op.tensors[i].element->ulp(x.value));
+    op.evaluate(errors);
+
+    for (const auto& [tensor, of, accumulates] : op.gradients) {
+        const Storage& gradient = op.tensors[tensor];
+        const int variable = forward.find(of);
+        const std::size_t size = at.tensor[variable].size();
+        std::mt19937 engine(12345);  // the seed of no tensor
+        std::normal_distribution<double> normal;
+        std::vector<double> direction(size);
+        for (std::size_t i = 0; i < size; ++i) direction[i] = std::isnan(at.tensor[variable][i]) ? 0 : normal(engine);  // NaN: not looked at
+
+        // Differences over `step` and half of it: their distance is three times the error of the second one.
+        double slope[2], predicted = 0, squares = 0, variance = 0, roundoff = 0;
+        for (int halvings = 0; halvings < 2; ++halvings) {
+            const double step = 1e-5 / (1 << halvings);
+            auto above = at, below = at;
+            predicted = squares = variance = 0;
+            for (std::size_t i = 0; i < size; ++i) {
+                if (direction[i] == 0) continue;
+                double& high = above.tensor[variable][i] += step * direction[i];
+                double& low = below.tensor[variable][i] -= step * direction[i];
+                const double moved = (high - low) / (2 * step), held = gradient.value(after[tensor], i);
+                const double got = held - (accumulates ? gradient.initial(i) : 0);
+                predicted += moved * got;
+                squares += square(got);
+                variance += square(moved) * (errors.tensor[tensor][i].variance + square(0.5 * gradient.element->ulp(held)));
+            }
+            const Loss high = loss_of(op, forward, std::move(above)), low = loss_of(op, forward, std::move(below));
+            slope[halvings] = (high.value - low.value) / (2 * step);
+            roundoff = 8 * 0x1p-53 * high.magnitude / step;
+        }
+        const double allowed = std::fabs(slope[0] - slope[1]) + roundoff + kDeviations * std::sqrt(variance);
+        INFO("the slope along a direction of " << of << " is " << slope[1] << ", the gradient says " << predicted << ", " << allowed
+                                               << " is allowed");
+        CHECK(std::fabs(slope[1] - predicted) <= allowed);
+        const double length = std::sqrt(squares);  // what the slope along a random direction is like; 0 with a vocabulary of one
+        CHECK((allowed < 0.1 * length || length == 0));  // else it would say little
+    }
+}
+
+void check(const Registration& registration, DType dtype, const Shape& shape) {
+    const auto op = registration.make(dtype, shape);
+    const auto forward = registration.forward ? registration.forward(dtype, shape) : nullptr;
+    if (forward) take_from_forward(*op, *forward);
+    auto want = op->values<Rounded>();
+    op->evaluate(want);
+
+    const auto after = run(*op, registration.same_on_any_threads ? 1 : omp_get_max_threads());
+    const auto again = run(*op, registration.same_on_any_threads ? 2 : omp_get_max_threads());
+    for (std::size_t i = 0; i < op->tensors.size(); ++i) {
+        const Storage& tensor = op->tensors[i];
+        check_memory(tensor, after[i]);
+        if (!tensor.is_written()) continue;
+        check_values(tensor, after[i], want.tensor[i]);
+        INFO(tensor.name << " a second time");
+        CHECK((after[i] == again[i]));
+    }
+    if (forward) check_gradients(*op, *forward, after);
+}
+
+struct Case : Catch::ITestInvoker {
+    const Registration& registration;
+    DType dtype;
+    Shape shape;
+    Case(const Registration& registration, DType dtype, Shape shape) : registration(registration), dtype(dtype), shape(std::move(shape)) {}
+    void invoke() const override { check(registration, dtype, shape); }
+};
+
+}  // namespace
+
+void register_operation_tests() {
+    for (const Registration& registration : all())
+        for (const DType dtype : registration.dtypes)
+            for (const Shape& shape : registration.edges)
+                if (registration.make.applies(dtype, shape)) {
+                    const std::string name = registration.name + ", " + name_of(dtype) + ": " + registration.describe(shape);
+                    const std::string tags = "[operations]" + registration.tag;
+                    Catch::AutoReg(new Case(registration, dtype, shape), CATCH_INTERNAL_LINEINFO, Catch::StringRef(), {name, tags});
+                }
+}

@@ -1,0 +1,189 @@
+// ptx_fault_test.cu - what the host executor makes of wrong use of the tensor-core vocabulary: copies nobody waits for, missing barriers and lanes,
+// addresses that a GPU would refuse
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/ptx.cuh"
+#include "test/support/support.h"
+
+namespace ptx_fault_test {
+
+using kernels::bf16;
+using kernels::FragmentA;
+using kernels::FragmentB;
+
+
+// Six looks at the four rows of every thread; a thread's rows are its own, so that no barrier is needed.
+constexpr int kRows = 4, kLooks = 6;
+__global__ void watch_copies(unsigned short* out, const bf16* from) {
+    SIMT_SHARED(bf16, rows, [32 * kRows * 8]);
+    bf16* const mine = rows + threadIdx.x * kRows * 8;
+    for (int i = 0; i < kRows * 8; ++i) mine[i].bits = 0x1234;
+    kernels::AsyncCopies copies;
+    const auto look = [&](int number) {
+        for (int r = 0; r < kRows; ++r) out[(threadIdx.x * kLooks + number) * kRows + r] = mine[r * 8 + 7].bits;
+    };
+    const auto fetch = [&](int row) { copies.copy(mine + row * 8, from + (threadIdx.x * kRows + row) * 8); };
+    fetch(0);
+    copies.commit_group();
+    fetch(1);
+    copies.copy_or_zero(mine + 2 * 8, nullptr, false);
+    copies.commit_group();
+    fetch(3);
+    look(0);
+    copies.wait_group<2>();
+    look(1);
+    copies.wait_group<1>();
+    look(2);
+    copies.wait_group<0>();
+    look(3);
+    copies.wait_group<0>();
+    look(4);
+    copies.commit_group();
+    copies.commit_group();  // an empty one
+    copies.wait_group<1>();
+    look(5);
+}
+
+TEST_CASE("copies arrive at the wait for their group, and not before", "[ptx]") {
+    const unsigned threads = GENERATE(1u, 32u);
+    constexpr unsigned kMissing = 0xffff;
+    std::vector<bf16> from(32 * kRows * 8);
+    for (std::size_t i = 0; i < from.size(); ++i) from[i].bits = std::uint16_t(i);
+    const auto device = test::on_device(from);
+    auto out = test::poisoned<unsigned short>(32 * kLooks * kRows);
+    simt::launch<watch_copies>({.grid = 1, .block = threads}, out.span().data(), static_cast<const bf16*>(device.span().data()));
+    const auto got = out.download(nullptr);
+    for (unsigned thread = 0; thread < threads; ++thread)
+        for (int look = 0; look < kLooks; ++look) {
+            const auto row = [&](int r) { return unsigned(got[(thread * kLooks + look) * kRows + r]); };
+            const auto arrived = [&](int r) { return (thread * kRows + r) * 8 + 7; };
+            CAPTURE(thread, look);
+            CHECK(row(0) == (look >= 2 ? arrived(0) : kMissing));
+            CHECK(row(1) == (look >= 3 ? arrived(1) : kMissing));
+            CHECK(row(2) == (look >= 3 ? 0u : kMissing));
+            CHECK(row(3) == (look >= 5 ? arrived(3) : kMissing));
+        }
+}
+
+// Every block but the last one leaves a copy behind; the last one waits without having issued any.
+__global__ void abandoned(bf16* out, const bf16* from) {
+    SIMT_SHARED(bf16, rows, [32 * 8]);
+    kernels::AsyncCopies copies;
+    bf16* const mine = rows + threadIdx.x * 8;
+    if (blockIdx.x + 1 < gridDim.x) {
+        copies.copy(mine, from);
+        copies.commit_group();
+    } else {
+        mine->bits = 7;
+        copies.wait_group<0>();
+        out[threadIdx.x] = *mine;
+    }
+}
+
+TEST_CASE("copies that a block leaves behind do not arrive in the next one", "[ptx]") {
+    const auto from = test::on_device(test::normal<bf16>(8, 1));
+    auto out = test::poisoned<bf16>(32);
+    simt::launch<abandoned>({.grid = 5, .block = 32}, out.span().data(), static_cast<const bf16*>(from.span().data()));
+    for (bf16 x : out.download(nullptr)) CHECK(x.bits == 7);
+}
+
+// Rows are written by other lanes than those that give their addresses.
+__global__ void load_early(unsigned* out, bool waits) {
+    SIMT_SHARED(bf16, rows, [32 * 8]);
+    const int lane = threadIdx.x;
+    for (int i = 0; i < 8; ++i) rows[lane * 8 + i].bits = 0;
+    __syncwarp();
+    for (int i = 0; i < 8; ++i) rows[(31 - lane) * 8 + i].bits = 1;
+    if (waits) __syncwarp();
+    unsigned reg[4];
+    kernels::ldmatrix(reg, rows + lane * 8);
+    out[lane] = reg[0] & reg[1] & reg[2] & reg[3];
+}
+
+TEST_CASE("ldmatrix without a barrier before it reads old rows", "[ptx][races]") {
+    auto out = test::poisoned<unsigned>(32);
+    simt::launch<load_early>({.grid = 1, .block = 32}, out.span().data(), true);
+    CHECK(out.download(nullptr) == std::vector<unsigned>(32, 0x00010001));
+    simt::launch<load_early>({.grid = 1, .block = 32}, out.span().data(), false);
+    CHECK(out.download(nullptr) != std::vector<unsigned>(32, 0x00010001));  // in every order the first lane to load is early
+}
+
+enum class Fault { none, copy_to, copy_from, copy_to_global, copy_from_shared, load, load_global };
+__global__ void faulty_address(Fault fault, const bf16* global) {
+    SIMT_SHARED(bf16, rows, [33 * 8]);
+    bf16 own[8] = {};
+    kernels::AsyncCopies copies;
+    unsigned reg[1];
+    const int lane = threadIdx.x;
+    bf16* row = rows + lane * 8;
+    for (int i = 0; i < 8; ++i) row[i] = own[i];
+    switch (fault) {
+        case Fault::none: kernels::ldmatrix(reg, lane > 7 ? nullptr : row); break;  // addresses of these lanes are not used
+        case Fault::copy_to: copies.copy(row + 4, global); break;
+        case Fault::copy_from: copies.copy(row, global + 1); break;
+        case Fault::copy_to_global: copies.copy(const_cast<bf16*>(global), global); break;
+        case Fault::copy_from_shared: copies.copy(row, rows); break;
+        case Fault::load: kernels::ldmatrix(reg, lane == 7 ? row + 1 : row); break;
+        case Fault::load_global: kernels::ldmatrix_trans(reg, lane == 2 ? global : row); break;
+    }
+}
+constexpr int kProductLine = __LINE__ + 6, kLoadLine = kProductLine + 1;
+__global__ void missing_lane(bool loads, int missing) {
+    SIMT_SHARED(bf16, rows, [64 * 8]);
+    float d[4] = {};
+    FragmentA a{};
+    if (int(threadIdx.x) == missing) return;
+    if (!loads) kernels::mma_m16n8k16(d, a, FragmentB{});
+    else kernels::ldmatrix(a.reg, rows + threadIdx.x * 8);
+}
+__global__ void mixed() {
+    SIMT_SHARED(bf16, rows, [32 * 8]);
+    FragmentA a{};
+    if (threadIdx.x < 16) kernels::ldmatrix(a.reg, rows + threadIdx.x * 8); else kernels::ldmatrix_trans(a.reg, rows + threadIdx.x * 8);
+}
+
+template <auto Kernel, class... Args>
+std::string fault_of(unsigned threads, Args... args) {
+    try {
+        simt::launch<Kernel>({.grid = 1, .block = threads}, args...);
+    } catch (const Error& error) {
+        CHECK(error.blame() == Blame::runtime);
+        return error.what();
+    }
+    return "no fault";
+}
+
+TEST_CASE("misaligned addresses and those of the wrong memory are refused", "[ptx]") {
+    using Catch::Contains;
+    const auto memory = test::on_device(test::normal<bf16>(16, 1));
+    const bf16* const global = memory.span().data();
+    const auto message = [&](Fault fault) { return fault_of<faulty_address>(32, fault, global); };
+    CHECK(message(Fault::none) == "no fault");
+    CHECK_THAT(message(Fault::copy_to), Contains("kernel ptx_fault_test::faulty_address") && Contains("8 bytes past a multiple of 16"));
+    CHECK_THAT(message(Fault::copy_from), Contains("2 bytes past a multiple of 16"));
+    CHECK_THAT(message(Fault::copy_to_global), Contains("cp.async writes an address outside shared memory"));
+    CHECK_THAT(message(Fault::copy_from_shared), Contains("cp.async reads shared memory; expected global memory"));
+    CHECK_THAT(message(Fault::load), Contains("thread (7, 0, 0)") && Contains("2 bytes past a multiple of 16"));
+    CHECK_THAT(message(Fault::load_global), Contains("thread (2, 0, 0)") && Contains("ldmatrix reads an address outside shared memory"));
+}
+
+TEST_CASE("lanes that a product or a load waits for in vain are reported", "[ptx]") {
+    using Catch::Contains;
+    for (bool loads : {false, true}) {
+        const auto message = fault_of<missing_lane>(64, loads, 40);
+        CHECK_THAT(message, Contains("kernel ptx_fault_test::missing_lane, block (0, 0, 0) of 64 threads") &&
+                   Contains("threads 0-31, 40 have exited"));
+        const std::string name = loads ? "ldmatrix" : "mma.sync";
+        CHECK_THAT(message, Contains("threads 32-39, 41-63 wait in " + name + " at ") && Contains("with mask 0xffffffff"));
+        CHECK_THAT(message, Contains("ptx_fault_test.cu:" + std::to_string(loads ? kLoadLine : kProductLine)));
+        CHECK_THAT(fault_of<missing_lane>(40, loads, -1), Contains(name + " needs the 32 lanes of a whole warp; this warp has 8"));
+        CHECK_THAT(fault_of<missing_lane>(1, loads, -1), Contains(name + " needs the 32 lanes of a whole warp; this warp has 1"));
+    }
+    CHECK_THAT(fault_of<mixed>(32), Contains("lanes of one warp meet in different operations"));
+}
+
+
+}  // namespace ptx_fault_test

@@ -1,0 +1,346 @@
+// simt_race_test.cu - races that the executor must report, by kernel, block, threads and source lines, whatever order hides them; and kernels that
+// are right, which it must let pass. Only in builds that look for races (simt_race.h)
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/device/error.h"
+#include "kernels/pack.cuh"
+#include "kernels/ptx.cuh"
+#include "kernels/simt/simt.h"
+#include "test/support/support.h"
+
+// The line that follows.
+#define NEXT_LINE (__LINE__ + 1)
+
+namespace {
+
+using Catch::Contains;
+using kernels::bf16;
+
+std::string at(int line) { return "at test/kernels/simt/races/simt_race_test.cu:" + std::to_string(line); }
+
+// What launching Kernel throws; "" where it passes. Reports do not depend on the order, but for which of two threads comes first.
+template <auto Kernel, class... Args>
+std::string race_of(const simt::LaunchConfig& config, Args... args) {
+    try {
+        simt::launch<Kernel>(config, args...);
+    } catch (const Error& error) {
+        CHECK(error.blame() == Blame::runtime);
+        CHECK_THAT(error.what(), Contains(": a race: ") && !Contains("\n"));
+        return error.what();
+    }
+    return {};
+}
+
+// ---- __syncthreads and __syncwarp
+
+constexpr int kWriteLine = NEXT_LINE + 3;
+template <int Step, bool Repaired>
+__global__ void reads_neighbour(float* out) {
+    SIMT_SHARED(float, line, [64]);
+    line[threadIdx.x] = float(threadIdx.x);
+    if (Repaired) __syncthreads();
+    out[threadIdx.x] = line[(threadIdx.x + Step + 64) % 64];
+}
+
+TEST_CASE("a missing barrier between write and read of shared memory is a race", "[race]") {
+    const simt::UseOrder forward{simt::Order{}};
+    std::vector<float> out(64);
+    // Descending threads read what was there before, ascending ones what they should: the order that hides the race is reported like the other.
+    CHECK(race_of<reads_neighbour<-1, false>>({.grid = 1, .block = 64}, out.data()) ==
+          "kernel reads_neighbour<-1, false>, block (0, 0, 0) of 64 threads: a race: thread 1 reads 4 bytes at byte 0 of shared array line "
+          "(256 bytes) " +
+              at(kWriteLine + 2) + ", which thread 0 wrote " + at(kWriteLine) + "; no __syncthreads or __syncwarp lies between");
+    CHECK_THAT((race_of<reads_neighbour<1, false>>({.grid = 1, .block = 64}, out.data())),
+               Contains("thread 1 writes 4 bytes at byte 4 ") && Contains("which thread 0 read " + at(kWriteLine + 2)));
+    CHECK(race_of<reads_neighbour<-1, true>>({.grid = 1, .block = 64}, out.data()) == "");
+    CHECK(race_of<reads_neighbour<1, true>>({.grid = 1, .block = 64}, out.data()) == "");
+}
+
+template <int Barrier>  // 0: none, 1: a vote, 2: lanes of the warp
+__global__ void hands_over(float* out) {
+    SIMT_SHARED(float, value, );
+    if (threadIdx.x == 0) value = 3;
+    if (Barrier == 1) __syncthreads_or(0);
+    if (Barrier == 2) __syncwarp();
+    if (threadIdx.x == 40) *out = value;
+}
+
+TEST_CASE("the votes of a block order memory, __syncwarp does not order that of other warps", "[race]") {
+    float out = 0;
+    CHECK_THAT(race_of<hands_over<0>>({.grid = 1, .block = 64}, &out), Contains("which thread ") && Contains("; no __syncthreads lies between"));
+    CHECK(race_of<hands_over<1>>({.grid = 1, .block = 64}, &out) == "");
+    CHECK_THAT(race_of<hands_over<2>>({.grid = 1, .block = 64}, &out), Contains("which thread ") && Contains("; no __syncthreads lies between"));
+}
+
+template <class T>
+__global__ void write_the_same(T* out) {
+    SIMT_SHARED(T, value, );
+    value = T(1);
+    __syncthreads();
+    out[threadIdx.x] = value;
+}
+
+TEST_CASE("two writes of shared memory are a race, even of the same value", "[race]") {
+    std::vector<bf16> out(48);
+    CHECK_THAT((race_of<write_the_same<unsigned char>>({.grid = 1, .block = 2}, reinterpret_cast<unsigned char*>(out.data()))),
+               Contains("thread 1 writes 1 byte at byte 0 of shared array value (1 bytes) ") && Contains("which thread 0 wrote "));
+    CHECK(race_of<write_the_same<double>>({.grid = 1, .block = 1}, reinterpret_cast<double*>(out.data())) == "");
+}
+
+// Neighbours in a cell of the detector, in a pack, and in parts of it.
+template <int Offset>
+__global__ void write_parts(unsigned char* out) {
+    if (threadIdx.x == 0) out[3] = 1;
+    if (threadIdx.x == 1) out[3 + Offset] = 1;
+    if (threadIdx.x == 2) kernels::store(reinterpret_cast<unsigned*>(out) + 4, kernels::Pack<unsigned, 16>{});
+    if (threadIdx.x == 3) reinterpret_cast<unsigned short*>(out)[8 + Offset * 8] = 1;
+}
+
+TEST_CASE("accesses of different width are compared by the byte", "[race]") {
+    alignas(16) unsigned char out[64];
+    CHECK(race_of<write_parts<1>>({.grid = 1, .block = 4}, out + 0) == "");
+    CHECK(race_of<write_parts<-1>>({.grid = 1, .block = 4}, out + 0) == "");
+    CHECK_THAT(race_of<write_parts<0>>({.grid = 1, .block = 2}, out + 0), Contains("thread 1 writes 1 byte of global memory, "));
+    CHECK_THAT(race_of<write_parts<0>>({.grid = 1, .block = 4}, out + 0), Contains("thread 1 writes"));
+}
+__global__ void write_in_pack(unsigned short* out, const unsigned short* from) {
+    if (threadIdx.x == 0) kernels::store(out, kernels::load<16>(from));
+    if (threadIdx.x == 1) out[7] = 1;
+}
+constexpr int kPackLine = NEXT_LINE + 2;
+__global__ void write_pack_over(unsigned short* out, const unsigned short* from) {
+    if (threadIdx.x == 0) out[7] = 1;
+    if (threadIdx.x == 1) kernels::store(out, kernels::load<16>(from));
+}
+TEST_CASE("an access of one element of a pack races with that of the pack", "[race]") {
+    alignas(16) unsigned short out[8], from[8] = {};
+    const unsigned short* const source = from;
+    CHECK_THAT(race_of<write_in_pack>({.grid = 1, .block = 2}, out + 0, source), Contains("thread 1 writes 2 bytes of global memory"));
+    CHECK_THAT(race_of<write_pack_over>({.grid = 1, .block = 2}, out + 0, source),
+               Contains("of global memory") && Contains("kernels/pack.cuh:") && Contains(", called " + at(kPackLine)));
+}
+
+enum class Between { nothing, shuffle, ballot, product, syncwarp, half };
+template <Between What>
+__global__ void warp_hands_over(int* out) {
+    SIMT_SHARED(int, line, [32]);
+    const int lane = threadIdx.x;
+    line[lane] = lane;
+    if (What == Between::shuffle) out[lane] = __shfl_sync(0xffffffffu, lane, 0);
+    if (What == Between::ballot) out[lane] = int(__ballot_sync(0xffffffffu, lane));
+    if (What == Between::product) {
+        float d[4] = {};
+        kernels::mma_m16n8k16(d, kernels::FragmentA{}, kernels::FragmentB{});
+    }
+    if (What == Between::syncwarp) __syncwarp();
+    if (What == Between::half) out[lane] = __any_sync(0xffffffffu, 1);  // all have written
+    if (What == Between::half) __syncwarp(lane < 16 ? 0xffffu : 0xffff0000u);
+    out[lane] = line[lane ^ 1] + (What == Between::half ? line[lane ^ 16] : 0);
+}
+
+TEST_CASE("only __syncwarp orders the memory of a warp, and only of the lanes in its mask", "[race]") {
+    std::vector<int> out(32);
+    CHECK_THAT(race_of<warp_hands_over<Between::nothing>>({.grid = 1, .block = 32}, out.data()), Contains("of shared array line"));
+    CHECK_THAT(race_of<warp_hands_over<Between::shuffle>>({.grid = 1, .block = 32}, out.data()),
+               Contains("no __syncthreads or __syncwarp lies between"));
+    CHECK_THAT(race_of<warp_hands_over<Between::ballot>>({.grid = 1, .block = 32}, out.data()), Contains("of shared array line"));
+    CHECK_THAT(race_of<warp_hands_over<Between::product>>({.grid = 1, .block = 32}, out.data()), Contains("of shared array line"));
+    CHECK_THAT(race_of<warp_hands_over<Between::half>>({.grid = 1, .block = 32}, out.data()), Contains("which thread "));
+    CHECK(race_of<warp_hands_over<Between::syncwarp>>({.grid = 1, .block = 32}, out.data()) == "");
+}
+
+__global__ void exchanges(int* out) {
+    int x = threadIdx.x;
+    for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+    out[threadIdx.x] = x;
+}
+
+TEST_CASE("what lanes leave for each other in a collective is no memory of theirs", "[race]") {
+    std::vector<int> out(64);
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        const simt::UseOrder mix({simt::Order::Kind::mix, seed});
+        CHECK(race_of<exchanges>({.grid = 3, .block = 32}, out.data()) != "");  // `out`, in every block
+        CHECK(race_of<exchanges>({.grid = 1, .block = 64}, out.data()) == "");
+    }
+}
+
+template <bool Repaired>
+__global__ void reuses_buffer(float* out) {
+    SIMT_SHARED(float, line, [64]);
+    float sum = 0;
+    for (int round = 0; round < 3; ++round) {
+        line[threadIdx.x] = float(round);
+        __syncthreads();
+        sum += line[63 - threadIdx.x];
+        if (Repaired) __syncthreads();
+    }
+    out[threadIdx.x] = sum;
+}
+
+// Every lane reads what lane 0 writes next; of the readers few are kept.
+template <bool Repaired>
+__global__ void overwrites_after_broadcast(float* out) {
+    SIMT_SHARED(float, value, );
+    if (threadIdx.x == 0) value = 1;
+    __syncthreads();
+    out[threadIdx.x] = value;
+    __syncwarp();
+    if (Repaired) __syncthreads();
+    if (threadIdx.x == 0) value = 2;
+}
+
+TEST_CASE("a shared array that is used again without a barrier is a race", "[race]") {
+    std::vector<float> out(64);
+    CHECK_THAT(race_of<reuses_buffer<false>>({.grid = 1, .block = 64}, out.data()), Contains(" of shared array line"));
+    CHECK(race_of<reuses_buffer<true>>({.grid = 1, .block = 64}, out.data()) == "");
+    for (std::uint64_t seed = 1; seed <= 32; ++seed) {  // among them: lanes of the writer's warp read first, then the others, then it writes
+        const simt::UseOrder mix({simt::Order::Kind::mix, seed});
+        CHECK_THAT(race_of<overwrites_after_broadcast<false>>({.grid = 1, .block = 64}, out.data()), Contains("; no __syncthreads lies between"));
+    }
+    CHECK(race_of<overwrites_after_broadcast<true>>({.grid = 1, .block = 64}, out.data()) == "");
+    CHECK(race_of<overwrites_after_broadcast<false>>({.grid = 1, .block = 32}, out.data()) == "");  // one warp: __syncwarp is enough
+}
+
+// ---- global memory
+
+__global__ void same_element(float* out) { out[threadIdx.x / 2] = 1; }
+
+template <bool Writes>
+__global__ void touches_next_block(float* data, float* out) {
+    data[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    float& next = data[(blockIdx.x + 1) % gridDim.x * blockDim.x + 5];
+    if (Writes) next = 2;
+    else out[blockIdx.x] = next;
+}
+__global__ void squares(float* data) { data[blockIdx.x * blockDim.x + threadIdx.x] *= 2; }
+
+TEST_CASE("races in global memory are found within a block and across blocks", "[race]") {
+    std::vector<float> data(4 * 64), out(64);
+    CHECK_THAT(race_of<same_element>({.grid = 1, .block = 64}, data.data()), Contains("thread 1 writes 4 bytes of global memory, 0x"));
+    CHECK_THAT((race_of<touches_next_block<false>>({.grid = 4, .block = 64}, data.data(), out.data())),
+               Contains("kernel touches_next_block<false>, block (1, 0, 0) of 64 threads: a race: thread 5 writes") &&
+                   Contains("which thread 0 of block (0, 0, 0) read ") && Contains("; blocks run in no order"));
+    CHECK_THAT((race_of<touches_next_block<true>>({.grid = 4, .block = 64}, data.data(), out.data())),
+               Contains("block (1, 0, 0)") && Contains("thread 5 writes") && Contains("which thread 0 of block (0, 0, 0) wrote "));
+    // Blocks of one thread have no barriers, and the last one runs long after the first.
+    CHECK_THAT((race_of<touches_next_block<false>>({.grid = dim3(2, 100), .block = 1}, data.data(), out.data())), Contains("of block (0, 0, 0)"));
+    for (int launch = 0; launch < 2; ++launch) CHECK(race_of<squares>({.grid = 4, .block = 64}, data.data()) == "");  // launches come in order
+}
+
+// ---- atomics
+
+enum class Use { atomics, reads_at_once, writes, reads_after_barrier };
+template <Use How>
+__global__ void counts(int* out) {
+    SIMT_SHARED(int, counter, );
+    if (threadIdx.x == 0) counter = 0;
+    __syncthreads();
+    atomicAdd(&counter, 1);
+    if (How == Use::reads_at_once && threadIdx.x == 63) *out = counter;
+    if (How == Use::writes && threadIdx.x == 3) counter = 7;
+    if (How == Use::reads_after_barrier) {
+        __syncthreads();
+        atomicAdd(out, counter);
+    }
+}
+
+TEST_CASE("atomics do not race with each other, but with plain accesses", "[race]") {
+    int out = 0;
+    CHECK(race_of<counts<Use::atomics>>({.grid = 3, .block = 64}, &out) == "");
+    CHECK_THAT(race_of<counts<Use::reads_at_once>>({.grid = 1, .block = 64}, &out), Contains("thread 63 reads 4 bytes") && Contains(" updated "));
+    CHECK_THAT(race_of<counts<Use::writes>>({.grid = 1, .block = 64}, &out), Contains(" of shared array counter"));
+    out = 0;
+    CHECK(race_of<counts<Use::reads_after_barrier>>({.grid = 3, .block = 64}, &out) == "");
+    CHECK(out == 3 * 64 * 64);
+}
+
+// The block that comes last adds what all have left.
+template <bool FenceBefore, bool FenceAfter>
+__global__ void last_block_sums(float* parts, int* arrived, float* sum) {
+    SIMT_SHARED(bool, last, );
+    parts[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (FenceBefore) __threadfence();
+        last = atomicAdd(arrived, 1) == int(gridDim.x) - 1;
+        if (FenceAfter) __threadfence();
+    }
+    __syncthreads();
+    if (!last || threadIdx.x != 9) return;
+    for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) *sum += parts[i];
+}
+
+TEST_CASE("a fence, an atomic and a fence order what blocks do", "[race]") {
+    std::vector<float> parts(5 * 64);
+    const auto race = [&]<bool Before, bool After>() {
+        int arrived = 0;
+        float sum = 0;
+        return race_of<last_block_sums<Before, After>>({.grid = 5, .block = 64}, parts.data(), &arrived, &sum);
+    };
+    CHECK(race.operator()<true, true>() == "");
+    CHECK_THAT((race.operator()<false, true>()), Contains("block (4, 0, 0)") && Contains("thread 9 reads") && Contains("of block (0, 0, 0) wrote"));
+    CHECK_THAT((race.operator()<true, false>()), Contains("block (4, 0, 0)") && Contains("thread 9 reads"));
+}
+
+// ---- cp.async and ldmatrix
+
+enum class Copy { right, no_barrier, no_wait, into_use };
+template <Copy How>
+__global__ void copies(unsigned* out, const bf16* from) {
+    SIMT_SHARED(bf16, rows, [32 * 8]);
+    const int lane = threadIdx.x;
+    unsigned reg[4];
+    kernels::AsyncCopies queue;
+    for (int round = 0; round < 2; ++round) {
+        queue.copy(rows + lane * 8, from + lane * 8);
+        queue.commit_group();
+        if (How == Copy::no_wait || How == Copy::into_use) __syncthreads();
+        queue.wait_group<0>();
+        if (How != Copy::no_barrier && How != Copy::no_wait) __syncthreads();
+        kernels::ldmatrix(reg, rows + (31 - lane) * 8);
+        out[lane] = reg[0];
+        if (How != Copy::into_use) __syncthreads();
+    }
+}
+
+TEST_CASE("a copy belongs to its thread from issue to wait, and to others after a barrier", "[race]") {
+    const auto from = test::on_device(test::normal<bf16>(32 * 8, 1));
+    std::vector<unsigned> out(32);
+    const bf16* const rows = from.span().data();
+    CHECK(race_of<copies<Copy::right>>({.grid = 3, .block = 32}, out.data(), rows) != "");  // all blocks write `out`
+    CHECK(race_of<copies<Copy::right>>({.grid = 1, .block = 32}, out.data(), rows) == "");
+    CHECK_THAT((race_of<copies<Copy::no_barrier>>({.grid = 1, .block = 32}, out.data(), rows)),
+               Contains("16 bytes at byte ") && Contains("of shared array rows"));
+    CHECK_THAT((race_of<copies<Copy::no_wait>>({.grid = 1, .block = 32}, out.data(), rows)), Contains("of shared array rows"));
+    CHECK_THAT((race_of<copies<Copy::into_use>>({.grid = 1, .block = 32}, out.data(), rows)), Contains("of shared array rows"));
+}
+
+// ---- what a race leaves behind
+
+struct CountsLife {
+    explicit CountsLife(int* alive) : alive(alive) { atomicAdd(alive, 1); }
+    ~CountsLife() { atomicAdd(alive, -1); }
+    int* alive;
+};
+__global__ void races_then_waits(float* out, int* alive, int* went_on) {
+    const CountsLife life(alive);
+    __syncthreads();
+    *out = 1;
+    __syncthreads();
+    atomicAdd(went_on, 1);
+}
+
+TEST_CASE("a race ends the launch, and the executor works as before", "[race]") {
+    float out[64];
+    int alive = 0, went_on = 0;
+    CHECK_THAT(race_of<races_then_waits>({.grid = 5, .block = 64}, out + 0, &alive, &went_on), Contains("block (0, 0, 0)"));
+    CHECK(alive == 0);
+    CHECK(went_on == 0);
+    CHECK(race_of<squares>({.grid = 1, .block = 64}, out + 0) == "");
+}
+
+}  // namespace

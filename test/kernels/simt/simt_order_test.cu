@@ -1,0 +1,320 @@
+// simt_order_test.cu - that the host executor's orders, NaN in shared memory and red zones find what is wrong with a kernel
+//
+// Each faulty kernel is wrong, or an Error, in the orders that its test names; its repaired twin is right in all of them. No single order finds
+// everything: forward misses a missing barrier where threads read what lower ones write, reverse one where they read what higher ones write.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/device/error.h"
+#include "kernels/simt/simt.h"
+#include "kernels/simt/simt_order.h"
+#include "test/support/child.h"
+
+namespace {
+
+using Catch::Contains;
+using simt::Order;
+using Kind = Order::Kind;
+
+constexpr int kThreads = 64;
+
+std::vector<Order> all_orders() {
+    std::vector<Order> orders{{Kind::forward}, {Kind::reverse}};
+    for (std::uint64_t seed = 1; seed <= 32; ++seed) {
+        orders.push_back({Kind::random, seed});
+        orders.push_back({Kind::mix, seed});
+    }
+    return orders;
+}
+
+// What a block of 64 threads leaves in `out`, of which each thread writes its own element.
+template <auto Kernel>
+std::vector<float> result(const Order& order, std::size_t dynamic_bytes = 0) {
+    const simt::UseOrder use(order);
+    std::vector<float> out(kThreads, -1.0f);
+    simt::launch<Kernel>({.grid = 1, .block = kThreads, .shared_bytes = dynamic_bytes}, out.data());
+    return out;
+}
+
+// The kinds under which Kernel's result is not `want`: with random and mix, for one seed or more.
+template <auto Kernel>
+std::set<Kind> kinds_that_find(const std::vector<float>& want) {
+    std::set<Kind> found;
+    for (const Order& order : all_orders())
+        if (result<Kernel>(order) != want) found.insert(order.kind);
+    return found;
+}
+
+template <class Formula> std::vector<float> each_thread(Formula formula) {
+    std::vector<float> values(kThreads);
+    for (int i = 0; i < kThreads; ++i) values[i] = float(formula(i));
+    return values;
+}
+
+// ---- barriers of a block
+
+template <int Step, bool Repaired>
+__global__ void reads_neighbour(float* out) {
+    SIMT_SHARED(float, line, [64]);
+    const int i = threadIdx.x;
+    line[i] = float(i);
+    if (Repaired) __syncthreads();
+    out[i] = line[(i + Step + 64) % 64];
+}
+
+TEST_CASE("a missing barrier between write and read of shared memory shows", "[simt][races]") {
+    const auto lower = each_thread([](int i) { return (i + 63) % 64; }), higher = each_thread([](int i) { return (i + 1) % 64; });
+    CHECK(kinds_that_find<reads_neighbour<-1, false>>(lower) == std::set{Kind::forward, Kind::reverse, Kind::random, Kind::mix});
+    CHECK(kinds_that_find<reads_neighbour<1, false>>(higher) == std::set{Kind::forward, Kind::reverse, Kind::random, Kind::mix});
+    CHECK(kinds_that_find<reads_neighbour<-1, true>>(lower).empty());
+    CHECK(kinds_that_find<reads_neighbour<1, true>>(higher).empty());
+}
+
+// The first 32 threads write, the others read: as on a GPU whose warps happen to run in order.
+template <bool UpperWrites, bool Repaired>
+__global__ void hands_over(float* out) {
+    SIMT_SHARED(float, line, [32]);
+    const int i = threadIdx.x;
+    if ((i >= 32) == UpperWrites) line[i % 32] = float(i);
+    if (Repaired) __syncthreads();
+    out[i] = (i >= 32) != UpperWrites ? line[i % 32] : 0.0f;
+}
+
+TEST_CASE("a missing barrier between warps that run in the lucky order shows in another one", "[simt][races]") {
+    const auto upward = each_thread([](int i) { return i >= 32 ? i - 32 : 0; }), downward = each_thread([](int i) { return i < 32 ? i + 32 : 0; });
+    CHECK(kinds_that_find<hands_over<false, false>>(upward) == std::set{Kind::reverse, Kind::random, Kind::mix});
+    CHECK(kinds_that_find<hands_over<true, false>>(downward) == std::set{Kind::forward, Kind::random, Kind::mix});
+    CHECK(kinds_that_find<hands_over<false, true>>(upward).empty());
+    CHECK(kinds_that_find<hands_over<true, true>>(downward).empty());
+}
+
+// Each round all threads read what the next one wrote; the first of them to go on overwrites it for the next round.
+template <bool Repaired>
+__global__ void reuses_buffer(float* out) {
+    SIMT_SHARED(float, line, [64]);
+    const int i = threadIdx.x, next = i < 63 ? i + 1 : i;
+    float sum = 0;
+    for (int round = 1; round <= 3; ++round) {
+        line[i] = float(round * 100 + i);
+        __syncthreads();
+        sum += line[next];
+        if (Repaired) __syncthreads();
+    }
+    out[i] = sum;
+}
+
+TEST_CASE("a buffer that is used again without a barrier shows", "[simt][races]") {
+    const auto want = each_thread([](int i) { return 600 + 3 * (i < 63 ? i + 1 : i); });
+    CHECK(kinds_that_find<reuses_buffer<false>>(want) == std::set{Kind::reverse, Kind::random, Kind::mix});
+    CHECK(kinds_that_find<reuses_buffer<true>>(want).empty());
+}
+
+// ---- lanes of a warp
+
+// A sum over each warp that takes it for granted that its lanes step together, as they did before Volta.
+template <bool Repaired>
+__global__ void sums_in_lockstep(float* out) {
+    SIMT_SHARED(float, line, [64]);
+    const int i = threadIdx.x, lane = i % 32;
+    line[i] = float(i);
+    __syncwarp();
+    for (int distance = 16; distance >= 1; distance /= 2) {
+        if (lane < distance) line[i] += line[i + distance];
+        if (Repaired) __syncwarp();
+    }
+    __syncwarp();
+    out[i] = line[i - lane];
+}
+
+TEST_CASE("a warp that is taken to run in lock-step shows", "[simt][races]") {
+    const auto want = each_thread([](int i) { return i < 32 ? 496 : 1520; });
+    // Descending lanes finish each partial sum before a lower lane reads it.
+    CHECK(kinds_that_find<sums_in_lockstep<false>>(want) == std::set{Kind::forward, Kind::random, Kind::mix});
+    CHECK(kinds_that_find<sums_in_lockstep<true>>(want).empty());
+}
+
+// Both warps count themselves; one that reads while the other has read but not yet written is lost.
+template <bool Repaired>
+__global__ void counts_warps(float* out) {
+    SIMT_SHARED(int, counter, );
+    const bool counts = threadIdx.x % 32 == 0;
+    if (threadIdx.x == 0) counter = 0;
+    __syncthreads();
+    const int seen = counter;
+    if (Repaired && counts) atomicAdd(&counter, 1);
+    __syncwarp();
+    if (!Repaired && counts) counter = seen + 1;
+    __syncthreads();
+    out[threadIdx.x] = float(counter);
+}
+
+TEST_CASE("a race that needs two warps to take turns shows where they do", "[simt][races]") {
+    const std::vector<float> want(kThreads, 2.0f);
+    CHECK(kinds_that_find<counts_warps<false>>(want) == std::set{Kind::mix});
+    CHECK(kinds_that_find<counts_warps<true>>(want).empty());
+}
+
+// ---- shared memory that nobody wrote
+
+template <bool Repaired>
+__global__ void forgets_an_element(float* out) {
+    SIMT_SHARED(float, line, [64]);
+    const int i = threadIdx.x;
+    if (Repaired || i != 63) line[i] = i < 63 ? 1.0f : 0.0f;
+    __syncthreads();
+    float sum = 0;
+    for (int k = 0; k < 64; ++k) sum += line[k];
+    out[i] = sum;
+}
+template <bool Repaired>
+__global__ void forgets_a_dynamic_element(float* out) {
+    SIMT_DYN_SHARED(float, line);
+    const int i = threadIdx.x;
+    if (Repaired || i != 63) line[i] = i < 63 ? 1.0f : 0.0f;
+    __syncthreads();
+    float sum = 0;
+    for (int k = 0; k < 64; ++k) sum += line[k];
+    out[i] = sum;
+}
+
+TEST_CASE("a read of shared memory that nobody wrote gives NaN in every order", "[simt]") {
+    const std::vector<float> want(kThreads, 63.0f);
+    for (const Order& order : all_orders()) {
+        CAPTURE(int(order.kind), order.seed);
+        CHECK(std::isnan(result<forgets_an_element<false>>(order)[0]));
+        CHECK(std::isnan(result<forgets_a_dynamic_element<false>>(order, 256)[0]));
+        CHECK(result<forgets_an_element<true>>(order) == want);
+        CHECK(result<forgets_a_dynamic_element<true>>(order, 256) == want);
+        // Without the fill the block finds what the one before it left there: the fault hides.
+        Order unfilled = order;
+        unfilled.poison = false;
+        CHECK(result<forgets_a_dynamic_element<false>>(unfilled, 256) == want);
+    }
+}
+
+__global__ void writes_in_first_block(float* seen) {
+    SIMT_SHARED(float, line, [64]);
+    if (blockIdx.x == 0) line[threadIdx.x] = 1.0f;
+    __syncthreads();
+    seen[blockIdx.x * blockDim.x + threadIdx.x] = line[threadIdx.x];
+}
+
+TEST_CASE("a block does not find what another block of its launch left in shared memory", "[simt]") {
+    std::vector<float> seen(20 * kThreads);
+    simt::launch<writes_in_first_block>({.grid = 20, .block = kThreads}, seen.data());
+    for (int i = 0; i < int(seen.size()); ++i) REQUIRE(std::isnan(seen[i]) == (i >= kThreads));
+}
+
+// ---- writes outside shared arrays
+
+// One element is written at `past` elements after the end of an array; the names of both arrays and the dynamic one are in the messages.
+enum class Target { first, second, dynamic };
+__global__ void writes_past(Target target, int past, int* out) {
+    SIMT_SHARED(int, squares, [48]);
+    SIMT_SHARED(double, totals, [3]);
+    SIMT_DYN_SHARED(int, row);
+    if (threadIdx.x == 7 && blockIdx.x == 2) {
+        if (target == Target::first) (&squares[0])[48 + past] = 1;
+        if (target == Target::second) (&totals[0])[3 + past] = 1;
+        if (target == Target::dynamic) row[10 + past] = 1;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && blockIdx.x == 0) *out = 1;
+}
+
+std::string message_of(const Order& order, Target target, int past, std::size_t dynamic_bytes = 40) {
+    const simt::UseOrder use(order);
+    int out = 0;
+    try {
+        simt::launch<writes_past>({.grid = 4, .block = kThreads, .shared_bytes = dynamic_bytes}, target, past, &out);
+    } catch (const Error& error) {
+        CHECK(error.blame() == Blame::runtime);
+        return error.what();
+    }
+    return {};
+}
+
+TEST_CASE("a write outside a shared array is reported in every order, with kernel, block and array", "[simt]") {
+    for (Order order : all_orders())
+        for (bool poison : {true, false}) {
+            order.poison = poison;
+            CAPTURE(int(order.kind), order.seed, poison);
+            for (Target target : {Target::first, Target::second, Target::dynamic}) CHECK(message_of(order, target, -1) == "");
+            const std::string where = "kernel writes_past, block (2, 0, 0) of 64 threads: a thread wrote ";
+            CHECK(message_of(order, Target::first, 0) == where + "0 bytes past the end of shared array squares (192 bytes)");
+            CHECK(message_of(order, Target::second, 0) == where + "0 bytes past the end of shared array totals (24 bytes)");
+            CHECK(message_of(order, Target::dynamic, 0) == where + "0 bytes past the end of the dynamic shared memory (40 bytes)");
+            CHECK_THAT(message_of(order, Target::second, 20), Contains("160 bytes past the end of shared array totals"));
+            CHECK_THAT(message_of(order, Target::second, -4), Contains("8 bytes before the start of shared array totals (24 bytes)"));
+            CHECK_THAT(message_of(order, Target::first, -49), Contains("4 bytes before the start of shared array squares (192 bytes)"));
+            CHECK_THAT(message_of(order, Target::dynamic, -11), Contains("4 bytes before the start of the dynamic shared memory"));
+            CHECK_THAT(message_of(order, Target::first, -49, 0), Contains("4 bytes before the start of shared array squares (192 bytes)"));
+        }
+}
+
+// ---- how an order is chosen
+
+TEST_CASE("SIMT_ORDER and SIMT_POISON are read, and refused where unknown", "[simt]") {
+    CHECK(simt::parse_order("", "") == Order{Kind::forward, 1, true});
+    CHECK(simt::parse_order("forward", "1") == Order{Kind::forward, 1, true});
+    CHECK(simt::parse_order("reverse", "0") == Order{Kind::reverse, 1, false});
+    CHECK(simt::parse_order("random", "") == Order{Kind::random, 1, true});
+    CHECK(simt::parse_order("random:18446744073709551615", "") == Order{Kind::random, ~std::uint64_t{0}, true});
+    CHECK(simt::parse_order("mix:23", "") == Order{Kind::mix, 23, true});
+    for (const char* unknown : {"backward", "reverse ", "Random", "random:", "random:x", "random:1x", "mix:-1", "forward:1", "reverse:1", ":1",
+                                "random:18446744073709551616"})
+        CHECK_THROWS_WITH(simt::parse_order(unknown, ""),
+                          "SIMT_ORDER is \"" + std::string(unknown) +
+                              "\"; expected forward, reverse, random[:SEED] or mix[:SEED], SEED a whole number below 2^64");
+    CHECK_THROWS_WITH(simt::parse_order("", "yes"), "SIMT_POISON is \"yes\"; expected 0 or 1");
+}
+
+__global__ void note_order(int* next, int* order) { order[atomicAdd(next, 1)] = int(threadIdx.x); }
+
+std::vector<int> order_of_begin(std::vector<int> visited = std::vector<int>(kThreads)) {
+    int next = 0;
+    simt::launch<note_order>({.grid = 1, .block = kThreads}, &next, visited.data());
+    return visited;
+}
+
+TEST_CASE("a seed gives one order, another seed another", "[simt]") {
+    const auto begin = [](const Order& order) {
+        const simt::UseOrder use(order);
+        return order_of_begin();
+    };
+    std::vector<int> ascending(kThreads);
+    std::iota(ascending.begin(), ascending.end(), 0);
+    CHECK(begin({Kind::forward}) == ascending);
+    CHECK(begin({Kind::reverse}) == std::vector<int>(ascending.rbegin(), ascending.rend()));
+    for (Kind kind : {Kind::random, Kind::mix}) {
+        CHECK(begin({kind, 5}) == begin({kind, 5}));
+        CHECK(begin({kind, 5}) != begin({kind, 6}));
+        auto sorted = begin({kind, 5});
+        CHECK(sorted != ascending);
+        std::sort(sorted.begin(), sorted.end());
+        CHECK(sorted == ascending);
+    }
+}
+
+TEST_CASE("launches of a process whose SIMT_ORDER another process has set", "[.simt_order_child]") {
+    const auto order = order_of_begin();
+    std::printf("begins with %d\n", order[0]);
+}
+
+std::string output_of_child(const std::string& environment) { return test::output_of_child(environment, "[.simt_order_child]"); }
+
+TEST_CASE("the environment chooses the order of a process", "[simt]") {
+    CHECK_THAT(output_of_child("SIMT_ORDER="), Contains("begins with 0\n"));
+    CHECK_THAT(output_of_child("SIMT_ORDER=reverse"), Contains("begins with 63\n"));
+    CHECK_THAT(output_of_child("SIMT_ORDER=backward"), Contains("SIMT_ORDER is \"backward\"; expected forward, reverse,") && !Contains("begins"));
+    CHECK_THAT(output_of_child("SIMT_POISON=2"), Contains("SIMT_POISON is \"2\"; expected 0 or 1") && !Contains("begins"));
+}
+
+}  // namespace

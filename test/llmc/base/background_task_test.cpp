@@ -1,0 +1,28 @@
+// background_task_test.cpp - a task's thread starts, ends and fails when its owner says and knows
+#include <atomic>
+#include <stdexcept>
+
+#include <catch2/catch.hpp>
+
+#include "kernels/device/error.h"
+#include "llmc/base/background_task.h"
+
+using namespace llmc;
+
+TEST_CASE("a background task does each piece once and hands on what it throws", "[background_task]") {
+    std::atomic<int> calls = 0;
+    BackgroundTask task([&] { if (++calls == 2) throw std::runtime_error("second"); });
+    task.wait();  // nothing started
+    CHECK(calls == 0);
+    task.start();
+    CHECK(task.started());
+    CHECK_THROWS_AS(task.start(), Error);
+    task.wait();
+    CHECK_FALSE(task.started());
+    task.start();
+    CHECK_THROWS_WITH(task.wait(), "second");
+    task.wait();  // thrown once
+    task.start();
+    task.wait();
+    CHECK(calls == 3);
+}

@@ -1,0 +1,68 @@
+// agreement_test.cpp - ranks that were started differently, or of which one cannot start, all hear the same before any goes on
+#include "llmc/comm/agreement.h"
+
+#include "test/support/agreement_support.h"
+
+using namespace llmc;
+using namespace test;
+using Catch::Contains;
+
+TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agreement]") {
+    const auto of_rank = [](const std::vector<std::vector<Fact>>& facts) {
+        return only(complaints(int(facts.size()), [&](Communicator& ranks) { require_alike(ranks, facts[std::size_t(ranks.rank())], "MEND"); }));
+    };
+    const std::vector<Fact> one{{"--lr", "1"}, {"--seed", "1"}, {"--tf32", "false"}};
+    CHECK(of_rank({one, one, one}) == "accepted");
+    CHECK(of_rank({one}) == "accepted");
+    std::vector<Fact> other = one;
+    other[1].value = "2";
+    other[2].value = "true";
+    CHECK(of_rank({one, other}) == on_this_host(1) + " has --seed 2, " + on_this_host(0) + " has 1; MEND");
+    CHECK(of_rank({one, one, other, other}) == on_this_host(2) + " (one of 2 that differ) has --seed 2, " + on_this_host(0) + " has 1; MEND");
+    CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "6 tokens", "/b"}}}) ==
+          on_this_host(1) + " has a shard of 6 tokens (/b), " + on_this_host(0) + " has 5 tokens (/a); MEND");
+    CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "5 tokens", "/b"}}}) == "accepted");  // each where it has them
+    CHECK(of_rank({{{"first", "1"}, {"second", "2"}}, {{"first", "1"}}}) ==
+          on_this_host(1) + " has nothing more , " + on_this_host(0) + " has second 2; MEND");
+    CHECK(of_rank({{{"--prompt", "\xff"}}, {{"--prompt", "a"}}}) ==  // not UTF-8
+          on_this_host(1) + " has --prompt a, " + on_this_host(0) + " has \xef\xbf\xbd; MEND");
+}
+
+TEST_CASE("nobody goes on when one cannot", "[start_agreement]") {
+    const auto heard = [](int ranks, const std::function<int(int rank)>& work, Blame blame = Blame::input) {
+        return only(complaints(ranks, [&](Communicator& communicator) {
+            try {
+                if (together(communicator, [&] { return work(communicator.rank()); }) != communicator.rank()) throw Error("another rank's result");
+            } catch (const SharedError& error) {
+                if (error.blame() != blame) throw Error("another blame");
+                throw;
+            }
+        }));
+    };
+    CHECK(heard(3, [](int rank) { return rank; }) == "accepted");
+    CHECK(heard(3, [](int rank) { return rank < 1 ? rank : throw Error("no file " + std::to_string(rank)); }) ==
+          on_this_host(1) + " (one of 2 that failed): no file 1");
+    CHECK(heard(3, [](int rank) { return rank != 2 ? rank : throw Error("no room", Blame::runtime); }, Blame::runtime) ==
+          on_this_host(2) + ": no room");
+    CHECK(heard(3, [](int rank) { return rank != 0 ? rank : throw std::runtime_error("unforeseen"); }, Blame::runtime) ==
+          on_this_host(0) + ": unforeseen");
+    CHECK(heard(3, [](int) -> int { throw Error("no such flag"); }) == "no such flag");  // the same everywhere: nobody is named
+    CHECK_THROWS_AS(together(*alone(), []() -> int { throw std::bad_alloc(); }), std::bad_alloc);
+}
+
+TEST_CASE("what the first rank fails at ends all of them", "[start_agreement]") {
+    const auto heard = [](const std::function<void(Communicator&)>& work) {
+        int worked = 0;
+        const auto said = only(complaints(3, [&](Communicator& communicator) {
+            on_first_rank(communicator, [&] {
+                ++worked;
+                work(communicator);
+            });
+        }));
+        CHECK(worked == 1);
+        return said;
+    };
+    CHECK(heard([](Communicator&) {}) == "accepted");
+    CHECK(heard([](Communicator& communicator) { throw Error("no room for rank " + std::to_string(communicator.rank())); }) ==
+          on_this_host(0) + ": no room for rank 0");
+}

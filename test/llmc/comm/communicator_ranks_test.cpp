@@ -1,0 +1,276 @@
+// What is the same on every communicator, and ranks as threads: every collective in every order, and failures that must not hang.
+#include "llmc/comm/communicator.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "kernels/device/memory.h"
+#include "llmc/comm/stream_times.h"
+#include "test/support/communicator_local.h"
+#include "test/support/communicator_suite.h"
+#include "test/support/scratch_folder.h"
+#include "test/support/support.h"
+
+using namespace llmc;
+using namespace test;
+using namespace std::chrono_literals;
+using Catch::Contains;
+
+TEST_CASE("shards cover an array without overlap, start aligned, and all but the last are equal", "[communicator]") {
+    for (const std::int64_t elements : std::vector<std::int64_t>{0, 1, 127, 128, 129, 1'000'003, 128 * 24, (std::int64_t(1) << 40) + 1})
+        for (const int ranks : {1, 2, 3, 8, 1000}) {
+            CAPTURE(elements, ranks);
+            const std::int64_t each = shard_of(elements, 0, ranks).size;
+            std::int64_t next = 0;
+            for (int rank = 0; rank < ranks; ++rank) {
+                const ShardRange shard = shard_of(elements, rank, ranks);
+                REQUIRE(shard.first == next);
+                REQUIRE((shard.size == each || shard.first + shard.size == elements));
+                REQUIRE((shard.size == 0 || shard.first % kShardMultiple == 0));
+                next += shard.size;
+            }
+            REQUIRE(next == elements);
+            REQUIRE(each < elements / ranks + 1 + kShardMultiple);
+            if (elements % (kShardMultiple * ranks) == 0) REQUIRE(each == elements / ranks);
+        }
+    REQUIRE_THROWS_WITH(shard_of(-1, 0, 1), Contains("elements to shard"));
+    REQUIRE_THROWS_WITH(shard_of(1, 2, 2), Contains("rank"));
+}
+
+TEST_CASE("one rank alone", "[communicator]") {
+    const auto comm = alone();
+    check_device_collectives(*comm, 1000);
+    check_groups(*comm);
+    check_control_plane(*comm);
+}
+
+TEST_CASE("wrong calls of collectives are refused", "[communicator]") {
+    const auto comm = alone();
+    const auto a = on_device(std::vector<float>(256)), b = on_device(std::vector<float>(256));
+    REQUIRE_THROWS_WITH(comm->all_reduce(a.span()), Contains("outside a group"));
+    REQUIRE_THROWS_WITH(comm->group_end(), Contains("outside a group"));
+    comm->group_begin(nullptr);
+    REQUIRE_THROWS_WITH(comm->group_begin(nullptr), Contains("one group at a time"));
+    REQUIRE_THROWS_WITH(comm->all_reduce(a.span().subspan(1)), Contains("64 bytes"));
+    REQUIRE_THROWS_WITH(comm->reduce_scatter(b.span().first(128), a.span()), Contains("this rank's shard"));
+    REQUIRE_THROWS_WITH(comm->all_to_all(a.span(), b.span().first(128)), Contains("size of its input"));
+    REQUIRE_THROWS_WITH(comm->all_gather(a.span(), b.span().first(100)), Contains("this rank's shard"));
+    REQUIRE_THROWS_WITH(comm->all_to_all(a.span(), a.span()), Contains("memory of its own"));
+    REQUIRE_THROWS_WITH(comm->all_to_all(b.span().first(100), a.span().first(100)), Contains("64 bytes"));
+    REQUIRE_THROWS_WITH(comm->broadcast(a.span(), 1), Contains("root"));
+    REQUIRE_THROWS_WITH(comm->reduce_scatter(std::span<std::byte>(), std::span<const std::byte>()), Contains("float, bf16 or double"));
+    comm->group_end();
+    run_ranks(2, [&](Communicator& two) {
+        const auto mine = on_device(std::vector<float>(512));
+        two.group_begin(nullptr);
+        std::string message;
+        try {
+            two.reduce_scatter(mine.span().subspan((1 - two.rank()) * 256, 256), mine.span());
+        } catch (const Error& error) {
+            message = error.what();
+        }
+        expect(message.find("another part of its input") != std::string::npos, "reduce_scatter into the other rank's shard is refused");
+        two.group_end();
+    });
+}
+
+TEST_CASE("groups after one that failed say why that one did", "[communicator][local]") {
+    std::vector<std::string> told;  // by rank 0
+    REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
+        if (comm.rank() == 1) throw Error("no memory");
+        const auto data = on_device(std::vector<float>(1000, 1));
+        for (int group = 0; group < 3; ++group)
+            told.push_back(complaint([&] {
+                comm.group_begin(nullptr);
+                comm.all_reduce(data.span());
+                comm.sync(comm.group_end());
+            }));
+    }), "no memory");
+    REQUIRE(told == std::vector<std::string>(3, "rank 1 failed: no memory"));
+}
+
+TEST_CASE("the launcher's number of processes is found in the environment", "[communicator]") {
+    const char* const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMIX_RANK"};
+    for (const char* variable : variables) REQUIRE(std::getenv(variable) == nullptr);
+    REQUIRE(launched_processes().processes == 1);
+    for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+        setenv(variable, "3", 1);
+        const Launch launch = launched_processes();
+        unsetenv(variable);
+        REQUIRE(launch.processes == 3);
+        REQUIRE(launch.variable == variable);
+    }
+    setenv("SLURM_NTASKS", "4", 1);
+    REQUIRE(launched_processes().processes == 1);  // a batch script, not a task of srun
+    setenv("PMIX_RANK", "0", 1);
+    REQUIRE(launched_processes().processes == 4);
+    for (const char* variable : variables) unsetenv(variable);
+    REQUIRE(open_communicator()->size() == 1);
+}
+
+TEST_CASE("stretches of a stream are added up, and what lies between them is not", "[communicator]") {
+    const device::Stream stream;
+    StreamTimes times;
+    const auto began = std::chrono::steady_clock::now();
+    times.stop(stream);
+    for (int i = 0; i < 3; ++i) {
+        times.start(stream);
+        std::this_thread::sleep_for(10ms);
+        times.stop(stream);
+        std::this_thread::sleep_for(20ms);
+    }
+    times.stop(stream);
+    stream.sync();
+    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), seconds = times.seconds();
+    CHECK(seconds >= 0.03 * 0.999);  // a GPU's clock counts in other ticks
+    CHECK(seconds <= all - 0.06 * 0.999);
+    CHECK(times.seconds() == seconds);
+}
+
+TEST_CASE("ranks as threads: every collective, in every order", "[communicator][local]") {
+    const int ranks = GENERATE(1, 2, 3, 4, 8);
+    using enum LocalOrder;
+    for (const LocalSettings& settings : std::vector<LocalSettings>{{prompt}, {prompt, 300us}, {late}, {early}}) {
+        CAPTURE(ranks, int(settings.order), settings.delay.count());
+        REQUIRE_NOTHROW(run_ranks(ranks, [](Communicator& comm) {
+            check_device_collectives(comm, 20'011);
+            check_groups(comm);
+            check_control_plane(comm);
+        }, settings));
+    }
+}
+
+TEST_CASE("ranks as threads: a million elements and three", "[communicator][large]") {
+    for (const int ranks : {2, 3}) REQUIRE_NOTHROW(run_ranks(ranks, [](Communicator& comm) { check_device_collectives(comm, 1'000'003); }));
+}
+
+namespace {
+
+// What a rank sees of one all_reduce of 1000 ones, and of what it does to the data meanwhile.
+struct Seen {
+    float before, after;
+};
+Seen all_reduce_ones(LocalOrder order, bool overwrite) {
+    std::atomic<float> before{}, after{};
+    run_ranks(2, [&](Communicator& comm) {
+        const auto data = on_device(std::vector<float>(1000, 1));
+        comm.group_begin(nullptr);
+        comm.all_reduce(data.span());
+        const CommEvent reduced = comm.group_end();
+        if (comm.rank() == 0) before = data.download(nullptr)[0];
+        if (overwrite) device::copy_to_device(data.span().data(), std::vector<float>(1000, 5).data(), 4000, nullptr);
+        comm.barrier();  // what a rank does wrong is seen although the hosts meet
+        comm.wait(nullptr, reduced);
+        if (comm.rank() == 0) after = data.download(nullptr)[0];
+    }, {order});
+    return {before, after};
+}
+
+}  // namespace
+
+TEST_CASE("a forgotten hold shows every time", "[communicator][local]") {
+    for (int again = 0; again < 20; ++again) {
+        const Seen late = all_reduce_ones(LocalOrder::late, false), early = all_reduce_ones(LocalOrder::early, false);
+        REQUIRE(late.before == 1);
+        REQUIRE(std::isnan(early.before));
+        REQUIRE(late.after == 2);
+        REQUIRE(early.after == 2);
+        // Data overwritten while it belongs to the communicator: summed, or lost.
+        REQUIRE(all_reduce_ones(LocalOrder::late, true).after == 10);
+        REQUIRE(all_reduce_ones(LocalOrder::early, true).after == 2);
+    }
+}
+
+TEST_CASE("order early fills all outputs but what is still to be read", "[communicator][local]") {
+    run_ranks(3, [](Communicator& comm) {
+        const std::int64_t elements = 3000;
+        const ShardRange shard = shard_of(elements, comm.rank(), comm.size());
+        const auto input = on_device(std::vector<float>(elements, 1));
+        const auto whole = on_device(std::vector<float>(elements, 9));
+        const auto mine = whole.span().subspan(shard.first, shard.size);
+        comm.group_begin(nullptr);
+        comm.reduce_scatter(mine, input.span());
+        comm.group_end();
+        comm.group_begin(nullptr);
+        comm.all_gather(whole.span(), mine);
+        const CommEvent gathered = comm.group_end();
+        for (const float x : whole.download(nullptr)) expect(std::isnan(x), "an output that was not waited for is NaN");
+        comm.wait(nullptr, gathered);
+        for (const float x : whole.download(nullptr)) expect(x == 3, "and the sum afterwards");
+    }, {LocalOrder::early});
+}
+
+TEST_CASE("a rank that waits makes those wait for nobody that are in the control plane", "[communicator][local]") {
+    for (const LocalOrder order : {LocalOrder::prompt, LocalOrder::late, LocalOrder::early})
+        REQUIRE_NOTHROW(run_ranks(3, [](Communicator& comm) {
+            const auto data = on_device(std::vector<float>(1000, 1));
+            const CommScope scope(comm);
+            comm.group_begin(nullptr);
+            comm.all_reduce(data.span());
+            const CommEvent reduced = comm.group_end();
+            if (comm.rank() == 1) comm.wait(nullptr, reduced);
+            comm.barrier();
+            comm.wait(nullptr, reduced);
+            expect(data.download(nullptr)[999] == 3, "the sum");
+        }, {.order = order, .patience = 10s}));
+}
+
+TEST_CASE("a rank that throws ends those that wait for it, in every order and place", "[communicator][local]") {
+    const LocalOrder order = GENERATE(LocalOrder::prompt, LocalOrder::late, LocalOrder::early);
+    for (const int place : {0, 1, 2}) {
+        CAPTURE(int(order), place);
+        std::atomic<int> told = 0;
+        REQUIRE_THROWS_WITH(run_ranks(4, [&](Communicator& comm) {
+            const auto data = on_device(std::vector<float>(100'000, 1));
+            try {
+                const CommScope scope(comm);
+                comm.group_begin(nullptr);
+                comm.all_reduce(data.span());
+                const CommEvent reduced = comm.group_end();
+                if (comm.rank() == 2 && place == 2) throw Error("no memory");
+                comm.group_begin(nullptr);
+                comm.all_reduce(data.span());
+                const CommEvent again = comm.group_end();
+                if (comm.rank() == 2) throw Error("no memory");
+                if (place == 0) comm.barrier();
+                else comm.wait(nullptr, place == 1 ? again : reduced);
+                comm.barrier();
+            } catch (const Error& error) {
+                if (comm.rank() != 2 && std::string(error.what()) == "rank 2 failed: no memory") ++told;
+                throw;
+            }
+        }, {.order = order, .patience = 20s}), "no memory");
+        REQUIRE(told == 3);
+    }
+}
+
+TEST_CASE("ranks that do not call the same, or not at all, are told so", "[communicator][local]") {
+    const auto data = [] { return on_device(std::vector<float>(1024, 1)); };
+    REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
+        const auto x = data();
+        comm.group_begin(nullptr);
+        comm.all_reduce(x.span().first(comm.rank() == 0 ? 1024 : 512));
+        comm.sync(comm.group_end());
+    }), Contains("reduce_scatter of 512 elements") && Contains("where rank"));
+    REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
+        if (comm.rank() == 0) comm.barrier();
+        else comm.host_gather("x");
+    }), Contains("barrier") && Contains("host_gather"));
+    for (const LocalOrder order : {LocalOrder::prompt, LocalOrder::late})
+        REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
+            const auto x = data();
+            if (comm.rank() == 1) return;
+            comm.group_begin(nullptr);
+            comm.all_reduce(x.span());
+            comm.sync(comm.group_end());
+        }, {order}), Contains("rank 0 waits in reduce_scatter") && Contains("rank 1, which has ended"));
+    REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
+        if (comm.rank() == 0) comm.barrier();
+        else std::this_thread::sleep_for(500ms);
+    }, {.patience = 50ms}), Contains("rank 0 has waited 50 ms in barrier"));
+    REQUIRE_THROWS_WITH(run_ranks(3, [](Communicator& comm) {
+        if (comm.rank() == 1) comm.abort("disk full", 1);
+        comm.barrier();
+    }), "disk full");
+}

@@ -1,0 +1,227 @@
+// shard_test.cpp - what is read is what was written; every damaged shard is refused in words that name it; a half-written one is never seen
+#include <unistd.h>
+
+#include <clocale>
+
+#include "kernels/device/error.h"
+#include "llmc/data/shard.h"
+#include "llmc/data/shard_set.h"
+#include "llmc/data/shard_writer.h"
+#include "test/support/shard_support.h"
+
+using namespace llmc;
+using Catch::Contains;
+using test::counting;
+using test::FullDisk;
+using test::ShardBytes;
+using test::TemporaryFolder;
+
+namespace {
+
+std::vector<std::uint16_t> all_tokens(const Shard& shard) {
+    const auto ids = shard.read(0, shard.tokens());
+    return {ids.begin(), ids.end()};
+}
+
+// Root may read everything; while one of these lives, permissions count.
+struct WithoutRoot {
+    const bool root = geteuid() == 0;
+    WithoutRoot() { if (root) REQUIRE(seteuid(65534) == 0); }
+    ~WithoutRoot() { if (root && seteuid(0) != 0) std::abort(); }
+};
+
+}  // namespace
+
+TEST_CASE("a shard of llm.c reads as GPT-2's, one of ours as its header says", "[shard]") {
+    const TemporaryFolder folder;
+    const Shard theirs(ShardBytes({1, 50256, 3}).write(folder / "theirs.bin"));
+    CHECK(theirs.tokens() == 3);
+    CHECK(theirs.vocabulary() == Vocabulary{50257, 50256});
+    CHECK(all_tokens(theirs) == std::vector<std::uint16_t>{1, 50256, 3});
+
+    const Shard ours(ShardBytes({0, 256}, 257, 256).write(folder / "ours.bin"));
+    CHECK(ours.vocabulary() == Vocabulary{257, 256});
+    const Shard zero(ShardBytes({0, 9}, 10, 0).write(folder / "zero.bin"));
+    CHECK(zero.vocabulary() == Vocabulary{10, 0});
+    const Shard largest(ShardBytes({65535}, 65536, 65535).write(folder / "largest.bin"));
+    CHECK(all_tokens(largest) == std::vector<std::uint16_t>{65535});
+}
+
+TEST_CASE("a shard that cannot be is refused, naming file, what was found and what was expected", "[shard]") {
+    const TemporaryFolder folder;
+    const std::string path = folder / "bad.bin";
+    const ShardBytes good({1, 2, 3});
+    ShardBytes bad = good;
+    const auto refused = [&](const std::string& content, const std::string& found, const std::string& expected) {
+        test::write_file(path, content);
+        CHECK_THROWS_WITH(Shard(path), Contains(path) && Contains(found) && Contains("expected") && Contains(expected) && !Contains("\n"));
+    };
+    SECTION("empty") { refused("", "empty", "header"); }
+    SECTION("shorter than a header") { refused(good.bytes().substr(0, 1023), "1023", "1024"); }
+    SECTION("a byte short") { refused(good.bytes().substr(0, 1029), "1029", "1030 for the 3 tokens"); }
+    SECTION("a byte long") { refused(good.bytes() + "x", "1031", "1030 for the 3 tokens"); }
+    SECTION("magic") { bad.header[0] = 20240326; refused(bad.bytes(), "magic number is 20240326", "20240520"); }
+    SECTION("version") { bad.header[1] = 2; refused(bad.bytes(), "version is 2", "expected 1"); }
+    SECTION("negative count") { bad.header[2] = -3; refused(bad.bytes(), "-3", "at least 1"); }
+    SECTION("no token") { refused(ShardBytes({}).bytes(), "token count in the header is 0", "at least 1"); }
+    SECTION("a count that overflows 32 bits in bytes") { bad.header[2] = 0x7fffffff; refused(bad.bytes(), "1030", "4294968318"); }
+    SECTION("negative vocabulary") { bad.header[3] = -1; refused(bad.bytes(), "vocabulary size (header word 3) is -1", "1 to 65536"); }
+    SECTION("vocabulary past uint16") { bad.header[3] = 65537; refused(bad.bytes(), "65537", "1 to 65536"); }
+    SECTION("end of text without a vocabulary") { bad.header[4] = 256; refused(bad.bytes(), "(header word 3) is 0", "1 to 65536"); }
+    SECTION("end of text outside") { bad.header[3] = bad.header[4] = 257; refused(bad.bytes(), "end-of-text id (header word 4) is 257", "0 to 256"); }
+    SECTION("negative end of text") { bad.header[3] = 257; bad.header[4] = -1; refused(bad.bytes(), "is -1", "0 to 256"); }
+    SECTION("missing") { CHECK_THROWS_WITH(Shard(folder / "none.bin"), Contains(folder / "none.bin") && Contains("missing")); }
+    SECTION("a folder") { CHECK_THROWS_WITH(Shard(folder.path()), Contains(folder.path() + " is a folder") && Contains(folder.path() + "/*")); }
+    SECTION("a pipe") { CHECK_THROWS_WITH(Shard("/dev/null"), Contains("/dev/null") && Contains("regular file")); }
+    SECTION("below a file") { CHECK_THROWS_WITH(Shard(good.write(path) + "/x"), Contains(path + "/x is unreadable (Not a directory)")); }
+    SECTION("unreadable") {
+        good.write(path);
+        std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+        std::filesystem::permissions(path, std::filesystem::perms::none);
+        const WithoutRoot user;
+        CHECK_THROWS_WITH(Shard(path), Contains(path) && Contains("unreadable (Permission denied)"));
+    }
+}
+
+TEST_CASE("an id outside the vocabulary is refused wherever it lies, when it is read", "[shard]") {
+    const TemporaryFolder folder;
+    const int offset = GENERATE(0, 1, 31, 32, 4999, 5000);  // within and after whole vectors
+    CAPTURE(offset);
+    ShardBytes bytes(std::vector<std::uint16_t>(5001, 256), 257, 256);
+    bytes.ids[std::size_t(offset)] = 257;
+    const Shard shard(bytes.write(folder / "ids.bin"));
+    CHECK(shard.read(0, offset).size() == std::size_t(offset));
+    CHECK(shard.read(offset + 1, 5000 - offset).size() == std::size_t(5000 - offset));
+    const std::string message = (folder / "ids.bin: id of token ") + std::to_string(offset) + " is 257; expected less than its vocabulary of 257";
+    CHECK_THROWS_WITH(shard.read(0, 5001), Contains(message));
+    CHECK_THROWS_WITH(shard.read(offset, 1), Contains(message));  // again, and with another start of the read
+    try {
+        shard.read(0, 5001);
+    } catch (const Error& error) {
+        CHECK(error.blame() == Blame::runtime);
+    }
+}
+
+TEST_CASE("a read outside the shard is refused", "[shard]") {
+    const TemporaryFolder folder;
+    const Shard shard(ShardBytes(counting(10)).write(folder / "ten.bin"));
+    CHECK(shard.read(10, 0).empty());
+    CHECK_THROWS_AS(shard.read(0, 11), Error);
+    CHECK_THROWS_AS(shard.read(-1, 2), Error);
+    CHECK_THROWS_AS(shard.read(5, -1), Error);
+    CHECK_THROWS_AS(shard.read(INT64_MAX, INT64_MAX), Error);
+}
+
+TEST_CASE("shards come in the byte order of their names, whatever the locale, each once", "[shard]") {
+    const TemporaryFolder folder;
+    for (const char* name : {"a_1.bin", "B_0.bin", "a_10.bin", "a_2.bin", "Z.bin", "\xc3\xa4.bin"})
+        ShardBytes(counting(1 + int(std::string(name).size()))).write(folder / name);
+    test::write_file(folder / "a_1.bin.partial-7", "half");
+    std::setlocale(LC_ALL, "en_US.UTF-8");  // sorts "a" before "B" where it is installed
+    const ShardSet shards(folder / "*.bin");
+    std::setlocale(LC_ALL, "C");
+    std::vector<std::string> names;
+    for (const Shard& shard : shards.shards()) names.push_back(std::filesystem::path(shard.path()).filename());
+    CHECK(names == std::vector<std::string>{"B_0.bin", "Z.bin", "a_1.bin", "a_10.bin", "a_2.bin", "\xc3\xa4.bin"});
+    CHECK(shards.tokens() == 8 + 6 + 8 + 9 + 8 + 7);
+
+    CHECK(ShardSet({folder / "a_*.bin", folder / "a_1.bin", folder / "Z.bin"}).size() == 4);
+    CHECK(ShardSet(folder / "{B,a}_[0-9].bin").size() == 3);
+    ShardBytes(counting(3)).write(folder / "odd[1].bin");
+    CHECK(ShardSet(folder / "odd[1].bin").size() == 1);
+}
+
+TEST_CASE("a set of shards that cannot be is refused", "[shard]") {
+    const TemporaryFolder folder;
+    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"), Contains('"' + (folder / "*.bin") + '"') && Contains("at least 1"));
+    CHECK_THROWS_WITH(ShardSet(folder / "none.bin"), Contains(folder / "none.bin"));
+    CHECK_THROWS_AS(ShardSet(std::vector<std::string>{}), Error);
+    const std::string bytes = ShardBytes({1}, 257, 256).write(folder / "bytes.bin"), gpt2 = ShardBytes({1}).write(folder / "gpt2.bin");
+    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"),
+                      Contains("50257 with end of text 50256 in " + gpt2) && Contains("257 with end of text 256 in " + bytes));
+    const std::string other = ShardBytes({1}, 257, 0).write(folder / "bytes2.bin");
+    CHECK_THROWS_WITH(ShardSet(folder / "bytes*"), Contains("end of text 0 in " + other));
+}
+
+TEST_CASE("what the writer writes is a shard, byte for byte", "[shard]") {
+    const TemporaryFolder folder;
+    const int size = GENERATE(1, 1000, 1 << 19, (1 << 19) + 1, 2'000'001);  // about and past the buffer
+    std::vector<std::uint16_t> ids = counting(size);
+    ShardWriter writer(folder / "w.bin", {65536, 7});
+    const auto half = ids.size() / 2;
+    writer.append(std::span(ids).first(half));
+    writer.append(std::span(ids).subspan(half));
+    CHECK(writer.tokens() == size);
+    CHECK_FALSE(std::filesystem::exists(folder / "w.bin"));
+    writer.publish();
+    CHECK(folder.names() == std::vector<std::string>{"w.bin"});
+    CHECK((test::read_bytes(folder / "w.bin") == ShardBytes(ids, 65536, 7).bytes()));
+    CHECK_THROWS_AS(writer.append(ids), Error);
+}
+
+TEST_CASE("nothing half-written stays behind", "[shard]") {
+    const TemporaryFolder folder;
+    const std::vector<std::uint16_t> ids = counting(1000);
+    SECTION("not published") {
+        const std::string old = test::write_file(folder / "w.bin", "old");
+        {
+            ShardWriter writer(old, {});
+            writer.append(ids);
+            writer.seal();
+            CHECK(folder.names().size() == 2);
+            const ShardWriter moved(std::move(writer));
+            CHECK(folder.names().size() == 2);
+        }
+        CHECK(folder.names() == std::vector<std::string>{"w.bin"});
+        CHECK(test::read_bytes(old) == "old");
+    }
+    SECTION("the disk is full") {
+        const FullDisk disk(2000);
+        const auto write = [&] {
+            ShardWriter writer(folder / "w.bin", {});
+            writer.append(ids);
+            writer.publish();
+        };
+        CHECK_THROWS_WITH(write(), Contains("writing shard " + (folder / "w.bin")) && Contains("File too large"));
+        CHECK(folder.names().empty());
+    }
+    SECTION("the disk is full at the header") {
+        const FullDisk disk(100);
+        CHECK_THROWS_WITH(ShardWriter(folder / "w.bin", {}), Contains("writing shard " + (folder / "w.bin")));
+        CHECK(folder.names().empty());
+    }
+    SECTION("no token") {
+        ShardWriter writer(folder / "w.bin", {});
+        CHECK_THROWS_WITH(writer.publish(), Contains("number of tokens is 0"));
+    }
+    SECTION("an id outside") {
+        ShardWriter writer(folder / "w.bin", {1000, 0});
+        writer.append(ids);
+        CHECK_THROWS_WITH(writer.append(counting(3, 999)), Contains("is 1000") && Contains("vocabulary of 1000"));
+    }
+    SECTION("no such folder") { CHECK_THROWS_WITH(ShardWriter(folder / "none/w.bin", {}), Contains("not writable (No such file or directory)")); }
+    SECTION("impossible vocabulary") {
+        CHECK_THROWS_AS(ShardWriter(folder / "w.bin", {65537, 0}), Error);
+        CHECK_THROWS_AS(ShardWriter(folder / "w.bin", {10, 10}), Error);
+    }
+    CHECK((folder.names().empty() || folder.names() == std::vector<std::string>{"w.bin"}));
+}
+
+TEST_CASE("a series of shards holds the stream, cut where it must be, and appears as a whole", "[shard]") {
+    const TemporaryFolder folder;
+    const std::vector<std::uint16_t> ids = counting(25);
+    ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
+    series.append(std::span(ids).first(3));
+    series.append(std::span(ids).subspan(3));
+    series.seal();
+    CHECK_FALSE(std::filesystem::exists(folder / "s_000000.bin"));
+    CHECK(series.publish() == std::vector<std::string>{folder / "s_000000.bin", folder / "s_000001.bin", folder / "s_000002.bin"});
+    CHECK(folder.names() == std::vector<std::string>{"s_000000.bin", "s_000001.bin", "s_000002.bin"});
+    std::vector<std::uint16_t> read;
+    const ShardSet shards(folder / "s_*.bin");
+    CHECK(shards[0].tokens() == 10);
+    CHECK(shards[2].tokens() == 5);
+    for (const Shard& shard : shards.shards())
+        for (const std::uint16_t id : all_tokens(shard)) read.push_back(id);
+    CHECK(read == ids);
+}

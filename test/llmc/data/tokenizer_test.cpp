@@ -1,0 +1,207 @@
+// tokenizer_test.cpp - bytes to ids and back, documents of a text, and text files to shards
+#include <algorithm>
+
+#include "kernels/device/error.h"
+#include "llmc/data/documents.h"
+#include "llmc/data/shard_set.h"
+#include "llmc/data/text_corpus.h"
+#include "llmc/data/tokenizer.h"
+#include "test/support/shard_support.h"
+
+using namespace llmc;
+using Catch::Contains;
+using test::TemporaryFolder;
+using Documents = std::vector<std::string_view>;
+
+namespace {
+
+constexpr const char* kVerses =
+    "Ge1:1 In the beginning\n"
+    "Ge1:2 And the earth\n"
+    "no verse\n"
+    "Ge2:1 Thus the heavens\n"
+    "Ge2:2 And on: the seventh\n"
+    "Exo1:1 Now these\n"
+    "Ge1:1 again";  // without a newline at the end
+
+TextCorpusOptions corpus(const TemporaryFolder& folder, const std::vector<std::string>& files) {
+    return {.files = files, .output_dir = folder / "out", .name = "t", .hold_out = 2};
+}
+
+// All tokens of the shards that match, in order.
+std::vector<int> tokens(const std::string& pattern) {
+    std::vector<int> ids;
+    const ShardSet shards(pattern);
+    CHECK(shards.vocabulary() == kByteVocabulary);
+    for (const Shard& shard : shards.shards())
+        for (const std::uint16_t id : shard.read(0, shard.tokens())) ids.push_back(id);
+    return ids;
+}
+
+// What the shards must hold: 256 and the bytes, document by document.
+std::vector<int> stream(const std::vector<std::string_view>& documents) {
+    std::vector<int> ids;
+    for (const auto document : documents) {
+        ids.push_back(256);
+        for (const char c : document) ids.push_back(static_cast<unsigned char>(c));
+    }
+    return ids;
+}
+
+}  // namespace
+
+TEST_CASE("the byte tokenizer gives back every text", "[tokenizer]") {
+    const auto tokenizer = tokenizer_for({257, 256});
+    CHECK(tokenizer->vocabulary() == kByteVocabulary);
+    std::string text = "Gr\xc3\xbc\xc3\x9f" "e <|endoftext|> ";
+    for (int byte = 0; byte < 256; ++byte) text += char(byte);
+    const std::vector<int> ids = tokenizer->encode(text);
+    REQUIRE(ids.size() == text.size());
+    CHECK(ids[2] == 0xc3);
+    CHECK(*std::max_element(ids.begin(), ids.end()) == 255);  // the text's "<|endoftext|>" is no end of text
+    CHECK(tokenizer->decode(ids) == text);
+    CHECK(tokenizer->encode("").empty());
+    CHECK(tokenizer->decode(std::vector<int>{'a', 256, 'b'}) == "a\n<|endoftext|>\nb");
+    CHECK_THROWS_WITH(tokenizer->decode(std::vector<int>{257}), Contains("is 257; expected 0 to 256"));
+    CHECK_THROWS_AS(tokenizer->decode(std::vector<int>{-1}), Error);
+}
+
+TEST_CASE("a vocabulary without a table shows ids and encodes nothing", "[tokenizer]") {
+    const auto tokenizer = tokenizer_for({50257, 50256});
+    CHECK(tokenizer->vocabulary() == Vocabulary{50257, 50256});
+    CHECK(tokenizer->decode(std::vector<int>{15496, 11, 50256}) == "15496 11 50256");
+    CHECK(tokenizer->decode({}).empty());
+    CHECK_THROWS_WITH(tokenizer->decode(std::vector<int>{50257}), Contains("0 to 50256"));
+    CHECK_THROWS_WITH(tokenizer->encode("Hello"), Contains("50257 ids with end of text 50256") && Contains("expected 257"));
+    CHECK_THROWS_AS(tokenizer_for({257, 0})->encode("Hello"), Error);  // another end of text, another tokenizer
+}
+
+TEST_CASE("printable text is valid UTF-8 without control characters", "[tokenizer]") {
+    const auto [text, shown] = GENERATE(table<std::string, std::string>({
+        {"plain\n\ttext", "plain\n\ttext"},
+        {"Gr\xc3\xbc\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80", "Gr\xc3\xbc\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\x1b[2J\r\x7f", "\\x1b[2J\\x0d\\x7f"},
+        {std::string("a\0b", 3), "a\\x00b"},
+        {"\xc2\x9b" "31m", "\\xc2\\x9b" "31m"},              // U+009B, a control character in two bytes
+        {"\xc2\xa0", "\xc2\xa0"},                           // its neighbour is none
+        {"\x80\xff", "\\x80\\xff"},                         // no first byte
+        {"\xe2\x82", "\\xe2\\x82"},                         // cut off
+        {"\xe2\x82" "A", "\\xe2\\x82" "A"},
+        {"\xc0\xaf\xe0\x80\xaf", "\\xc0\\xaf\\xe0\\x80\\xaf"},  // overlong
+        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},                // surrogate
+        {"\xed\x9f\xbf\xee\x80\x80", "\xed\x9f\xbf\xee\x80\x80"},
+        {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},       // past U+10FFFF
+        {"\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf"},
+        {"\xf8\x88\x80\x80\x80", "\\xf8\\x88\\x80\\x80\\x80"},
+    }));
+    CHECK(printable(text) == shown);
+}
+
+TEST_CASE("documents by key: neighbouring lines with the same key", "[tokenizer]") {
+    const Documents expected = {"Ge1:1 In the beginning\nGe1:2 And the earth\nno verse\n", "Ge2:1 Thus the heavens\nGe2:2 And on: the seventh\n",
+                                "Exo1:1 Now these\n", "Ge1:1 again"};
+    CHECK(DocumentRule::keyed_by("^([^:]+):").split(kVerses) == expected);
+    CHECK(DocumentRule::keyed_by("^([^:]+):").split("title\n\nGe1:1 x\n") == Documents{"title\n\n", "Ge1:1 x\n"});
+    CHECK(DocumentRule::keyed_by("^([^:]+):").split("no key\nat all\n") == Documents{"no key\nat all\n"});
+    CHECK(DocumentRule::keyed_by("^(a)|b").split("a\nb\na\n") == Documents{"a\nb\na\n"});  // a match that leaves the group out has no key
+    CHECK(DocumentRule::keyed_by("^(a?)").split("a\nb\n") == Documents{"a\n", "b\n"});      // an empty key is a key
+    CHECK(DocumentRule::keyed_by("^(.)").split(std::string_view("\0x\n\0y\nz", 7)) == Documents{std::string_view("\0x\n\0y\n", 6), "z"});
+}
+
+TEST_CASE("documents by start: a line that matches begins one", "[tokenizer]") {
+    const auto rule = DocumentRule::starting_at("^Chapter [0-9]+$");
+    CHECK(rule.split("preface\nChapter 1\na\nChapter 22\nChapter 3 is no title\n") ==
+          Documents{"preface\n", "Chapter 1\na\n", "Chapter 22\nChapter 3 is no title\n"});
+    CHECK(rule.split("Chapter 1\nChapter 2") == Documents{"Chapter 1\n", "Chapter 2"});
+    CHECK(rule.split("").empty());
+    CHECK(DocumentRule::starting_at("^$").split("a\n\nb\n\n\nc") == Documents{"a\n", "\nb\n", "\n", "\nc"});
+    CHECK(DocumentRule::whole_text().split(kVerses) == Documents{kVerses});
+    CHECK(DocumentRule::whole_text().split("").empty());
+    const std::string long_line(5'000'000, 'x');  // a matcher that recursed per character would be gone
+    CHECK(DocumentRule::starting_at("^(x|y)*$").split(long_line).size() == 1);
+    CHECK_THROWS_WITH(DocumentRule::starting_at("(["), Contains("pattern \"([\" is malformed"));
+    CHECK_THROWS_WITH(DocumentRule::keyed_by("^a"), Contains("without a group"));
+}
+
+TEST_CASE("text files become shards: every document after an end of text, every k-th held out", "[tokenizer]") {
+    const TemporaryFolder folder;
+    std::vector<std::string> files;
+    std::vector<std::string> texts;
+    for (int i = 0; i < 7; ++i) {
+        texts.push_back("text " + std::to_string(i) + (i % 2 ? "\n" : "") + char(200 + i));
+        files.push_back(test::write_file(folder / ("file" + std::to_string(i)), texts.back()));
+    }
+    TextCorpusOptions options = corpus(folder, files);
+    options.hold_out = 3;
+    options.shard_tokens = 10;
+    const auto summary = write_text_corpus(options);
+    CHECK(tokens(folder / "out/t_train_*.bin") == stream({texts[0], texts[1], texts[3], texts[4], texts[6]}));
+    CHECK(tokens(folder / "out/t_val_*.bin") == stream({texts[2], texts[5]}));
+    CHECK(summary.train.documents == 5);
+    CHECK(summary.val.documents == 2);
+    CHECK(summary.train.bytes == 5 * 7 + 2);  // two of them have a newline
+    CHECK(summary.train.tokens == summary.train.bytes + 5);
+    CHECK(summary.val.tokens == 7 + 8 + 2);
+    CHECK(summary.train.shards.size() == 5);  // 42 tokens
+    CHECK(summary.val.shards == std::vector<std::string>{folder / "out/t_val_000000.bin", folder / "out/t_val_000001.bin"});
+    CHECK(std::filesystem::file_size(folder / "out/t_val_000000.bin") == 1024 + 20);
+}
+
+TEST_CASE("a document longer than a piece is written whole, documents are counted through files", "[tokenizer]") {
+    const TemporaryFolder folder;
+    std::string text(3'000'001, 'a');
+    for (std::size_t i = 0; i < text.size(); ++i) text[i] = char(i * 7 % 251);
+    std::erase(text, '\n');
+    const std::string verses = test::write_file(folder / "verses", kVerses), large = test::write_file(folder / "large", text);
+    TextCorpusOptions options = corpus(folder, {verses, large});
+    options.documents = DocumentRule::keyed_by("^([^:]+):");
+    options.hold_out = 5;  // four documents of verses, then the large one
+    const auto summary = write_text_corpus(options);
+    CHECK(summary.train.documents == 4);
+    CHECK((tokens(folder / "out/t_val_*.bin") == stream({text})));
+    CHECK((tokens(folder / "out/t_train_*.bin") == stream(options.documents.split(kVerses))));
+}
+
+TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b"),
+                      empty = test::write_file(folder / "empty", "");
+    TextCorpusOptions options = corpus(folder, {a, b});
+    const auto refused = [&](const std::string& words) {
+        CHECK_THROWS_WITH(write_text_corpus(options), Contains(words) && !Contains("\n"));
+        CHECK(folder.names() == std::vector<std::string>{"a", "b", "empty"});
+        CHECK(test::read_bytes(a) == "a");
+    };
+    SECTION("no file") { options.files.clear(); refused("number of text files is 0"); }
+    SECTION("missing") { options.files.push_back(folder / "none"); refused("text file " + (folder / "none") + " is missing"); }
+    SECTION("a folder") { options.files.push_back(folder.path()); refused(folder.path() + " is a folder"); }
+    SECTION("empty") { options.files.push_back(empty); refused("text file " + empty + " is empty"); }
+    SECTION("hold-out") { options.hold_out = 1; refused("--hold-out is 1; expected at least 2"); }
+    SECTION("nothing for validation") { options.hold_out = 3; refused("number of documents is 2; expected at least the 3"); }
+    SECTION("shard tokens") { options.shard_tokens = 1; refused("--shard-tokens is 1"); }
+    SECTION("name") { options.name = "x/y"; refused("\"x/y\""); }
+    SECTION("no output folder") { options.output_dir = ""; refused("--output-dir"); }
+    SECTION("output below a file") { options.output_dir = a + "/out"; refused("output folder " + a + "/out"); }
+    SECTION("output is a file") { options.output_dir = a; refused("output folder " + a); }
+}
+
+TEST_CASE("a disk too full for the validation shards leaves no training shard either", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string small = test::write_file(folder / "a", "a"), large = test::write_file(folder / "b", std::string(5000, 'b'));
+    const test::FullDisk disk(2000);
+    CHECK_THROWS_WITH(write_text_corpus(corpus(folder, {small, large})), Contains("writing shard") && Contains("t_val_000000.bin"));
+    CHECK(std::filesystem::is_empty(folder / "out"));
+}
+
+TEST_CASE("older shards of the same name are not mixed with new ones", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b");
+    TextCorpusOptions options = corpus(folder, {a, b});
+    write_text_corpus(options);
+    const std::string before = test::read_bytes(folder / "out/t_train_000000.bin");
+    options.files = {b, a};
+    CHECK_THROWS_WITH(write_text_corpus(options), Contains("there already") && Contains("without shards named t"));
+    CHECK(test::read_bytes(folder / "out/t_train_000000.bin") == before);
+    options.name = "u";
+    CHECK_NOTHROW(write_text_corpus(options));
+}

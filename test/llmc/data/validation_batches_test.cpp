@@ -1,0 +1,81 @@
+// validation_batches_test.cpp - every target exactly once and in the same context, however ranks and rows share them
+#include <algorithm>
+#include <set>
+
+#include "kernels/device/error.h"
+#include "kernels/device/types.h"
+#include "llmc/data/validation_batches.h"
+#include "test/support/shard_support.h"
+
+using namespace llmc;
+using Catch::Contains;
+using kernels::kIgnoreTarget;
+using test::counting_shards;
+using test::TemporaryFolder;
+using Row = std::vector<std::int32_t>;
+
+TEST_CASE("validation: the same targets exactly once, whatever the batch and the number of ranks", "[validation_batches]") {
+    const TemporaryFolder folder;
+    const ShardSet shards = counting_shards(folder, {100, 1, 37, 64});  // 99 + 0 + 36 + 63 = 198 targets
+    const int asked = GENERATE(1, 10, 16, 99, 100, 110, 135, 136, 197, 198, 199, 100000);
+    const auto [world, micro_batch] = GENERATE(table<int, int>({{1, 1}, {1, 7}, {2, 2}, {3, 1}, {4, 5}, {8, 16}}));
+    const int seq_len = 10;
+    CAPTURE(asked, world, micro_batch);
+
+    std::vector<std::int32_t> targets;
+    std::int64_t valid = 0;
+    std::set<Row> contexts;
+    for (int rank = 0; rank < world; ++rank) {
+        ValidationBatches batches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = rank, .world = world});
+        CHECK(batches.targets() == std::min(asked, 198));
+        CHECK(batches.all_there_is() == (asked > 198));
+        CHECK(batches.size() == ValidationBatches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = 0, .world = world}).size());
+        for (std::int64_t j = 0; j < batches.size(); ++j) {
+            const Batch& batch = batches[j];
+            valid += batch.valid_targets;
+            for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
+                const std::int32_t input = batch.inputs[i], target = batch.targets[i];
+                if (target == kIgnoreTarget) {
+                    REQUIRE(input == 0);
+                    REQUIRE((i % seq_len == 9 || batch.targets[i + 1] == kIgnoreTarget));  // only at the end of a row
+                } else {
+                    REQUIRE(target == input + 1);
+                    targets.push_back(target);
+                    if (i % seq_len == 0) contexts.insert({input, target});
+                }
+            }
+        }
+    }
+    CHECK(valid == std::min(asked, 198));
+    std::sort(targets.begin(), targets.end());
+    std::vector<std::int32_t> expected;
+    for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
+        for (int id = first + 1; id < first + size && int(expected.size()) < asked; ++id) expected.push_back(id);
+    CHECK(targets == expected);
+    // Rows start where they start for one rank and one row at a time, so every target has the same context.
+    std::set<Row> expected_contexts;
+    int left = asked;
+    for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
+        for (int row = 0; row < size - 1 && left > 0; row += seq_len) {
+            expected_contexts.insert({first + row, first + row + 1});
+            left -= std::min(seq_len, size - 1 - row);
+        }
+    CHECK(contexts == expected_contexts);
+}
+
+TEST_CASE("validation: batches repeat, need no order, and are refused where they cannot be", "[validation_batches]") {
+    const TemporaryFolder folder;
+    const ShardSet shards = counting_shards(folder, {100, 1});
+    ValidationBatches batches(shards, 60, {.micro_batch = 2, .seq_len = 10});
+    REQUIRE(batches.size() == 3);
+    const Batch last = batches[2], first = batches[0];
+    CHECK(first.inputs.front() == 0);
+    CHECK(last.inputs.front() == 40);
+    CHECK(batches[2].inputs == last.inputs);
+    CHECK_THROWS_AS(batches[3], Error);
+    CHECK_THROWS_AS(batches[-1], Error);
+    CHECK_THROWS_WITH(ValidationBatches(shards, 0, {.micro_batch = 1, .seq_len = 4}), Contains("number of validation tokens is 0"));
+    CHECK_THROWS_AS(ValidationBatches(shards, 10, {.micro_batch = 0, .seq_len = 4}), Error);
+    const ShardSet one_token(folder / "s_1.bin");
+    CHECK_THROWS_WITH(ValidationBatches(one_token, 10, {.micro_batch = 1, .seq_len = 4}), Contains("is 1; expected at least 2"));
+}

@@ -1,0 +1,246 @@
+// data_parallel_test.cpp - ranks x micro-batches: every valid token of the global batch weighs the same, whoever computes it, at every ZeRO stage
+#include "test/support/processes.h"
+#include "test/support/rank_support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+double norm_of(const std::vector<double>& values) {
+    double squares = 0;
+    for (double x : values) squares += x * x;
+    return std::sqrt(squares);
+}
+
+std::vector<float> initial_weights(std::uint64_t seed) {
+    const ParameterTable table(kTinyModel);
+    std::vector<float> weights(std::size_t(table.elements()));
+    table.initialise(weights, seed);
+    return weights;
+}
+
+std::vector<GlobalBatch> batches_with_gaps(int count) {
+    std::vector<GlobalBatch> batches;
+    for (int i = 0; i < count; ++i) batches.push_back(random_batch_with_gaps(unsigned(i)));
+    return batches;
+}
+
+RankRun run_at(Partition partition, int stage, kernels::DType dtype = kernels::DType::fp32) {
+    RankRun run{.partition = partition, .setup = tiny_setup(dtype)};
+    run.setup.sharding.stage = stage;
+    return run;
+}
+
+// The step that fp64 takes with the whole batch at once: counts, loss, norm, clipping and every gradient.
+void check_one_step(Partition partition, const RankRunner& how) {
+    const ParameterTable table(kTinyModel);
+    const float max_norm = 0.5f;
+    for (const unsigned seed : {1u, 2u})
+        for (const int stage : {0, 1, 2}) {
+            CAPTURE(partition.ranks, partition.micro_batches, seed, stage);
+            const GlobalBatch batch = random_batch_with_gaps(seed);
+            const auto want = reference_gradient(table, widen(initial_weights(seed)), batch.reference());
+            const double norm = norm_of(want.gradient);
+            REQUIRE(norm > max_norm);  // else clipping would not be looked at
+            RankRun run = run_at(partition, stage);
+            run.seed = seed;
+            run.adamw.max_grad_norm = max_norm;
+            const RunResult got = run_ranks(run, {batch}, how);
+            const kernels::StepScalars& step = got.ranks[0].scalars[0];
+            CHECK(got.ranks_agree());
+            CHECK(step.valid_targets == batch.valid_targets());
+            CHECK(std::fabs(step.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
+            CHECK(std::fabs(step.grad_norm - norm) <= 1e-6 * norm);
+            CHECK(std::fabs(step.clip - max_norm / (norm + 1e-6)) <= 1e-6);
+            const double kappa = double(batch.positions()) / double(batch.valid_targets());
+            CHECK(std::fabs(step.grad_scale - kappa * max_norm / (norm + 1e-6)) <= 1e-6 * kappa);
+            double largest = 0;
+            for (std::size_t i = 0; i < want.gradient.size(); ++i) largest = std::max(largest, std::fabs(kappa * got.gradient[i] - want.gradient[i]));
+            CHECK(largest <= 2e-6 * largest_magnitude(want.gradient));
+        }
+}
+
+void check_five_steps(Partition partition, const RankRunner& how) {
+    const auto batches = batches_with_gaps(5);
+    const ParameterTable table(kTinyModel);
+    for (const float max_norm : {0.5f, 0.0f}) {
+        std::vector<double> parameters = widen(initial_weights(1));
+        ReferenceAdamW reference{.eps = 1e-4, .max_norm = max_norm};
+        for (const GlobalBatch& batch : batches)
+            reference.update(table, parameters, reference_gradient(table, parameters, batch.reference()).gradient, 6e-4f);
+        for (const int stage : {0, 1, 2}) {
+            CAPTURE(partition.ranks, partition.micro_batches, max_norm, stage);
+            RankRun run = run_at(partition, stage);
+            run.adamw.eps = 1e-4f;
+            run.adamw.max_grad_norm = max_norm;
+            const RunResult got = run_ranks(run, batches, how);
+            CHECK(got.ranks_agree());
+            CHECK(largest_error(got.ranks[0].parameters, parameters) <= 1e-6);
+            CHECK(same_bits(got.master_weights, got.ranks[0].parameters));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("R ranks x M micro-batches equal one batch and fp64", "[ranks]") {
+    for (const Partition partition : kPartitions) check_one_step(partition, on_threads());
+}
+
+TEST_CASE("parameters that ranks trained equal fp64", "[ranks]") {
+    for (const Partition partition : {Partition{2, 2}, Partition{8, 2}}) check_five_steps(partition, on_threads());
+}
+
+TEST_CASE("ranks as processes equal one batch and fp64, and have the bits of ranks as threads", "[ranks][mpi]") {
+    if (!have_mpi()) return;
+    for (const int ranks : {2, 4}) check_case("mpi rank: R ranks x M micro-batches", ranks);
+}
+
+TEST_CASE("mpi rank: R ranks x M micro-batches", "[.]") {
+    const auto communicator = open_communicator();
+    const RankRunner processes = on_processes(*communicator);
+    for (const Partition partition : kPartitions) {
+        if (partition.ranks != communicator->size()) continue;
+        check_one_step(partition, processes);
+        check_five_steps(partition, processes);
+        for (const int stage : {0, 1, 2})
+            for (const auto dtype : {kernels::DType::fp32, kernels::DType::bf16}) {
+                CAPTURE(partition.ranks, partition.micro_batches, stage, int(dtype));
+                RankRun run = run_at(partition, stage, dtype);
+                run.exchange.reduce_in_bf16 = dtype == kernels::DType::bf16;
+                run.exchange.small_batches = stage == 2 ? SmallBatches::micro_batches : SmallBatches::ranks;
+                const auto batches = batches_with_gaps(3);
+                const RunResult got = run_ranks(run, batches, processes), want = run_ranks(run, batches);
+                CHECK(got.ranks_agree());
+                CHECK(same_bits(got.gradient, want.gradient));
+                CHECK(same_bits(got.master_weights, want.master_weights));
+                for (std::size_t rank = 0; rank < want.ranks.size(); ++rank) {
+                    CHECK(same_bits(got.ranks[rank].parameters, want.ranks[rank].parameters));
+                    CHECK(same_bits(got.ranks[rank].moments, want.ranks[rank].moments));
+                    CHECK(got.ranks[rank].totals == want.ranks[rank].totals);
+                }
+            }
+    }
+}
+
+TEST_CASE("ZeRO stage 1 has the bits of stage 0, and stage 2 too where there is one micro-batch", "[ranks]") {
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    const bool stochastic = GENERATE(false, true), reduce_in_bf16 = GENERATE(false, true);
+    if (stochastic && dtype == kernels::DType::fp32) return;
+    const Partition partition = GENERATE(Partition{2, 2}, Partition{3, 1}, Partition{8, 1});
+    if (reduce_in_bf16 && partition.ranks > 2) return;  // enough: time on fibers
+    CAPTURE(int(dtype), stochastic, reduce_in_bf16, partition.ranks);
+    std::vector<GlobalBatch> batches;
+    for (unsigned i = 0; i < 5; ++i) batches.push_back(random_batch(i, partition.ranks == 3 ? 12 : 16));
+    const auto run_stage = [&](int stage) {
+        RankRun run = run_at(partition, stage, dtype);
+        run.exchange.reduce_in_bf16 = reduce_in_bf16;
+        if (stochastic) run.adamw.rounding_seed = 7;
+        return run_ranks(run, batches);
+    };
+    const RunResult zero = run_stage(0), one = run_stage(1), two = run_stage(2);
+    CHECK(zero.ranks_agree());
+    CHECK(one.ranks_agree());
+    CHECK(two.ranks_agree());
+    CHECK(!same_bits(zero.master_weights, initial_weights(1)));
+    CHECK(same_bits(one.ranks[0].parameters, zero.ranks[0].parameters));
+    CHECK(same_bits(one.master_weights, zero.master_weights));
+    CHECK(std::memcmp(one.ranks[0].scalars.data(), zero.ranks[0].scalars.data(), 5 * sizeof(kernels::StepScalars)) == 0);
+    CHECK(one.ranks[0].moments.size() < zero.ranks[0].moments.size() / std::size_t(partition.ranks) * 11 / 10 + 1024);
+    CHECK(same_bits(two.master_weights, zero.master_weights) == (partition.micro_batches == 1));  // else the sums have another order
+}
+
+TEST_CASE("a rank without any target, and a step without any, leave all ranks alike", "[ranks]") {
+    const int stage = GENERATE(0, 1, 2);
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    GlobalBatch one_empty = random_batch(1), nothing = random_batch(2);
+    std::fill(one_empty.targets.begin() + 64, one_empty.targets.begin() + 128, kernels::kIgnoreTarget);  // rank 1 of 4
+    std::fill(nothing.targets.begin(), nothing.targets.end(), kernels::kIgnoreTarget);
+    RankRun run = run_at({4, 2}, stage, dtype);
+    const RunResult before = run_ranks(run, {one_empty}), after = run_ranks(run, {one_empty, nothing});
+    CHECK(before.ranks_agree());
+    CHECK(before.ranks[0].scalars[0].valid_targets == 192);
+    CHECK(std::isfinite(before.ranks[0].scalars[0].grad_norm));
+    const kernels::StepScalars& skipped = after.ranks[3].scalars[1];
+    CHECK(skipped.skip == kernels::kSkipNoTargets);
+    CHECK(skipped.skipped_steps == 1);
+    CHECK(skipped.adam_step == 1);
+    CHECK(same_bits(after.master_weights, before.master_weights));
+    CHECK(same_bits(after.ranks[0].parameters, before.ranks[0].parameters));
+    CHECK(same_bits(after.ranks[2].moments, before.ranks[2].moments));
+}
+
+TEST_CASE("whatever the communication stream does late or early, the result is the same", "[ranks]") {
+    const int stage = GENERATE(0, 1, 2);
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    const bool reduce_in_bf16 = GENERATE(false, true);
+    CAPTURE(stage, int(dtype), reduce_in_bf16);
+    const auto batches = batches_with_gaps(3);
+    const auto run_order = [&](LocalSettings local) {
+        RankRun run = run_at({2, 2}, stage, dtype);
+        run.setup.config.layers = 4;  // stage 2 uses its working buffers again
+        run.exchange.reduce_in_bf16 = reduce_in_bf16;
+        run.exchange.small_batches = stage == 2 ? SmallBatches::micro_batches : SmallBatches::ranks;
+        run.local = local;
+        return run_ranks(run, batches);
+    };
+    const RunResult want = run_order({});
+    CHECK(std::isfinite(want.ranks[0].scalars[2].loss));
+    for (const LocalSettings& local : {LocalSettings{.order = LocalOrder::late}, LocalSettings{.order = LocalOrder::early},
+                                       LocalSettings{.delay = std::chrono::microseconds(500), .seed = 3}}) {
+        CAPTURE(int(local.order));
+        const RunResult got = run_order(local);
+        CHECK(got.ranks_agree());
+        CHECK(same_bits(got.master_weights, want.master_weights));
+        CHECK(same_bits(got.ranks[1].parameters, want.ranks[1].parameters));
+        CHECK(got.ranks[1].totals == want.ranks[1].totals);
+    }
+}
+
+TEST_CASE("gradients that travel in bf16 are rounded once on the way out and once as a sum", "[ranks]") {
+    const int stage = GENERATE(0, 1, 2), micro_batches = GENERATE(1, 2);
+    CAPTURE(stage, micro_batches);
+    // Both ranks compute the same gradient g: the sum is 2 round(g), exactly. So do both micro-batches, which at stage 2 travel one by one.
+    GlobalBatch batch = random_batch(1, 4);
+    const auto four_times = [](std::vector<int>& values) {
+        const std::vector<int> copy = values;
+        for (int i = 1; i < 4; ++i) values.insert(values.end(), copy.begin(), copy.end());
+    };
+    four_times(batch.tokens);
+    four_times(batch.targets);
+    batch.rows = 16;
+    RankRun run = run_at({2, micro_batches}, stage);
+    const auto exact = run_ranks(run, {batch}).gradient;
+    run.exchange.reduce_in_bf16 = true;
+    const auto rounded = run_ranks(run, {batch}).gradient;
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < exact.size(); ++i) wrong += rounded[i] != 2 * kernels::bf16_to_float(kernels::bf16_from_float(exact[i] / 2));
+    CHECK(wrong == 0);
+    CHECK(!same_bits(exact, rounded));
+}
+
+TEST_CASE("gradients travel with the same bits whether or not their norms are taken on the way", "[ranks]") {
+    const int stage = GENERATE(0, 1, 2), micro_batches = GENERATE(1, 2);
+    const auto small_batches = GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches, SmallBatches::micro_batches);
+    if ((small_batches == SmallBatches::micro_batches) != (stage == 2)) return;
+    CAPTURE(stage, micro_batches, int(small_batches));
+    RankRun run = run_at({2, micro_batches}, stage);
+    run.setup.config.layers = 4;  // stage 2 uses its working buffers again
+    const auto run_with = [&](bool reduce_in_bf16, SmallBatches small) {
+        run.exchange.reduce_in_bf16 = reduce_in_bf16;
+        run.exchange.small_batches = small;
+        return run_ranks(run, batches_with_gaps(2));
+    };
+    const RunResult with = run_with(true, small_batches), without = run_with(true, SmallBatches::none), exact = run_with(false, small_batches);
+    CHECK(same_bits(with.gradient, without.gradient));
+    CHECK(same_bits(with.master_weights, without.master_weights));
+    // The norms are those of what was rounded: in the first step, whatever travels.
+    const ParameterTable table(run.setup.config);
+    const std::size_t modules = NormModules(table, GradientBuckets(table, {})).names.size();
+    const auto norms = [&](const RunResult& result) {
+        return std::span(result.ranks[0].totals[0]).subspan(kernels::kFirstNorm + modules, modules);
+    };
+    CHECK(same_bits(norms(with), norms(exact)));
+    CHECK(norms(with)[0] > 0);
+}

@@ -1,0 +1,126 @@
+#include "llmc/model/memory_plan.h"
+#include "llmc/model/optimizer.h"
+#include "test/support/model_support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+const ModelSetup kSmall{.config = {.layers = 2, .heads = 4, .channels = 64, .max_seq_len = 64, .vocabulary = 257}, .shape = {16, 64}};
+
+std::string refusal(const ModelSetup& setup, const Context& context) {
+    try {
+        require_room(setup, context);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("the plan counts what is then allocated", "[memory_plan]") {
+    const Context context = make_context();
+    const ParameterTable table(kSmall.config);
+    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
+    ModelSetup setup = kSmall;
+    CHECK(model_bytes(setup).master_weights == flat);
+    CHECK(gradient_bytes(table, {}) == flat);
+    CHECK(model_bytes(setup).parameters == 0);  // in fp32 they are the master weights
+    CHECK(optimizer_bytes(table) == 2 * flat);
+    setup.dtype = kernels::DType::bf16;
+    CHECK(model_bytes(setup).parameters == flat / 2);
+    CHECK(model_bytes(setup).activations < 0.6 * double(model_bytes(kSmall).activations));
+    setup.training = false;
+    CHECK(plan_memory(setup, context).text().find("gradients") == std::string::npos);
+}
+
+TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") {
+    const ParameterTable table(kSmall.config);
+    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
+    std::size_t moments = 0, master_weights = 0, kept = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+        const Sharding one{.stage = 1, .rank = rank, .ranks = 3}, two{.stage = 2, .rank = rank, .ranks = 3};
+        CHECK(gradient_bytes(table, {.sharding = one}) == flat);
+        CHECK(gradient_bytes(table, {.sharding = one, .reduce_in_bf16 = true}) == flat + flat / 2);
+        CHECK(optimizer_bytes(table, two) == optimizer_bytes(table, one));
+        moments += optimizer_bytes(table, one);
+        ModelSetup setup = kSmall;
+        setup.sharding = one;
+        CHECK(model_bytes(setup).master_weights == flat);  // in fp32 they are the parameters
+        setup.dtype = kernels::DType::bf16;
+        master_weights += model_bytes(setup).master_weights;
+        const GradientBuckets buckets(table, two);
+        const std::size_t working = std::size_t(2 * buckets.largest_block() + buckets[buckets.embeddings()].size) * sizeof(float);
+        kept += gradient_bytes(table, {.sharding = two}) - working;
+    }
+    CHECK(moments == 2 * flat);
+    CHECK(master_weights == flat);
+    CHECK(kept == flat);
+}
+
+TEST_CASE("the plan counts what travels in bf16 and what a checkpoint gathers", "[memory_plan][ranks]") {
+    const Context context = make_context();
+    const ParameterTable table(kSmall.config);
+    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
+    CHECK(plan_memory(kSmall, context, true).total() == plan_memory(kSmall, context).total() + flat / 2);
+    ModelSetup setup = kSmall;
+    setup.dtype = kernels::DType::bf16;
+    CHECK(model_bytes(setup).gathered == 0);  // every rank has all master weights
+    setup.sharding = {.stage = 1, .rank = 0, .ranks = 3};
+    const GradientBuckets buckets(table, setup.sharding);
+    std::int64_t largest = 0;
+    for (const GradientBucket& bucket : buckets.all()) largest = std::max(largest, bucket.size);
+    CHECK(model_bytes(setup).gathered == std::size_t(largest) * sizeof(float));
+    CHECK_THAT(plan_memory(setup, context).text(), Catch::Contains("master weights gathered to save"));
+    setup.training = false;
+    CHECK_THAT(plan_memory(setup, context).text(), !Catch::Contains("master weights gathered to save"));
+}
+
+TEST_CASE("124M at four rows of 64 tokens fits into 2.4 GB, in bf16 into 2.5 GB", "[memory_plan]") {
+    const Context context = make_context();
+    CHECK(plan_memory({.config = {}, .shape = {4, 64}}, context).total() < 2.4e9);
+    CHECK(plan_memory({.config = {}, .dtype = kernels::DType::bf16, .shape = {4, 64}}, context).total() < 2.5e9);
+}
+
+TEST_CASE("a batch that does not fit is refused with the largest that does", "[memory_plan]") {
+    Context context = make_context();
+    const auto total = [&](int batch) {
+        ModelSetup setup = kSmall;
+        setup.shape.batch = batch;
+        return plan_memory(setup, context).total();
+    };
+    context.device.memory_free = total(16);
+    CHECK(refusal(kSmall, context) == "accepted");
+    context.device.memory_free = total(16) - 1;
+    CHECK_THAT(refusal(kSmall, context), Catch::StartsWith("--micro-batch is 16; ") && Catch::Contains("the largest that fits is 15"));
+    context.device.memory_free = total(5) + 1;
+    CHECK_THAT(refusal(kSmall, context), Catch::Contains("the largest that fits is 5"));
+    context.device.memory_free = total(1);
+    CHECK_THAT(refusal(kSmall, context), Catch::Contains("the largest that fits is 1;"));
+    context.device.memory_free = total(1) - 1;
+    CHECK_THAT(refusal(kSmall, context), Catch::Contains("not even one sequence fits"));
+    context.device.memory_free = 0;  // unknown: nothing to refuse by
+    CHECK(refusal(kSmall, context) == "accepted");
+}
+
+TEST_CASE("what travels in bf16 takes room from the batch", "[memory_plan]") {
+    Context context = make_context();
+    ModelSetup setup = kSmall;
+    setup.shape = {8, 4};  // rows smaller than the copy
+    context.device.memory_free = plan_memory(setup, context, true).total();
+    CHECK_NOTHROW(require_room(setup, context, true));
+    setup.shape.batch = 16;
+    CHECK_THROWS_WITH(require_room(setup, context, true), Catch::Contains("the largest that fits is 8;"));
+    CHECK_THROWS_WITH(require_room(setup, context), !Catch::Contains("the largest that fits is 8;"));
+}
+
+TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]") {
+    Context context = make_context();
+    context.device.memory_free = std::size_t(1) << 50;
+    const ModelSetup vast{.config = {.layers = 65536, .heads = 4096, .channels = 1048576, .max_seq_len = 1 << 20, .vocabulary = 50257},
+                          .shape = {2047, 1 << 20}};
+    CHECK(plan_memory(vast, context).total() == std::numeric_limits<std::size_t>::max());
+    CHECK_THAT(refusal(vast, context), Catch::Contains("not even one sequence fits"));
+}

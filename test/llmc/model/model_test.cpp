@@ -1,0 +1,189 @@
+// model_test.cpp - a whole GPT-2: loss, gradients and training against fp64, at the geometry of this build
+#include <cstring>
+
+#include "kernels/device/memory.h"
+#include "test/support/model_support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+double norm(const std::vector<double>& values) {
+    double squares = 0;
+    for (double x : values) squares += x * x;
+    return std::sqrt(squares);
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+    double largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(a[i] - b[i]));
+    return largest;
+}
+
+}  // namespace
+
+TEST_CASE("loss and gradients of a whole model equal fp64", "[model]") {
+    Context context = make_context();
+    const unsigned seed = GENERATE(1u, 2u, 3u);
+    CAPTURE(seed);
+    Trainer trainer(context, tiny_setup(), {}, seed);
+    const GlobalBatch batch = random_batch_with_gaps(seed);
+    const auto want = reference_gradient(trainer.table(), widen(trainer.master_weights()), batch.reference());
+    const auto scalars = trainer.step(batch);
+    CHECK(scalars.valid_targets == want.loss.valid_targets);
+    CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
+    CHECK(largest_difference(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
+    CHECK(std::fabs(scalars.grad_norm - norm(want.gradient)) <= 1e-6 * norm(want.gradient));
+}
+
+TEST_CASE("the gradient of a whole model is the slope of its loss", "[model]") {
+    Context context = make_context();
+    Trainer trainer(context, tiny_setup());
+    const GlobalBatch batch = random_batch(9);
+    trainer.accumulate(batch, 1);
+    const std::vector<double> gradient = mean_gradient(trainer, batch);
+    const std::vector<float> start = trainer.master_weights();
+    // Along the gradient itself the loss changes by its norm; central differences err by the third derivative and by the loss's rounding.
+    const double step = 2e-3, length = norm(gradient);
+    const auto loss_at = [&](double distance) {
+        std::vector<float> moved = start;
+        for (std::size_t i = 0; i < moved.size(); ++i) moved[i] = float(moved[i] + distance * gradient[i] / length);
+        trainer.model().load(moved);
+        return trainer.loss(batch);
+    };
+    CHECK(std::fabs((loss_at(step) - loss_at(-step)) / (2 * step) - length) <= 1e-3 * length);
+}
+
+TEST_CASE("the first loss is that of a model that knows nothing", "[model]") {
+    Context context = make_context();
+    const auto [channels, heads, vocabulary] = GENERATE(table<int, int, int>({{64, 2, 257}, {128, 4, 257}, {256, 4, 2000}}));
+    CAPTURE(channels, vocabulary);
+    const ModelSetup setup{.config = {.layers = 2, .heads = heads, .channels = channels, .max_seq_len = 64, .vocabulary = vocabulary},
+                           .shape = {8, 64}, .training = false};
+    const auto model = make_model(setup, context);
+    std::vector<float> weights(std::size_t(model->table().elements()));
+    model->table().initialise(weights, 1337);
+    model->load(weights);
+    BatchUpload upload(setup.shape, vocabulary, context);
+    device::Array<double> loss_sum(1);
+    loss_sum.zero(context.stream);
+    const GlobalBatch batch = random_batch(4, 8, 64, vocabulary);
+    model->evaluate(upload.upload(batch.tokens, batch.targets, setup.shape, false), loss_sum.span());
+    const double loss = loss_sum.download(context.stream)[0] / double(batch.positions());
+    CHECK(std::fabs(loss - std::log(vocabulary) - 2e-4 * channels) < 0.05);
+}
+
+TEST_CASE("what is computed again has the same bits as what was kept", "[model]") {
+    Context context = make_context();
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    const GlobalBatch batch = random_batch(5);
+    const auto gradients = [&](Recompute recompute) {
+        Trainer trainer(context, tiny_setup(dtype, recompute));
+        trainer.accumulate(batch, 2);
+        return trainer.gradients();
+    };
+    const auto kept = gradients(Recompute::none);
+    CHECK(largest_magnitude(widen(kept)) > 0);
+    CHECK(same_bits(gradients(Recompute::block), kept));
+    for (const auto recompute : {Recompute::gelu, Recompute::gelu_layernorm}) {
+        const auto again = gradients(recompute);
+        // cuBLASLt's own GELU, fused into bf16 products on a GPU, and the kernel that computes it again round differently.
+        if (context.device.kind == "cuda" && dtype == kernels::DType::bf16)
+            CHECK(largest_error(again, widen(kept)) <= 0x1p-7 * largest_magnitude(widen(kept)));
+        else CHECK(same_bits(again, kept));
+    }
+}
+
+TEST_CASE("recomputing takes less memory", "[model]") {
+    const ModelSetup base{.config = {}, .shape = {4, 1024}};
+    std::size_t last = std::numeric_limits<std::size_t>::max();
+    for (const auto recompute : {Recompute::none, Recompute::gelu, Recompute::gelu_layernorm, Recompute::block}) {
+        ModelSetup setup = base;
+        setup.recompute = recompute;
+        CHECK(model_bytes(setup).activations < last);
+        last = model_bytes(setup).activations;
+    }
+    ModelSetup evaluating = base;
+    evaluating.training = false;
+    CHECK(model_bytes(evaluating).activations < model_bytes(base).activations / 3);
+}
+
+TEST_CASE("bf16 follows fp64 as closely as its eight bits allow", "[model]") {
+    Context context = make_context();
+    Trainer trainer(context, tiny_setup(kernels::DType::bf16));
+    const GlobalBatch batch = random_batch_with_gaps(3);
+    const auto want = reference_gradient(trainer.table(), widen(trainer.master_weights()), batch.reference());
+    const auto scalars = trainer.step(batch);
+    const auto got = mean_gradient(trainer, batch);
+    double product = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) product += got[i] * want.gradient[i];
+    CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 2e-3 * want.loss.mean());
+    CHECK(product >= 0.999 * norm(got) * norm(want.gradient));
+    CHECK(std::fabs(scalars.grad_norm - norm(want.gradient)) <= 1e-2 * norm(want.gradient));
+}
+
+TEST_CASE("one batch is learnt by heart", "[model]") {
+    Context context = make_context();
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    Trainer trainer(context, tiny_setup(dtype), {.weight_decay = 0});
+    const GlobalBatch batch = random_batch(8, 4);
+    double loss = 0;
+    for (int step = 0; step < 250; ++step) loss = trainer.step(batch, 1, 5e-3f).loss;
+    CHECK(loss < 0.01);
+}
+
+TEST_CASE("training follows fp64 step by step", "[model]") {
+    Context context = make_context();
+    Trainer trainer(context, tiny_setup(), {.eps = 1e-4f});
+    std::vector<double> parameters = widen(trainer.master_weights());
+    ReferenceAdamW reference{.eps = 1e-4};
+    for (unsigned step = 0; step < 10; ++step) {
+        CAPTURE(step);
+        const GlobalBatch batch = random_batch_with_gaps(step);
+        const auto want = reference_gradient(trainer.table(), parameters, batch.reference());
+        reference.update(trainer.table(), parameters, want.gradient, 6e-4f);
+        CHECK(std::fabs(trainer.step(batch).loss - want.loss.mean()) <= 2e-6 * want.loss.mean());
+    }
+    CHECK(largest_error(trainer.master_weights(), parameters) <= 2e-6);
+}
+
+TEST_CASE("rows past the vocabulary are 0 and stay 0", "[model]") {
+    Context context = make_context();
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    Trainer trainer(context, tiny_setup(dtype));
+    for (unsigned step = 0; step < 3; ++step) trainer.step(random_batch(step), 2);
+    const auto master_weights = trainer.master_weights();
+    const auto rows = trainer.table().view(std::span<const float>(master_weights), trainer.table().token_table());
+    const auto padding = rows.subspan(std::size_t(kTinyModel.vocabulary) * std::size_t(kTinyModel.channels));
+    REQUIRE(!padding.empty());
+    CHECK(std::all_of(padding.begin(), padding.end(), [](float x) { return x == 0; }));
+}
+
+TEST_CASE("two runs have the same bits", "[model]") {
+    Context context = make_context();
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    const auto run = [&] {
+        Trainer trainer(context, tiny_setup(dtype));
+        for (unsigned step = 0; step < 4; ++step) trainer.step(random_batch(step), 2);
+        return trainer.master_weights();
+    };
+    CHECK(same_bits(run(), run()));
+}
+
+TEST_CASE("logits equal fp64, and what comes later does not change them", "[model]") {
+    Context context = make_context();
+    Trainer trainer(context, tiny_setup());
+    const GlobalBatch batch = random_batch(6, 1, 11);
+    const auto want = reference_logits(trainer.table(), widen(trainer.master_weights()), batch.reference());
+    const auto got = trainer.model().logits(batch.tokens, 0, 11);
+    REQUIRE(got.size() == std::size_t(11 * kTinyModel.vocabulary));
+    CHECK(largest_error(got, want) <= 2e-6 * (1 + largest_magnitude(want)));
+    // One row of eleven, from products of the same sizes: with AVX2 oneDNN multiplies a single row in another order than many.
+    const auto row = trainer.model().logits(batch.tokens, 6, 1);
+    const auto without_later = trainer.model().logits(std::span<const int>(batch.tokens).first(7), 6, 1);
+    CHECK(same_bits(without_later, row));
+    CHECK(largest_error(row, {want.begin() + 6 * kTinyModel.vocabulary, want.begin() + 7 * kTinyModel.vocabulary}) <=
+          2e-6 * (1 + largest_magnitude(want)));
+    CHECK_THROWS_WITH(trainer.model().logits(std::vector<int>(17), 0, 1), Catch::Contains("the length of a sequence is 17; expected 1 to 16 tokens"));
+}

@@ -1,0 +1,157 @@
+// reference_model_test.cpp - the reference against finite differences of itself and against facts that need no model
+#include "test/support/reference_model.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "kernels/device/types.h"
+
+using namespace test;
+using llmc::ModelConfig;
+using llmc::ParameterTable;
+
+namespace {
+
+constexpr double kRounding = std::numeric_limits<double>::epsilon();
+
+// Random everywhere but in the padding, and far from the initial values, where many gradients are small.
+std::vector<double> random_parameters(const ParameterTable& table, unsigned seed) {
+    std::mt19937 engine(seed);
+    std::normal_distribution<double> normal(0, 1);
+    std::vector<double> parameters(std::size_t(table.elements()));
+    for (const auto& spec : table.tensors())
+        for (std::int64_t i = 0; i < spec.rows_in_files * spec.columns; ++i)
+            parameters[std::size_t(spec.offset + i)] = 0.3 * normal(engine) + (spec.is_vector() && spec.name.ends_with("weight"));
+    return parameters;
+}
+
+struct Tiny {
+    ParameterTable table{ModelConfig{2, 2, 16, 6, 11}};
+    std::vector<double> parameters = random_parameters(table, 3);
+    std::vector<int> tokens{1, 5, 5, 10, 0, 3, 7, 2, 9, 5}, targets{5, 5, 10, 0, 3, 7, -1, 9, 5, -1};
+    ReferenceBatch batch{tokens, targets, 2, 5};
+};
+
+// The derivative of the mean loss along `direction`, by a formula of fourth order with step h.
+double difference(const Tiny& tiny, const std::vector<double>& direction, double h) {
+    const auto at = [&](double step) {
+        std::vector<double> moved = tiny.parameters;
+        for (std::size_t i = 0; i < moved.size(); ++i) moved[i] += step * direction[i];
+        return reference_loss(tiny.table, moved, tiny.batch).mean();
+    };
+    return (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+}  // namespace
+
+TEST_CASE("the reference's gradient is the slope of its loss, tensor by tensor and element by element", "[reference]") {
+    const Tiny tiny;
+    const auto result = reference_gradient(tiny.table, tiny.parameters, tiny.batch);
+    CHECK(result.loss.sum == reference_loss(tiny.table, tiny.parameters, tiny.batch).sum);
+    std::mt19937 engine(17);
+    std::normal_distribution<double> normal(0, 1);
+    const auto check = [&](const std::vector<double>& direction) {
+        const double h = 1e-3, coarse = difference(tiny, direction, 2 * h), fine = difference(tiny, direction, h);
+        // What the formula leaves out shows in the step from 2 h to h; beside it, the rounding of the loss (some hundred operations deep) over h.
+        const double tolerance = std::fabs(coarse - fine) + 100 * kRounding * result.loss.mean() / h;
+        CHECK(std::fabs(dot(result.gradient, direction) - fine) <= tolerance);
+        CHECK(tolerance < 1e-7);
+    };
+    for (const auto& spec : tiny.table.tensors()) {
+        CAPTURE(spec.name);
+        std::vector<double> direction(tiny.parameters.size());
+        for (std::int64_t i = 0; i < spec.rows_in_files * spec.columns; ++i)
+            direction[std::size_t(spec.offset + i)] = normal(engine) / std::sqrt(double(spec.size()));
+        check(direction);
+        for (int sample = 0; sample < 3; ++sample) {
+            std::fill(direction.begin(), direction.end(), 0);
+            direction[std::size_t(spec.offset) + engine() % std::size_t(spec.rows_in_files * spec.columns)] = 1;
+            check(direction);
+        }
+    }
+}
+
+TEST_CASE("padding and unused positions have no gradient", "[reference]") {
+    const Tiny tiny;
+    const auto result = reference_gradient(tiny.table, tiny.parameters, tiny.batch);
+    const auto tokens = tiny.table.view(std::span<const double>(result.gradient), tiny.table.token_table());
+    for (std::size_t i = 11 * 16; i < tokens.size(); ++i) CHECK(tokens[i] == 0);
+    const auto positions = tiny.table.view(std::span<const double>(result.gradient), tiny.table.position_table());
+    for (std::size_t i = 5 * 16; i < positions.size(); ++i) CHECK(positions[i] == 0);
+}
+
+TEST_CASE("the reference looks back only, and its probabilities sum to one", "[reference]") {
+    Tiny tiny;
+    const auto before = reference_logits(tiny.table, tiny.parameters, tiny.batch);
+    REQUIRE(before.size() == 10 * 11);
+    tiny.tokens[3] = 4;  // row 3 of the first sequence
+    const auto after = reference_logits(tiny.table, tiny.parameters, tiny.batch);
+    for (int row = 0; row < 10; ++row) {
+        bool same = true;
+        for (int v = 0; v < 11; ++v) same &= before[std::size_t(row * 11 + v)] == after[std::size_t(row * 11 + v)];
+        CHECK(same == (row != 3 && row != 4));
+    }
+    // Over all targets of one position the probabilities exp(-loss) sum to one.
+    double total = 0;
+    for (int target = 0; target < 11; ++target) {
+        std::vector<int> targets(10, kernels::kIgnoreTarget);
+        targets[8] = target;
+        const auto loss = reference_loss(tiny.table, tiny.parameters, {tiny.tokens, targets, 2, 5});
+        CHECK(loss.valid_targets == 1);
+        total += std::exp(-loss.sum);
+    }
+    CHECK(std::fabs(total - 1) < 20 * kRounding * 11);
+}
+
+TEST_CASE("the mean is over valid targets; without any the gradient is 0", "[reference]") {
+    const Tiny tiny;
+    CHECK(reference_loss(tiny.table, tiny.parameters, tiny.batch).valid_targets == 8);
+    const std::vector<int> none(10, kernels::kIgnoreTarget);
+    const auto result = reference_gradient(tiny.table, tiny.parameters, {tiny.tokens, none, 2, 5});
+    CHECK(result.loss.valid_targets == 0);
+    CHECK(result.loss.sum == 0);
+    CHECK(std::all_of(result.gradient.begin(), result.gradient.end(), [](double g) { return g == 0; }));
+}
+
+TEST_CASE("an untrained model's loss is near ln V plus the spread of its logits", "[reference]") {
+    const ParameterTable table(ModelConfig{2, 2, 64, 32, 257});
+    std::vector<float> initial(std::size_t(table.elements()));
+    table.initialise(initial, 1);
+    std::mt19937 engine(5);
+    std::vector<int> tokens(8 * 32), targets(8 * 32);
+    for (int& token : tokens) token = int(engine() % 257);
+    for (int& target : targets) target = int(engine() % 257);
+    const std::vector<double> parameters(initial.begin(), initial.end());
+    CHECK(std::fabs(reference_loss(table, parameters, {tokens, targets, 8, 32}).mean() - std::log(257.0) - 2e-4 * 64) < 0.05);
+}
+
+TEST_CASE("AdamW: first step, clipping and decay by hand", "[reference]") {
+    const ParameterTable table(ModelConfig{1, 1, 8, 4, 5});
+    std::vector<double> parameters(std::size_t(table.elements()), 0.0), gradient(parameters.size(), 0.0);
+    const auto decayed = std::size_t(table.tensors()[std::size_t(table.token_table())].offset);
+    const auto plain = std::size_t(table.tensors()[std::size_t(table.final_ln_bias())].offset);
+    parameters[decayed] = parameters[plain] = 2;
+    gradient[decayed] = 3, gradient[plain] = -4;
+    ReferenceAdamW optimizer;
+    CHECK(optimizer.update(table, parameters, gradient, 0.01) == 5);
+    const double clip = 1 / (5 + 1e-6);
+    CHECK(optimizer.m[decayed] == Approx(0.1 * 3 * clip).epsilon(1e-14));
+    CHECK(optimizer.v[plain] == Approx(0.05 * 16 * clip * clip).epsilon(1e-14));
+    // Corrected, the first direction is the sign.
+    CHECK(parameters[decayed] == Approx(2 - 0.01 * (1 / (1 + 1e-8 / (3 * clip)) + 0.1 * 2)).epsilon(1e-14));
+    CHECK(parameters[plain] == Approx(2 + 0.01 / (1 + 1e-8 / (4 * clip))).epsilon(1e-14));
+    // Second step without clipping: two terms in both moments.
+    optimizer.max_norm = 0;
+    const double m = 0.9 * optimizer.m[plain] + 0.1 * -4, v = 0.95 * optimizer.v[plain] + 0.05 * 16, before = parameters[plain];
+    optimizer.update(table, parameters, gradient, 0.01);
+    CHECK(parameters[plain] == Approx(before - 0.01 * (m / (1 - 0.81)) / (std::sqrt(v / (1 - 0.9025)) + 1e-8)).epsilon(1e-14));
+    CHECK(parameters[decayed + 1] == 0);
+}

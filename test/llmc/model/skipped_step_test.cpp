@@ -1,0 +1,83 @@
+// skipped_step_test.cpp - steps that update nothing: without targets, or with a gradient that is not finite, be it on one rank alone
+#include <catch2/catch.hpp>
+
+#include "test/support/rank_support.h"
+#include "test/support/run_support.h"
+
+using namespace llmc;
+using namespace test;
+
+TEST_CASE("a step without targets is skipped, said and counted, and the run goes on", "[run]") {
+    const Workshop shop;
+    constexpr int kPositions = 128, kSkipped = 8;
+    std::mt19937 engine(1);
+    std::vector<std::uint16_t> ids;
+    for (int i = 0; i <= 12 * kPositions; ++i) ids.push_back(std::uint16_t('a' + engine() % 20));
+    std::fill_n(ids.begin() + kSkipped * kPositions, kPositions, std::uint16_t(256));  // ends of text, whose successors are masked
+    ShardBytes(ids, 257, 256).write(shop.path("train_0.bin"));
+    const auto result = shop.run(shop.flags({"-d", "128", "-x", "12", "-v", "0", "--mask-document-start", "-o", shop.path("out")}));
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    const auto steps = shop.log("out", "step"), skips = shop.log("out", "skip");
+    REQUIRE(steps.size() == 12);
+    const auto& skipped = steps[kSkipped];
+    CHECK(skipped["valid_tokens"] == 0);
+    for (const char* unknown : {"loss", "grad_norm", "noise_scale_seq"}) CHECK(skipped[unknown].is_null());
+    CHECK(steps[kSkipped + 1]["loss"].is_number());
+    REQUIRE(skips.size() == 1);
+    CHECK(skips[0]["step"] == kSkipped);
+    CHECK(skips[0]["skipped_steps"] == 1);
+    CHECK_THAT(result.output, Catch::Contains("step 9/12 | update skipped: no targets (1 so far)"));
+    // The noise scale, known so far in tokens, is not known in sequences of a step that has no tokens in them.
+    CHECK(skipped["noise_scale_tokens"].is_number());
+    const auto line = result.output.substr(result.output.find("step 9/12 | loss"));
+    CHECK_THAT(line.substr(0, line.find('\n')), Catch::EndsWith(" | noise n/a"));
+}
+
+TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks]") {
+    const int stage = GENERATE(0, 1, 2);
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    CAPTURE(stage, int(dtype));
+    const GlobalBatch batch = random_batch(1);
+    ModelSetup setup = tiny_setup(dtype);
+    setup.sharding.stage = stage;
+    struct Rank {
+        std::vector<float> before, after;  // master weights and moments
+        kernels::StepScalars bad, next;
+    };
+    std::vector<Rank> ranks(2);
+    llmc::run_ranks(2, [&](Communicator& communicator) {
+        Context context = make_context(communicator);
+        Trainer trainer(context, setup);
+        const auto state = [&] {
+            std::vector<float> all = trainer.master_weights();
+            for (const auto& moments : {trainer.first_moments(), trainer.second_moments()}) all.insert(all.end(), moments.begin(), moments.end());
+            return all;
+        };
+        Rank& mine = ranks[std::size_t(communicator.rank())];
+        trainer.step(batch);
+        mine.before = state();
+        mine.bad = trainer.step(batch, 1, 6e-4f, communicator.rank() == 1 ? INFINITY : 1.0f);
+        mine.after = state();
+        mine.next = trainer.step(batch);
+    });
+    for (const Rank& rank : ranks) {
+        CHECK(rank.bad.skip == kernels::kSkipNonFinite);
+        CHECK(rank.bad.skipped_steps == 1);
+        CHECK(rank.bad.adam_step == 1);
+        CHECK(same_bits(rank.after, rank.before));
+        CHECK(rank.next.skip == kernels::kNoSkip);
+        CHECK(rank.next.adam_step == 2);
+    }
+}
+
+TEST_CASE("a run whose steps are not finite any more ends and says so", "[run]") {
+    const Workshop shop;
+    const auto result = shop.run(shop.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay", "1000", "-o", shop.path("out")}));
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 1);
+    CHECK_THAT(result.output, Catch::Contains("error: the number of steps in a row whose loss or gradient norm is not finite is 10; expected fewer"));
+    CHECK(shop.log("out", "skip").size() >= 10);
+    CHECK(shop.log("out", "skip").back()["reason"] == "loss or gradient norm not finite");
+    CHECK(shop.log("out", "end").empty());
+}

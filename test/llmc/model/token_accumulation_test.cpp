@@ -1,0 +1,164 @@
+// token_accumulation_test.cpp - every valid token of a global batch weighs the same, however the batch is cut into micro-batches
+#include <cstring>
+
+#include "test/support/model_support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+// Gradients and scalars of one step in fp64, and what the step leaves.
+struct Oracle {
+    ReferenceGradient gradient;
+    double norm;
+};
+Oracle oracle(Trainer& trainer, const GlobalBatch& batch) {
+    Oracle result{reference_gradient(trainer.table(), widen(trainer.master_weights()), batch.reference()), 0};
+    for (double g : result.gradient.gradient) result.norm += g * g;
+    result.norm = std::sqrt(result.norm);
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("M micro-batches equal one batch and fp64", "[model][accumulation]") {
+    Context context = make_context();
+    const int micro_batches = GENERATE(1, 2, 4, 8, 16);
+    const unsigned seed = GENERATE(1u, 2u);
+    CAPTURE(micro_batches, seed);
+    const float max_norm = 0.5f;
+    Trainer trainer(context, tiny_setup(), {.max_grad_norm = max_norm}, seed);
+    const GlobalBatch batch = random_batch_with_gaps(seed);
+    const Oracle want = oracle(trainer, batch);
+    const auto scalars = trainer.step(batch, micro_batches);
+    CHECK(scalars.valid_targets == batch.valid_targets());
+    CHECK(std::fabs(scalars.loss - want.gradient.loss.mean()) <= 1e-6 * want.gradient.loss.mean());
+    const auto got = mean_gradient(trainer, batch);
+    double largest = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) largest = std::max(largest, std::fabs(got[i] - want.gradient.gradient[i]));
+    CHECK(largest <= 2e-6 * largest_magnitude(want.gradient.gradient));
+    CHECK(std::fabs(scalars.grad_norm - want.norm) <= 1e-6 * want.norm);
+    CHECK(want.norm > max_norm);  // else clipping would not be looked at
+    CHECK(std::fabs(scalars.clip - max_norm / (want.norm + 1e-6)) <= 1e-6);
+    // The mean of the micro-batches' means is another number: a trainer that took it would be seen.
+    if (micro_batches == 4) {
+        double mean_of_means = 0;
+        for (int part = 0; part < 4; ++part) {
+            GlobalBatch quarter{4, batch.seq_len, {}, {}};
+            const auto first = std::ptrdiff_t(part) * 4 * batch.seq_len, last = first + 4 * batch.seq_len;
+            quarter.tokens.assign(batch.tokens.begin() + first, batch.tokens.begin() + last);
+            quarter.targets.assign(batch.targets.begin() + first, batch.targets.begin() + last);
+            const auto loss = reference_loss(trainer.table(), widen(trainer.master_weights()), quarter.reference());
+            mean_of_means += loss.valid_targets > 0 ? loss.mean() / 4 : 0;
+        }
+        CHECK(std::fabs(scalars.loss - mean_of_means) > 1e-3);
+    }
+}
+
+TEST_CASE("parameters after accumulated steps equal fp64", "[model][accumulation]") {
+    Context context = make_context();
+    const int micro_batches = GENERATE(1, 4, 16);
+    const float max_norm = GENERATE(0.5f, 0.0f);
+    CAPTURE(micro_batches, max_norm);
+    Trainer trainer(context, tiny_setup(), {.eps = 1e-4f, .max_grad_norm = max_norm});
+    std::vector<double> parameters = widen(trainer.master_weights());
+    ReferenceAdamW reference{.eps = 1e-4, .max_norm = max_norm};
+    for (unsigned step = 0; step < 5; ++step) {
+        const GlobalBatch batch = random_batch_with_gaps(step);
+        const auto want = reference_gradient(trainer.table(), parameters, batch.reference());
+        reference.update(trainer.table(), parameters, want.gradient, 6e-4f);
+        trainer.step(batch, micro_batches);
+        if (step == 0) CHECK(largest_error(trainer.master_weights(), parameters) <= 1e-6);
+    }
+    CHECK(largest_error(trainer.master_weights(), parameters) <= 1e-6);
+}
+
+TEST_CASE("with the usual epsilon, parameters differ only where gradients are next to nothing", "[model][accumulation]") {
+    Context context = make_context();
+    const int micro_batches = GENERATE(1, 4);
+    const float rate = 6e-4f, max_norm = 0.5f;
+    Trainer trainer(context, tiny_setup(), {.max_grad_norm = max_norm});
+    std::vector<double> parameters = widen(trainer.master_weights());
+    ReferenceAdamW reference{.max_norm = max_norm};
+    std::vector<bool> large(parameters.size(), true);  // the clipped gradient was at least 1e-6 in every step
+    for (unsigned step = 0; step < 5; ++step) {
+        const GlobalBatch batch = random_batch_with_gaps(step);
+        const auto want = reference_gradient(trainer.table(), parameters, batch.reference());
+        const double norm = reference.update(trainer.table(), parameters, want.gradient, rate);
+        REQUIRE(norm > max_norm);
+        trainer.step(batch, micro_batches);
+        const auto got = trainer.master_weights();
+        double worst_large = 0, worst_small = 0;
+        for (std::size_t i = 0; i < got.size(); ++i) {
+            large[i] = large[i] && std::fabs(want.gradient[i]) * max_norm / norm >= 1e-6;
+            double& worst = large[i] ? worst_large : worst_small;
+            worst = std::max(worst, std::fabs(got[i] - parameters[i]));
+        }
+        CAPTURE(step);
+        if (step == 0) {  // Adam's first step is a sign: where the gradient is rounding noise, the sign is
+            CHECK(worst_large <= 1e-6);
+            CHECK(worst_small <= 2 * rate + 1e-6);
+        }
+        if (step == 4) CHECK(worst_large <= 1e-5);
+    }
+}
+
+TEST_CASE("a step without targets changes nothing, and the next one goes on", "[model][accumulation]") {
+    Context context = make_context();
+    Trainer trainer(context, tiny_setup());
+    trainer.step(random_batch(1));
+    const auto master_weights = trainer.master_weights(), first = trainer.first_moments(), second = trainer.second_moments();
+    GlobalBatch nothing = random_batch(2);
+    std::fill(nothing.targets.begin(), nothing.targets.end(), kernels::kIgnoreTarget);
+    const auto skipped = trainer.step(nothing, 4);
+    CHECK(skipped.skip == kernels::kSkipNoTargets);
+    CHECK(skipped.skipped_steps == 1);
+    CHECK(skipped.adam_step == 1);
+    CHECK(std::isnan(skipped.loss));
+    CHECK(trainer.master_weights() == master_weights);
+    CHECK(trainer.first_moments() == first);
+    CHECK(trainer.second_moments() == second);
+    const auto gradients = trainer.gradients();
+    CHECK(std::all_of(gradients.begin(), gradients.end(), [](float g) { return g == 0; }));
+    const auto next = trainer.step(random_batch(3));
+    CHECK(next.skip == kernels::kNoSkip);
+    CHECK(next.adam_step == 2);
+    CHECK(trainer.master_weights() != master_weights);
+}
+
+TEST_CASE("a micro-batch without targets adds exactly nothing", "[model][accumulation]") {
+    Context context = make_context();
+    GlobalBatch batch = random_batch(4);
+    const std::size_t half = batch.targets.size() / 2;
+    std::fill(batch.targets.begin() + std::ptrdiff_t(half), batch.targets.end(), kernels::kIgnoreTarget);
+    Trainer both(context, tiny_setup()), first_only(context, tiny_setup());
+    both.accumulate(batch, 2);
+    GlobalBatch first = batch;
+    first.rows /= 2;
+    first.tokens.resize(half);
+    first.targets.resize(half);
+    first_only.accumulate(first, 1);  // with weight 1 / (half the positions): exactly twice the gradient
+    auto doubled = both.gradients();
+    for (float& g : doubled) g *= 2;
+    CHECK(doubled == first_only.gradients());
+}
+
+TEST_CASE("with every target valid the scale is exactly one", "[model][accumulation]") {
+    Context context = make_context();
+    Trainer trainer(context, tiny_setup(), {.max_grad_norm = 0});
+    const auto scalars = trainer.step(random_batch(7), 4);
+    CHECK(scalars.valid_targets == kTinyRows * kTinySeqLen);
+    CHECK(scalars.grad_scale == 1.0f);
+}
+
+TEST_CASE("512 ones add up to 256 in bf16 and to 512 in the fp32 that gradients are kept in", "[accumulation]") {
+    kernels::bf16 stalled{};
+    float exact = 0;
+    for (int i = 0; i < 512; ++i) {
+        stalled = kernels::bf16_from_float(kernels::bf16_to_float(stalled) + 1.0f);
+        exact += 1.0f;
+    }
+    CHECK(kernels::bf16_to_float(stalled) == 256.0f);
+    CHECK(exact == 512.0f);
+}

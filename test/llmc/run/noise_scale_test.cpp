@@ -1,0 +1,253 @@
+// noise_scale_test.cpp - the noise scale of known gradients, of Gaussian ones, and how far its own error bars may be trusted
+#include "llmc/run/noise_scale.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/device/error.h"
+
+using namespace llmc;
+
+namespace {
+
+using Vector = std::vector<double>;
+
+double squared_norm(const Vector& v) {
+    double sum = 0;
+    for (double x : v) sum += x * x;
+    return sum;
+}
+void add_to(Vector& sum, const Vector& v) {
+    sum.resize(v.size());
+    for (std::size_t i = 0; i < v.size(); ++i) sum[i] += v[i];
+}
+
+// A step: the mean gradient and the number of valid tokens of each micro-batch, rank by rank.
+struct MicroBatchGradient { Vector mean; std::int64_t tokens; };
+using Step = std::vector<std::vector<MicroBatchGradient>>;
+
+enum class Kind { ranks, first_micro_batches, micro_batches };
+
+void add(SmallBatchNorms& batches, const Vector& sum, std::int64_t tokens) {
+    batches.norms += squared_norm(sum) / double(tokens);
+    batches.tokens += tokens;
+    ++batches.batches;
+}
+
+NoiseMeasurement measure(const Step& step, Kind kind) {
+    SmallBatchNorms small;
+    Vector total;
+    std::int64_t tokens = 0;
+    for (const auto& rank : step) {
+        Vector sum;
+        std::int64_t rank_tokens = 0;
+        for (std::size_t m = 0; m < rank.size(); ++m) {
+            Vector gradient = rank[m].mean;
+            for (double& x : gradient) x *= double(rank[m].tokens);
+            if (kind == Kind::micro_batches || (kind == Kind::first_micro_batches && m == 0)) add(small, gradient, rank[m].tokens);
+            add_to(sum, gradient);
+            rank_tokens += rank[m].tokens;
+        }
+        if (kind == Kind::ranks) add(small, sum, rank_tokens);
+        add_to(total, sum);
+        tokens += rank_tokens;
+    }
+    return measure_noise(small, squared_norm(total) / (double(tokens) * double(tokens)), tokens);
+}
+
+void check_near(double got, double want, double relative = 1e-12) { CHECK(got == Approx(want).epsilon(relative).margin(1e-300)); }
+
+struct Moments {
+    double sum = 0, squares = 0;
+    int count = 0;
+    void add(double x) { sum += x, squares += x * x, ++count; }
+    double mean() const { return sum / count; }
+    double deviation() const { return std::sqrt(squares / count - mean() * mean()); }
+};
+
+}  // namespace
+
+TEST_CASE("noise scale of four micro-batches on two ranks, by every choice of small batches", "[noise_scale]") {
+    const Step step{{{{1, 0}, 1}, {{3, 0}, 1}}, {{{1, 2}, 1}, {{3, 2}, 1}}};
+    const auto by_micro_batch = measure(step, Kind::micro_batches);
+    check_near(by_micro_batch.noise, 8.0 / 3);
+    check_near(by_micro_batch.signal, 13.0 / 3);
+    const auto by_rank = measure(step, Kind::ranks);
+    check_near(by_rank.noise, 4);
+    check_near(by_rank.signal, 4);
+    const auto by_first = measure(step, Kind::first_micro_batches);
+    check_near(by_first.noise, -8.0 / 3);
+    check_near(by_first.signal, 17.0 / 3);
+
+    NoiseScale average(0.9);
+    average.add(by_micro_batch);
+    check_near(average.report().scale, 8.0 / 13);
+    CHECK(average.report().state == NoiseScale::State::warming);
+    NoiseScale negative(0.9);
+    negative.add(by_first);
+    CHECK(negative.report().state == NoiseScale::State::invalid);
+    CHECK(std::isnan(negative.report().scale));
+    CHECK(negative.averages().count == 1);  // the values enter the averages all the same
+    check_near(negative.report().noise, -8.0 / 3);
+}
+
+TEST_CASE("noise scale of small batches with unequal numbers of tokens", "[noise_scale]") {
+    // Sums (6, 3) over three tokens, (3, 1) over one.
+    const Step step{{{{2, 1}, 3}}, {{{3, 1}, 1}}};
+    const auto measured = measure(step, Kind::ranks);
+    check_near(measured.noise, 0.75);
+    check_near(measured.signal, 5.875);
+    NoiseScale average;
+    average.add(measured);
+    check_near(average.report().scale, 0.75 / 5.875);
+}
+
+TEST_CASE("averages of the noise scale are corrected for their start", "[noise_scale]") {
+    NoiseScale average(0.9);
+    const double noise[3] = {10, 20, 30}, corrected[3] = {10, 15.2631579, 20.7011070};
+    for (int i = 0; i < 3; ++i) {
+        average.add({noise[i] / 10, noise[i]});
+        check_near(average.report().noise, corrected[i], 1e-8);
+        check_near(average.report().scale, 10);
+    }
+    const auto before = average.averages();
+    average.add({std::nan(""), 1});
+    average.add({1, INFINITY});
+    CHECK(average.averages().count == before.count);
+    CHECK(average.averages().noise == before.noise);
+    NoiseScale resumed(0.9, before);
+    resumed.add({4, 40});
+    average.add({4, 40});
+    CHECK(resumed.report().noise == average.report().noise);
+}
+
+TEST_CASE("noise scale of Gaussian gradients is that of their distribution", "[noise_scale]") {
+    constexpr int kDimensions = 256, kRanks = 4, kMicroBatches = 4, kSteps = 2000;
+    const bool isotropic = GENERATE(true, false);
+    Vector deviation(kDimensions, 0.5);  // covariance 0.25 I: trace 64
+    if (!isotropic)
+        for (int i = 0; i < kDimensions; ++i) deviation[i] = std::sqrt(i < 16 ? 3.2 : 0.0533333);
+    std::mt19937_64 bits(7);
+    std::normal_distribution<double> normal;
+    const Kind kinds[3] = {Kind::ranks, Kind::micro_batches, Kind::first_micro_batches};
+    Moments noise[3], signal[3];
+    for (int i = 0; i < kSteps; ++i) {
+        Step step(kRanks, std::vector<MicroBatchGradient>(kMicroBatches, {Vector(kDimensions), 1}));
+        for (auto& rank : step)
+            for (auto& micro_batch : rank)
+                for (int d = 0; d < kDimensions; ++d) micro_batch.mean[d] = 0.125 + deviation[d] * normal(bits);
+        for (int k = 0; k < 3; ++k) {
+            const auto measured = measure(step, kinds[k]);
+            noise[k].add(measured.noise);
+            signal[k].add(measured.signal);
+        }
+    }
+    // By ranks, by micro-batches, by first micro-batches: the deviations that follow from the covariance.
+    const double noise_deviation[3] = {isotropic ? 3.266 : 10.47, 1.461, 3.13}, signal_deviation[3] = {isotropic ? 0.6455 : 1.401, 0.619, 0.643};
+    for (int k = 0; k < 3; ++k) {
+        CAPTURE(isotropic, k);
+        check_near(noise[k].mean() / signal[k].mean(), 16, isotropic ? 0.02 : 0.05);
+        if (isotropic) {
+            CHECK(noise[k].mean() == Approx(64).margin(0.25));
+            CHECK(signal[k].mean() == Approx(4).margin(0.05));
+        }
+        if (isotropic || k == 0) {
+            check_near(noise[k].deviation(), noise_deviation[k], 0.1);
+            check_near(signal[k].deviation(), signal_deviation[k], 0.1);
+        }
+    }
+}
+
+TEST_CASE("the noise scale does not change with the scale of the loss, nor with how micro-batches spread over ranks", "[noise_scale]") {
+    std::mt19937_64 bits(8);
+    std::normal_distribution<double> normal(0.5, 1);
+    Step step(2, std::vector<MicroBatchGradient>(4, {Vector(16), 3})), scaled, one_rank(1);
+    for (auto& rank : step)
+        for (auto& micro_batch : rank) {
+            for (double& x : micro_batch.mean) x = normal(bits);
+            one_rank[0].push_back(micro_batch);
+        }
+    scaled = step;
+    for (auto& rank : scaled)
+        for (auto& micro_batch : rank)
+            for (double& x : micro_batch.mean) x *= 1024;
+    for (Kind kind : {Kind::ranks, Kind::micro_batches, Kind::first_micro_batches}) {
+        const auto plain = measure(step, kind), large = measure(scaled, kind);
+        check_near(large.noise / large.signal, plain.noise / plain.signal, 1e-6);
+    }
+    const auto two = measure(step, Kind::micro_batches), one = measure(one_rank, Kind::micro_batches);
+    check_near(two.noise, one.noise, 1e-6);
+    check_near(two.signal, one.signal, 1e-6);
+}
+
+TEST_CASE("gradients without noise, and none at all", "[noise_scale]") {
+    const Step equal(2, std::vector<MicroBatchGradient>(3, {{1, -2, 3}, 5})), zero(2, std::vector<MicroBatchGradient>(3, {{0, 0}, 5}));
+    for (Kind kind : {Kind::ranks, Kind::micro_batches, Kind::first_micro_batches}) {
+        const auto measured = measure(equal, kind);
+        CHECK(std::fabs(measured.noise) <= 1e-6 * 14);
+        check_near(measured.signal, 14);
+        const auto nothing = measure(zero, kind);
+        CHECK(nothing.noise == 0);
+        CHECK(nothing.signal == 0);
+        NoiseScale average;
+        average.add(nothing);
+        CHECK(average.report().state == NoiseScale::State::invalid);
+    }
+    CHECK(NoiseScale().report().state == NoiseScale::State::invalid);
+}
+
+TEST_CASE("the error bar of the noise scale is that of repeated runs", "[noise_scale]") {
+    // 400 runs of independent measurements: the deviation of the results against what a run says of itself, long after the start and soon after it.
+    const auto [beta, measurements] = GENERATE(std::pair(0.95, 300), std::pair(0.99, 40));
+    std::mt19937_64 bits(9);
+    std::normal_distribution<double> normal;
+    Moments scales, claimed;
+    for (int run = 0; run < 400; ++run) {
+        NoiseScale average(beta);
+        for (int i = 0; i < measurements; ++i) {
+            const double x = normal(bits), y = normal(bits);
+            average.add({4 + 0.6 * x, 64 + 3 * (0.6 * x + 0.8 * y)});  // correlated
+        }
+        const auto report = average.report();
+        CHECK(report.state == NoiseScale::State::ok);
+        scales.add(report.scale);
+        claimed.add(report.relative_deviation);
+        CHECK(report.at_least < report.scale);
+    }
+    check_near(scales.mean(), 16, 0.01);
+    // 400 runs know their deviation to 3.5 %, and each estimates it from about 40 measurements.
+    check_near(claimed.mean(), scales.deviation() / scales.mean(), 0.12);
+}
+
+TEST_CASE("states of the noise scale", "[noise_scale]") {
+    NoiseScale average(0.9);
+    for (int i = 0; i < 19; ++i) average.add({1 + 0.1 * (i % 2), 10});
+    CHECK(name_of(average.report().state) == std::string("warming"));
+    average.add({1.1, 10});
+    CHECK(name_of(average.report().state) == std::string("ok"));
+    NoiseScale weak(0.9);
+    for (int i = 0; i < 40; ++i) weak.add({i % 2 ? 21.0 : -19.0, 10});
+    CHECK(name_of(weak.report().state) == std::string("weak"));
+    CHECK(weak.report().at_least < weak.report().scale);
+    CHECK(name_of(NoiseScale().report().state) == std::string("invalid"));
+}
+
+TEST_CASE("a noise scale without memory has no error bar", "[noise_scale]") {
+    NoiseScale last_only(0);
+    for (int i = 0; i < 30; ++i) last_only.add({1 + 0.5 * (i % 2), 10});
+    const auto report = last_only.report();
+    check_near(report.scale, 10 / 1.5);
+    CHECK(std::isnan(report.relative_deviation));
+    CHECK(std::isnan(report.at_least));
+    CHECK(report.state == NoiseScale::State::weak);  // nothing says that the signal is not noise
+}
+
+TEST_CASE("the noise scale refuses what gives none", "[noise_scale]") {
+    CHECK_THROWS_AS(NoiseScale(1.0), Error);
+    CHECK_THROWS_AS(NoiseScale(-0.1), Error);
+    CHECK_THROWS_AS(measure_noise({}, 1, 10), Error);
+    CHECK_THROWS_AS(measure_noise({.norms = 0.3, .tokens = 10, .batches = 1}, 1, 10), Error);  // one that is the whole batch
+}

@@ -1,0 +1,118 @@
+#include <catch2/catch.hpp>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "kernels/device/error.h"
+#include "llmc/run/options.h"
+
+using namespace llmc;
+
+namespace {
+
+Options parsed(std::vector<std::string> arguments, Request expected = Request::run) {
+    arguments.insert(arguments.begin(), "train_gpt2");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    Options options;
+    const Request request = parse(int(argv.size()), argv.data(), options);
+    REQUIRE(request == expected);
+    return options;
+}
+
+std::string refusal(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"-i", "train"});
+    try {
+        parsed(arguments);
+    } catch (const Error& error) {
+        CHECK(error.blame() == Blame::input);
+        return error.what();
+    }
+    return "accepted";
+}
+
+// The help's lines are broken anywhere.
+std::string unwrapped(const std::string& text) {
+    std::string line;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) line += word + ' ';
+    return line;
+}
+
+}  // namespace
+
+TEST_CASE("flags set what they name, in both spellings", "[options]") {
+    const Options o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l", "3e-3", "--shuffle", "--seed",
+                              "7", "-k", "wsd"});
+    CHECK(o.train_data == "a*.bin");
+    CHECK(o.val_data == "b*.bin");
+    CHECK(o.micro_batch == 8);
+    CHECK(o.seq_len == 128);
+    CHECK(o.total_batch_tokens == 4096);
+    CHECK(o.lr == 3e-3);
+    CHECK(o.shuffle);
+    CHECK(!o.overfit_batch);
+    CHECK(o.seed == 7);
+    CHECK(o.lr_schedule == "wsd");
+}
+
+TEST_CASE("what is not given keeps the default that --help shows", "[options]") {
+    CHECK(to_json(parsed({"-i", "x"}))["beta2"] == 0.95);
+    const std::string help = help_text();
+    const auto defaults = to_json(Options{});
+    for (const auto& [name, value] : defaults.items()) {
+        CAPTURE(name);
+        CHECK(help.find("--" + name) != std::string::npos);
+    }
+    CHECK(help.find("(default: 0.95)") != std::string::npos);
+    for (const char* word : {"auto, cudnn, flash or plain: ", "(default: auto)", "cosine, linear, constant or wsd: "})
+        CHECK(unwrapped(help).find(word) != std::string::npos);
+}
+
+TEST_CASE("help and version need nothing else", "[options]") {
+    parsed({"--help"}, Request::help);
+    parsed({"--version"}, Request::version);
+}
+
+TEST_CASE("a value that cannot be is named with its flag and what was expected", "[options]") {
+    const auto [arguments, message] = GENERATE(table<std::vector<std::string>, std::string>({
+        {{"-b", "0"}, "--micro-batch is \"0\"; expected a whole number from 1 to 1048576"},
+        {{"-b", "-4"}, "--micro-batch is \"-4\"; expected a whole number from 1 to 1048576"},
+        {{"-b", "four"}, "--micro-batch is \"four\"; expected a whole number"},
+        {{"-b", "4x"}, "--micro-batch is \"4x\"; expected a whole number"},
+        {{"-b", "99999999999999999999999"}, "--micro-batch is \"99999999999999999999999\"; expected a whole number"},
+        {{"-t", "0"}, "--seq-len is \"0\"; expected a whole number from 1"},
+        {{"-t", "-1"}, "--seq-len is \"-1\"; expected a whole number from 1"},
+        {{"-t", "1e3"}, "--seq-len is \"1e3\"; expected a whole number"},
+        {{"-b", "1048576", "-t", "1048576"}, "--micro-batch times --seq-len is 1099511627776; expected at most 2147483647 tokens"},
+        {{"-l", "nan"}, "--lr is \"nan\"; expected a number from 0 to 1000"},
+        {{"-l", "inf"}, "--lr is \"inf\"; expected a number from 0 to 1000"},
+        {{"-l", "-1"}, "--lr is \"-1\"; expected a number from 0 to 1000"},
+        {{"--beta2", "1"}, "--beta2 is \"1\"; expected a number from 0 to 0.9999999"},
+        {{"-x", "-3"}, "--max-steps is \"-3\"; expected a whole number from 0"},
+        {{"-z", "3"}, "--zero-stage is \"3\"; expected a whole number from 0 to 2"},
+        {{"--reduce-dtype", "fp16"}, "--reduce-dtype is \"fp16\"; expected fp32 or bf16"},
+        {{"--noise-scale", "on"}, "--noise-scale is \"on\"; expected off, auto, rank or micro"},
+        {{"--comm", "tcp"}, "--comm is \"tcp\"; expected auto, nccl or mpi"},
+        {{"-k", "cosign"}, "--lr-schedule is \"cosign\"; expected cosine, linear, constant or wsd"},
+        {{"--dtype", "fp16"}, "--dtype is \"fp16\"; expected fp32 or bf16"},
+        {{"--stochastic-rounding"}, "--stochastic-rounding is given for --dtype fp32; expected parameters in bf16; add --dtype bf16"},
+        {{"-r", "all"}, "--recompute is \"all\"; expected none, gelu, gelu+layernorm or block"},
+        {{"--attention", "sparse"}, "--attention is \"sparse\"; expected auto, cudnn, flash or plain"},
+        {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},
+        {{"-x", "10", "-u", "11"}, "--warmup-steps is 11; expected at most --max-steps = 10"},
+        {{"--eval-only"}, "--val-data is missing; expected validation shards"},
+        {{"stray.bin"}, "an argument is \"stray.bin\"; expected only flags; see --help; quote a glob"},
+    }));
+    CAPTURE(message);
+    CHECK_THAT(refusal(arguments), Catch::StartsWith(message));
+}
+
+TEST_CASE("an unknown flag is named", "[options]") {
+    CHECK_THAT(refusal({"--learning-rate", "1"}), Catch::Contains("learning-rate") && Catch::Contains("--help"));
+    CHECK_THAT(refusal({"-b"}), Catch::Contains("--help"));
+}
+
+TEST_CASE("training needs training shards", "[options]") {
+    CHECK_THROWS_WITH(parsed({"-j", "val"}), Catch::StartsWith("--train-data is missing; expected training shards"));
+}

@@ -1,0 +1,161 @@
+// run_noise_test.cpp - the noise scale that training measures, against gradients of every small batch in fp64
+#include "llmc/run/run_noise.h"
+#include "test/support/rank_support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+// What one step measured, of everything and of each module.
+struct Measured {
+    NoiseScale::Report whole;
+    std::vector<NoiseScale::Report> modules;
+};
+Measured measure(const RunResult& run, const GlobalBatch& batch) {
+    const ParameterTable table(kTinyModel);
+    RunNoise noise(NormModules(table, GradientBuckets(table, {})).names, 0);  // no memory
+    noise.add(run.ranks[0].totals.back(), batch.positions());
+    Measured measured{noise.whole().report(), {}};
+    for (std::size_t module = 0; module < noise.module_names().size(); ++module) measured.modules.push_back(noise.module(module).report());
+    return measured;
+}
+
+RankRun run_with(Partition partition, SmallBatches small) {
+    RankRun run{.partition = partition};
+    run.setup.sharding.stage = small == SmallBatches::micro_batches ? 2 : 0;
+    run.exchange.small_batches = small;
+    return run;
+}
+
+GlobalBatch rows_of(const GlobalBatch& batch, int first, int count) {
+    const auto cut = [&](const std::vector<int>& all) {
+        return std::vector<int>(all.begin() + first * batch.seq_len, all.begin() + (first + count) * batch.seq_len);
+    };
+    return {count, batch.seq_len, cut(batch.tokens), cut(batch.targets)};
+}
+
+// The same rows again and again.
+GlobalBatch repeated(GlobalBatch batch, int times) {
+    const GlobalBatch once = batch;
+    for (int i = 1; i < times; ++i) {
+        batch.tokens.insert(batch.tokens.end(), once.tokens.begin(), once.tokens.end());
+        batch.targets.insert(batch.targets.end(), once.targets.begin(), once.targets.end());
+    }
+    batch.rows *= times;
+    return batch;
+}
+
+}  // namespace
+
+TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole and by module", "[ranks][noise]") {
+    const auto small = GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches, SmallBatches::micro_batches);
+    const Partition partition = GENERATE(Partition{2, 4}, Partition{4, 2});
+    CAPTURE(int(small), partition.ranks);
+    const GlobalBatch batch = random_batch_with_gaps(3);
+    const RunResult run = run_ranks(run_with(partition, small), {batch});
+    const Measured got = measure(run, batch);
+
+    const ParameterTable table(kTinyModel);
+    std::vector<float> initial(std::size_t(table.elements()));
+    table.initialise(initial, 1);
+    const std::vector<double> weights = widen(initial);
+    const NormModules modules(table, GradientBuckets(table, {}));
+    const auto squares = [&](const std::vector<double>& gradient, int module) {  // -1: all
+        double sum = 0;
+        for (const NormModules::Stretch& stretch : modules.stretches)
+            for (std::int64_t i = stretch.first; (module < 0 || stretch.module == module) && i < stretch.first + stretch.size; ++i)
+                sum += gradient[std::size_t(i)] * gradient[std::size_t(i)];
+        return sum;
+    };
+    const int of_rank = batch.rows / partition.ranks, of_micro = of_rank / partition.micro_batches;
+    std::vector<GlobalBatch> parts;
+    for (int rank = 0; rank < partition.ranks; ++rank)
+        for (int micro = 0; micro < (small == SmallBatches::micro_batches ? partition.micro_batches : 1); ++micro)
+            parts.push_back(rows_of(batch, rank * of_rank + micro * of_micro, small == SmallBatches::ranks ? of_rank : of_micro));
+    const auto whole = reference_gradient(table, weights, batch.reference());
+    std::vector<ReferenceGradient> gradients;
+    for (const GlobalBatch& part : parts) gradients.push_back(reference_gradient(table, weights, part.reference()));
+    for (int module = -1; module < int(modules.names.size()); ++module) {
+        SmallBatchNorms norms;
+        for (const ReferenceGradient& part : gradients) {
+            const std::int64_t tokens = part.loss.valid_targets;
+            if (tokens == 0) continue;
+            norms.norms += squares(part.gradient, module) * double(tokens);  // of the sum over tokens, over their number
+            norms.tokens += tokens;
+            ++norms.batches;
+        }
+        const double norm = squares(whole.gradient, module);
+        const NoiseMeasurement want = measure_noise(norms, norm, batch.valid_targets());
+        const NoiseScale::Report& report = module < 0 ? got.whole : got.modules[std::size_t(module)];
+        CAPTURE(module);
+        // Norms are good to 2e-6; the estimates are differences of norms, weighted by batch sizes.
+        const double small_batch = double(norms.tokens) / double(norms.batches), big_batch = double(batch.valid_targets());
+        const double small_norm = norms.norms / double(norms.tokens), most = std::max(small_norm, norm);
+        CHECK(std::fabs(report.signal - want.signal) <= 4e-6 * (big_batch + small_batch) * most / (big_batch - small_batch));
+        CHECK(std::fabs(report.noise - want.noise) <= 4e-6 * 2 * most / (1 / small_batch - 1 / big_batch));
+    }
+}
+
+TEST_CASE("equal data on all ranks, or in all micro-batches, have no noise", "[ranks][noise]") {
+    const auto [ranks, micro_batches, small] = GENERATE(table<int, int, SmallBatches>({{2, 1, SmallBatches::ranks}, {4, 2, SmallBatches::ranks},
+        {1, 4, SmallBatches::first_micro_batches}, {2, 4, SmallBatches::first_micro_batches}, {2, 4, SmallBatches::micro_batches}}));
+    CAPTURE(ranks, micro_batches, int(small));
+    const int times = small == SmallBatches::ranks ? ranks : ranks * micro_batches;
+    const GlobalBatch batch = repeated(random_batch(4, 16 / times), times);
+    const RunResult run = run_ranks(run_with({ranks, micro_batches}, small), {batch});
+    const Measured got = measure(run, batch);
+    const double norm = std::pow(double(run.ranks[0].scalars[0].grad_norm), 2), big = double(batch.positions());
+    const double per_token = 1 / (big / times) - 1 / big;  // of 1 / b - 1 / B, which a difference of norms is divided by
+    CHECK(std::fabs(got.whole.noise) <= 1e-6 * norm / per_token);
+    CHECK(std::fabs(got.whole.signal - norm) <= 2e-6 * norm);
+}
+
+TEST_CASE("the noise scale does not see the size of the loss, nor who computed a micro-batch", "[ranks][noise]") {
+    const GlobalBatch batch = random_batch(6);
+    RankRun run = run_with({2, 4}, GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches, SmallBatches::micro_batches));
+    const Measured once = measure(run_ranks(run, {batch}), batch);
+    run.loss_factor = 1024;
+    const Measured more = measure(run_ranks(run, {batch}), batch);
+    const double scale = once.whole.noise / once.whole.signal;
+    CHECK(std::fabs(more.whole.noise / more.whole.signal - scale) <= 1e-6 * std::fabs(scale));
+    if (run.exchange.small_batches != SmallBatches::micro_batches) return;
+    for (const Partition partition : {Partition{1, 8}, Partition{4, 2}, Partition{8, 1}}) {
+        const Measured other = measure(run_ranks(run_with(partition, SmallBatches::micro_batches), {batch}), batch);
+        CHECK(std::fabs(other.whole.noise - once.whole.noise) <= 1e-6 * std::fabs(once.whole.noise));
+        CHECK(std::fabs(other.whole.signal - once.whole.signal) <= 1e-6 * std::fabs(once.whole.signal));
+    }
+}
+
+TEST_CASE("a step whose targets all lie on one rank, or in nothing, measures nothing", "[ranks][noise]") {
+    GlobalBatch batch = random_batch(1);
+    std::fill(batch.targets.begin() + 128, batch.targets.end(), kernels::kIgnoreTarget);
+    const RunResult run = run_ranks(run_with({2, 1}, SmallBatches::ranks), {batch});
+    CHECK(run.ranks[0].totals[0][kernels::kSmallBatches] == 1);
+    CHECK(measure(run, batch).whole.state == NoiseScale::State::invalid);
+    CHECK(std::isnan(measure(run, batch).whole.signal));
+}
+
+TEST_CASE("what --noise-scale means for a run", "[ranks][noise]") {
+    const auto chosen = [](const char* asked, int stage, int ranks, int micro) {
+        return choose_noise_estimator(value_by_name("--noise-scale", asked, kNoiseEstimators), stage, ranks, micro);
+    };
+    const auto choose = [&](const char* asked, int stage, int ranks, int micro) { return chosen(asked, stage, ranks, micro).small_batches; };
+    CHECK(choose("off", 0, 8, 8) == SmallBatches::none);
+    CHECK(choose("auto", 0, 2, 1) == SmallBatches::ranks);
+    CHECK(choose("auto", 1, 2, 4) == SmallBatches::ranks);
+    CHECK(choose("auto", 0, 1, 2) == SmallBatches::first_micro_batches);
+    CHECK(choose("auto", 2, 2, 1) == SmallBatches::micro_batches);
+    CHECK(choose("auto", 2, 1, 1) == SmallBatches::none);
+    CHECK(choose("micro", 1, 4, 2) == SmallBatches::first_micro_batches);
+    CHECK(choose("micro", 2, 4, 1) == SmallBatches::micro_batches);
+    CHECK(chosen("auto", 0, 1, 1).note == "noise scale: off, since 1 rank with 1 micro-batch a step leaves nothing to compare");
+    CHECK(chosen("auto", 0, 2, 1).note.empty());
+    CHECK(name_of(choose("auto", 0, 2, 1)) == std::string("rank"));
+    CHECK(name_of(choose("auto", 0, 1, 2)) == std::string("micro"));
+    CHECK(name_of(choose("auto", 2, 2, 1)) == std::string("micro"));
+    CHECK_THROWS_WITH(choose("rank", 0, 1, 4), Catch::Contains("--noise-scale is rank with one rank; expected at least two ranks"));
+    CHECK_THROWS_WITH(choose("rank", 2, 4, 4), Catch::Contains("--noise-scale is rank at --zero-stage 2; expected micro or auto"));
+    CHECK_THROWS_WITH(choose("micro", 0, 4, 1),
+                      Catch::Contains("--noise-scale is micro for 4 ranks with 1 micro-batch a step; expected at least two micro-batches"));
+}

@@ -1,0 +1,56 @@
+// start_facts_test.cpp - what ranks must have alike: the flags, but for those of the host, and the data, wherever they lie
+#include "llmc/run/start_facts.h"
+
+#include "test/support/agreement_support.h"
+
+using namespace llmc;
+using namespace test;
+using Catch::Contains;
+
+TEST_CASE("every flag is compared but for those that a host may have of its own", "[start_agreement]") {
+    Options options, other;
+    const auto heard = [&] {
+        return only(complaints(2, [&](Communicator& ranks) {
+            require_alike(ranks, facts_of_start(Request::run, ranks.rank() == 0 ? options : other), "MEND");
+        }));
+    };
+    other.train_data = "elsewhere", other.val_data = "there", other.threads = 3, other.device = 1;
+    CHECK(heard() == "accepted");
+    other.output_dir = "out";
+    CHECK(heard() == on_this_host(1) + " has --output-dir \"out\", " + on_this_host(0) + " has \"\"; MEND");
+    other.lr = 1;
+    CHECK_THAT(heard(), Contains(" has --lr 1.0, "));
+    other.beta1 = 0.5;
+    CHECK_THAT(heard(), Contains(" has --beta1 0.5, "));
+    CHECK(facts_of_start(Request::run, options)[0].name == "train_gpt2");  // the build comes first
+    const auto requests = only(complaints(2, [&](Communicator& ranks) {
+        require_alike(ranks, facts_of_start(ranks.rank() == 0 ? Request::run : Request::help, options), "MEND");
+    }));
+    CHECK(requests == on_this_host(1) + " has --help true, " + on_this_host(0) + " has false; MEND");
+}
+
+TEST_CASE("data are the same if counts, vocabulary and contents are, wherever they lie", "[start_agreement]") {
+    const TemporaryFolder folder;
+    const auto heard = [&](const ShardBytes& theirs, bool validate = true) {
+        const ShardBytes ours(counting(40000), 65536, 65535);
+        ours.write(folder / "ours.bin");
+        theirs.write(folder / "theirs.bin");
+        return only(complaints(2, [&](Communicator& ranks) {
+            const ShardSet shards(folder / (ranks.rank() == 0 ? "ours.bin" : "theirs.bin"));
+            require_alike(ranks, facts_of_data(&shards, ranks.rank() == 0 || validate ? &shards : nullptr), "MEND");
+        }));
+    };
+    ShardBytes other(counting(40000), 65536, 65535);
+    CHECK(heard(other) == "accepted");
+    CHECK_THAT(heard(other, false), Contains(on_this_host(1) + " has a number of validation shards of 0, " + on_this_host(0) + " has 1; MEND"));
+    other.header[4] = 65534;
+    CHECK_THAT(heard(other), Contains("has training shard 0 with 40000 tokens, vocabulary 65536, end of text 65534, ") &&
+                                 Contains("theirs.bin") && Contains("ours.bin"));
+    CHECK_THAT(heard(ShardBytes(counting(39999), 65536, 65535)), Contains("has training shard 0 with 39999 tokens"));
+    for (const int at : {0, 20500, 39999}) {  // in the first, the ninth and the last of the 16 blocks
+        other = ShardBytes(counting(40000), 65536, 65535);
+        other.ids[std::size_t(at)] ^= 1;
+        CAPTURE(at);
+        CHECK_THAT(heard(other), Contains(", fingerprint "));
+    }
+}

@@ -1,0 +1,96 @@
+// model_config_test.cpp - names of models, their sizes, and what is refused
+#include <catch2/catch.hpp>
+
+#include "kernels/device/error.h"
+#include "llmc/weights/model_config.h"
+
+using namespace llmc;
+
+namespace {
+std::string message(std::string_view text) {
+    try {
+        model_by_name(text, 50257);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+}  // namespace
+
+TEST_CASE("names by depth and by channels give the tables' sizes", "[model_config]") {
+    struct Row { const char* name; int layers, heads, channels, positions; };
+    const auto row = GENERATE(values<Row>({
+        {"d6", 6, 6, 384, 1024}, {"d12", 12, 12, 768, 1024}, {"d24", 24, 16, 1024, 1024}, {"d36", 36, 20, 1280, 1024},
+        {"d48", 48, 25, 1600, 1024}, {"d60", 60, 30, 1920, 1024}, {"d72", 72, 30, 2880, 1024}, {"d84", 84, 36, 3456, 1024},
+        {"gpt3:c384", 6, 6, 384, 2048}, {"gpt3:c768", 12, 12, 768, 2048}, {"gpt3:c1024", 24, 16, 1024, 2048},
+        {"gpt3:c1536", 24, 16, 1536, 2048}, {"gpt3:c2048", 24, 16, 2048, 2048}, {"gpt3:c2560", 32, 32, 2560, 2048},
+        {"gpt3:c4096", 32, 32, 4096, 2048}, {"gpt3:c5120", 40, 40, 5120, 2048}, {"gpt3:c12288", 96, 96, 12288, 2048}}));
+    const NamedModel model = model_by_name(row.name, 50257);
+    CAPTURE(row.name);
+    CHECK(model.config == ModelConfig{row.layers, row.heads, row.channels, row.positions, 50257});
+    CHECK_FALSE(model.named_vocabulary);
+    CHECK(model_by_name(row.name, 257).config.vocabulary == 257);
+}
+
+TEST_CASE("custom sizes in any order; the vocabulary from the name or from the data", "[model_config]") {
+    CHECK(model_by_name("custom:l=4,h=2,c=128", 300).config == ModelConfig{4, 2, 128, 1024, 300});
+    CHECK_FALSE(model_by_name("custom:l=4,h=2,c=128", 300).named_vocabulary);
+    const NamedModel model = model_by_name("custom:v=61,t=16,c=32,h=4,l=1", 300);
+    CHECK(model.config == ModelConfig{1, 4, 32, 16, 61});
+    CHECK(model.named_vocabulary);
+}
+
+TEST_CASE("the padded vocabulary is the next multiple of 128", "[model_config]") {
+    CHECK(ModelConfig{.vocabulary = 50257}.padded_vocabulary() == 50304);
+    CHECK(ModelConfig{.vocabulary = 128}.padded_vocabulary() == 128);
+    CHECK(ModelConfig{.vocabulary = 129}.padded_vocabulary() == 256);
+    CHECK(ModelConfig{.vocabulary = 1}.padded_vocabulary() == 128);
+}
+
+TEST_CASE("a name that is not known is refused with the text, the fault and what is known", "[model_config]") {
+    using Catch::Contains;
+    CHECK_THAT(message("d13"), Contains("\"d13\"") && Contains("not in the table") && Contains("d6, d12, d24"));
+    CHECK_THAT(message("d012x"), Contains("\"d012x\""));
+    CHECK_THAT(message("gpt3:c769"), Contains("\"gpt3:c769\"") && Contains("gpt3:c384, gpt3:c768"));
+    CHECK_THAT(message("gpt2-xl"), Contains("\"gpt2-xl\"") && Contains("d12") && Contains("custom:"));
+    CHECK_THAT(message(""), Contains("\"\""));
+    CHECK_THAT(message("d"), Contains("\"d\""));
+    CHECK_THAT(message("custom:"), Contains("not understood at \"\""));
+    CHECK_THAT(message("custom:l=4,h=4"), Contains("without c="));
+    CHECK_THAT(message("custom:l=4,h=4,c=128,"), Contains("not understood at \"\""));
+    CHECK_THAT(message("custom:l=4,h=4,c=128,c=64"), Contains("c= twice"));
+    CHECK_THAT(message("custom:l=4,h=4,c=128,q=64"), Contains("\"q=64\"") && Contains("v= (vocabulary)"));
+    CHECK_THAT(message("custom:l=4,h=4,c=12x"), Contains("\"c=12x\"") && Contains("whole number"));
+    CHECK_THAT(message("custom:l=4,h=4,c=99999999999"), Contains("\"c=99999999999\""));
+    CHECK_THAT(message("custom:l=4,h=5,c=128"), Contains("\"custom:l=4,h=5,c=128\"") && Contains("a multiple of the 5 heads"));
+}
+
+TEST_CASE("check names the size that cannot be", "[model_config]") {
+    const ModelConfig good{2, 4, 32, 16, 61};
+    CHECK_NOTHROW(check(good));
+    const auto fault = [&](int ModelConfig::* member, int value) {
+        ModelConfig config = good;
+        config.*member = value;
+        try {
+            check(config);
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    using Catch::Contains;
+    CHECK_THAT(fault(&ModelConfig::layers, 0), Contains("layers is 0"));
+    CHECK_THAT(fault(&ModelConfig::heads, 0), Contains("heads is 0"));
+    CHECK_THAT(fault(&ModelConfig::channels, -32), Contains("channels is -32"));
+    CHECK_THAT(fault(&ModelConfig::max_seq_len, 0), Contains("positions is 0"));
+    CHECK_THAT(fault(&ModelConfig::vocabulary, 0), Contains("vocabulary is 0"));
+    CHECK_THAT(fault(&ModelConfig::vocabulary, 2147483647), Contains("vocabulary is 2147483647"));
+    CHECK_THAT(fault(&ModelConfig::heads, 3), Contains("channels is 32"));
+    CHECK_THAT(fault(&ModelConfig::heads, 8), Contains("head size (channels / heads) is 4"));
+    CHECK(fault(&ModelConfig::channels, 4 * 256) == "accepted");
+    CHECK_THAT(fault(&ModelConfig::channels, 4 * 264), Contains("head size (channels / heads) is 264"));
+}
+
+TEST_CASE("a model is described in one line", "[model_config]") {
+    CHECK(describe(ModelConfig{}) == "12 layers, 12 heads, 768 channels, 1024 positions, vocabulary 50257");
+}

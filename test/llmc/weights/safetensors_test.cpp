@@ -1,0 +1,197 @@
+// safetensors_test.cpp - files of tensors: what is written is read back, and every kind of damage is named
+#include <catch2/catch.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/device/types.h"
+#include "llmc/weights/safetensors.h"
+#include "test/support/scratch_folder.h"
+
+using namespace llmc;
+using Catch::Contains;
+using test::complaint;
+
+namespace {
+
+std::string file_of(const std::string& header, const std::string& data) {
+    const std::uint64_t length = header.size();
+    return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
+}
+const std::string kGood = R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b":{"dtype":"F32","shape":[2],"data_offsets":[24,32]}})";
+
+std::string open_fault(const std::string& bytes) {
+    const test::ScratchFolder folder;
+    test::write_bytes(folder.path() / "x.safetensors", bytes);
+    const std::string text = complaint([&] { SafetensorsFile file(folder.path() / "x.safetensors"); });
+    if (text != "accepted") {  // every complaint names the file, on one line, and says what was expected
+        CHECK_THAT(text, Contains("x.safetensors") && Contains("; expected ") && !Contains("\n"));
+    }
+    return text;
+}
+std::string header_fault(const std::string& header) { return open_fault(file_of(header, std::string(32, 'x'))); }
+
+std::vector<float> read_all(const SafetensorsFile& file, const TensorInfo& tensor) {
+    std::vector<float> values(std::size_t(tensor.elements()));
+    file.read(tensor, 0, values);
+    return values;
+}
+
+}  // namespace
+
+TEST_CASE("tensors written in pieces are read back bit for bit, in order, with their metadata", "[safetensors]") {
+    const test::ScratchFolder folder;
+    const auto path = folder.path() / "m.safetensors";
+    const std::vector<float> values{1, -0.0f, 3e-45f, 3.4e38f, -5, 6, 7, 8};
+    {
+        const std::vector<TensorToWrite> tensors{{"z", "F32", {2, 3}}, {"empty", "F32", {0, 4}}, {"a \"quoted\"", "F32", {2}}};
+        SafetensorsWriter writer(path, tensors, {{"format", "pt"}, {"k", "v"}});
+        writer.append(std::span<const float>(values).first(1));
+        writer.append(std::span<const float>(values).subspan(1, 6));
+        writer.append(std::span<const float>(values).subspan(7));
+        writer.finish();
+    }
+    const SafetensorsFile file(path);
+    CHECK(file.metadata() == Metadata{{"format", "pt"}, {"k", "v"}});
+    REQUIRE(file.tensors().size() == 3);
+    CHECK(file.tensors()[0].name == "z");
+    CHECK(file.tensors()[1].name == "empty");
+    CHECK(file.tensors()[2].name == "a \"quoted\"");
+    CHECK(file.tensors()[0].shape == std::vector<std::int64_t>{2, 3});
+    CHECK(describe_shape(file.tensors()[0].shape) == "[2, 3]");
+    CHECK(std::memcmp(read_all(file, file.tensors()[0]).data(), values.data(), 24) == 0);
+    CHECK(read_all(file, file.tensors()[2]) == std::vector<float>{7, 8});
+    std::vector<float> middle(2);
+    file.read(file.tensors()[0], 3, middle);
+    CHECK(std::memcmp(middle.data(), &values[3], 8) == 0);
+    CHECK_THAT(complaint([&] { file.read(file.tensors()[0], 5, middle); }), Contains("2 from 5") && Contains("the 6 there are"));
+    CHECK_THAT(complaint([&] { file.read(file.tensors()[0], -1, middle); }), Contains("from -1"));
+}
+
+TEST_CASE("the data of a written file start at a multiple of 8 bytes", "[safetensors]") {
+    const test::ScratchFolder folder;
+    for (std::size_t length = 1; length < 10; ++length) {
+        const auto path = folder.path() / "m.safetensors";
+        SafetensorsWriter writer(path, {{std::string(length, 'n'), "F32", {1}}}, {});
+        writer.append(std::vector<float>{1});
+        writer.finish();
+        std::uint64_t header = 0;
+        const std::string bytes = test::read_bytes(path);
+        std::memcpy(&header, bytes.data(), 8);
+        CHECK(header % 8 == 0);
+        CHECK(bytes.size() == 8 + header + 4);
+    }
+}
+
+TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
+    std::string data;
+    for (unsigned bits = 0; bits < 65536; ++bits) data.append({char(bits & 255), char(bits >> 8)});
+    std::string header = R"({"h":{"dtype":"F16","shape":[65536],"data_offsets":[0,131072]},)"
+                         R"("b":{"dtype":"BF16","shape":[65536],"data_offsets":[131072,262144]}})";
+    if (header.size() % 2 == 0) header += ' ';  // then no value is aligned
+    const test::ScratchFolder folder;
+    test::write_bytes(folder.path() / "x", file_of(header, data + data));
+    const SafetensorsFile file(folder.path() / "x");
+    const auto half = read_all(file, file.tensors()[0]), brain = read_all(file, file.tensors()[1]);
+    std::size_t wrong = 0;
+    for (unsigned bits = 0; bits < 65536; ++bits) {
+        // The compiler's own half, and the definition of bfloat16: the upper half of a float.
+        _Float16 h;
+        const std::uint16_t word = std::uint16_t(bits);
+        std::memcpy(&h, &word, 2);
+        const float expected = float(h), upper = std::bit_cast<float>(bits << 16);
+        wrong += std::isnan(expected) ? !std::isnan(half[bits]) : std::bit_cast<std::uint32_t>(half[bits]) != std::bit_cast<std::uint32_t>(expected);
+        wrong += std::bit_cast<std::uint32_t>(brain[bits]) != std::bit_cast<std::uint32_t>(upper);
+    }
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("a dtype that is no float is listed but not read as floats", "[safetensors]") {
+    const test::ScratchFolder folder;
+    test::write_bytes(folder.path() / "x", file_of(R"({"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}})", "abcd"));
+    const SafetensorsFile file(folder.path() / "x");
+    CHECK(std::memcmp(file.bytes(file.tensors()[0]).data(), "abcd", 4) == 0);
+    CHECK_THAT(complaint([&] { read_all(file, file.tensors()[0]); }), Contains("\"mask\"") && Contains("BOOL") && Contains("F32, F16 or BF16"));
+}
+
+TEST_CASE("a file cut off at any byte is refused", "[safetensors]") {
+    const std::string whole = file_of(kGood, std::string(32, 'x'));
+    CHECK(open_fault(whole) == "accepted");
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+        CAPTURE(length);
+        CHECK(open_fault(whole.substr(0, length)) != "accepted");
+    }
+    CHECK_THAT(open_fault(whole.substr(0, 7)), Contains("7 bytes") && Contains("at least the 8 bytes"));
+    CHECK_THAT(open_fault(whole.substr(0, 40)), Contains("header's length is " + std::to_string(kGood.size())) && Contains("between 2 and 32 bytes"));
+    CHECK_THAT(open_fault(whole.substr(0, whole.size() - 1)), Contains("\"b\"") && Contains("end is 32") && Contains("at most 31, the bytes"));
+    CHECK_THAT(open_fault(whole + "x"), Contains("length of the data is 33") && Contains("expected 32"));
+}
+
+TEST_CASE("a header that contradicts itself is refused", "[safetensors]") {
+    CHECK(header_fault(kGood) == "accepted");
+    const auto with = [](const std::string& from, const std::string& to) {
+        std::string header = kGood;
+        const auto place = header.find(from);
+        REQUIRE(place != std::string::npos);
+        return header_fault(header.replace(place, from.size(), to));
+    };
+    CHECK_THAT(open_fault(std::string("\xff\xff\xff\xff\xff\xff\xff\xff", 8) + kGood), Contains("header's length is 18446744073709551615"));
+    CHECK_THAT(header_fault(kGood.substr(1)), Contains("invalid at byte"));
+    CHECK_THAT(header_fault(kGood + "{"), Contains("invalid at byte"));
+    CHECK_THAT(header_fault(std::string(100000, '[')), Contains("invalid"));
+    CHECK_THAT(header_fault("[1, 2]"), Contains("[1,2]") && Contains("a JSON object"));
+    CHECK_THAT(header_fault("{\"\xff\": 1}"), Contains("invalid"));
+    CHECK_THAT(with("\"F32\"", "\"F33\""), Contains("\"a\"") && Contains("F33"));
+    CHECK_THAT(with("\"F32\"", "32"), Contains("dtype is 32"));
+    CHECK_THAT(with("\"dtype\"", "\"dtyp\""), Contains("\"a\"") && Contains("an object with \"dtype\""));
+    CHECK_THAT(with("[2,3]", "[2,-3]"), Contains("[2,-3]") && Contains("whole numbers"));
+    CHECK_THAT(with("[2,3]", "[2.0,3]"), Contains("whole numbers"));
+    CHECK_THAT(with("[2,3]", "6"), Contains("the shape is 6"));
+    CHECK_THAT(with("[2,3]", "[2,4]"), Contains("\"a\"") && Contains("32 bytes for shape [2, 4] of F32"));
+    CHECK_THAT(with("[2,3]", "[4294967296,4294967296]"), Contains("less than 2^64 bytes"));
+    CHECK_THAT(with("[2,3]", "[4611686018427387904,4,2,3]"), Contains("less than 2^64 bytes"));
+    CHECK_THAT(with("[0,24]", "[0,23]"), Contains("[0,23]") && Contains("24 bytes"));
+    CHECK_THAT(with("[0,24]", "[24,0]"), Contains("[24,0]"));
+    CHECK_THAT(with("[0,24]", "[0,24,1]"), Contains("two whole numbers"));
+    CHECK_THAT(with("[0,24]", "[-8,16]"), Contains("two whole numbers"));
+    CHECK_THAT(with("[24,32]", "[20,28]"), Contains("\"b\"") && Contains("begin is 20") && Contains("expected 24"));        // overlap
+    CHECK_THAT(with("[0,24]", "[8,32]"), Contains("\"a\"") && Contains("begin is 8"));                                     // hole at the start
+    CHECK_THAT(with("[24,32]", "[28,36]"), Contains("\"b\"") && Contains("begin is 28"));                                  // hole
+    CHECK_THAT(with("\"b\"", "\"a\""), Contains("\"a\"") && Contains("each key once"));
+    CHECK_THAT(with("{\"a\"", "{\"__metadata__\":{\"n\":1},\"a\""), Contains("__metadata__ \"n\" is 1") && Contains("a text"));
+    CHECK_THAT(with("{\"a\"", "{\"__metadata__\":7,\"a\""), Contains("__metadata__ is 7"));
+    CHECK(with("{\"a\"", "{\"__metadata__\":{\"n\":\"1\"},\"a\"") == "accepted");
+}
+
+TEST_CASE("a file without tensors, a folder and nothing", "[safetensors]") {
+    CHECK(open_fault(file_of("{}", "")) == "accepted");
+    const test::ScratchFolder folder;
+    CHECK_THAT(complaint([&] { SafetensorsFile file(folder.path() / "none"); }), Contains("none") && Contains("missing"));
+    CHECK_THAT(complaint([&] { SafetensorsFile file(folder.path()); }), Contains("a folder"));
+}
+
+TEST_CASE("the writer refuses what would make a bad file", "[safetensors]") {
+    const test::ScratchFolder folder;
+    const auto path = folder.path() / "m";
+    CHECK_THAT(complaint([&] { SafetensorsWriter(path, {{"a", "F32", {1}}, {"a", "F32", {1}}}, {}); }), Contains("\"a\""));
+    CHECK_THAT(complaint([&] { SafetensorsWriter(path, {{"a", "F31", {1}}}, {}); }), Contains("F31"));
+    SafetensorsWriter writer(path, {{"a", "F32", {2}}}, {});
+    writer.append(std::vector<float>{1});
+    CHECK_THAT(complaint([&] { writer.finish(); }), Contains("appended is 4") && Contains("expected 8"));
+    CHECK_THAT(complaint([&] { writer.append(std::vector<float>{2, 3}); }), Contains("8 bytes") && Contains("the 4 bytes still announced"));
+}
+
+TEST_CASE("a full disk and a missing folder are run-time errors that name the file", "[safetensors]") {
+    const test::ScratchFolder folder;
+    test::write_bytes(folder.path() / "file", "");
+    try {
+        SafetensorsWriter writer(folder.path() / "file" / "m", {}, {});
+        FAIL("accepted");
+    } catch (const Error& error) {
+        CHECK(error.blame() == Blame::runtime);
+        CHECK_THAT(error.what(), Contains("file/m") && Contains("create (Not a directory)"));
+    }
+    const auto write_to_full_disk = [] { SafetensorsWriter writer("/dev/full", {{"a", "F32", {1}}}, {}); };
+    CHECK_THAT(complaint(write_to_full_disk), Contains("/dev/full") && Contains("No space left"));
+}

@@ -1,0 +1,123 @@
+// interrupt_test.cpp - signals do no harm to what computes
+#include <omp.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "kernels/matmul/matmul.h"
+#include "llmc/run/interrupt.h"
+#include "test/support/support.h"
+
+using namespace test;
+
+namespace {
+
+// How a child process ends that runs `work`: its exit code, or minus the signal that killed it.
+template <class Work>
+int outcome(Work&& work) {
+    const pid_t child = fork();
+    if (child == 0) _exit(work());
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+#if !defined(TRAIN_GPT2_CUDA)  // CUDA cannot be used in a forked child; a GPU's products are out of a signal's reach
+// Products in fp32, 2000 times a second a signal that has a handler, heap blocks coming and going: what is destroyed shows.
+int multiply_under_fire() {
+    omp_set_num_threads(1);
+    std::signal(SIGALRM, [](int) {});
+    const itimerval rapid{{0, 500}, {0, 500}};
+    setitimer(ITIMER_REAL, &rapid, nullptr);
+    const int rows = 64, in_channels = 32, out_channels = 96;
+    kernels::Matmul matmul;
+    auto in = on_device(normal<float>(rows * in_channels, 1)), dout = on_device(normal<float>(rows * out_channels, 2));
+    auto weight = on_device(normal<float>(out_channels * in_channels, 3));
+    auto din = poisoned<float>(rows * in_channels), dweight = poisoned<float>(out_channels * in_channels);
+    for (int i = 0; i < 50000; ++i) {
+        matmul.backward_weight<float>({.dweight = dweight.span(), .dbias = {}, .dout = dout.span(), .in = in.span(), .rows = rows,
+                                       .in_channels = in_channels, .out_channels = out_channels, .accumulate = false}, nullptr);
+        matmul.backward_input<float>({.din = din.span(), .dout = dout.span(), .weight = weight.span(), .pre = {}, .rows = rows,
+                                      .in_channels = in_channels, .out_channels = out_channels}, nullptr);
+        const std::vector<float> neighbour(std::size_t(100 + i % 1000), 1.0f);
+        if (neighbour.back() != 1.0f) return 1;
+    }
+    return 0;
+}
+#endif
+
+}  // namespace
+
+#if !defined(TRAIN_GPT2_CUDA)
+TEST_CASE("handlers of other signals do not run where products are computed", "[interrupt]") {
+    CHECK(outcome([] {
+              const llmc::Interrupt interrupt;
+              return multiply_under_fire();
+          }) == 0);
+}
+#endif
+
+TEST_CASE("the first interruption is remembered, the second ends the program", "[interrupt]") {
+    const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1);
+    const auto wait_for = [](const llmc::Interrupt& interrupt) {
+        for (int i = 0; i < 2000 && interrupt.signal() == 0; ++i) usleep(1000);
+        return interrupt.signal();
+    };
+    CHECK(outcome([&] {
+              const llmc::Interrupt interrupt;
+              if (interrupt.signal() != 0) return 1;
+              kill(getpid(), signal);
+              return 128 + wait_for(interrupt);
+          }) == 128 + signal);
+    CHECK(outcome([&] {
+              const llmc::Interrupt interrupt;
+              kill(getpid(), signal);
+              if (wait_for(interrupt) == 0) return 2;
+              kill(getpid(), signal);
+              sleep(5);
+              return 3;
+          }) == 128 + signal);
+}
+
+// The parent takes the launcher's part; raise() stands for anybody else.
+TEST_CASE("SIGCONT of the launcher interrupts, and its SIGTERM after that adds nothing", "[interrupt]") {
+    const auto child_of_launcher = [](const char* ranks, std::initializer_list<int> signals) {
+        int ready[2];
+        REQUIRE(pipe(ready) == 0);
+        const pid_t child = fork();
+        if (child == 0) {
+            ranks ? setenv("OMPI_COMM_WORLD_SIZE", ranks, 1) : unsetenv("OMPI_COMM_WORLD_SIZE");
+            const llmc::Interrupt interrupt;
+            raise(SIGCONT);
+            usleep(50000);
+            if (interrupt.signal() != 0 || write(ready[1], "", 1) != 1) _exit(1);
+            usleep(1000000);
+            _exit(interrupt.signal());  // a second signal ends it with 128 + its number instead
+        }
+        char byte;
+        REQUIRE(read(ready[0], &byte, 1) == 1);
+        for (const int signal : signals) {
+            kill(child, signal);
+            usleep(100000);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        close(ready[0]);
+        close(ready[1]);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    };
+    CHECK(child_of_launcher("2", {SIGCONT}) == SIGTERM);
+    CHECK(child_of_launcher("2", {SIGCONT, SIGTERM}) == SIGTERM);
+    CHECK(child_of_launcher(nullptr, {SIGCONT}) == 0);
+    CHECK(child_of_launcher("2", {SIGUSR1}) == SIGUSR1);
+    CHECK(child_of_launcher("2", {SIGUSR1, SIGUSR1}) == 128 + SIGUSR1);  // at once, as without a launcher
+}
+
+TEST_CASE("a run that is not interrupted ends without waiting", "[interrupt]") {
+    CHECK(outcome([] {
+              { const llmc::Interrupt interrupt; }
+              return 7;
+          }) == 7);
+}

@@ -1,0 +1,142 @@
+// ranks_run_test.cpp - the real program under mpirun: any number of ranks and any ZeRO stage train the same model on the same tokens
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+
+namespace {
+
+// 384 positions a step: 24 sequences for 1, 2, 3 or 4 ranks.
+std::vector<std::string> flags_of(const Workshop& shop, const std::string& out, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all{"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps", "1e-4", "-o", shop.path(out)};
+    all.insert(all.end(), more.begin(), more.end());
+    return shop.flags(all);
+}
+
+std::string model_of(const Workshop& shop, const std::string& out) {
+    return read_bytes(fs::path(shop.path(out)) / "step_00000012" / "model.safetensors");
+}
+
+double largest_difference(const std::string& a, const std::string& b) {  // of the tensors: headers are equal
+    REQUIRE(a.size() == b.size());
+    std::uint64_t header = 0;
+    std::memcpy(&header, a.data(), sizeof header);
+    double largest = 0;
+    for (std::size_t at = 8 + header; at < a.size(); at += sizeof(float)) {
+        float x, y;
+        std::memcpy(&x, a.data() + at, sizeof x);
+        std::memcpy(&y, b.data() + at, sizeof y);
+        largest = std::max(largest, std::fabs(double(x) - y));
+    }
+    return largest;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(a[i] - b[i]));
+    return largest;
+}
+
+}  // namespace
+
+TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const Workshop shop;
+    const auto alone = shop.run(flags_of(shop, "alone"));
+    CAPTURE(alone.output);
+    REQUIRE(alone.exit_code == 0);
+    const auto want = numbers(shop.log("alone", "step"), "loss"), want_val = numbers(shop.log("alone", "val"), "loss");
+    REQUIRE(want.size() == 12);
+    // What another order of the same sums does: one rank with micro-batches of 6 rows instead of 2.
+    REQUIRE(shop.run(flags_of(shop, "rounded", {"-b", "6"})).exit_code == 0);
+    const double loss_rounding = largest_difference(numbers(shop.log("rounded", "step"), "loss"), want);
+    const double model_rounding = largest_difference(model_of(shop, "rounded"), model_of(shop, "alone"));
+    REQUIRE((model_rounding > 0 && loss_rounding < 1e-5 && model_rounding < 1e-4));
+    constexpr double kTimes = 8;
+    for (const int ranks : {1, 2, 3, 4}) {
+        std::string stage_zero;
+        for (const int stage : {0, 1, 2}) {
+            const std::string out = "ranks" + std::to_string(ranks) + "-stage" + std::to_string(stage);
+            const auto result = shop.run_ranks(ranks, flags_of(shop, out, {"-z", std::to_string(stage)}));
+            CAPTURE(out, result.output);
+            REQUIRE(result.exit_code == 0);
+            // Rank 0 alone speaks.
+            CHECK(std::count(result.output.begin(), result.output.end(), '\n') == std::count(alone.output.begin(), alone.output.end(), '\n'));
+            const auto losses = numbers(shop.log(out, "step"), "loss"), val = numbers(shop.log(out, "val"), "loss");
+            CHECK(largest_difference(losses, want) <= kTimes * loss_rounding);
+            CHECK(largest_difference(val, want_val) <= kTimes * loss_rounding);
+            const std::string model = model_of(shop, out);
+            CHECK(largest_difference(model, model_of(shop, "alone")) <= kTimes * model_rounding);
+            if (stage == 0) stage_zero = model;
+            if (stage == 1) CHECK(model == stage_zero);
+            if (ranks == 1 && stage == 0) CHECK(model == model_of(shop, "alone"));
+        }
+    }
+}
+
+TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, train as one", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const Workshop shop;
+    std::vector<double> want;
+    std::vector<nlohmann::json> want_steps;
+    for (const int ranks : {1, 2, 3, 4}) {
+        const std::string out = "ranks" + std::to_string(ranks);
+        const auto result = shop.run_ranks(ranks, shop.flags({"-b", std::to_string(24 / ranks), "-d", "384", "-x", "0", "--epochs", "1",
+                                                              "--mask-document-start", "--pad-last", "-v", "0", "--lr", "1e-3",
+                                                              "-o", shop.path(out)}));
+        CAPTURE(out, result.output);
+        REQUIRE(result.exit_code == 0);
+        const auto steps = shop.log(out, "step");
+        CHECK(steps.back()["comm_hidden"].is_number() == (ranks > 1));
+        if (ranks == 1) {
+            want_steps = steps, want = numbers(steps, "loss");
+            // The last batch of the only shard: its end, then padding, which is all that some of four ranks get.
+            CHECK(steps.back()["valid_tokens"] < 384 / 4 * 3);
+            CHECK(steps.front()["valid_tokens"] < 384);  // masked
+        } else {
+            CHECK(numbers(steps, "valid_tokens") == numbers(want_steps, "valid_tokens"));
+            CHECK(largest_difference(numbers(steps, "loss"), want) < 1e-5);  // rounding of losses of 5, over 16 updates; a slip of the counts is 1e-3
+        }
+    }
+}
+
+TEST_CASE("ranks train in bf16 and save the master weights of all, whatever each keeps", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const Workshop shop;
+    std::vector<std::string> models;
+    for (const char* stage : {"0", "1"}) {
+        const std::string out = std::string("stage") + stage;
+        const auto result = shop.run_ranks(2, flags_of(shop, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding",
+                                                                   "--reduce-dtype", "bf16"}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        models.push_back(model_of(shop, out));
+        CHECK(shop.log(out, "start")[0]["noise_scale"] == "rank");
+        CHECK(shop.log(out, "step").back()["noise_state"] == "warming");
+    }
+    CHECK(models[0] == models[1]);
+}
+
+TEST_CASE("what a rank refuses ends all of them, with one line and the exit code", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const Workshop shop;
+    const auto refused = shop.run_ranks(2, shop.flags({"-x", "1", "-d", "192"}));
+    CAPTURE(refused.output);
+    CHECK(refused.exit_code == 2);
+    CHECK_THAT(refused.output,
+               Catch::Contains("--total-batch-tokens is 192; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 2 = 128; "
+                                               "the nearest are 128 and 256"));
+    CHECK_THAT(shop.run_ranks(2, shop.flags({"-x", "1", "-d", "64"})).output, Catch::Contains(" = 128; the nearest is 128\n"));
+    // Only rank 0 writes; the others hear that it could not.
+    fs::create_directories(shop.path("out"));
+    write_bytes(shop.path("out/step_00000001"), "in the way");
+    const auto failed = shop.run_ranks(2, shop.flags({"-x", "1", "-v", "0", "-o", shop.path("out")}));
+    CAPTURE(failed.output);
+    CHECK(failed.exit_code == 1);
+    CHECK_THAT(failed.output, Catch::Contains("error: rank 0 on ") && Catch::Contains("step_00000001"));
+}

@@ -1,0 +1,258 @@
+// attention_reference.h - what the tests of attention share: the formulae in fp64, how far float arithmetic may be off, what holds for every method
+#pragma once
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/attention/attention.h"
+#include "test/support/support.h"
+
+namespace test::attention {
+
+using kernels::AttentionBackward;
+using kernels::AttentionForward;
+
+inline constexpr double kUnit = 0x1p-24;     // largest relative error of one rounding to float
+inline constexpr double kVanishes = 0x1p-125;  // an exponential below this may be any number between 0 and this
+
+struct Shape {
+    int batch, heads, head_size, seq_len;
+    std::size_t rows() const { return std::size_t(batch) * heads * seq_len; }
+    std::size_t elements() const { return rows() * head_size; }
+    // Where q, k or v (part 0, 1, 2) of a position starts in qkv; with parts = 1, where a position starts in out.
+    std::size_t at(int b, int t, int h, int parts = 1, int part = 0) const {
+        return (((std::size_t(b) * seq_len + t) * parts + part) * heads + h) * head_size;
+    }
+    std::size_t row(int b, int h, int t) const { return (std::size_t(b) * heads + h) * seq_len + t; }
+};
+
+inline std::ostream& operator<<(std::ostream& to, const Shape& s) {
+    return to << "batch " << s.batch << " heads " << s.heads << " head_size " << s.head_size << " seq_len " << s.seq_len;
+}
+
+inline double dot(const double* a, const double* b, int size) {
+    double sum = 0;
+    for (int i = 0; i < size; ++i) sum += a[i] * b[i];
+    return sum;
+}
+inline double dot_of_magnitudes(const double* a, const double* b, int size) {
+    double sum = 0;
+    for (int i = 0; i < size; ++i) sum += std::fabs(a[i] * b[i]);
+    return sum;
+}
+
+// Scores of one query against the keys it sees and how far off float arithmetic may be for any of them: a sum of head_size products in any order, the
+// scaling, and what exp makes of an argument rounded to float (the hardware's exp is off by |x| units in the last place, |x| <= 2 max |s|).
+struct Scores {
+    std::vector<double> s;
+    double error = 0;
+    Scores(const Shape& shape, const std::vector<double>& qkv, int b, int h, int query) {
+        const double scale = 1 / std::sqrt(double(shape.head_size));
+        for (int key = 0; key <= query; ++key) {
+            const double *q = &qkv[shape.at(b, query, h, 3, 0)], *k = &qkv[shape.at(b, key, h, 3, 1)];
+            s.push_back(scale * dot(q, k, shape.head_size));
+            error = std::max(error, (shape.head_size + 12) * kUnit * scale * dot_of_magnitudes(q, k, shape.head_size));
+        }
+    }
+};
+
+struct Wanted {
+    std::vector<double> value, bound;  // bound: what float arithmetic may be off by, before the result is rounded to T
+    explicit Wanted(std::size_t size) : value(size), bound(size) {}
+};
+
+// What a method rounds weights to before it multiplies with them.
+using Rounding = double (*)(double);
+inline double unrounded(double x) { return x; }
+inline double rounded_to_bf16(double x) { return widen(narrow<bf16>(x)); }
+
+struct ForwardReference {
+    Wanted out, logsumexp;
+    ForwardReference(const Shape& shape, const std::vector<double>& qkv, Rounding weight = unrounded)
+        : out(shape.elements()), logsumexp(shape.rows()) {
+        for (int b = 0; b < shape.batch; ++b)
+            for (int h = 0; h < shape.heads; ++h)
+                for (int query = 0; query < shape.seq_len; ++query) {
+                    const Scores scores(shape, qkv, b, h, query);
+                    const double largest = *std::max_element(scores.s.begin(), scores.s.end());
+                    double sum = 0;
+                    for (double s : scores.s) sum += std::exp(s - largest);
+                    const std::size_t row = shape.row(b, h, query);
+                    const double sums = (2 * query + 20) * kUnit;  // query + 1 terms in numerator and denominator, exp, rescaling
+                    logsumexp.value[row] = largest + std::log(sum);
+                    logsumexp.bound[row] = scores.error + sums + 4 * kUnit * (std::fabs(largest) + std::fabs(logsumexp.value[row]));
+                    for (int key = 0; key <= query; ++key) {
+                        const double p = weight(std::exp(scores.s[key] - largest)) / sum;
+                        for (int c = 0; c < shape.head_size; ++c) {
+                            const double v = qkv[shape.at(b, key, h, 3, 2) + c];
+                            out.value[shape.at(b, query, h) + c] += p * v;
+                            out.bound[shape.at(b, query, h) + c] += ((2 * scores.error + sums) * p + kVanishes) * std::fabs(v);
+                        }
+                    }
+                }
+    }
+};
+
+// The contract's formulae in fp64: p from `logsumexp` and delta from `out` as they are given.
+inline Wanted backward_reference(const Shape& shape, const std::vector<double>& dout, const std::vector<double>& qkv, const std::vector<double>& out,
+                                 const std::vector<double>& logsumexp, Rounding weight = unrounded) {
+    Wanted dqkv(3 * shape.elements());
+    const int size = shape.head_size;
+    const double scale = 1 / std::sqrt(double(size)), product = (size + 3) * kUnit, sums = (shape.seq_len + 6) * kUnit;
+    for (int b = 0; b < shape.batch; ++b)
+        for (int h = 0; h < shape.heads; ++h)
+            for (int query = 0; query < shape.seq_len; ++query) {
+                const Scores scores(shape, qkv, b, h, query);
+                const double *g = &dout[shape.at(b, query, h)], *o = &out[shape.at(b, query, h)];
+                const double lse = logsumexp[shape.row(b, h, query)], p_error = scores.error + 4 * kUnit * std::fabs(lse) + 10 * kUnit;
+                const double delta = dot(g, o, size), delta_error = product * dot_of_magnitudes(g, o, size);
+                const std::size_t q = shape.at(b, query, h, 3, 0);
+                for (int key = 0; key <= query; ++key) {
+                    const std::size_t k = shape.at(b, key, h, 3, 1), v = shape.at(b, key, h, 3, 2);
+                    const double p = std::exp(scores.s[key] - lse), dp = dot(g, &qkv[v], size), ds = p * (dp - delta);
+                    const double dp_error = delta_error + product * dot_of_magnitudes(g, &qkv[v], size);
+                    const double ds_error = p * dp_error + (p * (p_error + 3 * kUnit) + kVanishes) * (std::fabs(dp) + std::fabs(delta)) +
+                                            sums * std::fabs(ds);
+                    const double p_weight = weight(p), ds_weight = weight(ds);
+                    for (int c = 0; c < size; ++c) {
+                        dqkv.value[q + c] += scale * ds_weight * qkv[k + c];
+                        dqkv.bound[q + c] += scale * ds_error * std::fabs(qkv[k + c]);
+                        dqkv.value[k + c] += scale * ds_weight * qkv[q + c];
+                        dqkv.bound[k + c] += scale * ds_error * std::fabs(qkv[q + c]);
+                        dqkv.value[v + c] += p_weight * g[c];
+                        dqkv.bound[v + c] += (p * (p_error + sums) + kVanishes) * std::fabs(g[c]);
+                    }
+                }
+            }
+    return dqkv;
+}
+
+// One problem and how a method solves it: Method::forward(AttentionForward<T>) and Method::backward(AttentionBackward<T>).
+template <class T, class Method>
+struct Run {
+    using Type = T;
+    using Solver = Method;
+    Shape shape;
+    std::vector<T> qkv, dout;
+    Run(const Shape& shape, unsigned seed, double deviation = 1)
+        : shape(shape), qkv(normal<T>(3 * shape.elements(), seed, deviation)), dout(normal<T>(shape.elements(), seed + 1)) {}
+
+    struct Forward { std::vector<T> out; std::vector<float> logsumexp; };
+    Forward forward() const {
+        const auto input = on_device(qkv);
+        const auto out = poisoned<T>(shape.elements());
+        const auto logsumexp = poisoned<float>(shape.rows());
+        Method::forward(AttentionForward<T>{out.span(), logsumexp.span(), input.span(), shape.batch, shape.seq_len, shape.heads, shape.head_size});
+        return {out.download(nullptr), logsumexp.download(nullptr)};
+    }
+    std::vector<T> backward(const Forward& kept) const {
+        const auto input = on_device(qkv), gradient = on_device(dout), out = on_device(kept.out);
+        const auto logsumexp = on_device(kept.logsumexp), delta = poisoned<float>(shape.rows());
+        const auto dqkv = poisoned<T>(3 * shape.elements());
+        Method::backward(AttentionBackward<T>{dqkv.span(), delta.span(), gradient.span(), input.span(), out.span(), logsumexp.span(), shape.batch,
+                                              shape.seq_len, shape.heads, shape.head_size});
+        return dqkv.download(nullptr);
+    }
+    // What a faultless forward pass keeps, so that the backward pass is judged by itself.
+    Forward rounded(const ForwardReference& reference) const {
+        Forward kept;
+        for (double x : reference.out.value) kept.out.push_back(narrow<T>(x));
+        for (double x : reference.logsumexp.value) kept.logsumexp.push_back(float(x));
+        return kept;
+    }
+};
+
+struct ThreadCount {  // puts the number of threads back
+    int before = omp_get_max_threads();
+    ~ThreadCount() { omp_set_num_threads(before); }
+};
+
+// What holds for every method, bit for bit.
+
+template <class Run>
+void check_first_position_is_first_value(const Run& run) {
+    const auto got = run.forward();
+    for (int b = 0; b < run.shape.batch; ++b)
+        for (int h = 0; h < run.shape.heads; ++h)
+            for (int c = 0; c < run.shape.head_size; ++c)
+                CHECK(widen(got.out[run.shape.at(b, 0, h) + c]) == widen(run.qkv[run.shape.at(b, 0, h, 3, 2) + c]));
+}
+
+// Between tensors lies NaN here: neither may it spread nor be overwritten.
+template <class Run>
+void check_nothing_beyond_the_ends(const Run& run) {
+    using T = typename Run::Type;
+    const auto [batch, heads, head_size, seq_len] = run.shape;
+    const std::size_t elements = run.shape.elements(), rows = run.shape.rows(), margin = 3 * heads * head_size;
+    const auto with_margin = [&]<class U>(std::vector<U> values) {
+        values.resize(values.size() + margin, narrow<U>(NAN));
+        return on_device(values);
+    };
+    const auto end_is_intact = [&](const auto& array, std::size_t size) {
+        const auto values = array.download(nullptr);
+        return std::all_of(values.begin() + std::ptrdiff_t(size), values.end(), [](auto x) { return std::isnan(widen(x)); });
+    };
+    const auto want = run.forward();
+    const auto qkv = with_margin(run.qkv), dout = with_margin(run.dout), out = poisoned<T>(elements + margin);
+    const auto dqkv = poisoned<T>(3 * elements + margin);
+    const auto logsumexp = poisoned<float>(rows + margin), delta = poisoned<float>(rows + margin);
+    const auto kept = out.span().first(elements);
+    const auto statistics = logsumexp.span().first(rows);
+    Run::Solver::forward(AttentionForward<T>{kept, statistics, qkv.span().first(3 * elements), batch, seq_len, heads, head_size});
+    Run::Solver::backward(AttentionBackward<T>{dqkv.span().first(3 * elements), delta.span().first(rows), dout.span().first(elements),
+                                               qkv.span().first(3 * elements), kept, statistics, batch, seq_len, heads, head_size});
+    for (bool intact : {end_is_intact(out, elements), end_is_intact(logsumexp, rows), end_is_intact(dqkv, 3 * elements), end_is_intact(delta, rows)})
+        CHECK(intact);
+    const auto same_begin = [](auto got, const auto& want) {
+        got.resize(want.size());
+        return same_bits(got, want);
+    };
+    CHECK(same_begin(out.download(nullptr), want.out));
+    CHECK(same_begin(logsumexp.download(nullptr), want.logsumexp));
+    CHECK(same_begin(dqkv.download(nullptr), run.backward(want)));
+}
+
+// Whatever comes from position `first_changed` on: numbers so large that a weight of 2^-126 would show where exactly 0 is wanted.
+template <class Run>
+void check_earlier_positions_are_independent(const Shape& shape, int first_changed, double deviation = 1e34) {
+    using T = typename Run::Type;
+    const Run run(shape, 6);
+    Run changed = run;
+    const auto other_qkv = normal<T>(3 * shape.elements(), 8, deviation), other_dout = normal<T>(shape.elements(), 9);
+    for (int b = 0; b < shape.batch; ++b) {
+        const auto first = shape.at(b, first_changed, 0), end = shape.at(b + 1, 0, 0);
+        std::copy(other_qkv.begin() + 3 * first, other_qkv.begin() + 3 * end, changed.qkv.begin() + 3 * first);
+        std::copy(other_dout.begin() + first, other_dout.begin() + end, changed.dout.begin() + first);
+    }
+    const auto before = run.forward(), after = changed.forward();
+    const auto gradient_before = run.backward(before), gradient_after = changed.backward(after);
+    for (int b = 0; b < shape.batch; ++b)
+        for (int h = 0; h < shape.heads; ++h)
+            for (int t = 0; t < shape.seq_len; ++t) {
+                const auto out = shape.at(b, t, h), dq = shape.at(b, t, h, 3, 0), row = shape.row(b, h, t);
+                const bool same = std::memcmp(&before.out[out], &after.out[out], shape.head_size * sizeof(T)) == 0 &&
+                                  before.logsumexp[row] == after.logsumexp[row] &&
+                                  std::memcmp(&gradient_before[dq], &gradient_after[dq], shape.head_size * sizeof(T)) == 0;
+                CAPTURE(b, h, t, first_changed);
+                CHECK(same == (t < first_changed));
+            }
+}
+
+template <class Run>
+void check_same_bits_on_any_threads(const Run& run) {
+    const ThreadCount restore;
+    omp_set_num_threads(1);
+    const auto kept = run.forward();
+    const auto gradient = run.backward(kept);
+    for (int threads : {1, 2, 3, 8}) {
+        CAPTURE(threads);
+        omp_set_num_threads(threads);
+        const auto again = run.forward();
+        CHECK(same_bits(kept.out, again.out));
+        CHECK(same_bits(kept.logsumexp, again.logsumexp));
+        CHECK(same_bits(gradient, run.backward(kept)));
+    }
+}
+
+}  // namespace test::attention

@@ -1,0 +1,404 @@
+// communicator_local.cpp - collectives between threads: every rank posts its operation, brings its input and takes its result when its order of
+// execution says so; the one that brings the last input computes all results
+#include "test/support/communicator_local.h"
+
+#include <omp.h>
+#include <cstring>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "kernels/device/error.h"
+#include "kernels/device/memory.h"
+
+namespace llmc {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+const char* name(Collective::Kind kind) {
+    constexpr const char* kNames[] = {"reduce_scatter", "all_gather", "all_to_all", "broadcast"};
+    return kNames[int(kind)];
+}
+std::string text_of(const Collective& op) {
+    return std::string(name(op.kind)) + " of " + std::to_string(op.elements) + " elements of type " + std::to_string(int(op.element)) + ", root " +
+           std::to_string(op.root);
+}
+
+// What a rank reads and writes: its shard of the whole, or the whole.
+std::int64_t in_bytes(const Collective& op, int rank, int ranks) {
+    return bytes_of(op.element) * (op.kind == Collective::Kind::all_gather ? shard_of(op.elements, rank, ranks).size : op.elements);
+}
+std::int64_t out_bytes(const Collective& op, int rank, int ranks) {
+    if (op.kind == Collective::Kind::broadcast && op.root == rank) return 0;
+    return bytes_of(op.element) * (op.kind == Collective::Kind::reduce_scatter ? shard_of(op.elements, rank, ranks).size : op.elements);
+}
+
+float widened(float x) { return x; }
+double widened(double x) { return x; }
+float widened(kernels::bf16 x) { return kernels::bf16_to_float(x); }
+void round_to(float& out, float x) { out = x; }
+void round_to(double& out, double x) { out = x; }
+void round_to(kernels::bf16& out, float x) { out = kernels::bf16_from_float(x); }
+
+template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, ShardRange shard) {
+    out.resize(shard.size * sizeof(T));
+    for (std::int64_t i = 0; i < shard.size; ++i) {
+        const auto of = [&](const Bytes& input) { return widened(reinterpret_cast<const T*>(input.data())[shard.first + i]); };
+        auto sum = of(inputs[0]);
+        for (std::size_t rank = 1; rank < inputs.size(); ++rank) sum += of(inputs[rank]);
+        round_to(reinterpret_cast<T*>(out.data())[i], sum);
+    }
+}
+
+std::vector<Bytes> results_of(const Collective& op, const std::vector<Bytes>& inputs) {
+    const int ranks = int(inputs.size());
+    std::vector<Bytes> results(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+        Bytes& out = results[rank];
+        switch (op.kind) {
+            case Collective::Kind::reduce_scatter: {
+                const ShardRange shard = shard_of(op.elements, rank, ranks);
+                if (op.element == Element::bf16) sum_shard<kernels::bf16>(out, inputs, shard);
+                else if (op.element == Element::fp64) sum_shard<double>(out, inputs, shard);
+                else sum_shard<float>(out, inputs, shard);
+                break;
+            }
+            case Collective::Kind::all_gather:
+                for (const Bytes& input : inputs) out.insert(out.end(), input.begin(), input.end());
+                break;
+            case Collective::Kind::all_to_all: {
+                const std::int64_t part = std::int64_t(inputs[rank].size()) / ranks;
+                for (const Bytes& input : inputs) out.insert(out.end(), input.begin() + rank * part, input.begin() + (rank + 1) * part);
+                break;
+            }
+            case Collective::Kind::broadcast:
+                if (rank != op.root) out = inputs[op.root];
+                break;
+        }
+    }
+    return results;
+}
+
+// A meeting of all ranks, in which each leaves something for the others.
+struct Meeting {
+    std::string what;                 // by the rank that came first
+    std::vector<char> arrived;
+    int first = 0, count = 0, left = 0;
+};
+struct HostMeeting : Meeting {
+    std::vector<std::string> texts;
+};
+struct DeviceMeeting : Meeting {
+    std::vector<Bytes> inputs, results;  // by rank
+    int brought = 0;
+    bool wanted = false, done = false;   // wanted: a rank waits for it
+};
+
+// What the threads share.
+struct Team {
+    explicit Team(int ranks, const LocalSettings& with) : size(ranks), settings(with), ended(ranks) {}
+
+    static std::string name(int rank) { return "rank " + std::to_string(rank); }
+    template <class M> M& arrive(std::map<std::int64_t, M>& meetings, std::int64_t number, int rank, const std::string& what) {
+        M& meeting = meetings[number];
+        if (meeting.count == 0) {
+            meeting.what = what;
+            meeting.first = rank;
+            meeting.arrived.resize(size);
+        }
+        if (meeting.what != what)
+            throw Error(name(rank) + " calls " + what + " where " + name(meeting.first) + " called " + meeting.what);
+        meeting.arrived[rank] = 1;
+        ++meeting.count;
+        changed.notify_all();
+        return meeting;
+    }
+    // Until `holds`, or an error. All that `rank` waits for depends on `meeting`, if there is one.
+    template <class Holds> void wait(std::unique_lock<std::mutex>& lock, int rank, const std::string& what, const Meeting* meeting, Holds&& holds) {
+        const auto until = std::chrono::steady_clock::now() + settings.patience;
+        while (!holds()) {
+            if (failure) throw Error(*failure, Blame::runtime);
+            for (int other = 0; meeting && other < size; ++other)
+                if (ended[other] && !meeting->arrived[other])
+                    throw Error(name(rank) + " waits in " + what + " for " + name(other) + ", which has ended", Blame::runtime);
+            if (changed.wait_until(lock, until) == std::cv_status::timeout && !holds())
+                throw Error(name(rank) + " has waited " + std::to_string(settings.patience.count()) + " ms in " + what, Blame::runtime);
+        }
+    }
+    void fail(int rank, const std::exception_ptr& thrown) {
+        std::string what = "unknown";
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const std::exception& error) {
+            what = error.what();
+        } catch (...) {
+        }
+        const std::lock_guard lock(mutex);
+        if (failure) return;
+        failure = name(rank) + " failed: " + what;
+        first_thrown = thrown;
+        changed.notify_all();
+    }
+
+    const int size;
+    const LocalSettings settings;
+    std::mutex mutex;  // guards what follows
+    std::condition_variable changed;
+    std::map<std::int64_t, HostMeeting> host;
+    std::map<std::int64_t, DeviceMeeting> device;  // until every rank has taken its result
+    std::vector<char> ended;
+    std::optional<std::string> failure;
+    std::exception_ptr first_thrown;
+};
+
+Bytes read_device(const std::byte* from, std::int64_t bytes) {
+    Bytes copy(bytes);
+    device::copy_to_host(copy.data(), from, bytes, nullptr);
+    device::sync(nullptr);
+    return copy;
+}
+void write_device(std::byte* to, const Bytes& bytes) {
+    device::copy_to_device(to, bytes.data(), bytes.size(), nullptr);
+    device::sync(nullptr);
+}
+
+class Local final : public Communicator {
+public:
+    Local(int rank, Team& team) : Communicator(rank, team.size, rank), team_(team) {
+        if (prompt()) thread_ = std::thread([this] { run_promptly(); });
+    }
+    ~Local() override { stop(); }
+    std::string describe() const override { return std::to_string(size()) + " ranks as threads"; }
+
+    void wait(device::StreamRef, CommEvent event) override { sync(event); }
+    void sync(CommEvent event) override {
+        if (prompt()) {
+            // Without the mutex for the first while: to ThreadSanitizer it would order what this rank did before against what its thread writes now.
+            for (int i = 0; i < 1000 && taken_ < event.number; ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
+            std::unique_lock lock(team_.mutex);
+            team_.wait(lock, rank(), "a wait for its collectives", nullptr, [&] { return taken_ >= event.number; });
+        } else {
+            while (taken_ < event.number) take_next();
+        }
+    }
+    void wait_for_all() { sync({posted_}); }
+    void settle(bool giving_up) noexcept override {
+        try {
+            if (!giving_up) wait_for_all();
+        } catch (...) {  // run_ranks() throws it
+            giving_up = true;
+        }
+        if (giving_up) stop();
+    }
+
+    using Communicator::host_reduce;
+    void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override {
+        const auto all = meet("host_reduce of " + std::to_string(values.size()), {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+        for (std::size_t i = 0; i < values.size(); ++i)
+            for (int rank = 0; rank < size(); ++rank) {
+                std::int64_t value;
+                std::memcpy(&value, all[rank].data() + i * sizeof value, sizeof value);
+                if (rank == 0) values[i] = value;
+                else if (reduction == HostReduction::sum) values[i] += value;
+                else values[i] = reduction == HostReduction::min ? std::min(values[i], value) : std::max(values[i], value);
+            }
+    }
+    std::vector<std::string> host_gather(std::string_view mine) override { return meet("host_gather", mine); }
+    void barrier() override { meet("barrier", {}); }
+    [[noreturn]] void abort(std::string_view reason, int exit_code) override {
+        throw Error(std::string(reason), exit_code == 2 ? Blame::input : Blame::runtime);
+    }
+
+private:
+    bool prompt() const { return team_.settings.order == LocalOrder::prompt; }
+
+    std::vector<std::string> meet(const std::string& what, std::string_view mine) {
+        std::unique_lock lock(team_.mutex);
+        const std::int64_t number = host_meetings_++;
+        HostMeeting& meeting = team_.arrive(team_.host, number, rank(), what);
+        meeting.texts.resize(size());
+        meeting.texts[rank()] = mine;
+        while (true) {
+            team_.wait(lock, rank(), what, &meeting, [&] { return meeting.count == size() || wanted(); });
+            if (meeting.count == size()) break;
+            lock.unlock();
+            take_next();
+            lock.lock();
+        }
+        auto texts = meeting.texts;
+        if (++meeting.left == size()) team_.host.erase(number);
+        return texts;
+    }
+
+    // Whether another rank waits for what this one has not taken yet, and will not before it leaves the control plane.
+    bool wanted() const { return !prompt() && posted_ > taken_ && team_.device.at(taken_).wanted; }
+
+    void begin_group(device::StreamRef compute) override {
+        {
+            const std::lock_guard lock(team_.mutex);
+            if (team_.failure) throw Error(*team_.failure, Blame::runtime);
+        }
+        require(!stop_, "a group of collectives", "begun after another one was given up", "none");
+        device::sync(compute);
+    }
+    CommEvent end_group() override { return {posted_}; }
+    void enqueue(std::span<const Collective> operations) override {
+        for (const Collective& op : operations) post(op);
+    }
+
+    void post(const Collective& op) {
+        Pending pending{op, in_bytes(op, rank(), size()), out_bytes(op, rank(), size())};
+        Bytes input;
+        if (team_.settings.order == LocalOrder::early) {
+            // What an earlier operation has yet to write cannot be read.
+            if (std::none_of(pending_.begin(), pending_.end(), [&](const Pending& other) { return overlap(pending.in(), other.out()); })) {
+                input = read_device(op.in, pending.in_bytes);
+                pending.brought = true;
+            }
+            pending_.push_back(pending);
+            poison(pending.out());
+        } else {
+            const std::lock_guard lock(team_.mutex);
+            pending_.push_back(pending);
+        }
+        const std::lock_guard lock(team_.mutex);
+        DeviceMeeting& meeting = team_.arrive(team_.device, posted_, rank(), text_of(op));
+        meeting.inputs.resize(size());
+        ++posted_;
+        if (pending.brought) bring(meeting, op, std::move(input));
+    }
+
+    // Under the team's mutex: it lasts as long as the sum, which tests can bear.
+    void bring(DeviceMeeting& meeting, const Collective& op, Bytes input) {
+        meeting.inputs[rank()] = std::move(input);
+        if (++meeting.brought < size()) return;
+        meeting.results = results_of(op, meeting.inputs);
+        meeting.done = true;
+        team_.changed.notify_all();
+    }
+
+    // Brings this rank's input to the next collective, unless post() did, and takes the result.
+    void take_next() {
+        std::unique_lock lock(team_.mutex);
+        const Pending pending = pending_.front();
+        const std::int64_t number = taken_;
+        DeviceMeeting& meeting = team_.device.at(number);
+        meeting.wanted = true;
+        team_.changed.notify_all();
+        if (!pending.brought) {
+            lock.unlock();
+            pause();
+            Bytes input = read_device(pending.op.in, pending.in_bytes);
+            lock.lock();
+            bring(meeting, pending.op, std::move(input));
+        }
+        team_.wait(lock, rank(), meeting.what, &meeting, [&] { return meeting.done || stop_; });
+        if (!meeting.done) throw Error("rank " + std::to_string(rank()) + " leaves before " + meeting.what, Blame::runtime);
+        const Bytes mine = std::move(meeting.results[rank()]);
+        if (++meeting.left == size()) team_.device.erase(number);
+        lock.unlock();
+        pause();
+        write_device(pending.op.out, mine);
+        lock.lock();
+        pending_.pop_front();
+        ++taken_;
+        team_.changed.notify_all();
+    }
+
+    // Right before memory is touched, while the rank goes on.
+    void pause() {
+        const auto longest = team_.settings.delay.count();
+        if (prompt() && longest > 0)
+            std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, longest)(random_)));
+    }
+
+    void run_promptly() {
+        try {
+            while (true) {
+                {
+                    std::unique_lock lock(team_.mutex);
+                    team_.changed.wait(lock, [&] { return stop_ || posted_ > taken_; });
+                    if (stop_) return;
+                }
+                take_next();
+            }
+        } catch (...) {
+            if (!stop_) team_.fail(rank(), std::current_exception());
+        }
+    }
+    void stop() {
+        {
+            const std::lock_guard lock(team_.mutex);
+            stop_ = true;
+        }
+        team_.changed.notify_all();
+        if (thread_.joinable()) thread_.join();
+    }
+
+    using Range = std::span<const std::byte>;
+    struct Pending {
+        Collective op;
+        std::int64_t in_bytes, out_bytes;
+        bool brought = false;  // the input was read when it was posted
+        Range in() const { return {op.in, std::size_t(in_bytes)}; }
+        Range out() const { return {op.out, std::size_t(out_bytes)}; }
+    };
+    static bool overlap(Range a, Range b) { return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size(); }
+
+    // Fills with NaN what posted operations will write, but for what one of them has yet to read.
+    void poison(Range range) {
+        for (const Pending& pending : pending_)
+            if (!pending.brought && overlap(range, pending.in())) {
+                const std::byte* first = std::max(range.data(), pending.op.in);
+                const std::byte* last = std::min(range.data() + range.size(), pending.op.in + pending.in_bytes);
+                poison({range.data(), first});
+                poison({last, range.data() + range.size()});
+                return;
+            }
+        write_device(const_cast<std::byte*>(range.data()), Bytes(range.size(), std::byte(0xff)));
+    }
+
+    Team& team_;
+    std::int64_t host_meetings_ = 0;
+    std::int64_t posted_ = 0;              // written under the team's mutex, as is what follows
+    std::atomic<std::int64_t> taken_ = 0;
+    std::deque<Pending> pending_;          // posted, and not taken yet
+    std::atomic<bool> stop_ = false;
+    std::mt19937 random_{team_.settings.seed * 1000 + unsigned(rank())};
+    std::thread thread_;                   // order `prompt`
+};
+
+}  // namespace
+
+void run_ranks(int ranks, const std::function<void(Communicator&)>& run, const LocalSettings& settings) {
+    require(ranks >= 1, "the number of ranks", ranks, "at least 1");
+    Team team(ranks, settings);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+        threads.emplace_back([&, rank] {
+            omp_set_num_threads(1);
+            try {
+                Local communicator(rank, team);
+                run(communicator);
+                communicator.wait_for_all();
+            } catch (...) {
+                team.fail(rank, std::current_exception());
+            }
+            const std::lock_guard lock(team.mutex);
+            team.ended[rank] = 1;
+            team.changed.notify_all();
+        });
+    for (std::thread& thread : threads) thread.join();
+    if (team.first_thrown) std::rethrow_exception(team.first_thrown);
+}
+
+}  // namespace llmc

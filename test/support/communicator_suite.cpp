@@ -1,0 +1,185 @@
+#include "test/support/communicator_suite.h"
+
+#include <cstring>
+
+#include "kernels/device/memory.h"
+#include "test/support/support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+template <class T> T number(std::uint32_t bits);
+// Integers that any order sums exactly, or numbers of very different size, whose sum depends on the order.
+template <> float number(std::uint32_t bits) {
+    return bits & 1 ? float(int(bits >> 20)) : std::ldexp(float(int(bits >> 8) - (1 << 23)), int(bits & 31) - 24);
+}
+template <> bf16 number(std::uint32_t bits) { return kernels::bf16_from_float(number<float>(bits)); }
+template <> double number(std::uint32_t bits) { return bits & 1 ? double(bits) * (std::int64_t(1) << 20) : number<float>(bits) * 1e-12; }
+template <> std::byte number(std::uint32_t bits) { return std::byte(bits >> 11); }
+
+// What rank `rank` contributes; every rank knows it of all.
+template <class T> std::vector<T> contribution(std::int64_t elements, int rank, unsigned salt) {
+    std::vector<T> values(elements);
+    std::uint32_t bits = 0x9e3779b9u * (salt * 64 + rank + 1);
+    for (T& x : values) {
+        bits ^= bits << 13;
+        bits ^= bits >> 17;
+        bits ^= bits << 5;
+        x = number<T>(bits);
+    }
+    return values;
+}
+
+template <class T> std::vector<T> sum(std::int64_t elements, int ranks, unsigned salt) {
+    using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    std::vector<Sum> sums(elements);
+    for (int rank = 0; rank < ranks; ++rank) {
+        const auto x = contribution<T>(elements, rank, salt);
+        for (std::int64_t i = 0; i < elements; ++i) sums[i] = rank == 0 ? Sum(widen(x[i])) : sums[i] + Sum(widen(x[i]));
+    }
+    std::vector<T> rounded(elements);
+    for (std::int64_t i = 0; i < elements; ++i) rounded[i] = narrow<T>(sums[i]);
+    return rounded;
+}
+
+template <class T> std::vector<T> part(const std::vector<T>& whole, ShardRange shard) {
+    return {whole.begin() + shard.first, whole.begin() + shard.first + shard.size};
+}
+template <class T> bool same(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// One group with what `enqueue` calls, seen by the null stream.
+template <class Enqueue> void group(Communicator& comm, Enqueue&& enqueue) {
+    comm.group_begin(nullptr);
+    enqueue();
+    comm.wait(nullptr, comm.group_end());
+}
+
+template <class T> void check_sums(Communicator& comm, std::int64_t elements, unsigned salt) {
+    const std::string of = " of " + std::to_string(elements) + " elements of " + std::to_string(sizeof(T)) + " bytes";
+    const ShardRange shard = shard_of(elements, comm.rank(), comm.size());
+    const auto mine = contribution<T>(elements, comm.rank(), salt), want = sum<T>(elements, comm.size(), salt);
+
+    const auto input = on_device(mine);
+    const auto shard_sum = poisoned<T>(shard.size);
+    group(comm, [&] { comm.reduce_scatter(shard_sum.span(), input.span()); });
+    expect(same(shard_sum.download(nullptr), part(want, shard)), "reduce_scatter" + of);
+    expect(same(input.download(nullptr), mine), "reduce_scatter leaves its input alone" + of);
+
+    const auto in_place = on_device(mine);
+    group(comm, [&] { comm.reduce_scatter(in_place.span().subspan(shard.first, shard.size), in_place.span()); });
+    expect(same(part(in_place.download(nullptr), shard), part(want, shard)), "reduce_scatter in place" + of);
+
+    group(comm, [&] { comm.all_gather(in_place.span(), in_place.span().subspan(shard.first, shard.size)); });
+    const auto two_stages = in_place.download(nullptr);
+    group(comm, [&] { comm.all_reduce(input.span()); });
+    expect(same(input.download(nullptr), want), "all_reduce" + of);
+    expect(same(input.download(nullptr), two_stages), "all_reduce is reduce_scatter and all_gather" + of);
+}
+
+template <class T> void check_moves(Communicator& comm, std::int64_t elements, unsigned salt) {
+    const std::string of = " of " + std::to_string(elements) + " elements of " + std::to_string(sizeof(T)) + " bytes";
+    const int ranks = comm.size(), rank = comm.rank();
+    const ShardRange shard = shard_of(elements, rank, ranks);
+
+    std::vector<T> whole;
+    for (int r = 0; r < ranks; ++r) {
+        const auto theirs = part(contribution<T>(elements, r, salt), shard_of(elements, r, ranks));
+        whole.insert(whole.end(), theirs.begin(), theirs.end());
+    }
+    const auto mine = on_device(part(whole, shard));
+    const auto gathered = poisoned<T>(elements);
+    group(comm, [&] { comm.all_gather(gathered.span(), mine.span()); });
+    expect(same(gathered.download(nullptr), whole), "all_gather" + of);
+
+    const std::int64_t each = (elements / ranks + 63) / 64 * 64;
+    std::vector<T> exchanged;
+    for (int r = 0; r < ranks; ++r) {
+        const auto theirs = part(contribution<T>(each * ranks, r, salt), {each * rank, each});
+        exchanged.insert(exchanged.end(), theirs.begin(), theirs.end());
+    }
+    const auto in = on_device(contribution<T>(each * ranks, rank, salt));
+    const auto out = poisoned<T>(each * ranks);
+    group(comm, [&] { comm.all_to_all(out.span(), in.span()); });
+    expect(same(out.download(nullptr), exchanged), "all_to_all" + of);
+
+    const int root = int(elements % ranks);
+    const auto data = rank == root ? on_device(contribution<T>(elements, root, salt)) : poisoned<T>(elements);
+    group(comm, [&] { comm.broadcast(data.span(), root); });
+    expect(same(data.download(nullptr), contribution<T>(elements, root, salt)), "broadcast" + of);
+}
+
+}  // namespace
+
+void test::check_device_collectives(Communicator& comm, std::int64_t largest) {
+    unsigned salt = 0;
+    const std::int64_t ranks = comm.size(), even = kShardMultiple * ranks;
+    for (const std::int64_t elements : std::vector<std::int64_t>{0, 1, ranks - 1, ranks, ranks + 1, even, even + 1, 5000, largest}) {
+        check_sums<float>(comm, elements, ++salt);
+        check_sums<bf16>(comm, elements, ++salt);
+        check_sums<double>(comm, elements, ++salt);
+        check_moves<float>(comm, elements, ++salt);
+        check_moves<bf16>(comm, elements, ++salt);
+        check_moves<std::byte>(comm, elements, ++salt);
+    }
+}
+
+void test::check_groups(Communicator& comm) {
+    const int ranks = comm.size(), rank = comm.rank();
+    // More groups than a communicator can keep events for, and many operations in each.
+    for (int round = 0; round < 3; ++round) {
+        std::vector<device::Array<float>> arrays;
+        std::vector<std::int64_t> sizes;
+        std::vector<CommEvent> events;
+        for (int i = 0; i < 30; ++i) sizes.push_back(1 + i * 97);
+        for (int i = 0; i < 30; ++i) arrays.push_back(on_device(contribution<float>(sizes[i], rank, i)));
+        {
+            const CommScope scope(comm);
+            for (int i = 0; i < 30;) {
+                comm.group_begin(nullptr);
+                for (const int end = round == 0 ? 30 : i + round; i < end; ++i) comm.all_reduce(arrays[i].span());
+                events.push_back(comm.group_end());
+                // Rank 0 waits for all hosts while their collectives are under way, and the other way round.
+                expect(comm.host_reduce(rank, HostReduction::sum) == ranks * (ranks - 1) / 2, "host_reduce while collectives are under way");
+            }
+            comm.sync(events.front());
+            comm.wait(nullptr, events.back());
+        }
+        for (int i = 0; i < 30; ++i) expect(same(arrays[i].download(nullptr), sum<float>(sizes[i], ranks, i)), "all_reduce in a group of many");
+    }
+
+    // A group reads what an earlier one writes: nobody has to wait in between.
+    const std::int64_t elements = 10'000;
+    const ShardRange shard = shard_of(elements, rank, ranks);
+    const auto input = on_device(contribution<float>(elements, rank, 7));
+    const auto mine = poisoned<float>(shard.size), whole = poisoned<float>(elements);
+    comm.group_begin(nullptr);
+    comm.reduce_scatter(mine.span(), input.span());
+    comm.group_end();
+    comm.group_begin(nullptr);
+    comm.all_gather(whole.span(), mine.span());
+    comm.wait(nullptr, comm.group_end());
+    expect(same(whole.download(nullptr), sum<float>(elements, ranks, 7)), "a group after a group");
+    comm.wait(nullptr, CommEvent{});
+}
+
+void test::check_control_plane(Communicator& comm) {
+    const std::int64_t ranks = comm.size(), rank = comm.rank(), large = std::int64_t(1) << 40;
+    expect(comm.host_reduce(large + rank, HostReduction::sum) == large * ranks + ranks * (ranks - 1) / 2, "host_reduce, sum");
+    expect(comm.host_reduce(large - rank, HostReduction::min) == large - ranks + 1, "host_reduce, min");
+    expect(comm.host_reduce(rank - large, HostReduction::max) == ranks - 1 - large, "host_reduce, max");
+    std::vector<std::int64_t> values{rank, -rank, 5};
+    comm.host_reduce(values, HostReduction::max);
+    expect(values == std::vector<std::int64_t>{ranks - 1, 0, 5}, "host_reduce, element by element");
+    comm.host_reduce(std::span<std::int64_t>(), HostReduction::sum);
+
+    const auto texts = comm.host_gather(std::string(rank * 1000, char('a' + rank)));
+    expect(std::int64_t(texts.size()) == ranks, "host_gather, number of texts");
+    for (int r = 0; r < ranks; ++r) expect(texts[r] == std::string(r * 1000, char('a' + r)), "host_gather, texts");
+    comm.barrier();
+    expect(comm.local_rank() == rank, "local_rank on one machine");
+    expect(!comm.describe().empty(), "describe");
+}

@@ -1,0 +1,149 @@
+// model_support.h - a tiny GPT-2, global batches with gaps in their targets, and steps in any number of micro-batches
+#pragma once
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "kernels/device/device.h"
+#include "kernels/device/memory.h"
+#include "llmc/model/batch_upload.h"
+#include "llmc/model/optimizer.h"
+#include "test/support/reference_model.h"
+#include "test/support/support.h"
+
+namespace test {
+
+inline const llmc::ModelConfig kTinyModel{.layers = 2, .heads = 2, .channels = 32, .max_seq_len = 16, .vocabulary = 61};
+inline constexpr int kTinyRows = 16, kTinySeqLen = 16;
+
+// One rank's parts of a run; the communicator must outlive them.
+inline llmc::Context make_context(llmc::Communicator& communicator) {
+    return {.device = device::open(1), .stream = device::Stream(), .matmul = kernels::Matmul(),
+            .communicator = std::shared_ptr<llmc::Communicator>(&communicator, [](auto*) {})};
+}
+inline llmc::Context make_context() { return {device::open(2), device::Stream(), kernels::Matmul()}; }
+
+// Sequences with their targets; kIgnoreTarget where there is none.
+struct GlobalBatch {
+    int rows, seq_len;
+    std::vector<int> tokens, targets;
+    std::int64_t valid_targets() const { return std::int64_t(targets.size()) - std::count(targets.begin(), targets.end(), kernels::kIgnoreTarget); }
+    std::int64_t positions() const { return std::int64_t(rows) * seq_len; }
+    ReferenceBatch reference() const { return {tokens, targets, rows, seq_len}; }
+};
+
+inline GlobalBatch random_batch(unsigned seed, int rows = kTinyRows, int seq_len = kTinySeqLen, int vocabulary = kTinyModel.vocabulary) {
+    std::mt19937 engine(seed);
+    GlobalBatch batch{rows, seq_len, {}, {}};
+    for (int i = 0; i < rows * seq_len; ++i) {
+        batch.tokens.push_back(int(engine() % unsigned(vocabulary)));
+        batch.targets.push_back(int(engine() % unsigned(vocabulary)));
+    }
+    return batch;
+}
+
+// Every row keeps its targets with a probability of 0, .05, .5 or 1; row 1 has none, the last row has all, and rows 4 to 7, a micro-batch of four,
+// have none.
+inline GlobalBatch random_batch_with_gaps(unsigned seed) {
+    GlobalBatch batch = random_batch(seed);
+    std::mt19937 engine(seed + 1000);
+    constexpr double kKept[] = {0, 0.05, 0.5, 1};
+    for (int row = 0; row < batch.rows; ++row) {
+        const double kept = row == 1 || (row >= 4 && row < 8) ? 0 : row == batch.rows - 1 ? 1 : kKept[engine() % 4];
+        for (int t = 0; t < batch.seq_len; ++t)
+            if (double(engine()) / 4294967296.0 >= kept) batch.targets[std::size_t(row * batch.seq_len + t)] = kernels::kIgnoreTarget;
+    }
+    return batch;
+}
+
+// A model with its gradients and its optimizer, driven as the main loop drives them. Under several ranks each makes one, and calls the same.
+class Trainer {
+public:
+    Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::AdamWSettings& settings = {}, std::uint64_t seed = 1,
+            llmc::GradientExchange::Settings exchange = {})
+        : context_(context), rank_(context.communicator->rank()), ranks_(context.communicator->size()),
+          upload_(setup.shape, setup.config.vocabulary, context) {
+        setup.sharding.rank = rank_;
+        setup.sharding.ranks = ranks_;
+        exchange.sharding = setup.sharding;
+        model_ = llmc::make_model(setup, context);
+        std::vector<float> weights(std::size_t(model_->table().elements()));
+        model_->table().initialise(weights, seed);
+        model_->load(weights);
+        gradients_ = std::make_unique<llmc::GradientExchange>(model_->table(), exchange, context);
+        optimizer_ = std::make_unique<llmc::Optimizer>(*model_, *gradients_, settings, context);
+    }
+
+    // Gradients of this rank's part of the global batch in `micro_batches` equal parts, each position with weight 1 / positions.
+    void accumulate(const GlobalBatch& batch, int micro_batches, float loss_factor = 1) {
+        const llmc::MicroBatchShape shape{batch.rows / ranks_ / micro_batches, batch.seq_len};
+        for (int micro = 0; micro < micro_batches; ++micro) {
+            const auto part = [&](const std::vector<int>& all) {
+                return std::span<const int>(all).subspan(std::size_t(rank_ * micro_batches + micro) * shape.rows(), shape.rows());
+            };
+            const auto targets = part(batch.targets);
+            const auto ignored = std::count(targets.begin(), targets.end(), kernels::kIgnoreTarget);
+            gradients_->begin({.index = micro, .count = micro_batches, .valid_targets = std::int64_t(targets.size()) - ignored});
+            model_->forward_backward(upload_.upload(part(batch.tokens), targets, shape, true), loss_factor * float(1.0 / double(batch.positions())),
+                                     *gradients_);
+        }
+    }
+    kernels::StepScalars step(const GlobalBatch& batch, int micro_batches = 1, float learning_rate = 6e-4f, float loss_factor = 1) {
+        accumulate(batch, micro_batches, loss_factor);
+        optimizer_->step(*model_, {.learning_rate = learning_rate, .positions = batch.positions()});
+        return optimizer_->scalars();
+    }
+    double loss(const GlobalBatch& batch) {
+        loss_sum_.zero(context_.stream);
+        const llmc::MicroBatchShape shape{batch.rows, batch.seq_len};
+        model_->evaluate(upload_.upload(batch.tokens, batch.targets, shape, false), loss_sum_.span());
+        return loss_sum_.download(context_.stream)[0] / double(batch.valid_targets());
+    }
+
+    llmc::Model& model() { return *model_; }
+    const llmc::ParameterTable& table() const { return model_->table(); }
+    llmc::GradientExchange& exchange() { return *gradients_; }
+    const llmc::Optimizer& optimizer() const { return *optimizer_; }
+    // What this rank holds: everything, or its shards.
+    std::vector<float> master_weights() const {
+        model_->wait_for_parameters();
+        return read(model_->master_weights());
+    }
+    std::vector<kernels::bf16> rounded() const {
+        model_->wait_for_parameters();
+        return read(model_->rounded_parameters());
+    }
+    std::vector<float> gradients() const { return read(gradients_->whole()); }
+    std::vector<float> first_moments() const { return read(optimizer_->first_moments()); }
+    std::vector<float> second_moments() const { return read(optimizer_->second_moments()); }
+
+    template <class T> std::vector<T> read(std::span<T> device) const {
+        std::vector<T> host(device.size());
+        device::copy_to_host(host.data(), device.data(), device.size_bytes(), context_.stream);
+        context_.stream.sync();
+        return host;
+    }
+
+private:
+    llmc::Context& context_;
+    int rank_, ranks_;
+    llmc::BatchUpload upload_;
+    std::unique_ptr<llmc::Model> model_;
+    std::unique_ptr<llmc::GradientExchange> gradients_;
+    std::unique_ptr<llmc::Optimizer> optimizer_;
+    device::Array<double> loss_sum_{1};
+};
+
+inline llmc::ModelSetup tiny_setup(kernels::DType dtype = kernels::DType::fp32, llmc::Recompute recompute = llmc::Recompute::none) {
+    return {.config = kTinyModel, .dtype = dtype, .shape = {kTinyRows, kTinySeqLen}, .recompute = recompute};
+}
+
+// The gradient of the mean loss, from what was accumulated with weight 1 / positions.
+inline std::vector<double> mean_gradient(const Trainer& trainer, const GlobalBatch& batch) {
+    std::vector<double> gradient = widen(trainer.gradients());
+    for (double& g : gradient) g *= double(batch.positions()) / double(batch.valid_targets());
+    return gradient;
+}
+
+}  // namespace test

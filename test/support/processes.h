@@ -1,0 +1,63 @@
+// processes.h - ranks as processes: this program starts itself under mpirun, with the name of a hidden case, and looks at how that ends
+#pragma once
+#include <sys/wait.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "llmc/comm/communicator.h"
+#include "test/support/scratch_folder.h"
+
+namespace test {
+
+// How a job ended.
+struct Ended {
+    int exit_code;
+    double seconds;
+    std::string output;
+    int count(const std::string& text) const {
+        int times = 0;
+        for (auto at = output.find(text); at != std::string::npos; at = output.find(text, at + 1)) ++times;
+        return times;
+    }
+};
+
+// Says why and returns false where ranks cannot be processes. Where they can, sets the environment for mpirun.
+inline bool have_mpi() {
+    const std::string lacks = !llmc::mpi_lacks().empty()                             ? "this build lacks " + llmc::mpi_lacks()
+                              : std::system("command -v mpirun >/dev/null") != 0 ? "no mpirun"
+                                                                                 : "";
+    if (!lacks.empty()) {
+        WARN("skipped: " + lacks);
+        return false;
+    }
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMP_WAIT_POLICY", "passive", 1);  // ranks share cores
+    return true;
+}
+
+// Runs a hidden case on `ranks` processes, or without mpirun on one; killed after `seconds`, which gives exit code 137.
+inline Ended run_case(const std::string& name, int ranks, int seconds) {
+    const ScratchFolder folder;
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(), output = (folder.path() / "output").string();
+    const std::string launcher = ranks > 0 ? "mpirun --bind-to none --oversubscribe -np " + std::to_string(ranks) + " " : "";
+    const auto began = std::chrono::steady_clock::now();
+    const std::string command = "timeout -s KILL " + std::to_string(seconds) + " " + launcher + self + " '" + name + "' >" + output + " 2>&1";
+    const int status = std::system(command.c_str());
+    const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), took, read_bytes(output)};
+}
+
+// A hidden case that must pass on every rank.
+inline void check_case(const std::string& name, int ranks) {
+    const Ended ended = run_case(name, ranks, 120);
+    CAPTURE(name, ranks, ended.output);
+    REQUIRE(ended.exit_code == 0);
+    REQUIRE(ended.count("All tests passed") == ranks);
+}
+
+}  // namespace test

@@ -1,0 +1,154 @@
+// rank_support.h - ranks, as threads or as processes, that train a tiny model together, and what each of them ends with
+#pragma once
+#include <cstring>
+#include <functional>
+#include <string_view>
+
+#include "kernels/device/memory.h"
+#include "test/support/communicator_local.h"
+#include "test/support/model_support.h"
+
+namespace test {
+
+// How a global batch is cut: ranks, micro-batches of each.
+struct Partition {
+    int ranks, micro_batches;
+};
+inline constexpr Partition kPartitions[] = {{1, 1}, {1, 4}, {2, 2}, {2, 8}, {4, 4}, {4, 1}, {8, 2}};
+
+struct RankRun {
+    Partition partition{2, 1};
+    llmc::ModelSetup setup = tiny_setup();
+    llmc::AdamWSettings adamw{};
+    llmc::GradientExchange::Settings exchange{};
+    llmc::LocalSettings local{};
+    std::uint64_t seed = 1;
+    float loss_factor = 1;  // of the loss that is differentiated, not of the one reported
+};
+
+// What a rank knows after its last step.
+struct RankResult {
+    std::vector<kernels::StepScalars> scalars;         // of every step
+    std::vector<std::vector<double>> totals;           // of every step
+    std::vector<float> parameters;                     // the working ones; bf16 widened
+    std::vector<float> moments;                        // of its shards, first and second
+    std::vector<float> gradient;                       // of the last step, reduced: its shards, in their places in the flat array
+    std::vector<float> master_weights;                        // as rank 0 would save them
+
+    template <class Visit> void visit(Visit&& each) {
+        each(scalars), each(totals), each(parameters), each(moments), each(gradient), each(master_weights);
+    }
+};
+
+// Runs the same on all ranks; returns what each of them returned.
+using RankBody = std::function<RankResult(llmc::Communicator&)>;
+using RankRunner = std::function<std::vector<RankResult>(int ranks, const RankBody&)>;
+
+// Assertions of Catch2 belong to one thread: they come afterwards.
+inline RankRunner on_threads(const llmc::LocalSettings& settings = {}) {
+    return [settings](int ranks, const RankBody& body) {
+        std::vector<RankResult> results(static_cast<std::size_t>(ranks));
+        llmc::run_ranks(ranks, [&](llmc::Communicator& communicator) { results[std::size_t(communicator.rank())] = body(communicator); }, settings);
+        return results;
+    };
+}
+
+template <class T> void append(std::string& text, const std::vector<T>& values) {
+    const std::size_t size = values.size();
+    text.append(reinterpret_cast<const char*>(&size), sizeof size);
+    if constexpr (std::is_trivially_copyable_v<T>) text.append(reinterpret_cast<const char*>(values.data()), size * sizeof(T));
+    else for (const T& value : values) append(text, value);
+}
+template <class T> void take(std::string_view& text, std::vector<T>& values) {
+    std::size_t size;
+    std::memcpy(&size, text.data(), sizeof size);
+    text.remove_prefix(sizeof size);
+    values.resize(size);
+    if constexpr (std::is_trivially_copyable_v<T>) {
+        std::memcpy(values.data(), text.data(), size * sizeof(T));
+        text.remove_prefix(size * sizeof(T));
+    } else {
+        for (T& value : values) take(text, value);
+    }
+}
+
+// This process is one of the ranks, and gets the results of all.
+inline RankRunner on_processes(llmc::Communicator& communicator) {
+    return [&communicator](int ranks, const RankBody& body) {
+        REQUIRE(ranks == communicator.size());
+        std::string mine;
+        body(communicator).visit([&](const auto& values) { append(mine, values); });
+        std::vector<RankResult> results;
+        for (const std::string& text : communicator.host_gather(mine)) {
+            std::string_view rest = text;
+            results.emplace_back().visit([&](auto& values) { take(rest, values); });
+        }
+        return results;
+    };
+}
+
+struct RunResult {
+    std::vector<RankResult> ranks;
+    std::vector<float> gradient;  // of the last step, reduced, each shard from the rank that owns it
+    std::vector<float> master_weights;   // as rank 0 would save them
+    bool ranks_agree() const {
+        return std::ranges::all_of(ranks, [&](const RankResult& rank) {
+            return same_bits(rank.parameters, ranks[0].parameters) && same_bits(rank.scalars, ranks[0].scalars);
+        });
+    }
+};
+
+inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& table, int ranks, int stage, const RankBody& body) {
+    RunResult result{.ranks = how(ranks, body), .gradient = std::vector<float>(std::size_t(table.elements())), .master_weights = {}};
+    for (int rank = 0; rank < ranks; ++rank) {
+        const llmc::GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks});
+        for (const llmc::GradientBucket& bucket : buckets.all())
+            std::ranges::copy(bucket.shard_in_flat(std::span(result.ranks[std::size_t(rank)].gradient)),
+                              bucket.shard_in_flat(std::span(result.gradient)).begin());
+    }
+    result.master_weights = result.ranks[0].master_weights;
+    return result;
+}
+
+// The reduced shards of this rank, in their places in the flat array.
+inline std::vector<float> pieces_of(const llmc::GradientExchange& exchange, const llmc::ParameterTable& table, const llmc::Context& context) {
+    std::vector<float> gradient(std::size_t(table.elements()));
+    for (int bucket = 0; bucket < exchange.buckets().size(); ++bucket) {
+        const auto shard = exchange.shard(bucket);
+        device::copy_to_host(exchange.buckets()[bucket].shard_in_flat(std::span(gradient)).data(), shard.data(), shard.size_bytes(), context.stream);
+    }
+    context.stream.sync();
+    return gradient;
+}
+
+// A step for each batch.
+inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches, const RankRunner& how) {
+    const llmc::ParameterTable table(run.setup.config);
+    return run_body(how, table, run.partition.ranks, run.setup.sharding.stage, [&](llmc::Communicator& communicator) {
+        llmc::Context context = make_context(communicator);
+        Trainer trainer(context, run.setup, run.adamw, run.seed, run.exchange);
+        RankResult mine;
+        for (const GlobalBatch& batch : batches) {
+            mine.scalars.push_back(trainer.step(batch, run.partition.micro_batches, 6e-4f, run.loss_factor));
+            const auto totals = trainer.optimizer().totals();
+            mine.totals.emplace_back(totals.begin(), totals.end());
+        }
+        for (const kernels::bf16 x : trainer.rounded()) mine.parameters.push_back(kernels::bf16_to_float(x));
+        if (mine.parameters.empty()) mine.parameters = trainer.master_weights();
+        mine.moments = trainer.first_moments();
+        const auto second = trainer.second_moments();
+        mine.moments.insert(mine.moments.end(), second.begin(), second.end());
+        mine.gradient = pieces_of(trainer.exchange(), table, context);
+        const auto master_weights = trainer.model().master_weights_on_host();
+        if (communicator.rank() > 0) return mine;
+        mine.master_weights.resize(std::size_t(table.elements()));
+        for (int tensor = 0; tensor < int(table.tensors().size()); ++tensor) {
+            const auto values = master_weights(tensor);
+            std::copy(values.begin(), values.end(), table.view(std::span(mine.master_weights), tensor).begin());
+        }
+        return mine;
+    });
+}
+inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches) { return run_ranks(run, batches, on_threads(run.local)); }
+
+}  // namespace test

@@ -1,0 +1,48 @@
+// reference_model.h - GPT-2, its gradient and AdamW in fp64 with plain loops: what the real ones are compared with
+//
+// Written from the formulas alone; it shares only the table of parameters with the program. Arrays of parameters and gradients are laid out by the
+// table, as doubles. The softmax runs over the vocabulary, without its padding.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "llmc/weights/parameters.h"
+
+namespace test {
+
+// tokens, targets: (batch, seq_len). A target kernels::kIgnoreTarget has no loss. `targets` may be empty where only logits are wanted.
+struct ReferenceBatch {
+    std::span<const int> tokens, targets;
+    int batch, seq_len;
+    int rows() const { return batch * seq_len; }
+};
+
+struct ReferenceLoss {
+    double sum = 0;                  // nats over all valid targets
+    std::int64_t valid_targets = 0;
+    double mean() const { return sum / double(valid_targets); }  // NaN without valid targets
+};
+
+struct ReferenceGradient {
+    ReferenceLoss loss;
+    std::vector<double> gradient;    // of the mean loss; 0 without valid targets
+};
+
+// (rows, vocabulary)
+std::vector<double> reference_logits(const llmc::ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch);
+ReferenceLoss reference_loss(const llmc::ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch);
+ReferenceGradient reference_gradient(const llmc::ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch);
+
+// AdamW with decoupled decay, bias correction and clipping by the global norm.
+struct ReferenceAdamW {
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+    double max_norm = 1;             // 0: no clipping
+    std::int64_t step = 0;
+    std::vector<double> m, v;        // made by the first update
+
+    // One step on `parameters`. Returns the gradient's norm before clipping.
+    double update(const llmc::ParameterTable& table, std::span<double> parameters, std::span<const double> gradient, double learning_rate);
+};
+
+}  // namespace test

@@ -1,0 +1,117 @@
+// run_support.h - the real program, started as a user starts it, in a folder with data to train on
+#pragma once
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "test/support/scratch_folder.h"
+#include "test/support/shard_support.h"
+
+namespace test {
+
+namespace fs = std::filesystem;
+
+// The programs lie beside this one.
+inline std::string program(const std::string& name) { return (fs::read_symlink("/proc/self/exe").parent_path() / name).string(); }
+
+// A program under way, its output going to a file.
+class Process {
+public:
+    Process(std::vector<std::string> arguments, const fs::path& output) : output_(output) {
+        std::vector<char*> argv;
+        for (std::string& argument : arguments) argv.push_back(argument.data());
+        argv.push_back(nullptr);
+        process_ = fork();
+        if (process_ == 0) {
+            const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+            dup2(file, STDOUT_FILENO);
+            dup2(file, STDERR_FILENO);
+            execvp(argv[0], argv.data());
+            _exit(127);
+        }
+    }
+    ~Process() {
+        if (process_ > 0 && !ended_) {
+            kill(process_, SIGKILL);
+            waitpid(process_, nullptr, 0);
+        }
+    }
+    void signal(int number) const { kill(process_, number); }
+    std::string output() const { return fs::exists(output_) ? read_bytes(output_) : ""; }
+    int exit_code() {  // waits; negative: killed by that signal
+        int status = 0;
+        waitpid(process_, &status, 0);
+        ended_ = true;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+
+private:
+    fs::path output_;
+    pid_t process_ = -1;
+    bool ended_ = false;
+};
+
+struct Result {
+    int exit_code;
+    std::string output;
+    int lines() const { return int(std::count(output.begin(), output.end(), '\n')); }
+};
+
+// A folder with shards of a language a small model learns quickly, and what it takes to train on them.
+class Workshop {
+public:
+    Workshop() {
+        std::mt19937 engine(1);
+        std::vector<std::uint16_t> ids{256};
+        for (int i = 0; i < 6000; ++i)
+            ids.push_back(ids.back() == 256 || engine() % 8 == 0 ? std::uint16_t('a' + engine() % 20) : std::uint16_t(ids.back() + 1));
+        ShardBytes(ids, 257, 256).write(path("train_0.bin"));
+        ids.resize(700);
+        ShardBytes(ids, 257, 256).write(path("val_0.bin"));
+    }
+    std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+    std::vector<std::string> flags(std::vector<std::string> more = {}) const {
+        std::vector<std::string> all{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32", "-b", "4", "-t", "16",
+                                     "--lr", "1e-2", "--threads", "1"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+    Process start(std::vector<std::string> arguments, const std::string& name = "train_gpt2") const {
+        arguments.insert(arguments.begin(), program(name));
+        return Process(arguments, path("output.txt"));
+    }
+    Result run(const std::vector<std::string>& arguments, const std::string& name = "train_gpt2") const {
+        Process process = start(arguments, name);
+        const int exit_code = process.exit_code();
+        return {exit_code, process.output()};
+    }
+    // Under mpirun, where have_mpi(); the exit code is mpirun's.
+    Result run_ranks(int ranks, std::vector<std::string> arguments) const {
+        arguments.insert(arguments.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np", std::to_string(ranks), program("train_gpt2")});
+        Process process(arguments, path("output.txt"));
+        const int exit_code = process.exit_code();
+        return {exit_code, process.output()};
+    }
+    std::vector<nlohmann::json> log(const std::string& out, const std::string& event) const {
+        std::vector<nlohmann::json> events;
+        std::istringstream lines(read_bytes(fs::path(path(out)) / "log.jsonl"));
+        for (std::string line; std::getline(lines, line);)
+            if (auto json = nlohmann::json::parse(line); json["event"] == event) events.push_back(json);
+        return events;
+    }
+
+private:
+    ScratchFolder folder_;
+};
+
+inline std::vector<double> numbers(const std::vector<nlohmann::json>& events, const char* key) {
+    std::vector<double> values;
+    for (const auto& event : events) values.push_back(event[key].get<double>());
+    return values;
+}
+
+}  // namespace test

@@ -1,0 +1,92 @@
+// shard_support.h - what the tests of data share: a temporary folder, and shards written byte by byte, good ones and bad ones
+#pragma once
+#include <sys/resource.h>
+
+#include <catch2/catch.hpp>
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "llmc/data/shard_set.h"
+#include "test/support/scratch_folder.h"
+
+namespace test {
+
+// A folder of its own, removed with all it holds, named by strings.
+class TemporaryFolder : ScratchFolder {
+public:
+    std::string operator/(const std::string& name) const { return (ScratchFolder::path() / name).string(); }
+    std::string path() const { return ScratchFolder::path().string(); }
+    std::vector<std::string> names() const {  // of all it holds, sorted
+        std::vector<std::string> names;
+        for (const auto& entry : std::filesystem::directory_iterator(ScratchFolder::path())) names.push_back(entry.path().filename().string());
+        std::sort(names.begin(), names.end());
+        return names;
+    }
+};
+
+inline std::string write_file(const std::string& path, const std::string& content) {
+    write_bytes(path, content);
+    return path;
+}
+
+// Files may not grow past `bytes` while one of these lives: a disk that is full.
+struct FullDisk {
+    rlimit before{};
+    explicit FullDisk(rlim_t bytes) {
+        std::signal(SIGXFSZ, SIG_IGN);
+        getrlimit(RLIMIT_FSIZE, &before);
+        const rlimit small{bytes, before.rlim_max};
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    }
+    ~FullDisk() {
+        setrlimit(RLIMIT_FSIZE, &before);
+        std::signal(SIGXFSZ, SIG_DFL);
+    }
+};
+
+// The bytes of a shard, written here and not by the writer under test; any header word can be made wrong.
+struct ShardBytes {
+    std::array<std::int32_t, 256> header{};
+    std::vector<std::uint16_t> ids;
+
+    explicit ShardBytes(std::vector<std::uint16_t> tokens, int vocabulary = 0, int end_of_text = 0) : ids(std::move(tokens)) {
+        header[0] = 20240520;
+        header[1] = 1;
+        header[2] = std::int32_t(ids.size());
+        header[3] = vocabulary;
+        header[4] = end_of_text;
+    }
+    std::string bytes() const {
+        return std::string(reinterpret_cast<const char*>(header.data()), sizeof header) +
+               std::string(reinterpret_cast<const char*>(ids.data()), 2 * ids.size());
+    }
+    std::string write(const std::string& path) const { return write_file(path, bytes()); }
+};
+
+// Ids first, first + 1, ...: every token of a test's data tells where it lay.
+inline std::vector<std::uint16_t> counting(int size, int first = 0) {
+    std::vector<std::uint16_t> ids(static_cast<std::size_t>(size));
+    std::iota(ids.begin(), ids.end(), std::uint16_t(first));
+    return ids;
+}
+
+// Shards whose ids count on from one to the next, so that every token names its place.
+inline llmc::ShardSet counting_shards(const TemporaryFolder& folder, const std::vector<int>& sizes) {
+    int first = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        ShardBytes(counting(sizes[i], first), 65536, 65535).write(folder / ("s_" + std::to_string(i) + ".bin"));
+        first += sizes[i];
+    }
+    return llmc::ShardSet(folder / "s_*.bin");
+}
+
+}  // namespace test

@@ -1,0 +1,72 @@
+// support.h - what the tests of kernels share: tensors on the device filled from a seed, and comparison with fp64
+#pragma once
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <random>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/device/error.h"
+#include "kernels/device/memory.h"
+#include "kernels/device/types.h"
+#include "test/operations/rounded.h"
+
+namespace test {
+
+using kernels::bf16;
+
+using operations::widen, operations::narrow, operations::ulp;
+template <class T> std::vector<double> widen(const std::vector<T>& values) {
+    std::vector<double> wide;
+    for (T x : values) wide.push_back(widen(x));
+    return wide;
+}
+
+// `size` normal numbers about `mean`, as T can hold them. The same seed gives the same numbers.
+template <class T> std::vector<T> normal(std::size_t size, unsigned seed, double deviation = 1, double mean = 0) {
+    std::mt19937 engine(seed);
+    std::normal_distribution<double> distribution(mean, deviation);
+    std::vector<T> values(size);
+    for (T& x : values) x = narrow<T>(distribution(engine));
+    return values;
+}
+
+// Waits: `host` may be a temporary, and a stream of its own would not wait for the null stream.
+template <class T> device::Array<T> on_device(const std::vector<T>& host) {
+    device::Array<T> array(std::span<const T>(host), nullptr);
+    device::sync(nullptr);
+    return array;
+}
+// Device memory whose every byte is 0xff: NaN in every float type, so that what a kernel forgets to write shows.
+template <class T> device::Array<T> poisoned(std::size_t size) {
+    device::Array<T> array(size);
+    const std::vector<unsigned char> bytes(size * sizeof(T), 0xff);
+    device::copy_to_device(array.span().data(), bytes.data(), bytes.size(), nullptr);
+    device::sync(nullptr);
+    return array;
+}
+
+// Bit for bit, so that NaN equals itself and 0 is not -0. Of vectors, arrays or spans.
+template <class A, class B> bool same_bits(const A& a, const B& b) {
+    return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
+}
+
+// Largest |got - want| over all elements; NaN in `got` gives infinity.
+template <class T> double largest_error(const std::vector<T>& got, const std::vector<double>& want) {
+    REQUIRE(got.size() == want.size());
+    double largest = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+        const double error = std::fabs(widen(got[i]) - want[i]);
+        largest = std::max(largest, std::isnan(error) ? INFINITY : error);
+    }
+    return largest;
+}
+inline double largest_magnitude(const std::vector<double>& values) {
+    double largest = 0;
+    for (double x : values) largest = std::max(largest, std::fabs(x));
+    return largest;
+}
+
+}  // namespace test
