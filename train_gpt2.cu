@@ -1,7 +1,8 @@
-// train_gpt2.cu - pretrains GPT-2 from the shell: options -> plan -> model -> loop -> exit code. Host code in every build.
+// train_gpt2.cu - pretrains GPT-2 from the shell: options -> plan -> model -> loop -> exit code. Host code in every
+// build.
 //
-// Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130 for Ctrl-C) it was interrupted,
-// and saved.
+// Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130
+// for Ctrl-C) it was interrupted, and saved.
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -34,10 +35,13 @@ Context open_context(const Options& options, std::unique_ptr<Communicator>& comm
     Placement placement = place_rank(*communicator, int(options.threads), int(options.device), transport);
     if (placement.nccl) communicator = over_nccl(std::move(communicator));
     return {std::move(placement.device), device::Stream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}),
-            kernels::Attention({.method = attention}), std::shared_ptr<Communicator>(communicator.get(), [](Communicator*) {})};  // main() keeps it
+            // main() keeps it
+            kernels::Attention({.method = attention}),
+            std::shared_ptr<Communicator>(communicator.get(), [](Communicator*) {})};
 }
 
-// The shards, and what they say of their tokens. Either may be missing, not both. Batches refer to them, so they stay where they are.
+// The shards, and what they say of their tokens. Either may be missing, not both. Batches refer to them, so they stay
+// where they are.
 struct Data {
     std::unique_ptr<const ShardSet> train, val;
     Vocabulary vocabulary() const { return train ? train->vocabulary() : val->vocabulary(); }
@@ -49,7 +53,8 @@ Data open_data(const Options& options) {
     if (!options.val_data.empty()) data.val = std::make_unique<ShardSet>(options.val_data);
     if (data.train && data.val && data.train->vocabulary() != data.val->vocabulary())
         fail("the vocabulary of " + options.val_data, data.val->vocabulary().size,
-             "that of " + options.train_data + ", " + std::to_string(data.train->vocabulary().size), "tokenize both with the same tokenizer");
+             "that of " + options.train_data + ", " + std::to_string(data.train->vocabulary().size),
+             "tokenize both with the same tokenizer");
     return data;
 }
 
@@ -68,8 +73,9 @@ Start starting_point(const Options& options, Vocabulary vocabulary) {
         start.config = model_by_name(options.init, vocabulary.size).config;
     }
     check(start.config);
-    require(start.config.vocabulary >= vocabulary.size, "the vocabulary of --init " + options.init, start.config.vocabulary,
-            "at least that of the shards, " + std::to_string(vocabulary.size), "use shards made for this model, or another --init");
+    require(start.config.vocabulary >= vocabulary.size, "the vocabulary of --init " + options.init,
+            start.config.vocabulary, "at least that of the shards, " + std::to_string(vocabulary.size),
+            "use shards made for this model, or another --init");
     require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,
             "at most the model's " + std::to_string(start.config.max_seq_len) + " positions",
             "make it smaller, or train a model with more positions (custom:...,t=N)");
@@ -83,7 +89,8 @@ std::vector<float> initial_weights(const Start& start, const ParameterTable& tab
     return weights;
 }
 
-// Everything that follows from the options and the data, decided before anything large is allocated and anything is written.
+// Everything that follows from the options and the data, decided before anything large is allocated and anything is
+// written.
 struct Plan {
     Data data;
     Start start;
@@ -105,14 +112,17 @@ Plan make_plan(const Options& o, const Communicator& communicator) {
     plan.setup = {.config = plan.start.config, .dtype = value_by_name("--dtype", o.dtype, kDTypes), .shape = shape,
                   .recompute = value_by_name("--recompute", o.recompute, kRecomputeLevels), .training = !o.eval_only,
                   .sharding = {.stage = int(o.zero_stage), .rank = communicator.rank(), .ranks = communicator.size()}};
-    const BatchShape batch{.micro_batch = shape.batch, .seq_len = shape.seq_len, .rank = communicator.rank(), .world = communicator.size()};
+    const BatchShape batch{.micro_batch = shape.batch, .seq_len = shape.seq_len, .rank = communicator.rank(),
+                           .world = communicator.size()};
     plan.step_tokens = o.total_batch_tokens > 0 ? o.total_batch_tokens : batch.global_positions();
     const std::int64_t at_once = batch.global_positions(), below = plan.step_tokens / at_once * at_once;
     if (plan.step_tokens % at_once != 0)
-        fail("--total-batch-tokens", plan.step_tokens, "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(o.micro_batch) + " * " +
+        fail("--total-batch-tokens", plan.step_tokens,
+             "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(o.micro_batch) + " * " +
                  std::to_string(o.seq_len) + " * " + std::to_string(batch.world) + " = " + std::to_string(at_once),
-             plan.step_tokens < at_once ? "the nearest is " + std::to_string(at_once)
-                                        : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once));
+             plan.step_tokens < at_once
+                 ? "the nearest is " + std::to_string(at_once)
+                 : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once));
     require(plan.step_tokens / at_once <= std::numeric_limits<int>::max(), "--total-batch-tokens", plan.step_tokens,
             "at most 2147483647 micro-batches of " + std::to_string(at_once) + " tokens");
     plan.micro_batches = int(plan.step_tokens / at_once);
@@ -125,14 +135,17 @@ Plan make_plan(const Options& o, const Communicator& communicator) {
                                     .mask_document_start = o.mask_document_start, .pad = o.pad_last};
         plan.loader = std::make_unique<DataLoader>(*plan.data.train, how);
         plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
-        require(plan.total_steps > 0, "--epochs", o.epochs,
-                "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
-                "give --max-steps, a smaller --total-batch-tokens, or more data");
+        require(
+            plan.total_steps > 0, "--epochs", o.epochs,
+            "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
+            "give --max-steps, a smaller --total-batch-tokens, or more data");
     }
     if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch);
     if (o.sample_every > 0)
-        plan.sampler.emplace(SampleSettings{.prompt = o.prompt, .tokens = int(o.sample_tokens), .samples = int(o.samples), .top_k = int(o.top_k),
-                                            .temperature = o.temperature, .seed = std::uint64_t(o.seed), .longest = int(o.seq_len)},
+        plan.sampler.emplace(SampleSettings{.prompt = o.prompt, .tokens = int(o.sample_tokens),
+                                            .samples = int(o.samples), .top_k = int(o.top_k),
+                                            .temperature = o.temperature, .seed = std::uint64_t(o.seed),
+                                            .longest = int(o.seq_len)},
                              Vocabulary{plan.start.config.vocabulary, vocabulary.end_of_text});
     return plan;
 }
@@ -146,8 +159,9 @@ bool measures_noise(const Plan& plan) { return plan.noise.small_batches != Small
 
 void print(const Plan& plan, const Options& options, Context& context) {
     const device::Info& device = context.device;
-    std::cout << version_text() << "device: " << device.name << ", " << device.threads << (device.threads == 1 ? " thread" : " threads")
-              << (context.communicator->size() > 1 ? " a rank" : "") << '\n'
+    std::cout << version_text() << "device: " << device.name << ", " << device.threads
+              << (device.threads == 1 ? " thread" : " threads") << (context.communicator->size() > 1 ? " a rank" : "")
+              << '\n'
               << "communication: " << context.communicator->describe() << '\n'
               << "matrix library: " << context.matmul.describe(plan.setup.dtype) << '\n'
               << "attention: " << context.attention.describe(attention_problem(plan.setup)) << '\n'
@@ -162,19 +176,29 @@ void print(const Plan& plan, const Options& options, Context& context) {
               << table.decayed().elements << " decayed in " << table.decayed().tensors << " tensors, "
               << table.not_decayed().elements << " not in " << table.not_decayed().tensors << ")\n";
     if (plan.loader)
-        std::cout << "training: " << plan.total_steps << " steps of " << plan.step_tokens << " tokens, micro-batches in each: "
-                  << plan.micro_batches << (measures_noise(plan) ? ", noise scale by " : "") << name_of(plan.noise.small_batches) << '\n';
+        std::cout << "training: " << plan.total_steps << " steps of " << plan.step_tokens
+                  << " tokens, micro-batches in each: " << plan.micro_batches
+                  << (measures_noise(plan) ? ", noise scale by " : "") << name_of(plan.noise.small_batches) << '\n';
     if (!plan.noise.note.empty()) std::cout << plan.noise.note << '\n';
     std::cout << plan_memory(plan.setup, context, plan.reduce_in_bf16).text() << std::flush;
 }
 
 nlohmann::ordered_json start_event(const Plan& plan, const Options& options, Context& context) {
-    return {{"event", "start"}, {"version", version_json()}, {"options", to_json(options)}, {"device", context.device.name},
-            {"threads", context.device.threads}, {"ranks", context.communicator->size()}, {"communication", context.communicator->describe()},
-            {"matmul", context.matmul.describe(plan.setup.dtype)}, {"attention", context.attention.describe(attention_problem(plan.setup))},
-            {"model", describe(plan.start.config)}, {"parameters", ParameterTable(plan.start.config).parameters()}, {"total_steps", plan.total_steps},
+    return {{"event", "start"},
+            {"version", version_json()},
+            {"options", to_json(options)},
+            {"device", context.device.name},
+            {"threads", context.device.threads},
+            {"ranks", context.communicator->size()},
+            {"communication", context.communicator->describe()},
+            {"matmul", context.matmul.describe(plan.setup.dtype)},
+            {"attention", context.attention.describe(attention_problem(plan.setup))},
+            {"model", describe(plan.start.config)},
+            {"parameters", ParameterTable(plan.start.config).parameters()},
+            {"total_steps", plan.total_steps},
             {"tokens_per_step", plan.step_tokens},
-            {"noise_scale", measures_noise(plan) ? nlohmann::ordered_json(name_of(plan.noise.small_batches)) : nlohmann::ordered_json()},
+            {"noise_scale", measures_noise(plan) ? nlohmann::ordered_json(name_of(plan.noise.small_batches))
+                                                 : nlohmann::ordered_json()},
             {"planned_bytes", plan_memory(plan.setup, context, plan.reduce_in_bf16).total()}};
 }
 
@@ -210,13 +234,16 @@ struct Training {
     }
     void sample(std::int64_t step) {
         model.wait_for_parameters();
-        on_first_rank(*context.communicator, [&] { for (const std::string& text : plan.sampler->draw(model)) report.sample(step, text); });
+        on_first_rank(*context.communicator, [&] {
+            for (const std::string& text : plan.sampler->draw(model)) report.sample(step, text);
+        });
     }
     void save(std::int64_t step) {
         const TensorSource master_weights = model.master_weights_on_host();
         on_first_rank(*context.communicator, [&] {
             const int end_of_text = plan.data.vocabulary().end_of_text;
-            report.checkpoint(step, save_checkpoint(options.output_dir, step, model.table(), master_weights, end_of_text));
+            report.checkpoint(step,
+                              save_checkpoint(options.output_dir, step, model.table(), master_weights, end_of_text));
         });
     }
 
@@ -228,14 +255,17 @@ int Training::train(const Interrupt& interrupt) {
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
     const auto rounding_seed = options.stochastic_rounding ? std::optional(std::uint64_t(options.seed)) : std::nullopt;
-    GradientExchange gradients(model.table(), {.sharding = plan.setup.sharding, .small_batches = plan.noise.small_batches,
+    GradientExchange gradients(model.table(), {.sharding = plan.setup.sharding,
+                                               .small_batches = plan.noise.small_batches,
                                                .reduce_in_bf16 = plan.reduce_in_bf16}, context);
-    Optimizer optimizer(model, gradients, {.beta1 = float(options.beta1), .beta2 = float(options.beta2), .eps = float(options.eps),
-                                           .weight_decay = float(options.weight_decay), .max_grad_norm = float(options.grad_clip),
+    Optimizer optimizer(model, gradients, {.beta1 = float(options.beta1), .beta2 = float(options.beta2),
+                                           .eps = float(options.eps), .weight_decay = float(options.weight_decay),
+                                           .max_grad_norm = float(options.grad_clip),
                                            .rounding_seed = rounding_seed}, context);
     optimizer.round_parameters(model);
-    const Schedule schedule{.kind = value_by_name("--lr-schedule", options.lr_schedule, kLrSchedules), .peak = options.lr,
-                            .final_fraction = options.final_lr_fraction, .warmup_steps = options.warmup_steps, .total_steps = plan.total_steps};
+    const Schedule schedule{.kind = value_by_name("--lr-schedule", options.lr_schedule, kLrSchedules),
+                            .peak = options.lr, .final_fraction = options.final_lr_fraction,
+                            .warmup_steps = options.warmup_steps, .total_steps = plan.total_steps};
     auto peak = peak_flops(context.device, plan.setup.dtype, options.tf32);
     if (peak) *peak *= ranks.size();
     Throughput throughput(flops_per_token(model.table(), shape.seq_len), peak);
@@ -251,7 +281,8 @@ int Training::train(const Interrupt& interrupt) {
     std::int64_t step = 0;
     for (;; ++step) {
         // Between two updates: is this the end, and what is due?
-        std::int64_t wishes[] = {interrupt.signal(), options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60};
+        std::int64_t wishes[] = {interrupt.signal(),
+                                 options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60};
         ranks.host_reduce(wishes, HostReduction::max);  // what one rank must, all do, before the same step
         signal = int(wishes[0]);
         const bool interrupted = signal != 0;
@@ -271,7 +302,8 @@ int Training::train(const Interrupt& interrupt) {
 
         // One update: the gradients of all micro-batches add up, every token with the same weight.
         const double step_began = seconds_now();
-        Report::Step record{.step = step, .positions = plan.step_tokens, .tokens_so_far = (step + 1) * plan.step_tokens};
+        Report::Step record{.step = step, .positions = plan.step_tokens,
+                            .tokens_so_far = (step + 1) * plan.step_tokens};
         for (int micro_batch = 0; micro_batch < plan.micro_batches; ++micro_batch) {
             const Batch& batch = batches.next(micro_batch);
             record.epoch = batch.from.epoch;
@@ -294,7 +326,8 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator, con
     const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
     require_alike(ranks, data, "give all ranks the same files");
     // Refuses a method asked for in vain.
-    const std::string passed_over = together(ranks, [&] { return context.attention.plan(attention_problem(plan.setup)).passed_over; });
+    const std::string passed_over = together(
+        ranks, [&] { return context.attention.plan(attention_problem(plan.setup)).passed_over; });
     if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
     if (first_rank) print(plan, options, context);
     together(ranks, [&] { return require_room(plan.setup, context, plan.reduce_in_bf16), 0; });
@@ -302,7 +335,8 @@ int run(const Options& options, std::unique_ptr<Communicator>& communicator, con
 
     const auto model = make_model(plan.setup, context);
     {
-        const auto weights = together(ranks, [&] { return initial_weights(plan.start, model->table(), std::uint64_t(options.seed)); });
+        const auto weights = together(
+            ranks, [&] { return initial_weights(plan.start, model->table(), std::uint64_t(options.seed)); });
         const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
         require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "give all ranks the same --init");
         model->load(weights);

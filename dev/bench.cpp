@@ -1,12 +1,15 @@
-// bench.cpp - how fast every registered operation runs (test/operations), against its plain loop and against what the machine can do
+// bench.cpp - how fast every registered operation runs (test/operations), against its plain loop and against what the
+// machine can do
 //
 //   bench [--filter NAME] [--dtype fp32|bf16|both] [--shapes small|large] [--seconds S] [--threads N] [--json]
 //
-// Caches are cold: a buffer larger than the last one is written before every call. One line per operation, type and shape:
+// Caches are cold: a buffer larger than the last one is written before every call. One line per operation, type and
+//   shape:
 //   ms, +-     median of one call, and half the distance between the quartiles as a share of it
 //   GB/s       bytes that must move / time                       GFLOP/s   flops that must be done / time
 //   x plain    time / time of the formula as a plain float loop on the same tensors: below 1 is faster; n/a on a GPU
-//   roofline   shortest time that copying those bytes and multiplying that much would take on this machine, as measured in this run / time
+//   roofline   shortest time that copying those bytes and multiplying that much would take on this machine, as measured
+//              in this run / time
 #include <cstdio>
 #include <cstring>
 #include <cxxopts.hpp>
@@ -44,8 +47,9 @@ std::optional<Options> parse(int argc, char** argv) {
         ("help", "print this");
     const auto parsed = parser.parse(argc, argv);
     if (parsed.count("help")) return std::cout << parser.help(), std::nullopt;
-    const Options o{parsed["filter"].as<std::string>(), parsed["dtype"].as<std::string>(), parsed["shapes"].as<std::string>(),
-                    parsed["seconds"].as<double>(), parsed["threads"].as<int>(), parsed["json"].as<bool>()};
+    const Options o{parsed["filter"].as<std::string>(), parsed["dtype"].as<std::string>(),
+                    parsed["shapes"].as<std::string>(), parsed["seconds"].as<double>(),
+                    parsed["threads"].as<int>(),        parsed["json"].as<bool>()};
     require(o.dtype == "fp32" || o.dtype == "bf16" || o.dtype == "both", "--dtype", o.dtype, "fp32, bf16 or both");
     require(o.shapes.empty() || o.shapes == "small" || o.shapes == "large", "--shapes", o.shapes, "small or large");
     require(o.seconds > 0, "--seconds", o.seconds, "more than 0");
@@ -64,10 +68,14 @@ template <class T>
 double gemm_flops_per_second(bench::ColdTimer& timer, int size, double budget) {
     const std::size_t elements = std::size_t(size) * size;
     std::vector<T> host(elements);
-    for (std::size_t i = 0; i < elements; ++i) host[i] = narrow<T>(double(i % 251) / 251 - 0.5);  // no zeros: they would cost a GPU less power
-    const device::Array<T> left(std::span<const T>(host), nullptr), right(std::span<const T>(host), nullptr), out(elements);
+    // no zeros: they would cost a GPU less power
+    for (std::size_t i = 0; i < elements; ++i) host[i] = narrow<T>(double(i % 251) / 251 - 0.5);
+    const device::Array<T> left(std::span<const T>(host), nullptr), right(std::span<const T>(host),
+                                                                          nullptr), out(elements);
     kernels::Matmul matmul;
-    const auto multiply = [&] { matmul.forward<T>({out.span(), {}, left.span(), right.span(), {}, size, size, size}, nullptr); };
+    const auto multiply = [&] {
+        matmul.forward<T>({out.span(), {}, left.span(), right.span(), {}, size, size, size}, nullptr);
+    };
     return 2.0 * size * size * size / timer.time(multiply, budget).median;
 }
 
@@ -76,21 +84,26 @@ Roofline measure_roofline(bench::ColdTimer& timer, const device::Info& device, d
     const device::Memory from(bytes), to(bytes);
     device::fill_zero(from.data(), bytes, nullptr);
     const int size = device.kind == "cuda" ? 8192 : 1024;
-    return {2.0 * bytes / timer.time([&] { device::copy_on_device(to.data(), from.data(), bytes, nullptr); }, budget).median,
+    return {2.0 * bytes /
+                timer.time([&] { device::copy_on_device(to.data(), from.data(), bytes, nullptr); }, budget).median,
             gemm_flops_per_second<float>(timer, size, budget), gemm_flops_per_second<bf16>(timer, size, budget)};
 }
 
 bool wanted(const Options& options, const Registration& registration, DType dtype) {
-    return registration.name.find(options.filter) != std::string::npos && (options.dtype == "both" || options.dtype == name_of(dtype));
+    return registration.name.find(options.filter) != std::string::npos &&
+           (options.dtype == "both" || options.dtype == name_of(dtype));
 }
 
-nlohmann::json measure(const Registration& registration, DType dtype, const Shape& shape, const Roofline& roofline, bench::ColdTimer& timer,
-                       const device::Info& device, double budget) {
+nlohmann::json measure(const Registration& registration, DType dtype, const Shape& shape, const Roofline& roofline,
+                       bench::ColdTimer& timer, const device::Info& device, double budget) {
     const auto op = registration.make(dtype, shape);
     for (Storage& tensor : op->tensors) tensor.reset();
     const bench::Timing timing = timer.time([&] { op->run(nullptr); }, budget);
-    nlohmann::json result{{"operation", registration.name}, {"dtype", name_of(dtype)}, {"shape", registration.describe(shape)},
-                          {"ms", timing.median * 1e3}, {"spread", timing.spread},
+    nlohmann::json result{{"operation", registration.name},
+                          {"dtype", name_of(dtype)},
+                          {"shape", registration.describe(shape)},
+                          {"ms", timing.median * 1e3},
+                          {"spread", timing.spread},
                           {"roofline", roofline.seconds(op->bytes, op->flops, dtype) / timing.median}};
     if (op->bytes > 0) result["GB/s"] = op->bytes / timing.median * 1e-9;
     if (op->flops > 0) result["GFLOP/s"] = op->flops / timing.median * 1e-9;
@@ -102,14 +115,17 @@ nlohmann::json measure(const Registration& registration, DType dtype, const Shap
 }
 
 void print_header() {
-    std::printf("%-28s %-5s %10s %5s %9s %9s %8s %8s  %s\n", "operation", "dtype", "ms", "+-", "GB/s", "GFLOP/s", "x plain", "roofline", "shape");
+    std::printf("%-28s %-5s %10s %5s %9s %9s %8s %8s  %s\n", "operation", "dtype", "ms", "+-", "GB/s", "GFLOP/s",
+                "x plain", "roofline", "shape");
 }
 void print(const nlohmann::json& result) {
     const auto figure = [&](const char* key, int width, int digits, double factor = 1, const char* unit = "") {
-        if (result.contains(key)) std::printf(" %*.*f%s", width - int(std::strlen(unit)), digits, result[key].get<double>() * factor, unit);
+        if (result.contains(key))
+            std::printf(" %*.*f%s", width - int(std::strlen(unit)), digits, result[key].get<double>() * factor, unit);
         else std::printf(" %*s", width, "n/a");
     };
-    std::printf("%-28s %-5s", result["operation"].get<std::string>().c_str(), result["dtype"].get<std::string>().c_str());
+    std::printf("%-28s %-5s", result["operation"].get<std::string>().c_str(),
+                result["dtype"].get<std::string>().c_str());
     figure("ms", 10, 3);
     figure("spread", 5, 0, 100, "%");
     figure("GB/s", 9, 1);
@@ -125,25 +141,34 @@ void print(const nlohmann::json& result) {
 int main(int argc, char** argv) try {
     const auto options = parse(argc, argv);
     if (!options) return 0;
-    require(std::any_of(all().begin(), all().end(), [&](const Registration& r) {
-                return std::any_of(r.dtypes.begin(), r.dtypes.end(), [&](DType dtype) { return wanted(*options, r, dtype); });
-            }), "--filter", options->filter, "part of the name of an operation that exists in that type", "leave it out for all of them");
+    require(std::any_of(all().begin(), all().end(),
+                        [&](const Registration& r) {
+                            return std::any_of(r.dtypes.begin(), r.dtypes.end(),
+                                               [&](DType dtype) { return wanted(*options, r, dtype); });
+                        }),
+            "--filter", options->filter, "part of the name of an operation that exists in that type",
+            "leave it out for all of them");
     const device::Info device = device::open(options->threads);
     bench::ColdTimer timer(std::max<std::size_t>(device.cache, std::size_t(32) << 20));
     const Roofline roofline = measure_roofline(timer, device, options->seconds);
     const bool large = options->shapes.empty() ? device.kind == "cuda" : options->shapes == "large";
-    nlohmann::json report{{"device", device.name}, {"threads", device.threads}, {"copy GB/s", roofline.bytes_per_second * 1e-9},
-                          {"fp32 GFLOP/s", roofline.flops_fp32 * 1e-9}, {"bf16 GFLOP/s", roofline.flops_bf16 * 1e-9}};
+    nlohmann::json report{{"device", device.name},
+                          {"threads", device.threads},
+                          {"copy GB/s", roofline.bytes_per_second * 1e-9},
+                          {"fp32 GFLOP/s", roofline.flops_fp32 * 1e-9},
+                          {"bf16 GFLOP/s", roofline.flops_bf16 * 1e-9}};
     if (!options->json) {
-        std::printf("%s, %d threads; copies %.1f GB/s, multiplies %.0f GFLOP/s in fp32 and %.0f in bf16\n", device.name.c_str(), device.threads,
-                    roofline.bytes_per_second * 1e-9, roofline.flops_fp32 * 1e-9, roofline.flops_bf16 * 1e-9);
+        std::printf("%s, %d threads; copies %.1f GB/s, multiplies %.0f GFLOP/s in fp32 and %.0f in bf16\n",
+                    device.name.c_str(), device.threads, roofline.bytes_per_second * 1e-9, roofline.flops_fp32 * 1e-9,
+                    roofline.flops_bf16 * 1e-9);
         print_header();
     }
     for (const Registration& registration : all())
         for (const DType dtype : registration.dtypes)
             for (const Shape& shape : large ? registration.large : registration.small) {
                 if (!wanted(*options, registration, dtype)) continue;
-                const nlohmann::json result = measure(registration, dtype, shape, roofline, timer, device, options->seconds);
+                const nlohmann::json result = measure(registration, dtype, shape, roofline, timer, device,
+                                                      options->seconds);
                 if (options->json) report["results"].push_back(result);
                 else print(result);
             }

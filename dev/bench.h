@@ -8,17 +8,20 @@
 
 namespace bench {
 
-inline double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+inline double seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
-// A GPU is waited for once in several calls, so that the wait, some microseconds, is a hundredth of what is timed at most. A CPU has nothing to wait
-// for.
+// A GPU is waited for once in several calls, so that the wait, some microseconds, is a hundredth of what is timed at
+// most. A CPU has nothing to wait for.
 #if defined(TRAIN_GPT2_CUDA)
 inline constexpr double kShortestSample = 1e-3;
 #else
 inline constexpr double kShortestSample = 0;
 #endif
 
-// Median seconds of one call on the null stream: two calls to warm up, then at least `least` samples and about `budget` seconds of them.
+// Median seconds of one call on the null stream: two calls to warm up, then at least `least` samples and about `budget`
+// seconds of them.
 template <class Work>
 double median_seconds(Work&& work, double budget = 0.5, int least = 5) {
     const auto time_calls = [&](int calls) {
@@ -31,7 +34,8 @@ double median_seconds(Work&& work, double budget = 0.5, int least = 5) {
     const double once = time_calls(1);
     const int calls = once < kShortestSample ? int(kShortestSample / once) + 1 : 1;
     std::vector<double> times;
-    for (const double start = seconds(); int(times.size()) < least || seconds() - start < budget;) times.push_back(time_calls(calls) / calls);
+    for (const double start = seconds(); int(times.size()) < least || seconds() - start < budget;)
+        times.push_back(time_calls(calls) / calls);
     std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
     return times[times.size() / 2];
 }
@@ -41,7 +45,8 @@ struct Timing {
     double median = 0, spread = 0;
 };
 
-// Times work that finds nothing of its own in a cache: before every call a buffer larger than the last cache is written.
+// Times work that finds nothing of its own in a cache: before every call a buffer larger than the last cache is
+// written.
 class ColdTimer {
 public:
     explicit ColdTimer(std::size_t cache) : buffer_(2 * cache) {}
@@ -53,7 +58,8 @@ public:
         const double begin = seconds();
         work();
         device::sync(nullptr);
-        for (double elapsed = 0; elapsed < budget || (times.size() < 3 && elapsed < 10 * budget) || times.empty(); elapsed = seconds() - begin) {
+        for (double elapsed = 0; elapsed < budget || (times.size() < 3 && elapsed < 10 * budget) || times.empty();
+             elapsed = seconds() - begin) {
             device::fill_zero(buffer_.data(), buffer_.bytes(), nullptr);
             timer_.start(nullptr);
             work();

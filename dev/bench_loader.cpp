@@ -39,7 +39,8 @@ struct TemporaryShard {
 double tokens_per_second(const llmc::ShardSet& shards, const llmc::DataLoaderOptions& options) {
     llmc::DataLoader loader(shards, options);
     const std::int64_t positions = options.shape.positions();
-    for (std::int64_t read = 0; read < shards.tokens(); read += positions) loader.next();  // every page is mapped before the clock runs
+    // every page is mapped before the clock runs
+    for (std::int64_t read = 0; read < shards.tokens(); read += positions) loader.next();
     constexpr int kBatches = 100;
     const double seconds = bench::median_seconds([&] { for (int i = 0; i < kBatches; ++i) loader.next(); }, 1.0);
     return double(positions) * kBatches / seconds;
@@ -59,8 +60,8 @@ int main(int argc, char** argv) try {
                 options.shape = {.micro_batch = micro_batch, .seq_len = seq_len};
                 options.prefetch = prefetch;
                 if (shuffled) options.shuffle_seed = 42;
-                std::printf("%-12s %-10s %5d x %4d %12.2f\n", shuffled ? "shuffled" : "sequential", prefetch ? "yes" : "no", micro_batch, seq_len,
-                            tokens_per_second(shards, options) * 1e-9);
+                std::printf("%-12s %-10s %5d x %4d %12.2f\n", shuffled ? "shuffled" : "sequential",
+                            prefetch ? "yes" : "no", micro_batch, seq_len, tokens_per_second(shards, options) * 1e-9);
             }
     return 0;
 } catch (const std::exception& error) {

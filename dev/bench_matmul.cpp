@@ -1,7 +1,8 @@
-// bench_matmul.cpp - how fast the matrix products of one whole training step of GPT-2 124M run, and what a call costs (single products: bench.cpp)
+// bench_matmul.cpp - how fast the matrix products of one whole training step of GPT-2 124M run, and what a call costs
+// (single products: bench.cpp)
 //
-// A step is twelve blocks of four layers with bias, GELU in the third, and the head without. Every block has weights of its own, as in training, so
-// that they come from memory.
+// A step is twelve blocks of four layers with bias, GELU in the third, and the head without. Every block has weights of
+// its own, as in training, so that they come from memory.
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -21,16 +22,21 @@ struct Layer {
     int rows, in, out;
     double flops() const { return 2.0 * rows * in * out; }
 };
-// What one product reads and writes at most, shared by all of them. Nothing but `pre` is written and read: results fed back would grow without bound,
-// and a GPU multiplies infinities faster than numbers.
+// What one product reads and writes at most, shared by all of them. Nothing but `pre` is written and read: results fed
+// back would grow without bound, and a GPU multiplies infinities faster than numbers.
 template <class T> struct Tensors {
     device::Array<T> in, dout, result, pre, weight, bias;
     device::Array<float> dweight, dbias;
 
     Tensors(std::size_t activations, std::size_t weights, int channels)
-        : in(filled(activations)), dout(filled(activations)), result(activations), pre(filled(activations)), weight(filled(weights)),
+        : in(filled(activations)),
+          dout(filled(activations)),
+          result(activations),
+          pre(filled(activations)),
+          weight(filled(weights)),
           bias(filled(channels)),
-          dweight(weights), dbias(channels) {
+          dweight(weights),
+          dbias(channels) {
         dweight.zero(nullptr);
         dbias.zero(nullptr);
     }
@@ -53,20 +59,22 @@ template <class T> class Products {
 public:
     Products(Matmul& matmul, Tensors<T>& tensors) : matmul_(matmul), tensors_(tensors) {}
     void forward(const Layer& layer, std::size_t weight_at, bool with_bias, bool with_gelu) {
-        matmul_.forward<T>({tensors_.result.span(), with_gelu ? tensors_.pre.span() : std::span<T>(), tensors_.in.span(),
-                            tensors_.weight.span().subspan(weight_at), with_bias ? tensors_.bias.span() : std::span<T>(), layer.rows, layer.in,
-                            layer.out},
+        matmul_.forward<T>({tensors_.result.span(), with_gelu ? tensors_.pre.span() : std::span<T>(),
+                            tensors_.in.span(), tensors_.weight.span().subspan(weight_at),
+                            with_bias ? tensors_.bias.span() : std::span<T>(), layer.rows, layer.in, layer.out},
                            nullptr);
     }
     void backward_input(const Layer& layer, std::size_t weight_at, bool with_gelu) {
-        matmul_.backward_input<T>({tensors_.result.span(), tensors_.dout.span(), tensors_.weight.span().subspan(weight_at),
-                                   with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out},
-                                  nullptr);
+        matmul_.backward_input<T>(
+            {tensors_.result.span(), tensors_.dout.span(), tensors_.weight.span().subspan(weight_at),
+             with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out},
+            nullptr);
     }
     void backward_weight(const Layer& layer, std::size_t weight_at, bool with_bias, bool accumulate) {
-        matmul_.backward_weight<T>({tensors_.dweight.span().subspan(weight_at), with_bias ? tensors_.dbias.span() : std::span<float>(),
-                                    tensors_.dout.span(), tensors_.in.span(), layer.rows, layer.in, layer.out, accumulate},
-                                   nullptr);
+        matmul_.backward_weight<T>(
+            {tensors_.dweight.span().subspan(weight_at), with_bias ? tensors_.dbias.span() : std::span<float>(),
+             tensors_.dout.span(), tensors_.in.span(), layer.rows, layer.in, layer.out, accumulate},
+            nullptr);
     }
 
 private:
@@ -75,7 +83,8 @@ private:
 };
 
 constexpr int kBlocks = 12, kVocabulary = 50304;
-constexpr std::size_t kBlockWeights = 12 * 768 * 768, kStepWeights = kBlocks * kBlockWeights + std::size_t(768) * kVocabulary;
+constexpr std::size_t kBlockWeights = 12 * 768 * 768,
+                      kStepWeights = kBlocks * kBlockWeights + std::size_t(768) * kVocabulary;
 
 // Every product of one training step of the 124M model, in its order.
 template <class T>
@@ -105,8 +114,9 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
             }
         }
     }, budget, 3);
-    std::printf("%-14s all products of one step of 124M at %d rows: %.1f ms, %.0f GFLOP/s; workspace %.1f MB; %s\n", label, rows, seconds * 1e3,
-                flops / seconds * 1e-9, matmul.workspace_bytes() * 1e-6, matmul.describe(kernels::dtype_of<T>).c_str());
+    std::printf("%-14s all products of one step of 124M at %d rows: %.1f ms, %.0f GFLOP/s; workspace %.1f MB; %s\n",
+                label, rows, seconds * 1e3, flops / seconds * 1e-9, matmul.workspace_bytes() * 1e-6,
+                matmul.describe(kernels::dtype_of<T>).c_str());
     std::fflush(stdout);
 }
 
@@ -120,7 +130,8 @@ void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
         return bench::median_seconds([&] { for (int i = 0; i < kCalls; ++i) work(); }, 0.1) * 1e6 / kCalls;
     };
     std::printf("%-14s one tiny call: forward %.2f, backward input %.2f, backward weight %.2f us\n", label,
-                microseconds([&] { products.forward(tiny, 0, true, false); }), microseconds([&] { products.backward_input(tiny, 0, false); }),
+                microseconds([&] { products.forward(tiny, 0, true, false); }),
+                microseconds([&] { products.backward_input(tiny, 0, false); }),
                 microseconds([&] { products.backward_weight(tiny, 0, false, false); }));
 }
 

@@ -1,4 +1,5 @@
-// dump_logits.cpp - the logits of a saved model for given tokens, for comparison with another program (dev/check_transformers.py)
+// dump_logits.cpp - the logits of a saved model for given tokens, for comparison with another program
+// (dev/check_transformers.py)
 #include <cxxopts.hpp>
 #include <fstream>
 #include <iostream>
@@ -16,7 +17,8 @@ std::vector<int> read_ids(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     require(bool(in), "the file of token ids", path, "a file of int32 numbers that can be read");
     const std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
-    require(!bytes.empty() && bytes.size() % sizeof(int) == 0, "the size of " + path, bytes.size(), "a multiple of 4 bytes: int32 numbers");
+    require(!bytes.empty() && bytes.size() % sizeof(int) == 0, "the size of " + path, bytes.size(),
+            "a multiple of 4 bytes: int32 numbers");
     std::vector<int> ids(bytes.size() / sizeof(int));
     std::memcpy(ids.data(), bytes.data(), bytes.size());
     return ids;
@@ -28,12 +30,15 @@ void run(const cxxopts::ParseResult& given) {
     const llmc::Checkpoint checkpoint(given["checkpoint"].as<std::string>());
     const std::vector<int> ids = read_ids(given["ids"].as<std::string>());
     const std::size_t seq_len = std::size_t(given["seq-len"].as<int>());
-    require(seq_len >= 1 && ids.size() % seq_len == 0, "the number of ids", ids.size(), "a multiple of --seq-len = " + std::to_string(seq_len));
+    require(seq_len >= 1 && ids.size() % seq_len == 0, "the number of ids", ids.size(),
+            "a multiple of --seq-len = " + std::to_string(seq_len));
     for (int id : ids)
-        require(id >= 0 && id < checkpoint.config().vocabulary, "a token id", id, "0 to " + std::to_string(checkpoint.config().vocabulary - 1));
+        require(id >= 0 && id < checkpoint.config().vocabulary, "a token id", id,
+                "0 to " + std::to_string(checkpoint.config().vocabulary - 1));
 
     llmc::Context context{device::open(0), device::Stream(), kernels::Matmul()};
-    const auto model = llmc::make_model({.config = checkpoint.config(), .shape = {1, int(seq_len)}, .training = false}, context);
+    const auto model = llmc::make_model({.config = checkpoint.config(), .shape = {1, int(seq_len)},
+                                         .training = false}, context);
     std::vector<float> weights(std::size_t(model->table().elements()));
     checkpoint.read(model->table(), weights);
     model->load(weights);
@@ -51,7 +56,8 @@ void run(const cxxopts::ParseResult& given) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    cxxopts::Options line("dump_logits", "Writes the logits after every token: float32, one row of the vocabulary a token.\n");
+    cxxopts::Options line("dump_logits",
+                          "Writes the logits after every token: float32, one row of the vocabulary a token.\n");
     auto add = line.add_options();
     add("checkpoint", "folder of a saved model", cxxopts::value<std::string>());
     add("ids", "int32 token ids, sequence after sequence", cxxopts::value<std::string>());

@@ -1,4 +1,5 @@
-// tokenize.cpp - text files to token shards of bytes: every document preceded by an end of text, every so many-th held out for validation
+// tokenize.cpp - text files to token shards of bytes: every document preceded by an end of text, every so many-th held
+// out for validation
 #include <charconv>
 #include <cxxopts.hpp>
 #include <exception>
@@ -11,19 +12,21 @@
 namespace {
 
 cxxopts::Options command_line() {
-    cxxopts::Options options(
-        "dev/tokenize",
-        "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files. Tokens are bytes; id 256 is the end of text.\n");
+    cxxopts::Options options("dev/tokenize",
+                             "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files. "
+                             "Tokens are bytes; id 256 is the end of text.\n");
     options.custom_help("-o DIR [OPTION...]").positional_help("FILE...").set_width(110);
-    options.add_options()("o,output-dir", "folder for the shards; created if missing", cxxopts::value<std::string>(), "DIR")(
-        "name", "what the shards' names begin with", cxxopts::value<std::string>()->default_value("text"), "NAME")(
-        "document-start", "a line that matches begins a document (default: a file is one document)", cxxopts::value<std::string>(), "REGEX")(
-        "document-key",
-        "neighbouring lines whose first (...) catches the same text are one document: '^([^:]+):' joins lines with the same text before the colon",
-        cxxopts::value<std::string>(),
-        "REGEX")("hold-out", "every K-th document is for validation", cxxopts::value<std::string>()->default_value("20"), "K")(
-        "shard-tokens", "tokens of a shard; the last one is shorter", cxxopts::value<std::string>()->default_value("100000000"), "N")(
-        "h,help", "print this and stop");
+    options.add_options()("o,output-dir", "folder for the shards; created if missing", cxxopts::value<std::string>(),
+                          "DIR")("name", "what the shards' names begin with",
+                                 cxxopts::value<std::string>()->default_value("text"), "NAME")(
+        "document-start", "a line that matches begins a document (default: a file is one document)",
+        cxxopts::value<std::string>(), "REGEX")("document-key",
+                                                "neighbouring lines whose first (...) catches the same text are one "
+                                                "document: '^([^:]+):' joins lines with the same text before the colon",
+                                                cxxopts::value<std::string>(), "REGEX")(
+        "hold-out", "every K-th document is for validation", cxxopts::value<std::string>()->default_value("20"), "K")(
+        "shard-tokens", "tokens of a shard; the last one is shorter",
+        cxxopts::value<std::string>()->default_value("100000000"), "N")("h,help", "print this and stop");
     options.add_options("files")("files", "text files", cxxopts::value<std::vector<std::string>>());
     options.parse_positional("files");
     return options;
@@ -31,7 +34,8 @@ cxxopts::Options command_line() {
 
 llmc::DocumentRule document_rule(const cxxopts::ParseResult& given) {
     const bool start = given.count("document-start") > 0, key = given.count("document-key") > 0;
-    require(!(start && key), "the number of rules for documents", 2, "at most 1", "give --document-start or --document-key, not both");
+    require(!(start && key), "the number of rules for documents", 2, "at most 1",
+            "give --document-start or --document-key, not both");
     if (start) return llmc::DocumentRule::starting_at(given["document-start"].as<std::string>());
     if (key) return llmc::DocumentRule::keyed_by(given["document-key"].as<std::string>());
     return llmc::DocumentRule::whole_text();
@@ -47,8 +51,9 @@ std::int64_t whole_number(const cxxopts::ParseResult& given, const std::string& 
 }
 
 void print(const char* part, const llmc::TextCorpusPart& summary) {
-    std::cout << part << summary.documents << " documents, " << summary.bytes << " bytes, " << summary.tokens << " tokens, " << summary.shards.size()
-              << (summary.shards.size() == 1 ? " shard: " : " shards: ") << summary.shards.front();
+    std::cout << part << summary.documents << " documents, " << summary.bytes << " bytes, " << summary.tokens
+              << " tokens, " << summary.shards.size() << (summary.shards.size() == 1 ? " shard: " : " shards: ")
+              << summary.shards.front();
     if (summary.shards.size() > 1) std::cout << " to " << summary.shards.back();
     std::cout << '\n';
 }
@@ -71,7 +76,8 @@ void run(cxxopts::Options& command_line, int argc, char** argv) {
     const auto [train, val] = llmc::write_text_corpus(options);
     print("training:   ", train);
     print("validation: ", val);
-    std::cout << "vocabulary: " << llmc::kByteVocabulary.size << ", end of text " << llmc::kByteVocabulary.end_of_text << '\n';
+    std::cout << "vocabulary: " << llmc::kByteVocabulary.size << ", end of text " << llmc::kByteVocabulary.end_of_text
+              << '\n';
 }
 
 }  // namespace

@@ -14,8 +14,10 @@ namespace {
 
 constexpr int kElementsMultiple = 16;
 
-// A thread moves `kSize` neighbouring elements at a time, a block a tile. On a GPU 16 bytes of each array: not measured yet.
-constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_geometry ? 4 : 16, kTile = simt::gpu_geometry ? 4096 : 16384;
+// A thread moves `kSize` neighbouring elements at a time, a block a tile. On a GPU 16 bytes of each array: not measured
+// yet.
+constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_geometry ? 4 : 16,
+              kTile = simt::gpu_geometry ? 4096 : 16384;
 static_assert(kElementsMultiple % kSize == 0 && kTile % (kThreads * kSize) == 0);
 constexpr int kBytes = kSize * sizeof(float);
 using Floats = Pack<float, kBytes>;
@@ -40,12 +42,16 @@ __device__ inline int find_segment(std::span<const DecaySegment> segments, std::
     return low;
 }
 
-// Rounds packs of a slice, to nearest or stochastically. One thread alone draws for a stretch of many packs at a time, so that the
-// generator vectorises: without and with it AdamW takes 19.7 and 20.9 ms for 32 M elements on one core, 24.0 and 24.5 on two.
+// Rounds packs of a slice, to nearest or stochastically. One thread alone draws for a stretch of many packs at a time,
+// so that the
+// generator vectorises: without and with it AdamW takes 19.7 and 20.9 ms for 32 M elements on one core, 24.0 and 24.5
+// on two.
 template <class T, bool Stochastic>
 class Rounder {
 public:
-    __device__ Rounder(const Rounding& rounding, std::int64_t step) : stream_{rounding.seed, step}, first_(rounding.first_element) {}
+    __device__ Rounder(const Rounding& rounding, std::int64_t step)
+        : stream_{rounding.seed, step},
+          first_(rounding.first_element) {}
     __device__ Pack<T, kSize * sizeof(T)> round(const Floats& master, std::int64_t i) {
         Pack<T, kSize * sizeof(T)> parameter;
         if constexpr (Stochastic) {
@@ -92,7 +98,8 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<T> op) {
         store(&op.m[i], m);
         store(&op.v[i], v);
         store(&op.master[i], master);
-        if constexpr (sizeof(T) != sizeof(float)) store(&op.parameter[i], rounder.round(master, i));  // else the parameter is the master
+        // else the parameter is the master
+        if constexpr (sizeof(T) != sizeof(float)) store(&op.parameter[i], rounder.round(master, i));
     }
 }
 
@@ -100,12 +107,14 @@ template <bool Stochastic>
 __global__ void __launch_bounds__(kThreads) round_parameters_kernel(RoundParameters op) {
     const auto [begin, end] = share_of_tile(op.master.size());
     Rounder<bf16, Stochastic> rounder(op.rounding, op.scalars[0].adam_step);
-    for (std::int64_t i = begin; i < end; i += kThreads * kSize) store(&op.parameter[i], rounder.round(load<kBytes>(&op.master[i]), i));
+    for (std::int64_t i = begin; i < end; i += kThreads * kSize)
+        store(&op.parameter[i], rounder.round(load<kBytes>(&op.master[i]), i));
 }
 
 template <auto Kernel, class Op>
 void launch_tiles(const Op& op, StreamRef stream) {
-    simt::launch<Kernel>({.grid = unsigned((op.master.size() + kTile - 1) / kTile), .block = kThreads, .stream = stream}, op);
+    simt::launch<Kernel>({.grid = unsigned((op.master.size() + kTile - 1) / kTile), .block = kThreads,
+                          .stream = stream}, op);
 }
 
 void check_elements(std::size_t elements, const Rounding& rounding) {
@@ -120,12 +129,16 @@ template <class T>
 void adamw(const AdamW<T>& op, StreamRef stream) {
     const std::size_t elements = op.master.size();
     check_elements(elements, op.rounding);
-    require(op.m.size() >= elements && op.v.size() >= elements && op.grad.size() >= elements && op.parameter.size() >= elements,
-            "size of parameter, m, v or grad", std::min({op.m.size(), op.v.size(), op.grad.size(), op.parameter.size()}), "at least that of master");
+    require(op.m.size() >= elements && op.v.size() >= elements && op.grad.size() >= elements &&
+                op.parameter.size() >= elements,
+            "size of parameter, m, v or grad",
+            std::min({op.m.size(), op.v.size(), op.grad.size(), op.parameter.size()}), "at least that of master");
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
     if constexpr (sizeof(T) == sizeof(float)) {
-        require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic", "none: they are the master weights");
-        require(static_cast<const void*>(op.parameter.data()) == op.master.data(), "parameter in fp32", "another array", "the master array itself");
+        require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic",
+                "none: they are the master weights");
+        require(static_cast<const void*>(op.parameter.data()) == op.master.data(), "parameter in fp32", "another array",
+                "the master array itself");
     }
     if (elements == 0) return;
     require(!op.segments.empty(), "number of segments", op.segments.size(), "at least 1");
@@ -137,7 +150,8 @@ void adamw(const AdamW<T>& op, StreamRef stream) {
 
 void round_parameters(const RoundParameters& op, StreamRef stream) {
     check_elements(op.master.size(), op.rounding);
-    require(op.parameter.size() >= op.master.size(), "size of parameter", op.parameter.size(), "at least that of master");
+    require(op.parameter.size() >= op.master.size(), "size of parameter", op.parameter.size(),
+            "at least that of master");
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
     if (op.master.empty()) return;
     if (op.rounding.stochastic) launch_tiles<round_parameters_kernel<true>>(op, stream);

@@ -1,9 +1,11 @@
 // adamw.h - AdamW over all parameters in one launch
 //
 //   g = grad * grad_scale;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-//   master -= lr * (m * first_correction / (sqrt(v * second_correction) + eps) + decay * master);   parameter = rounded master
+//   master -= lr * (m * first_correction / (sqrt(v * second_correction) + eps) + decay * master);   parameter = rounded
+//                                                                                                   master
 //
-// Everything that changes from step to step is read on the device from StepScalars (grad_norm.h); a skipped step changes nothing.
+// Everything that changes from step to step is read on the device from StepScalars (grad_norm.h); a skipped step
+// changes nothing.
 //
 // Shapes    master, m, v, grad: (elements) float; parameter: (elements) T, the same memory as master when T is float;
 //           segments: ascending, the last one ends at `elements`; elements a multiple of 16.
@@ -23,8 +25,9 @@ struct DecaySegment {
     std::int32_t decays;  // 0 or 1
 };
 
-// How bf16 parameters are rounded from their master weights: to nearest, or stochastically (random.cuh) with bits that follow from the seed, the number of
-// the update (StepScalars::adam_step) and the element's index among all parameters: done again, or by several ranks, an update gives the same bits.
+// How bf16 parameters are rounded from their master weights: to nearest, or stochastically (random.cuh) with bits that
+// follow from the seed, the number of the update (StepScalars::adam_step) and the element's index among all parameters:
+// done again, or by several ranks, an update gives the same bits.
 struct Rounding {
     bool stochastic = false;
     std::uint64_t seed = 0;
@@ -46,7 +49,8 @@ struct AdamW {
 template <class T>
 void adamw(const AdamW<T>& op, StreamRef stream);
 
-// parameter = rounded master, to the bits that the update counted in `scalars` gave: the parameters of a run that starts or goes on.
+// parameter = rounded master, to the bits that the update counted in `scalars` gave: the parameters of a run that
+// starts or goes on.
 struct RoundParameters {
     std::span<bf16> parameter;
     std::span<const float> master;

@@ -1,4 +1,5 @@
-// Two passes, both column sums: chunks of rows into `scratch`, then the chunks' sums into dbias. Few rows need only one.
+// Two passes, both column sums: chunks of rows into `scratch`, then the chunks' sums into dbias. Few rows need only
+// one.
 #include "kernels/bias_gradient.h"
 
 #include "kernels/device/error.h"
@@ -7,7 +8,8 @@
 namespace kernels {
 namespace {
 
-// Enough chunks to fill a GPU (128 x 3 slices of 768 channels: three blocks a multiprocessor), few enough that reading their sums costs little.
+// Enough chunks to fill a GPU (128 x 3 slices of 768 channels: three blocks a multiprocessor), few enough that reading
+// their sums costs little.
 constexpr int kMostChunks = 128, kLeastRowsOfChunk = 64;
 
 }  // namespace
@@ -22,13 +24,14 @@ void bias_gradient(const BiasGradient<T>& op, StreamRef stream) {
             "a multiple of 16 bytes' worth of elements");
     require(op.dout.size() >= need, "the size of dout", op.dout.size(), "at least rows * channels");
     require(op.dbias.size() >= std::size_t(op.channels), "the size of dbias", op.dbias.size(), "at least channels");
-    require(op.scratch.size() >= bias_gradient_scratch(op.channels), "the size of a bias gradient's scratch", op.scratch.size(),
-            "at least bias_gradient_scratch(channels)");
+    require(op.scratch.size() >= bias_gradient_scratch(op.channels), "the size of a bias gradient's scratch",
+            op.scratch.size(), "at least bias_gradient_scratch(channels)");
 
     const int fewest_rows = (op.rows + kMostChunks - 1) / kMostChunks;
     const int rows_per_chunk = fewest_rows > kLeastRowsOfChunk ? fewest_rows : kLeastRowsOfChunk;
     const int chunks = (op.rows + rows_per_chunk - 1) / rows_per_chunk;
-    if (chunks == 1) return column_sums(op.dbias.data(), op.dout.data(), op.rows, op.channels, op.rows, op.accumulate, stream);
+    if (chunks == 1)
+        return column_sums(op.dbias.data(), op.dout.data(), op.rows, op.channels, op.rows, op.accumulate, stream);
     column_sums(op.scratch.data(), op.dout.data(), op.rows, op.channels, rows_per_chunk, false, stream);
     column_sums<float>(op.dbias.data(), op.scratch.data(), chunks, op.channels, chunks, op.accumulate, stream);
 }

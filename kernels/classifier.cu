@@ -1,5 +1,6 @@
-// classifier.cu - one block per row. The first pass over the logits finds maximum and sum together: the sum of exponentials is kept relative to the
-// largest logit seen so far and rescaled when that grows. The second pass turns logits into gradients.
+// classifier.cu - one block per row. The first pass over the logits finds maximum and sum together: the sum of
+// exponentials is kept relative to the largest logit seen so far and rescaled when that grows. The second pass turns
+// logits into gradients.
 #include "kernels/classifier.h"
 
 #include <cfloat>
@@ -13,7 +14,8 @@
 namespace kernels {
 namespace {
 
-// The gradients are not read again before a whole row chunk is written: on a GPU they should not push the logits of other rows out of the cache.
+// The gradients are not read again before a whole row chunk is written: on a GPU they should not push the logits of
+// other rows out of the cache.
 template <class T, int Bytes>
 __device__ void store_streaming(T* address, const Pack<T, Bytes>& pack) {
     if constexpr (Bytes == sizeof(int4)) {
@@ -24,8 +26,9 @@ __device__ void store_streaming(T* address, const Pack<T, Bytes>& pack) {
     }
 }
 
-// What a thread knows of its share of the row: the largest logit and the sums of exp(logit - maximum), one per element of the pack.
-// The maximum starts at the lowest finite number, so that logits of -infinity and threads without a share need no case of their own.
+// What a thread knows of its share of the row: the largest logit and the sums of exp(logit - maximum), one per element
+// of the pack. The maximum starts at the lowest finite number, so that logits of -infinity and threads without a share
+// need no case of their own.
 template <class T, int PackBytes>
 struct Online {
     static constexpr int kSize = PackBytes / sizeof(T);
@@ -38,9 +41,10 @@ struct Online {
         maximum = before < to ? to : before;
         return fast_exp(before - maximum);
     }
-    // Adds pack(0) to pack(packs - 1): once for their maximum and once more, out of registers or the first-level cache, for their sum.
-    // So every logit costs one exponential, and the run one more. `omp simd` here and below keeps GCC from taking the pack apart into scalars
-    // before it looks for vectors: 6.7 ms without, 3.8 with (256 x 50304 fp32, losses only, one core).
+    // Adds pack(0) to pack(packs - 1): once for their maximum and once more, out of registers or the first-level cache,
+    // for their sum. So every logit costs one exponential, and the run one more. `omp simd` here and below keeps GCC
+    // from taking the pack apart into scalars before it looks for vectors: 6.7 ms without, 3.8 with (256 x 50304 fp32,
+    // losses only, one core).
     template <class Load>
     __device__ void add_run(int packs, Load pack) {
         float largest[kSize];
@@ -48,7 +52,8 @@ struct Online {
         for (int j = 0; j < packs; ++j) {
             const auto logits = pack(j);
             #pragma omp simd
-            for (int k = 0; k < kSize; ++k) largest[k] = to_float(logits[k]) > largest[k] ? to_float(logits[k]) : largest[k];
+            for (int k = 0; k < kSize; ++k)
+                largest[k] = to_float(logits[k]) > largest[k] ? to_float(logits[k]) : largest[k];
         }
         const float rescale = raise(greatest(largest));
         Partial<kSize> run;
@@ -100,7 +105,8 @@ __global__ void __launch_bounds__(Threads) classifier_kernel(Classifier<T> op) {
         share.add_run(RunPacks == 1 || left > RunPacks ? RunPacks : left,
                       [=](int j) { return load<PackBytes>(&row[(first + j * Threads) * Pack::size]); });
     }
-    if (rest > 0 && threadIdx.x == 0) share.add_run(1, [=](int) { return load_below<PackBytes>(&row[whole_packs * Pack::size], rest); });
+    if (rest > 0 && threadIdx.x == 0)
+        share.add_run(1, [=](int) { return load_below<PackBytes>(&row[whole_packs * Pack::size], rest); });
 
     const float maximum = block_max<Threads>(share.maximum);
     const float sum = block_sum<Threads>(share.sum.total() * fast_exp(share.maximum - maximum));
@@ -118,7 +124,8 @@ __global__ void __launch_bounds__(Threads) classifier_kernel(Classifier<T> op) {
             #pragma omp simd
             for (int k = 0; k < Pack::size; ++k) pack[k] = round_to<T>(fast_exp(to_float(pack[k]) - maximum) * factor);
         } else if (i == whole_packs) {
-            for (int k = 0; k < rest; ++k) pack[k] = round_to<T>(fast_exp(to_float(row[i * Pack::size + k]) - maximum) * factor);
+            for (int k = 0; k < rest; ++k)
+                pack[k] = round_to<T>(fast_exp(to_float(row[i * Pack::size + k]) - maximum) * factor);
         }
         if (i == target_pack)
             for (int k = 0; k < Pack::size; ++k)
@@ -129,7 +136,8 @@ __global__ void __launch_bounds__(Threads) classifier_kernel(Classifier<T> op) {
 
 // One block: there is one loss a row, which is nothing beside the row.
 template <int Threads>
-__global__ void __launch_bounds__(Threads) accumulate_losses_kernel(std::span<double> total, std::span<const float> losses) {
+__global__ void __launch_bounds__(Threads) accumulate_losses_kernel(std::span<double> total,
+                                                                    std::span<const float> losses) {
     constexpr int kChains = 8;  // independent additions, which overlap on a GPU and vectorise on a CPU
     double sum[kChains] = {};
     const std::size_t chunk = std::size_t(Threads) * kChains, whole = losses.size() / chunk * chunk;
@@ -143,7 +151,8 @@ __global__ void __launch_bounds__(Threads) accumulate_losses_kernel(std::span<do
 
 template <class T, int Threads, int PackBytes, int RunPacks>
 void launch_classifier(const Classifier<T>& op, StreamRef stream) {
-    simt::launch<classifier_kernel<T, Threads, PackBytes, RunPacks>>({.grid = unsigned(op.rows), .block = Threads, .stream = stream}, op);
+    simt::launch<classifier_kernel<T, Threads, PackBytes, RunPacks>>({.grid = unsigned(op.rows), .block = Threads,
+                                                                      .stream = stream}, op);
 }
 
 }  // namespace
@@ -153,9 +162,12 @@ void classifier(const Classifier<T>& op, StreamRef stream) {
     constexpr int kMultiple = kGpuPackBytes / sizeof(T);
     require(op.rows >= 0, "rows", op.rows, "0 or more");
     require(op.vocabulary > 0, "vocabulary", op.vocabulary, "at least 1");
-    require(op.padded_vocabulary >= op.vocabulary, "padded_vocabulary", op.padded_vocabulary, "at least the vocabulary");
-    require(op.padded_vocabulary % kMultiple == 0, "padded_vocabulary", op.padded_vocabulary, "a multiple of " + std::to_string(kMultiple));
-    require(op.logits.size() >= std::size_t(op.rows) * op.padded_vocabulary, "size of logits", op.logits.size(), "at least rows * padded_vocabulary");
+    require(op.padded_vocabulary >= op.vocabulary, "padded_vocabulary", op.padded_vocabulary,
+            "at least the vocabulary");
+    require(op.padded_vocabulary % kMultiple == 0, "padded_vocabulary", op.padded_vocabulary,
+            "a multiple of " + std::to_string(kMultiple));
+    require(op.logits.size() >= std::size_t(op.rows) * op.padded_vocabulary, "size of logits", op.logits.size(),
+            "at least rows * padded_vocabulary");
     require(op.losses.size() >= std::size_t(op.rows), "size of losses", op.losses.size(), "at least one a row");
     require(op.targets.size() >= std::size_t(op.rows), "size of targets", op.targets.size(), "at least one a row");
     if (op.rows == 0) return;
@@ -163,7 +175,8 @@ void classifier(const Classifier<T>& op, StreamRef stream) {
     if constexpr (simt::gpu_geometry) {
         if (op.padded_vocabulary > 8192) launch_classifier<T, 1024, kGpuPackBytes, 1>(op, stream);
         else launch_classifier<T, 128, kGpuPackBytes, 1>(op, stream);
-    } else if (op.padded_vocabulary % (kCpuPackBytes / sizeof(T)) == 0) launch_classifier<T, 1, kCpuPackBytes, 64>(op, stream);
+    } else if (op.padded_vocabulary % (kCpuPackBytes / sizeof(T)) == 0)
+        launch_classifier<T, 1, kCpuPackBytes, 64>(op, stream);
     else launch_classifier<T, 1, kGpuPackBytes, 64>(op, stream);
 }
 

@@ -1,11 +1,14 @@
 // classifier.h - softmax and cross-entropy fused; the logits become their own gradient in place
 //
-//   loss[row] = log(sum over c < vocabulary of exp(logits[row, c])) - logits[row, target]        0 where the target is kIgnoreTarget
-//   dlogits[row, c] = scale * (softmax(logits[row])[c] - [c == target])                           exactly 0 on ignored rows and for c >= vocabulary
+//   loss[row] = log(sum over c < vocabulary of exp(logits[row, c])) - logits[row, target]        0 where the target is
+//                                                                                                kIgnoreTarget
+//   dlogits[row, c] = scale * (softmax(logits[row])[c] - [c == target])                           exactly 0 on ignored
+//                                                                                                 rows and for c >=
+//                                                                                                 vocabulary
 //
 // Shapes    logits: (rows, padded_vocabulary) T; losses: (rows) float; targets: (rows) int.
-// Numerics  in float, about the row's maximum. A target outside [0, vocabulary) that is not kIgnoreTarget gives a NaN loss and gradient, never a
-//           silent 0: the data loader refuses such ids before they get here.
+// Numerics  in float, about the row's maximum. A target outside [0, vocabulary) that is not kIgnoreTarget gives a NaN
+//           loss and gradient, never a silent 0: the data loader refuses such ids before they get here.
 // Traffic   2 * rows * padded_vocabulary * sizeof(T) bytes with a gradient, half of it without.
 // Source    shared by every language model; row chunks as in Liger-Kernel, arXiv 2410.10989.
 #pragma once
@@ -23,7 +26,8 @@ struct Classifier {
     bool write_dlogits;   // false: the logits stay as they are (validation)
 };
 
-// Enqueues on `stream`. Throws Error if padded_vocabulary is not a multiple of 16 / sizeof(T), is below vocabulary, or a span is too short.
+// Enqueues on `stream`. Throws Error if padded_vocabulary is not a multiple of 16 / sizeof(T), is below vocabulary, or
+// a span is too short.
 template <class T>
 void classifier(const Classifier<T>& op, StreamRef stream);
 

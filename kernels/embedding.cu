@@ -1,4 +1,5 @@
-// Backward: a block per token that occurs (and per slice of channels) adds up the rows where it does; the same per position over the batch.
+// Backward: a block per token that occurs (and per slice of channels) adds up the rows where it does; the same per
+// position over the batch.
 #include "kernels/embedding.h"
 
 #include "kernels/device/error.h"
@@ -40,9 +41,10 @@ template <class Geometry, class T>
 __global__ void token_gradient_kernel(EmbeddingBackward<T> op, int slices, int packs_per_slice) {
     const int bucket = blockIdx.x / slices, start = op.bucket_start[bucket];
     const int* rows = &op.bucket_row[start];
-    block_row_sum<Geometry>(&op.dtoken_table[std::size_t(op.bucket_token[bucket]) * op.channels], op.dout.data(), op.channels,
-                            slice_of_block<Geometry, T>(op.channels, blockIdx.x % slices, packs_per_slice), op.bucket_start[bucket + 1] - start,
-                            [rows](int i) { return rows[i]; }, true);
+    block_row_sum<Geometry>(
+        &op.dtoken_table[std::size_t(op.bucket_token[bucket]) * op.channels], op.dout.data(), op.channels,
+        slice_of_block<Geometry, T>(op.channels, blockIdx.x % slices, packs_per_slice),
+        op.bucket_start[bucket + 1] - start, [rows](int i) { return rows[i]; }, true);
 }
 
 // Block number = position * slices + slice.
@@ -50,39 +52,48 @@ template <class Geometry, class T>
 __global__ void position_gradient_kernel(EmbeddingBackward<T> op, int slices, int packs_per_slice) {
     const int position = blockIdx.x / slices, seq_len = op.seq_len;
     block_row_sum<Geometry>(&op.dposition_table[std::size_t(position) * op.channels], op.dout.data(), op.channels,
-                            slice_of_block<Geometry, T>(op.channels, blockIdx.x % slices, packs_per_slice), position < seq_len ? op.batch : 0,
+                            slice_of_block<Geometry, T>(op.channels, blockIdx.x % slices,
+                                                        packs_per_slice), position < seq_len ? op.batch : 0,
                             [=](int i) { return i * seq_len + position; }, op.accumulate_positions);
 }
 
 template <class Geometry, class T>
 void launch_token_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, StreamRef stream) {
-    const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))), slices = (packs + packs_per_slice - 1) / packs_per_slice;
+    const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))),
+              slices = (packs + packs_per_slice - 1) / packs_per_slice;
     simt::launch<token_gradient_kernel<Geometry, T>>(
-        {.grid = unsigned(op.bucket_token.size()) * slices, .block = Geometry::threads, .stream = stream}, op, slices, packs_per_slice);
+        {.grid = unsigned(op.bucket_token.size()) * slices, .block = Geometry::threads,
+         .stream = stream}, op, slices, packs_per_slice);
 }
 
 template <class Geometry, class T>
 void launch_position_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, StreamRef stream) {
-    const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))), slices = (packs + packs_per_slice - 1) / packs_per_slice;
-    const unsigned positions = op.accumulate_positions ? op.seq_len : op.max_seq_len;  // adding nothing to the others changes nothing
-    simt::launch<position_gradient_kernel<Geometry, T>>({.grid = positions * slices, .block = Geometry::threads, .stream = stream}, op, slices,
+    const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))),
+              slices = (packs + packs_per_slice - 1) / packs_per_slice;
+    // adding nothing to the others changes nothing
+    const unsigned positions = op.accumulate_positions ? op.seq_len : op.max_seq_len;
+    simt::launch<position_gradient_kernel<Geometry, T>>({.grid = positions * slices, .block = Geometry::threads,
+                                                         .stream = stream}, op, slices,
                                                         packs_per_slice);
 }
 
-// Many small buckets (GPT-2's vocabulary: four rows on average) want small blocks. A few huge ones (bytes: a space is every sixth letter) want many
-// rows under way at once, and slices of one cache line, so that even one bucket keeps several multiprocessors busy. Neither is measured yet.
+// Many small buckets (GPT-2's vocabulary: four rows on average) want small blocks. A few huge ones (bytes: a space is
+// every sixth letter) want many rows under way at once, and slices of one cache line, so that even one bucket keeps
+// several multiprocessors busy. Neither is measured yet.
 using SmallBuckets = RowSumGeometry<32, 4, kGpuPackBytes>;
 using HugeBuckets = RowSumGeometry<8, 64, kGpuPackBytes>;
 constexpr std::size_t kHugeBucketRows = 32;  // on average
 
-// One thread takes this much of every row. Whole rows were up to 10 % faster on one core, but would leave a huge bucket to one core alone.
+// One thread takes this much of every row. Whole rows were up to 10 % faster on one core, but would leave a huge bucket
+// to one core alone.
 constexpr int kCpuSliceBytes = 1024;
 
 template <class T>
 void check_shape(int batch, int seq_len, int channels) {
     require(batch > 0, "the batch of an embedding", batch, "at least 1");
     require(seq_len > 0, "the sequence length of an embedding", seq_len, "at least 1");
-    require(channels > 0 && channels % (16 / sizeof(T)) == 0, "channels of an embedding", channels, "a multiple of 16 bytes' worth of elements");
+    require(channels > 0 && channels % (16 / sizeof(T)) == 0, "channels of an embedding", channels,
+            "a multiple of 16 bytes' worth of elements");
 }
 
 }  // namespace
@@ -93,10 +104,12 @@ void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
     check_shape<T>(op.batch, op.seq_len, op.channels);
     const std::size_t rows = std::size_t(op.batch) * op.seq_len;
     require(op.tokens.size() >= rows, "the number of tokens", op.tokens.size(), "at least batch * seq_len");
-    require(op.out.size() >= rows * op.channels, "the size of the embedding's output", op.out.size(), "at least batch * seq_len * channels");
-    require(op.position_table.size() >= std::size_t(op.seq_len) * op.channels, "the size of the position table", op.position_table.size(),
-            "at least seq_len * channels", "choose a shorter --seq-len");
-    require(op.token_table.size() >= std::size_t(op.channels), "the size of the token table", op.token_table.size(), "at least channels");
+    require(op.out.size() >= rows * op.channels, "the size of the embedding's output", op.out.size(),
+            "at least batch * seq_len * channels");
+    require(op.position_table.size() >= std::size_t(op.seq_len) * op.channels, "the size of the position table",
+            op.position_table.size(), "at least seq_len * channels", "choose a shorter --seq-len");
+    require(op.token_table.size() >= std::size_t(op.channels), "the size of the token table", op.token_table.size(),
+            "at least channels");
 
     if constexpr (simt::gpu_geometry) {
         constexpr int kWarps = 8;
@@ -105,7 +118,8 @@ void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
     } else {
         constexpr int kRows = 16;
         const simt::LaunchConfig config{.grid = unsigned((rows + kRows - 1) / kRows), .block = 1, .stream = stream};
-        if (op.channels % kCpuPackElements == 0) simt::launch<embedding_forward_kernel<T, 1, kCpuRowPackBytes<T>>>(config, op, kRows);
+        if (op.channels % kCpuPackElements == 0)
+            simt::launch<embedding_forward_kernel<T, 1, kCpuRowPackBytes<T>>>(config, op, kRows);
         else simt::launch<embedding_forward_kernel<T, 1, 16>>(config, op, kRows);
     }
 }
@@ -114,23 +128,28 @@ template <class T>
 void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
     check_shape<T>(op.batch, op.seq_len, op.channels);
     const std::size_t rows = std::size_t(op.batch) * op.seq_len, buckets = op.bucket_token.size();
-    require(op.seq_len <= op.max_seq_len, "the sequence length of an embedding", op.seq_len, "at most max_seq_len", "choose a shorter --seq-len");
-    require(op.dout.size() >= rows * op.channels, "the size of the embedding's dout", op.dout.size(), "at least batch * seq_len * channels");
-    require(op.bucket_start.size() == buckets + 1, "the number of bucket starts", op.bucket_start.size(), "one more than there are buckets");
+    require(op.seq_len <= op.max_seq_len, "the sequence length of an embedding", op.seq_len, "at most max_seq_len",
+            "choose a shorter --seq-len");
+    require(op.dout.size() >= rows * op.channels, "the size of the embedding's dout", op.dout.size(),
+            "at least batch * seq_len * channels");
+    require(op.bucket_start.size() == buckets + 1, "the number of bucket starts", op.bucket_start.size(),
+            "one more than there are buckets");
     require(op.bucket_row.size() == rows, "the number of bucketed rows", op.bucket_row.size(), "batch * seq_len");
     require(buckets > 0, "the number of token buckets", buckets, "at least 1");
-    require(op.dtoken_table.size() >= buckets * op.channels, "the size of the token table's gradient", op.dtoken_table.size(),
-            "at least channels for every bucket");
-    require(op.dposition_table.size() >= std::size_t(op.max_seq_len) * op.channels, "the size of the position table's gradient",
-            op.dposition_table.size(), "at least max_seq_len * channels");
+    require(op.dtoken_table.size() >= buckets * op.channels, "the size of the token table's gradient",
+            op.dtoken_table.size(), "at least channels for every bucket");
+    require(op.dposition_table.size() >= std::size_t(op.max_seq_len) * op.channels,
+            "the size of the position table's gradient", op.dposition_table.size(), "at least max_seq_len * channels");
 
     if constexpr (simt::gpu_geometry) {
         if (rows < kHugeBucketRows * buckets) launch_token_gradient<SmallBuckets>(op, SmallBuckets::lanes, stream);
         else launch_token_gradient<HugeBuckets>(op, HugeBuckets::lanes, stream);
         launch_position_gradient<SmallBuckets>(op, SmallBuckets::lanes, stream);
     } else if (op.channels % kCpuPackElements == 0) {
-        launch_token_gradient<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(op, kCpuSliceBytes / kCpuRowPackBytes<T>, stream);
-        launch_position_gradient<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(op, kCpuSliceBytes / kCpuRowPackBytes<T>, stream);
+        launch_token_gradient<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(op, kCpuSliceBytes / kCpuRowPackBytes<T>,
+                                                                         stream);
+        launch_position_gradient<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(op, kCpuSliceBytes / kCpuRowPackBytes<T>,
+                                                                            stream);
     } else {
         launch_token_gradient<RowSumGeometry<1, 1, 16>>(op, kCpuSliceBytes / 16, stream);
         launch_position_gradient<RowSumGeometry<1, 1, 16>>(op, kCpuSliceBytes / 16, stream);

@@ -4,9 +4,12 @@
 //   dtoken_table[v, :] += sum over rows (b, t) with tokens[b, t] == v of dout[b, t, :]
 //   dposition_table[t, :] (+)= sum over b of dout[b, t, :];   rows t >= seq_len get 0 unless accumulated into
 //
-// Shapes    out, dout: (batch, seq_len, channels) T; tokens: (batch, seq_len) int; tables: (vocabulary, channels) and (max_seq_len, channels).
-// Numerics  sums in float, in an order fixed by the row numbers: the backward pass repeats bit for bit and uses no atomics.
-// Traffic   forward 2-3 * rows * channels * sizeof(T) bytes, backward 2 * rows * channels * sizeof(T) plus the table rows that occur.
+// Shapes    out, dout: (batch, seq_len, channels) T; tokens: (batch, seq_len) int; tables: (vocabulary, channels) and
+//           (max_seq_len, channels).
+// Numerics  sums in float, in an order fixed by the row numbers: the backward pass repeats bit for bit and uses no
+//           atomics.
+// Traffic   forward 2-3 * rows * channels * sizeof(T) bytes, backward 2 * rows * channels * sizeof(T) plus the table
+//           rows that occur.
 // Source    Radford et al. 2019 (GPT-2).
 #pragma once
 #include <vector>
@@ -28,8 +31,8 @@ struct EmbeddingForward {
 template <class T>
 void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream);
 
-// The rows of one micro-batch grouped by token: bucket i holds rows row[start[i]] .. row[start[i + 1] - 1], ascending, all of token[i].
-// `token` ascends. Plain host code; the arrays are copied to the device with the tokens.
+// The rows of one micro-batch grouped by token: bucket i holds rows row[start[i]] .. row[start[i + 1] - 1], ascending,
+// all of token[i]. `token` ascends. Plain host code; the arrays are copied to the device with the tokens.
 struct TokenBuckets {
     std::vector<int> token, start, row;
 };
@@ -41,10 +44,12 @@ struct EmbeddingBackward {
     std::span<const T> dout;
     std::span<const int> bucket_token, bucket_start, bucket_row;  // of TokenBuckets: n, n + 1 and rows long
     int batch, seq_len, channels, max_seq_len;
-    bool accumulate_positions;  // false: dposition_table is overwritten. dtoken_table is always added to: the head writes it first
+    // false: dposition_table is overwritten. dtoken_table is always added to: the head writes it first
+    bool accumulate_positions;
 };
 
-// Enqueues on `stream`; both gradients are ready when the stream has passed this point. Throws as the forward pass does.
+// Enqueues on `stream`; both gradients are ready when the stream has passed this point. Throws as the forward pass
+// does.
 template <class T>
 void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream);
 

@@ -1,4 +1,5 @@
-// Counting sort: O(rows + vocabulary), 0.1 ms for 65,536 rows of GPT-2's vocabulary, where sorting pairs by comparison takes 4 to 8.
+// Counting sort: O(rows + vocabulary), 0.1 ms for 65,536 rows of GPT-2's vocabulary, where sorting pairs by comparison
+// takes 4 to 8.
 #include "kernels/device/error.h"
 #include "kernels/embedding.h"
 
@@ -7,7 +8,8 @@ namespace kernels {
 TokenBuckets bucket_rows_by_token(std::span<const int> tokens, int vocabulary) {
     std::vector<int> next(vocabulary, 0);  // first how often each token occurs, then where its next row goes
     for (const int token : tokens) {
-        require(token >= 0 && token < vocabulary, "a token id", token, "0 .. vocabulary - 1", "check the vocabulary size against the data");
+        require(token >= 0 && token < vocabulary, "a token id", token, "0 .. vocabulary - 1",
+                "check the vocabulary size against the data");
         ++next[token];
     }
     TokenBuckets buckets;

@@ -9,8 +9,11 @@ namespace {
 
 constexpr float kTwiceRootTwoOverPi = 1.595769122f, kCubic = 0.044715f;
 
-// With u = sqrt(2/pi) (x + 0.044715 x^3):  0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), which unlike 1 + tanh loses no digits for negative x.
-__device__ __forceinline__ float gate(float x) { return __fdividef(1.0f, 1.0f + fast_exp(-kTwiceRootTwoOverPi * (x + kCubic * x * x * x))); }
+// With u = sqrt(2/pi) (x + 0.044715 x^3):  0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), which unlike 1 + tanh loses no digits
+//                                          for negative x.
+__device__ __forceinline__ float gate(float x) {
+    return __fdividef(1.0f, 1.0f + fast_exp(-kTwiceRootTwoOverPi * (x + kCubic * x * x * x)));
+}
 
 __device__ __forceinline__ float gelu(float x) { return x * gate(x); }
 
@@ -52,10 +55,12 @@ __global__ void gelu_backward_kernel(GeluBackward<T> op, int tile_packs) {
 // 10 % longer and 64 KiB no less.
 template <auto Kernel, int PackBytes, class Op>
 void launch_tiles(const Op& op, std::size_t bytes, StreamRef stream) {
-    constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / PackBytes;
+    constexpr int kThreads = simt::gpu_geometry ? 256 : 1,
+                  kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / PackBytes;
     const std::size_t packs = bytes / PackBytes;
     if (packs == 0) return;
-    simt::launch<Kernel>({.grid = unsigned((packs + kTilePacks - 1) / kTilePacks), .block = kThreads, .stream = stream}, op, kTilePacks);
+    simt::launch<Kernel>({.grid = unsigned((packs + kTilePacks - 1) / kTilePacks), .block = kThreads,
+                          .stream = stream}, op, kTilePacks);
 }
 
 }  // namespace
@@ -63,8 +68,10 @@ void launch_tiles(const Op& op, std::size_t bytes, StreamRef stream) {
 template <class T>
 void gelu_forward(const GeluForward<T>& op, StreamRef stream) {
     require(op.out.size() == op.in.size(), "the size of GELU's output", op.out.size(), "the size of its input");
-    require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(), "a multiple of 16 bytes' worth of elements");
-    if constexpr (simt::gpu_geometry) launch_tiles<gelu_forward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
+    require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(),
+            "a multiple of 16 bytes' worth of elements");
+    if constexpr (simt::gpu_geometry)
+        launch_tiles<gelu_forward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
     else if (op.in.size_bytes() % kCpuPackBytes == 0)
         launch_tiles<gelu_forward_kernel<T, kCpuPackBytes>, kCpuPackBytes>(op, op.in.size_bytes(), stream);
     else launch_tiles<gelu_forward_kernel<T, 16>, 16>(op, op.in.size_bytes(), stream);
@@ -73,9 +80,12 @@ void gelu_forward(const GeluForward<T>& op, StreamRef stream) {
 template <class T>
 void gelu_backward(const GeluBackward<T>& op, StreamRef stream) {
     require(op.din.size() == op.in.size(), "the size of GELU's input gradient", op.din.size(), "the size of its input");
-    require(op.dout.size() == op.in.size(), "the size of GELU's output gradient", op.dout.size(), "the size of its input");
-    require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(), "a multiple of 16 bytes' worth of elements");
-    if constexpr (simt::gpu_geometry) launch_tiles<gelu_backward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
+    require(op.dout.size() == op.in.size(), "the size of GELU's output gradient", op.dout.size(),
+            "the size of its input");
+    require(op.in.size_bytes() % 16 == 0, "the size of GELU's input", op.in.size(),
+            "a multiple of 16 bytes' worth of elements");
+    if constexpr (simt::gpu_geometry)
+        launch_tiles<gelu_backward_kernel<T, kGpuPackBytes>, kGpuPackBytes>(op, op.in.size_bytes(), stream);
     else if (op.in.size_bytes() % kCpuPackBytes == 0)
         launch_tiles<gelu_backward_kernel<T, kCpuPackBytes>, kCpuPackBytes>(op, op.in.size_bytes(), stream);
     else launch_tiles<gelu_backward_kernel<T, 16>, 16>(op, op.in.size_bytes(), stream);

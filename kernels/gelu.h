@@ -3,7 +3,8 @@
 //   out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),     din = dout * d out / d x
 //
 // Shapes    all: (elements) T, elements a multiple of 16 / sizeof(T).
-// Numerics  in float, as x / (1 + exp(-2u)), u being the argument of tanh, which is the same; exp to 3e-7 relative (math.cuh).
+// Numerics  in float, as x / (1 + exp(-2u)), u being the argument of tanh, which is the same; exp to 3e-7 relative
+//           (math.cuh).
 // Traffic   forward 2, backward 3 * elements * sizeof(T) bytes.
 // Source    Hendrycks, Gimpel 2016, arXiv 1606.08415, as GPT-2 uses it.
 #pragma once
@@ -22,7 +23,8 @@ struct GeluBackward {
     std::span<const T> dout, in;
 };
 
-// Both enqueue on `stream` and throw Error if the spans differ in length or the length is not a multiple of 16 / sizeof(T).
+// Both enqueue on `stream` and throw Error if the spans differ in length or the length is not a multiple of 16 /
+// sizeof(T).
 template <class T>
 void gelu_forward(const GeluForward<T>& op, StreamRef stream);
 template <class T>

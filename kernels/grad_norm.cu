@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::int64_t kTile = 16384;
 
-// Squares that are summed in float before they go on in double: at most 17 roundings, 1e-6 of the sum of squares and half that of the norm.
+// Squares that are summed in float before they go on in double: at most 17 roundings, 1e-6 of the sum of squares and
+// half that of the norm.
 constexpr int kRun = 16;
 
 // Block i takes tile i.
@@ -40,7 +41,8 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
         RoundedPack out[kPacks];  // stored after all loads: nvcc moves none of them ahead of a store
         for (int j = 0; j < kPacks; ++j) {
             const Pack x = load<PackBytes>(&data[(i + j * Threads) * Pack::size]);
-            #pragma omp simd  // else GCC takes the pack apart into scalars: 10.3 ms for 32 million floats on one core, 3.1 with it
+            // else GCC takes the pack apart into scalars: 10.3 ms for 32 million floats on one core, 3.1 with it
+            #pragma omp simd
             for (int k = 0; k < Pack::size; ++k) run[k] += x[k] * x[k];
             if constexpr (Rounds) out[j] = rounded(x);
         }
@@ -67,7 +69,8 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
 template <int Threads>
 __global__ void __launch_bounds__(Threads) module_sums_kernel(ModuleSums op) {
     double sum = 0;
-    for (int i = op.module_start[blockIdx.x] + int(threadIdx.x); i < op.module_start[blockIdx.x + 1]; i += Threads) sum += op.partial[i];
+    for (int i = op.module_start[blockIdx.x] + int(threadIdx.x); i < op.module_start[blockIdx.x + 1]; i += Threads)
+        sum += op.partial[i];
     sum = block_sum<Threads>(sum);
     if (threadIdx.x == 0) op.sums[blockIdx.x] = (op.accumulate ? op.sums[blockIdx.x] : 0.0) + op.factor * sum;
 }
@@ -97,7 +100,9 @@ __device__ void decide(const StepScalarsInput& op) {
     step.grad_norm = float(norm);
     step.clip = float(clip);
     step.grad_scale = float(kappa * clip);
-    step.skip = valid_targets == 0 ? kSkipNoTargets : std::isfinite(norm) && std::isfinite(loss_sum) ? kNoSkip : kSkipNonFinite;
+    step.skip = valid_targets == 0                               ? kSkipNoTargets
+                : std::isfinite(norm) && std::isfinite(loss_sum) ? kNoSkip
+                                                                 : kSkipNonFinite;
     if (step.skip != kNoSkip) {
         step.skipped_steps += 1;
         return;
@@ -125,12 +130,14 @@ constexpr int kThreads = simt::gpu_geometry ? 256 : 1;
 }  // namespace
 
 void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t size) {
-    for (const std::int64_t end = first + size; first < end; first += kTile) tiles.push_back({first, std::min(kTile, end - first)});
+    for (const std::int64_t end = first + size; first < end; first += kTile)
+        tiles.push_back({first, std::min(kTile, end - first)});
 }
 
 void squared_norms(const SquaredNorms& op, StreamRef stream) {
     require(op.partial.size() >= op.tiles.size(), "size of partial", op.partial.size(), "at least the number of tiles");
-    require(op.rounded.empty() || op.rounded.size() == op.values.size(), "size of rounded", op.rounded.size(), "that of values, or 0");
+    require(op.rounded.empty() || op.rounded.size() == op.values.size(), "size of rounded", op.rounded.size(),
+            "that of values, or 0");
     if (op.tiles.empty()) return;
     constexpr int kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
     const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream};
@@ -139,9 +146,11 @@ void squared_norms(const SquaredNorms& op, StreamRef stream) {
 }
 
 void module_sums(const ModuleSums& op, StreamRef stream) {
-    require(op.module_start.size() == op.sums.size() + 1, "size of module_start", op.module_start.size(), "the number of modules + 1");
+    require(op.module_start.size() == op.sums.size() + 1, "size of module_start", op.module_start.size(),
+            "the number of modules + 1");
     if (op.sums.empty()) return;
-    simt::launch<module_sums_kernel<kThreads>>({.grid = unsigned(op.sums.size()), .block = kThreads, .stream = stream}, op);
+    simt::launch<module_sums_kernel<kThreads>>({.grid = unsigned(op.sums.size()), .block = kThreads,
+                                                .stream = stream}, op);
 }
 
 void put_counts(std::span<double> rank_sums, const RankCounts& counts, StreamRef stream) {
@@ -151,8 +160,10 @@ void put_counts(std::span<double> rank_sums, const RankCounts& counts, StreamRef
 
 void step_scalars(const StepScalarsInput& op, StreamRef stream) {
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
-    require(op.totals.size() == rank_sums_size(op.modules), "size of totals", op.totals.size(), "rank_sums_size(modules)");
-    require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums", op.rank_sums.size(), "a row of each rank");
+    require(op.totals.size() == rank_sums_size(op.modules), "size of totals", op.totals.size(),
+            "rank_sums_size(modules)");
+    require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums",
+            op.rank_sums.size(), "a row of each rank");
     require(op.positions > 0, "positions", op.positions, "at least 1");
     simt::launch<step_scalars_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, op);
 }

@@ -6,11 +6,13 @@
 //   step_scalars: norm = kappa * sqrt(sum over ranks and modules), kappa = positions / valid targets;
 //                 clip = min(1, max_norm / (norm + 1e-6)); scale = kappa * clip
 //
-// Everything a step decides (skip, clip, bias correction) is decided on the device from sums over all ranks: the host never waits, and every rank
-// decides alike, since all add the same numbers in the same order.
+// Everything a step decides (skip, clip, bias correction) is decided on the device from sums over all ranks: the host
+// never waits, and every rank decides alike, since all add the same numbers in the same order.
 //
-// Shapes    values: (elements) float; rounded: (elements) bf16 or none; partial: (tiles) doubles; sums: (modules) doubles.
-// Numerics  squares in float over short runs, sums of runs in double, in an order that depends on the tiles alone; rounded to nearest into bf16.
+// Shapes    values: (elements) float; rounded: (elements) bf16 or none; partial: (tiles) doubles; sums: (modules)
+//           doubles.
+// Numerics  squares in float over short runs, sums of runs in double, in an order that depends on the tiles alone;
+//           rounded to nearest into bf16.
 // Traffic   elements * 4 bytes, 6 with `rounded`: a pass for each would move 10.
 // Source    Pascanu et al. 2013, arXiv 1211.5063 (clipping); shared normaliser: README, section "Token-exact loss".
 #pragma once
@@ -24,14 +26,16 @@ namespace kernels {
 struct NormTile {
     std::int64_t first, size;
 };
-// Cuts elements [first, first + size) into tiles, for plans made on the host. 64 KiB a tile: enough blocks for a large GPU, few partial sums.
+// Cuts elements [first, first + size) into tiles, for plans made on the host. 64 KiB a tile: enough blocks for a large
+// GPU, few partial sums.
 void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t size);
 
 struct SquaredNorms {
     std::span<double> partial;        // overwritten
     std::span<const float> values;
     std::span<const NormTile> tiles;  // on the device, within `values`
-    std::span<bf16> rounded = {};     // what gradient_copy<bf16, float> would make of the tiles' elements, the others left alone; empty: not wanted
+    // what gradient_copy<bf16, float> would make of the tiles' elements, the others left alone; empty: not wanted
+    std::span<bf16> rounded = {};
 };
 // Enqueues on `stream`. Throws Error if `partial` is too short, or `rounded` neither empty nor as long as `values`.
 void squared_norms(const SquaredNorms& op, StreamRef stream);
@@ -45,15 +49,17 @@ struct ModuleSums {
 };
 void module_sums(const ModuleSums& op, StreamRef stream);
 
-// What one rank knows of a step, as a row of doubles that all ranks exchange: these, then for each module the squared norm of this rank's shards of
-// the reduced gradient, then for each module the sum of |A_i|^2 / T_i over the small batches that the noise scale compares with the whole batch.
+// What one rank knows of a step, as a row of doubles that all ranks exchange: these, then for each module the squared
+// norm of this rank's shards of the reduced gradient, then for each module the sum of |A_i|^2 / T_i over the small
+// batches that the noise scale compares with the whole batch.
 // Counts are exact: they stay far below 2^53.
 enum RankSum { kLossSum, kValidTargets, kSmallTokens, kSmallBatches, kFirstNorm };
 // Doubles of a row, a multiple of what the communicator cuts shards at.
 constexpr std::size_t rank_sums_size(std::size_t modules) { return (kFirstNorm + 2 * modules + 31) / 32 * 32; }
 struct RankCounts {
     std::int64_t valid_targets = 0;                   // of this rank
-    std::int64_t small_tokens = 0, small_batches = 0;  // sum of T_i over this rank's small batches, and how many they are
+    // sum of T_i over this rank's small batches, and how many they are
+    std::int64_t small_tokens = 0, small_batches = 0;
 };
 // Writes the counts into a rank's row.
 void put_counts(std::span<double> rank_sums, const RankCounts& counts, StreamRef stream);
@@ -83,7 +89,8 @@ struct StepScalarsInput {
     std::int64_t positions;                  // K: gradients were accumulated with weight 1 / K
     float learning_rate, max_norm, beta1, beta2;  // max_norm <= 0: no clipping
 };
-// Enqueues on `stream`. A step without valid targets or with a non-finite loss or norm is skipped: adam_step stays, skip says why.
+// Enqueues on `stream`. A step without valid targets or with a non-finite loss or norm is skipped: adam_step stays,
+// skip says why.
 void step_scalars(const StepScalarsInput& op, StreamRef stream);
 
 }  // namespace kernels

@@ -12,7 +12,8 @@ constexpr int kElementsMultiple = 16;
 template <class Out, class In, int Threads, int Size, int Tile>
 __global__ void __launch_bounds__(Threads) gradient_copy_kernel(GradientCopy<Out, In> op) {
     static_assert(kElementsMultiple % Size == 0 && Tile % (Threads * Size) == 0);
-    const std::int64_t elements = op.in.size(), first = std::int64_t(blockIdx.x) * Tile, end = first + Tile < elements ? first + Tile : elements;
+    const std::int64_t elements = op.in.size(), first = std::int64_t(blockIdx.x) * Tile,
+                       end = first + Tile < elements ? first + Tile : elements;
     const bool accumulate = sizeof(Out) == sizeof(float) && op.accumulate;  // known to be false in bf16
     const auto copy = [&](std::int64_t i) {
         const auto& in = load<Size * sizeof(In)>(&op.in[i]);
@@ -36,7 +37,8 @@ __global__ void __launch_bounds__(Threads) gradient_copy_kernel(GradientCopy<Out
 template <class Out, class In, int Threads, int Size, int Tile>
 void launch_copy(const GradientCopy<Out, In>& op, StreamRef stream) {
     const std::size_t tiles = (op.in.size() + Tile - 1) / Tile;
-    simt::launch<gradient_copy_kernel<Out, In, Threads, Size, Tile>>({.grid = unsigned(tiles), .block = Threads, .stream = stream}, op);
+    simt::launch<gradient_copy_kernel<Out, In, Threads, Size, Tile>>({.grid = unsigned(tiles), .block = Threads,
+                                                                      .stream = stream}, op);
 }
 
 }  // namespace
@@ -45,12 +47,14 @@ template <class Out, class In>
 void gradient_copy(const GradientCopy<Out, In>& op, StreamRef stream) {
     require(op.out.size() == op.in.size(), "the size of a gradient's copy", op.out.size(), "that of the gradient");
     require(op.in.size() % kElementsMultiple == 0, "the size of a gradient to copy", op.in.size(), "a multiple of 16");
-    require(!op.accumulate || sizeof(Out) == sizeof(float), "a gradient's copy that is added to", "bf16", "fp32, which loses nothing");
+    require(!op.accumulate || sizeof(Out) == sizeof(float), "a gradient's copy that is added to", "bf16",
+            "fp32, which loses nothing");
     if (op.in.empty()) return;
     // On a GPU every thread moves 16 bytes of the wider type at a time: not measured yet.
     if constexpr (simt::gpu_geometry) launch_copy<Out, In, 256, 4, 1024>(op, stream);
-    // On a CPU packs of one 256-bit register are written: twice as long ones go through the stack in halves, and their re-reading stalls (bf16 to
-    // fp32, 16 M elements, one core: 4.2 ms instead of 2.3); half as long ones g++ takes apart (fp32 to bf16, 32 M: 23 ms instead of 5.1).
+    // On a CPU packs of one 256-bit register are written: twice as long ones go through the stack in halves, and their
+    // re-reading stalls (bf16 to fp32, 16 M elements, one core: 4.2 ms instead of 2.3); half as long ones g++ takes
+    // apart (fp32 to bf16, 32 M: 23 ms instead of 5.1).
     else launch_copy<Out, In, 1, 32 / sizeof(Out), 16384>(op, stream);
 }
 

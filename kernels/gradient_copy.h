@@ -1,4 +1,5 @@
-// gradient_copy.h - gradients on their way to and from other ranks: out = in between fp32 and bf16, or out += in where out is fp32
+// gradient_copy.h - gradients on their way to and from other ranks: out = in between fp32 and bf16, or out += in where
+// out is fp32
 //
 // Shapes    out, in: (elements), a multiple of 16.
 // Numerics  exact into fp32, added in float; rounded to nearest into bf16.
@@ -14,8 +15,8 @@ struct GradientCopy {
     std::span<const In> in;
     bool accumulate = false;
 };
-// Enqueues on `stream`; <float, float>, <float, bf16> and <bf16, float>. Throws Error unless both are equally long, a multiple of 16,
-// and where bf16 would be added to.
+// Enqueues on `stream`; <float, float>, <float, bf16> and <bf16, float>. Throws Error unless both are equally long, a
+// multiple of 16, and where bf16 would be added to.
 template <class Out, class In>
 void gradient_copy(const GradientCopy<Out, In>& op, StreamRef stream);
 

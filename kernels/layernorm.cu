@@ -1,5 +1,6 @@
 // Forward: a warp per row (one thread on a CPU) reads it once and keeps it for the two passes over it that follow.
-// Backward: the same per row for dresidual; the sums over rows for the parameters are kept per warp, then per block, then added up over blocks.
+// Backward: the same per row for dresidual; the sums over rows for the parameters are kept per warp, then per block,
+// then added up over blocks.
 #include "kernels/layernorm.h"
 
 #include <type_traits>
@@ -17,7 +18,8 @@ constexpr float kEpsilon = 1e-5f;
 template <class Op, class T>
 inline constexpr bool kFused = std::is_same_v<Op, ResidualLayerNormForward<T>>;
 
-// `Lanes` threads share a row: 32 on a GPU (a warp), 1 on a CPU, where the sums need no neighbour and the pack vectorises.
+// `Lanes` threads share a row: 32 on a GPU (a warp), 1 on a CPU, where the sums need no neighbour and the pack
+// vectorises.
 // Each lane re-reads only what it wrote itself, to the row cache or to `residual`, so no barrier is needed.
 template <class Op, class T, int Lanes, int PackBytes, bool RowCache>
 __global__ void layernorm_forward_kernel(Op op, int rows_per_block) {
@@ -68,7 +70,8 @@ __global__ void layernorm_forward_kernel(Op op, int rows_per_block) {
             const auto& bias = load<PackBytes>(&op.bias[i * Pack::size]);
             Pack normed;
             for (int k = 0; k < Pack::size; ++k)
-                normed[k] = round_to<T>((to_float(residual[k]) - mean) * rstd * to_float(weight[k]) + to_float(bias[k]));
+                normed[k] = round_to<T>((to_float(residual[k]) - mean) * rstd * to_float(weight[k]) +
+                                        to_float(bias[k]));
             store(&op.normed[first + i * Pack::size], normed);
         }
         if (lane == 0) {
@@ -78,8 +81,8 @@ __global__ void layernorm_forward_kernel(Op op, int rows_per_block) {
     }
 }
 
-// Four warps a block on a GPU, their rows cached where that needs no more shared memory than any kernel may have unasked (3072 floats a row),
-// else read again, from L1 or L2: not measured yet. On a CPU the row
+// Four warps a block on a GPU, their rows cached where that needs no more shared memory than any kernel may have
+// unasked (3072 floats a row), else read again, from L1 or L2: not measured yet. On a CPU the row
 // is in L1 anyway, and 1, 16 or 64 rows a block take the same time.
 constexpr int kForwardWarps = 4, kForwardCpuRows = 16;
 constexpr std::size_t kRowCacheBytes = 48 * 1024;
@@ -93,19 +96,22 @@ void launch_forward(const Op& op, StreamRef stream) {
             simt::launch<layernorm_forward_kernel<Op, T, 32, kGpuPackBytes, true>>(
                 {.grid = blocks, .block = threads, .shared_bytes = cache_bytes, .stream = stream}, op, kForwardWarps);
         else
-            simt::launch<layernorm_forward_kernel<Op, T, 32, kGpuPackBytes, false>>({.grid = blocks, .block = threads, .stream = stream}, op,
+            simt::launch<layernorm_forward_kernel<Op, T, 32, kGpuPackBytes, false>>({.grid = blocks, .block = threads,
+                                                                                     .stream = stream}, op,
                                                                                     kForwardWarps);
     } else {
-        const simt::LaunchConfig config{.grid = unsigned(op.rows + kForwardCpuRows - 1) / kForwardCpuRows, .block = 1, .stream = stream};
+        const simt::LaunchConfig config{.grid = unsigned(op.rows + kForwardCpuRows - 1) / kForwardCpuRows, .block = 1,
+                                        .stream = stream};
         if (op.channels % kCpuPackElements == 0)
             simt::launch<layernorm_forward_kernel<Op, T, 1, kCpuRowPackBytes<T>, false>>(config, op, kForwardCpuRows);
         else simt::launch<layernorm_forward_kernel<Op, T, 1, 16, false>>(config, op, kForwardCpuRows);
     }
 }
 
-// A block takes rows_per_block neighbouring rows. Each warp adds up dweight and dbias over its rows in shared memory of its own, where every lane
-// comes back to what it wrote itself: no barrier until the block adds its warps up. The sums lie in pieces of four floats, lane beside lane, so that
-// a warp's accesses meet no bank twice. One warp alone (a CPU, or rows too wide for shared memory) adds up in the block's part of `scratch`.
+// A block takes rows_per_block neighbouring rows. Each warp adds up dweight and dbias over its rows in shared memory of
+// its own, where every lane comes back to what it wrote itself: no barrier until the block adds its warps up. The sums
+// lie in pieces of four floats, lane beside lane, so that a warp's accesses meet no bank twice. One warp alone (a CPU,
+// or rows too wide for shared memory) adds up in the block's part of `scratch`.
 //
 // scratch: dweight (blocks, channels), then dbias (blocks, channels).
 template <class T, int Lanes, int PackBytes, bool SumsInShared>
@@ -144,7 +150,8 @@ __global__ void layernorm_backward_kernel(LayerNormBackward<T> op, int rows_per_
                 gn_sum[k] += g * n;
             }
         }
-        const float g_mean = lanes_sum<Lanes>(g_sum.total()) / channels, gn_mean = lanes_sum<Lanes>(gn_sum.total()) / channels;
+        const float g_mean = lanes_sum<Lanes>(g_sum.total()) / channels,
+                    gn_mean = lanes_sum<Lanes>(gn_sum.total()) / channels;
 
         for (int i = lane; i < packs; i += Lanes) {
             const auto& dnormed = load<PackBytes>(&op.dnormed[first + i * Pack::size]);
@@ -156,7 +163,8 @@ __global__ void layernorm_backward_kernel(LayerNormBackward<T> op, int rows_per_
             for (int k = 0; k < Pack::size; ++k) {
                 d[k] = to_float(dnormed[k]);
                 n[k] = (to_float(residual[k]) - mean) * rstd;
-                dresidual[k] = round_to<T>(to_float(dresidual[k]) + (to_float(weight[k]) * d[k] - g_mean - n[k] * gn_mean) * rstd);
+                dresidual[k] = round_to<T>(to_float(dresidual[k]) +
+                                           (to_float(weight[k]) * d[k] - g_mean - n[k] * gn_mean) * rstd);
             }
             store(&op.dresidual[first + i * Pack::size], dresidual);
             for (int piece = 0; piece < Pack::size / kPiece; ++piece) {
@@ -187,8 +195,9 @@ __global__ void layernorm_backward_kernel(LayerNormBackward<T> op, int rows_per_
     }
 }
 
-// Two blocks a multiprocessor of 132, near enough; the sums of 100 KiB a block fit beside each other on sm_90 and alone on sm_80. Not measured yet.
-// A CPU block of 32 rows: 0.26 ms on one core for 1024 x 768 fp32, as with 128; with 2, 0.29 ms, for clearing and adding up more sums.
+// Two blocks a multiprocessor of 132, near enough; the sums of 100 KiB a block fit beside each other on sm_90 and alone
+// on sm_80. Not measured yet. A CPU block of 32 rows: 0.26 ms on one core for 1024 x 768 fp32, as with 128; with 2,
+// 0.29 ms, for clearing and adding up more sums.
 constexpr int kMostBlocks = 256, kMostWarps = 8, kBackwardCpuRows = 32;
 constexpr std::size_t kWarpSumsBytes = 100 * 1024;
 
@@ -196,7 +205,9 @@ constexpr std::size_t kWarpSumsBytes = 100 * 1024;
 template <class T>
 int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     const int fitting_warps = int(kWarpSumsBytes / (2 * sizeof(float) * op.channels));
-    const int warps = !simt::gpu_geometry || fitting_warps < 1 ? 1 : fitting_warps < kMostWarps ? fitting_warps : kMostWarps;
+    const int warps = !simt::gpu_geometry || fitting_warps < 1 ? 1
+                      : fitting_warps < kMostWarps             ? fitting_warps
+                                                               : kMostWarps;
     const int least_rows = simt::gpu_geometry ? warps : kBackwardCpuRows;
     const int fewest_rows = (op.rows + kMostBlocks - 1) / kMostBlocks;
     const int rows_per_block = fewest_rows > least_rows ? fewest_rows : least_rows;
@@ -204,7 +215,8 @@ int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     simt::LaunchConfig config{.grid = unsigned(blocks), .block = 1, .stream = stream};
     if constexpr (simt::gpu_geometry) {
         config.block = 32 * warps;
-        if (fitting_warps < 1) simt::launch<layernorm_backward_kernel<T, 32, kGpuPackBytes, false>>(config, op, rows_per_block);
+        if (fitting_warps < 1)
+            simt::launch<layernorm_backward_kernel<T, 32, kGpuPackBytes, false>>(config, op, rows_per_block);
         else {
             config.shared_bytes = std::size_t(2) * warps * op.channels * sizeof(float);
             simt::launch<layernorm_backward_kernel<T, 32, kGpuPackBytes, true>>(config, op, rows_per_block);
@@ -218,11 +230,13 @@ int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
 }
 
 // What was expected of a span.
-constexpr const char *kWholeTensor = "at least rows * channels", *kOneARow = "at least rows", *kOneAChannel = "at least channels";
+constexpr const char *kWholeTensor = "at least rows * channels", *kOneARow = "at least rows",
+                     *kOneAChannel = "at least channels";
 
 void check_shape(int rows, int channels, std::size_t pack_elements) {
     require(rows > 0, "rows of a LayerNorm", rows, "at least 1");
-    require(channels > 0 && channels % pack_elements == 0, "channels of a LayerNorm", channels, "a multiple of 16 bytes' worth of elements");
+    require(channels > 0 && channels % pack_elements == 0, "channels of a LayerNorm", channels,
+            "a multiple of 16 bytes' worth of elements");
 }
 template <class Span>
 void check_size(const char* what, const Span& span, std::size_t need, const char* expected) {
@@ -279,7 +293,8 @@ void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     const int blocks = launch_backward(op, stream);
     const float* scratch = op.scratch.data();
     column_sums(op.dweight.data(), scratch, blocks, op.channels, blocks, op.accumulate_parameters, stream);
-    column_sums(op.dbias.data(), scratch + blocks * channels, blocks, op.channels, blocks, op.accumulate_parameters, stream);
+    column_sums(op.dbias.data(), scratch + blocks * channels, blocks, op.channels, blocks, op.accumulate_parameters,
+                stream);
 }
 
 template void layernorm_forward(const LayerNormForward<float>&, StreamRef);

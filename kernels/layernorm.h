@@ -1,13 +1,16 @@
 // layernorm.h - layer normalisation, alone and fused with the residual addition before it, and its gradient
 //
 //   residual = left + right                                   (fused form; the plain form is given `residual`)
-//   normed   = (residual - mean) * rstd * weight + bias,      mean = avg(residual),  rstd = 1 / sqrt(var(residual) + 1e-5)
+//   normed   = (residual - mean) * rstd * weight + bias,      mean = avg(residual),  rstd = 1 / sqrt(var(residual) +
+//            1e-5)
 //   with n = (residual - mean) * rstd and g = weight * dnormed:
-//   dresidual (+)= (g - avg(g) - n * avg(g * n)) * rstd,      dweight (+)= sum over rows of dnormed * n,   dbias (+)= sum over rows of dnormed
+//   dresidual (+)= (g - avg(g) - n * avg(g * n)) * rstd,      dweight (+)= sum over rows of dnormed * n,   dbias (+)=
+//                                                             sum over rows of dnormed
 //
-// Shapes    left, right, residual, normed and their gradients: (rows, channels) T; weight, bias: (channels) T; dweight, dbias: (channels) float;
-//           mean, rstd: (rows) float.
-// Numerics  sums in float, in a fixed order; the variance is taken about the mean, so constants in the thousands do no harm.
+// Shapes    left, right, residual, normed and their gradients: (rows, channels) T; weight, bias: (channels) T; dweight,
+//           dbias: (channels) float; mean, rstd: (rows) float.
+// Numerics  sums in float, in a fixed order; the variance is taken about the mean, so constants in the thousands do no
+//           harm.
 //           The fused and the plain form give the same bits for the same residual.
 // Traffic   forward 2 (plain) or 4 (fused) * rows * channels * sizeof(T) bytes; backward 4.
 // Source    Ba, Kiros, Hinton 2016, arXiv 1607.06450.
@@ -46,7 +49,8 @@ struct LayerNormBackward {
     bool accumulate_parameters;  // the same for dweight and dbias
 };
 
-// All enqueue on `stream`; outputs are ready when the stream has passed this point. `residual` may be `left` in the fused form.
+// All enqueue on `stream`; outputs are ready when the stream has passed this point. `residual` may be `left` in the
+// fused form.
 // All throw Error if channels is not a multiple of 16 / sizeof(T) or a span is too short.
 template <class T>
 void layernorm_forward(const LayerNormForward<T>& op, StreamRef stream);

@@ -1,9 +1,10 @@
 // math.cuh - exp and tanh that cost a few instructions on either device
 //
-// On a CPU they are branch-free polynomials, so that loops over them vectorise (calls into libm do not); never compile them with -ffast-math,
-// which cancels the rounding trick. On a GPU they are the hardware's approximations.
+// On a CPU they are branch-free polynomials, so that loops over them vectorise (calls into libm do not); never compile
+// them with -ffast-math, which cancels the rounding trick. On a GPU they are the hardware's approximations.
 //
-// Error, checked in test/kernels/math_test.cu: fast_exp 3e-7 relative for |x| <= 87 (a GPU: 2 + |x| units in the last place); 0 below -87.3, so that masked
+// Error, checked in test/kernels/math_test.cu: fast_exp 3e-7 relative for |x| <= 87 (a GPU: 2 + |x| units in the last
+// place); 0 below -87.3, so that masked
 // scores vanish;  fast_tanh 4e-7 absolute.
 #pragma once
 #include "kernels/simt/simt.h"
@@ -23,7 +24,8 @@ __forceinline__ float fast_exp(float x) {
     const float clamped = x < kLowest ? kLowest : x > kHighest ? kHighest : x;
     const float biased = clamped * 1.44269504f + kRound;
     const float power = biased - kRound;
-    const float rest = (clamped - power * 0.693359375f) + power * 2.12194440e-4f;  // x - power * ln 2 in two pieces (Cody, Waite)
+    // x - power * ln 2 in two pieces (Cody, Waite)
+    const float rest = (clamped - power * 0.693359375f) + power * 2.12194440e-4f;
     float series = 1.9875691500e-4f;
     series = series * rest + 1.3981999507e-3f;
     series = series * rest + 8.3334519073e-3f;
@@ -31,7 +33,9 @@ __forceinline__ float fast_exp(float x) {
     series = series * rest + 1.6666665459e-1f;
     series = series * rest + 5.0000001201e-1f;
     series = series * rest * rest + rest + 1.0f;
-    const float result = std::bit_cast<float>(std::bit_cast<std::uint32_t>(series) + (std::bit_cast<std::uint32_t>(biased) << 23));  // wraps for NaN
+    // wraps for NaN
+    const float result = std::bit_cast<float>(std::bit_cast<std::uint32_t>(series) +
+                                              (std::bit_cast<std::uint32_t>(biased) << 23));
     return x < kLowest ? 0.0f : x != x ? x : result;
 }
 __forceinline__ float fast_tanh(float x) { return 1.0f - 2.0f / (1.0f + fast_exp(2.0f * x)); }

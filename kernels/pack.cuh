@@ -1,4 +1,5 @@
-// pack.cuh - the unit in which kernels touch memory: Bytes of neighbouring elements, aligned, moved by one instruction on a GPU
+// pack.cuh - the unit in which kernels touch memory: Bytes of neighbouring elements, aligned, moved by one instruction
+// on a GPU
 #pragma once
 #include "kernels/simt/simt.h"
 
@@ -12,13 +13,15 @@ struct alignas(Bytes) Pack {
     __device__ const T& operator[](int i) const { return element[i]; }
 };
 
-// What a GPU moves in one instruction; what fills a cache line (and one 512-bit or two 256-bit registers of floats) on a CPU.
+// What a GPU moves in one instruction; what fills a cache line (and one 512-bit or two 256-bit registers of floats) on
+// a CPU.
 inline constexpr int kGpuPackBytes = 16;
 inline constexpr int kCpuPackBytes = 64;
 
-// `address` must be aligned to Bytes; the host executor checks it, a GPU faults. On a GPU the pack arrives in registers; on a CPU it is the memory
-// itself: by value g++ copies it to the stack first (LayerNorm backward 18-26 % slower). Bind it to `const auto&` where nothing is stored to in
-// between.
+// `address` must be aligned to Bytes; the host executor checks it, a GPU faults. On a GPU the pack arrives in
+// registers; on a CPU it is the memory
+// itself: by value g++ copies it to the stack first (LayerNorm backward 18-26 % slower). Bind it to `const auto&` where
+// nothing is stored to in between.
 #if defined(TRAIN_GPT2_CUDA)
 template <int Bytes, class T>
 __device__ Pack<T, Bytes> load(const T* address) {

@@ -1,24 +1,30 @@
-// ptx.cuh - tensor-core products, the loads that feed them, and copies that run beside them: PTX on a GPU (sm_80 on), simt_tensor.h on the host
+// ptx.cuh - tensor-core products, the loads that feed them, and copies that run beside them: PTX on a GPU (sm_80 on),
+// simt_tensor.h on the host
 //
-// A warp multiplies D (16 x 8, float) += A (16 x 16, bf16) B (16 x 8, bf16), each spread over its lanes (PTX ISA, "Matrix Fragments for
-// mma.m16n8k16 with floating point type"). With group = lane / 4 and t = lane % 4, low half of a register first:
+// A warp multiplies D (16 x 8, float) += A (16 x 16, bf16) B (16 x 8, bf16), each spread over its lanes (PTX ISA,
+// "Matrix Fragments for mma.m16n8k16 with floating point type"). With group = lane / 4 and t = lane % 4, low half of a
+// register first:
 //     A  reg[0..3]: rows group, group + 8, group, group + 8;  columns 2 t, 2 t + 1 in reg[0..1], 8 further in reg[2..3]
 //     B  reg[0..1]: rows 2 t, 2 t + 1, 8 further in reg[1];  column group
 //     D  d[0..3]:   rows group, group, group + 8, group + 8;  columns 2 t, 2 t + 1, 2 t, 2 t + 1
-// Two D side by side, rounded by bf16_pair, are the A of a next product: reg = (left 0 1, left 2 3, right 0 1, right 2 3).
+// Two D side by side, rounded by bf16_pair, are the A of a next product: reg = (left 0 1, left 2 3, right 0 1, right 2
+// 3).
 //
-// ldmatrix(reg, row) loads one, two or four 8 x 8 matrices, as many as `reg` has elements, from rows of 16 bytes at multiples of 16 in shared memory:
-// lane 8 j + i gives the address of row i of matrix j, and every lane gets in reg[j] the elements 2 t and 2 t + 1 of row `group`; with _trans, of
-// column `group`. Where an operand's first element is at `tile` and its rows are `pitch` elements apart (a multiple of 8):
+// ldmatrix(reg, row) loads one, two or four 8 x 8 matrices, as many as `reg` has elements, from rows of 16 bytes at
+// multiples of 16 in shared memory: lane 8 j + i gives the address of row i of matrix j, and every lane gets in reg[j]
+// the elements 2 t and 2 t + 1 of row `group`; with _trans, of column `group`. Where an operand's first element is at
+// `tile` and its rows are `pitch` elements apart (a multiple of 8):
 //     A stored [m][k]                ldmatrix(a.reg, tile + lane % 16 * pitch + lane / 16 * 8)
-//     A stored [k][m]                ldmatrix_trans(a.reg, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
+//     A stored [k][m]                ldmatrix_trans(a.reg, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 *
+//                                    8)
 //     B stored [n][k]                ldmatrix(b.reg, tile + lane % 8 * pitch + lane / 8 % 2 * 8)
 //     B stored [k][n]                ldmatrix_trans(b.reg, tile + lane % 16 * pitch)
 //     two B, n and n + 8, of [n][k]  ldmatrix(pair, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
 //     two B, n and n + 8, of [k][n]  ldmatrix_trans(pair, tile + lane % 16 * pitch + lane / 16 * 8)
 // A pitch of an odd number of 16 bytes makes the loads free of bank conflicts.
 //
-// All 32 lanes of a warp call mma_m16n8k16 and ldmatrix together; both order no memory: a barrier must lie between stores and ldmatrix.
+// All 32 lanes of a warp call mma_m16n8k16 and ldmatrix together; both order no memory: a barrier must lie between
+// stores and ldmatrix.
 #pragma once
 #include "kernels/simt/simt.h"
 #if !defined(TRAIN_GPT2_CUDA)
@@ -32,12 +38,16 @@ struct FragmentB { unsigned reg[2]; };
 
 #if defined(TRAIN_GPT2_CUDA)
 
-__device__ __forceinline__ unsigned shared_address(const void* address) { return unsigned(__cvta_generic_to_shared(address)); }
+__device__ __forceinline__ unsigned shared_address(const void* address) {
+    return unsigned(__cvta_generic_to_shared(address));
+}
 
 __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const FragmentA& a, const FragmentB& b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a.reg[0]), "r"(a.reg[1]), "r"(a.reg[2]), "r"(a.reg[3]), "r"(b.reg[0]), "r"(b.reg[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a.reg[0]), "r"(a.reg[1]), "r"(a.reg[2]), "r"(a.reg[3]), "r"(b.reg[0]), "r"(b.reg[1]));
 }
 
 // The rounded values as a register of a fragment. NaN becomes 0x7fff.
@@ -56,7 +66,10 @@ __device__ __forceinline__ float fast_exp2(float x) {
 
 // "memory": the instruction reads what stores before it wrote.
 __device__ __forceinline__ void ldmatrix(unsigned (&reg)[1], const bf16* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(reg[0]) : "r"(shared_address(row)) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+                 : "=r"(reg[0])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 __device__ __forceinline__ void ldmatrix(unsigned (&reg)[2], const bf16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
@@ -67,7 +80,10 @@ __device__ __forceinline__ void ldmatrix(unsigned (&reg)[4], const bf16* row) {
                  : "=r"(reg[0]), "=r"(reg[1]), "=r"(reg[2]), "=r"(reg[3]) : "r"(shared_address(row)) : "memory");
 }
 __device__ __forceinline__ void ldmatrix_trans(unsigned (&reg)[1], const bf16* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(reg[0]) : "r"(shared_address(row)) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+                 : "=r"(reg[0])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 __device__ __forceinline__ void ldmatrix_trans(unsigned (&reg)[2], const bf16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
@@ -79,27 +95,35 @@ __device__ __forceinline__ void ldmatrix_trans(unsigned (&reg)[4], const bf16* r
 }
 __device__ __forceinline__ void ldmatrix(FragmentB (&pair)[2], const bf16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(pair[0].reg[0]), "=r"(pair[0].reg[1]), "=r"(pair[1].reg[0]), "=r"(pair[1].reg[1]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(pair[0].reg[0]), "=r"(pair[0].reg[1]), "=r"(pair[1].reg[0]), "=r"(pair[1].reg[1])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 __device__ __forceinline__ void ldmatrix_trans(FragmentB (&pair)[2], const bf16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(pair[0].reg[0]), "=r"(pair[0].reg[1]), "=r"(pair[1].reg[0]), "=r"(pair[1].reg[1]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(pair[0].reg[0]), "=r"(pair[0].reg[1]), "=r"(pair[1].reg[0]), "=r"(pair[1].reg[1])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 
 #else
 
 #define PTX_CALLER const std::source_location& where = std::source_location::current()
 
-inline void mma_m16n8k16(float (&d)[4], const FragmentA& a, const FragmentB& b, PTX_CALLER) { simt::mma_m16n8k16(d, a.reg, b.reg, where); }
+inline void mma_m16n8k16(float (&d)[4], const FragmentA& a, const FragmentB& b,
+                         PTX_CALLER) { simt::mma_m16n8k16(d, a.reg, b.reg, where); }
 
-inline unsigned bf16_pair(float low, float high) { return bf16_from_float(low).bits | unsigned(bf16_from_float(high).bits) << 16; }
+inline unsigned bf16_pair(float low, float high) {
+    return bf16_from_float(low).bits | unsigned(bf16_from_float(high).bits) << 16;
+}
 
 inline float fast_exp2(float x) { return x < -126.0f ? 0.0f : std::exp2(x); }
 
 template <int Count> requires (Count == 1 || Count == 2 || Count == 4)
 void ldmatrix(unsigned (&reg)[Count], const bf16* row, PTX_CALLER) { simt::ldmatrix<Count, false>(reg, row, where); }
 template <int Count> requires (Count == 1 || Count == 2 || Count == 4)
-void ldmatrix_trans(unsigned (&reg)[Count], const bf16* row, PTX_CALLER) { simt::ldmatrix<Count, true>(reg, row, where); }
+void ldmatrix_trans(unsigned (&reg)[Count], const bf16* row, PTX_CALLER) { simt::ldmatrix<Count,
+                                                                          true>(reg, row, where); }
 
 inline void ldmatrix(FragmentB (&pair)[2], const bf16* row, PTX_CALLER) {
     unsigned reg[4];
@@ -116,9 +140,10 @@ inline void ldmatrix_trans(FragmentB (&pair)[2], const bf16* row, PTX_CALLER) {
 
 #endif
 
-// The asynchronous copies of one thread, 16 bytes each, from global memory past the first-level cache to shared memory; one object a thread.
-// Addresses are multiples of 16. A copy has arrived, for the thread that issued it, when a wait_group that covers its group returns; for other
-// threads after a barrier that follows. Before that the destination is undefined (on the host: NaN).
+// The asynchronous copies of one thread, 16 bytes each, from global memory past the first-level cache to shared memory;
+// one object a thread. Addresses are multiples of 16. A copy has arrived, for the thread that issued it, when a
+// wait_group that covers its group returns; for other threads after a barrier that follows. Before that the destination
+// is undefined (on the host: NaN).
 class AsyncCopies {
 public:
     AsyncCopies() = default;
@@ -144,8 +169,8 @@ private:
 #if defined(TRAIN_GPT2_CUDA)
 
 __device__ __forceinline__ void AsyncCopies::copy_or_zero(bf16* shared, const bf16* global, bool present) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)),
-                 "r"(present ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global)), "r"(present ? 16 : 0) : "memory");
 }
 __device__ __forceinline__ void AsyncCopies::commit_group() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 template <int Newest> __device__ __forceinline__ void AsyncCopies::wait_group() {
@@ -155,7 +180,9 @@ template <int Newest> __device__ __forceinline__ void AsyncCopies::wait_group() 
 
 #else
 
-void AsyncCopies::copy_or_zero(bf16* shared, const bf16* global, bool present) { queue_.issue(shared, global, present); }
+void AsyncCopies::copy_or_zero(bf16* shared, const bf16* global, bool present) {
+    queue_.issue(shared, global, present);
+}
 void AsyncCopies::commit_group() { queue_.commit(); }
 template <int Newest> void AsyncCopies::wait_group() {
     static_assert(Newest >= 0);

@@ -1,5 +1,5 @@
-// reduce.cuh - sums and maxima over neighbouring lanes and over a block. Every thread gets the result; the order of additions is fixed, so
-// results repeat bit for bit.
+// reduce.cuh - sums and maxima over neighbouring lanes and over a block. Every thread gets the result; the order of
+// additions is fixed, so results repeat bit for bit.
 #pragma once
 #include "kernels/simt/simt.h"
 
@@ -7,7 +7,8 @@ namespace kernels {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// One running sum per element of a pack: independent additions, which a GPU overlaps and a CPU compiler turns into vector code.
+// One running sum per element of a pack: independent additions, which a GPU overlaps and a CPU compiler turns into
+// vector code.
 template <int Size>
 struct Partial {
     float element[Size] = {};
@@ -31,7 +32,8 @@ __device__ float lanes_max(float x) {
     return x;
 }
 
-// Over the `Threads` threads of a one-dimensional block, a multiple of 32 or 1. May be called again at once: it ends with a barrier.
+// Over the `Threads` threads of a one-dimensional block, a multiple of 32 or 1. May be called again at once: it ends
+// with a barrier.
 template <int Threads, class Number>
 __device__ Number block_sum(Number x) {
     if constexpr (Threads == 1) return x;

@@ -1,5 +1,5 @@
-// row_sum.cuh - a block adds up rows of a matrix, channel by channel; what the gradients of biases, of LayerNorm's parameters and of the
-// embeddings have in common
+// row_sum.cuh - a block adds up rows of a matrix, channel by channel; what the gradients of biases, of LayerNorm's
+// parameters and of the embeddings have in common
 //
 //   out[c] (+)= sum over i < count of in[row_of(i), c]        for the channels of one slice
 //
@@ -10,14 +10,16 @@
 
 namespace kernels {
 
-// `Lanes` threads side by side on neighbouring packs make a team; `Teams` of them take turns with the rows. One thread alone walks its whole slice.
+// `Lanes` threads side by side on neighbouring packs make a team; `Teams` of them take turns with the rows. One thread
+// alone walks its whole slice.
 template <int Lanes_, int Teams_, int PackBytes_>
 struct RowSumGeometry {
     static constexpr int lanes = Lanes_, teams = Teams_, pack_bytes = PackBytes_, threads = Lanes_ * Teams_;
 };
 
-// A CPU's pack where channels allow: as many elements whatever their type, because g++ vectorises a loop of 32 but unrolls one of 16 first and then
-// adds up one float after another (LayerNorm forward, 1024 x 768 fp32, one core: 0.18 ms with 128 bytes, 0.34 with 64).
+// A CPU's pack where channels allow: as many elements whatever their type, because g++ vectorises a loop of 32 but
+// unrolls one of 16 first and then adds up one float after another (LayerNorm forward, 1024 x 768 fp32, one core: 0.18
+// ms with 128 bytes, 0.34 with 64).
 inline constexpr int kCpuPackElements = 32;
 template <class T> inline constexpr int kCpuRowPackBytes = kCpuPackElements * sizeof(T);
 
@@ -41,10 +43,12 @@ __device__ void write_sum(float* address, const Partial<Size>& sum, bool accumul
     store(address, out);
 }
 
-// `AtOnce` neighbouring rows of the list, so that `out` is touched once for all of them. The rows are read in place: g++ copies a loaded pack to
-// the stack first, which here costs more than the addition (bias gradient, 1024 x 768 fp32, one core: 0.044 ms with packs, 0.027 without).
+// `AtOnce` neighbouring rows of the list, so that `out` is touched once for all of them. The rows are read in place:
+// g++ copies a loaded pack to the stack first, which here costs more than the addition (bias gradient, 1024 x 768 fp32,
+// one core: 0.044 ms with packs, 0.027 without).
 template <int AtOnce, int Size, class T, class RowOf>
-__device__ void thread_add_rows(float* out, const T* in, int channels, Slice slice, int first, RowOf row_of, bool accumulate) {
+__device__ void thread_add_rows(float* out, const T* in, int channels, Slice slice, int first, RowOf row_of,
+                                bool accumulate) {
     const T* row[AtOnce];
     for (int r = 0; r < AtOnce; ++r) row[r] = in + std::size_t(row_of(first + r)) * channels;
     for (int i = slice.first * Size; i < slice.end * Size; i += Size) {
@@ -60,13 +64,15 @@ __device__ void thread_add_rows(float* out, const T* in, int channels, Slice sli
     }
 }
 
-// One thread walks each row forwards, which the prefetcher follows; `out` stays in L1. Rows at once, on one core, gradient of the embedding of
-// 1024 x 768 fp32: 1 0.12 ms, 2 0.083, 4 0.085, 8 0.11; bf16: 0.066, 0.057, 0.052, 0.071.
+// One thread walks each row forwards, which the prefetcher follows; `out` stays in L1. Rows at once, on one core,
+// gradient of the embedding of 1024 x 768 fp32: 1 0.12 ms, 2 0.083, 4 0.085, 8 0.11; bf16: 0.066, 0.057, 0.052, 0.071.
 template <int Size, class T, class RowOf>
-__device__ void thread_row_sum(float* out, const T* in, int channels, Slice slice, int count, RowOf row_of, bool accumulate) {
+__device__ void thread_row_sum(float* out, const T* in, int channels, Slice slice, int count, RowOf row_of,
+                               bool accumulate) {
     constexpr int kAtOnce = 4;
     int i = 0;
-    for (; i + kAtOnce <= count; i += kAtOnce) thread_add_rows<kAtOnce, Size>(out, in, channels, slice, i, row_of, accumulate || i > 0);
+    for (; i + kAtOnce <= count; i += kAtOnce)
+        thread_add_rows<kAtOnce, Size>(out, in, channels, slice, i, row_of, accumulate || i > 0);
     for (; i < count; ++i) thread_add_rows<1, Size>(out, in, channels, slice, i, row_of, accumulate || i > 0);
     if (count == 0 && !accumulate)
         for (int k = slice.first * Size; k < slice.end * Size; ++k) out[k] = 0.0f;
@@ -74,8 +80,10 @@ __device__ void thread_row_sum(float* out, const T* in, int channels, Slice slic
 
 // Every thread of the block calls it, once in a kernel. count may be 0: then `out` becomes 0 unless accumulated into.
 template <class Geometry, class T, class RowOf>
-__device__ void block_row_sum(float* out, const T* in, int channels, Slice slice, int count, RowOf row_of, bool accumulate) {
-    if constexpr (Geometry::threads == 1) thread_row_sum<Geometry::pack_bytes / sizeof(T)>(out, in, channels, slice, count, row_of, accumulate);
+__device__ void block_row_sum(float* out, const T* in, int channels, Slice slice, int count, RowOf row_of,
+                              bool accumulate) {
+    if constexpr (Geometry::threads == 1)
+        thread_row_sum<Geometry::pack_bytes / sizeof(T)>(out, in, channels, slice, count, row_of, accumulate);
     else {
         constexpr int kSize = Geometry::pack_bytes / sizeof(T);
         const int lane = threadIdx.x % Geometry::lanes, team = threadIdx.x / Geometry::lanes;
@@ -113,7 +121,8 @@ template <class Geometry, class T>
 __global__ void column_sums_kernel(ColumnSums<T> op) {
     const int slice = int(blockIdx.x) % op.slices, chunk = int(blockIdx.x) / op.slices;
     const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T)));
-    const int first = slice * op.packs_per_slice, end = first + op.packs_per_slice < packs ? first + op.packs_per_slice : packs;
+    const int first = slice * op.packs_per_slice,
+              end = first + op.packs_per_slice < packs ? first + op.packs_per_slice : packs;
     const int first_row = chunk * op.rows_per_chunk;
     const int count = op.rows - first_row < op.rows_per_chunk ? op.rows - first_row : op.rows_per_chunk;
     block_row_sum<Geometry>(op.out + std::size_t(chunk) * op.channels, op.in, op.channels, Slice{first, end}, count,
@@ -121,25 +130,35 @@ __global__ void column_sums_kernel(ColumnSums<T> op) {
 }
 
 template <class Geometry, class T>
-void launch_column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, int packs_per_slice, bool accumulate, StreamRef stream) {
+void launch_column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, int packs_per_slice,
+                        bool accumulate, StreamRef stream) {
     const int packs = channels / (Geometry::pack_bytes / int(sizeof(T)));
-    const int slices = (packs + packs_per_slice - 1) / packs_per_slice, chunks = (rows + rows_per_chunk - 1) / rows_per_chunk;
-    simt::launch<column_sums_kernel<Geometry, T>>({.grid = unsigned(slices) * chunks, .block = Geometry::threads, .stream = stream},
-                                                  ColumnSums<T>{out, in, rows, channels, rows_per_chunk, slices, packs_per_slice, accumulate});
+    const int slices = (packs + packs_per_slice - 1) / packs_per_slice,
+              chunks = (rows + rows_per_chunk - 1) / rows_per_chunk;
+    simt::launch<column_sums_kernel<Geometry, T>>({.grid = unsigned(slices) * chunks, .block = Geometry::threads,
+                                                   .stream = stream},
+                                                  ColumnSums<T>{out, in, rows, channels, rows_per_chunk, slices,
+                                                                packs_per_slice, accumulate});
 }
 
-// out[chunk, c] (+)= sum over the rows of that chunk of in[row, c]; the last chunk may be shorter. rows_per_chunk >= rows: out is one row.
-// Eight warps a block on a GPU: not measured yet. A CPU takes whole rows where there are chunks to share out, else slices of 1 KiB.
+// out[chunk, c] (+)= sum over the rows of that chunk of in[row, c]; the last chunk may be shorter. rows_per_chunk >=
+// rows: out is one row. Eight warps a block on a GPU: not measured yet. A CPU takes whole rows where there are chunks
+// to share out, else slices of 1 KiB.
 template <class T>
-void column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, bool accumulate, StreamRef stream) {
+void column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, bool accumulate,
+                 StreamRef stream) {
     if constexpr (simt::gpu_geometry)
-        launch_column_sums<RowSumGeometry<32, 8, kGpuPackBytes>>(out, in, rows, channels, rows_per_chunk, 32, accumulate, stream);
+        launch_column_sums<RowSumGeometry<32, 8, kGpuPackBytes>>(out, in, rows, channels, rows_per_chunk, 32,
+                                                                 accumulate, stream);
     else {
         const int slice_bytes = rows_per_chunk < rows ? channels * int(sizeof(T)) : 1024;
         if (channels % kCpuPackElements == 0)
-            launch_column_sums<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(out, in, rows, channels, rows_per_chunk, slice_bytes / kCpuRowPackBytes<T>,
+            launch_column_sums<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(out, in, rows, channels, rows_per_chunk,
+                                                                          slice_bytes / kCpuRowPackBytes<T>,
                                                                            accumulate, stream);
-        else launch_column_sums<RowSumGeometry<1, 1, 16>>(out, in, rows, channels, rows_per_chunk, slice_bytes / 16, accumulate, stream);
+        else
+            launch_column_sums<RowSumGeometry<1, 1, 16>>(out, in, rows, channels, rows_per_chunk, slice_bytes / 16,
+                                                         accumulate, stream);
     }
 }
 

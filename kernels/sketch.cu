@@ -7,7 +7,8 @@
 namespace kernels {
 namespace {
 
-// 64 blocks of 256 buckets by 32 runs keep 2048 blocks ready for a GPU (not measured on one); their sums are 2 MB to write and read again.
+// 64 blocks of 256 buckets by 32 runs keep 2048 blocks ready for a GPU (not measured on one); their sums are 2 MB to
+// write and read again.
 constexpr int kRuns = 32;
 constexpr int kThreads = simt::gpu_geometry ? 256 : 1;
 // neighbouring ones of a thread: one on a GPU, whose lanes are neighbours, a few registers' worth on a CPU
@@ -20,9 +21,12 @@ __device__ __forceinline__ std::uint32_t mix(std::uint32_t x) {
     return x ^ x >> 16;
 }
 
-__device__ __forceinline__ int first_bucket() { return (blockIdx.x % kBlocksPerRun * kThreads + threadIdx.x) * kBuckets; }
+__device__ __forceinline__ int first_bucket() {
+    return (blockIdx.x % kBlocksPerRun * kThreads + threadIdx.x) * kBuckets;
+}
 
-// Rows and buckets are aligned to nothing (the number of buckets is prime): single loads, neighbouring lanes from neighbouring addresses.
+// Rows and buckets are aligned to nothing (the number of buckets is prime): single loads, neighbouring lanes from
+// neighbouring addresses.
 __global__ void __launch_bounds__(kThreads) sketch_runs_kernel(Sketch op, std::int64_t rows_per_run) {
     const std::int64_t size = op.values.size(), run = blockIdx.x / kBlocksPerRun;
     const int first = first_bucket();
@@ -35,7 +39,9 @@ __global__ void __launch_bounds__(kThreads) sketch_runs_kernel(Sketch op, std::i
         const int count = size - begin < buckets ? int(size - begin) : buckets;
         const std::uint32_t key = mix(mix(op.draw) + std::uint32_t(row)) + std::uint32_t(first);
         const float* const values = &op.values[begin];
-        const auto add = [&](int bucket) { sum[bucket] += mix(key + std::uint32_t(bucket)) >> 31 ? -values[bucket] : values[bucket]; };
+        const auto add = [&](int bucket) {
+            sum[bucket] += mix(key + std::uint32_t(bucket)) >> 31 ? -values[bucket] : values[bucket];
+        };
         if (count == kBuckets)
             for (int bucket = 0; bucket < kBuckets; ++bucket) add(bucket);  // a constant number: vectorised
         else
@@ -57,10 +63,13 @@ __global__ void __launch_bounds__(kThreads) sketch_sum_kernel(Sketch op) {
 std::size_t sketch_scratch() { return std::size_t(kRuns) * kSketchBuckets; }
 
 void sketch(const Sketch& op, StreamRef stream) {
-    require(op.sketch.size() >= std::size_t(kSketchBuckets), "the size of a sketch", op.sketch.size(), "at least kSketchBuckets");
-    require(op.scratch.size() >= sketch_scratch(), "the size of a sketch's scratch", op.scratch.size(), "at least sketch_scratch()");
+    require(op.sketch.size() >= std::size_t(kSketchBuckets), "the size of a sketch", op.sketch.size(),
+            "at least kSketchBuckets");
+    require(op.scratch.size() >= sketch_scratch(), "the size of a sketch's scratch", op.scratch.size(),
+            "at least sketch_scratch()");
     const std::int64_t rows = (std::int64_t(op.values.size()) + kSketchBuckets - 1) / kSketchBuckets;
-    simt::launch<sketch_runs_kernel>({.grid = kBlocksPerRun * kRuns, .block = kThreads, .stream = stream}, op, (rows + kRuns - 1) / kRuns);
+    simt::launch<sketch_runs_kernel>({.grid = kBlocksPerRun * kRuns, .block = kThreads,
+                                      .stream = stream}, op, (rows + kRuns - 1) / kRuns);
     simt::launch<sketch_sum_kernel>({.grid = kBlocksPerRun, .block = kThreads, .stream = stream}, op);
 }
 

@@ -26,7 +26,8 @@ __device__ __forceinline__ T rounded(Sum<T> x) {
     else return round_to<T>(x);
 }
 
-// A block takes a tile of neighbouring packs; neighbouring threads take neighbouring packs of it. The last block sums what fills no pack.
+// A block takes a tile of neighbouring packs; neighbouring threads take neighbouring packs of it. The last block sums
+// what fills no pack.
 template <class T, int PackBytes>
 __global__ void sum_ranks_kernel(SumRanks<T> op, int tile_packs) {
     using Pack = kernels::Pack<T, PackBytes>;
@@ -58,21 +59,27 @@ template <class T>
 void sum_ranks(const SumRanks<T>& op, StreamRef stream) {
     require(op.own.size() == op.out.size(), "the size of a rank's own contribution", op.own.size(),
             "the size of the sum, " + std::to_string(op.out.size()));
-    require(op.ranks >= 1 && op.rank >= 0 && op.rank < op.ranks, "the rank", op.rank, "one from 0 to the number of ranks - 1");
+    require(op.ranks >= 1 && op.rank >= 0 && op.rank < op.ranks, "the rank", op.rank,
+            "one from 0 to the number of ranks - 1");
     require(op.stride >= std::int64_t(op.out.size()) && op.others.size() >= std::size_t(op.stride) * op.ranks,
-            "the size of the other ranks' contributions", op.others.size(), "one row per rank, each as long as the sum");
+            "the size of the other ranks' contributions", op.others.size(),
+            "one row per rank, each as long as the sum");
     constexpr int kAlignment = 64;
     for (const T* array : {static_cast<const T*>(op.out.data()), op.own.data(), op.others.data()})
-        require(reinterpret_cast<std::uintptr_t>(array) % kAlignment == 0, "the address of a summand", array, "a multiple of 64 bytes");
-    require(op.stride * sizeof(T) % kAlignment == 0, "the distance between contributions", op.stride, "a multiple of 64 bytes' worth of elements");
+        require(reinterpret_cast<std::uintptr_t>(array) % kAlignment == 0, "the address of a summand", array,
+                "a multiple of 64 bytes");
+    require(op.stride * sizeof(T) % kAlignment == 0, "the distance between contributions", op.stride,
+            "a multiple of 64 bytes' worth of elements");
     if (op.out.empty()) return;
 
     // Four packs a thread on a GPU, tiles of 16 KiB on a CPU: as for GELU, not measured here.
-    constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
+    constexpr int kThreads = simt::gpu_geometry ? 256 : 1,
+                  kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
     constexpr int kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / kPackBytes;
     const std::size_t packs = op.out.size() / (kPackBytes / sizeof(T));
     const unsigned blocks = packs == 0 ? 1 : unsigned((packs + kTilePacks - 1) / kTilePacks);
-    simt::launch<sum_ranks_kernel<T, kPackBytes>>({.grid = blocks, .block = kThreads, .stream = stream}, op, kTilePacks);
+    simt::launch<sum_ranks_kernel<T, kPackBytes>>({.grid = blocks, .block = kThreads,
+                                                   .stream = stream}, op, kTilePacks);
 }
 
 template void sum_ranks(const SumRanks<float>&, StreamRef);

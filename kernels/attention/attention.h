@@ -1,11 +1,14 @@
 // attention.h - causal self-attention on packed queries, keys and values, and its gradient
 //
-//   s[i, j] = (q_i . k_j) / sqrt(head_size) for j <= i,   p = softmax_j(s),   out_i = sum_j p[i, j] v_j,   logsumexp_i = log sum_j exp(s[i, j])
-//   backward: p from logsumexp, delta_i = dout_i . out_i, dv_j = sum_i p[i, j] dout_i, ds = p (dout_i . v_j - delta_i), dq = ds k, dk = ds^T q
+//   s[i, j] = (q_i . k_j) / sqrt(head_size) for j <= i,   p = softmax_j(s),   out_i = sum_j p[i, j] v_j,   logsumexp_i
+//                                                         = log sum_j exp(s[i, j])
+//   backward: p from logsumexp, delta_i = dout_i . out_i, dv_j = sum_i p[i, j] dout_i, ds = p (dout_i . v_j - delta_i),
+//   dq = ds k, dk = ds^T q
 //
-// Shapes    qkv, dqkv: (batch, seq_len, 3, heads, head_size) T; out, dout: (batch, seq_len, heads, head_size) T; logsumexp: (batch, heads, seq_len)
-//           float.
-// Numerics  online softmax in float; no seq_len x seq_len matrix in memory; the backward pass adds in a fixed order, without atomics.
+// Shapes    qkv, dqkv: (batch, seq_len, 3, heads, head_size) T; out, dout: (batch, seq_len, heads, head_size) T;
+//           logsumexp: (batch, heads, seq_len) float.
+// Numerics  online softmax in float; no seq_len x seq_len matrix in memory; the backward pass adds in a fixed order,
+//           without atomics.
 // Work      4 * batch * heads * seq_len^2 / 2 * head_size flops forward, 2.5 times that backward.
 // Source    Dao 2023, arXiv 2307.08691.
 #pragma once
@@ -36,17 +39,22 @@ struct AttentionBackward {
     int batch, seq_len, heads, head_size;
 };
 
-// The plain implementation: attention.cu | attention_cpu.cpp. Both enqueue on `stream`; outputs are ready when the stream has passed this point.
-// Both throw Error unless head_size is a multiple of 16 / sizeof(T) and at most 256, and every span is long enough.
+// The plain implementation: attention.cu | attention_cpu.cpp. Both enqueue on `stream`; outputs are ready when the
+// stream has passed this point. Both throw Error unless head_size is a multiple of 16 / sizeof(T) and at most 256, and
+// every span is long enough.
 template <class T>
 void attention_forward(const AttentionForward<T>& op, StreamRef stream);
 template <class T>
 void attention_backward(const AttentionBackward<T>& op, StreamRef stream);
 
-// automatic: the first of the others that can do what is asked. cudnn and flash compute in bf16 only. All keep the same logsumexp.
+// automatic: the first of the others that can do what is asked. cudnn and flash compute in bf16 only. All keep the same
+// logsumexp.
 enum class AttentionMethod { automatic, cudnn, flash, plain };
 inline constexpr std::pair<std::string_view, AttentionMethod> kAttentionMethods[] = {
-    {"auto", AttentionMethod::automatic}, {"cudnn", AttentionMethod::cudnn}, {"flash", AttentionMethod::flash}, {"plain", AttentionMethod::plain}};
+    {"auto", AttentionMethod::automatic},
+    {"cudnn", AttentionMethod::cudnn},
+    {"flash", AttentionMethod::flash},
+    {"plain", AttentionMethod::plain}};
 
 struct AttentionOptions {
     AttentionMethod method = AttentionMethod::automatic;
@@ -78,7 +86,8 @@ public:
     Attention(Attention&&) noexcept;
     Attention& operator=(Attention&&) noexcept;
 
-    // Decides for one shape, allocating nothing. Throws Error that names --attention where the method asked for by name cannot do it.
+    // Decides for one shape, allocating nothing. Throws Error that names --attention where the method asked for by name
+    // cannot do it.
     const AttentionPlan& plan(const AttentionProblem& problem) const;
     // For the log: the method, and how it was chosen.
     std::string describe(const AttentionProblem& problem) const;

@@ -1,12 +1,15 @@
-// attention_cpu.cpp - attention.h on a CPU: tiles of 64 queries by 64 keys, every product a register-blocked loop over vectors (attention_cpu_tile.h)
+// attention_cpu.cpp - attention.h on a CPU: tiles of 64 queries by 64 keys, every product a register-blocked loop over
+// vectors (attention_cpu_tile.h)
 //
-// Scores are kept transposed, keys down and queries across, so that no product needs its keys or values transposed and the softmax of 16 queries runs
-// down the lanes of one vector without any sum across it:
+// Scores are kept transposed, keys down and queries across, so that no product needs its keys or values transposed and
+// the softmax of 16 queries runs down the lanes of one vector without any sum across it:
 //
-//   scores[key][query] = K Q^T,   out += P^T V;     backward:  dP = V dout^T,   dv += P dout,   dk += dS Q,   dq += dS^T K
+//   scores[key][query] = K Q^T,   out += P^T V;     backward:  dP = V dout^T,   dv += P dout,   dk += dS Q,   dq +=
+//                                 dS^T K
 //
-// Tensors of bf16 are widened to float tiles when they are loaded; p and ds are never rounded. Scores are in units of log 2, as exp2 wants them.
-// Every sum runs over its terms in one order whatever the number of threads, so results repeat bit for bit.
+// Tensors of bf16 are widened to float tiles when they are loaded; p and ds are never rounded. Scores are in units of
+// log 2, as exp2 wants them. Every sum runs over its terms in one order whatever the number of threads, so results
+// repeat bit for bit.
 #include <omp.h>
 
 #include <algorithm>
@@ -27,7 +30,8 @@ using namespace tile;
 constexpr int kTile = 64, kTileVectors = kTile / kLanes;
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
-// Where things are: `tiles` tiles of queries (or keys) a head, rows of `padded` floats in the tiles, `vectors` vectors in such a row.
+// Where things are: `tiles` tiles of queries (or keys) a head, rows of `padded` floats in the tiles, `vectors` vectors
+// in such a row.
 struct Problem {
     int batch, seq_len, heads, head_size;
     int tiles = (seq_len + kTile - 1) / kTile, padded = round_up(head_size, kLanes), vectors = padded / kLanes;
@@ -36,20 +40,23 @@ struct Problem {
 
     long sequences() const { return long(batch) * heads; }
     int rows(int tile) const { return std::min(kTile, seq_len - tile * kTile); }
-    // First element of position `position` of sequence number batch * heads + head, for a tensor with `parts` vectors a position and head.
+    // First element of position `position` of sequence number batch * heads + head, for a tensor with `parts` vectors a
+    // position and head.
     std::size_t at(long sequence, int position, int parts, int part) const {
         const std::size_t token = std::size_t(sequence / heads) * seq_len + position;
         return (token * parts + part) * row + std::size_t(sequence % heads) * head_size;
     }
 };
 
-// One allocation for all threads, made before they start so that running out of memory is an exception. Each thread touches its own part first.
+// One allocation for all threads, made before they start so that running out of memory is an exception. Each thread
+// touches its own part first.
 class Scratch {
 public:
     explicit Scratch(std::size_t floats_a_thread)
         : stride_(round_up_lines(floats_a_thread)),
           data_(static_cast<float*>(std::aligned_alloc(64, stride_ * omp_get_max_threads() * sizeof(float)))) {
-        if (!data_) fail("attention's scratch memory in bytes", stride_ * omp_get_max_threads() * sizeof(float), "room for it",
+        if (!data_)
+            fail("attention's scratch memory in bytes", stride_ * omp_get_max_threads() * sizeof(float), "room for it",
                          "use fewer threads or a smaller --seq-len", Blame::runtime);
     }
     float* of_thread() { return data_.get() + stride_ * omp_get_thread_num(); }
@@ -61,32 +68,37 @@ private:
     std::unique_ptr<float, Free> data_;
 };
 
-// The four shapes of product. On the diagonal (query tile == key tile) the blocks above it are left out: they are never computed and never read.
-// to[key][query] = sum_c left[key][c] * right[c][query]
+// The four shapes of product. On the diagonal (query tile == key tile) the blocks above it are left out: they are never
+// computed and never read. to[key][query] = sum_c left[key][c] * right[c][query]
 void multiply_keys_queries(Tile to, Tile left, Tile right, int keys, int queries, int channels, bool diagonal) {
     for (int key = 0; key < keys; key += kBlockRows)
-        multiply_rows<false, false>(to, left, right, key, 0, channels, diagonal ? key / kLanes : 0, (queries + kLanes - 1) / kLanes);
+        multiply_rows<false, false>(to, left, right, key, 0, channels, diagonal ? key / kLanes : 0,
+                                    (queries + kLanes - 1) / kLanes);
 }
 // to[query][c] += sum_key left[key][query] * right[key][c]
 void add_over_keys(Tile to, Tile left, Tile right, int keys, int queries, int vectors, bool diagonal) {
     for (int query = 0; query < queries; query += kBlockRows)
-        multiply_rows<true, true>(to, left, right, query, 0, diagonal ? std::min(keys, query + kBlockRows) : keys, 0, vectors);
+        multiply_rows<true, true>(to, left, right, query, 0, diagonal ? std::min(keys, query + kBlockRows) : keys, 0,
+                                  vectors);
 }
 // to[key][c] += sum_query left[key][query] * right[query][c]
 void add_over_queries(Tile to, Tile left, Tile right, int keys, int queries, int vectors, bool diagonal) {
-    for (int key = 0; key < keys; key += kBlockRows) multiply_rows<false, true>(to, left, right, key, diagonal ? key : 0, queries, 0, vectors);
+    for (int key = 0; key < keys; key += kBlockRows)
+        multiply_rows<false, true>(to, left, right, key, diagonal ? key : 0, queries, 0, vectors);
 }
 
 // Lanes of vector number `vector` whose query may see `key`; both count from the start of their tiles, on the diagonal.
 IntVector sees(int vector, int key) { return lane_numbers() + vector * kLanes >= key; }
 
-// ---- forward: a task is a query tile; it walks over the key tiles up to its own ----------------------------------------------------------------
+// ---- forward: a task is a query tile; it walks over the key tiles up to its own
+// ----------------------------------------------------------------
 
 struct ForwardTiles {
     float *queries, *queries_transposed, *keys, *values, *scores, *out;
     ForwardTiles(float* memory, int padded) {
         const int area = kTile * padded;
-        queries = memory, queries_transposed = queries + area, keys = queries_transposed + area, values = keys + area, out = values + area;
+        queries = memory, queries_transposed = queries + area, keys = queries_transposed + area, values = keys + area,
+        out = values + area;
         scores = out + area;
     }
     static std::size_t floats(int padded) { return std::size_t(5) * kTile * padded + kTile * kTile; }
@@ -104,7 +116,8 @@ struct OnlineSoftmax {
         const int vectors = (queries + kLanes - 1) / kLanes;
         alignas(64) float correction[kTile];
         for (int v = 0; v < vectors; ++v) {
-            const int last_key = diagonal ? std::min(keys, (v + 1) * kLanes) : keys, first_masked = diagonal ? v * kLanes : last_key;
+            const int last_key = diagonal ? std::min(keys, (v + 1) * kLanes) : keys,
+                      first_masked = diagonal ? v * kLanes : last_key;
             float* column = scores.data + v * kLanes;
             Vector largest = maximum[v];
             for (int key = 0; key < last_key; ++key) {
@@ -126,16 +139,20 @@ struct OnlineSoftmax {
         }
         for (int query = 0; query < queries; ++query)
             if (correction[query] != 1.0f)  // a maximum seldom grows after the first tiles
-                for (int v = 0; v < vectors_of_out; ++v) vector_at(out.data + query * out.stride + v * kLanes) *= correction[query];
+                for (int v = 0; v < vectors_of_out; ++v)
+                    vector_at(out.data + query * out.stride + v * kLanes) *= correction[query];
     }
 };
 
 template <class T>
-void forward_tile(const AttentionForward<T>& op, const Problem& problem, long sequence, int query_tile, const ForwardTiles& tiles) {
-    const int padded = problem.padded, channels = problem.head_size, first_query = query_tile * kTile, queries = problem.rows(query_tile);
+void forward_tile(const AttentionForward<T>& op, const Problem& problem, long sequence, int query_tile,
+                  const ForwardTiles& tiles) {
+    const int padded = problem.padded, channels = problem.head_size, first_query = query_tile * kTile,
+              queries = problem.rows(query_tile);
     const std::size_t stride = 3 * problem.row;
     load_rows(tiles.queries, &op.qkv[problem.at(sequence, first_query, 3, 0)], stride, queries, channels, padded);
-    transpose(tiles.queries_transposed, kTile, tiles.queries, padded, (queries + kLanes - 1) / kLanes, padded, problem.scale * kLog2E);
+    transpose(tiles.queries_transposed, kTile, tiles.queries, padded, (queries + kLanes - 1) / kLanes, padded,
+              problem.scale * kLog2E);
     const Tile scores{tiles.scores, kTile}, out{tiles.out, padded};
     std::fill_n(tiles.out, kTile * padded, 0.0f);
 
@@ -145,19 +162,23 @@ void forward_tile(const AttentionForward<T>& op, const Problem& problem, long se
         const bool diagonal = key_tile == query_tile;
         load_rows(tiles.keys, &op.qkv[problem.at(sequence, key_tile * kTile, 3, 1)], stride, keys, channels, padded);
         load_rows(tiles.values, &op.qkv[problem.at(sequence, key_tile * kTile, 3, 2)], stride, keys, channels, padded);
-        multiply_keys_queries(scores, {tiles.keys, padded}, {tiles.queries_transposed, kTile}, keys, queries, channels, diagonal);
+        multiply_keys_queries(scores, {tiles.keys, padded}, {tiles.queries_transposed, kTile}, keys, queries, channels,
+                              diagonal);
         softmax.update(scores, out, keys, queries, problem.vectors, diagonal);
         add_over_keys(out, scores, {tiles.values, padded}, keys, queries, problem.vectors, diagonal);
     }
 
     for (int query = 0; query < queries; ++query) {
-        const float sum = softmax.sum[query / kLanes][query % kLanes], maximum = softmax.maximum[query / kLanes][query % kLanes];
-        store_row(&op.out[problem.at(sequence, first_query + query, 1, 0)], tiles.out + query * padded, 1.0f / sum, channels);
+        const float sum = softmax.sum[query / kLanes][query % kLanes],
+                    maximum = softmax.maximum[query / kLanes][query % kLanes];
+        store_row(&op.out[problem.at(sequence, first_query + query, 1, 0)], tiles.out + query * padded, 1.0f / sum,
+                  channels);
         op.logsumexp[sequence * problem.seq_len + first_query + query] = maximum * kLn2 + std::log(sum);
     }
 }
 
-// ---- backward: a task is a whole head, or where those would leave threads idle, one tile of queries (for dq) or of keys (for dk, dv) -------------
+// ---- backward: a task is a whole head, or where those would leave threads idle, one tile of queries (for dq) or of
+// keys (for dk, dv) -------------
 
 // One query tile, loaded once and used against several key tiles.
 struct QueryTile {
@@ -166,7 +187,8 @@ struct QueryTile {
     int queries = 0;
     QueryTile(float* memory, int padded) {
         const int area = kTile * padded;
-        q = memory, q_transposed = q + area, dout = q_transposed + area, dout_transposed = dout + area, dq = dout_transposed + area;
+        q = memory, q_transposed = q + area, dout = q_transposed + area, dout_transposed = dout + area,
+        dq = dout_transposed + area;
         p = dq + area, ds = p + kTile * kTile;
     }
     static std::size_t floats(int padded) { return std::size_t(5) * kTile * padded + 2 * kTile * kTile; }
@@ -174,7 +196,11 @@ struct QueryTile {
 // One key tile, with its gradients.
 struct KeyTile {
     float *k, *v, *dk, *dv;
-    KeyTile(float* memory, int padded) : k(memory), v(k + kTile * padded), dk(v + kTile * padded), dv(dk + kTile * padded) {}
+    KeyTile(float* memory, int padded)
+        : k(memory),
+          v(k + kTile * padded),
+          dk(v + kTile * padded),
+          dv(dk + kTile * padded) {}
     static std::size_t floats(int padded) { return std::size_t(4) * kTile * padded; }
 };
 
@@ -183,8 +209,10 @@ void load_queries(QueryTile& tile, const AttentionBackward<T>& op, const Problem
     const int padded = problem.padded, first = number * kTile;
     tile.queries = problem.rows(number);
     const int vectors = (tile.queries + kLanes - 1) / kLanes;
-    load_rows(tile.q, &op.qkv[problem.at(sequence, first, 3, 0)], 3 * problem.row, tile.queries, problem.head_size, padded);
-    load_rows(tile.dout, &op.dout[problem.at(sequence, first, 1, 0)], problem.row, tile.queries, problem.head_size, padded);
+    load_rows(tile.q, &op.qkv[problem.at(sequence, first, 3, 0)], 3 * problem.row, tile.queries, problem.head_size,
+              padded);
+    load_rows(tile.dout, &op.dout[problem.at(sequence, first, 1, 0)], problem.row, tile.queries, problem.head_size,
+              padded);
     transpose(tile.q_transposed, kTile, tile.q, padded, vectors, padded, problem.scale * kLog2E);
     transpose(tile.dout_transposed, kTile, tile.dout, padded, vectors, padded, 1.0f);
     std::fill_n(tile.dq, kTile * padded, 0.0f);
@@ -196,15 +224,19 @@ void load_queries(QueryTile& tile, const AttentionBackward<T>& op, const Problem
 template <class T>
 void load_keys(const KeyTile& tile, const AttentionBackward<T>& op, const Problem& problem, long sequence, int number) {
     const int padded = problem.padded, keys = problem.rows(number);
-    load_rows(tile.k, &op.qkv[problem.at(sequence, number * kTile, 3, 1)], 3 * problem.row, keys, problem.head_size, padded);
-    load_rows(tile.v, &op.qkv[problem.at(sequence, number * kTile, 3, 2)], 3 * problem.row, keys, problem.head_size, padded);
+    load_rows(tile.k, &op.qkv[problem.at(sequence, number * kTile, 3, 1)], 3 * problem.row, keys, problem.head_size,
+              padded);
+    load_rows(tile.v, &op.qkv[problem.at(sequence, number * kTile, 3, 2)], 3 * problem.row, keys, problem.head_size,
+              padded);
     std::fill_n(tile.dk, 2 * kTile * padded, 0.0f);  // and dv, which lies behind it
 }
 
 template <class T>
-void store_gradient(const AttentionBackward<T>& op, const Problem& problem, long sequence, int number, int part, const float* from, float scale) {
+void store_gradient(const AttentionBackward<T>& op, const Problem& problem, long sequence, int number, int part,
+                    const float* from, float scale) {
     for (int row = 0; row < problem.rows(number); ++row)
-        store_row(&op.dqkv[problem.at(sequence, number * kTile + row, 3, part)], from + row * problem.padded, scale, problem.head_size);
+        store_row(&op.dqkv[problem.at(sequence, number * kTile + row, 3, part)], from + row * problem.padded, scale,
+                  problem.head_size);
 }
 
 // p and ds of a query tile against a key tile, and from them the parts of dq and of dk and dv that are wanted.
@@ -228,7 +260,8 @@ void backward_tiles(const QueryTile& query, const KeyTile& key, const Problem& p
         add_over_queries({key.dv, padded}, p, {query.dout, padded}, keys, queries, problem.vectors, diagonal);
         add_over_queries({key.dk, padded}, ds, {query.q, padded}, keys, queries, problem.vectors, diagonal);
     }
-    if constexpr (WantQueries) add_over_keys({query.dq, padded}, ds, {key.k, padded}, keys, queries, problem.vectors, diagonal);
+    if constexpr (WantQueries)
+        add_over_keys({query.dq, padded}, ds, {key.k, padded}, keys, queries, problem.vectors, diagonal);
 }
 
 template <class T>
@@ -238,7 +271,8 @@ void compute_delta(const AttentionBackward<T>& op, const Problem& problem) {
         const std::size_t at = problem.at(row / problem.seq_len, int(row % problem.seq_len), 1, 0);
         float partial[kLanes] = {};  // one sum a lane, so that the loop vectorises
         for (int c = 0; c < problem.head_size; c += 4)
-            for (int k = 0; k < 4; ++k) partial[(c + k) % kLanes] += widen(op.dout[at + c + k]) * widen(op.out[at + c + k]);
+            for (int k = 0; k < 4; ++k)
+                partial[(c + k) % kLanes] += widen(op.dout[at + c + k]) * widen(op.out[at + c + k]);
         float sum = 0.0f;
         for (float x : partial) sum += x;
         op.delta[row] = sum;
@@ -253,7 +287,9 @@ void backward_by_heads(const AttentionBackward<T>& op, const Problem& problem) {
 #pragma omp parallel for schedule(dynamic)
     for (long sequence = 0; sequence < problem.sequences(); ++sequence) {
         QueryTile query(scratch.of_thread(), padded);
-        const auto key = [&](int tile) { return KeyTile(scratch.of_thread() + QueryTile::floats(padded) + tile * key_floats, padded); };
+        const auto key = [&](int tile) {
+            return KeyTile(scratch.of_thread() + QueryTile::floats(padded) + tile * key_floats, padded);
+        };
         for (int i = 0; i < tiles; ++i) {
             load_keys(key(i), op, problem, sequence, i);
             load_queries(query, op, problem, sequence, i);
@@ -307,7 +343,8 @@ void attention_forward(const AttentionForward<T>& op, StreamRef) {
     Scratch scratch(ForwardTiles::floats(problem.padded));
     const long tasks = problem.sequences() * problem.tiles;
 #pragma omp parallel for schedule(dynamic)
-    for (long task = 0; task < tasks; ++task) {  // neighbouring tasks share their keys and values; within a head the longest comes first
+    for (long task = 0; task < tasks; ++task) {
+        // neighbouring tasks share their keys and values; within a head the longest comes first
         const int query_tile = problem.tiles - 1 - int(task % problem.tiles);
         forward_tile(op, problem, task / problem.tiles, query_tile, ForwardTiles(scratch.of_thread(), problem.padded));
     }
@@ -318,7 +355,8 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef) {
     check_attention(op);
     const Problem problem{op.batch, op.seq_len, op.heads, op.head_size};
     compute_delta(op, problem);
-    // By tiles costs 7 products where by heads costs 5, so it pays when whole heads would leave more than 2 of 7 threads idle on average.
+    // By tiles costs 7 products where by heads costs 5, so it pays when whole heads would leave more than 2 of 7
+    // threads idle on average.
     const long threads = omp_get_max_threads(), rounds = (problem.sequences() + threads - 1) / threads;
     if (5 * rounds * threads <= 7 * problem.sequences() || problem.tiles == 1) backward_by_heads(op, problem);
     else backward_by_tiles(op, problem);

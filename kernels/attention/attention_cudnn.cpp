@@ -1,7 +1,8 @@
 // attention_cudnn.cpp - attention by cuDNN's flash attention kernels, through the graph interface of cuDNN's frontend
 //
-// One graph per pass and shape, built once: forward (scaled, causal, statistics kept) and backward by the algorithm that adds in a fixed order. That
-// one keeps a seq_len x seq_len matrix of bf16 per head in its workspace on Hopper (2 GiB at batch 64, 16 heads, 1024 tokens).
+// One graph per pass and shape, built once: forward (scaled, causal, statistics kept) and backward by the algorithm
+// that adds in a fixed order. That one keeps a seq_len x seq_len matrix of bf16 per head in its workspace on Hopper (2
+// GiB at batch 64, 16 heads, 1024 tokens).
 #include <cudnn_frontend.h>
 
 #include <algorithm>
@@ -45,7 +46,8 @@ struct Plan {
     std::size_t workspace_bytes = 0;
 };
 
-std::shared_ptr<fe::graph::Tensor_attributes> tensor(fe::graph::Graph& graph, CudnnOperand operand, const AttentionShape& shape) {
+std::shared_ptr<fe::graph::Tensor_attributes> tensor(fe::graph::Graph& graph, CudnnOperand operand,
+                                                     const AttentionShape& shape) {
     const CudnnLayout layout = cudnn_layout(operand, shape);
     auto attributes = fe::graph::Tensor_attributes()
                           .set_uid(std::int64_t(operand))
@@ -56,7 +58,8 @@ std::shared_ptr<fe::graph::Tensor_attributes> tensor(fe::graph::Graph& graph, Cu
 }
 
 // What the graph computes takes the layout and the identity of an operand.
-void output(const std::shared_ptr<fe::graph::Tensor_attributes>& result, CudnnOperand operand, const AttentionShape& shape) {
+void output(const std::shared_ptr<fe::graph::Tensor_attributes>& result, CudnnOperand operand,
+            const AttentionShape& shape) {
     const CudnnLayout layout = cudnn_layout(operand, shape);
     result->set_output(true)
         .set_uid(std::int64_t(operand))
@@ -72,7 +75,8 @@ void describe_forward(fe::graph::Graph& graph, const AttentionShape& shape) {
                                 .set_attn_scale(1.0f / std::sqrt(float(shape.head_size)))
                                 .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
                                 .set_diagonal_band_right_bound(0);
-    const auto [result, statistics] = graph.sdpa(tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), attributes);
+    const auto [result, statistics] = graph.sdpa(tensor(graph, q, shape), tensor(graph, k, shape),
+                                                 tensor(graph, v, shape), attributes);
     output(result, out, shape);
     output(statistics, stats, shape);
 }
@@ -84,9 +88,9 @@ void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
                                 .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
                                 .set_diagonal_band_right_bound(0)
                                 .set_deterministic_algorithm(true);
-    const auto [dquery, dkey, dvalue] =
-        graph.sdpa_backward(tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), tensor(graph, out, shape),
-                            tensor(graph, dout, shape), tensor(graph, stats, shape), attributes);
+    const auto [dquery, dkey, dvalue] = graph.sdpa_backward(
+        tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), tensor(graph, out, shape),
+        tensor(graph, dout, shape), tensor(graph, stats, shape), attributes);
     output(dquery, dq, shape);
     output(dkey, dk, shape);
     output(dvalue, dv, shape);
@@ -95,7 +99,8 @@ void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
 // Where an operand starts in its buffer.
 template <class Element>
 std::pair<std::int64_t, void*> address(CudnnOperand operand, const AttentionShape& shape, std::span<Element> buffer) {
-    return {std::int64_t(operand), const_cast<std::remove_const_t<Element>*>(buffer.data() + cudnn_layout(operand, shape).first)};
+    return {std::int64_t(operand),
+            const_cast<std::remove_const_t<Element>*>(buffer.data() + cudnn_layout(operand, shape).first)};
 }
 
 }  // namespace
@@ -143,7 +148,8 @@ struct CudnnAttention::State {
     void run(const CudnnPlanKey& key, std::unordered_map<std::int64_t, void*> addresses, StreamRef stream) {
         const auto known = plans.find(key);
         if (known == plans.end())
-            fail("a shape given to cuDNN attention", "batch " + std::to_string(key.shape.batch) + ", seq_len " + std::to_string(key.shape.seq_len),
+            fail("a shape given to cuDNN attention",
+                 "batch " + std::to_string(key.shape.batch) + ", seq_len " + std::to_string(key.shape.seq_len),
                  "one planned before", "", Blame::runtime);
         Plan& plan = *known->second;
         CHECKED(cudnnSetStream(handle.get(), stream));
@@ -158,7 +164,8 @@ CudnnAttention& CudnnAttention::operator=(CudnnAttention&&) noexcept = default;
 
 std::string cudnn_version() {
     const std::size_t version = cudnnGetVersion();  // 9.19.0 is 91900
-    return std::to_string(version / 10000) + '.' + std::to_string(version / 100 % 100) + '.' + std::to_string(version % 100);
+    return std::to_string(version / 10000) + '.' + std::to_string(version / 100 % 100) + '.' +
+           std::to_string(version % 100);
 }
 
 std::string CudnnAttention::refusal(const AttentionShape& shape, bool backward) {
@@ -174,16 +181,20 @@ std::size_t CudnnAttention::workspace_bytes(const AttentionShape& shape, bool ba
 void CudnnAttention::forward(const AttentionForward<bf16>& op, StreamRef stream) {
     using enum CudnnOperand;
     const AttentionShape shape{op.batch, op.seq_len, op.heads, op.head_size};
-    state_->run({false, shape}, {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv), address(out, shape, op.out),
-                                 address(stats, shape, op.logsumexp)}, stream);
+    state_->run({false, shape},
+                {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv),
+                 address(out, shape, op.out), address(stats, shape, op.logsumexp)},
+                stream);
 }
 
 void CudnnAttention::backward(const AttentionBackward<bf16>& op, StreamRef stream) {
     using enum CudnnOperand;
     const AttentionShape shape{op.batch, op.seq_len, op.heads, op.head_size};
-    state_->run({true, shape}, {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv), address(out, shape, op.out),
-                                address(dout, shape, op.dout), address(stats, shape, op.logsumexp), address(dq, shape, op.dqkv),
-                                address(dk, shape, op.dqkv), address(dv, shape, op.dqkv)}, stream);
+    state_->run({true, shape},
+                {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv),
+                 address(out, shape, op.out), address(dout, shape, op.dout), address(stats, shape, op.logsumexp),
+                 address(dq, shape, op.dqkv), address(dk, shape, op.dqkv), address(dv, shape, op.dqkv)},
+                stream);
 }
 
 }  // namespace kernels

@@ -1,4 +1,5 @@
-// attention_cudnn.h - attention by cuDNN, bf16: attention_cudnn.cpp | attention_cudnn_absent.cpp, which refuses everything
+// attention_cudnn.h - attention by cuDNN, bf16: attention_cudnn.cpp | attention_cudnn_absent.cpp, which refuses
+// everything
 #pragma once
 #include "kernels/attention/attention.h"
 
@@ -20,8 +21,9 @@ public:
     // Of the passes planned for the shape.
     std::size_t workspace_bytes(const AttentionShape& shape, bool backward) const;
 
-    // Enqueue on `stream`, without waiting for anything once a shape has run; outputs are ready when the stream has passed this point. The gradient
-    // has the same bits every time. Throw a run-time Error that names cuDNN's status, or says that the shape has not been planned.
+    // Enqueue on `stream`, without waiting for anything once a shape has run; outputs are ready when the stream has
+    // passed this point. The gradient has the same bits every time. Throw a run-time Error that names cuDNN's status,
+    // or says that the shape has not been planned.
     void forward(const AttentionForward<bf16>& op, StreamRef stream);
     void backward(const AttentionBackward<bf16>& op, StreamRef stream);
 

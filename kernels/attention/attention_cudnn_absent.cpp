@@ -13,7 +13,11 @@ CudnnAttention& CudnnAttention::operator=(CudnnAttention&&) noexcept = default;
 std::string cudnn_version() { return ""; }
 std::string CudnnAttention::refusal(const AttentionShape&, bool) { return "this build has no cuDNN"; }
 std::size_t CudnnAttention::workspace_bytes(const AttentionShape&, bool) const { return 0; }
-void CudnnAttention::forward(const AttentionForward<bf16>&, StreamRef) { throw Error("this build has no cuDNN", Blame::runtime); }
-void CudnnAttention::backward(const AttentionBackward<bf16>&, StreamRef) { throw Error("this build has no cuDNN", Blame::runtime); }
+void CudnnAttention::forward(const AttentionForward<bf16>&, StreamRef) {
+    throw Error("this build has no cuDNN", Blame::runtime);
+}
+void CudnnAttention::backward(const AttentionBackward<bf16>&, StreamRef) {
+    throw Error("this build has no cuDNN", Blame::runtime);
+}
 
 }  // namespace kernels

@@ -1,4 +1,5 @@
-// attention_build.h - which implementations of attention a build holds: attention_build_gpu.cpp (cuda, fibers) | attention_build_cpu.cpp
+// build.h - which implementations of attention a build holds: attention_build_gpu.cpp (cuda, fibers) |
+// attention_build_cpu.cpp
 #pragma once
 #include <vector>
 
@@ -16,8 +17,9 @@ struct AttentionBuild {
 };
 AttentionBuild attention_build();
 
-// The methods to try one after another, never none. Throws Error that names --attention where `asked` is a name and this build, the dtype or the
-// head size rules it out.
-std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype, int head_size);
+// The methods to try one after another, never none. Throws Error that names --attention where `asked` is a name and
+// this build, the dtype or the head size rules it out.
+std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype,
+                                                  int head_size);
 
 }  // namespace kernels

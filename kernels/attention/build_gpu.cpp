@@ -1,4 +1,4 @@
-// attention_build_gpu.cpp - attention_build.h where kernels have the GPU's geometry
+// build_gpu.cpp - attention_build.h where kernels have the GPU's geometry
 #include "kernels/attention/build.h"
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/flash.h"
@@ -6,8 +6,9 @@
 namespace kernels {
 
 AttentionBuild attention_build() {
-    return {.plain = "plain", .choice = true, .cudnn = !cudnn_version().empty(), .flash_supports = flash_attention_supports,
-            .flash_forward = flash_attention_forward, .flash_backward = flash_attention_backward};
+    return {.plain = "plain", .choice = true, .cudnn = !cudnn_version().empty(),
+            .flash_supports = flash_attention_supports, .flash_forward = flash_attention_forward,
+            .flash_backward = flash_attention_backward};
 }
 
 }  // namespace kernels

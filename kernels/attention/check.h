@@ -1,4 +1,4 @@
-// attention_check.h - what attention refuses, the same in every implementation of attention.h
+// check.h - what attention refuses, the same in every implementation of attention.h
 #pragma once
 #include "kernels/attention/attention.h"
 #include "kernels/device/error.h"
@@ -10,12 +10,16 @@ void check_attention_common(const Op<T>& op) {
     require(op.batch > 0, "attention's batch", op.batch, "at least 1");
     require(op.seq_len > 0, "attention's seq_len", op.seq_len, "at least 1");
     require(op.heads > 0, "attention's heads", op.heads, "at least 1");
-    require(op.head_size > 0 && op.head_size <= 256 && op.head_size % int(16 / sizeof(T)) == 0, "attention's head_size", op.head_size,
-            sizeof(T) == 2 ? "a multiple of 8, at most 256" : "a multiple of 4, at most 256", "choose another number of heads");
+    require(op.head_size > 0 && op.head_size <= 256 && op.head_size % int(16 / sizeof(T)) == 0, "attention's head_size",
+            op.head_size, sizeof(T) == 2 ? "a multiple of 8, at most 256" : "a multiple of 4, at most 256",
+            "choose another number of heads");
     const std::size_t rows = std::size_t(op.batch) * op.heads * op.seq_len, elements = rows * op.head_size;
-    require(op.qkv.size() >= 3 * elements, "the size of attention's qkv", op.qkv.size(), "at least batch * seq_len * 3 * heads * head_size");
-    require(op.out.size() >= elements, "the size of attention's out", op.out.size(), "at least batch * seq_len * heads * head_size");
-    require(op.logsumexp.size() >= rows, "the size of attention's logsumexp", op.logsumexp.size(), "at least batch * heads * seq_len");
+    require(op.qkv.size() >= 3 * elements, "the size of attention's qkv", op.qkv.size(),
+            "at least batch * seq_len * 3 * heads * head_size");
+    require(op.out.size() >= elements, "the size of attention's out", op.out.size(),
+            "at least batch * seq_len * heads * head_size");
+    require(op.logsumexp.size() >= rows, "the size of attention's logsumexp", op.logsumexp.size(),
+            "at least batch * heads * seq_len");
 }
 
 template <class T>
@@ -25,9 +29,12 @@ template <class T>
 void check_attention(const AttentionBackward<T>& op) {
     check_attention_common<T>(op);
     const std::size_t rows = std::size_t(op.batch) * op.heads * op.seq_len, elements = rows * op.head_size;
-    require(op.dqkv.size() >= 3 * elements, "the size of attention's dqkv", op.dqkv.size(), "at least batch * seq_len * 3 * heads * head_size");
-    require(op.dout.size() >= elements, "the size of attention's dout", op.dout.size(), "at least batch * seq_len * heads * head_size");
-    require(op.delta.size() >= rows, "the size of attention's delta", op.delta.size(), "at least batch * heads * seq_len");
+    require(op.dqkv.size() >= 3 * elements, "the size of attention's dqkv", op.dqkv.size(),
+            "at least batch * seq_len * 3 * heads * head_size");
+    require(op.dout.size() >= elements, "the size of attention's dout", op.dout.size(),
+            "at least batch * seq_len * heads * head_size");
+    require(op.delta.size() >= rows, "the size of attention's delta", op.delta.size(),
+            "at least batch * heads * seq_len");
 }
 
 }  // namespace kernels

@@ -1,4 +1,4 @@
-// attention_choice.cpp - which implementation computes attention: class Attention of attention.h
+// choice.cpp - which implementation computes attention: class Attention of attention.h
 #include <algorithm>
 #include <map>
 #include <type_traits>
@@ -10,18 +10,22 @@
 namespace kernels {
 namespace {
 
-// cuDNN's deterministic backward pass on Hopper keeps seq_len^2 numbers a head: beyond this, flash attention's none are worth more than its speed.
+// cuDNN's deterministic backward pass on Hopper keeps seq_len^2 numbers a head: beyond this, flash attention's none are
+// worth more than its speed.
 constexpr std::size_t kAutomaticWorkspace = std::size_t(4) << 30;
 
 std::string name_of(AttentionMethod method) {
-    return std::string(std::ranges::find(kAttentionMethods, method, [](const auto& entry) { return entry.second; })->first);
+    return std::string(std::ranges::find(kAttentionMethods, method,
+                                         [](const auto& entry) { return entry.second; })->first);
 }
 
 [[noreturn]] void refuse(AttentionMethod asked, std::string_view expected, std::string_view mend) {
     fail("--attention", '"' + name_of(asked) + '"', expected, mend);
 }
 
-bool flash_takes(const AttentionBuild& build, int head_size) { return build.flash_supports && build.flash_supports(head_size); }
+bool flash_takes(const AttentionBuild& build, int head_size) {
+    return build.flash_supports && build.flash_supports(head_size);
+}
 
 std::string flash_head_sizes(const AttentionBuild& build) {
     std::string list;
@@ -32,7 +36,8 @@ std::string flash_head_sizes(const AttentionBuild& build) {
 
 }  // namespace
 
-std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype, int head_size) {
+std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype,
+                                                  int head_size) {
     using enum AttentionMethod;
     if (asked == automatic) {
         std::vector<AttentionMethod> candidates;
@@ -45,10 +50,14 @@ std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const A
         refuse(asked, "auto: on a CPU there is one implementation, " + std::string(build.plain),
                "leave the flag out; on a GPU build with make DEVICE=cuda");
     if (asked == cudnn && !build.cudnn)
-        refuse(asked, "auto, flash or plain: this build has no cuDNN", "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
-    if (asked != plain && dtype != DType::bf16) refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "give --dtype bf16");
+        refuse(asked, "auto, flash or plain: this build has no cuDNN",
+               "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
+    if (asked != plain && dtype != DType::bf16)
+        refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "give --dtype bf16");
     if (asked == flash && !flash_takes(build, head_size))
-        refuse(asked, "auto or plain: the model's heads have " + std::to_string(head_size) + " channels, flash takes " + flash_head_sizes(build),
+        refuse(asked,
+               "auto or plain: the model's heads have " + std::to_string(head_size) + " channels, flash takes " +
+                   flash_head_sizes(build),
                "leave the flag out, or choose another number of heads");
     return {asked};
 }
@@ -69,12 +78,14 @@ struct Attention::State {
         if (!why.empty() || options.method == AttentionMethod::cudnn) return why;
         const std::size_t bytes = cudnn.workspace_bytes(problem.shape, problem.backward);
         if (bytes <= kAutomaticWorkspace) return "";
-        return "its workspace would take " + std::to_string(bytes >> 20) + " MiB, and auto allows " + std::to_string(kAutomaticWorkspace >> 20);
+        return "its workspace would take " + std::to_string(bytes >> 20) + " MiB, and auto allows " +
+               std::to_string(kAutomaticWorkspace >> 20);
     }
 
     AttentionPlan decide(const AttentionProblem& problem) {
         AttentionPlan plan;
-        for (AttentionMethod method : attention_candidates(options.method, build, problem.dtype, problem.shape.head_size)) {
+        for (AttentionMethod method :
+             attention_candidates(options.method, build, problem.dtype, problem.shape.head_size)) {
             plan.method = method;
             if (method != AttentionMethod::cudnn) break;
             plan.passed_over = cudnn_refusal(problem);
@@ -83,7 +94,8 @@ struct Attention::State {
                 break;
             }
             if (options.method == AttentionMethod::cudnn)
-                refuse(method, "a method that can do this model and GPU; cuDNN refuses: " + plan.passed_over, "use auto, flash or plain");
+                refuse(method, "a method that can do this model and GPU; cuDNN refuses: " + plan.passed_over,
+                       "use auto, flash or plain");
         }
         return plan;
     }

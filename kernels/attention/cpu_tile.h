@@ -1,7 +1,8 @@
-// attention_cpu_tile.h - small dense algebra on float tiles, for attention on a CPU: copy, transpose, multiply, exp2
+// cpu_tile.h - small dense algebra on float tiles, for attention on a CPU: copy, transpose, multiply, exp2
 //
-// Everything is written in vectors of one register (512 bits with AVX-512, else 256) and blocks of kBlockRows x kBlockVectors sums, few enough to
-// stay in registers and enough to hide the latency of an addition. Tiles start at 64 bytes and have rows of whole vectors.
+// Everything is written in vectors of one register (512 bits with AVX-512, else 256) and blocks of kBlockRows x
+// kBlockVectors sums, few enough to stay in registers and enough to hide the latency of an addition. Tiles start at 64
+// bytes and have rows of whole vectors.
 #pragma once
 #include "kernels/device/types.h"
 
@@ -12,7 +13,8 @@ inline constexpr int kLanes = 16, kBlockVectors = 4;
 #else
 inline constexpr int kLanes = 8, kBlockVectors = 2;
 #endif
-// 4 x 4 vectors: 16 sums in flight where two pipelines of latency 4 need 8, and a broadcast and a load for every two of them.
+// 4 x 4 vectors: 16 sums in flight where two pipelines of latency 4 need 8, and a broadcast and a load for every two of
+// them.
 inline constexpr int kBlockRows = 4;
 
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
@@ -52,8 +54,9 @@ inline float widen(bf16 x) { return bf16_to_float(x); }
 inline void narrow(float& to, float x) { to = x; }
 inline void narrow(bf16& to, float x) { to = bf16_from_float(x); }
 
-// `rows` rows of `channels` elements, `stride` apart, as float rows of `padded` elements. What lies beyond them in the tile is left as it is: whole
-// vectors and blocks are computed, but no lane or row that is read afterwards depends on it.
+// `rows` rows of `channels` elements, `stride` apart, as float rows of `padded` elements. What lies beyond them in the
+// tile is left as it is: whole vectors and blocks are computed, but no lane or row that is read afterwards depends on
+// it.
 template <class T>
 void load_rows(float* to, const T* from, std::size_t stride, int rows, int channels, int padded) {
     for (int row = 0; row < rows; ++row, to += padded, from += stride)
@@ -66,13 +69,16 @@ void store_row(T* to, const float* from, float scale, int channels) {
 }
 
 // to[c][r] = scale * from[r][c] for `vectors` * kLanes rows r and `columns` (a multiple of kLanes) columns c.
-// A square of kLanes x kLanes is transposed in registers: at each distance, the two squares off the diagonal change places.
-inline void transpose(float* to, int to_stride, const float* from, int from_stride, int vectors, int columns, float scale) {
+// A square of kLanes x kLanes is transposed in registers: at each distance, the two squares off the diagonal change
+// places.
+inline void transpose(float* to, int to_stride, const float* from, int from_stride, int vectors, int columns,
+                      float scale) {
     for (int first_row = 0; first_row < vectors * kLanes; first_row += kLanes)
         for (int first_column = 0; first_column < columns; first_column += kLanes) {
             Vector square[kLanes];
 #pragma GCC unroll 16
-            for (int r = 0; r < kLanes; ++r) square[r] = vector_at(from + (first_row + r) * from_stride + first_column) * scale;
+            for (int r = 0; r < kLanes; ++r)
+                square[r] = vector_at(from + (first_row + r) * from_stride + first_column) * scale;
 #pragma GCC unroll 4
             for (int distance = 1; distance < kLanes; distance *= 2) {
                 const IntVector lane = lane_numbers();
@@ -98,13 +104,14 @@ struct Tile {
 };
 
 template <bool LeftTransposed, bool Accumulate, int Vectors>
-inline void multiply_block(float* __restrict__ to, int to_stride, const float* left, int left_stride, const float* right, int right_stride,
-                           int steps) {
+inline void multiply_block(float* __restrict__ to, int to_stride, const float* left, int left_stride,
+                           const float* right, int right_stride, int steps) {
     Vector sum[kBlockRows][Vectors];
 #pragma GCC unroll 8
     for (int r = 0; r < kBlockRows; ++r)
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) sum[r][v] = Accumulate ? vector_at(to + r * to_stride + v * kLanes) : Vector{};
+        for (int v = 0; v < Vectors; ++v)
+            sum[r][v] = Accumulate ? vector_at(to + r * to_stride + v * kLanes) : Vector{};
     for (int step = 0; step < steps; ++step) {
 #pragma GCC unroll 8
         for (int r = 0; r < kBlockRows; ++r) {
@@ -121,18 +128,22 @@ inline void multiply_block(float* __restrict__ to, int to_stride, const float* l
         for (int v = 0; v < Vectors; ++v) vector_at(to + r * to_stride + v * kLanes) = sum[r][v];
 }
 
-// kBlockRows rows of a product: to[row + r][.] (+)= sum over steps in [first_step, last_step) of left[row + r][step] * right[step][.], for the
-// vectors [first_vector, last_vector) of a row. LeftTransposed: the factor is left[step][row + r]. Each sum runs over the steps in order.
+// kBlockRows rows of a product: to[row + r][.] (+)= sum over steps in [first_step, last_step) of left[row + r][step] *
+// right[step][.], for the vectors [first_vector, last_vector) of a row. LeftTransposed: the factor is left[step][row +
+// r]. Each sum runs over the steps in order.
 template <bool LeftTransposed, bool Accumulate>
-inline void multiply_rows(Tile to, Tile left, Tile right, int row, int first_step, int last_step, int first_vector, int last_vector) {
-    const float* factors = LeftTransposed ? left.data + first_step * left.stride + row : left.data + row * left.stride + first_step;
+inline void multiply_rows(Tile to, Tile left, Tile right, int row, int first_step, int last_step, int first_vector,
+                          int last_vector) {
+    const float* factors = LeftTransposed ? left.data + first_step * left.stride + row
+                                          : left.data + row * left.stride + first_step;
     const auto block = [&]<int Vectors>(int vector) {
-        multiply_block<LeftTransposed, Accumulate, Vectors>(to.data + row * to.stride + vector * kLanes, to.stride, factors, left.stride,
-                                                            right.data + first_step * right.stride + vector * kLanes, right.stride,
-                                                            last_step - first_step);
+        multiply_block<LeftTransposed, Accumulate, Vectors>(
+            to.data + row * to.stride + vector * kLanes, to.stride, factors, left.stride,
+            right.data + first_step * right.stride + vector * kLanes, right.stride, last_step - first_step);
     };
     int vector = first_vector;
-    for (; vector + kBlockVectors <= last_vector; vector += kBlockVectors) block.template operator()<kBlockVectors>(vector);
+    for (; vector + kBlockVectors <= last_vector; vector += kBlockVectors)
+        block.template operator()<kBlockVectors>(vector);
     switch (last_vector - vector) {
         case 3: return block.template operator()<3>(vector);
         case 2: return block.template operator()<2>(vector);

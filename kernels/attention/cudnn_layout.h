@@ -1,12 +1,15 @@
-// attention_cudnn_layout.h - the tensors of attention.h as cuDNN is told of them: packed queries, keys and values read and written in place
+// cudnn_layout.h - the tensors of attention.h as cuDNN is told of them: packed queries, keys and values read
+// and written in place
 //
 //                     dimensions                            strides, in elements
-//   q k v, dq dk dv   (batch, heads, seq_len, head_size)    of (batch, seq_len, 3, heads, head_size); k and v start heads * head_size later each
+//   q k v, dq dk dv   (batch, heads, seq_len, head_size)    of (batch, seq_len, 3, heads, head_size); k and v start
+//                     heads * head_size later each
 //   out, dout         the same                              of (batch, seq_len, heads, head_size)
 //   stats             (batch, heads, seq_len, 1) float      contiguous: our logsumexp
 //
-// cuDNN's stats are max + ln(sum of exp(score - max)) of the scaled scores, the natural logarithm (cudnn-frontend, docs/operations/Attention.md,
-// set_stats_use_log2): the same number as logsumexp, so either pass may be another implementation's.
+// cuDNN's stats are max + ln(sum of exp(score - max)) of the scaled scores, the natural logarithm (cudnn-frontend,
+// docs/operations/Attention.md, set_stats_use_log2): the same number as logsumexp, so either pass may be another
+// implementation's.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -25,10 +28,15 @@ struct CudnnLayout {
 
 constexpr CudnnLayout cudnn_layout(CudnnOperand operand, const AttentionShape& shape) {
     using enum CudnnOperand;
-    const std::int64_t batch = shape.batch, length = shape.seq_len, heads = shape.heads, size = shape.head_size, row = heads * size;
+    const std::int64_t batch = shape.batch, length = shape.seq_len, heads = shape.heads, size = shape.head_size,
+                       row = heads * size;
     if (operand == stats) return {{batch, heads, length, 1}, {heads * length, length, 1, 1}, 0};
     const bool packed = operand != out && operand != dout;
-    const std::int64_t part = !packed ? 0 : operand == q || operand == dq ? 0 : operand == k || operand == dk ? 1 : 2, step = packed ? 3 * row : row;
+    const std::int64_t part = !packed                         ? 0
+                              : operand == q || operand == dq ? 0
+                              : operand == k || operand == dk ? 1
+                                                              : 2,
+                       step = packed ? 3 * row : row;
     return {{batch, heads, length, size}, {length * step, size, step, 1}, part * row};
 }
 

@@ -1,9 +1,9 @@
-// attention_flash_backward.cu - the backward pass of attention_flash.h: one kernel for delta and dq, one for dk and dv
+// flash_backward_gpu.cu - the backward pass of attention_flash.h: one kernel for delta and dq, one for dk and dv
 //
-// Both compute p = 2^(c s - log2(e) logsumexp), with s = q . k and c = log2(e) / sqrt(head_size), instead of reading it; ds = p (dp - delta) with
-// dp = dout . v. The first kernel computes the delta of its own queries on the way, as it reads dout anyway; the second one needs the delta of all
-// queries and runs after it. There keys are rows and queries columns, so that p^T and ds^T leave the tensor cores where dv = p^T dout and dk = ds^T q
-// want them.
+// Both compute p = 2^(c s - log2(e) logsumexp), with s = q . k and c = log2(e) / sqrt(head_size), instead of reading
+// it; ds = p (dp - delta) with dp = dout . v. The first kernel computes the delta of its own queries on the way, as it
+// reads dout anyway; the second one needs the delta of all queries and runs after it. There keys are rows and queries
+// columns, so that p^T and ds^T leave the tensor cores where dv = p^T dout and dk = ds^T q want them.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -19,9 +19,11 @@ namespace {
 
 constexpr float kLog2E = std::numbers::log2e_v<float>;
 
-// delta[fragment of rows][near, far] of the warp's queries from position `first` on, 0 from `end` on. The four lanes of a row take turns with its packs.
+// delta[fragment of rows][near, far] of the warp's queries from position `first` on, 0 from `end` on. The four lanes of
+// a row take turns with its packs.
 template <int HeadSize, int Fragments>
-__device__ void compute_delta(float (&delta)[Fragments][2], const bf16* own_dout, Rows<const bf16> out_rows, int first, int end, Place place) {
+__device__ void compute_delta(float (&delta)[Fragments][2], const bf16* own_dout, Rows<const bf16> out_rows, int first,
+                              int end, Place place) {
     UNROLLED for (int g = 0; g < Fragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
             const int row = g * 16 + half * 8 + place.group;
@@ -37,17 +39,19 @@ __device__ void compute_delta(float (&delta)[Fragments][2], const bf16* own_dout
         }
 }
 
-// Where a query does not see a key its weight becomes exactly 0, and so does ds: dp is replaced too, as it need not be finite there. Keys from
-// seq_len on lie beyond every query, so that they need no test of their own.
+// Where a query does not see a key its weight becomes exactly 0, and so does ds: dp is replaced too, as it need not be
+// finite there. Keys from seq_len on lie beyond every query, so that they need no test of their own.
 template <int Fragments, int Eights, class Hidden>
 __device__ void hide(Sums<Fragments, Eights>& scores, Sums<Fragments, Eights>& dp, Place place, Hidden&& hidden) {
-    for_each(scores, place, [&](int row, int column, float& score) { score = hidden(row, column) ? -INFINITY : score; });
+    for_each(scores, place,
+             [&](int row, int column, float& score) { score = hidden(row, column) ? -INFINITY : score; });
     for_each(dp, place, [&](int row, int column, float& x) { x = hidden(row, column) ? 0.0f : x; });
 }
 
 // Shared: queries and dout, then keys and values of two stages.
 template <int HeadSize>
-__global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward<bf16> op, int tiles, float exponent_scale, float scale) {
+__global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward<bf16> op, int tiles,
+                                                               float exponent_scale, float scale) {
     constexpr Tile kTile = tiles_for(HeadSize).dq;
     constexpr int kFragments = kTile.fragments, kKeys = kTile.columns, kRowsSize = kTile.rows() * kPitch<HeadSize>;
     SIMT_DYN_SHARED(bf16, shared);
@@ -62,10 +66,12 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
 
     AsyncCopies copies;
     copy_tile<HeadSize, kTile.rows()>(copies, shared, rows(0), queries.block, op.seq_len);
-    copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), queries.block, op.seq_len);
+    copy_tile<HeadSize, kTile.rows()>(copies, dout, task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0),
+                                      queries.block, op.seq_len);
     stages.fetch(copies, 0);
 
-    float exponent[kFragments][2];  // log2(e) logsumexp; positions from seq_len on are computed with as if they were zero, and not stored
+    // log2(e) logsumexp; positions from seq_len on are computed with as if they were zero, and not stored
+    float exponent[kFragments][2];
     UNROLLED for (int g = 0; g < kFragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
             const int query = queries.first + g * 16 + half * 8 + place.group;
@@ -76,7 +82,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
     __syncthreads();
 
     float delta[kFragments][2];
-    compute_delta<HeadSize>(delta, own_dout, task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0), queries.first, op.seq_len, place);
+    compute_delta<HeadSize>(delta, own_dout, task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0), queries.first,
+                            op.seq_len, place);
     const Operand<HeadSize, kFragments, kTile.keeps_rows> own_q(own_queries, place), own_g(own_dout, place);
     Sums<kFragments, HeadSize / 8> dq = {};
     const auto step = [&](int first_key) {
@@ -107,12 +114,14 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
             scales[g][half] = scale;
             if (place.pair == 0 && query < op.seq_len) op.delta[task.statistics + query] = delta[g][half];
         }
-    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 0), queries.first, op.seq_len, dq, scales, own_queries, place);
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 0), queries.first, op.seq_len, dq,
+                         scales, own_queries, place);
 }
 
 // Shared: keys and values, queries and dout of two stages, then log2(e) logsumexp and delta of two stages.
 template <int HeadSize>
-__global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackward<bf16> op, int tiles, float exponent_scale, float scale) {
+__global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackward<bf16> op, int tiles,
+                                                                float exponent_scale, float scale) {
     constexpr Tile kTile = tiles_for(HeadSize).dkv;
     constexpr int kFragments = kTile.fragments, kQueries = kTile.columns, kRowsSize = kTile.rows() * kPitch<HeadSize>;
     static_assert(kTile.rows() % kQueries == 0, "the first tile of queries begins with the block's first key");
@@ -123,9 +132,11 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     const Place place;
     const Task task(tiles, op.heads, op.seq_len);  // the tile that most queries see comes first
     const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
-    const Stages<HeadSize, kQueries> stages{values + kRowsSize, rows(0), task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), op.seq_len};
+    const Stages<HeadSize, kQueries> stages{values + kRowsSize, rows(0),
+                                            task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), op.seq_len};
     float* const statistics = reinterpret_cast<float*>(stages.memory + 4 * stages.kSize);
-    const int block_key = task.tile * kTile.rows(), own_row = place.warp * 16 * kFragments, first_key = block_key + own_row;
+    const int block_key = task.tile * kTile.rows(), own_row = place.warp * 16 * kFragments,
+              first_key = block_key + own_row;
     bf16 *const own_keys = shared + own_row * kPitch<HeadSize>, *const own_values = own_keys + kRowsSize;
 
     AsyncCopies copies;
@@ -133,12 +144,13 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     copy_tile<HeadSize, kTile.rows()>(copies, values, rows(2), block_key, op.seq_len);
     stages.fetch(copies, block_key);
 
-    // One of the statistics of a tile, for this thread to store when the arithmetic has hidden the wait for it. Queries from seq_len on add nothing
-    // to dk and dv, as they and their dout are zero.
+    // One of the statistics of a tile, for this thread to store when the arithmetic has hidden the wait for it. Queries
+    // from seq_len on add nothing to dk and dv, as they and their dout are zero.
     const auto load_statistic = [&](int first_query) {
         const int query = first_query + threadIdx.x % kQueries;
         if (threadIdx.x >= 2 * kQueries || query >= op.seq_len) return 0.0f;
-        return threadIdx.x < kQueries ? kLog2E * op.logsumexp[task.statistics + query] : op.delta[task.statistics + query];
+        return threadIdx.x < kQueries ? kLog2E * op.logsumexp[task.statistics + query]
+                                      : op.delta[task.statistics + query];
     };
     const auto store_statistic = [&](int first_query, float x) {
         if (threadIdx.x < 2 * kQueries) statistics[stages.stage(first_query) * (2 * kQueries) + threadIdx.x] = x;
@@ -152,7 +164,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     Sums<kFragments, HeadSize / 8> dk = {}, dv = {};
     const auto step = [&](int first_query) {
         const bf16 *const queries = stages.first(first_query), *const dout = stages.second(first_query);
-        const float *const exponent = statistics + stages.stage(first_query) * (2 * kQueries), *const delta = exponent + kQueries;
+        const float *const exponent = statistics + stages.stage(first_query) * (2 * kQueries), *const delta = exponent +
+                                                                                                              kQueries;
         Sums<kFragments, kQueries / 8> p, ds;
         multiply(p, own_k, queries, place);
         multiply(ds, own_v, dout, place);
@@ -176,7 +189,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
             stages.fetch(copies, next_query);
             next_statistic = load_statistic(next_query);
         }
-        if (first_key < std::min(next_query, op.seq_len)) step(first_query);  // else no query of the tile sees this warp's keys, or there are none
+        // else no query of the tile sees this warp's keys, or there are none
+        if (first_key < std::min(next_query, op.seq_len)) step(first_query);
         if (next_query < op.seq_len) store_statistic(next_query, next_statistic);
         copies.wait_group<0>();
         __syncthreads();
@@ -185,8 +199,10 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     float scales[kFragments][2], ones[kFragments][2];
     UNROLLED for (int g = 0; g < kFragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) scales[g][half] = scale, ones[g][half] = 1.0f;
-    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 1), first_key, op.seq_len, dk, scales, own_keys, place);
-    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 2), first_key, op.seq_len, dv, ones, own_values, place);
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 1), first_key, op.seq_len, dk, scales,
+                         own_keys, place);
+    store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 2), first_key, op.seq_len, dv, ones,
+                         own_values, place);
 }
 
 }  // namespace
@@ -198,12 +214,15 @@ void flash_attention_backward(const AttentionBackward<bf16>& op, StreamRef strea
         const std::size_t sequences = std::size_t(op.batch) * op.heads;
         const unsigned dq_tiles = tiles_of(op.seq_len, kDq), dkv_tiles = tiles_of(op.seq_len, kDkv);
         const unsigned dq_blocks = blocks(dq_tiles, sequences), dkv_blocks = blocks(dkv_tiles, sequences);
-        const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize))), scale = float(1 / std::sqrt(double(HeadSize)));
+        const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize))),
+                    scale = float(1 / std::sqrt(double(HeadSize)));
         simt::launch<flash_dq_kernel<HeadSize>>(
-            {.grid = dq_blocks, .block = kThreads, .shared_bytes = tile_bytes<HeadSize>(kDq, 2, 2), .stream = stream}, op, int(dq_tiles),
+            {.grid = dq_blocks, .block = kThreads, .shared_bytes = tile_bytes<HeadSize>(kDq, 2, 2),
+             .stream = stream}, op, int(dq_tiles),
             exponent_scale, scale);
         simt::launch<flash_dkv_kernel<HeadSize>>(
-            {.grid = dkv_blocks, .block = kThreads, .shared_bytes = tile_bytes<HeadSize>(kDkv, 2, 2) + 4 * kDkv.columns * sizeof(float),
+            {.grid = dkv_blocks, .block = kThreads,
+             .shared_bytes = tile_bytes<HeadSize>(kDkv, 2, 2) + 4 * kDkv.columns * sizeof(float),
              .stream = stream}, op, int(dkv_tiles), exponent_scale, scale);
     });
 }

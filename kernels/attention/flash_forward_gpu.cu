@@ -1,7 +1,8 @@
-// attention_flash.cu - the forward pass of attention_flash.h
+// flash_forward_gpu.cu - the forward pass of attention_flash.h
 //
-// Exponentials are powers of two: with s = q . k and c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused multiply-add gives the
-// exponent. The rounding of c max is the same in p, in its sum and in the logsumexp, so that it cancels however large the scores are.
+// Exponentials are powers of two: with s = q . k and c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused
+// multiply-add gives the exponent. The rounding of c max is the same in p, in its sum and in the logsumexp, so that it
+// cancels however large the scores are.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -15,7 +16,8 @@ using namespace flash;
 
 namespace {
 
-// What a lane knows of its rows: the largest exponent so far, the same in the four lanes of a row, and its own columns' part of the sum of p.
+// What a lane knows of its rows: the largest exponent so far, the same in the four lanes of a row, and its own columns'
+// part of the sum of p.
 template <int Fragments>
 struct Statistics {
     float maximum[Fragments][2], sum[Fragments][2];
@@ -25,13 +27,16 @@ struct Statistics {
     }
 };
 
-// Turns scores into weights p relative to the new maximum, and takes sums and results along to it. Scores of -infinity become exactly 0.
+// Turns scores into weights p relative to the new maximum, and takes sums and results along to it. Scores of -infinity
+// become exactly 0.
 template <int Fragments, int Keys8, int Channels8>
-__device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragments>& statistics, Sums<Fragments, Channels8>& results, float exponent_scale) {
+__device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragments>& statistics, Sums<Fragments,
+                               Channels8>& results, float exponent_scale) {
     UNROLLED for (int g = 0; g < Fragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
             float largest = -INFINITY;
-            UNROLLED for (auto& fragment : scores[g]) largest = fmaxf(largest, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
+            UNROLLED for (auto& fragment : scores[g])
+                largest = fmaxf(largest, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
             float &maximum = statistics.maximum[g][half], &sum = statistics.sum[g][half];
             const float before = maximum;
             maximum = fmaxf(before, lanes_max<4>(largest) * exponent_scale);  // finite, because every query sees key 0
@@ -49,7 +54,8 @@ __device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragme
 
 // Shared: queries, then keys and values of two stages.
 template <int HeadSize>
-__global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles, float exponent_scale) {
+__global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles,
+                                                                    float exponent_scale) {
     constexpr Tile kTile = tiles_for(HeadSize).forward;
     constexpr int kFragments = kTile.fragments, kKeys = kTile.columns;
     SIMT_DYN_SHARED(bf16, shared);
@@ -95,7 +101,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionFor
             const int query = queries.first + g * 16 + half * 8 + place.group;
             scale[g][half] = 1.0f / sum;
             if (place.pair == 0 && query < op.seq_len)
-                op.logsumexp[task.statistics + query] = (statistics.maximum[g][half] + log2f(sum)) * std::numbers::ln2_v<float>;
+                op.logsumexp[task.statistics + query] = (statistics.maximum[g][half] + log2f(sum)) *
+                                                        std::numbers::ln2_v<float>;
         }
     const Rows<bf16> out_rows = task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0);
     store_rows<HeadSize>(out_rows, queries.first, op.seq_len, out, scale, own_queries, place);
@@ -111,8 +118,10 @@ void flash_attention_forward(const AttentionForward<bf16>& op, StreamRef stream)
         constexpr Tile kTile = tiles_for(HeadSize).forward;
         const unsigned tiles = tiles_of(op.seq_len, kTile);
         const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize)));
-        simt::launch<flash_forward_kernel<HeadSize>>({.grid = blocks(tiles, std::size_t(op.batch) * op.heads), .block = kThreads,
-                                                      .shared_bytes = tile_bytes<HeadSize>(kTile, 1, 2), .stream = stream},
+        simt::launch<flash_forward_kernel<HeadSize>>({.grid = blocks(tiles, std::size_t(op.batch) * op.heads),
+                                                      .block = kThreads,
+                                                      .shared_bytes = tile_bytes<HeadSize>(kTile, 1, 2),
+                                                      .stream = stream},
                                                      op, int(tiles), exponent_scale);
     });
 }

@@ -1,10 +1,13 @@
-// attention.cu - attention.h with plain float arithmetic, for a GPU without tensor cores' help and as the reference for those that use them
+// plain_gpu.cu - attention.h with plain float arithmetic, for a GPU without tensor cores' help and as the reference for
+// those that use them
 //
-// Geometry  A block owns a tile of rows and walks over tiles of 32 columns, staged in shared memory as floats. Forward and dq: rows are queries,
-//           columns keys; dk and dv: rows are keys, columns queries. Eight lanes share four rows: a lane computes the scores of its rows against
-//           columns lane, lane + 8, lane + 16, lane + 24, and keeps of each row of the result the packs lane, lane + 8, ... of four channels.
-// Cost      A product of 4 rows by 4 columns reads 8 packs of shared memory for 64 multiply-adds: bound by arithmetic, not by shared memory.
-//           Rows of a tile are padded by one pack, so that the eight lanes of a group read from different banks.
+// Geometry  A block owns a tile of rows and walks over tiles of 32 columns, staged in shared memory as floats. Forward
+//           and dq: rows are queries, columns keys; dk and dv: rows are keys, columns queries. Eight lanes share four
+//           rows: a lane computes the scores of its rows against columns lane, lane + 8, lane + 16, lane + 24, and
+//           keeps of each row of the result the packs lane, lane + 8, ... of four channels.
+// Cost      A product of 4 rows by 4 columns reads 8 packs of shared memory for 64 multiply-adds: bound by arithmetic,
+//           not by shared memory. Rows of a tile are padded by one pack, so that the eight lanes of a group read from
+//           different banks.
 #include <cmath>
 
 #include "kernels/attention/check.h"
@@ -23,9 +26,11 @@ __device__ __forceinline__ int smaller(int a, int b) { return a < b ? a : b; }
 
 using FloatPack = Pack<float, kGpuPackBytes>;
 
-// Packs: of four channels, kept by each lane, so that head sizes up to 32 * Packs are served; the channels beyond head_size are zero.
+// Packs: of four channels, kept by each lane, so that head sizes up to 32 * Packs are served; the channels beyond
+// head_size are zero.
 // Groups: of eight lanes in a block.
-// Kernels ask for __launch_bounds__(threads, 1): shared memory limits the blocks at work anyway, and without the 1 some kernels spill.
+// Kernels ask for __launch_bounds__(threads, 1): shared memory limits the blocks at work anyway, and without the 1 some
+// kernels spill.
 template <int Packs, int Groups>
 struct Geometry {
     static constexpr int packs = Packs;
@@ -39,7 +44,8 @@ struct Place {
     __device__ Place() : lane(threadIdx.x % kLanes), first_row(threadIdx.x / kLanes * kRowsPerLane) {}
 };
 
-// Tile number and sequence (batch * heads + head) of this block; the blocks with most work must come first, so the caller may count tiles backwards.
+// Tile number and sequence (batch * heads + head) of this block; the blocks with most work must come first, so the
+// caller may count tiles backwards.
 struct Task {
     int tile, batch, head;
     std::size_t statistics;  // where the sequence starts in logsumexp and delta
@@ -56,7 +62,8 @@ __device__ std::size_t element(const Op& op, const Task& task, int position, int
     return (((std::size_t(task.batch) * op.seq_len + position) * parts + part) * op.heads + task.head) * op.head_size;
 }
 
-// Rows of head_size elements, `stride` apart, as float rows of a tile; rows from `valid` on and the channels beyond head_size become zero.
+// Rows of head_size elements, `stride` apart, as float rows of a tile; rows from `valid` on and the channels beyond
+// head_size become zero.
 template <class G, int Rows, class T>
 __device__ void load_tile(float* tile, const T* from, std::size_t stride, int valid, int head_size) {
     constexpr int kSize = Pack<T, kGpuPackBytes>::size, kPacksPerRow = G::channels / kSize;
@@ -81,7 +88,8 @@ __device__ void multiply(Products& products, const float* rows, const float* col
         for (int k = 0; k < kColumnsPerLane; ++k) products[r][k] = 0.0f;
     for (int c = 0; c < G::channels; c += kFloatPack) {
         FloatPack row[kRowsPerLane];
-        for (int r = 0; r < kRowsPerLane; ++r) row[r] = load<kGpuPackBytes>(rows + (place.first_row + r) * G::pitch + c);
+        for (int r = 0; r < kRowsPerLane; ++r)
+            row[r] = load<kGpuPackBytes>(rows + (place.first_row + r) * G::pitch + c);
         for (int k = 0; k < kColumnsPerLane; ++k) {
             const FloatPack column = load<kGpuPackBytes>(columns + (place.lane + k * kLanes) * G::pitch + c);
             for (int r = 0; r < kRowsPerLane; ++r)
@@ -92,7 +100,8 @@ __device__ void multiply(Products& products, const float* rows, const float* col
 
 __device__ void store_weights(float* weights, const Products& products, Place place) {
     for (int r = 0; r < kRowsPerLane; ++r)
-        for (int k = 0; k < kColumnsPerLane; ++k) weights[(place.first_row + r) * kWeightsPitch + place.lane + k * kLanes] = products[r][k];
+        for (int k = 0; k < kColumnsPerLane; ++k)
+            weights[(place.first_row + r) * kWeightsPitch + place.lane + k * kLanes] = products[r][k];
 }
 
 // What a lane keeps of its rows of a result: packs lane, lane + 8, ... of the channels from `first_channel` on.
@@ -105,7 +114,8 @@ struct Sums {
     __device__ void accumulate(const float* weights, const float* columns, Place place, int first_channel = 0) {
         for (int first = 0; first < kColumns; first += kFloatPack) {
             FloatPack weight[kRowsPerLane];
-            for (int r = 0; r < kRowsPerLane; ++r) weight[r] = load<kGpuPackBytes>(weights + (place.first_row + r) * kWeightsPitch + first);
+            for (int r = 0; r < kRowsPerLane; ++r)
+                weight[r] = load<kGpuPackBytes>(weights + (place.first_row + r) * kWeightsPitch + first);
             for (int column = 0; column < kFloatPack; ++column)
                 for (int p = 0; p < Packs; ++p) {
                     const int channel = first_channel + (place.lane + p * kLanes) * kFloatPack;
@@ -131,15 +141,18 @@ struct Sums {
 
 // Shared: queries, keys, values, weights.
 template <class T, class G>
-__global__ void __launch_bounds__(G::threads, 1) attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
+__global__ void __launch_bounds__(G::threads, 1) attention_forward_kernel(AttentionForward<T> op, int tiles,
+                                                                          float scale) {
     SIMT_DYN_SHARED(float, shared);
-    float *queries = shared, *keys = queries + G::rows * G::pitch, *values = keys + kColumns * G::pitch, *weights = values + kColumns * G::pitch;
+    float *queries = shared, *keys = queries + G::rows * G::pitch, *values = keys + kColumns * G::pitch,
+          *weights = values + kColumns * G::pitch;
     const Place place;
     Task task(op.batch, op.heads, op.seq_len);
     task.tile = tiles - 1 - task.tile;
     const int first_query = task.tile * G::rows, last_query = smaller(first_query + G::rows, op.seq_len);
     const std::size_t stride = std::size_t(3) * op.heads * op.head_size;
-    load_tile<G, G::rows>(queries, &op.qkv[element(op, task, first_query, 3, 0)], stride, last_query - first_query, op.head_size);
+    load_tile<G, G::rows>(queries, &op.qkv[element(op, task, first_query, 3, 0)], stride, last_query - first_query,
+                          op.head_size);
 
     Sums<G::packs> out;
     float maximum[kRowsPerLane], sum[kRowsPerLane];
@@ -191,32 +204,37 @@ __global__ void __launch_bounds__(G::threads, 1) attention_forward_kernel(Attent
 template <class T>
 __global__ void attention_delta_kernel(AttentionBackward<T> op, std::size_t rows) {
     using Pack = kernels::Pack<T, kGpuPackBytes>;
-    const std::size_t row = (std::size_t(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;  // (batch, position, head), as `out` lies
+    // (batch, position, head), as `out` lies
+    const std::size_t row = (std::size_t(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;
     const int lane = threadIdx.x % kLanes;
     float sum = 0.0f;
     if (row < rows)
         for (int c = lane * Pack::size; c < op.head_size; c += kLanes * Pack::size) {
-            const Pack dout = load<kGpuPackBytes>(&op.dout[row * op.head_size + c]), out = load<kGpuPackBytes>(&op.out[row * op.head_size + c]);
+            const Pack dout = load<kGpuPackBytes>(&op.dout[row * op.head_size + c]),
+                       out = load<kGpuPackBytes>(&op.out[row * op.head_size + c]);
             for (int k = 0; k < Pack::size; ++k) sum += to_float(dout[k]) * to_float(out[k]);
         }
     sum = lanes_sum<kLanes>(sum);
     const std::size_t head = row % op.heads, token = row / op.heads;
-    if (row < rows && lane == 0) op.delta[(token / op.seq_len * op.heads + head) * op.seq_len + token % op.seq_len] = sum;
+    if (row < rows && lane == 0)
+        op.delta[(token / op.seq_len * op.heads + head) * op.seq_len + token % op.seq_len] = sum;
 }
 
 // Shared: queries and dout of the block, keys and values of the step, weights.
 template <class T, class G>
 __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBackward<T> op, int tiles, float scale) {
     SIMT_DYN_SHARED(float, shared);
-    float *queries = shared, *dout = queries + G::rows * G::pitch, *keys = dout + G::rows * G::pitch, *values = keys + kColumns * G::pitch,
-          *weights = values + kColumns * G::pitch;
+    float *queries = shared, *dout = queries + G::rows * G::pitch, *keys = dout + G::rows * G::pitch,
+          *values = keys + kColumns * G::pitch, *weights = values + kColumns * G::pitch;
     const Place place;
     Task task(op.batch, op.heads, op.seq_len);
     task.tile = tiles - 1 - task.tile;
     const int first_query = task.tile * G::rows, last_query = smaller(first_query + G::rows, op.seq_len);
     const std::size_t row = std::size_t(op.heads) * op.head_size;
-    load_tile<G, G::rows>(queries, &op.qkv[element(op, task, first_query, 3, 0)], 3 * row, last_query - first_query, op.head_size);
-    load_tile<G, G::rows>(dout, &op.dout[element(op, task, first_query, 1, 0)], row, last_query - first_query, op.head_size);
+    load_tile<G, G::rows>(queries, &op.qkv[element(op, task, first_query, 3, 0)], 3 * row, last_query - first_query,
+                          op.head_size);
+    load_tile<G, G::rows>(dout, &op.dout[element(op, task, first_query, 1, 0)], row, last_query - first_query,
+                          op.head_size);
     float logsumexp[kRowsPerLane], delta[kRowsPerLane];
     for (int r = 0; r < kRowsPerLane; ++r) {
         const std::size_t at = task.statistics + smaller(first_query + place.first_row + r, op.seq_len - 1);
@@ -248,12 +266,14 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
             dq.store_row(&op.dqkv[element(op, task, query, 3, 0)], r, scale, op.head_size, place);
 }
 
-// Shared: keys and values of the block, queries and dout of the step, weights twice. blockIdx.y chooses which kept packs of the channels.
+// Shared: keys and values of the block, queries and dout of the step, weights twice. blockIdx.y chooses which kept
+// packs of the channels.
 template <class T, class G, int KeptPacks>
 __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionBackward<T> op, float scale) {
     SIMT_DYN_SHARED(float, shared);
-    float *keys = shared, *values = keys + G::rows * G::pitch, *queries = values + G::rows * G::pitch, *dout = queries + kColumns * G::pitch,
-          *p_weights = dout + kColumns * G::pitch, *ds_weights = p_weights + G::rows * kWeightsPitch;
+    float *keys = shared, *values = keys + G::rows * G::pitch, *queries = values + G::rows * G::pitch,
+          *dout = queries + kColumns * G::pitch, *p_weights = dout + kColumns * G::pitch,
+          *ds_weights = p_weights + G::rows * kWeightsPitch;
     const Place place;
     const Task task(op.batch, op.heads, op.seq_len);
     const int first_key = task.tile * G::rows, keys_here = smaller(G::rows, op.seq_len - first_key);
@@ -300,7 +320,8 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
 // Bytes of shared memory: tiles of rows and of columns, and of weights.
 template <class G>
 constexpr std::size_t shared_bytes(int row_tiles, int column_tiles, int weight_tiles) {
-    return ((row_tiles * G::rows + column_tiles * kColumns) * G::pitch + weight_tiles * G::rows * kWeightsPitch) * sizeof(float);
+    return ((row_tiles * G::rows + column_tiles * kColumns) * G::pitch + weight_tiles * G::rows * kWeightsPitch) *
+           sizeof(float);
 }
 
 // Calls launch.template operator()<Packs>() with the fewest packs that hold head_size.
@@ -315,21 +336,24 @@ void with_packs(int head_size, Launch&& launch) {
 
 unsigned blocks(std::size_t tiles, std::size_t sequences) {
     const std::size_t count = tiles * sequences;
-    require(count <= 0x7fffffff, "the number of attention's blocks", count, "at most 2147483647", "use a smaller --micro-batch");
+    require(count <= 0x7fffffff, "the number of attention's blocks", count, "at most 2147483647",
+            "use a smaller --micro-batch");
     return unsigned(count);
 }
 
 }  // namespace
 
-// 64 queries a block, 44 KiB of shared memory at head size 64; head sizes above 128 take 32 queries to stay near 100 KiB. Not measured on a GPU yet.
+// 64 queries a block, 44 KiB of shared memory at head size 64; head sizes above 128 take 32 queries to stay near 100
+// KiB. Not measured on a GPU yet.
 template <class T>
 void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
     check_attention(op);
     with_packs(op.head_size, [&]<int Packs>() {
         using G = Geometry<Packs, (Packs > 4 ? 8 : 16)>;
         const int tiles = (op.seq_len + G::rows - 1) / G::rows;
-        simt::launch<attention_forward_kernel<T, G>>({.grid = blocks(tiles, std::size_t(op.batch) * op.heads), .block = G::threads,
-                                                      .shared_bytes = shared_bytes<G>(1, 2, 1), .stream = stream},
+        simt::launch<attention_forward_kernel<T, G>>({.grid = blocks(tiles, std::size_t(op.batch) * op.heads),
+                                                      .block = G::threads, .shared_bytes = shared_bytes<G>(1, 2, 1),
+                                                      .stream = stream},
                                                      op, tiles, 1.0f / std::sqrt(float(op.head_size)));
     });
 }
@@ -345,13 +369,16 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
     simt::launch<attention_delta_kernel<T>>({.grid = delta_blocks, .block = kThreads, .stream = stream}, op, rows);
     with_packs(op.head_size, [&]<int Packs>() {
         using G = Geometry<Packs, 8>;
-        constexpr int kKeptPacks = Packs > 4 ? 4 : Packs;  // of two results: more would not fit in registers, so blocks share the channels
+        // of two results: more would not fit in registers, so blocks share the channels
+        constexpr int kKeptPacks = Packs > 4 ? 4 : Packs;
         const int tiles = (op.seq_len + G::rows - 1) / G::rows;
         const unsigned grid = blocks(tiles, sequences);
         simt::launch<attention_dq_kernel<T, G>>(
-            {.grid = grid, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 1), .stream = stream}, op, tiles, scale);
+            {.grid = grid, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 1),
+             .stream = stream}, op, tiles, scale);
         simt::launch<attention_dkv_kernel<T, G, kKeptPacks>>(
-            {.grid = {grid, Packs / kKeptPacks}, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 2), .stream = stream}, op, scale);
+            {.grid = {grid, Packs / kKeptPacks}, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 2),
+             .stream = stream}, op, scale);
     });
 }
 

@@ -14,7 +14,8 @@ struct Info {
     std::size_t cache = 0;       // bytes of the last cache before memory; 0: unknown
     int threads = 1;             // CPU threads in use
     std::size_t logits_bytes = 0;  // of the head's logits that are best held at once
-    std::optional<double> peak_flops_bf16, peak_flops_tf32, peak_flops_fp32;  // dense, from the vendor's data sheet; empty: unknown
+    // dense, from the vendor's data sheet; empty: unknown
+    std::optional<double> peak_flops_bf16, peak_flops_tf32, peak_flops_fp32;
 };
 
 // Chooses the device of this process and the number of CPU threads. Throws Error where the machine has no such device.

@@ -29,15 +29,18 @@ std::string hexadecimal(std::span<const char> bytes) {
     return text;
 }
 
-// Dense peaks in FLOP/s from NVIDIA's data sheets: bf16 and TF32 on tensor cores with fp32 accumulation, fp32 on the CUDA cores.
+// Dense peaks in FLOP/s from NVIDIA's data sheets: bf16 and TF32 on tensor cores with fp32 accumulation, fp32 on the
+// CUDA cores.
 struct Peak {
     const char* name;
     double bf16, tf32, fp32;
 };
 constexpr std::array kPeaks{
-    Peak{"A100", 312e12, 156e12, 19.5e12},   Peak{"H100 PCIe", 756e12, 378e12, 51e12}, Peak{"H100", 989.4e12, 494.7e12, 66.9e12},
-    Peak{"H200", 989.4e12, 494.7e12, 66.9e12}, Peak{"L40S", 362e12, 183e12, 91.6e12},  Peak{"L4", 121e12, 60e12, 30.3e12},
-    Peak{"A10", 125e12, 62.5e12, 31.2e12},   Peak{"RTX 4090", 165.2e12, 82.6e12, 82.6e12}, Peak{"RTX 3090", 71e12, 35.6e12, 35.6e12},
+    Peak{"A100", 312e12, 156e12, 19.5e12},     Peak{"H100 PCIe", 756e12, 378e12, 51e12},
+    Peak{"H100", 989.4e12, 494.7e12, 66.9e12}, Peak{"H200", 989.4e12, 494.7e12, 66.9e12},
+    Peak{"L40S", 362e12, 183e12, 91.6e12},     Peak{"L4", 121e12, 60e12, 30.3e12},
+    Peak{"A10", 125e12, 62.5e12, 31.2e12},     Peak{"RTX 4090", 165.2e12, 82.6e12, 82.6e12},
+    Peak{"RTX 3090", 71e12, 35.6e12, 35.6e12},
 };
 
 void name_peaks(Info& info) {
@@ -64,10 +67,13 @@ Info open(int threads, int index) {
     int count = 0;
     if (const auto status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
         cudaGetLastError();
-        throw Error(std::string("no GPU can be used: ") + (status == cudaSuccess ? "the machine has none" : cudaGetErrorString(status)) +
-                    "; this build needs one with compute capability 8.0 or later; on this machine build with make DEVICE=cpu");
+        throw Error(
+            std::string("no GPU can be used: ") +
+            (status == cudaSuccess ? "the machine has none" : cudaGetErrorString(status)) +
+            "; this build needs one with compute capability 8.0 or later; on this machine build with make DEVICE=cpu");
     }
-    require(index >= 0 && index < count, "--device", index, "a number below the number of GPUs, " + std::to_string(count));
+    require(index >= 0 && index < count, "--device", index,
+            "a number below the number of GPUs, " + std::to_string(count));
     CHECKED(cudaSetDevice(index));
     cudaDeviceProp properties{};
     CHECKED(cudaGetDeviceProperties(&properties, index));

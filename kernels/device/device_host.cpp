@@ -27,21 +27,24 @@ int usable_cores() {
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-// What the kernel believes can be had without swapping, and within the limit of a container where there is one. 0: unknown.
+// What the kernel believes can be had without swapping, and within the limit of a container where there is one. 0:
+// unknown.
 std::size_t available_memory() {
     std::size_t available = 0;
     std::ifstream info("/proc/meminfo");
     for (std::string word; info >> word;)
         if (std::size_t kib; word == "MemAvailable:" && info >> kib) available = kib * 1024;
     std::ifstream most("/sys/fs/cgroup/memory.max"), used("/sys/fs/cgroup/memory.current");
-    if (std::size_t limit, current; most >> limit && used >> current) available = std::min(available, limit - std::min(limit, current));
+    if (std::size_t limit, current; most >> limit && used >> current)
+        available = std::min(available, limit - std::min(limit, current));
     return available;
 }
 
 }  // namespace
 
 Info open(int threads, int index) {
-    require(index == 0, "--device", index, "0: this build runs on the CPU", "leave the flag out, or build with make DEVICE=cuda");
+    require(index == 0, "--device", index, "0: this build runs on the CPU",
+            "leave the flag out, or build with make DEVICE=cuda");
     const int cores = usable_cores();
     Info info;
     info.kind = "cpu";

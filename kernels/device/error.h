@@ -12,7 +12,9 @@ enum class Blame { input, runtime };
 
 class Error : public std::runtime_error {
 public:
-    explicit Error(const std::string& message, Blame blame = Blame::input) : std::runtime_error(message), blame_(blame) {}
+    explicit Error(const std::string& message, Blame blame = Blame::input)
+        : std::runtime_error(message),
+          blame_(blame) {}
     Blame blame() const { return blame_; }
 
 private:
@@ -31,6 +33,7 @@ template <class Value>
 }
 
 template <class Value>
-void require(bool holds, std::string_view what, const Value& value, std::string_view expected, std::string_view mend = {}) {
+void require(bool holds, std::string_view what, const Value& value, std::string_view expected,
+             std::string_view mend = {}) {
     if (!holds) fail(what, value, expected, mend);
 }

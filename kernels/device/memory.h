@@ -11,13 +11,16 @@
 
 namespace device {
 
-// Owner of zero or more bytes of device memory, aligned to kernels::kTensorAlignment. The contents are undefined until written.
+// Owner of zero or more bytes of device memory, aligned to kernels::kTensorAlignment. The contents are undefined until
+// written.
 class Memory {
 public:
     Memory() = default;
     explicit Memory(std::size_t bytes);  // throws a run-time Error that names the size when there is no room
     ~Memory();
-    Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Memory(Memory&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)),
+          bytes_(std::exchange(other.bytes_, 0)) {}
     Memory& operator=(Memory&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
@@ -59,7 +62,8 @@ bool memory_is_host_memory();
 // Device memory as the host can read it: itself on a CPU; else copied into `buffer`, after waiting for `stream`.
 const void* on_host(const void* device, std::size_t bytes, std::vector<std::byte>& buffer, StreamRef stream);
 
-// Memory that grows to what its hungriest user needs. The users take turns with it: growing waits for the device and loses the contents.
+// Memory that grows to what its hungriest user needs. The users take turns with it: growing waits for the device and
+// loses the contents.
 class Workspace {
 public:
     std::byte* at_least(std::size_t bytes) {

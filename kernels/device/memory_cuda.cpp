@@ -10,7 +10,8 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     void* data = nullptr;
     if (cudaMalloc(&data, bytes) != cudaSuccess) {
         cudaGetLastError();
-        fail("an allocation of device memory", bytes, "room for that many bytes", "make --micro-batch or --seq-len smaller", Blame::runtime);
+        fail("an allocation of device memory", bytes, "room for that many bytes",
+             "make --micro-batch or --seq-len smaller", Blame::runtime);
     }
     data_ = static_cast<std::byte*>(data);
 }

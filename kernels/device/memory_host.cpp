@@ -22,7 +22,9 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     const std::size_t alignment = bytes >= 4 * kHugePage ? kHugePage : kernels::kTensorAlignment;
     const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     data_ = rounded >= bytes ? static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)) : nullptr;
-    if (!data_) fail("an allocation of device memory", bytes, "room for that many bytes", "make --micro-batch or --seq-len smaller", Blame::runtime);
+    if (!data_)
+        fail("an allocation of device memory", bytes, "room for that many bytes",
+             "make --micro-batch or --seq-len smaller", Blame::runtime);
     if (alignment == kHugePage) madvise(data_, rounded, MADV_HUGEPAGE);
 }
 Memory::~Memory() { std::free(data_); }
@@ -42,7 +44,8 @@ void copy_on_device(void* to, const void* from, std::size_t bytes, StreamRef) {
     constexpr std::size_t kPiece = std::size_t(1) << 20;
     #pragma omp parallel for
     for (std::size_t first = 0; first < bytes; first += kPiece)
-        std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first, std::min(kPiece, bytes - first));
+        std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
+                    std::min(kPiece, bytes - first));
 }
 void fill_zero(void* device, std::size_t bytes, StreamRef) {
     if (bytes) std::memset(device, 0, bytes);

@@ -1,18 +1,22 @@
-// random.cuh - random bits that follow from a seed, a step and the index of an element, whoever asks for them; and rounding to bf16 with them
+// random.h - random bits that follow from a seed, a step and the index of an element, whoever asks for them; and
+// rounding to bf16 with them
 //
-//   Philox 4x32-10: ten rounds turn a counter of 128 bits and a key of 64 into four random words. Key: the seed. Counter: (call, step).
-//   Elements go in groups of 32, which share four calls: element i takes 16 bits of word i % 4 of call i / 32 * 4 + i / 4 % 4, the lower ones in the
-//   first half of the group, the upper ones in the second. So four neighbours need one call, and sixteen a vector of whole words.
+//   Philox 4x32-10: ten rounds turn a counter of 128 bits and a key of 64 into four random words. Key: the seed.
+//   Counter: (call, step). Elements go in groups of 32, which share four calls: element i takes 16 bits of word i % 4
+//   of call i / 32 * 4 + i / 4 % 4, the lower ones in the first half of the group, the upper ones in the second. So
+//   four neighbours need one call, and sixteen a vector of whole words.
 //
-// The same bits at every geometry, on any number of threads, and for a slice as for the whole. No kernel syntax here: host files include it too.
+// The same bits at every geometry, on any number of threads, and for a slice as for the whole. No kernel syntax here:
+// host files include it too.
 // Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
 #pragma once
 #include "kernels/device/types.h"
 
 namespace kernels {
 
-// `Calls` calls of the generator side by side: lane[w][j] is word w of call j, of the counter before and of the random bits after. Lanes are 64 bits
-// wide, as their products are: with 32 g++ widens and narrows them in every round (0.35 ns an element instead of 0.18, 32 calls at a time, one core).
+// `Calls` calls of the generator side by side: lane[w][j] is word w of call j, of the counter before and of the random
+// bits after. Lanes are 64 bits wide, as their products are: with 32 g++ widens and narrows them in every round (0.35
+// ns an element instead of 0.18, 32 calls at a time, one core).
 template <int Calls>
 struct Philox {
     std::uint64_t lane[4][Calls];
@@ -59,7 +63,8 @@ public:
         for (int j = 0; j < kCalls; ++j)
             for (int w = 0; w < 4; ++w) word_[4 * j + w] = std::uint32_t(philox.lane[w][j]);
     }
-    // Those of element `first` + k, among the ones drawn. `first` is a multiple of 4 and k below 4, or with whole groups of 16 and below 16.
+    // Those of element `first` + k, among the ones drawn. `first` is a multiple of 4 and k below 4, or with whole
+    // groups of 16 and below 16.
     constexpr std::uint32_t of(std::int64_t first, int k) const {
         const std::int64_t word = Elements == 4 ? 0 : first % Elements / 32 * 16;
         return word_[word + k] >> (first & 16) & 0xffff;
@@ -70,8 +75,9 @@ private:
     std::uint32_t word_[4 * kCalls];
 };
 
-// x rounded away from zero with probability equal to its distance from the bf16 towards zero, in units of that from one bf16 to the next; `noise` is
-// uniform below 2^16. What bf16 holds exactly stays; infinities and NaN stay what they are. Beyond the largest finite bf16: towards zero.
+// x rounded away from zero with probability equal to its distance from the bf16 towards zero, in units of that from one
+// bf16 to the next; `noise` is uniform below 2^16. What bf16 holds exactly stays; infinities and NaN stay what they
+// are. Beyond the largest finite bf16: towards zero.
 constexpr bf16 round_stochastically(float x, std::uint32_t noise) {
     constexpr std::uint32_t kInfinity = 0x7f800000, kLargest = 0x7f7f0000;
     const auto bits = std::bit_cast<std::uint32_t>(x), magnitude = bits & 0x7fffffff;

@@ -1,7 +1,7 @@
 // stream.h - streams, events and timers of the device this build is for: stream_host.cpp | stream_cuda.cpp
 //
-// Words as in CUDA and CCCL: wait() makes a stream wait and returns at once, sync() makes the host wait. On a CPU the only stream is nullptr,
-// and enqueued work has finished when the call that enqueues it returns.
+// Words as in CUDA and CCCL: wait() makes a stream wait and returns at once, sync() makes the host wait. On a CPU the
+// only stream is nullptr, and enqueued work has finished when the call that enqueues it returns.
 #pragma once
 #include <functional>
 #include <utility>
@@ -60,7 +60,8 @@ private:
 void sync(StreamRef stream);
 // What `stream` is given from now on runs when the event is done.
 void wait(StreamRef stream, const Event& event);
-// `work` runs on a host thread when `stream` gets there; what is enqueued later waits for it. It must neither throw nor touch the device.
+// `work` runs on a host thread when `stream` gets there; what is enqueued later waits for it. It must neither throw nor
+// touch the device.
 void call_on_host(StreamRef stream, std::function<void()> work);
 
 }  // namespace device

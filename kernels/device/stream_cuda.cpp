@@ -56,10 +56,14 @@ double Timer::seconds() const {
     return milliseconds * 1e-3;
 }
 
-void wait(StreamRef stream, const Event& event) { CHECKED(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event.handle()), 0)); }
+void wait(StreamRef stream, const Event& event) {
+    CHECKED(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event.handle()), 0));
+}
 void call_on_host(StreamRef stream, std::function<void()> work) {
     auto call = std::make_unique<std::function<void()>>(std::move(work));
-    const auto run = [](void* argument) { (*std::unique_ptr<std::function<void()>>(static_cast<std::function<void()>*>(argument)))(); };
+    const auto run = [](void* argument) {
+        (*std::unique_ptr<std::function<void()>>(static_cast<std::function<void()>*>(argument)))();
+    };
     CHECKED(cudaLaunchHostFunc(stream, run, call.get()));
     call.release();  // `run` owns it now
 }

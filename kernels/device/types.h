@@ -1,4 +1,5 @@
-// types.h - what a kernel contract may name, on any device. Host files include it in every build; no kernel syntax here.
+// types.h - what a kernel contract may name, on any device. Host files include it in every build; no kernel syntax
+// here.
 #pragma once
 #include <bit>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// matmul_check.h - what every implementation of matmul.h refuses: shapes and spans that do not fit
+// check.h - what every implementation of matmul.h refuses: shapes and spans that do not fit
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,12 +14,14 @@ void shape(int rows, int in_channels, int out_channels) {
     const std::string expected = "a positive multiple of " + std::to_string(kMultiple);
     require(rows > 0, "rows of a matrix product", rows, "at least 1");
     require(in_channels > 0 && in_channels % kMultiple == 0, "in_channels of a matrix product", in_channels, expected);
-    require(out_channels > 0 && out_channels % kMultiple == 0, "out_channels of a matrix product", out_channels, expected);
+    require(out_channels > 0 && out_channels % kMultiple == 0, "out_channels of a matrix product", out_channels,
+            expected);
 }
 
 inline void room(std::string_view name, std::size_t size, std::size_t rows, std::size_t columns) {
     if (size < rows * columns)
-        fail("the size of " + std::string(name), size, "at least " + std::to_string(rows) + " * " + std::to_string(columns) + " elements");
+        fail("the size of " + std::string(name), size,
+             "at least " + std::to_string(rows) + " * " + std::to_string(columns) + " elements");
 }
 inline void room_if_any(std::string_view name, std::size_t size, std::size_t rows, std::size_t columns) {
     if (size > 0) room(name, size, rows, columns);

@@ -4,10 +4,12 @@
 //   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre)
 //   backward, weight: dweight (+)= dout^T in,  dbias (+)= sum over rows of dout
 //
-// Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels) T; bias: (out_channels) T;
-//           dweight: (out_channels, in_channels) float; dbias: (out_channels) float. All row-major.
+// Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
+//           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float. All
+//           row-major.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/interrupt.h).
-// Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in float (Bf16Arithmetic).
+// Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
+//           float (Bf16Arithmetic).
 // Work      2 * rows * in_channels * out_channels flops each.
 #pragma once
 #include <memory>
@@ -59,15 +61,17 @@ public:
     Matmul(Matmul&&) noexcept;
     Matmul& operator=(Matmul&&) noexcept;
 
-    // All enqueue on `stream`; outputs are ready when the stream has passed this point. All throw Error if a span is too short or a channel
-    // count is not a multiple of 16 / sizeof(T), and a run-time Error that names the library's status when the library refuses.
+    // All enqueue on `stream`; outputs are ready when the stream has passed this point. All throw Error if a span is
+    // too short or a channel count is not a multiple of 16 / sizeof(T), and a run-time Error that names the library's
+    // status when the library refuses.
     template <class T> void forward(const LinearForward<T>& op, StreamRef stream);
     template <class T> void backward_input(const LinearBackwardInput<T>& op, StreamRef stream);
     template <class T> void backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream);
 
     // Device bytes held for the library's own use, for the memory plan.
     std::size_t workspace_bytes() const;
-    // For the log of a run in `dtype`: library, version, instruction set, and how bf16 is multiplied, which is decided now if it has not been yet.
+    // For the log of a run in `dtype`: library, version, instruction set, and how bf16 is multiplied, which is decided
+    // now if it has not been yet.
     std::string describe(DType dtype);
 
     struct State;

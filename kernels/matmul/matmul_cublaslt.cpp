@@ -1,14 +1,18 @@
 // matmul_cublaslt.cpp - matmul.h on a GPU
 //
-// cuBLASLt thinks in columns: a row-major matrix (r, c) is to it a column-major one (c, r). D = op(A) op(B), (m, n) = (m, k) (k, n) column-major, is:
+// cuBLASLt thinks in columns: a row-major matrix (r, c) is to it a column-major one (c, r). D = op(A) op(B), (m, n) =
+// (m, k) (k, n) column-major, is:
 //
 //                      m     n     k     A              B             D         fused epilogue
-//   forward            out   rows  in    weight^T       in            out       BIAS; bf16 also GELU_AUX(_BIAS), which writes `pre`
+//   forward            out   rows  in    weight^T       in            out       BIAS; bf16 also GELU_AUX(_BIAS), which
+//                      writes `pre`
 //   backward, input    in    rows  out   weight         dout          din       bf16: DGELU, which reads `pre`
-//   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB: sums of B along k, one per column of D
+//   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB: sums of B along k, one per
+//                      column of D
 //
-// Which epilogues have an algorithm depends on the shape and the GPU. Each shape is planned once: the fused form where the library offers one, else
-// the bare product followed by our own kernel. GELU in fp32 is always our own: the accuracy of the library's tanh is not documented.
+// Which epilogues have an algorithm depends on the shape and the GPU. Each shape is planned once: the fused form where
+// the library offers one, else the bare product followed by our own kernel. GELU in fp32 is always our own: the
+// accuracy of the library's tanh is not documented.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -69,10 +73,12 @@ Preference make_preference() {
     CHECKED(cublasLtMatmulPreferenceCreate(&handle));
     return Preference(handle);
 }
-template <class Value> void set(const Description& description, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+template <class Value>
+void set(const Description& description, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
     CHECKED(cublasLtMatmulDescSetAttribute(description.get(), attribute, &value, sizeof value));
 }
-template <class Value> void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
+template <class Value>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
     CHECKED(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
 }
 
@@ -86,9 +92,12 @@ struct Shape {
     std::uintptr_t alignment;  // of all tensors, in bytes: algorithms are chosen by it
     auto operator<=>(const Shape&) const = default;
     std::string call() const {
-        const char* name = product == Product::forward ? "forward" : product == Product::backward_input ? "backward_input" : "backward_weight";
-        return std::string("matmul ") + name + (dtype == DType::bf16 ? " bf16" : " fp32") + ", rows " + std::to_string(rows) + ", in_channels " +
-               std::to_string(in_channels) + ", out_channels " + std::to_string(out_channels);
+        const char* name = product == Product::forward          ? "forward"
+                           : product == Product::backward_input ? "backward_input"
+                                                                : "backward_weight";
+        return std::string("matmul ") + name + (dtype == DType::bf16 ? " bf16" : " fp32") + ", rows " +
+               std::to_string(rows) + ", in_channels " + std::to_string(in_channels) + ", out_channels " +
+               std::to_string(out_channels);
     }
 };
 
@@ -101,7 +110,8 @@ struct Operands {
 
     std::uintptr_t alignment() const {
         std::uintptr_t bits = kTensorAlignment;
-        for (const void* address : {a, b, static_cast<const void*>(d), bias, auxiliary}) bits |= reinterpret_cast<std::uintptr_t>(address);
+        for (const void* address : {a, b, static_cast<const void*>(d), bias, auxiliary})
+            bits |= reinterpret_cast<std::uintptr_t>(address);
         return bits & (~bits + 1);
     }
 };
@@ -116,10 +126,13 @@ struct Plan {
 cublasLtEpilogue_t epilogue_of(const Shape& shape, bool fuse) {
     switch (shape.product) {
         case Product::forward:
-            if (fuse && shape.with_gelu) return shape.biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+            if (fuse && shape.with_gelu)
+                return shape.biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
             return shape.biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-        case Product::backward_input: return fuse && shape.with_gelu ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DEFAULT;
-        case Product::backward_weight: return fuse && shape.biased ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
+        case Product::backward_input:
+            return fuse && shape.with_gelu ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DEFAULT;
+        case Product::backward_weight:
+            return fuse && shape.biased ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -144,7 +157,8 @@ struct Matmul::State {
     bool plan_form(Plan& plan, const Shape& shape, const Operands& operands, bool fuse) const {
         const cudaDataType_t type = shape.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
         const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
-        plan.description = make_description(shape.dtype == DType::fp32 && options.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+        plan.description = make_description(shape.dtype == DType::fp32 && options.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                                       : CUBLAS_COMPUTE_32F);
         plan.a = shape.product == Product::backward_weight ? make_layout(type, in, rows) : make_layout(type, in, out);
         plan.b = shape.product == Product::forward ? make_layout(type, in, rows) : make_layout(type, out, rows);
         plan.d = shape.product == Product::forward         ? make_layout(type, out, rows)
@@ -156,22 +170,27 @@ struct Matmul::State {
         set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(shape, fuse));
         plan.fused_gelu = fuse && shape.with_gelu;
         plan.fused_bias_gradient = fuse && shape.product == Product::backward_weight && shape.biased;
-        if (plan.fused_gelu) set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape.product == Product::forward ? out : in);
+        if (plan.fused_gelu)
+            set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape.product == Product::forward ? out : in);
         set_addresses(plan, shape, operands);
 
         const Preference preference = make_preference();
         set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace.bytes());
         // Partial sums of a product cut along k stay in float, whatever the result's type.
-        set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-        for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                                     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+        set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+            std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+        for (const auto attribute :
+             {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
             set(preference, attribute, std::uint32_t(shape.alignment));
         cublasLtMatmulHeuristicResult_t result{};
         int found = 0;
-        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.d.get(),
-                                                                     plan.d.get(), preference.get(), 1, &result, &found);
+        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+            library.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(),
+            preference.get(), 1, &result, &found);
         if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
-        if (status == CUBLAS_STATUS_INVALID_VALUE && fuse) return false;  // how some versions say that they lack an epilogue
+        // how some versions say that they lack an epilogue
+        if (status == CUBLAS_STATUS_INVALID_VALUE && fuse) return false;
         CHECKED(status);
         CHECKED(result.state);
         plan.algorithm = result.algo;
@@ -183,7 +202,8 @@ struct Matmul::State {
         if (known != plans.end()) return known->second;
         workspace.at_least(kWorkspaceBytes);
         const int auxiliary_rows = shape.product == Product::forward ? shape.out_channels : shape.in_channels;
-        const bool may_fuse_gelu = !shape.with_gelu || (shape.dtype == DType::bf16 && auxiliary_rows % kAuxiliaryMultiple == 0);
+        const bool may_fuse_gelu = !shape.with_gelu ||
+                                   (shape.dtype == DType::bf16 && auxiliary_rows % kAuxiliaryMultiple == 0);
         Plan plan;
         if (!(may_fuse_gelu && plan_form(plan, shape, operands, true)) && !plan_form(plan, shape, operands, false))
             throw Error("cuBLASLt has no algorithm for " + shape.call(), Blame::runtime);
@@ -193,11 +213,13 @@ struct Matmul::State {
     void run(const Plan& plan, const Shape& shape, const Operands& operands, StreamRef stream) {
         set_addresses(plan, shape, operands);
         const float alpha = 1.0f, beta = shape.accumulate ? 1.0f : 0.0f;
-        const cublasStatus_t status =
-            cublasLtMatmul(library.get(), plan.description.get(), &alpha, operands.a, plan.a.get(), operands.b, plan.b.get(), &beta, operands.d,
-                           plan.d.get(), operands.d, plan.d.get(), &plan.algorithm, workspace.data(), workspace.bytes(), stream);
+        const cublasStatus_t status = cublasLtMatmul(library.get(), plan.description.get(), &alpha, operands.a,
+                                                     plan.a.get(), operands.b, plan.b.get(), &beta, operands.d,
+                                                     plan.d.get(), operands.d, plan.d.get(), &plan.algorithm,
+                                                     workspace.data(), workspace.bytes(), stream);
         if (status != CUBLAS_STATUS_SUCCESS)
-            throw Error("cublasLtMatmul failed for " + shape.call() + ": " + cublasLtGetStatusName(status) + ", " + cublasLtGetStatusString(status),
+            throw Error("cublasLtMatmul failed for " + shape.call() + ": " + cublasLtGetStatusName(status) + ", " +
+                            cublasLtGetStatusString(status),
                         Blame::runtime);
     }
 };
@@ -211,9 +233,10 @@ template <class T>
 void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
     matmul_check::check(op);
     const bool with_gelu = !op.pre.empty();
-    Operands operands{op.weight.data(), op.in.data(), op.out.data(), op.bias.empty() ? nullptr : op.bias.data(), with_gelu ? op.pre.data() : nullptr};
-    const Shape shape{Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(), with_gelu, false,
-                      operands.alignment()};
+    Operands operands{op.weight.data(), op.in.data(), op.out.data(), op.bias.empty() ? nullptr : op.bias.data(),
+                      with_gelu ? op.pre.data() : nullptr};
+    const Shape shape{Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(),
+                      with_gelu, false, operands.alignment()};
     const Plan& plan = state_->plan_for(shape, operands);
     if (with_gelu && !plan.fused_gelu) {
         operands.d = op.pre.data();
@@ -227,8 +250,10 @@ template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
     const bool with_gelu = !op.pre.empty();
-    const Operands operands{op.weight.data(), op.dout.data(), op.din.data(), nullptr, with_gelu ? op.pre.data() : nullptr};
-    const Shape shape{Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, with_gelu, false, operands.alignment()};
+    const Operands operands{op.weight.data(), op.dout.data(), op.din.data(), nullptr,
+                            with_gelu ? op.pre.data() : nullptr};
+    const Shape shape{Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, with_gelu,
+                      false, operands.alignment()};
     const Plan& plan = state_->plan_for(shape, operands);
     state_->run(plan, shape, operands, stream);
     if (with_gelu && !plan.fused_gelu) {
@@ -243,23 +268,30 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
     const bool biased = !op.dbias.empty();
     const std::size_t channels = op.out_channels, scratch_floats = biased ? bias_gradient_scratch(op.out_channels) : 0;
     if (biased) state_->bias_scratch.at_least((channels + scratch_floats) * sizeof(float));
-    float* const sums = static_cast<float*>(state_->bias_scratch.data());  // BGRADB overwrites, so what is added to gets its sums from here
-    const Operands operands{op.in.data(), op.dout.data(), op.dweight.data(), !biased ? nullptr : op.accumulate ? sums : op.dbias.data()};
-    const Shape shape{Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, biased, false, op.accumulate,
-                      operands.alignment()};
+    // BGRADB overwrites, so what is added to gets its sums from here
+    float* const sums = static_cast<float*>(state_->bias_scratch.data());
+    const Operands operands{op.in.data(), op.dout.data(), op.dweight.data(),
+                            !biased ? nullptr : op.accumulate ? sums : op.dbias.data()};
+    const Shape shape{Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, biased, false,
+                      op.accumulate, operands.alignment()};
     const Plan& plan = state_->plan_for(shape, operands);
     state_->run(plan, shape, operands, stream);
     if (!biased) return;
     const std::span<float> scratch{sums + channels, scratch_floats};
-    if (!plan.fused_bias_gradient) bias_gradient<T>({op.dbias, scratch, op.dout, op.rows, op.out_channels, op.accumulate}, stream);
-    else if (op.accumulate) bias_gradient<float>({op.dbias, scratch, {sums, channels}, 1, op.out_channels, true}, stream);
+    if (!plan.fused_bias_gradient)
+        bias_gradient<T>({op.dbias, scratch, op.dout, op.rows, op.out_channels, op.accumulate}, stream);
+    else if (op.accumulate)
+        bias_gradient<float>({op.dbias, scratch, {sums, channels}, 1, op.out_channels, true}, stream);
 }
 
-std::size_t Matmul::workspace_bytes() const { return std::max(kWorkspaceBytes, state_->workspace.bytes()) + state_->bias_scratch.bytes(); }
+std::size_t Matmul::workspace_bytes() const {
+    return std::max(kWorkspaceBytes, state_->workspace.bytes()) + state_->bias_scratch.bytes();
+}
 
 std::string Matmul::describe(DType dtype) {
     const std::size_t version = cublasLtGetVersion();  // 13.1.2 is 130102
-    return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) +
+    return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+           std::to_string(version % 100) +
            (dtype == DType::fp32 && state_->options.tf32 ? "; fp32 products by TF32" : "");
 }
 

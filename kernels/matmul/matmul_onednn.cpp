@@ -1,8 +1,8 @@
 // matmul_onednn.cpp - matmul.h on a CPU
 //
-// oneDNN 2.6 holds two families of GEMM: "brg" (batch-reduce kernels, which copy a factor into panels as they go) and "gemm" (the older packed
-// driver, which is also what dnnl_sgemm calls). Measured on 2 cores of Zen 5 (AVX-512 BF16), GFLOP/s at 256 rows and channels 768 -> 3072,
-// 3072 -> 768 and 768 -> 50304:
+// oneDNN 2.6 holds two families of GEMM: "brg" (batch-reduce kernels, which copy a factor into panels as they go) and
+// "gemm" (the older packed driver, which is also what dnnl_sgemm calls). Measured on 2 cores of Zen 5 (AVX-512 BF16),
+// GFLOP/s at 256 rows and channels 768 -> 3072, 3072 -> 768 and 768 -> 50304:
 //
 //                             fp32 brg        fp32 gemm       bf16 brg        bf16 gemm
 //   forward                   481 487 465     400 302 402     949 953 933     856 871 756
@@ -10,11 +10,12 @@
 //   backward, weight          507 438 494     468 488 472     963 949 892     928 1001 956
 //   backward, weight, added   386 388 384     476 474 478     637 608 604     749 879 -
 //
-// Weights reordered to oneDNN's own layout before each product (they change every step) lost everywhere: the reordering takes 15-30 % of the product.
-// So: forward by brg with the bias fused, fp32 gradients by dnnl_sgemm, bf16 input gradients by brg (gemm would need a float copy of its result as
-// scratch), bf16 weight gradients by gemm. brg is what oneDNN offers first where the processor has AVX-512; elsewhere all of it is gemm.
-// dnnl_sgemm does not survive a signal handler on its thread (llmc/run/interrupt.h). The rule is fixed, so that two runs with the same number of threads
-// give the same bits.
+// Weights reordered to oneDNN's own layout before each product (they change every step) lost everywhere: the reordering
+// takes 15-30 % of the product.
+// So: forward by brg with the bias fused, fp32 gradients by dnnl_sgemm, bf16 input gradients by brg (gemm would need a
+// float copy of its result as scratch), bf16 weight gradients by gemm. brg is what oneDNN offers first where the
+// processor has AVX-512; elsewhere all of it is gemm. dnnl_sgemm does not survive a signal handler on its thread
+// (llmc/run/interrupt.h). The rule is fixed, so that two runs with the same number of threads give the same bits.
 #include <omp.h>
 
 #include <algorithm>
@@ -42,18 +43,21 @@ namespace {
 
 using dnnl::memory;
 
-// Native bf16 arithmetic stays unless widening is faster by more than noise explains. With bf16 instructions it took 0.42 of the time of
-// widening, emulated without them 2.0 times as long: nothing measured comes near the limit.
+// Native bf16 arithmetic stays unless widening is faster by more than noise explains. With bf16 instructions it took
+// 0.42 of the time of widening, emulated without them 2.0 times as long: nothing measured comes near the limit.
 constexpr double kClearlyFaster = 1.2;
 
 enum class Product { forward, backward_input, backward_weight };
 
 std::string dimensions(int rows, int in_channels, int out_channels) {
-    return "rows " + std::to_string(rows) + ", in_channels " + std::to_string(in_channels) + ", out_channels " + std::to_string(out_channels);
+    return "rows " + std::to_string(rows) + ", in_channels " + std::to_string(in_channels) + ", out_channels " +
+           std::to_string(out_channels);
 }
 
 const char* name_of(Product product) {
-    return product == Product::forward ? "forward" : product == Product::backward_input ? "backward_input" : "backward_weight";
+    return product == Product::forward          ? "forward"
+           : product == Product::backward_input ? "backward_input"
+                                                : "backward_weight";
 }
 
 [[noreturn]] void fail_in_library(const std::string& call, const std::string& what, dnnl_status_t status) {
@@ -69,8 +73,8 @@ struct Shape {
     int threads;
     auto operator<=>(const Shape&) const = default;
     std::string call() const {
-        return std::string("matmul ") + name_of(product) + (dtype == DType::bf16 ? " bf16" : " fp32") + (accumulate ? " accumulating" : "") + " of " +
-               dimensions(rows, in_channels, out_channels);
+        return std::string("matmul ") + name_of(product) + (dtype == DType::bf16 ? " bf16" : " fp32") +
+               (accumulate ? " accumulating" : "") + " of " + dimensions(rows, in_channels, out_channels);
     }
 };
 
@@ -90,7 +94,8 @@ Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
     const memory::desc weight_desc({out, in}, type, Strides{in, 1});
     memory::desc source, weights, result;
     switch (shape.product) {
-        case Product::forward: source = in_desc; weights = memory::desc({in, out}, type, Strides{1, in}); result = out_desc; break;
+        case Product::forward: source = in_desc; weights = memory::desc({in, out}, type,
+                                                                        Strides{1, in}); result = out_desc; break;
         case Product::backward_input: source = out_desc; weights = weight_desc; result = in_desc; break;
         case Product::backward_weight:
             source = memory::desc({out, rows}, type, Strides{1, out});
@@ -108,7 +113,8 @@ Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
         attributes.set_post_ops(sum);
     }
     // Named, because the iterator behind next_impl() keeps its address.
-    const auto desc = shape.biased ? dnnl::matmul::desc(source, weights, bias, result) : dnnl::matmul::desc(source, weights, result);
+    const auto desc = shape.biased ? dnnl::matmul::desc(source, weights, bias, result)
+                                   : dnnl::matmul::desc(source, weights, result);
     dnnl::matmul::primitive_desc found(desc, attributes, engine);
     if (shape.product == Product::backward_weight) {
         dnnl::matmul::primitive_desc other(desc, attributes, engine);
@@ -192,10 +198,13 @@ struct Matmul::State {
     }
 
     void run_widened(Product product, const widened::Product& op) {
-        const dnnl_status_t status = widened::multiply(op, reinterpret_cast<float*>(workspace.at_least(widened::kScratchFloats * sizeof(float))));
+        const dnnl_status_t status = widened::multiply(
+            op, reinterpret_cast<float*>(workspace.at_least(widened::kScratchFloats * sizeof(float))));
         if (status != dnnl_success)
-            fail_in_library(std::string("sgemm for a widened ") + name_of(product),
-                            std::to_string(op.rows) + " x " + std::to_string(op.columns) + " x " + std::to_string(op.inner), status);
+            fail_in_library(
+                std::string("sgemm for a widened ") + name_of(product),
+                std::to_string(op.rows) + " x " + std::to_string(op.columns) + " x " + std::to_string(op.inner),
+                status);
     }
 
     template <class T> bool widens() {
@@ -210,53 +219,69 @@ struct Matmul::State {
     template <class T> void multiply(const LinearForward<T>& op, std::span<T> out, bool widen) {
         if constexpr (dtype_of<T> == DType::bf16) {
             if (widen)
-                return run_widened(Product::forward, {.rows = op.rows, .columns = op.out_channels, .inner = op.in_channels,
+                return run_widened(Product::forward, {.rows = op.rows,
+                                                      .columns = op.out_channels,
+                                                      .inner = op.in_channels,
                                                       .left = {op.in.data(), op.in_channels, false},
-                                                      .right = {op.weight.data(), op.in_channels, true}, .out = out.data(),
+                                                      .right = {op.weight.data(), op.in_channels, true},
+                                                      .out = out.data(),
                                                       .bias = op.bias.empty() ? nullptr : op.bias.data()});
         }
-        run({Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(), false, omp_get_max_threads()}, address(op.in),
-            address(op.weight), address(op.bias), address(out));
+        run({Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(), false,
+             omp_get_max_threads()},
+            address(op.in), address(op.weight), address(op.bias), address(out));
     }
 
     // din = dout weight
     template <class T> void multiply(const LinearBackwardInput<T>& op, bool widen) {
         if constexpr (dtype_of<T> == DType::fp32) {
-            return sgemm(Product::backward_input, op.rows, op.in_channels, op.out_channels, 'N', op.rows, op.in_channels, op.out_channels,
-                         op.dout.data(), op.out_channels, op.weight.data(), 0.0f, op.din.data());
+            return sgemm(Product::backward_input, op.rows, op.in_channels, op.out_channels, 'N', op.rows,
+                         op.in_channels, op.out_channels, op.dout.data(), op.out_channels, op.weight.data(), 0.0f,
+                         op.din.data());
         } else if (widen) {
-            return run_widened(Product::backward_input, {.rows = op.rows, .columns = op.in_channels, .inner = op.out_channels,
+            return run_widened(Product::backward_input, {.rows = op.rows, .columns = op.in_channels,
+                                                         .inner = op.out_channels,
                                                          .left = {op.dout.data(), op.out_channels, false},
-                                                         .right = {op.weight.data(), op.in_channels, false}, .out = op.din.data()});
+                                                         .right = {op.weight.data(), op.in_channels, false},
+                                                         .out = op.din.data()});
         }
-        run({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, false, omp_get_max_threads()}, address(op.dout),
-            address(op.weight), nullptr, address(op.din));
+        run({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, false,
+             omp_get_max_threads()},
+            address(op.dout), address(op.weight), nullptr, address(op.din));
     }
 
     // dweight (+)= dout^T in
     template <class T> void multiply(const LinearBackwardWeight<T>& op, bool widen) {
         if constexpr (dtype_of<T> == DType::fp32) {
-            return sgemm(Product::backward_weight, op.rows, op.in_channels, op.out_channels, 'T', op.out_channels, op.in_channels, op.rows,
-                         op.dout.data(), op.out_channels, op.in.data(), op.accumulate ? 1.0f : 0.0f, op.dweight.data());
+            return sgemm(Product::backward_weight, op.rows, op.in_channels, op.out_channels, 'T', op.out_channels,
+                         op.in_channels, op.rows, op.dout.data(), op.out_channels, op.in.data(),
+                         op.accumulate ? 1.0f : 0.0f, op.dweight.data());
         } else if (widen) {
-            return run_widened(Product::backward_weight, {.rows = op.out_channels, .columns = op.in_channels, .inner = op.rows,
+            return run_widened(Product::backward_weight, {.rows = op.out_channels,
+                                                          .columns = op.in_channels,
+                                                          .inner = op.rows,
                                                           .left = {op.dout.data(), op.out_channels, true},
-                                                          .right = {op.in.data(), op.in_channels, false}, .out_float = op.dweight.data(),
+                                                          .right = {op.in.data(), op.in_channels, false},
+                                                          .out_float = op.dweight.data(),
                                                           .accumulate = op.accumulate});
         }
-        run({Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, op.accumulate, omp_get_max_threads()},
+        run({Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, op.accumulate,
+             omp_get_max_threads()},
             address(op.dout), address(op.in), nullptr, address(op.dweight));
     }
 
     // result (m, n) = beta * result + left (m, k; stored transposed if 'T') * right (k, n), where n is in_channels
-    void sgemm(Product product, int rows, int in_channels, int out_channels, char transposed, int m, int n, int k, const float* left, int left_stride,
-               const float* right, float beta, float* result) {
-        const dnnl_status_t status = dnnl_sgemm(transposed, 'N', m, n, k, 1.0f, left, left_stride, right, n, beta, result, n);
+    void sgemm(Product product, int rows, int in_channels, int out_channels, char transposed, int m, int n, int k,
+               const float* left, int left_stride, const float* right, float beta, float* result) {
+        const dnnl_status_t status = dnnl_sgemm(transposed, 'N', m, n, k, 1.0f, left, left_stride, right, n, beta,
+                                                result, n);
         if (status != dnnl_success)
-            fail_in_library(std::string("sgemm for ") + name_of(product), dimensions(rows, in_channels, out_channels), status);
+            fail_in_library(std::string("sgemm for ") + name_of(product), dimensions(rows, in_channels, out_channels),
+                            status);
     }
 
-    // Times a product of middling size both ways on one thread, so that a busy machine does not change the choice and with it the bits: 10-40 ms.
+    // Times a product of middling size both ways on one thread, so that a busy machine does not change the choice and
+    // with it the bits: 10-40 ms.
     Bf16Choice choose_bf16() {
         if (options.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as asked"};
         constexpr int kRows = 256, kChannels = 768, kRepetitions = 3;
@@ -284,8 +309,8 @@ struct Matmul::State {
         }
         const bool keep_native = widened * kClearlyFaster > native;
         char times[80];
-        std::snprintf(times, sizeof times, " (one thread: %.0f GFLOP/s natively, %.0f widened)", 2e-9 * kRows * kChannels * kChannels / native,
-                      2e-9 * kRows * kChannels * kChannels / widened);
+        std::snprintf(times, sizeof times, " (one thread: %.0f GFLOP/s natively, %.0f widened)",
+                      2e-9 * kRows * kChannels * kChannels / native, 2e-9 * kRows * kChannels * kChannels / widened);
         return {keep_native, std::string(keep_native ? "multiplied natively" : "widened to fp32") + times};
     }
 };
@@ -298,8 +323,9 @@ Matmul::~Matmul() = default;
 Matmul::Matmul(Matmul&&) noexcept = default;
 Matmul& Matmul::operator=(Matmul&&) noexcept = default;
 
-// GELU follows the whole product: taking both in turns of 64 to 512 rows, so that GELU finds its input in the cache, was never faster (768 -> 3072,
-// 2048 rows, one thread, fp32: 45.2 ms whole, 45.8 in turns of 512, 48.6 of 128; bf16 24.4, 24.3, 26.6).
+// GELU follows the whole product: taking both in turns of 64 to 512 rows, so that GELU finds its input in the cache,
+// was never faster (768 -> 3072, 2048 rows, one thread, fp32: 45.2 ms whole, 45.8 in turns of 512, 48.6 of 128; bf16
+// 24.4, 24.3, 26.6).
 template <class T>
 void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
     matmul_check::check(op);
@@ -325,7 +351,8 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
     state_->multiply(op, state_->widens<T>());
     if (op.dbias.empty()) return;
     const std::size_t floats = bias_gradient_scratch(op.out_channels);
-    const std::span<float> scratch{reinterpret_cast<float*>(state_->workspace.at_least(floats * sizeof(float))), floats};
+    const std::span<float> scratch{reinterpret_cast<float*>(state_->workspace.at_least(floats * sizeof(float))),
+                                   floats};
     bias_gradient<T>({op.dbias, scratch, op.dout, op.rows, op.out_channels, op.accumulate}, stream);
 }
 
@@ -343,8 +370,8 @@ std::string Matmul::describe(DType dtype) {
         case dnnl_cpu_isa_avx512_core_amx: isa = "AMX"; break;
         default: break;
     }
-    const std::string library = "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
-                                std::to_string(version->patch) + ", " + isa;
+    const std::string library = "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) +
+                                "." + std::to_string(version->patch) + ", " + isa;
     if (dtype == DType::fp32) return library;
     state_->widens<bf16>();  // decides, if that is still to do
     return library + "; bf16 " + state_->bf16_choice->reason;

@@ -1,10 +1,12 @@
-// matmul_onednn_widen.h - products of bf16 matrices in float arithmetic, for processors whose bf16 instructions are missing or slow
+// onednn_widen.h - products of bf16 matrices in float arithmetic, for processors whose bf16 instructions are
+// missing or slow
 //
-//   out (+)= left * right                left: (rows, inner) bf16, right: (inner, columns) bf16, either of them stored transposed
+//   out (+)= left * right                left: (rows, inner) bf16, right: (inner, columns) bf16, either of them stored
+//                                        transposed
 //
-// Pieces of both factors are widened into a scratch of kScratchFloats floats (6.5 MB, within the last cache) and multiplied by oneDNN's float GEMM;
-// sums over the pieces stay in float, and a bf16 result is rounded once. Cost beside the GEMM: each element of a factor is widened once per tile of
-// the other, 1 / 512 + 1 / 1024 of the multiplications.
+// Pieces of both factors are widened into a scratch of kScratchFloats floats (6.5 MB, within the last cache) and
+// multiplied by oneDNN's float GEMM; sums over the pieces stay in float, and a bf16 result is rounded once. Cost beside
+// the GEMM: each element of a factor is widened once per tile of the other, 1 / 512 + 1 / 1024 of the multiplications.
 #pragma once
 #include <oneapi/dnnl/dnnl.h>
 
@@ -15,9 +17,11 @@
 namespace kernels::widened {
 
 inline constexpr std::int64_t kTileRows = 512, kTileColumns = 1024, kTileInner = 768;
-inline constexpr std::size_t kScratchFloats = kTileRows * kTileInner + kTileInner * kTileColumns + kTileRows * kTileColumns;
+inline constexpr std::size_t kScratchFloats = kTileRows * kTileInner + kTileInner * kTileColumns +
+                                              kTileRows * kTileColumns;
 
-// Row-major with `stride` elements a row. `transposed`: element (i, j) of the factor is element (j, i) of what is stored.
+// Row-major with `stride` elements a row. `transposed`: element (i, j) of the factor is element (j, i) of what is
+// stored.
 struct Factor {
     const bf16* data;
     std::int64_t stride;
@@ -25,7 +29,8 @@ struct Factor {
 };
 
 // Part (first_row .. + rows, first_column .. + columns) of a factor, in the order in which it is stored.
-inline void widen(float* to, const Factor& from, std::int64_t first_row, std::int64_t rows, std::int64_t first_column, std::int64_t columns) {
+inline void widen(float* to, const Factor& from, std::int64_t first_row, std::int64_t rows, std::int64_t first_column,
+                  std::int64_t columns) {
     if (from.transposed) std::swap(first_row, first_column), std::swap(rows, columns);
 #pragma omp parallel for
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -35,11 +40,13 @@ inline void widen(float* to, const Factor& from, std::int64_t first_row, std::in
 }
 
 // `tile` (rows, columns) plus bias, rounded to bf16. An empty bias is none.
-inline void narrow(bf16* to, std::int64_t stride, const float* tile, std::int64_t rows, std::int64_t columns, const bf16* bias) {
+inline void narrow(bf16* to, std::int64_t stride, const float* tile, std::int64_t rows, std::int64_t columns,
+                   const bf16* bias) {
 #pragma omp parallel for
     for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < columns; ++j)
-            to[i * stride + j] = bf16_from_float(bias ? tile[i * columns + j] + bf16_to_float(bias[j]) : tile[i * columns + j]);
+            to[i * stride + j] = bf16_from_float(bias ? tile[i * columns + j] + bf16_to_float(bias[j])
+                                                      : tile[i * columns + j]);
 }
 
 struct Product {
@@ -65,14 +72,17 @@ inline dnnl_status_t multiply(const Product& op, float* scratch) {
             for (std::int64_t k = 0; k < op.inner; k += kTileInner) {
                 const std::int64_t inner = std::min(kTileInner, op.inner - k);
                 if (column == 0 || !inner_is_one_piece) widen(left, op.left, row, rows, k, inner);
-                if (row == 0 || !inner_is_one_piece || op.columns > kTileColumns) widen(right, op.right, k, inner, column, columns);
-                const dnnl_status_t status =
-                    dnnl_sgemm(op.left.transposed ? 'T' : 'N', op.right.transposed ? 'T' : 'N', rows, columns, inner, 1.0f, left,
-                               op.left.transposed ? rows : inner, right, op.right.transposed ? inner : columns,
-                               k > 0 || op.accumulate ? 1.0f : 0.0f, out, op.out ? columns : op.columns);
+                if (row == 0 || !inner_is_one_piece || op.columns > kTileColumns)
+                    widen(right, op.right, k, inner, column, columns);
+                const dnnl_status_t status = dnnl_sgemm(
+                    op.left.transposed ? 'T' : 'N', op.right.transposed ? 'T' : 'N', rows, columns, inner, 1.0f, left,
+                    op.left.transposed ? rows : inner, right, op.right.transposed ? inner : columns,
+                    k > 0 || op.accumulate ? 1.0f : 0.0f, out, op.out ? columns : op.columns);
                 if (status != dnnl_success) return status;
             }
-            if (op.out) narrow(op.out + row * op.columns + column, op.columns, tile, rows, columns, op.bias ? op.bias + column : nullptr);
+            if (op.out)
+                narrow(op.out + row * op.columns + column, op.columns, tile, rows, columns,
+                       op.bias ? op.bias + column : nullptr);
         }
     }
     return dnnl_success;

@@ -1,12 +1,13 @@
 // simt_block.h - one block on one core: its threads as fibers, its shared memory, its barriers
 //
-// The threads of a block run one after another on one stack until one of them has to wait, in a barrier or a warp collective; only then does
-// another one get a stack of its own. A kernel without cooperation therefore costs a function call a thread, and nothing has to be declared.
-// Who is next is chosen by simt_order.h.
+// The threads of a block run one after another on one stack until one of them has to wait, in a barrier or a warp
+// collective; only then does another one get a stack of its own. A kernel without cooperation therefore costs a
+// function call a thread, and nothing has to be declared. Who is next is chosen by simt_order.h.
 // Blocks of one thread do not come here at all: simt_host.h calls the kernel directly, and `running.scheduler` is null.
 //
-// What cannot go on is an Error (Blame::runtime) that names kernel, block, and which threads wait where; it never hangs. The other threads of the
-// block are then unwound, so that their destructors run and their stacks can be used again.
+// What cannot go on is an Error (Blame::runtime) that names kernel, block, and which threads wait where; it never
+// hangs. The other threads of the block are then unwound, so that their destructors run and their stacks can be used
+// again.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -28,7 +29,8 @@ inline constexpr unsigned kMaxBlockThreads = 1024;
 
 // The operation that a thread waits in, and where the kernel calls it.
 enum class Wait : std::uint8_t {
-    syncthreads, syncthreads_or, syncthreads_and, syncthreads_count, syncwarp, mma, ldmatrix, shfl, shfl_xor, shfl_up, shfl_down, ballot, any,
+    syncthreads, syncthreads_or, syncthreads_and, syncthreads_count, syncwarp, mma, ldmatrix, shfl, shfl_xor, shfl_up,
+    shfl_down, ballot, any,
     all, reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor
 };
 struct Site {
@@ -45,7 +47,8 @@ struct BoundKernel {
 class Fiber;
 class SkippedBarrier;
 
-// Runs blocks of more than one thread. One per core, for as long as the core's OS thread lives, so that stacks are reused.
+// Runs blocks of more than one thread. One per core, for as long as the core's OS thread lives, so that stacks are
+// reused.
 class BlockScheduler {
 public:
     BlockScheduler();
@@ -54,8 +57,8 @@ public:
 
     // Of all blocks until the next call.
     void use_order(const Order& order) { order_ = order; }
-    // Runs all threads of the block that blockIdx names to their end. Rethrows what a thread threw; else throws Error if one wrote outside the
-    // block's shared arrays.
+    // Runs all threads of the block that blockIdx names to their end. Rethrows what a thread threw; else throws Error
+    // if one wrote outside the block's shared arrays.
     void run_block(const BoundKernel& kernel, dim3 block);
 
     // The rest is called by the running thread.
@@ -163,10 +166,13 @@ inline BlockScheduler::Votes vote(Wait wait, const std::source_location& where, 
     static const char simt_declaration_of_##name[] = #name; \
     using simt_type_of_##name = T extent;                   \
     simt_type_of_##name& name =                             \
-        *static_cast<simt_type_of_##name*>(simt::running.shared.variable(simt_declaration_of_##name, sizeof(simt_type_of_##name), alignof(T)))
+        *static_cast<simt_type_of_##name*>( \
+            simt::running.shared.variable(simt_declaration_of_##name, sizeof(simt_type_of_##name), alignof(T)))
 #define SIMT_DYN_SHARED(T, name) T* name = static_cast<T*>(simt::running.shared.dynamic())
 
-inline void __syncthreads(const std::source_location& where = std::source_location::current()) { simt::vote(simt::Wait::syncthreads, where, 0); }
+inline void __syncthreads(const std::source_location& where = std::source_location::current()) {
+    simt::vote(simt::Wait::syncthreads, where, 0);
+}
 inline int __syncthreads_or(int predicate, const std::source_location& where = std::source_location::current()) {
     return simt::vote(simt::Wait::syncthreads_or, where, predicate).any;
 }

@@ -17,7 +17,9 @@
 namespace simt {
 
 inline void check(cudaError_t status, const char* what) {
-    if (status != cudaSuccess) throw Error(std::string(what) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status), Blame::runtime);
+    if (status != cudaSuccess)
+        throw Error(std::string(what) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status),
+                    Blame::runtime);
 }
 
 // Beyond this a kernel must ask for its shared memory first.
@@ -26,7 +28,8 @@ inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
 template <auto Kernel, class... Args>
 void launch(const LaunchConfig& config, Args&&... args) {
     if (config.shared_bytes > kDefaultSharedBytes)
-        check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.shared_bytes)), "shared memory of a kernel");
+        check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.shared_bytes)),
+              "shared memory of a kernel");
     cudaLaunchConfig_t launch{};
     launch.gridDim = config.grid;
     launch.blockDim = config.block;

@@ -8,8 +8,8 @@ namespace simt {
 
 std::string place() {
     std::ostringstream text;
-    text << "kernel " << readable(running.kernel ? running.kernel : "(none)") << ", block (" << blockIdx.x << ", " << blockIdx.y << ", "
-         << blockIdx.z << ") of " << blockDim.x * blockDim.y * blockDim.z << " threads";
+    text << "kernel " << readable(running.kernel ? running.kernel : "(none)") << ", block (" << blockIdx.x << ", "
+         << blockIdx.y << ", " << blockIdx.z << ") of " << blockDim.x * blockDim.y * blockDim.z << " threads";
     return text.str();
 }
 
@@ -22,21 +22,26 @@ std::string place() {
 
 [[noreturn]] void fault_misaligned(const void* address, int bytes) {
     std::ostringstream text;
-    text << "address " << address << " lies " << reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes) << " bytes past a multiple of " << bytes
-         << "; a pack of " << bytes << " bytes must lie at one";
+    text << "address " << address << " lies " << reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes)
+         << " bytes past a multiple of " << bytes << "; a pack of " << bytes << " bytes must lie at one";
     if (running.kernel) fault(text.str());
     throw Error(text.str(), Blame::runtime);
 }
 
 [[noreturn]] void fault_lane_outside_mask(int lane, int source, unsigned mask) {
-    fault("lane " + std::to_string(lane) + " of a shuffle reads lane " + std::to_string(source) + ", which is not in the mask " + hexadecimal(mask));
+    fault("lane " + std::to_string(lane) + " of a shuffle reads lane " + std::to_string(source) +
+          ", which is not in the mask " + hexadecimal(mask));
 }
-[[noreturn]] void fault_width(int width) { fault("a shuffle's width is " + std::to_string(width) + "; expected a power of two up to 32"); }
+[[noreturn]] void fault_width(int width) {
+    fault("a shuffle's width is " + std::to_string(width) + "; expected a power of two up to 32");
+}
 
 std::string BlockScheduler::describe_threads() const {
     const auto alike = [](const Thread& a, const Thread& b) {
-        if (a.state != b.state || (a.state == State::ready && (a.fiber == nullptr) != (b.fiber == nullptr))) return false;
-        return a.state == State::ready || a.state == State::exited || (same(a.site, b.site) && (a.state == State::at_barrier || a.mask == b.mask));
+        if (a.state != b.state || (a.state == State::ready && (a.fiber == nullptr) != (b.fiber == nullptr)))
+            return false;
+        return a.state == State::ready || a.state == State::exited ||
+               (same(a.site, b.site) && (a.state == State::at_barrier || a.mask == b.mask));
     };
     std::ostringstream text;
     std::vector<bool> told(threads_.size());
@@ -52,10 +57,13 @@ std::string BlockScheduler::describe_threads() const {
         const bool one = numbers.size() == 1;
         switch (first.state) {
             case State::exited: text << (one ? " has exited" : " have exited"); break;
-            case State::ready: text << (first.fiber ? one ? " runs" : " run" : one ? " has not begun" : " have not begun"); break;
+            case State::ready:
+                text << (first.fiber ? one ? " runs" : " run" : one ? " has not begun" : " have not begun");
+                break;
             case State::at_barrier: text << (one ? " waits in " : " wait in ") << spell(first.site); break;
             case State::in_collective:
-                text << (one ? " waits in " : " wait in ") << spell(first.site) << " with mask " << hexadecimal(first.mask);
+                text << (one ? " waits in " : " wait in ") << spell(first.site) << " with mask "
+                     << hexadecimal(first.mask);
                 break;
         }
     }

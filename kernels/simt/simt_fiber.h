@@ -1,4 +1,5 @@
-// simt_fiber.h - stacks for fibers and the switch between them. For simt_scheduler.cpp alone: it defines an assembler function
+// simt_fiber.h - stacks for fibers and the switch between them. For simt_scheduler.cpp alone: it defines an assembler
+// function
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,8 +14,9 @@
 
 #include "kernels/device/error.h"
 
-// void simt_switch_context(void** save, void* load): pushes the registers that a callee must preserve, leaves the stack pointer in *save, and goes
-// on where `load` was left. Kernels do not touch the floating-point control words, so they are not saved.
+// void simt_switch_context(void** save, void* load): pushes the registers that a callee must preserve, leaves the stack
+// pointer in *save, and goes on where `load` was left. Kernels do not touch the floating-point control words, so they
+// are not saved.
 extern "C" void simt_switch_context(void** save, void* load);
 #if defined(__x86_64__)
 asm(R"(
@@ -85,23 +87,28 @@ namespace simt {
 
 inline constexpr std::size_t kStackBytes = 128 * 1024;  // composing and throwing an Error takes 5.4 KiB of it
 
-// A stack with a guard page below it, and where its owner left off. Without memory: the stack that an OS thread came with.
+// A stack with a guard page below it, and where its owner left off. Without memory: the stack that an OS thread came
+// with.
 class Fiber {
 public:
     Fiber() = default;
-    // `ordinal` staggers the tops: equal page offsets would crowd the busiest lines of all stacks into the same few sets of the first-level cache.
+    // `ordinal` staggers the tops: equal page offsets would crowd the busiest lines of all stacks into the same few
+    // sets of the first-level cache.
     Fiber(std::size_t ordinal, void (*entry)()) {
         const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
         bytes_ = page + kStackBytes;
-        void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                            0);
         if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0) {
             if (memory != MAP_FAILED) munmap(memory, bytes_);
-            fail("stacks of one core", ordinal, "one more", "raise vm.max_map_count or use fewer threads", Blame::runtime);
+            fail("stacks of one core", ordinal, "one more", "raise vm.max_map_count or use fewer threads",
+                 Blame::runtime);
         }
         memory_ = static_cast<std::byte*>(memory);
         std::byte* top = memory_ + bytes_ - ordinal * 320 % 4096;
 #if defined(__x86_64__)
-        void** frame = reinterpret_cast<void**>(top) - 8;  // six registers, `entry` as return address, and none above it
+        // six registers, `entry` as return address, and none above it
+        void** frame = reinterpret_cast<void**>(top) - 8;
         frame[6] = reinterpret_cast<void*>(entry);
 #else
         void** frame = reinterpret_cast<void**>(top) - 20;
@@ -112,7 +119,8 @@ public:
     ~Fiber() {
         if (!memory_) return;
 #if defined(__SANITIZE_ADDRESS__)
-        __asan_unpoison_memory_region(memory_, bytes_);  // it would remember the frames, whatever comes to lie here: another fiber, a thread's stack
+        // it would remember the frames, whatever comes to lie here: another fiber, a thread's stack
+        __asan_unpoison_memory_region(memory_, bytes_);
 #endif
         munmap(memory_, bytes_);
     }
@@ -121,7 +129,8 @@ public:
 
     void* stack_pointer = nullptr;
 
-    // To be called before a switch to `to`, and by who runs after a switch, for AddressSanitizer, which has to know the stack in use.
+    // To be called before a switch to `to`, and by who runs after a switch, for AddressSanitizer, which has to know the
+    // stack in use.
 #if defined(__SANITIZE_ADDRESS__)
     void leave_for(const Fiber& to) {
         const std::byte* low = to.memory_;

@@ -14,7 +14,8 @@
 namespace simt {
 namespace {
 
-// A fiber's stack and its guard page are two memory mappings, of which Linux grants a process 65530: 16 cores may hold blocks of 1024.
+// A fiber's stack and its guard page are two memory mappings, of which Linux grants a process 65530: 16 cores may hold
+// blocks of 1024.
 constexpr int kMaxFiberCores = 16;
 
 // What one OS thread needs to run blocks. Freed when the OS thread ends.
@@ -22,7 +23,8 @@ class Core {
 public:
     std::byte* shared() {
         if (!shared_) shared_.reset(static_cast<std::byte*>(std::aligned_alloc(256, SharedMemory::kArenaBytes)));
-        if (!shared_) fail("shared memory of a block", SharedMemory::kArenaBytes, "room for that many bytes", {}, Blame::runtime);
+        if (!shared_)
+            fail("shared memory of a block", SharedMemory::kArenaBytes, "room for that many bytes", {}, Blame::runtime);
         return shared_.get();
     }
     BlockScheduler& scheduler() {
@@ -74,16 +76,20 @@ void check_config(const LaunchConfig& config, const char* kernel) {
         refuse("block", spell(block), "1 to 1024 threads, at most (1024, 1024, 64)");
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
         refuse("grid", spell(grid), "at least one block, at most (2147483647, 65535, 65535)");
-    if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0 || grid.x % cluster.x || grid.y % cluster.y || grid.z % cluster.z)
+    if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0 || grid.x % cluster.x || grid.y % cluster.y ||
+        grid.z % cluster.z)
         refuse("cluster", spell(cluster), "a divisor of the grid " + spell(grid));
     if (config.shared_bytes > kSharedLimit)
-        refuse("shared memory", std::to_string(config.shared_bytes) + " bytes", "at most " + std::to_string(kSharedLimit));
+        refuse("shared memory", std::to_string(config.shared_bytes) + " bytes",
+               "at most " + std::to_string(kSharedLimit));
     if (running.kernel)
-        throw Error("kernel " + readable(kernel) + " is launched by kernel " + readable(running.kernel) + "; only the host launches", Blame::runtime);
+        throw Error("kernel " + readable(kernel) + " is launched by kernel " + readable(running.kernel) +
+                        "; only the host launches",
+                    Blame::runtime);
 }
 
-// The blocks that one core begins with. Equal launches give a core the same blocks, which it may still have in its cache or in its own memory;
-// who is done helps the others, one range at a time.
+// The blocks that one core begins with. Equal launches give a core the same blocks, which it may still have in its
+// cache or in its own memory; who is done helps the others, one range at a time.
 struct alignas(64) Share {
     std::atomic<std::int64_t> next{0};
     std::int64_t end = 0;
@@ -113,14 +119,16 @@ void run_grid(const LaunchConfig& config, const char* kernel, RunRange run_range
     const bool fibers = finds_races || config.block.x * config.block.y * config.block.z > 1;
     const Order* const order = fibers ? &current_order() : nullptr;
     const std::int64_t blocks = std::int64_t(config.grid.x) * config.grid.y * config.grid.z;
-    const int team = blocks == 1 || finds_races || omp_in_parallel() ? 1 : omp_get_max_threads();  // who looks for races sees one OS thread's blocks
+    // who looks for races sees one OS thread's blocks
+    const int team = blocks == 1 || finds_races || omp_in_parallel() ? 1 : omp_get_max_threads();
     if (team == 1) {
         const RunningGuard guard(config, kernel, order);
         run_range(config, arguments, 0, blocks);
         return;
     }
 
-    // The team is always the whole one: OpenMP would end the threads that a smaller team leaves over, and start them anew for the next launch.
+    // The team is always the whole one: OpenMP would end the threads that a smaller team leaves over, and start them
+    // anew for the next launch.
     const int workers = int(std::min<std::int64_t>(fibers ? std::min(team, kMaxFiberCores) : team, blocks));
     std::vector<Share> shares(workers);
     for (int i = 0; i < workers; ++i) {
@@ -137,7 +145,8 @@ void run_grid(const LaunchConfig& config, const char* kernel, RunRange run_range
             const RunningGuard guard(config, kernel, order);
             for (int i = 0; i < workers; ++i) {
                 Share& share = shares[(worker + i) % workers];
-                for (std::int64_t first; !failed && (first = share.next.fetch_add(length, std::memory_order_relaxed)) < share.end;)
+                for (std::int64_t first;
+                     !failed && (first = share.next.fetch_add(length, std::memory_order_relaxed)) < share.end;)
                     run_range(config, arguments, first, std::min(share.end, first + length));
             }
         } catch (...) {

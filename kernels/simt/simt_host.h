@@ -1,8 +1,10 @@
 // simt_host.h - simt.h on a CPU: runs a kernel's blocks on the cores of the machine
 //
-// Blocks are handed out to the OpenMP threads in short ranges. A block of one thread is a plain function call, inlined and vectorised: that is how
-// the CPU trains. The threads of a larger block are fibers (simt_block.h): that is how a GPU's geometry is tested without a GPU.
-// A launch has finished when it returns. It throws what a thread of the kernel threw first; the other blocks may or may not have run.
+// Blocks are handed out to the OpenMP threads in short ranges. A block of one thread is a plain function call, inlined
+// and vectorised: that is how the CPU trains. The threads of a larger block are fibers (simt_block.h): that is how a
+// GPU's geometry is tested without a GPU.
+// A launch has finished when it returns. It throws what a thread of the kernel threw first; the other blocks may or may
+// not have run.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +44,8 @@ __forceinline__ void call_kernel(const Arguments& arguments) {
 
 // blockIdx of block `number`, and the next one.
 inline uint3 block_index(const dim3& grid, std::int64_t number) {
-    return {unsigned(number % grid.x), unsigned(number / grid.x % grid.y), unsigned(number / (std::int64_t(grid.x) * grid.y))};
+    return {unsigned(number % grid.x), unsigned(number / grid.x % grid.y),
+            unsigned(number / (std::int64_t(grid.x) * grid.y))};
 }
 __forceinline__ void advance(uint3& index, const dim3& grid) {
     if (++index.x < grid.x) return;
@@ -52,9 +55,11 @@ __forceinline__ void advance(uint3& index, const dim3& grid) {
     ++index.z;
 }
 
-// `flatten` inlines the kernel and all that it calls; the copy of the arguments keeps them out of reach of the kernel's own stores.
+// `flatten` inlines the kernel and all that it calls; the copy of the arguments keeps them out of reach of the kernel's
+// own stores.
 template <auto Kernel, class Arguments>
-[[gnu::flatten]] void run_single_thread_blocks(const LaunchConfig& config, const void* shared_arguments, std::int64_t first, std::int64_t last) {
+[[gnu::flatten]] void run_single_thread_blocks(const LaunchConfig& config, const void* shared_arguments,
+                                               std::int64_t first, std::int64_t last) {
     const Arguments arguments = *static_cast<const Arguments*>(shared_arguments);
     const dim3 grid = config.grid;
     threadIdx = {0, 0, 0};  // known to the caller, too, but only here the compiler sees that they are constants
@@ -69,7 +74,8 @@ template <auto Kernel, class Arguments>
 
 template <auto Kernel, class Arguments>
 void run_many_thread_blocks(const LaunchConfig& config, const void* arguments, std::int64_t first, std::int64_t last) {
-    const auto call = [](const void* bound) SIMT_INLINE_ALL { call_kernel<Kernel>(*static_cast<const Arguments*>(bound)); };
+    const auto call = [](const void* bound)
+                          SIMT_INLINE_ALL { call_kernel<Kernel>(*static_cast<const Arguments*>(bound)); };
     run_fiber_blocks(config, {call, arguments}, first, last);
 }
 
@@ -81,7 +87,8 @@ void launch(const LaunchConfig& config, Args&&... args) {
     using Arguments = typename Signature<decltype(Kernel)>::Arguments;
     const Arguments arguments(static_cast<Args&&>(args)...);
     const bool single = !finds_races && config.block.x == 1 && config.block.y == 1 && config.block.z == 1;
-    const RunRange run_range = single ? run_single_thread_blocks<Kernel, Arguments> : run_many_thread_blocks<Kernel, Arguments>;
+    const RunRange run_range = single ? run_single_thread_blocks<Kernel, Arguments>
+                                      : run_many_thread_blocks<Kernel, Arguments>;
     run_grid(config, kernel_name<Kernel>(), run_range, &arguments);
 }
 

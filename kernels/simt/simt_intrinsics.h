@@ -1,4 +1,5 @@
-// simt_intrinsics.h - CUDA's built-in functions of one thread: atomics, fences, mathematics, bits, cache hints; and to_float / round_to
+// simt_intrinsics.h - CUDA's built-in functions of one thread: atomics, fences, mathematics, bits, cache hints; and
+// to_float / round_to
 #pragma once
 #include <atomic>
 #include <bit>
@@ -22,7 +23,8 @@ template <class T, class Choose>
 T atomic_choose(T* address, T value, Choose choose) {
     std::atomic_ref<T> target(*address);
     T old = target.load(std::memory_order_relaxed);
-    while (choose(old, value) != old && !target.compare_exchange_weak(old, choose(old, value), std::memory_order_relaxed)) {}
+    while (choose(old, value) != old &&
+           !target.compare_exchange_weak(old, choose(old, value), std::memory_order_relaxed)) {}
     return old;
 }
 
@@ -42,12 +44,14 @@ template <class T> requires simt::AtomicInteger<T> || std::same_as<T, float>
 T atomicExch(T* address, std::type_identity_t<T> value) {
     return std::atomic_ref<T>(*address).exchange(value, std::memory_order_relaxed);
 }
-template <simt::AtomicInteger T> T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+template <simt::AtomicInteger T>
+T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
     std::atomic_ref<T>(*address).compare_exchange_strong(expected, value, std::memory_order_relaxed);
     return expected;
 }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-inline void __threadfence_block() { std::atomic_signal_fence(std::memory_order_seq_cst); }  // a block never leaves its core
+// a block never leaves its core
+inline void __threadfence_block() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
 __forceinline__ float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 __forceinline__ double rsqrt(double x) { return 1.0 / std::sqrt(x); }

@@ -1,6 +1,7 @@
 // simt_language.h - the words of CUDA C++ that a host compiler lacks: qualifiers, vector types, threadIdx and its like
 //
-// __noinline__ must stay undefined: libraries write __attribute__((__noinline__)). __shared__ too: a kernel says SIMT_SHARED, which both sides know.
+// __noinline__ must stay undefined: libraries write __attribute__((__noinline__)). __shared__ too: a kernel says
+// SIMT_SHARED, which both sides know.
 #pragma once
 
 #define __global__

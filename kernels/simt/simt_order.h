@@ -1,11 +1,16 @@
-// simt_order.h - in which order the threads of a block run: a GPU promises none, so a kernel must be right under all of them
+// simt_order.h - in which order the threads of a block run: a GPU promises none, so a kernel must be right under all of
+// them
 //
-//   SIMT_ORDER=forward        ascending threads; a warp that meets goes on before the next begins (the default, and the fastest)
+//   SIMT_ORDER=forward        ascending threads; a warp that meets goes on before the next begins (the default, and the
+//                             fastest)
 //   SIMT_ORDER=reverse        descending threads
-//   SIMT_ORDER=random[:SEED]  warps and lanes are shuffled at the start and after every barrier, lanes after every collective
-//   SIMT_ORDER=mix[:SEED]     as random, but between half of the barriers each switch picks any thread that can run, of any warp
-//   SIMT_POISON=0|1           shared memory is filled with 0xff bytes, NaN in every float type, before each block (the default is 1 in every order:
-//                             it costs a memset a block, and a read of what nobody wrote is a fault in all of them)
+//   SIMT_ORDER=random[:SEED]  warps and lanes are shuffled at the start and after every barrier, lanes after every
+//                             collective
+//   SIMT_ORDER=mix[:SEED]     as random, but between half of the barriers each switch picks any thread that can run, of
+//                             any warp
+//   SIMT_POISON=0|1           shared memory is filled with 0xff bytes, NaN in every float type, before each block (the
+//                             default is 1 in every order: it costs a memset a block, and a read of what nobody wrote
+//                             is a fault in all of them)
 //
 // Blocks of one thread have no order, and their shared memory is left alone.
 #pragma once
@@ -28,7 +33,8 @@ struct Order {
     bool operator==(const Order&) const = default;
 };
 
-// From the values of SIMT_ORDER and SIMT_POISON; empty: the default. Throws Error (Blame::input) that names what it does not know.
+// From the values of SIMT_ORDER and SIMT_POISON; empty: the default. Throws Error (Blame::input) that names what it
+// does not know.
 inline Order parse_order(std::string_view order, std::string_view poison) {
     Order parsed;
     const auto colon = order.find(':');
@@ -43,7 +49,8 @@ inline Order parse_order(std::string_view order, std::string_view poison) {
         const auto [rest, error] = std::from_chars(begin, end, parsed.seed);
         known = known && parsed.shuffles() && rest == end && error == std::errc{};
     }
-    require(known, "SIMT_ORDER", '"' + std::string(order) + '"', "forward, reverse, random[:SEED] or mix[:SEED], SEED a whole number below 2^64");
+    require(known, "SIMT_ORDER", '"' + std::string(order) + '"',
+            "forward, reverse, random[:SEED] or mix[:SEED], SEED a whole number below 2^64");
     require(poison.empty() || poison == "0" || poison == "1", "SIMT_POISON", '"' + std::string(poison) + '"', "0 or 1");
     parsed.poison = poison != "0";
     return parsed;

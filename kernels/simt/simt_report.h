@@ -41,7 +41,8 @@ inline std::string_view word(Wait wait) {
 
 inline bool same(const Site& a, const Site& b) {
     const char *file_a = a.where.file_name(), *file_b = b.where.file_name();
-    return a.wait == b.wait && a.where.line() == b.where.line() && (file_a == file_b || std::strcmp(file_a, file_b) == 0);
+    return a.wait == b.wait && a.where.line() == b.where.line() &&
+           (file_a == file_b || std::strcmp(file_a, file_b) == 0);
 }
 
 inline std::string hexadecimal(unsigned mask) {
@@ -62,7 +63,8 @@ inline std::string spell(const dim3& d) {
     return text.str();
 }
 
-// "constexpr const char* simt::kernel_name() [with auto Kernel = kernels::{anonymous}::gelu<float, 1>]" -> "kernels::gelu<float, 1>"
+// "constexpr const char* simt::kernel_name() [with auto Kernel = kernels::{anonymous}::gelu<float, 1>]" ->
+// "kernels::gelu<float, 1>"
 inline std::string readable(std::string_view pretty) {
     if (const auto begin = pretty.find("Kernel = "); begin != std::string_view::npos) {
         pretty.remove_prefix(begin + 9);

@@ -130,7 +130,8 @@ BlockScheduler::Thread* BlockScheduler::next_thread() {
             return next;
         }
         if (live_ == 0) return nullptr;
-        const char* why = live_ < threads_.size() ? ": threads wait for others that have exited" : ": every thread waits, but not for the same";
+        const char* why = live_ < threads_.size() ? ": threads wait for others that have exited"
+                                                  : ": every thread waits, but not for the same";
         failure_ = std::make_exception_ptr(Error(place() + why + describe_threads(), Blame::runtime));
     }
     return next_to_unwind();
@@ -186,7 +187,8 @@ Fiber& BlockScheduler::idle_fiber() {
     return *fiber;
 }
 
-// Member by member: a copy of the whole would load 16 bytes that were just stored as two pieces, and wait for them (2 of 11 ns a collective).
+// Member by member: a copy of the whole would load 16 bytes that were just stored as two pieces, and wait for them (2
+// of 11 ns a collective).
 void BlockScheduler::note_site(Thread& thread, Site site) {
     thread.site.wait = site.wait;
     thread.site.where = site.where;
@@ -226,9 +228,11 @@ void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine
     note_site(me, site);
     me.mask = mask;
     if (!(mask >> lane & 1))
-        fault("lane " + std::to_string(lane) + " calls " + spell(site) + " with mask " + hexadecimal(mask) + ", which leaves it out");
+        fault("lane " + std::to_string(lane) + " calls " + spell(site) + " with mask " + hexadecimal(mask) +
+              ", which leaves it out");
     mask &= warp.existing;  // a partial last warp: lanes that do not exist are not waited for
-    Group* group = std::find_if(warp.groups.data(), warp.groups.data() + warp.waiting_groups, [&](const Group& g) { return g.mask == mask; });
+    Group* group = std::find_if(warp.groups.data(), warp.groups.data() + warp.waiting_groups,
+                                [&](const Group& g) { return g.mask == mask; });
     if (group == warp.groups.data() + warp.waiting_groups) {
         *group = {mask, 0, site, combine};
         ++warp.waiting_groups;

@@ -7,15 +7,18 @@
 namespace simt {
 namespace {
 
-// Alternating 0xf7, 0x7f: NaN as bf16, float and double, so that a read outside an array shows as well, and other than 0xff, so that storing what
-// was read from poisoned memory does.
-std::byte zone_mark(const std::byte* address) { return std::byte(reinterpret_cast<std::uintptr_t>(address) % 2 == 0 ? 0xf7 : 0x7f); }
+// Alternating 0xf7, 0x7f: NaN as bf16, float and double, so that a read outside an array shows as well, and other than
+// 0xff, so that storing what was read from poisoned memory does.
+std::byte zone_mark(const std::byte* address) {
+    return std::byte(reinterpret_cast<std::uintptr_t>(address) % 2 == 0 ? 0xf7 : 0x7f);
+}
 void mark_zone(std::byte* begin, std::byte* end) {
     for (; begin < end; ++begin) *begin = zone_mark(begin);
 }
 
 std::string spell_array(const char* name, std::size_t bytes) {
-    return (name ? "shared array " + std::string(name) : std::string("the dynamic shared memory")) + " (" + std::to_string(bytes) + " bytes)";
+    return (name ? "shared array " + std::string(name) : std::string("the dynamic shared memory")) + " (" +
+           std::to_string(bytes) + " bytes)";
 }
 
 }  // namespace
@@ -36,7 +39,8 @@ void* SharedMemory::declare(const char* declaration, std::size_t bytes, std::siz
     std::byte* const address = memory_ + begin + red_zone_ * std::size_t(declared_ + 1);
     if (red_zone_ != 0) {
         const Variable before = array(declared_ - 1);
-        mark_zone(before.begin + before.bytes + red_zone_, address);  // what alignment leaves over; the zone itself may already tell of a write
+        // what alignment leaves over; the zone itself may already tell of a write
+        mark_zone(before.begin + before.bytes + red_zone_, address);
         mark_zone(address + bytes, address + bytes + red_zone_);
         if (poison_) std::memset(address, 0xff, bytes);
     }
@@ -66,12 +70,15 @@ std::string SharedMemory::describe_stray_write() const {
         return begin;
     };
     const auto spell_before = [&](int i, const std::byte* address) {
-        return std::to_string(array(i).begin - address) + " bytes before the start of " + spell_array(array(i).name, array(i).bytes);
+        return std::to_string(array(i).begin - address) + " bytes before the start of " +
+               spell_array(array(i).name, array(i).bytes);
     };
     const int first = dynamic_bytes_ == 0 && declared_ > 0 ? 0 : -1;  // no message names a dynamic array of no bytes
-    if (const std::byte* address = stray(memory_ - red_zone_, memory_); address != memory_) return spell_before(first, address);
+    if (const std::byte* address = stray(memory_ - red_zone_, memory_); address != memory_)
+        return spell_before(first, address);
     for (int i = -1; i < declared_; ++i) {
-        const std::byte *end = array(i).begin + array(i).bytes, *next = i + 1 < declared_ ? array(i + 1).begin : end + red_zone_;
+        const std::byte *end = array(i).begin + array(i).bytes,
+                        *next = i + 1 < declared_ ? array(i + 1).begin : end + red_zone_;
         const std::byte* address = stray(end, next);
         if (address == next) continue;
         if (i + 1 < declared_ && (i < first || next - address < address - end)) return spell_before(i + 1, address);

@@ -1,7 +1,8 @@
 // simt_shared.h - the shared memory of a block: where its arrays lie, and whether a kernel kept to them
 //
-// Laid out as a GPU's compiler would: the dynamic array first, then each static one at a multiple of 16. Blocks of more than one thread are checked:
-// their arrays lie further apart, between red zones whose bytes must be found unchanged when the block ends.
+// Laid out as a GPU's compiler would: the dynamic array first, then each static one at a multiple of 16. Blocks of more
+// than one thread are checked: their arrays lie further apart, between red zones whose bytes must be found unchanged
+// when the block ends.
 //
 //     red zone | dynamic | red zone | first static array | red zone | ...
 #pragma once
@@ -31,17 +32,19 @@ public:
     }
     void* dynamic() const { return memory_; }
     bool holds(const void* address) const {
-        return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(memory_) < kArenaBytes - kRedZoneBytes;
+        return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(memory_) <
+               kArenaBytes - kRedZoneBytes;
     }
-    // `declaration`: the name of the variable, which also tells it from others of that name: it lies at an address of its own. The first thread that
-    // passes a declaration makes room, which then stays for all blocks of the launch.
+    // `declaration`: the name of the variable, which also tells it from others of that name: it lies at an address of
+    // its own. The first thread that passes a declaration makes room, which then stays for all blocks of the launch.
     void* variable(const char* declaration, std::size_t bytes, std::size_t alignment) {
         for (int i = 0; i < declared_; ++i)
             if (variables_[i].name == declaration) return variables_[i].begin;
         return declare(declaration, bytes, alignment);
     }
 
-    // Both for checked launches only. `begin_block` fills every array with 0xff bytes where `poison` holds; an array declared later is filled then.
+    // Both for checked launches only. `begin_block` fills every array with 0xff bytes where `poison` holds; an array
+    // declared later is filled then.
     void begin_block(bool poison);
     // "" or where the block wrote outside its arrays: "4 bytes past the end of shared array sums (128 bytes)".
     std::string describe_stray_write() const;

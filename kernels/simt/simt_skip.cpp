@@ -15,10 +15,13 @@ namespace {
 
 class Environment {
 public:
-    Environment() : place_(std::getenv("SIMT_SKIP_BARRIER") ? std::getenv("SIMT_SKIP_BARRIER") : ""), barrier_(place_) {}
+    Environment()
+        : place_(std::getenv("SIMT_SKIP_BARRIER") ? std::getenv("SIMT_SKIP_BARRIER") : ""),
+          barrier_(place_) {}
     ~Environment() {
         if (place_.empty() || reached_) return;
-        std::cerr << "SIMT_SKIP_BARRIER is \"" << place_ << "\"; expected the place of a plain __syncthreads or __syncwarp that a kernel comes to\n";
+        std::cerr << "SIMT_SKIP_BARRIER is \"" << place_
+                  << "\"; expected the place of a plain __syncthreads or __syncwarp that a kernel comes to\n";
         std::cout.flush();
         _exit(3);
     }
@@ -41,10 +44,11 @@ Environment& environment() {
 SkippedBarrier::SkippedBarrier(std::string_view place) {
     if (place.empty()) return;
     const auto colon = place.rfind(':');
-    const char *begin = place.data() + (colon == std::string_view::npos ? 0 : colon + 1), *end = place.data() + place.size();
+    const char *begin = place.data() + (colon == std::string_view::npos ? 0 : colon + 1),
+               *end = place.data() + place.size();
     const auto [rest, error] = std::from_chars(begin, end, line_);
-    require(colon != std::string_view::npos && colon != 0 && rest == end && error == std::errc{} && line_ != 0, "SIMT_SKIP_BARRIER",
-            '"' + std::string(place) + '"', "FILE:LINE of a __syncthreads or __syncwarp");
+    require(colon != std::string_view::npos && colon != 0 && rest == end && error == std::errc{} && line_ != 0,
+            "SIMT_SKIP_BARRIER", '"' + std::string(place) + '"', "FILE:LINE of a __syncthreads or __syncwarp");
     file_ = place.substr(0, colon);
 }
 

@@ -1,5 +1,6 @@
-// simt_skip.h - SIMT_SKIP_BARRIER=FILE:LINE: every plain __syncthreads and __syncwarp there passes at once, as if the line were deleted. Whether a
-// test notices tells what the barrier, or the test, is for (dev/mutate_barriers.sh). FILE is the end of a path: "reduce.cuh:43".
+// simt_skip.h - SIMT_SKIP_BARRIER=FILE:LINE: every plain __syncthreads and __syncwarp there passes at once, as if the
+// line were deleted. Whether a test notices tells what the barrier, or the test, is for (dev/mutate_barriers.sh). FILE
+// is the end of a path: "reduce.cuh:43".
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,8 +17,8 @@ public:
 
     bool is(const Site& site) const { return line_ != 0 && site.where.line() == line_ && is_plain_and_in_file(site); }
 
-    // The environment's, read at the first launch. If no thread has come to it when the process ends, it says so and ends it with status 3: a place
-    // that is misspelt, or that no test reaches, is no barrier that nobody misses.
+    // The environment's, read at the first launch. If no thread has come to it when the process ends, it says so and
+    // ends it with status 3: a place that is misspelt, or that no test reaches, is no barrier that nobody misses.
     static const SkippedBarrier& of_environment();
 
 private:

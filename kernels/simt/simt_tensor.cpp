@@ -8,12 +8,14 @@
 
 namespace simt {
 
-void wait_whole_warp(Wait instruction, const std::source_location& where, void* operands, BlockScheduler::Combine combine) {
+void wait_whole_warp(Wait instruction, const std::source_location& where, void* operands,
+                     BlockScheduler::Combine combine) {
     const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
     const unsigned number = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     const unsigned first = number / kWarpLanes * kWarpLanes, lanes = threads - first;
     if (!running.scheduler || lanes < unsigned(kWarpLanes))
-        fault(std::string(word(instruction)) + " needs the 32 lanes of a whole warp; this warp has " + std::to_string(lanes));
+        fault(std::string(word(instruction)) + " needs the 32 lanes of a whole warp; this warp has " +
+              std::to_string(lanes));
     running.scheduler->wait_warp(~0u, {instruction, where}, operands, combine);
 }
 

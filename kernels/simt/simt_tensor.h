@@ -1,7 +1,9 @@
-// simt_tensor.h - the host's side of ptx.cuh: tensor-core products, matrix loads and asynchronous copies on the executor's fibers
+// simt_tensor.h - the host's side of ptx.cuh: tensor-core products, matrix loads and asynchronous copies on the
+// executor's fibers
 //
 // Products and loads are collectives of all 32 lanes.
-// What a GPU leaves undefined is an Error here: a warp that is not whole, a misaligned address, an address outside shared memory.
+// What a GPU leaves undefined is an Error here: a warp that is not whole, a misaligned address, an address outside
+// shared memory.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -15,14 +17,16 @@ namespace simt {
 inline constexpr int kMatrixRowBytes = 16, kAsyncCopyBytes = 16;
 
 // Waits for the whole warp; the last lane to arrive runs `combine`.
-void wait_whole_warp(Wait instruction, const std::source_location& where, void* operands, BlockScheduler::Combine combine);
+void wait_whole_warp(Wait instruction, const std::source_location& where, void* operands,
+                     BlockScheduler::Combine combine);
 
 // ---- d += a b, of shapes 16 x 8, 16 x 16, 16 x 8
 
 // Lane `lane` holds pairs of neighbouring elements; the first one of a pair is the low half of a register.
 struct PairPlace { int row, column; };
 constexpr PairPlace pair_of_a(int lane, int reg) { return {lane / 4 + 8 * (reg % 2), 2 * (lane % 4) + 8 * (reg / 2)}; }
-constexpr PairPlace pair_of_b(int lane, int reg) { return {2 * (lane % 4) + 8 * reg, lane / 4}; }  // neighbours in a column
+// neighbours in a column
+constexpr PairPlace pair_of_b(int lane, int reg) { return {2 * (lane % 4) + 8 * reg, lane / 4}; }
 constexpr PairPlace pair_of_d(int lane, int pair) { return {lane / 4 + 8 * pair, 2 * (lane % 4)}; }
 
 inline float low_bf16(unsigned reg) { return std::bit_cast<float>(reg << 16); }
@@ -86,7 +90,8 @@ void combine_matrices(void* const* operands, unsigned) {
         }
 }
 
-// Each lane reads its row when it arrives, not when the last one does: a kernel that lacks a barrier before the load then sees what was there before.
+// Each lane reads its row when it arrives, not when the last one does: a kernel that lacks a barrier before the load
+// then sees what was there before.
 template <int Count, bool Transposed>
 void ldmatrix(unsigned* reg, const void* row, const std::source_location& where) {
     MatrixOperands mine{reg, {}};
@@ -100,8 +105,8 @@ void ldmatrix(unsigned* reg, const void* row, const std::source_location& where)
 
 // ---- copies from global to shared memory that complete at the wait, and not before
 
-// The copies that one thread has issued. From issue to completion the destination holds NaN, so that neither a missing wait nor a copy into what
-// others still read stays unseen. Copies that no wait completes never happen.
+// The copies that one thread has issued. From issue to completion the destination holds NaN, so that neither a missing
+// wait nor a copy into what others still read stays unseen. Copies that no wait completes never happen.
 class AsyncCopyQueue {
 public:
     void issue(void* shared, const void* global, bool present);

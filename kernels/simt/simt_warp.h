@@ -1,7 +1,7 @@
 // simt_warp.h - what the lanes of a warp do together: shuffles, votes, reductions
 //
-// Each lane leaves its operands on its own stack and waits; the last one to arrive computes every lane's result. In a block of one thread there
-// is nobody to wait for: the only lane is 0.
+// Each lane leaves its operands on its own stack and waits; the last one to arrive computes every lane's result. In a
+// block of one thread there is nobody to wait for: the only lane is 0.
 #pragma once
 #include <bit>
 #include <concepts>
@@ -12,8 +12,9 @@ namespace simt {
 
 // The types that CUDA shuffles; anything else would not compile there.
 template <class T>
-concept Shuffled = std::same_as<T, int> || std::same_as<T, unsigned> || std::same_as<T, long> || std::same_as<T, unsigned long> ||
-                   std::same_as<T, long long> || std::same_as<T, unsigned long long> || std::same_as<T, float> || std::same_as<T, double>;
+concept Shuffled = std::same_as<T, int> || std::same_as<T, unsigned> || std::same_as<T, long> ||
+    std::same_as<T, unsigned long> || std::same_as<T, long long> || std::same_as<T, unsigned long long> ||
+    std::same_as<T, float> || std::same_as<T, double>;
 template <class T>
 concept Word = std::same_as<T, int> || std::same_as<T, unsigned>;
 
@@ -59,13 +60,15 @@ T reduce(unsigned mask, T value, Wait wait, const std::source_location& where) {
     T mine = value;
     running.scheduler->wait_warp(mask, {wait, where}, &mine, [](void* const* operands, unsigned mask) {
         T total = *static_cast<T*>(operands[std::countr_zero(mask)]);
-        for_each_lane(mask & (mask - 1), [&](int lane) { total = Operation{}(total, *static_cast<T*>(operands[lane])); });
+        for_each_lane(mask & (mask - 1),
+                      [&](int lane) { total = Operation{}(total, *static_cast<T*>(operands[lane])); });
         for_each_lane(mask, [&](int lane) { *static_cast<T*>(operands[lane]) = total; });
     });
     return mine;
 }
 
-struct Add { template <class T> T operator()(T a, T b) const { return T(unsigned(a) + unsigned(b)); } };  // wraps, as on a GPU
+// wraps, as on a GPU
+struct Add { template <class T> T operator()(T a, T b) const { return T(unsigned(a) + unsigned(b)); } };
 struct Min { template <class T> T operator()(T a, T b) const { return b < a ? b : a; } };
 struct Max { template <class T> T operator()(T a, T b) const { return a < b ? b : a; } };
 struct And { template <class T> T operator()(T a, T b) const { return a & b; } };
@@ -77,27 +80,32 @@ struct Xor { template <class T> T operator()(T a, T b) const { return a ^ b; } }
 #define SIMT_HERE const std::source_location& where = std::source_location::current()
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, SIMT_HERE) {
-    if (simt::running.scheduler) simt::running.scheduler->wait_warp(mask, {simt::Wait::syncwarp, where}, nullptr, nullptr);
+    if (simt::running.scheduler)
+        simt::running.scheduler->wait_warp(mask, {simt::Wait::syncwarp, where}, nullptr, nullptr);
 }
 
 template <simt::Shuffled T>
 T __shfl_sync(unsigned mask, T value, int source, int width = warpSize, SIMT_HERE) {
-    return simt::shuffle(mask, value, simt::segment_begin(simt::lane(), width) | (source & (width - 1)), simt::Wait::shfl, where);
+    return simt::shuffle(mask, value, simt::segment_begin(simt::lane(), width) | (source & (width - 1)),
+                         simt::Wait::shfl, where);
 }
 template <simt::Shuffled T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = warpSize, SIMT_HERE) {
     const int lane = simt::lane(), source = lane ^ lane_mask;
-    return simt::shuffle(mask, value, source < simt::segment_begin(lane, width) + width ? source : lane, simt::Wait::shfl_xor, where);
+    return simt::shuffle(mask, value, source < simt::segment_begin(lane, width) + width ? source : lane,
+                         simt::Wait::shfl_xor, where);
 }
 template <simt::Shuffled T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize, SIMT_HERE) {
     const int lane = simt::lane(), source = lane - int(delta);
-    return simt::shuffle(mask, value, source >= simt::segment_begin(lane, width) ? source : lane, simt::Wait::shfl_up, where);
+    return simt::shuffle(mask, value, source >= simt::segment_begin(lane, width) ? source : lane, simt::Wait::shfl_up,
+                         where);
 }
 template <simt::Shuffled T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize, SIMT_HERE) {
     const int lane = simt::lane(), source = lane + int(delta);
-    return simt::shuffle(mask, value, source < simt::segment_begin(lane, width) + width ? source : lane, simt::Wait::shfl_down, where);
+    return simt::shuffle(mask, value, source < simt::segment_begin(lane, width) + width ? source : lane,
+                         simt::Wait::shfl_down, where);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, SIMT_HERE) {

@@ -1,4 +1,5 @@
-// background_task.h - one piece of work, done again and again by a thread of its own while the owner does something else
+// background_task.h - one piece of work, done again and again by a thread of its own while the owner does something
+// else
 #pragma once
 #include <condition_variable>
 #include <exception>
@@ -18,7 +19,8 @@ public:
 
     // Begins one call. The previous one must have been waited for.
     void start();
-    // Returns when the call begun by start() has ended, at once if there is none; what `work` wrote is then visible. Rethrows what `work` threw.
+    // Returns when the call begun by start() has ended, at once if there is none; what `work` wrote is then visible.
+    // Rethrows what `work` threw.
     void wait();
     bool started() const { return started_; }  // start() without its wait() so far
 

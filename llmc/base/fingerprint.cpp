@@ -8,7 +8,8 @@
 namespace llmc {
 
 std::string fingerprint(std::span<const std::byte> bytes) {
-    // FNV-1a, over words of four bytes instead of single ones; the last word is filled up with zeros, so the length counts, too.
+    // FNV-1a, over words of four bytes instead of single ones; the last word is filled up with zeros, so the length
+    // counts, too.
     std::uint64_t hash = 0xcbf29ce484222325 ^ bytes.size();
     for (std::size_t i = 0; i < bytes.size(); i += sizeof(std::uint32_t)) {
         std::uint32_t word = 0;

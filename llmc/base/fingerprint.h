@@ -1,4 +1,5 @@
-// fingerprint.h - sixteen hexadecimal digits that tell one sequence of bytes from another: weights, shards and programs of different ranks
+// fingerprint.h - sixteen hexadecimal digits that tell one sequence of bytes from another: weights, shards and programs
+// of different ranks
 #pragma once
 #include <span>
 #include <string>

@@ -25,7 +25,8 @@ struct Descriptor {
 MappedFile::MappedFile(std::string path, std::string_view kind) : path_(std::move(path)) {
     const std::string what = std::string(kind) + " " + path_;
     const auto unreadable = [&] {
-        fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file this user may read", "check its permissions");
+        fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file this user may read",
+             "check its permissions");
     };
 
     // Before open(), which would wait for ever on a named pipe that nobody writes.
@@ -34,8 +35,10 @@ MappedFile::MappedFile(std::string path, std::string_view kind) : path_(std::mov
         if (errno == ENOENT) fail(what, "missing", "a file", "check the spelling of the path");
         unreadable();
     }
-    if (S_ISDIR(status.st_mode)) fail(what, "a folder", "a file", "name the files in it, as in " + path_ + (path_.ends_with('/') ? "*" : "/*"));
-    if (!S_ISREG(status.st_mode)) fail(what, "a device, pipe or socket", "a regular file", "copy what it holds to a file");
+    if (S_ISDIR(status.st_mode))
+        fail(what, "a folder", "a file", "name the files in it, as in " + path_ + (path_.ends_with('/') ? "*" : "/*"));
+    if (!S_ISREG(status.st_mode))
+        fail(what, "a device, pipe or socket", "a regular file", "copy what it holds to a file");
 
     const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
     if (file.number < 0 || ::fstat(file.number, &status) != 0) unreadable();

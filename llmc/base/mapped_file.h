@@ -8,15 +8,19 @@
 
 namespace llmc {
 
-// Owner of a read-only mapping of one regular file. The file must keep its length while it is mapped: touching what was cut off kills the process.
+// Owner of a read-only mapping of one regular file. The file must keep its length while it is mapped: touching what was
+// cut off kills the process.
 class MappedFile {
 public:
     MappedFile() = default;
-    // `kind` names the file in messages ("shard"). Throws Error where `path` is missing, no regular file, or unreadable.
+    // `kind` names the file in messages ("shard"). Throws Error where `path` is missing, no regular file, or
+    // unreadable.
     MappedFile(std::string path, std::string_view kind);
     ~MappedFile();
     MappedFile(MappedFile&& other) noexcept
-        : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+        : path_(std::move(other.path_)),
+          data_(std::exchange(other.data_, nullptr)),
+          size_(std::exchange(other.size_, 0)) {}
     MappedFile& operator=(MappedFile&& other) noexcept {
         std::swap(path_, other.path_);
         std::swap(data_, other.data_);

@@ -1,4 +1,5 @@
-// processor_check.cpp - refuses to run on a processor that lacks instructions this program was built with: a message instead of SIGILL
+// processor_check.cpp - refuses to run on a processor that lacks instructions this program was built with: a message
+// instead of SIGILL
 //
 // Compiled for every processor of the architecture (see the Makefile) and run before everything else.
 #include <unistd.h>

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 void require_absent(const fs::path& place) {
     std::error_code fault;
     if (fs::exists(fs::symlink_status(place, fault)))
-        fail(place.string(), "there already", "no file or folder of that name", "remove it, or choose another --output-dir", Blame::runtime);
+        fail(place.string(), "there already", "no file or folder of that name",
+             "remove it, or choose another --output-dir", Blame::runtime);
 }
 
 void sync(const fs::path& path) {
@@ -36,7 +37,8 @@ void sync(const fs::path& path) {
 }  // namespace
 
 StagedFolder::StagedFolder(const fs::path& place)
-    : place_(place), hidden_(place.parent_path() / std::string(1, '.').append(place.filename().string()).append(".partial")) {
+    : place_(place),
+      hidden_(place.parent_path() / std::string(1, '.').append(place.filename().string()).append(".partial")) {
     std::error_code fault;
     if (place.has_parent_path()) fs::create_directories(place.parent_path(), fault);
     if (fault) refused("creating the folder", place.parent_path(), fault.message());
@@ -54,7 +56,8 @@ StagedFolder::~StagedFolder() {
 
 void StagedFolder::commit() {
     std::error_code fault;
-    for (fs::directory_iterator entry(hidden_, fault), end; !fault && entry != end; entry.increment(fault)) sync(entry->path());
+    for (fs::directory_iterator entry(hidden_, fault), end; !fault && entry != end; entry.increment(fault))
+        sync(entry->path());
     if (fault) refused("reading the folder", hidden_, fault.message());
     sync(hidden_);
     require_absent(place_);  // rename() itself would take the place of an empty folder

@@ -1,7 +1,7 @@
 // staged_folder.h - a folder that appears under its name only when all of it is on the disk
 //
-// Files (no folders) are written to a hidden folder beside the final place; commit() brings them to the disk and renames the folder. Whenever the
-// program or the machine stops, the final name is either absent or whole.
+// Files (no folders) are written to a hidden folder beside the final place; commit() brings them to the disk and
+// renames the folder. Whenever the program or the machine stops, the final name is either absent or whole.
 #pragma once
 #include <filesystem>
 
@@ -9,7 +9,8 @@ namespace llmc {
 
 class StagedFolder {
 public:
-    // Creates the parent folders and an empty hidden folder, after removing what a run that was killed may have left there.
+    // Creates the parent folders and an empty hidden folder, after removing what a run that was killed may have left
+    // there.
     // Throws a run-time Error if `place` exists already or the system refuses.
     explicit StagedFolder(const std::filesystem::path& place);
     ~StagedFolder();  // removes the hidden folder unless commit() has returned
@@ -17,7 +18,8 @@ public:
     StagedFolder& operator=(const StagedFolder&) = delete;
 
     const std::filesystem::path& path() const { return hidden_; }  // where to write the files
-    // When it returns the folder and its files are on the disk under their final name. Throws a run-time Error as the constructor does.
+    // When it returns the folder and its files are on the disk under their final name. Throws a run-time Error as the
+    // constructor does.
     void commit();
 
 private:

@@ -9,7 +9,8 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }  // texts need not be UTF-8
+// texts need not be UTF-8
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 // Of every rank.
 std::vector<json> gather(Communicator& communicator, const json& mine) {
@@ -18,10 +19,14 @@ std::vector<json> gather(Communicator& communicator, const json& mine) {
     return all;
 }
 
-std::string name_of(std::size_t rank, const json& entry) { return "rank " + std::to_string(rank) + " on " + entry["host"].get<std::string>(); }
+std::string name_of(std::size_t rank, const json& entry) {
+    return "rank " + std::to_string(rank) + " on " + entry["host"].get<std::string>();
+}
 
 // " (one of 3 that differ)"
-std::string one_of(std::ptrdiff_t count, const char* that) { return count > 1 ? " (one of " + std::to_string(count) + ' ' + that + ')' : ""; }
+std::string one_of(std::ptrdiff_t count, const char* that) {
+    return count > 1 ? " (one of " + std::to_string(count) + ' ' + that + ')' : "";
+}
 
 struct Failure {
     std::string text;
@@ -58,10 +63,13 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
     const auto first = std::find_if(all.begin(), all.end(), failed);
     if (first == all.end()) return;
     const auto count = std::count_if(all.begin(), all.end(), failed);
-    const bool all_alike = std::all_of(all.begin(), all.end(), [&](const json& rank) { return failed(rank) && rank["text"] == (*first)["text"]; });
+    const bool all_alike = std::all_of(
+        all.begin(), all.end(), [&](const json& rank) { return failed(rank) && rank["text"] == (*first)["text"]; });
     const std::string text = (*first)["text"];
-    throw SharedError(all_alike ? text : name_of(std::size_t(first - all.begin()), *first) + one_of(count, "that failed") + ": " + text,
-                      (*first)["input"].get<bool>() ? Blame::input : Blame::runtime);
+    throw SharedError(
+        all_alike ? text
+                  : name_of(std::size_t(first - all.begin()), *first) + one_of(count, "that failed") + ": " + text,
+        (*first)["input"].get<bool>() ? Blame::input : Blame::runtime);
 }
 
 void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend) {
@@ -70,9 +78,12 @@ void require_alike(Communicator& communicator, const std::vector<Fact>& facts, c
     for (const Fact& fact : facts) entry["facts"].push_back({fact.name, fact.value, fact.detail});
     const std::vector<json> all = gather(communicator, entry);
 
-    // The first fact in which a rank differs from rank 0; a rank may also have other or fewer facts, behind one that says why.
+    // The first fact in which a rank differs from rank 0; a rank may also have other or fewer facts, behind one that
+    // says why.
     const json& first = all[0]["facts"];
-    const auto fact_of = [](const json& rank, std::size_t i) { return i < rank["facts"].size() ? rank["facts"][i] : json{"nothing more", "", ""}; };
+    const auto fact_of = [](const json& rank, std::size_t i) {
+        return i < rank["facts"].size() ? rank["facts"][i] : json{"nothing more", "", ""};
+    };
     const auto differs = [&](const json& rank, std::size_t i) {
         return fact_of(rank, i)[0] != first[i][0] || fact_of(rank, i)[1] != first[i][1];
     };
@@ -83,11 +94,14 @@ void require_alike(Communicator& communicator, const std::vector<Fact>& facts, c
     for (std::size_t i = 0; i < first.size(); ++i)
         for (std::size_t rank = 1; rank < all.size(); ++rank) {
             if (!differs(all[rank], i)) continue;
-            const auto count = std::count_if(all.begin() + 1, all.end(), [&](const json& other) { return differs(other, i); });
+            const auto count = std::count_if(all.begin() + 1, all.end(),
+                                             [&](const json& other) { return differs(other, i); });
             const json theirs = fact_of(all[rank], i);
-            const std::string name = theirs[0], name_of_first = theirs[0] == first[i][0] ? "" : first[i][0].get<std::string>() + ' ';
-            throw SharedError(name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + name + ' ' + said(theirs) + ", " +
-                              name_of(0, all[0]) + " has " + name_of_first + said(first[i]) + "; " + mend);
+            const std::string name = theirs[0],
+                              name_of_first = theirs[0] == first[i][0] ? "" : first[i][0].get<std::string>() + ' ';
+            throw SharedError(name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + name + ' ' +
+                              said(theirs) + ", " + name_of(0, all[0]) + " has " + name_of_first + said(first[i]) +
+                              "; " + mend);
         }
 }
 

@@ -1,5 +1,5 @@
-// agreement.h - nobody goes on before everybody can: what the ranks were started with is compared, and what one of them cannot do ends
-// all of them, before anything is written; later, what rank 0 does for all
+// agreement.h - nobody goes on before everybody can: what the ranks were started with is compared, and what one of them
+// cannot do ends all of them, before anything is written; later, what rank 0 does for all
 //
 // Every rank makes the same calls in the same order. One rank alone agrees with itself.
 #pragma once
@@ -20,8 +20,8 @@ public:
     using Error::Error;
 };
 
-// Throws SharedError on every rank where any of them brings an exception: that of the lowest rank, which the message names with its host unless
-// all failed alike. A rank alone throws its own.
+// Throws SharedError on every rank where any of them brings an exception: that of the lowest rank, which the message
+// names with its host unless all failed alike. A rank alone throws its own.
 void share_failure(Communicator& communicator, const std::exception_ptr& mine);
 
 // The result of `work`, once it has succeeded on every rank. `work` must not call the communicator.
@@ -43,7 +43,8 @@ auto together(Communicator& communicator, Work&& work) {
     }
 }
 
-// Rank 0 works while the others wait for it; what it throws leaves on every rank as from together(). `work` must not call the communicator.
+// Rank 0 works while the others wait for it; what it throws leaves on every rank as from together(). `work` must not
+// call the communicator.
 template <class Work>
 void on_first_rank(Communicator& communicator, Work&& work) {
     together(communicator, [&] {
@@ -56,7 +57,8 @@ struct Fact {
     std::string name, value;
     std::string detail = {};  // for the message; ranks may differ in it
 };
-// Throws SharedError on every rank, which names ranks, hosts and the first difference, where one has other facts than rank 0:
+// Throws SharedError on every rank, which names ranks, hosts and the first difference, where one has other facts than
+// rank 0:
 // "rank 1 on hostB has --seed 2, rank 0 on hostA has 1; MEND".
 void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend);
 

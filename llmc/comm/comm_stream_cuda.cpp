@@ -11,7 +11,8 @@
 namespace llmc {
 
 struct CommStream::State {
-    static constexpr std::int64_t kPoints = 128;  // more than a step has collectives between their enqueueing and their use
+    // more than a step has collectives between their enqueueing and their use
+    static constexpr std::int64_t kPoints = 128;
     device::Stream stream;
     device::Event computed;
     std::vector<device::Event> events = std::vector<device::Event>(kPoints);

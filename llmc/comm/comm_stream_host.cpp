@@ -1,4 +1,4 @@
-// comm_stream_cpu.cpp - the communication stream as a queue and the thread that works it off
+// comm_stream_host.cpp - the communication stream as a queue and the thread that works it off
 #include <omp.h>
 
 #include <condition_variable>

@@ -15,8 +15,10 @@ namespace llmc {
 
 ShardRange shard_of(std::int64_t elements, int rank, int size) {
     require(elements >= 0, "the number of elements to shard", elements, "at least 0");
-    require(size >= 1 && rank >= 0 && rank < size, "the rank of a shard", rank, "one from 0 to the number of ranks - 1");
-    const std::int64_t each = (elements / size + (elements % size != 0) + kShardMultiple - 1) / kShardMultiple * kShardMultiple;
+    require(size >= 1 && rank >= 0 && rank < size, "the rank of a shard", rank,
+            "one from 0 to the number of ranks - 1");
+    const std::int64_t each = (elements / size + (elements % size != 0) + kShardMultiple - 1) / kShardMultiple *
+                              kShardMultiple;
     const std::int64_t first = std::min(elements, each * rank);
     return {first, std::min(each, elements - first)};
 }
@@ -46,31 +48,36 @@ bool overlap(const std::byte* a, std::int64_t a_bytes, const std::byte* b, std::
 // An empty shard at the end of an odd array has no aligned address, and needs none.
 void Communicator::require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const {
     require(in_group_, operation, "outside a group", "a group_begin() before it");
-    require(elements == 0 || reinterpret_cast<std::uintptr_t>(array) % 64 == 0, "the address of an array in " + operation,
-            static_cast<const void*>(array), "a multiple of 64 bytes");
+    require(elements == 0 || reinterpret_cast<std::uintptr_t>(array) % 64 == 0,
+            "the address of an array in " + operation, static_cast<const void*>(array), "a multiple of 64 bytes");
 }
 
 // reduce_scatter, whose output is this rank's shard of its input, or all_gather, where it is the other way round.
 void Communicator::add_sharded(const Collective& op, std::int64_t mine_size) {
     const bool scatter = op.kind == Collective::Kind::reduce_scatter;
-    const std::string name = scatter ? "reduce_scatter" : "all_gather", mine_is = name + (scatter ? "'s output" : "'s input");
+    const std::string name = scatter ? "reduce_scatter" : "all_gather",
+                      mine_is = name + (scatter ? "'s output" : "'s input");
     const std::byte *mine = scatter ? op.out : op.in, *whole = scatter ? op.in : op.out;
     require_open(name, mine, mine_size);
     require_open(name, whole, op.elements);
     const ShardRange shard = shard_of(op.elements, rank_, size_);
     const std::int64_t width = bytes_of(op.element);
-    require(mine_size == shard.size, "the size of " + mine_is, mine_size, "that of this rank's shard, " + std::to_string(shard.size));
-    require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, op.elements * width), mine_is,
-            std::string("another part of its ") + (scatter ? "input" : "output"), "this rank's shard of it, or memory of its own");
+    require(mine_size == shard.size, "the size of " + mine_is, mine_size,
+            "that of this rank's shard, " + std::to_string(shard.size));
+    require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, op.elements * width),
+            mine_is, std::string("another part of its ") + (scatter ? "input" : "output"),
+            "this rank's shard of it, or memory of its own");
     if (op.elements > 0) first_.push_back(op);
 }
 
-void Communicator::reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole, std::int64_t elements) {
+void Communicator::reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
+                                  std::int64_t elements) {
     require(element != Element::byte, "the type that reduce_scatter sums", "byte", "float, bf16 or double");
     add_sharded({Collective::Kind::reduce_scatter, element, elements, mine, whole}, mine_size);
 }
 
-void Communicator::all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine, std::int64_t mine_size) {
+void Communicator::all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine,
+                              std::int64_t mine_size) {
     add_sharded({Collective::Kind::all_gather, element, elements, whole, mine}, mine_size);
 }
 
@@ -84,7 +91,8 @@ void Communicator::all_reduce(Element element, std::byte* data, std::int64_t ele
     second_.push_back({Collective::Kind::all_gather, element, elements, data, mine});
 }
 
-void Communicator::all_to_all(Element element, std::byte* out, std::int64_t out_elements, const std::byte* in, std::int64_t elements) {
+void Communicator::all_to_all(Element element, std::byte* out, std::int64_t out_elements, const std::byte* in,
+                              std::int64_t elements) {
     require(out_elements == elements, "the size of all_to_all's output", out_elements, "the size of its input");
     require_open("all_to_all", out, elements);
     require_open("all_to_all", in, elements);
@@ -97,7 +105,8 @@ void Communicator::all_to_all(Element element, std::byte* out, std::int64_t out_
 
 void Communicator::broadcast(Element element, std::byte* data, std::int64_t elements, int root) {
     require_open("broadcast", data, elements);
-    require(root >= 0 && root < size_, "the root of a broadcast", root, "a rank, from 0 to " + std::to_string(size_ - 1));
+    require(root >= 0 && root < size_, "the root of a broadcast", root,
+            "a rank, from 0 to " + std::to_string(size_ - 1));
     if (elements > 0) first_.push_back({Collective::Kind::broadcast, element, elements, data, data, root});
 }
 
@@ -145,7 +154,8 @@ int number_in(const char* variable) {
 
 std::unique_ptr<Communicator> alone() { return std::make_unique<Alone>(); }
 
-// Open MPI's mpirun; MPICH's, and Slurm's PMI; srun. SLURM_NTASKS is also set in a batch script, outside srun: there only PMIx tells of a task.
+// Open MPI's mpirun; MPICH's, and Slurm's PMI; srun. SLURM_NTASKS is also set in a batch script, outside srun: there
+// only PMIx tells of a task.
 std::string host_name() {
     char name[256] = {};
     gethostname(name, sizeof name - 1);
@@ -155,7 +165,8 @@ std::string host_name() {
 Launch launched_processes() {
     for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
         if (const int processes = number_in(variable); processes > 0) return {processes, variable};
-    if (const int processes = number_in("SLURM_NTASKS"); processes > 0 && std::getenv("PMIX_RANK")) return {processes, "SLURM_NTASKS"};
+    if (const int processes = number_in("SLURM_NTASKS"); processes > 0 && std::getenv("PMIX_RANK"))
+        return {processes, "SLURM_NTASKS"};
     return {};
 }
 

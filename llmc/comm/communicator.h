@@ -1,26 +1,30 @@
-// communicator.h - what the ranks of a run say to each other: communicator_mpi.cpp, communicator_nccl.cpp, communicator_local.h (ranks as threads),
-// and one rank alone
+// communicator.h - what the ranks of a run say to each other: communicator_mpi.cpp, communicator_nccl.cpp,
+// communicator_local.h (ranks as threads), and one rank alone
 //
 // Every rank makes the same calls in the same order. There are two planes:
 //
-// Device collectives move tensors on a stream of the communicator's own, beside the one that computes. They are given in groups:
-//     comm.group_begin(compute);
+// Device collectives move tensors on a stream of the communicator's own, beside the one that computes. They are given
+//     in groups: comm.group_begin(compute);
 //     comm.all_reduce(gradients);  ...
 //     const CommEvent reduced = comm.group_end();     // returns at once
 //     ... more work for `compute` ...
 //     comm.wait(compute, reduced);                    // from here on `compute` sees the result
-//   Before  The group begins when all that `compute` was given before group_begin() has finished: what it reads is there, what it overwrites is no
-//           longer read. So begin a group after the kernels that write its input were enqueued; no other event is needed.
-//   After   From group_end() on until wait() or wait(), the memory of the group belongs to the communicator: what it writes must be neither read nor
-//           written, what it reads must not be written. Groups run one after the other: to hold for one holds for all before it.
-//   Within  The operations of one group may run in any order and at once: none may touch memory that another one writes.
+//   Before  The group begins when all that `compute` was given before group_begin() has finished: what it reads is
+//           there, what it overwrites is no longer read. So begin a group after the kernels that write its input were
+//           enqueued; no other event is needed.
+//   After   From group_end() on until wait() or wait(), the memory of the group belongs to the communicator: what it
+//           writes must be neither read nor written, what it reads must not be written. Groups run one after the other:
+//           to hold for one holds for all before it.
+//   Within  The operations of one group may run in any order and at once: none may touch memory that another one
+//           writes.
 //
-// The sum over ranks: all_reduce IS reduce_scatter and then all_gather, so that a run that keeps shards (ZeRO) sums exactly as one that does not.
-// Over MPI, on threads and alone the order is rank 0 + rank 1 + ..., in float (double in double), rounded once to the type; over NCCL it is that of
-// NCCL's algorithm, which depends on the number of elements and the machines but not on which of the two stages asked for it. Every rank gets the
-// same bits in any case.
+// The sum over ranks: all_reduce IS reduce_scatter and then all_gather, so that a run that keeps shards (ZeRO) sums
+// exactly as one that does not. Over MPI, on threads and alone the order is rank 0 + rank 1 + ..., in float (double in
+// double), rounded once to the type; over NCCL it is that of NCCL's algorithm, which depends on the number of elements
+// and the machines but not on which of the two stages asked for it. Every rank gets the same bits in any case.
 //
-// The control plane moves a few numbers and texts between hosts, at once and blocking. It may be used while device collectives are under way.
+// The control plane moves a few numbers and texts between hosts, at once and blocking. It may be used while device
+// collectives are under way.
 #pragma once
 #include <memory>
 #include <optional>
@@ -33,14 +37,16 @@
 
 namespace llmc {
 
-// The part of an array that one rank owns. Element types do not matter: a rank owns the same elements of bf16 parameters and of their fp32 master weights.
+// The part of an array that one rank owns. Element types do not matter: a rank owns the same elements of bf16
+// parameters and of their fp32 master weights.
 struct ShardRange {
     std::int64_t first = 0, size = 0;
 };
 // Every shard starts at a multiple of this, that is of kTensorAlignment bytes in any type, if the array does.
 inline constexpr std::int64_t kShardMultiple = kernels::kTensorAlignment / sizeof(kernels::bf16);
-// All shards have ceil(elements / size) elements, rounded up to kShardMultiple, as far as there are that many: the last ones may be shorter or empty.
-// Arrays of a multiple of kShardMultiple * size elements have equal shards, which NCCL moves in one operation instead of one per rank.
+// All shards have ceil(elements / size) elements, rounded up to kShardMultiple, as far as there are that many: the last
+// ones may be shorter or empty. Arrays of a multiple of kShardMultiple * size elements have equal shards, which NCCL
+// moves in one operation instead of one per rank.
 ShardRange shard_of(std::int64_t elements, int rank, int size);
 
 // A point in the communication stream, behind one group. The default lies before everything.
@@ -63,7 +69,8 @@ constexpr std::int64_t bytes_of(Element element) {
 struct Collective {
     enum class Kind { reduce_scatter, all_gather, all_to_all, broadcast } kind;
     Element element;
-    std::int64_t elements;  // of the whole array: reduce_scatter's input, all_gather's output, both of all_to_all, broadcast's data
+    // of the whole array: reduce_scatter's input, all_gather's output, both of all_to_all, broadcast's data
+    std::int64_t elements;
     std::byte* out;
     const std::byte* in;
     int root = 0;
@@ -82,22 +89,26 @@ public:
     int local_rank() const { return local_rank_; }  // among the ranks of this machine: chooses the GPU
     virtual std::string describe() const = 0;       // for the log
 
-    // ---- device collectives, T = float, bf16 or double, without a sum std::byte too. Arrays start at a multiple of 64 bytes and are equally long
-    // on every rank.
+    // ---- device collectives, T = float, bf16 or double, without a sum std::byte too. Arrays start at a multiple of 64
+    // bytes and are equally long on every rank.
     void group_begin(device::StreamRef compute);
     CommEvent group_end();
     // mine = the sum of this rank's shard over all ranks; `mine` may be that shard of `whole`.
     template <class T> void reduce_scatter(std::span<T> mine, std::type_identity_t<std::span<const T>> whole) {
-        reduce_scatter(element_of<T>, reinterpret_cast<std::byte*>(mine.data()), mine.size(), as_bytes(whole), whole.size());
+        reduce_scatter(element_of<T>, reinterpret_cast<std::byte*>(mine.data()), mine.size(), as_bytes(whole),
+                       whole.size());
     }
     // whole = the shards of all ranks; `mine`, this rank's, may be its place in `whole`.
     template <class T> void all_gather(std::span<T> whole, std::type_identity_t<std::span<const T>> mine) {
-        all_gather(element_of<T>, reinterpret_cast<std::byte*>(whole.data()), whole.size(), as_bytes(mine), mine.size());
+        all_gather(element_of<T>, reinterpret_cast<std::byte*>(whole.data()), whole.size(), as_bytes(mine),
+                   mine.size());
     }
     // data = the sum of `data` over all ranks.
-    template <class T> void all_reduce(std::span<T> data) { all_reduce(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size()); }
-    // Both have one part per rank, all equally long and at a multiple of 64 bytes: part r of `out` on rank s = part s of `in` on rank r. They
-    // lie apart.
+    template <class T> void all_reduce(std::span<T> data) {
+        all_reduce(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size());
+    }
+    // Both have one part per rank, all equally long and at a multiple of 64 bytes: part r of `out` on rank s = part s
+    // of `in` on rank r. They lie apart.
     template <class T> void all_to_all(std::span<T> out, std::type_identity_t<std::span<const T>> in) {
         all_to_all(element_of<T>, reinterpret_cast<std::byte*>(out.data()), out.size(), as_bytes(in), in.size());
     }
@@ -113,39 +124,50 @@ public:
     // How long groups took and compute waited for them; empty where that is not known.
     virtual std::optional<CommTimes> times() const { return std::nullopt; }
 
-    // Ends every use of memory by device collectives: waits for them, or with `giving_up` returns soon, with results undefined and no way on.
+    // Ends every use of memory by device collectives: waits for them, or with `giving_up` returns soon, with results
+    // undefined and no way on.
     virtual void settle(bool giving_up) noexcept = 0;
 
     // ---- control plane
-    virtual void host_reduce(std::span<std::int64_t> values, HostReduction reduction) = 0;  // element by element; every rank gets the result
+    // element by element; every rank gets the result
+    virtual void host_reduce(std::span<std::int64_t> values, HostReduction reduction) = 0;
     std::int64_t host_reduce(std::int64_t value, HostReduction reduction) {
         host_reduce(std::span(&value, 1), reduction);
         return value;
     }
-    virtual std::vector<std::string> host_gather(std::string_view mine) = 0;  // of all ranks, by rank; every rank gets them
-    virtual void barrier() = 0;                                               // of the hosts: says nothing of device collectives
+    // of all ranks, by rank; every rank gets them
+    virtual std::vector<std::string> host_gather(std::string_view mine) = 0;
+    // of the hosts: says nothing of device collectives
+    virtual void barrier() = 0;
 
-    // Ends the program on every rank within seconds, with this exit code where the launcher passes it on. Prints "error: rank R on HOST: REASON"
-    // once; when several ranks fail at once, some may be ended before they print theirs. main() calls it for an exception that leaves the run.
-    // Ranks that are threads throw it instead (communicator_local.h).
+    // Ends the program on every rank within seconds, with this exit code where the launcher passes it on. Prints
+    // "error: rank R on HOST: REASON" once; when several ranks fail at once, some may be ended before they print
+    // theirs. main() calls it for an exception that leaves the run. Ranks that are threads throw it instead
+    // (communicator_local.h).
     [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;
 
 protected:
     Communicator(int rank, int size, int local_rank) : rank_(rank), size_(size), local_rank_(local_rank) {}
 
-    // A group: begin_group(), one or two calls of enqueue() with operations that do not depend on each other, end_group().
+    // A group: begin_group(), one or two calls of enqueue() with operations that do not depend on each other,
+    // end_group().
     virtual void begin_group(device::StreamRef compute) = 0;
     virtual void enqueue(std::span<const Collective> operations) = 0;
     virtual CommEvent end_group() = 0;
 
 private:
-    template <class T> static const std::byte* as_bytes(std::span<const T> span) { return reinterpret_cast<const std::byte*>(span.data()); }
+    template <class T> static const std::byte* as_bytes(std::span<const T> span) {
+        return reinterpret_cast<const std::byte*>(span.data());
+    }
     void require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const;
     void add_sharded(const Collective& operation, std::int64_t mine_size);
-    void reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole, std::int64_t elements);
-    void all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine, std::int64_t mine_size);
+    void reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
+                        std::int64_t elements);
+    void all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine,
+                    std::int64_t mine_size);
     void all_reduce(Element element, std::byte* data, std::int64_t elements);
-    void all_to_all(Element element, std::byte* out, std::int64_t out_elements, const std::byte* in, std::int64_t elements);
+    void all_to_all(Element element, std::byte* out, std::int64_t out_elements, const std::byte* in,
+                    std::int64_t elements);
     void broadcast(Element element, std::byte* data, std::int64_t elements, int root);
 
     int rank_, size_, local_rank_;
@@ -164,11 +186,11 @@ struct Launch {
 };
 Launch launched_processes();
 
-// The communicator of this process: one rank alone, which needs neither launcher nor MPI, else MPI. Call it before the device is chosen: local_rank()
-// says which. chunk_bytes: how much goes to one rank at a time; 0 chooses.
+// The communicator of this process: one rank alone, which needs neither launcher nor MPI, else MPI. Call it before the
+// device is chosen: local_rank() says which. chunk_bytes: how much goes to one rank at a time; 0 chooses.
 std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes = 0);
-// Device collectives over NCCL, the control plane as before: `control` is taken, unless this throws. Call it when the device was chosen, one GPU for
-// each rank.
+// Device collectives over NCCL, the control plane as before: `control` is taken, unless this throws. Call it when the
+// device was chosen, one GPU for each rank.
 std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator>&& control);
 // Empty where this build has it, else what it lacks.
 std::string mpi_lacks();
@@ -176,6 +198,7 @@ std::string nccl_lacks();
 
 // The parts of open_communicator().
 std::unique_ptr<Communicator> alone();
-std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes);  // throws Error in a build without MPI
+// throws Error in a build without MPI
+std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes);
 
 }  // namespace llmc

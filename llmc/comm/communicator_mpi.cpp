@@ -1,11 +1,14 @@
-// communicator_mpi.cpp - ranks as processes that MPI started: on CPUs, and on GPUs through page-locked host memory, so that ranks may share a GPU
+// communicator_mpi.cpp - ranks as processes that MPI started: on CPUs, and on GPUs through page-locked host memory, so
+// that ranks may share a GPU
 //
-// Device collectives are messages between pairs of ranks, in chunks that bound the staging memory and keep every count far below MPI's 31 bits; sums
-// are made by kernels/sum_ranks.h. They run on a CommStream. Open MPI makes no progress but within its calls, so whoever waits also tests.
+// Device collectives are messages between pairs of ranks, in chunks that bound the staging memory and keep every count
+// far below MPI's 31 bits; sums are made by kernels/sum_ranks.h. They run on a CommStream. Open MPI makes no progress
+// but within its calls, so whoever waits also tests.
 //
-// Threads: the control plane and the communication stream use MPI at the same time. MPI_THREAD_SERIALIZED and a mutex are enough, and every MPI has
-// them, as long as no call blocks while it holds the mutex: else rank 0 could wait in the control plane for a rank whose communication stream waits
-// for that of rank 0. So every operation is a non-blocking one that is tested until it is complete, and each plane has its own MPI communicator.
+// Threads: the control plane and the communication stream use MPI at the same time. MPI_THREAD_SERIALIZED and a mutex
+// are enough, and every MPI has them, as long as no call blocks while it holds the mutex: else rank 0 could wait in the
+// control plane for a rank whose communication stream waits for that of rank 0. So every operation is a non-blocking
+// one that is tested until it is complete, and each plane has its own MPI communicator.
 #include <mpi.h>
 
 #include <algorithm>
@@ -48,10 +51,12 @@ struct Session {
         CHECKED(MPI_Comm_size(MPI_COMM_WORLD, &size));
         CHECKED(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
         if (size != launch.processes || provided < MPI_THREAD_SERIALIZED) MPI_Finalize();
-        require(size == launch.processes, "the number of ranks that MPI sees", size,
-                std::to_string(launch.processes) + ", as " + launch.variable + " says",
-                "start the program with the mpirun of the MPI that it was built with, or under Slurm with srun --mpi=pmix");
-        require(provided >= MPI_THREAD_SERIALIZED, "the thread level of MPI", provided, "MPI_THREAD_SERIALIZED or more", "use an MPI that has it");
+        require(
+            size == launch.processes, "the number of ranks that MPI sees", size,
+            std::to_string(launch.processes) + ", as " + launch.variable + " says",
+            "start the program with the mpirun of the MPI that it was built with, or under Slurm with srun --mpi=pmix");
+        require(provided >= MPI_THREAD_SERIALIZED, "the thread level of MPI", provided, "MPI_THREAD_SERIALIZED or more",
+                "use an MPI that has it");
         // Copies inherit that errors return.
         CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &control));
         CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &payload));
@@ -62,22 +67,26 @@ struct Session {
     }
     ~Session() {
         if (orderly) MPI_Finalize();
-        else if (rank > 0) std::this_thread::sleep_for(500ms);  // rank 0 says why before the launcher, which sees one leave, ends the others
+        // rank 0 says why before the launcher, which sees one leave, ends the others
+        else if (rank > 0) std::this_thread::sleep_for(500ms);
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
     int rank = 0, size = 1, local_rank = 0;
     MPI_Comm control = MPI_COMM_NULL, payload = MPI_COMM_NULL;
-    bool orderly = true;  // MPI_Finalize waits for all ranks: one that has failed leaves without it, and the launcher ends the others
+    // MPI_Finalize waits for all ranks: one that has failed leaves without it, and the launcher ends the others
+    bool orderly = true;
 };
 
-// all_reduce of 256 MiB between 2 processes on 2 cores busy with other work (Zen 5), best of 5, three rounds: 39-43 ms in chunks of 256 KiB, 23-126
-// with 1 MiB, 19-20 with 4 MiB (26-75 in a later run), 74-106 with 16 MiB, 43-103 with 64 MiB. With many ranks memory bounds them.
+// all_reduce of 256 MiB between 2 processes on 2 cores busy with other work (Zen 5), best of 5, three rounds: 39-43 ms
+// in chunks of 256 KiB, 23-126 with 1 MiB, 19-20 with 4 MiB (26-75 in a later run), 74-106 with 16 MiB, 43-103 with 64
+// MiB. With many ranks memory bounds them.
 constexpr std::int64_t kLargestChunk = std::int64_t(4) << 20, kStagingBytes = std::int64_t(32) << 20;
 constexpr std::int64_t kChunkMultiple = kShardMultiple * 4;  // bytes: whole, aligned elements of every type
 
-constexpr auto kLongWait = 15s;  // not reached by ranks of one speed: the slowest step measured here, 4 x 1024 tokens of GPT-2 124M, took 8 s
+// not reached by ranks of one speed: the slowest step measured here, 4 x 1024 tokens of GPT-2 124M, took 8 s
+constexpr auto kLongWait = 15s;
 
 class Mpi final : public Communicator {
 public:
@@ -119,9 +128,12 @@ public:
 
     using Communicator::host_reduce;
     void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override {
-        const MPI_Op op = reduction == HostReduction::sum ? MPI_SUM : reduction == HostReduction::min ? MPI_MIN : MPI_MAX;
+        const MPI_Op op = reduction == HostReduction::sum   ? MPI_SUM
+                          : reduction == HostReduction::min ? MPI_MIN
+                                                            : MPI_MAX;
         complete([&](MPI_Request* request) {
-            CHECKED(MPI_Iallreduce(MPI_IN_PLACE, values.data(), int(values.size()), MPI_INT64_T, op, session_->control, request));
+            CHECKED(MPI_Iallreduce(MPI_IN_PLACE, values.data(), int(values.size()), MPI_INT64_T, op, session_->control,
+                                   request));
         });
     }
     std::vector<std::string> host_gather(std::string_view mine) override {
@@ -135,7 +147,8 @@ public:
         require(total < (std::int64_t(1) << 30), "the texts of all ranks together, in bytes,", total, "less than 2^30");
         std::string all(total, '\0');
         complete([&](MPI_Request* request) {
-            CHECKED(MPI_Iallgatherv(mine.data(), size_of_mine, MPI_BYTE, all.data(), sizes.data(), places.data(), MPI_BYTE, session_->control,
+            CHECKED(MPI_Iallgatherv(mine.data(), size_of_mine, MPI_BYTE, all.data(), sizes.data(), places.data(),
+                                    MPI_BYTE, session_->control,
                                       request));
         });
         std::vector<std::string> texts;
@@ -204,7 +217,9 @@ private:
         const std::int64_t width = bytes_of(op.element);
         return {shard.first * width + offset, std::clamp(shard.size * width - offset, std::int64_t(0), chunk_)};
     }
-    std::int64_t largest_shard_bytes(const Collective& op) const { return shard_of(op.elements, 0, size()).size * bytes_of(op.element); }
+    std::int64_t largest_shard_bytes(const Collective& op) const {
+        return shard_of(op.elements, 0, size()).size * bytes_of(op.element);
+    }
     // The other ranks, each beginning with the one behind itself, so that they do not all send to the same one.
     template <class Visit> void for_peers(Visit&& visit) const {
         for (int step = 1; step < size(); ++step) visit((rank() + step) % size());
@@ -216,17 +231,21 @@ private:
             std::vector<Part> sends, receives;
             for_peers([&](int peer) {
                 const Piece theirs = piece(op, peer, offset);
-                if (theirs.bytes > 0) sends.push_back({peer, const_cast<std::byte*>(op.in) + theirs.first, theirs.bytes});
+                if (theirs.bytes > 0)
+                    sends.push_back({peer, const_cast<std::byte*>(op.in) + theirs.first, theirs.bytes});
                 if (mine.bytes > 0) receives.push_back({peer, gathered_.data() + peer * chunk_, mine.bytes});
             });
             transfer(std::move(sends), std::move(receives));
             if (mine.bytes == 0) continue;
             const std::size_t elements = mine.bytes / sizeof(T);
             const std::int64_t stride = chunk_ / std::int64_t(sizeof(T));
-            const kernels::SumRanks<T> sum{.out = {reinterpret_cast<T*>(op.out + offset), elements},
-                                           .own = {reinterpret_cast<const T*>(op.in + mine.first), elements},
-                                           .others = {reinterpret_cast<const T*>(gathered_.data()), std::size_t(stride * size())},
-                                           .stride = stride, .rank = rank(), .ranks = size()};
+            const kernels::SumRanks<T> sum{
+                .out = {reinterpret_cast<T*>(op.out + offset), elements},
+                .own = {reinterpret_cast<const T*>(op.in + mine.first), elements},
+                .others = {reinterpret_cast<const T*>(gathered_.data()), std::size_t(stride * size())},
+                .stride = stride,
+                .rank = rank(),
+                .ranks = size()};
             stream_->enqueue([sum](device::StreamRef stream) { kernels::sum_ranks(sum, stream); });
         }
     }
@@ -277,11 +296,12 @@ private:
     }
 
     void copy_own(std::byte* to, const std::byte* from, std::int64_t bytes) {
-        if (to != from) stream_->enqueue([=](device::StreamRef stream) { device::copy_on_device(to, from, bytes, stream); });
+        if (to != from)
+            stream_->enqueue([=](device::StreamRef stream) { device::copy_on_device(to, from, bytes, stream); });
     }
 
-    // The host's addresses of device memory: the same on a CPU, else chunks of the page-locked memory from number `chunk` on. What goes to several
-    // ranks is there once.
+    // The host's addresses of device memory: the same on a CPU, else chunks of the page-locked memory from number
+    // `chunk` on. What goes to several ranks is there once.
     void place(std::vector<Part>& parts, int chunk) {
         for (std::size_t i = 0; i < parts.size(); ++i) {
             if (device::memory_is_host_memory()) parts[i].host = parts[i].device;
@@ -293,11 +313,16 @@ private:
         if (device::memory_is_host_memory()) return;
         for (std::size_t i = 0; i < parts.size(); ++i)
             if (i == 0 || parts[i].host != parts[i - 1].host)
-                stream_->enqueue([part = parts[i]](device::StreamRef stream) { device::copy_to_host(part.host, part.device, part.bytes, stream); });
+                stream_->enqueue([part = parts[i]](device::StreamRef stream) {
+                    device::copy_to_host(part.host, part.device, part.bytes, stream);
+                });
     }
     void deliver(const std::vector<Part>& parts) {
         if (device::memory_is_host_memory()) return;
-        for (const Part& part : parts) stream_->enqueue([part](device::StreamRef stream) { device::copy_to_device(part.device, part.host, part.bytes, stream); });
+        for (const Part& part : parts)
+            stream_->enqueue([part](device::StreamRef stream) {
+                device::copy_to_device(part.device, part.host, part.bytes, stream);
+            });
     }
 
     // Enqueues: every part of `sends` goes to its rank, every part of `receives` comes from its rank.
@@ -311,9 +336,11 @@ private:
                 const std::lock_guard lock(mpi_);
                 auto request = requests.begin();
                 for (const Part& part : receives)
-                    CHECKED(MPI_Irecv(part.host, int(part.bytes), MPI_BYTE, part.peer, 0, session_->payload, &*request++));
+                    CHECKED(MPI_Irecv(part.host, int(part.bytes), MPI_BYTE, part.peer, 0, session_->payload,
+                                      &*request++));
                 for (const Part& part : sends)
-                    CHECKED(MPI_Isend(part.host, int(part.bytes), MPI_BYTE, part.peer, 0, session_->payload, &*request++));
+                    CHECKED(MPI_Isend(part.host, int(part.bytes), MPI_BYTE, part.peer, 0, session_->payload,
+                                      &*request++));
             }
             finish(requests, receives, sends);
         });
@@ -331,7 +358,8 @@ private:
     }
 
     // Waits for all requests: those of `receives`, then those of `sends`; or of an operation of all ranks.
-    void finish(std::vector<MPI_Request>& requests, std::span<const Part> receives = {}, std::span<const Part> sends = {}) {
+    void finish(std::vector<MPI_Request>& requests, std::span<const Part> receives = {},
+                std::span<const Part> sends = {}) {
         std::vector<MPI_Status> statuses(requests.size());
         const auto began = std::chrono::steady_clock::now();
         while (true) {
@@ -341,13 +369,16 @@ private:
                 const int status = MPI_Testall(int(requests.size()), requests.data(), &done, statuses.data());
                 if (status == MPI_ERR_IN_STATUS)
                     for (const MPI_Status& one : statuses)
-                        if (one.MPI_ERROR != MPI_ERR_PENDING) throw_fault(fault_of(one.MPI_ERROR), "a message between ranks", __FILE__, __LINE__);
+                        if (one.MPI_ERROR != MPI_ERR_PENDING)
+                            throw_fault(fault_of(one.MPI_ERROR), "a message between ranks", __FILE__, __LINE__);
                 throw_fault(fault_of(status), "MPI_Testall", __FILE__, __LINE__);
             }
             if (done) return;
-            if (leaving_) throw Error("rank " + std::to_string(rank()) + " leaves while a collective is under way", Blame::runtime);
-            // Who waits for a slower rank soon leaves the core to those that compute. 1000 floats summed over 2 ranks took 190-210 us so, 165-200
-            // when it never slept, 540-630 when it slept at once.
+            if (leaving_)
+                throw Error("rank " + std::to_string(rank()) + " leaves while a collective is under way",
+                            Blame::runtime);
+            // Who waits for a slower rank soon leaves the core to those that compute. 1000 floats summed over 2 ranks
+            // took 190-210 us so, 165-200 when it never slept, 540-630 when it slept at once.
             const auto waited = std::chrono::steady_clock::now() - began;
             if (waited < 1ms) std::this_thread::yield();
             else std::this_thread::sleep_for(20us);
@@ -355,18 +386,22 @@ private:
         }
     }
 
-    // A rank that is stopped or lost to the network looks like a run that computes: what tells them apart is said once. By rank 0, for which the
-    // others wait in earnest while it saves and samples.
-    void tell_of_wait(const std::vector<MPI_Request>& requests, std::span<const Part> receives, std::span<const Part> sends) {
+    // A rank that is stopped or lost to the network looks like a run that computes: what tells them apart is said once.
+    // By rank 0, for which the others wait in earnest while it saves and samples.
+    void tell_of_wait(const std::vector<MPI_Request>& requests, std::span<const Part> receives,
+                      std::span<const Part> sends) {
         std::string whom = "another rank";
         for (std::size_t i = receives.size() + sends.size(); i-- > 0;) {
             const std::lock_guard lock(mpi_);
             int done = 0;
             MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE);
-            if (!done) whom = "rank " + std::to_string(i < receives.size() ? receives[i].peer : sends[i - receives.size()].peer);
+            if (!done)
+                whom = "rank " +
+                       std::to_string(i < receives.size() ? receives[i].peer : sends[i - receives.size()].peer);
         }
         std::ostringstream line;
-        line << "note: rank 0 has waited " << kLongWait.count() << " s for " << whom << "; it is slow, stopped, or its machine cannot be reached\n";
+        line << "note: rank 0 has waited " << kLongWait.count() << " s for " << whom
+             << "; it is slow, stopped, or its machine cannot be reached\n";
         std::cerr << line.str() << std::flush;
     }
 
@@ -375,8 +410,10 @@ private:
     mutable std::mutex mpi_;             // held for the length of one call that does not block
     std::atomic<bool> leaving_ = false, told_ = false;
     device::Memory gathered_;              // (ranks, chunk): what reduce_scatter sums
-    device::PinnedMemory pinned_;                  // (2 * ranks, chunk), where the host does not reach device memory: what is sent, then what is received
-    std::optional<CommStream> stream_;   // last: its thread uses all the rest. Made at the first group, when the device has been chosen
+    // (2 * ranks, chunk), where the host does not reach device memory: what is sent, then what is received
+    device::PinnedMemory pinned_;
+    // last: its thread uses all the rest. Made at the first group, when the device has been chosen
+    std::optional<CommStream> stream_;
 };
 
 }  // namespace

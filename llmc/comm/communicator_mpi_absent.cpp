@@ -1,4 +1,4 @@
-// communicator_without_mpi.cpp - stands in for communicator_mpi.cpp in a build without MPI
+// communicator_mpi_absent.cpp - stands in for communicator_mpi.cpp in a build without MPI
 #include "llmc/comm/communicator.h"
 #include "kernels/device/error.h"
 

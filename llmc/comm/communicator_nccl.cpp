@@ -1,11 +1,13 @@
-// communicator_nccl.cpp - device collectives over NCCL, one GPU per rank; the control plane stays with the communicator that it is opened over
+// communicator_nccl.cpp - device collectives over NCCL, one GPU per rank; the control plane stays with the communicator
+// that it is opened over
 //
-// A collective of equal shards is one operation of NCCL. Unequal ones (see shard_of) are a reduce or a broadcast per rank, which NCCL
-// runs as one launch.
-// NCCL's own order of summation holds: it depends on the number of elements and the machines. reduce_scatter alone and as the first half of
-// all_reduce are the same call, so it does not depend on the ZeRO stage.
+// A collective of equal shards is one operation of NCCL. Unequal ones (see shard_of) are a reduce or a broadcast per
+// rank, which NCCL runs as one launch.
+// NCCL's own order of summation holds: it depends on the number of elements and the machines. reduce_scatter alone and
+// as the first half of all_reduce are the same call, so it does not depend on the ZeRO stage.
 //
-// NCCL reports what fails on the network or in another process only to those that ask: a watchdog asks, and ends the job.
+// NCCL reports what fails on the network or in another process only to those that ask: a watchdog asks, and ends the
+// job.
 #include <nccl.h>
 
 #include <condition_variable>
@@ -30,11 +32,14 @@ std::string fault_of(ncclResult_t status) {
 }
 
 ncclDataType_t type_of(Element element) {
-    return element == Element::fp32 ? ncclFloat32 : element == Element::bf16 ? ncclBfloat16 : element == Element::fp64 ? ncclFloat64 : ncclUint8;
+    return element == Element::fp32   ? ncclFloat32
+           : element == Element::bf16 ? ncclBfloat16
+           : element == Element::fp64 ? ncclFloat64
+                                      : ncclUint8;
 }
 
-// What is called while it lives becomes one launch. finish() begins it; without it, as an exception passes, the calls are ended and their
-// result dropped.
+// What is called while it lives becomes one launch. finish() begins it; without it, as an exception passes, the calls
+// are ended and their result dropped.
 class NcclGroup {
 public:
     NcclGroup() { CHECKED(ncclGroupStart()); }
@@ -54,11 +59,14 @@ private:
 
 class Nccl final : public Communicator {
 public:
-    explicit Nccl(std::unique_ptr<Communicator>&& control) : Communicator(control->rank(), control->size(), control->local_rank()) {
+    explicit Nccl(std::unique_ptr<Communicator>&& control) : Communicator(control->rank(), control->size(),
+                                                                          control->local_rank()) {
         ncclUniqueId id{};
         if (rank() == 0) CHECKED(ncclGetUniqueId(&id));
-        const std::string sent = control->host_gather(rank() == 0 ? std::string_view(id.internal, sizeof id.internal) : std::string_view())[0];
-        require(sent.size() == sizeof id.internal, "the size of NCCL's identifier from rank 0", sent.size(), std::to_string(sizeof id.internal));
+        const std::string sent = control->host_gather(rank() == 0 ? std::string_view(id.internal, sizeof id.internal)
+                                                                  : std::string_view())[0];
+        require(sent.size() == sizeof id.internal, "the size of NCCL's identifier from rank 0", sent.size(),
+                std::to_string(sizeof id.internal));
         std::memcpy(id.internal, sent.data(), sizeof id.internal);
         CHECKED(ncclCommInitRank(&nccl_, size(), id, rank()));
         control_ = std::move(control);  // not before: whoever calls this needs it to say what failed
@@ -73,8 +81,9 @@ public:
     std::string describe() const override {
         int version = 0;
         ncclGetVersion(&version);
-        return std::to_string(size()) + " ranks over NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-               std::to_string(version % 100) + ", started by " + control_->describe();
+        return std::to_string(size()) + " ranks over NCCL " + std::to_string(version / 10000) + "." +
+               std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) + ", started by " +
+               control_->describe();
     }
 
     void wait(device::StreamRef compute, CommEvent event) override { stream_.wait(compute, event.number); }
@@ -86,13 +95,16 @@ public:
             if (nccl_) stream_.sync(stream_.point());
         } catch (...) {
             stop_watchdog();  // it must not ask any more
-            if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));  // ends kernels that wait for other ranks, so that the stream gets empty
+            // ends kernels that wait for other ranks, so that the stream gets empty
+            if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));
             control_->settle(true);
         }
     }
 
     using Communicator::host_reduce;
-    void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override { control_->host_reduce(values, reduction); }
+    void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override {
+        control_->host_reduce(values, reduction);
+    }
     std::vector<std::string> host_gather(std::string_view mine) override { return control_->host_gather(mine); }
     void barrier() override { control_->barrier(); }
     [[noreturn]] void abort(std::string_view reason, int exit_code) override {
@@ -121,7 +133,9 @@ private:
         });
     }
 
-    bool equal_shards(const Collective& op) const { return op.elements == shard_of(op.elements, 0, size()).size * size(); }
+    bool equal_shards(const Collective& op) const {
+        return op.elements == shard_of(op.elements, 0, size()).size * size();
+    }
 
     void reduce_scatter(const Collective& op, device::StreamRef stream) {
         const ncclDataType_t type = type_of(op.element);
@@ -131,7 +145,8 @@ private:
         }
         for (int root = 0; root < size(); ++root)
             if (const ShardRange shard = shard_of(op.elements, root, size()); shard.size > 0)
-                CHECKED(ncclReduce(op.in + shard.first * bytes_of(op.element), op.out, shard.size, type, ncclSum, root, nccl_, stream));
+                CHECKED(ncclReduce(op.in + shard.first * bytes_of(op.element), op.out, shard.size, type, ncclSum, root,
+                                   nccl_, stream));
     }
 
     void all_gather(const Collective& op, device::StreamRef stream) {
@@ -142,7 +157,8 @@ private:
         }
         for (int root = 0; root < size(); ++root)
             if (const ShardRange shard = shard_of(op.elements, root, size()); shard.size > 0)
-                CHECKED(ncclBroadcast(op.in, op.out + shard.first * bytes_of(op.element), shard.size, type, root, nccl_, stream));
+                CHECKED(ncclBroadcast(op.in, op.out + shard.first * bytes_of(op.element), shard.size, type, root, nccl_,
+                                      stream));
     }
 
     void all_to_all(const Collective& op, device::StreamRef stream) {
@@ -186,6 +202,8 @@ private:
 
 std::string nccl_lacks() { return {}; }
 
-std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator>&& control) { return std::make_unique<Nccl>(std::move(control)); }
+std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator>&& control) {
+    return std::make_unique<Nccl>(std::move(control));
+}
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// communicator_without_nccl.cpp - stands in for communicator_nccl.cpp in a build for CPUs, or without NCCL
+// communicator_nccl_absent.cpp - stands in for communicator_nccl.cpp in a build for CPUs, or without NCCL
 #include "llmc/comm/communicator.h"
 #include "kernels/device/error.h"
 

@@ -33,7 +33,8 @@ std::vector<int> affinity() {
     return threads;
 }
 
-// Best effort: a rank that may not be bound computes all the same. The kernel leaves out what the machine or the container does not have.
+// Best effort: a rank that may not be bound computes all the same. The kernel leaves out what the machine or the
+// container does not have.
 void bind_to(const std::vector<int>& threads) {
     AffinityMask mask;
     for (const int thread : threads) CPU_SET_S(thread, mask.bytes(), mask.sets.data());
@@ -41,7 +42,9 @@ void bind_to(const std::vector<int>& threads) {
 }
 
 // Open MPI 4 tells processes that it bound them, and the policy where the user gave one.
-bool bound_without_being_asked() { return std::getenv("OMPI_MCA_orte_bound_at_launch") && !std::getenv("OMPI_MCA_hwloc_base_binding_policy"); }
+bool bound_without_being_asked() {
+    return std::getenv("OMPI_MCA_orte_bound_at_launch") && !std::getenv("OMPI_MCA_hwloc_base_binding_policy");
+}
 
 int number_in_file(const std::string& path, int otherwise) {
     std::ifstream file(path);
@@ -105,7 +108,8 @@ std::vector<Core> cores_of(const std::vector<int>& threads) {
 }
 
 std::vector<int> share_of_cores(const std::vector<Core>& cores, int local_rank, int local_ranks) {
-    require(local_rank >= 0 && local_rank < local_ranks, "the rank on this machine", local_rank, "one from 0 to the number of ranks there - 1");
+    require(local_rank >= 0 && local_rank < local_ranks, "the rank on this machine", local_rank,
+            "one from 0 to the number of ranks there - 1");
     std::vector<int> mine;
     const std::size_t count = cores.size(), rank = std::size_t(local_rank), ranks = std::size_t(local_ranks);
     if (count == 0) return mine;
@@ -132,7 +136,8 @@ int gpu_of_rank(int device, int local_rank, int gpus) {
 
 bool over_nccl_by(Transport asked, const std::vector<std::string>& gpus, const std::string& lacks) {
     if (asked == Transport::nccl && !lacks.empty())
-        fail("--comm", "nccl", "auto or mpi: this build lacks " + lacks, "build with DEVICE=cuda and NCCL_ROOT set, or leave --comm out");
+        fail("--comm", "nccl", "auto or mpi: this build lacks " + lacks,
+             "build with DEVICE=cuda and NCCL_ROOT set, or leave --comm out");
     if (asked == Transport::mpi || (gpus.size() == 1 && asked != Transport::nccl)) return false;
     std::map<std::string, int> ranks_of;
     for (const std::string& gpu : gpus)
@@ -144,10 +149,13 @@ bool over_nccl_by(Transport asked, const std::vector<std::string>& gpus, const s
 
 Placement place_rank(Communicator& communicator, int threads, int device, Transport asked) {
     share_cores(communicator, threads);
-    device::Info opened = together(communicator, [&] { return device::open(threads, gpu_of_rank(device, communicator.local_rank(), device::count())); });
+    device::Info opened = together(communicator, [&] {
+        return device::open(threads, gpu_of_rank(device, communicator.local_rank(), device::count()));
+    });
     // What is free, of a GPU or on CPUs of a machine, is for all ranks there.
     const auto memories = communicator.host_gather(opened.id + " in " + machine());
-    opened.memory_free /= std::size_t(std::count(memories.begin(), memories.end(), memories[std::size_t(communicator.rank())]));
+    opened.memory_free /= std::size_t(std::count(memories.begin(), memories.end(),
+                                                 memories[std::size_t(communicator.rank())]));
     const auto gpus = opened.id.empty() ? std::vector<std::string>(memories.size()) : memories;
     const bool nccl = together(communicator, [&] { return over_nccl_by(asked, gpus, nccl_lacks()); });
     return {std::move(opened), nccl};

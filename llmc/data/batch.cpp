@@ -12,14 +12,15 @@ namespace llmc {
 void check(const BatchShape& shape) {
     require(shape.micro_batch >= 1, "micro-batch", shape.micro_batch, "at least 1");
     require(shape.seq_len >= 1, "sequence length", shape.seq_len, "at least 1");
-    require(shape.positions() <= std::numeric_limits<std::int32_t>::max(), "positions of a micro-batch", shape.positions(), "at most 2147483647",
-            "lower the micro-batch and accumulate more of them");
+    require(shape.positions() <= std::numeric_limits<std::int32_t>::max(), "positions of a micro-batch",
+            shape.positions(), "at most 2147483647", "lower the micro-batch and accumulate more of them");
     require(shape.world >= 1, "number of ranks", shape.world, "at least 1");
     require(shape.rank >= 0 && shape.rank < shape.world, "rank", shape.rank, "0 to " + std::to_string(shape.world - 1));
 }
 
 // One pass over the ids for both outputs; __restrict lets the compiler widen a vector at a time.
-void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
+void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<std::int32_t> inputs,
+                              std::span<std::int32_t> targets) {
     const std::uint16_t* __restrict token = tokens.data();
     std::int32_t* __restrict input = inputs.data();
     std::int32_t* __restrict target = targets.data();
@@ -29,8 +30,11 @@ void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<s
     }
 }
 
-void fill_row(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
-    if (valid > 0) split_inputs_and_targets(shard.read(first, valid + 1), inputs.first(std::size_t(valid)), targets.first(std::size_t(valid)));
+void fill_row(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs,
+              std::span<std::int32_t> targets) {
+    if (valid > 0)
+        split_inputs_and_targets(shard.read(first, valid + 1), inputs.first(std::size_t(valid)),
+                                 targets.first(std::size_t(valid)));
     std::fill(inputs.begin() + valid, inputs.end(), 0);
     std::fill(targets.begin() + valid, targets.end(), kernels::kIgnoreTarget);
 }
@@ -40,7 +44,8 @@ RowNumbers::RowNumbers(const std::vector<std::int64_t>& rows_of_shard) : first_{
 }
 
 RowNumbers::Place RowNumbers::find(std::int64_t row) const {
-    const std::int64_t shard = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;  // skips shards without rows
+    // skips shards without rows
+    const std::int64_t shard = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
     return {shard, row - first_[std::size_t(shard)]};
 }
 

@@ -20,14 +20,16 @@ struct BatchShape {
 // Throws Error for sizes below 1, more than 2^31 - 1 positions a rank, and a rank outside [0, world).
 void check(const BatchShape& shape);
 
-// Where reading goes on. Sequential: `position` tokens into shard `shard`. Shuffled: `position` sequences into the epoch; `shard` is 0.
+// Where reading goes on. Sequential: `position` tokens into shard `shard`. Shuffled: `position` sequences into the
+// epoch; `shard` is 0.
 struct LoaderPosition {
     std::int64_t epoch = 0, shard = 0, position = 0;
     bool operator==(const LoaderPosition&) const = default;
 };
 
 struct Batch {
-    std::vector<std::int32_t> inputs, targets;  // (micro_batch, seq_len); targets lie one token further, or are kernels::kIgnoreTarget
+    // (micro_batch, seq_len); targets lie one token further, or are kernels::kIgnoreTarget
+    std::vector<std::int32_t> inputs, targets;
     std::int64_t valid_targets = 0;             // those that are not ignored
     LoaderPosition from;                        // where the rows of all ranks together began; unused in validation
 
@@ -36,11 +38,13 @@ struct Batch {
 };
 
 // inputs[i] = tokens[i], targets[i] = tokens[i + 1] for every i of inputs; `tokens` is one longer.
-void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<std::int32_t> inputs, std::span<std::int32_t> targets);
+void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<std::int32_t> inputs,
+                              std::span<std::int32_t> targets);
 
-// The row of `shard` that begins at token `first`: its first `valid` positions, then padding: input 0, target kernels::kIgnoreTarget. Under causal
-// attention padding at the end of a row changes nothing.
-void fill_row(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs, std::span<std::int32_t> targets);
+// The row of `shard` that begins at token `first`: its first `valid` positions, then padding: input 0, target
+// kernels::kIgnoreTarget. Under causal attention padding at the end of a row changes nothing.
+void fill_row(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs,
+              std::span<std::int32_t> targets);
 
 // Rows numbered through all shards: row i is number i - first(shard) of its shard.
 class RowNumbers {

@@ -11,8 +11,8 @@ namespace llmc {
 namespace {
 
 std::string in_words(const BatchShape& shape) {
-    return std::to_string(shape.world) + " ranks * micro-batch " + std::to_string(shape.micro_batch) + " * sequence length " +
-           std::to_string(shape.seq_len);
+    return std::to_string(shape.world) + " ranks * micro-batch " + std::to_string(shape.micro_batch) +
+           " * sequence length " + std::to_string(shape.seq_len);
 }
 
 void ignore_document_starts(Batch& batch, std::int32_t end_of_text) {
@@ -32,8 +32,8 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
     const BatchShape& shape = options_.shape;
     check(shape);
     require(options_.micro_batches >= 1, "micro-batches per step", options_.micro_batches, "at least 1");
-    require(!__builtin_mul_overflow(shape.global_positions(), std::int64_t(options_.micro_batches), &tokens_per_step_), "micro-batches per step",
-            options_.micro_batches, "few enough that the tokens of a step fit 64 bits");
+    require(!__builtin_mul_overflow(shape.global_positions(), std::int64_t(options_.micro_batches), &tokens_per_step_),
+            "micro-batches per step", options_.micro_batches, "few enough that the tokens of a step fit 64 bits");
 
     const char* const mend = "lower the micro-batch, the sequence length or the number of ranks, or use more data";
     if (options_.shuffle_seed) {
@@ -44,8 +44,10 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
         }
         sequences_.emplace(sequences);
         require(sequences_->total() >= shape.global_rows(),
-                "number of whole sequences in the " + std::to_string(shards_.tokens()) + " tokens of the training data", sequences_->total(),
-                "at least " + std::to_string(shape.global_rows()) + " for one micro-batch (" + in_words(shape) + ")", mend);
+                "number of whole sequences in the " + std::to_string(shards_.tokens()) + " tokens of the training data",
+                sequences_->total(),
+                "at least " + std::to_string(shape.global_rows()) + " for one micro-batch (" + in_words(shape) + ")",
+                mend);
     } else {
         std::int64_t longest = 0;
         for (const Shard& shard : shards_.shards()) {
@@ -55,7 +57,8 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
             longest = std::max(longest, shard.tokens());
         }
         require(micro_steps_per_epoch_ > 0, "number of tokens in the longest shard of the training data", longest,
-                "at least " + std::to_string(shape.global_positions() + 1) + " for one micro-batch and its last target (" + in_words(shape) + " + 1)",
+                "at least " + std::to_string(shape.global_positions() + 1) +
+                    " for one micro-batch and its last target (" + in_words(shape) + " + 1)",
                 mend);
         for (const Shard& shard : shards_.shards()) shard.expect_sequential_reads();
         settle(next_);
@@ -99,7 +102,8 @@ LoaderPosition DataLoader::fill_sequential(Batch& batch, LoaderPosition at) cons
     const BatchShape& shape = options_.shape;
     const Shard& shard = shards_[at.shard];
     const std::int64_t first = at.position + shape.rank * shape.positions();
-    fill_row(shard, first, std::clamp<std::int64_t>(shard.tokens() - 1 - first, 0, shape.positions()), batch.inputs, batch.targets);
+    fill_row(shard, first, std::clamp<std::int64_t>(shard.tokens() - 1 - first, 0, shape.positions()), batch.inputs,
+             batch.targets);
     at.position += shape.global_positions();
     settle(at);
     return at;
@@ -113,10 +117,13 @@ LoaderPosition DataLoader::fill_shuffled(Batch& batch, LoaderPosition at) const 
     for (std::int64_t row = 0; row < micro_batch; ++row) {
         // Below 2 * sequences, for a micro-step is no longer than an epoch.
         const std::int64_t position = at.position + std::int64_t(rank) * micro_batch + row;
-        const auto [shard, sequence] = sequences_->find(position < sequences ? this_epoch(position) : next_epoch(position - sequences));
+        const auto [shard, sequence] = sequences_->find(position < sequences ? this_epoch(position)
+                                                                             : next_epoch(position - sequences));
         const auto begin = std::size_t(row * seq_len), length = std::size_t(seq_len);
-        const std::int64_t first = sequence * seq_len, valid = std::min<std::int64_t>(seq_len, shards_[shard].tokens() - 1 - first);
-        fill_row(shards_[shard], first, valid, std::span(batch.inputs).subspan(begin, length), std::span(batch.targets).subspan(begin, length));
+        const std::int64_t first = sequence * seq_len,
+                           valid = std::min<std::int64_t>(seq_len, shards_[shard].tokens() - 1 - first);
+        fill_row(shards_[shard], first, valid, std::span(batch.inputs).subspan(begin, length),
+                 std::span(batch.targets).subspan(begin, length));
     }
     at.position += options_.shape.global_rows();
     if (at.position >= sequences) {
@@ -140,29 +147,35 @@ const Batch& DataLoader::next() {
 }
 
 DataLoaderState DataLoader::state() const {
-    return {.next = next_, .shuffled = options_.shuffle_seed.has_value(), .padded = options_.pad, .seed = options_.shuffle_seed.value_or(0),
-            .sequences = sequences_ ? sequences_->total() : 0, .shards = shards_.size(), .tokens = shards_.tokens()};
+    return {.next = next_, .shuffled = options_.shuffle_seed.has_value(), .padded = options_.pad,
+            .seed = options_.shuffle_seed.value_or(0), .sequences = sequences_ ? sequences_->total() : 0,
+            .shards = shards_.size(), .tokens = shards_.tokens()};
 }
 
 void DataLoader::restore(const DataLoaderState& state) {
     const DataLoaderState own = this->state();
     const auto order = [](const DataLoaderState& s) { return s.shuffled ? "shuffled" : "sequential"; };
-    require(state.shards == own.shards, "number of training shards", own.shards, std::to_string(state.shards) + " as in the state to go on from",
-            "name the same data");
-    require(state.tokens == own.tokens, "number of training tokens", own.tokens, std::to_string(state.tokens) + " as in the state to go on from",
-            "name the same data");
-    require(state.shuffled == own.shuffled, "order of the training data", order(own), std::string(order(state)) + " as in the state to go on from");
+    require(state.shards == own.shards, "number of training shards", own.shards,
+            std::to_string(state.shards) + " as in the state to go on from", "name the same data");
+    require(state.tokens == own.tokens, "number of training tokens", own.tokens,
+            std::to_string(state.tokens) + " as in the state to go on from", "name the same data");
+    require(state.shuffled == own.shuffled, "order of the training data", order(own),
+            std::string(order(state)) + " as in the state to go on from");
     const auto ends = [](const DataLoaderState& s) { return s.padded ? "padded" : "dropped"; };
-    require(state.padded == own.padded, "ends of the training shards", ends(own), std::string(ends(state)) + " as in the state to go on from");
-    require(state.seed == own.seed, "seed of the training data's order", own.seed, std::to_string(state.seed) + " as in the state to go on from");
+    require(state.padded == own.padded, "ends of the training shards", ends(own),
+            std::string(ends(state)) + " as in the state to go on from");
+    require(state.seed == own.seed, "seed of the training data's order", own.seed,
+            std::to_string(state.seed) + " as in the state to go on from");
     require(state.sequences == own.sequences, "number of training sequences", own.sequences,
             std::to_string(state.sequences) + " as in the state to go on from", "use the same sequence length");
     const LoaderPosition& at = state.next;
     const std::int64_t shards = state.shuffled ? 1 : shards_.size();
     require(at.epoch >= 0, "epoch of the state to go on from", at.epoch, "at least 0");
-    require(at.shard >= 0 && at.shard < shards, "shard of the state to go on from", at.shard, "0 to " + std::to_string(shards - 1));
+    require(at.shard >= 0 && at.shard < shards, "shard of the state to go on from", at.shard,
+            "0 to " + std::to_string(shards - 1));
     const std::int64_t end = state.shuffled ? own.sequences : shards_[at.shard].tokens();
-    require(at.position >= 0 && at.position < end, "position of the state to go on from", at.position, "0 to " + std::to_string(end - 1));
+    require(at.position >= 0 && at.position < end, "position of the state to go on from", at.position,
+            "0 to " + std::to_string(end - 1));
 
     if (prefetch_) {
         try {

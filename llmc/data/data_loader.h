@@ -1,16 +1,20 @@
 // data_loader.h - the training batches of one rank, epoch after epoch
 //
-// Sequential   Micro-step j of all ranks takes world * micro_batch * seq_len tokens, rank r the r-th micro_batch * seq_len of them; targets lie one
-//              token further. So with D = micro_batches * world * micro_batch * seq_len tokens a step, step k, micro-step m, rank r starts at
-//              k * D + (m * world + r) * micro_batch * seq_len of the first shard. A shard is left when the next micro-step and its last target
-//              do not fit; what is left of it is dropped. The next shard starts at its first token; after the last comes the first again.
-// Shuffled     Every shard is cut into sequences of seq_len tokens (and one target more). One permutation of all of them per epoch, the same for all
-//              ranks, drawn from (seed, epoch), strung together epoch after epoch, makes one endless order of rows. Micro-step j takes the next
-//              world * micro_batch rows, rank r the r-th micro_batch of them. So which sequences make up a step, and in what order, depends on
-//              the seed and the tokens of a step alone, not on how ranks, micro-batches and accumulation share them. Every sequence comes once
-//              per epoch; a micro-step may begin in one epoch and end in the next. Dropped: the end of each shard that fills no sequence.
-// Padded       Nothing is dropped: the last micro-step of a shard, or its last sequence when shuffled, is filled up with positions that are no
-//              targets. A rank's batch may then have few valid targets, or none.
+// Sequential   Micro-step j of all ranks takes world * micro_batch * seq_len tokens, rank r the r-th micro_batch *
+//              seq_len of them; targets lie one token further. So with D = micro_batches * world * micro_batch *
+//              seq_len tokens a step, step k, micro-step m, rank r starts at k * D + (m * world + r) * micro_batch *
+//              seq_len of the first shard. A shard is left when the next micro-step and its last target do not fit;
+//              what is left of it is dropped. The next shard starts at its first token; after the last comes the first
+//              again.
+// Shuffled     Every shard is cut into sequences of seq_len tokens (and one target more). One permutation of all of
+//              them per epoch, the same for all ranks, drawn from (seed, epoch), strung together epoch after epoch,
+//              makes one endless order of rows. Micro-step j takes the next world * micro_batch rows, rank r the r-th
+//              micro_batch of them. So which sequences make up a step, and in what order, depends on the seed and the
+//              tokens of a step alone, not on how ranks, micro-batches and accumulation share them. Every sequence
+//              comes once per epoch; a micro-step may begin in one epoch and end in the next. Dropped: the end of each
+//              shard that fills no sequence.
+// Padded       Nothing is dropped: the last micro-step of a shard, or its last sequence when shuffled, is filled up
+//              with positions that are no targets. A rank's batch may then have few valid targets, or none.
 //
 // Offsets are 64-bit throughout.
 #pragma once
@@ -29,12 +33,15 @@ struct DataLoaderOptions {
     BatchShape shape;
     int micro_batches = 1;                     // accumulated per step on each rank
     std::optional<std::uint64_t> shuffle_seed; // empty: sequential
-    bool mask_document_start = false;          // the first token of a document, whose only context is the end of text before it, is no target
+    // the first token of a document, whose only context is the end of text before it, is no target
+    bool mask_document_start = false;
     bool pad = false;                          // keep the end of every shard, padded, instead of dropping it
-    bool prefetch = true;                      // prepare the next batch on a thread while this one is used; the batches are the same
+    // prepare the next batch on a thread while this one is used; the batches are the same
+    bool prefetch = true;
 };
 
-// All that is needed to go on, the same on every rank. The other fields tell a state of other data or another order, in which `next` means nothing.
+// All that is needed to go on, the same on every rank. The other fields tell a state of other data or another order, in
+// which `next` means nothing.
 struct DataLoaderState {
     LoaderPosition next;
     bool shuffled = false, padded = false;
@@ -51,13 +58,13 @@ public:
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
-    // The next micro-step of this rank, valid until the next call of next() or restore(). Throws a run-time Error for an id outside the vocabulary;
-    // the loader then stays where it is and refuses again.
+    // The next micro-step of this rank, valid until the next call of next() or restore(). Throws a run-time Error for
+    // an id outside the vocabulary; the loader then stays where it is and refuses again.
     const Batch& next();
 
-    // The place after the batches handed out so far, whatever was prefetched. restore() goes on there exactly. The sequential place may be restored
-    // with another shape; the shuffled one with another world and micro-batch. Throws Error for a state of other data, order, seed or sequence
-    // length.
+    // The place after the batches handed out so far, whatever was prefetched. restore() goes on there exactly. The
+    // sequential place may be restored with another shape; the shuffled one with another world and micro-batch. Throws
+    // Error for a state of other data, order, seed or sequence length.
     DataLoaderState state() const;
     void restore(const DataLoaderState& state);
 

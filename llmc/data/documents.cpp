@@ -9,7 +9,8 @@
 
 namespace llmc {
 
-// POSIX's, not std::regex, whose matcher recurses once per character and overflows the stack on lines of some hundred kilobytes.
+// POSIX's, not std::regex, whose matcher recurses once per character and overflows the stack on lines of some hundred
+// kilobytes.
 struct DocumentRule::Regex {
     regex_t compiled;
 
@@ -18,18 +19,21 @@ struct DocumentRule::Regex {
         if (status == 0) return;
         char reason[256];
         ::regerror(status, &compiled, reason, sizeof reason);
-        fail("pattern \"" + pattern + "\"", std::string("malformed (") + reason + ")", "a POSIX extended regular expression");
+        fail("pattern \"" + pattern + "\"", std::string("malformed (") + reason + ")",
+             "a POSIX extended regular expression");
     }
     ~Regex() { ::regfree(&compiled); }
     Regex(const Regex&) = delete;
     Regex& operator=(const Regex&) = delete;
 
-    // What group `group` catches in `line` (group 0: the whole match); nothing if there is no match or the group has no part in it.
+    // What group `group` catches in `line` (group 0: the whole match); nothing if there is no match or the group has no
+    // part in it.
     std::optional<std::string_view> match(std::string_view line, int group) const {
         regmatch_t caught[2];
         caught[0].rm_so = 0;
         caught[0].rm_eo = regoff_t(line.size());
-        if (::regexec(&compiled, line.data(), 2, caught, REG_STARTEND) != 0 || caught[group].rm_so < 0) return std::nullopt;
+        if (::regexec(&compiled, line.data(), 2, caught, REG_STARTEND) != 0 || caught[group].rm_so < 0)
+            return std::nullopt;
         return line.substr(std::size_t(caught[group].rm_so), std::size_t(caught[group].rm_eo - caught[group].rm_so));
     }
 };

@@ -7,15 +7,16 @@
 
 namespace llmc {
 
-// Every byte of a text belongs to exactly one of its documents, in order. Patterns are POSIX extended regular expressions, matched against bytes, a
-// line at a time without its newline; '^' and '$' are the line's ends.
+// Every byte of a text belongs to exactly one of its documents, in order. Patterns are POSIX extended regular
+// expressions, matched against bytes, a line at a time without its newline; '^' and '$' are the line's ends.
 class DocumentRule {
 public:
     static DocumentRule whole_text();
     // A line that matches begins a document.
     static DocumentRule starting_at(const std::string& pattern);
-    // Lines for which the first (...) of `pattern` catches the same text, one after the other, are one document; a line that does not match belongs
-    // to the document of the line before. With '^([^:]+):' the verses "Ge1:1 ...", "Ge1:2 ..." make one document, and "Ge2:1 ..." begins the next.
+    // Lines for which the first (...) of `pattern` catches the same text, one after the other, are one document; a line
+    // that does not match belongs to the document of the line before. With '^([^:]+):' the verses "Ge1:1 ...", "Ge1:2
+    // ..." make one document, and "Ge2:1 ..." begins the next.
     static DocumentRule keyed_by(const std::string& pattern);
 
     // Views into `text`. An empty text has no document.

@@ -10,7 +10,8 @@
 namespace llmc {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "shards are little-endian and are read as they lie in the file");
+static_assert(std::endian::native == std::endian::little,
+              "shards are little-endian and are read as they lie in the file");
 
 std::uint16_t largest(std::span<const std::uint16_t> ids) {
     std::uint16_t largest = 0;
@@ -23,25 +24,29 @@ std::uint16_t largest(std::span<const std::uint16_t> ids) {
 Shard::Shard(std::string path) : file_(std::move(path), "shard") {
     const std::string file = "shard " + file_.path() + ": ";
     const auto size = std::int64_t(file_.bytes().size());
-    require(size > 0, "shard " + file_.path(), "empty", "a header of 1024 bytes and token ids", "write it again with dev/tokenize");
+    require(size > 0, "shard " + file_.path(), "empty", "a header of 1024 bytes and token ids",
+            "write it again with dev/tokenize");
     require(size >= kShardHeaderBytes, file + "size in bytes", size, "at least the 1024 of the header",
             "it is truncated, or no shard: copy or write it again");
 
     std::array<std::int32_t, kShardHeaderWords> header;
     std::memcpy(header.data(), file_.bytes().data(), sizeof header);
-    const auto [magic, version, tokens, vocabulary, end_of_text] = std::array{header[0], header[1], header[2], header[3], header[4]};
+    const auto [magic, version, tokens, vocabulary, end_of_text] = std::array{header[0], header[1], header[2],
+                                                                              header[3], header[4]};
     require(magic == kShardMagic, file + "magic number", magic, std::to_string(kShardMagic),
             "it is no token shard: name only shards, or write it with dev/tokenize");
-    require(version == kShardVersion, file + "version", version, std::to_string(kShardVersion), "write it again with dev/tokenize");
+    require(version == kShardVersion, file + "version", version, std::to_string(kShardVersion),
+            "write it again with dev/tokenize");
     require(tokens > 0, file + "token count in the header", tokens, "at least 1", "write it again with dev/tokenize");
 
     const std::int64_t expected = kShardHeaderBytes + 2 * std::int64_t(tokens);
-    require(size == expected, file + "size in bytes", size, std::to_string(expected) + " for the " + std::to_string(tokens) + " tokens of its header",
+    require(size == expected, file + "size in bytes", size,
+            std::to_string(expected) + " for the " + std::to_string(tokens) + " tokens of its header",
             size < expected ? "it is truncated: copy or write it again" : "it is too long: copy or write it again");
 
     if (vocabulary != 0 || end_of_text != 0) {
-        require(vocabulary >= 1 && vocabulary <= kLargestVocabulary, file + "vocabulary size (header word 3)", vocabulary,
-                "1 to 65536, or 0 in words 3 and 4 for GPT-2's", "write it again with dev/tokenize");
+        require(vocabulary >= 1 && vocabulary <= kLargestVocabulary, file + "vocabulary size (header word 3)",
+                vocabulary, "1 to 65536, or 0 in words 3 and 4 for GPT-2's", "write it again with dev/tokenize");
         require(end_of_text >= 0 && end_of_text < vocabulary, file + "end-of-text id (header word 4)", end_of_text,
                 "0 to " + std::to_string(vocabulary - 1) + " with its vocabulary of " + std::to_string(vocabulary),
                 "write it again with dev/tokenize");
@@ -54,7 +59,8 @@ std::span<const std::uint16_t> Shard::read(std::int64_t first, std::int64_t coun
     if (first < 0 || count < 0 || first > tokens_ || count > tokens_ - first)
         fail("shard " + path() + ": a read", std::to_string(count) + " tokens from offset " + std::to_string(first),
              "a part of its " + std::to_string(tokens_));
-    const std::span ids{reinterpret_cast<const std::uint16_t*>(file_.bytes().data() + kShardHeaderBytes) + first, std::size_t(count)};
+    const std::span ids{reinterpret_cast<const std::uint16_t*>(file_.bytes().data() + kShardHeaderBytes) + first,
+                        std::size_t(count)};
     if (largest(ids) >= vocabulary_.size) {
         const auto bad = std::find_if(ids.begin(), ids.end(), [&](std::uint16_t id) { return id >= vocabulary_.size; });
         fail("shard " + path() + ": id of token " + std::to_string(first + (bad - ids.begin())), *bad,

@@ -1,7 +1,8 @@
 // shard.h - a file of token ids, llm.c's format, mapped into memory
 //
 //   256 little-endian int32    [0] = 20240520   [1] = version 1   [2] = number of tokens
-//                              [3] = vocabulary size   [4] = end-of-text id         ours; both 0 as llm.c writes them: GPT-2's 50257 and 50256
+//                              [3] = vocabulary size   [4] = end-of-text id         ours; both 0 as llm.c writes them:
+//                                                      GPT-2's 50257 and 50256
 //   uint16 per token           so the file is exactly 1024 + 2 * tokens bytes long
 //
 // Source    karpathy/llm.c, which leaves the words from [3] on unused.
@@ -27,17 +28,18 @@ struct Vocabulary {
 // Reads may come from several threads at once.
 class Shard {
 public:
-    // Throws Error that names the file where it is missing, unreadable, of another format, or not as long as its header says.
+    // Throws Error that names the file where it is missing, unreadable, of another format, or not as long as its header
+    // says.
     explicit Shard(std::string path);
 
     const std::string& path() const { return file_.path(); }
     std::int64_t tokens() const { return tokens_; }  // at least 1
     Vocabulary vocabulary() const { return vocabulary_; }
 
-    // Token ids [first, first + count), every one below the vocabulary; valid as long as the shard lives. Throws a run-time Error that names file,
-    // offset, id and vocabulary otherwise. Every read checks what it hands out, and no record is kept. bench_loader without prefetch, Zen 5, with
-    // the check and without (G tokens/s, medians of 3): sequential 4 x 64 9.4 and 10.9, 16 x 1024 9.1 and 4.5; shuffled 4 x 64 0.29 and 0.43,
-    // 16 x 1024 2.7 and 2.3.
+    // Token ids [first, first + count), every one below the vocabulary; valid as long as the shard lives. Throws a
+    // run-time Error that names file, offset, id and vocabulary otherwise. Every read checks what it hands out, and no
+    // record is kept. bench_loader without prefetch, Zen 5, with the check and without (G tokens/s, medians of 3):
+    // sequential 4 x 64 9.4 and 10.9, 16 x 1024 9.1 and 4.5; shuffled 4 x 64 0.29 and 0.43, 16 x 1024 2.7 and 2.3.
     std::span<const std::uint16_t> read(std::int64_t first, std::int64_t count) const;
 
     void expect_sequential_reads() const { file_.expect_sequential_reads(); }

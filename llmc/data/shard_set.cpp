@@ -21,8 +21,11 @@ std::vector<std::string> matches(const std::string& pattern) {
 
     GlobResult result;
     const int status = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, nullptr, &result.found);
-    if (status == GLOB_NOSPACE) fail("memory for the files that match \"" + pattern + "\"", "exhausted", "room for their names", {}, Blame::runtime);
-    require(status == 0 && result.found.gl_pathc > 0, "the number of shards that match \"" + pattern + "\"", 0, "at least 1",
+    if (status == GLOB_NOSPACE)
+        fail("memory for the files that match \"" + pattern + "\"", "exhausted", "room for their names", {},
+             Blame::runtime);
+    require(status == 0 && result.found.gl_pathc > 0, "the number of shards that match \"" + pattern + "\"", 0,
+            "at least 1",
             "check the path and that its folder is readable; quote the pattern so that the shell leaves it alone");
     return {result.found.gl_pathv, result.found.gl_pathv + result.found.gl_pathc};
 }

@@ -10,8 +10,9 @@ namespace llmc {
 
 class ShardSet {
 public:
-    // Every file that matches a pattern as a shell understands it (*, ?, [...], {a,b}, ~); a file that several match is taken once. The order is that
-    // of the names' bytes, whatever the locale. Throws Error where a pattern matches nothing, a shard is refused, or two disagree on the vocabulary.
+    // Every file that matches a pattern as a shell understands it (*, ?, [...], {a,b}, ~); a file that several match is
+    // taken once. The order is that of the names' bytes, whatever the locale. Throws Error where a pattern matches
+    // nothing, a shard is refused, or two disagree on the vocabulary.
     explicit ShardSet(const std::vector<std::string>& patterns);
     explicit ShardSet(const std::string& pattern) : ShardSet(std::vector{pattern}) {}
 

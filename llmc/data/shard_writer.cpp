@@ -17,19 +17,21 @@
 namespace llmc {
 namespace {
 
-constexpr std::size_t kBufferTokens = 1 << 19;  // one write of a megabyte: short documents must not cost a system call each
+// one write of a megabyte: short documents must not cost a system call each
+constexpr std::size_t kBufferTokens = 1 << 19;
 
 }  // namespace
 
 ShardWriter::ShardWriter(std::string path, Vocabulary vocabulary)
     : path_(std::move(path)), temporary_(path_ + ".partial-" + std::to_string(::getpid())), vocabulary_(vocabulary) {
-    require(vocabulary.size >= 1 && vocabulary.size <= kLargestVocabulary, "vocabulary size of a shard", vocabulary.size, "1 to 65536");
-    require(vocabulary.end_of_text >= 0 && vocabulary.end_of_text < vocabulary.size, "end-of-text id of a shard", vocabulary.end_of_text,
-            "0 to " + std::to_string(vocabulary.size - 1));
+    require(vocabulary.size >= 1 && vocabulary.size <= kLargestVocabulary, "vocabulary size of a shard",
+            vocabulary.size, "1 to 65536");
+    require(vocabulary.end_of_text >= 0 && vocabulary.end_of_text < vocabulary.size, "end-of-text id of a shard",
+            vocabulary.end_of_text, "0 to " + std::to_string(vocabulary.size - 1));
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (descriptor_ < 0)
-        fail("shard " + path_, "not writable (" + std::string(std::strerror(errno)) + ")", "a name in a folder this user may write to",
-             "check the output folder");
+        fail("shard " + path_, "not writable (" + std::string(std::strerror(errno)) + ")",
+             "a name in a folder this user may write to", "check the output folder");
     // A constructor that throws runs no destructor: the file is removed here.
     try {
         buffer_.reserve(kBufferTokens);
@@ -52,8 +54,8 @@ ShardWriter::~ShardWriter() {
 }
 
 void ShardWriter::refused_by_disk(const char* doing) const {
-    fail(std::string(doing) + " " + path_, "refused by the system (" + std::string(std::strerror(errno)) + ")", "success",
-         "check the room left on its disk", Blame::runtime);
+    fail(std::string(doing) + " " + path_, "refused by the system (" + std::string(std::strerror(errno)) + ")",
+         "success", "check the room left on its disk", Blame::runtime);
 }
 
 void ShardWriter::write_at_end(const void* data, std::size_t bytes) {
@@ -75,10 +77,12 @@ void ShardWriter::append(std::span<const std::uint16_t> ids) {
     if (descriptor_ < 0) fail("shard " + path_, "sealed", "one that still takes tokens");
     const auto bad = std::find_if(ids.begin(), ids.end(), [&](std::uint16_t id) { return id >= vocabulary_.size; });
     if (bad != ids.end())
-        fail("shard " + path_ + ": id of a token to write", *bad, "less than its vocabulary of " + std::to_string(vocabulary_.size));
+        fail("shard " + path_ + ": id of a token to write", *bad,
+             "less than its vocabulary of " + std::to_string(vocabulary_.size));
     const std::int64_t tokens = tokens_ + std::int64_t(ids.size());
     if (tokens > std::numeric_limits<std::int32_t>::max())
-        fail("shard " + path_ + ": number of tokens", tokens, "at most 2147483647, what its header can say", "write several shards");
+        fail("shard " + path_ + ": number of tokens", tokens, "at most 2147483647, what its header can say",
+             "write several shards");
     tokens_ = tokens;
     if (buffer_.size() + ids.size() > kBufferTokens) flush();
     if (ids.size() > kBufferTokens) write_at_end(ids.data(), ids.size_bytes());
@@ -89,7 +93,8 @@ void ShardWriter::seal() {
     if (descriptor_ < 0) return;
     require(tokens_ > 0, "shard " + path_ + ": number of tokens", tokens_, "at least 1");
     flush();
-    const std::array<std::int32_t, 5> header = {kShardMagic, kShardVersion, std::int32_t(tokens_), vocabulary_.size, vocabulary_.end_of_text};
+    const std::array<std::int32_t, 5> header = {kShardMagic, kShardVersion, std::int32_t(tokens_), vocabulary_.size,
+                                                vocabulary_.end_of_text};
     if (::pwrite(descriptor_, header.data(), sizeof header, 0) != ssize_t(sizeof header) || ::fsync(descriptor_) != 0)
         refused_by_disk("writing shard");
     buffer_ = {};  // a long series keeps its sealed writers
@@ -102,7 +107,8 @@ void ShardWriter::publish() {
     if (temporary_.empty()) return;
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) refused_by_disk("renaming shard");
     temporary_.clear();
-    // The new name lives in the folder, which has to reach the disk too. Some file systems cannot sync folders (EINVAL); that is
+    // The new name lives in the folder, which has to reach the disk too. Some file systems cannot sync folders
+    // (EINVAL); that is
     // no reason to refuse.
     const auto parent = std::filesystem::path(path_).parent_path();
     const int folder = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -114,7 +120,8 @@ void ShardWriter::publish() {
 
 ShardSeriesWriter::ShardSeriesWriter(std::string prefix, Vocabulary vocabulary, std::int64_t shard_tokens)
     : prefix_(std::move(prefix)), vocabulary_(vocabulary), shard_tokens_(shard_tokens) {
-    require(shard_tokens >= 1 && shard_tokens <= std::numeric_limits<std::int32_t>::max(), "tokens per shard", shard_tokens, "1 to 2147483647");
+    require(shard_tokens >= 1 && shard_tokens <= std::numeric_limits<std::int32_t>::max(), "tokens per shard",
+            shard_tokens, "1 to 2147483647");
 }
 
 void ShardSeriesWriter::append(std::span<const std::uint16_t> ids) {
@@ -125,7 +132,8 @@ void ShardSeriesWriter::append(std::span<const std::uint16_t> ids) {
             std::snprintf(number, sizeof number, "_%06d.bin", int(shards_.size()));
             shards_.emplace_back(prefix_ + number, vocabulary_);
         }
-        const auto take = std::size_t(std::min<std::int64_t>(std::int64_t(ids.size()), shard_tokens_ - shards_.back().tokens()));
+        const auto take = std::size_t(std::min<std::int64_t>(std::int64_t(ids.size()),
+                                                             shard_tokens_ - shards_.back().tokens()));
         shards_.back().append(ids.first(take));
         tokens_ += std::int64_t(take);
         ids = ids.subspan(take);

@@ -9,10 +9,12 @@
 
 namespace llmc {
 
-// Writes under a temporary name in the folder of `path`; only publish() gives the file its name. What is not published is removed.
+// Writes under a temporary name in the folder of `path`; only publish() gives the file its name. What is not published
+// is removed.
 class ShardWriter {
 public:
-    // Throws Error where the vocabulary cannot be or the folder cannot be written to. An existing file stays until publish() replaces it.
+    // Throws Error where the vocabulary cannot be or the folder cannot be written to. An existing file stays until
+    // publish() replaces it.
     ShardWriter(std::string path, Vocabulary vocabulary);
     ~ShardWriter();
     ShardWriter(ShardWriter&& other) noexcept;
@@ -21,11 +23,14 @@ public:
     const std::string& path() const { return path_; }
     std::int64_t tokens() const { return tokens_; }
 
-    // Throws Error for an id outside the vocabulary or more tokens than the header can count, a run-time Error where the disk refuses.
+    // Throws Error for an id outside the vocabulary or more tokens than the header can count, a run-time Error where
+    // the disk refuses.
     void append(std::span<const std::uint16_t> ids);
-    // Writes the header and waits until the disk has everything; nothing can be appended after. Throws Error without a token.
+    // Writes the header and waits until the disk has everything; nothing can be appended after. Throws Error without a
+    // token.
     void seal();
-    // Seals if that is still to do, and gives the file its name: from here on it is there, whole, also after a power failure.
+    // Seals if that is still to do, and gives the file its name: from here on it is there, whole, also after a power
+    // failure.
     void publish();
 
 private:
@@ -40,8 +45,8 @@ private:
     std::vector<std::uint16_t> buffer_;
 };
 
-// A stream of tokens cut into PREFIX_000000.bin, PREFIX_000001.bin, ... of `shard_tokens` each, the last one shorter. None has its name before all
-// are whole.
+// A stream of tokens cut into PREFIX_000000.bin, PREFIX_000001.bin, ... of `shard_tokens` each, the last one shorter.
+// None has its name before all are whole.
 class ShardSeriesWriter {
 public:
     ShardSeriesWriter(std::string prefix, Vocabulary vocabulary, std::int64_t shard_tokens);

@@ -14,7 +14,8 @@ std::uint64_t mix(std::uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// Adds to `half` a hash of the other half, modulo base. The high half of hash * base lies in [0, base) without a division.
+// Adds to `half` a hash of the other half, modulo base. The high half of hash * base lies in [0, base) without a
+// division.
 std::uint64_t add_hash(std::uint64_t half, std::uint64_t other, std::uint64_t key, std::uint64_t base) {
     const std::uint64_t sum = half + std::uint64_t((unsigned __int128)(mix(other ^ key)) * base >> 64);
     return sum < base ? sum : sum - base;

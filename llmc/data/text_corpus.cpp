@@ -19,12 +19,12 @@ constexpr std::size_t kPieceBytes = 1 << 20;  // encoded at a time; bytes can be
 void check(const TextCorpusOptions& options) {
     require(!options.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
     require(!options.output_dir.empty(), "the output folder", "empty", "a folder", "give --output-dir");
-    require(!options.name.empty() && options.name.find('/') == std::string::npos, "the name of the shards", '"' + options.name + '"',
-            "a name without '/'", "change --name");
+    require(!options.name.empty() && options.name.find('/') == std::string::npos, "the name of the shards",
+            '"' + options.name + '"', "a name without '/'", "change --name");
     require(options.hold_out >= 2, "--hold-out", options.hold_out,
             "at least 2: every so many-th document is held out for validation, the others are for training");
-    require(options.shard_tokens >= 2 && options.shard_tokens <= std::numeric_limits<std::int32_t>::max(), "--shard-tokens", options.shard_tokens,
-            "2 to 2147483647");
+    require(options.shard_tokens >= 2 && options.shard_tokens <= std::numeric_limits<std::int32_t>::max(),
+            "--shard-tokens", options.shard_tokens, "2 to 2147483647");
 }
 
 // Shards of an earlier run would be read together with the new ones.
@@ -37,15 +37,16 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
                  "remove them, or change --name or --output-dir");
     }
     if (error)
-        fail("output folder " + folder.string(), "unreadable (" + error.message() + ")", "a folder this user may read and write",
-             "change --output-dir");
+        fail("output folder " + folder.string(), "unreadable (" + error.message() + ")",
+             "a folder this user may read and write", "change --output-dir");
 }
 
 class PartWriter {
 public:
     PartWriter(const TextCorpusOptions& options, const char* part)
         : bytes_(tokenizer_for(kByteVocabulary)),
-          shards_((fs::path(options.output_dir) / (options.name + part)).string(), kByteVocabulary, options.shard_tokens) {}
+          shards_((fs::path(options.output_dir) / (options.name + part)).string(), kByteVocabulary,
+                  options.shard_tokens) {}
 
     void write(std::string_view document) {
         ++summary_.documents;
@@ -90,12 +91,13 @@ TextCorpusSummary write_text_corpus(const TextCorpusOptions& options) {
     std::error_code error;
     fs::create_directories(options.output_dir, error);
     if (error)
-        fail("output folder " + options.output_dir, "impossible to create (" + error.message() + ")", "a folder this user may write to",
-             "change --output-dir");
+        fail("output folder " + options.output_dir, "impossible to create (" + error.message() + ")",
+             "a folder this user may write to", "change --output-dir");
     refuse_older_shards(options.output_dir, options.name);
 
     PartWriter train(options, "_train"), val(options, "_val");
-    for (std::size_t i = 0; i < documents.size(); ++i) (std::int64_t(i + 1) % options.hold_out == 0 ? val : train).write(documents[i]);
+    for (std::size_t i = 0; i < documents.size(); ++i)
+        (std::int64_t(i + 1) % options.hold_out == 0 ? val : train).write(documents[i]);
     train.seal();
     val.seal();  // before either is published: a full disk leaves neither
     return {.train = train.publish(), .val = val.publish()};

@@ -1,7 +1,7 @@
 // text_corpus.h - text files to training and validation shards of bytes
 //
-// Every document is preceded by the end of text. Documents are counted through all files in their order; every hold_out-th goes to the validation
-// shards.
+// Every document is preceded by the end of text. Documents are counted through all files in their order; every
+// hold_out-th goes to the validation shards.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,8 +28,9 @@ struct TextCorpusSummary {
     TextCorpusPart train, val;
 };
 
-// Throws Error, and leaves no shard behind, where a file cannot be read or is empty, an option is out of range, nothing would be left for training or
-// for validation, the folder cannot be written to, or it holds shards of that name already.
+// Throws Error, and leaves no shard behind, where a file cannot be read or is empty, an option is out of range, nothing
+// would be left for training or for validation, the folder cannot be written to, or it holds shards of that name
+// already.
 TextCorpusSummary write_text_corpus(const TextCorpusOptions& options);
 
 }  // namespace llmc

@@ -42,7 +42,8 @@ public:
     std::vector<int> encode(std::string_view) const override {
         fail("the vocabulary to encode text with",
              std::to_string(vocabulary_.size) + " ids with end of text " + std::to_string(vocabulary_.end_of_text),
-             "257 with end of text 256 (bytes), the only one whose table is built in", "give token ids, or train on shards written by dev/tokenize");
+             "257 with end of text 256 (bytes), the only one whose table is built in",
+             "give token ids, or train on shards written by dev/tokenize");
     }
 
     std::string decode(std::span<const int> ids) const override {
@@ -59,7 +60,8 @@ private:
     Vocabulary vocabulary_;
 };
 
-// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none. Overlong forms, surrogates and what lies past U+10FFFF are none.
+// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none. Overlong forms, surrogates and
+// what lies past U+10FFFF are none.
 std::size_t character_length(std::string_view text) {
     const auto byte = [&](std::size_t i) { return std::uint32_t(static_cast<unsigned char>(text[i])); };
     const std::uint32_t lead = byte(0);

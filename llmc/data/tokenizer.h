@@ -18,18 +18,20 @@ class Tokenizer {
 public:
     virtual ~Tokenizer() = default;
     virtual Vocabulary vocabulary() const = 0;
-    // The ids of `text` alone: what looks like an end of text in it is ordinary text. Throws Error where no table of the vocabulary is at hand.
+    // The ids of `text` alone: what looks like an end of text in it is ordinary text. Throws Error where no table of
+    // the vocabulary is at hand.
     virtual std::vector<int> encode(std::string_view text) const = 0;
     // Throws Error for an id outside the vocabulary.
     virtual std::string decode(std::span<const int> ids) const = 0;
 };
 
-// 257 / 256 gives the byte tokenizer: decode(encode(text)) == text for every text; an end of text reads "\n<|endoftext|>\n"; bytes come out as they
-// are, so what a model made up need not be valid UTF-8 (see printable). For every other vocabulary decode lists the ids, separated by spaces, and
-// encode refuses.
+// 257 / 256 gives the byte tokenizer: decode(encode(text)) == text for every text; an end of text reads
+// "\n<|endoftext|>\n"; bytes come out as they are, so what a model made up need not be valid UTF-8 (see printable). For
+// every other vocabulary decode lists the ids, separated by spaces, and encode refuses.
 std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary);
 
-// `text` fit for a terminal and for JSON: valid UTF-8 passes; bytes that are none, and control characters but \n and \t, become \x1b and the like.
+// `text` fit for a terminal and for JSON: valid UTF-8 passes; bytes that are none, and control characters but \n and
+// \t, become \x1b and the like.
 std::string printable(std::string_view text);
 
 }  // namespace llmc

@@ -8,7 +8,9 @@
 namespace llmc {
 namespace {
 
-std::int64_t rounded_up_quotient(std::int64_t number, std::int64_t divisor) { return number / divisor + (number % divisor != 0); }
+std::int64_t rounded_up_quotient(std::int64_t number, std::int64_t divisor) {
+    return number / divisor + (number % divisor != 0);
+}
 
 std::vector<std::int64_t> rows_of_shards(const ShardSet& shards, const BatchShape& shape) {
     check(shape);
@@ -20,17 +22,25 @@ std::vector<std::int64_t> rows_of_shards(const ShardSet& shards, const BatchShap
 }  // namespace
 
 ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens, const BatchShape& shape)
-    : shards_(shards), shape_(shape), rows_(rows_of_shards(shards, shape)), asked_(tokens), targets_(0), rows_used_(0), last_row_targets_(0) {
+    : shards_(shards),
+      shape_(shape),
+      rows_(rows_of_shards(shards, shape)),
+      asked_(tokens),
+      targets_(0),
+      rows_used_(0),
+      last_row_targets_(0) {
     require(tokens >= 1, "number of validation tokens", tokens, "at least 1");
     for (const Shard& shard : shards_.shards()) {
-        const std::int64_t taken = std::min(shard.tokens() - 1, asked_ - targets_);  // the first token of a shard is nobody's target
+        // the first token of a shard is nobody's target
+        const std::int64_t taken = std::min(shard.tokens() - 1, asked_ - targets_);
         if (taken == 0) continue;
         targets_ += taken;
         const std::int64_t rows = rounded_up_quotient(taken, shape.seq_len);
         rows_used_ += rows;
         last_row_targets_ = taken - (rows - 1) * shape.seq_len;
     }
-    require(targets_ > 0, "number of tokens in each shard of the validation data", 1, "at least 2, an input and its target", "hold out more text");
+    require(targets_ > 0, "number of tokens in each shard of the validation data", 1,
+            "at least 2, an input and its target", "hold out more text");
     batch_ = Batch(shape);
     batches_ = rounded_up_quotient(rows_used_, shape_.global_rows());
 }
@@ -39,10 +49,11 @@ const Batch& ValidationBatches::operator[](std::int64_t j) {
     require(j >= 0 && j < batches_, "number of a validation batch", j, "0 to " + std::to_string(batches_ - 1));
     for (std::int64_t i = 0; i < shape_.micro_batch; ++i) {
         const auto first = std::size_t(i * shape_.seq_len), length = std::size_t(shape_.seq_len);
-        fill_row(j * shape_.global_rows() + std::int64_t(shape_.rank) * shape_.micro_batch + i, std::span(batch_.inputs).subspan(first, length),
-                 std::span(batch_.targets).subspan(first, length));
+        fill_row(j * shape_.global_rows() + std::int64_t(shape_.rank) * shape_.micro_batch + i,
+                 std::span(batch_.inputs).subspan(first, length), std::span(batch_.targets).subspan(first, length));
     }
-    batch_.valid_targets = std::int64_t(batch_.targets.size()) - std::count(batch_.targets.begin(), batch_.targets.end(), kernels::kIgnoreTarget);
+    batch_.valid_targets = std::int64_t(batch_.targets.size()) -
+                           std::count(batch_.targets.begin(), batch_.targets.end(), kernels::kIgnoreTarget);
     return batch_;
 }
 
@@ -51,7 +62,9 @@ void ValidationBatches::fill_row(std::int64_t row, std::span<std::int32_t> input
     const auto [number, row_in_shard] = rows_.find(row);
     const Shard& shard = shards_[number];
     const std::int64_t first = row_in_shard * shape_.seq_len;
-    const std::int64_t valid = row == rows_used_ - 1 ? last_row_targets_ : std::min<std::int64_t>(shape_.seq_len, shard.tokens() - 1 - first);
+    const std::int64_t valid = row == rows_used_ - 1
+                                   ? last_row_targets_
+                                   : std::min<std::int64_t>(shape_.seq_len, shard.tokens() - 1 - first);
     llmc::fill_row(shard, first, valid, inputs, targets);
 }
 

@@ -1,9 +1,10 @@
 // validation_batches.h - the first tokens of the validation data, the same ones however many ranks and rows share them
 //
-// Every shard is cut into rows of seq_len inputs and their targets, the last row of a shard shorter; rows are numbered through the shards, and so
-// many are taken, the last one cut, as have `tokens` targets together. Batch j of rank r holds rows (j * world + r) * micro_batch and on. Positions
-// without a target have input 0 and target kernels::kIgnoreTarget: under causal attention they change nothing. So the sum of losses and the number of
-// targets over all batches and ranks depend on the data, `tokens` and seq_len alone.
+// Every shard is cut into rows of seq_len inputs and their targets, the last row of a shard shorter; rows are numbered
+// through the shards, and so many are taken, the last one cut, as have `tokens` targets together. Batch j of rank r
+// holds rows (j * world + r) * micro_batch and on. Positions without a target have input 0 and target
+// kernels::kIgnoreTarget: under causal attention they change nothing. So the sum of losses and the number of targets
+// over all batches and ranks depend on the data, `tokens` and seq_len alone.
 #pragma once
 #include <cstdint>
 
@@ -21,7 +22,8 @@ public:
     std::int64_t targets() const { return targets_; }       // of all batches of all ranks
     bool all_there_is() const { return targets_ < asked_; } // the data hold fewer targets than were asked for
 
-    // Batch 0 <= j < size() of this rank, valid until the next call. Throws a run-time Error for an id outside the vocabulary.
+    // Batch 0 <= j < size() of this rank, valid until the next call. Throws a run-time Error for an id outside the
+    // vocabulary.
     const Batch& operator[](std::int64_t j);
 
 private:

@@ -2,7 +2,8 @@
 //
 // One allocation, laid out in one place: the same code counts the bytes for the memory plan and hands out the spans.
 // With R = batch * seq_len rows of C channels, a block keeps 16 R C elements; recomputing leaves less:
-//   none 16,  gelu 12 (not gelu's output),  gelu+layernorm 10 (not the normed rows either),  block 1 (only the block's input)
+//   none 16,  gelu 12 (not gelu's output),  gelu+layernorm 10 (not the normed rows either),  block 1 (only the block's
+//             input)
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -19,11 +20,15 @@
 namespace llmc {
 
 enum class Recompute { none, gelu, gelu_layernorm, block };
-inline constexpr Named<Recompute> kRecomputeLevels[] = {
-    {"none", Recompute::none}, {"gelu", Recompute::gelu}, {"gelu+layernorm", Recompute::gelu_layernorm}, {"block", Recompute::block}};
+inline constexpr Named<Recompute> kRecomputeLevels[] = {{"none", Recompute::none},
+                                                        {"gelu", Recompute::gelu},
+                                                        {"gelu+layernorm", Recompute::gelu_layernorm},
+                                                        {"block", Recompute::block}};
 
 // Bytes beyond 64 bits count as all of them: a plan that large is refused like any other that does not fit.
-inline std::size_t saturating_sum(std::size_t a, std::size_t b) { return a + b < a ? std::numeric_limits<std::size_t>::max() : a + b; }
+inline std::size_t saturating_sum(std::size_t a, std::size_t b) {
+    return a + b < a ? std::numeric_limits<std::size_t>::max() : a + b;
+}
 
 // Hands out aligned shards of an allocation one after another; without an allocation it only counts.
 class Arena {
@@ -32,7 +37,8 @@ public:
     template <class Element>
     std::span<Element> take(std::size_t count) {
         using kernels::kTensorAlignment;
-        const std::size_t at = used_, bytes = (count * sizeof(Element) + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+        const std::size_t at = used_, bytes = (count * sizeof(Element) + kTensorAlignment - 1) / kTensorAlignment *
+                                              kTensorAlignment;
         used_ = saturating_sum(used_, bytes);
         return base_ ? std::span<Element>(reinterpret_cast<Element*>(base_ + at), count) : std::span<Element>();
     }
@@ -49,7 +55,8 @@ struct MicroBatchShape {
 };
 
 // Rows that go through the head and the classifier at once: all logits of a large micro-batch would not fit.
-inline std::size_t classifier_rows(const ModelConfig& config, std::size_t rows, std::size_t element_bytes, std::size_t chunk_bytes) {
+inline std::size_t classifier_rows(const ModelConfig& config, std::size_t rows, std::size_t element_bytes,
+                                   std::size_t chunk_bytes) {
     const std::size_t row_bytes = std::size_t(config.padded_vocabulary()) * element_bytes;
     const std::size_t most = std::max<std::size_t>(1, chunk_bytes / row_bytes), chunks = (rows + most - 1) / most;
     return (rows + chunks - 1) / chunks;
@@ -76,11 +83,14 @@ struct ActivationSpans {
 };
 
 template <class T>
-ActivationSpans<T> lay_out_activations(Arena& arena, const ModelConfig& config, MicroBatchShape shape, Recompute recompute, bool training,
+ActivationSpans<T> lay_out_activations(Arena& arena, const ModelConfig& config, MicroBatchShape shape,
+                                       Recompute recompute, bool training,
                                      std::size_t chunk_bytes) {
-    const std::size_t rows = shape.rows(), narrow = rows * std::size_t(config.channels), scores = std::size_t(config.heads) * rows;
+    const std::size_t rows = shape.rows(), narrow = rows * std::size_t(config.channels),
+                      scores = std::size_t(config.heads) * rows;
     const bool keep_block = training && recompute != Recompute::block;
-    const bool keep_normed = keep_block && recompute != Recompute::gelu_layernorm, keep_gelu = keep_normed && recompute != Recompute::gelu;
+    const bool keep_normed = keep_block && recompute != Recompute::gelu_layernorm,
+               keep_gelu = keep_normed && recompute != Recompute::gelu;
     ActivationSpans<T> spans;
     // What is not kept shares one shard among all blocks.
     BlockActivations<T> shared;
@@ -92,7 +102,8 @@ ActivationSpans<T> lay_out_activations(Arena& arena, const ModelConfig& config, 
         block.attention = arena.take<T>(narrow);
         block.residual_mid = arena.take<T>(narrow);
         block.pre_gelu = arena.take<T>(4 * narrow);
-        for (auto* statistic : {&block.ln1_mean, &block.ln1_rstd, &block.ln2_mean, &block.ln2_rstd}) *statistic = arena.take<float>(rows);
+        for (auto* statistic : {&block.ln1_mean, &block.ln1_rstd, &block.ln2_mean, &block.ln2_rstd})
+            *statistic = arena.take<float>(rows);
         block.logsumexp = arena.take<float>(scores);
     };
     fill(shared, !keep_normed, !keep_gelu, !keep_block);
@@ -103,7 +114,8 @@ ActivationSpans<T> lay_out_activations(Arena& arena, const ModelConfig& config, 
     }
     // Without a backward pass the stream of residuals needs two shards: the one read and the one written.
     for (int layer = 0; layer <= config.layers; ++layer)
-        spans.residual.push_back(training || layer < 2 ? arena.take<T>(narrow) : spans.residual[std::size_t(layer) - 2]);
+        spans.residual.push_back(training || layer < 2 ? arena.take<T>(narrow)
+                                                       : spans.residual[std::size_t(layer) - 2]);
     spans.final_normed = arena.take<T>(narrow);
     spans.final_mean = arena.take<float>(rows);
     spans.final_rstd = arena.take<float>(rows);

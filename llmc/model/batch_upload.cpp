@@ -10,10 +10,11 @@ BatchUpload::BatchUpload(MicroBatchShape shape, int vocabulary, Context& context
     for (Staging& staging : staging_) staging.memory = device::PinnedMemory(device_bytes(shape));
 }
 
-MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int> targets, MicroBatchShape shape, bool for_training) {
+MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int> targets, MicroBatchShape shape,
+                               bool for_training) {
     const std::size_t rows = shape.rows();
-    require(rows <= largest_.rows() && tokens.size() == rows && targets.size() == rows, "the tokens of a micro-batch", tokens.size(),
-            std::to_string(rows) + " tokens and targets, at most " + std::to_string(largest_.rows()));
+    require(rows <= largest_.rows() && tokens.size() == rows && targets.size() == rows, "the tokens of a micro-batch",
+            tokens.size(), std::to_string(rows) + " tokens and targets, at most " + std::to_string(largest_.rows()));
     Staging& staging = staging_[std::size_t(slot_)];
     slot_ ^= 1;
     staging.read.sync();
@@ -25,7 +26,8 @@ MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int>
         used += values.size();
         return std::span<const int>(on_device);
     };
-    MicroBatch batch{.tokens = place(tokens), .targets = place(targets), .bucket_token = {}, .bucket_start = {}, .bucket_row = {}, .shape = shape};
+    MicroBatch batch{.tokens = place(tokens), .targets = place(targets), .bucket_token = {}, .bucket_start = {},
+                     .bucket_row = {}, .shape = shape};
     if (for_training) {
         const auto buckets = kernels::bucket_rows_by_token(tokens, vocabulary_);
         batch.bucket_token = place(buckets.token);

@@ -33,9 +33,11 @@ NormModules::NormModules(const ParameterTable& table, const GradientBuckets& buc
     // A stretch reaches from its first tensor to the first of what follows, gaps included: they are 0.
     const auto add = [&](int module, int from, int to) {
         const auto offset = [&](int tensor) {
-            return tensor < int(table.tensors().size()) ? table.tensors()[std::size_t(tensor)].offset : table.elements();
+            return tensor < int(table.tensors().size()) ? table.tensors()[std::size_t(tensor)].offset
+                                                        : table.elements();
         };
-        stretches.push_back({.first = offset(from), .size = offset(to) - offset(from), .bucket = buckets.of_tensor(from), .module = module});
+        stretches.push_back({.first = offset(from), .size = offset(to) - offset(from),
+                             .bucket = buckets.of_tensor(from), .module = module});
     };
     const auto module = [&](const std::string& name) {
         names.push_back(name);
@@ -46,7 +48,8 @@ NormModules::NormModules(const ParameterTable& table, const GradientBuckets& buc
         const BlockParameters& block = table.block(layer);
         const std::string h = "h." + std::to_string(layer) + ".";
         add(module(h + "attn"), block.qkv_weight, block.ln2_weight);
-        add(module(h + "mlp"), block.fc_weight, layer + 1 < layers ? table.block(layer + 1).ln1_weight : table.final_ln_weight());
+        add(module(h + "mlp"), block.fc_weight,
+            layer + 1 < layers ? table.block(layer + 1).ln1_weight : table.final_ln_weight());
         const int ln = module(h + "ln");
         add(ln, block.ln1_weight, block.qkv_weight);
         add(ln, block.ln2_weight, block.fc_weight);
@@ -56,7 +59,8 @@ NormModules::NormModules(const ParameterTable& table, const GradientBuckets& buc
     add(module("wpe"), table.position_table(), table.block(0).ln1_weight);
 }
 
-NormTiles::NormTiles(const NormModules& modules, const GradientBuckets& buckets, bool shards_only) : module_start{0}, bucket_start{0} {
+NormTiles::NormTiles(const NormModules& modules, const GradientBuckets& buckets,
+                     bool shards_only) : module_start{0}, bucket_start{0} {
     const auto close = [&](int module, int bucket) {
         while (int(module_start.size()) <= module) module_start.push_back(std::int32_t(tiles.size()));
         while (int(bucket_start.size()) <= bucket) bucket_start.push_back(tiles.size());

@@ -1,10 +1,12 @@
-// gradient_buckets.h - the flat array of parameters cut for data-parallel training: into buckets that are reduced together, each into a shard per
-// rank, and into modules whose norms are told apart
+// gradient_buckets.h - the flat array of parameters cut for data-parallel training: into buckets that are reduced
+// together, each into a shard per rank, and into modules whose norms are told apart
 //
 // Buckets are contiguous and numbered in the order in which the backward pass completes their gradients:
-//   0: last block and final LayerNorm,  1: the block before,  ...,  layers - 1: first block,  layers: token and position table
-// The token table, which head and embedding share, is complete last. A rank's shard of a bucket is its shard (communicator.h); stage 1 keeps moments
-// and master weights of the shards only, stage 2 their gradients only. Such an array holds the shards one after another, in the order of the buckets.
+//   0: last block and final LayerNorm,  1: the block before,  ...,  layers - 1: first block,  layers: token and
+//                                       position table
+// The token table, which head and embedding share, is complete last. A rank's shard of a bucket is its shard
+// (communicator.h); stage 1 keeps moments and master weights of the shards only, stage 2 their gradients only. Such an
+// array holds the shards one after another, in the order of the buckets.
 //
 // Plain host code.
 #pragma once
@@ -16,8 +18,8 @@
 
 namespace llmc {
 
-// What a rank keeps. Stage 0: everything; 1: moments and master weights of its shards; 2: gradients of its shards, too (ZeRO; Rajbhandari et al. 2019, arXiv
-// 1910.02054).
+// What a rank keeps. Stage 0: everything; 1: moments and master weights of its shards; 2: gradients of its shards, too
+// (ZeRO; Rajbhandari et al. 2019, arXiv 1910.02054).
 struct Sharding {
     int stage = 0, rank = 0, ranks = 1;
 };
@@ -27,10 +29,15 @@ struct GradientBucket {
     ShardRange shard;          // this rank's, counted from `first`
     std::int64_t shard_offset;         // where the shard begins in an array of this rank's shards
 
-    template <class T> std::span<T> in_flat(std::span<T> flat) const { return flat.subspan(std::size_t(first), std::size_t(size)); }
-    template <class T> std::span<T> shard_in_flat(std::span<T> flat) const { return flat.subspan(std::size_t(first + shard.first),
-                                                                                                 std::size_t(shard.size)); }
-    template <class T> std::span<T> in_shards(std::span<T> shards) const { return shards.subspan(std::size_t(shard_offset), std::size_t(shard.size)); }
+    template <class T> std::span<T> in_flat(std::span<T> flat) const {
+        return flat.subspan(std::size_t(first), std::size_t(size));
+    }
+    template <class T> std::span<T> shard_in_flat(std::span<T> flat) const {
+        return flat.subspan(std::size_t(first + shard.first), std::size_t(shard.size));
+    }
+    template <class T> std::span<T> in_shards(std::span<T> shards) const {
+        return shards.subspan(std::size_t(shard_offset), std::size_t(shard.size));
+    }
 };
 
 class GradientBuckets {
@@ -53,7 +60,8 @@ private:
     std::int64_t shard_elements_ = 0, largest_block_ = 0;
 };
 
-// Modules, as PyTorch names them, whose norms are told apart: wte, wpe, and of every block attn, mlp and ln, and ln_f. Each lies within one bucket.
+// Modules, as PyTorch names them, whose norms are told apart: wte, wpe, and of every block attn, mlp and ln, and ln_f.
+// Each lies within one bucket.
 struct NormModules {
     explicit NormModules(const ParameterTable& table, const GradientBuckets& buckets);
     struct Stretch {
@@ -64,8 +72,8 @@ struct NormModules {
     std::vector<Stretch> stretches;    // ascending by bucket, then by module
 };
 
-// Tiles of every module, by bucket: of whole buckets, or of this rank's shards. A tile's first element is counted from the start of the bucket or
-// shard.
+// Tiles of every module, by bucket: of whole buckets, or of this rank's shards. A tile's first element is counted from
+// the start of the bucket or shard.
 struct NormTiles {
     NormTiles(const NormModules& modules, const GradientBuckets& buckets, bool shards_only);
     std::vector<kernels::NormTile> tiles;

@@ -42,9 +42,11 @@ MemoryPlan plan_memory(const ModelSetup& setup, const Context& context, bool red
     const ParameterTable table(setup.config);
     MemoryPlan plan;
     plan.lines = {{"parameters, bf16", model.parameters},
-                  {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.master_weights},
+                  {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32",
+                   model.master_weights},
                   {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
-                   setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0},
+                   setup.training ? gradient_bytes(table, {.sharding = setup.sharding,
+                                                           .reduce_in_bf16 = reduce_in_bf16}) : 0},
                   {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
                   {"master weights gathered to save", setup.training ? model.gathered : 0},
                   {"activations and logits", model.activations},
@@ -71,9 +73,12 @@ void require_room(const ModelSetup& setup, const Context& context, bool reduce_i
     }
     const char* share = context.communicator->size() > 1 ? ", this rank's share" : "";
     fail("--micro-batch", setup.shape.batch,
-         "a batch whose memory plan, here " + mebibytes(plan.total()) + ", fits the available " + mebibytes(plan.available) + share,
-         fits > 0 ? "the largest that fits is " + std::to_string(fits) + "; keep --total-batch-tokens for the same update"
-                  : "not even one sequence fits: try --recompute block, --dtype bf16, a shorter --seq-len or a smaller model");
+         "a batch whose memory plan, here " + mebibytes(plan.total()) + ", fits the available " +
+             mebibytes(plan.available) + share,
+         fits > 0
+             ? "the largest that fits is " + std::to_string(fits) + "; keep --total-batch-tokens for the same update"
+             : "not even one sequence fits: try --recompute block, --dtype bf16, a shorter --seq-len or a smaller "
+               "model");
 }
 
 }  // namespace llmc

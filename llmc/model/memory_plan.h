@@ -20,7 +20,8 @@ struct MemoryPlan {
 // reduce_in_bf16: gradients travel between ranks in bf16, which takes a copy.
 MemoryPlan plan_memory(const ModelSetup& setup, const Context& context, bool reduce_in_bf16 = false);
 
-// Throws Error when the plan exceeds what is available; it names the largest micro-batch that fits, or says that none does.
+// Throws Error when the plan exceeds what is available; it names the largest micro-batch that fits, or says that none
+// does.
 void require_room(const ModelSetup& setup, const Context& context, bool reduce_in_bf16 = false);
 
 }  // namespace llmc

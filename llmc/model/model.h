@@ -1,6 +1,7 @@
 // model.h - GPT-2: loss, gradients and logits of one micro-batch
 //
-//   x = wte[token] + wpe[position];   per block: x += proj(attention(ln_1 x)),  x += proj(gelu(fc(ln_2 x)));   logits = ln_f(x) wte^T
+//   x = wte[token] + wpe[position];   per block: x += proj(attention(ln_1 x)),  x += proj(gelu(fc(ln_2 x)));   logits =
+//                                     ln_f(x) wte^T
 //
 // Everything enqueues on the context's stream and returns; results are ready when the stream has passed this point.
 // Source: Radford et al. 2019; sizes and initialisation: parameters.h.
@@ -62,21 +63,26 @@ public:
 
     // Sets master weights and working parameters from a host array of table().elements() floats; waits.
     void load(std::span<const float> host);
-    // The master weights of one tensor after another, for a checkpoint: every rank calls this, since shards are gathered, and rank 0 alone may call what it
-    // returns, until the next update or load(). What that returns is valid until its next call. Both wait.
+    // The master weights of one tensor after another, for a checkpoint: every rank calls this, since shards are
+    // gathered, and rank 0 alone may call what it returns, until the next update or load(). What that returns is valid
+    // until its next call. Both wait.
     std::function<std::span<const float>(int tensor)> master_weights_on_host();
 
     // The working parameters of a bucket are gathered by the group up to `event`: whoever reads them here waits for it.
     void parameters_arrive(int bucket, CommEvent event) { arriving_[std::size_t(bucket)] = event; }
-    void wait_for_parameters() const { for (int bucket = 0; bucket < buckets_.size(); ++bucket) wait_for_parameters(bucket); }
-    void wait_for_parameters(int bucket) const { context_.communicator->wait(context_.stream, arriving_[std::size_t(bucket)]); }
+    void wait_for_parameters() const {
+        for (int bucket = 0; bucket < buckets_.size(); ++bucket) wait_for_parameters(bucket);
+    }
+    void wait_for_parameters(int bucket) const {
+        context_.communicator->wait(context_.stream, arriving_[std::size_t(bucket)]);
+    }
 
     // gradients' losses and gradients (+)= those of the micro-batch, each token with weight token_weight.
     virtual void forward_backward(const MicroBatch& batch, float token_weight, GradientExchange& gradients) = 0;
     // loss_sum[0] += sum of the losses over valid targets.
     virtual void evaluate(const MicroBatch& batch, std::span<double> loss_sum) = 0;
-    // Logits over the vocabulary (not its padding) after each of `rows` positions from `first_row` on, of one sequence on the host; waits.
-    // Throws Error if the sequence is longer than the largest micro-batch or the model's positions.
+    // Logits over the vocabulary (not its padding) after each of `rows` positions from `first_row` on, of one sequence
+    // on the host; waits. Throws Error if the sequence is longer than the largest micro-batch or the model's positions.
     virtual std::vector<float> logits(std::span<const int> tokens, int first_row, int rows) = 0;
 
 protected:

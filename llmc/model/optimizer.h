@@ -1,5 +1,5 @@
-// optimizer.h - AdamW's state, and one update from the gradients of a step: of all parameters, or at ZeRO stage 1 and 2 of this rank's shards, which
-// are then gathered from all ranks
+// optimizer.h - AdamW's state, and one update from the gradients of a step: of all parameters, or at ZeRO stage 1 and 2
+// of this rank's shards, which are then gathered from all ranks
 #pragma once
 #include <optional>
 
@@ -14,7 +14,8 @@ namespace llmc {
 struct AdamWSettings {
     float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
     float max_grad_norm = 1;  // 0: no clipping
-    std::optional<std::uint64_t> rounding_seed{};  // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
+    // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
+    std::optional<std::uint64_t> rounding_seed{};
 };
 
 // Bytes on the device besides the model's own.
@@ -29,11 +30,13 @@ public:
         float learning_rate;
         std::int64_t positions;  // of the global batch: the gradients carry weight 1 / positions a token
     };
-    // After the last micro-batch: reduction, norm, scalars and update, enqueued on the context's stream; the scalars' copy to the host follows them.
-    // The gathered parameters are on their way when it returns: the model's next forward pass holds for them.
+    // After the last micro-batch: reduction, norm, scalars and update, enqueued on the context's stream; the scalars'
+    // copy to the host follows them. The gathered parameters are on their way when it returns: the model's next forward
+    // pass holds for them.
     void step(Model& model, const StepInput& input);
 
-    // The working parameters from the master weights, as the last update rounded them: once the model and this state are loaded. Enqueued; nothing in fp32.
+    // The working parameters from the master weights, as the last update rounded them: once the model and this state
+    // are loaded. Enqueued; nothing in fp32.
     void round_parameters(Model& model);
 
     // The scalars of the step before `steps_back` others; waits until they are there. Two steps are kept.
@@ -55,10 +58,13 @@ private:
         int bucket;                // -1: all of them
     };
     kernels::Rounding rounding(const Shard& shard) const {
-        return {.stochastic = settings_.rounding_seed.has_value(), .seed = settings_.rounding_seed.value_or(0), .first_element = shard.first};
+        return {.stochastic = settings_.rounding_seed.has_value(), .seed = settings_.rounding_seed.value_or(0),
+                .first_element = shard.first};
     }
     template <class T, class Update> void update_shards(Model& model, std::span<T> parameters, Update&& update);
-    std::byte* host_slot(int slot) const { return host_.data() + std::size_t(slot) * (sizeof(kernels::StepScalars) + totals_.size() * sizeof(double)); }
+    std::byte* host_slot(int slot) const {
+        return host_.data() + std::size_t(slot) * (sizeof(kernels::StepScalars) + totals_.size() * sizeof(double));
+    }
 
     Context& context_;
     GradientExchange& gradients_;

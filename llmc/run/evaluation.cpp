@@ -23,7 +23,8 @@ double sum_over_ranks(Communicator& communicator, double value) {
 
 }  // namespace
 
-ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape, Context& context) {
+ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
+                               Context& context) {
     const double began = seconds_now();
     device::Array<double> loss_sum(1);
     loss_sum.zero(context.stream);
@@ -47,10 +48,12 @@ std::vector<std::string> TextSampler::draw(Model& model) const {
     std::vector<std::string> texts;
     for (int i = 0; i < settings_.samples; ++i) {
         Sampler sampler(settings_.seed * kSeedStride + std::uint64_t(i), settings_.top_k, settings_.temperature);
-        auto tokens = sample_tokens(sampler, start_, settings_.tokens, settings_.longest, end_of_text,
-                                    [&](std::span<const int> seen) { return model.logits(seen, int(seen.size()) - 1, 1); });
+        auto tokens = sample_tokens(
+            sampler, start_, settings_.tokens, settings_.longest, end_of_text,
+            [&](std::span<const int> seen) { return model.logits(seen, int(seen.size()) - 1, 1); });
         if (tokens.back() == end_of_text) tokens.pop_back();
-        texts.push_back(tokens.empty() ? std::string() : printable(tokenizer_->decode(std::span<const int>(tokens).subspan(1))));
+        texts.push_back(tokens.empty() ? std::string()
+                                       : printable(tokenizer_->decode(std::span<const int>(tokens).subspan(1))));
     }
     return texts;
 }

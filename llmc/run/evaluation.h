@@ -14,7 +14,8 @@ struct ValidationLoss {
     double loss;
     double seconds;
 };
-ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape, Context& context);
+ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
+                               Context& context);
 
 struct SampleSettings {
     std::string prompt;          // empty: the start of a document

@@ -20,7 +20,8 @@ sigset_t set_of(std::initializer_list<int> signals) {
 
 // A launcher that ends the run closes the pipe that the output goes to: no reason to die before the model is saved.
 Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
-    const sigset_t blocked = set_of({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCONT, SIGPIPE, SIGALRM, SIGVTALRM, SIGPROF, SIGCHLD});
+    const sigset_t blocked = set_of({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCONT, SIGPIPE, SIGALRM, SIGVTALRM, SIGPROF,
+                                     SIGCHLD});
     pthread_sigmask(SIG_BLOCK, &blocked, &before_);
     thread_ = std::thread([this] { watch(); });
 }

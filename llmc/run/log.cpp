@@ -12,15 +12,17 @@ Log::Log(const std::string& output_dir) {
     if (output_dir.empty()) return;
     std::error_code error;
     std::filesystem::create_directories(output_dir, error);
-    if (error) fail("--output-dir", '"' + output_dir + '"', "a folder that can be made: " + error.message(), "choose another folder");
+    if (error)
+        fail("--output-dir", '"' + output_dir + '"', "a folder that can be made: " + error.message(),
+             "choose another folder");
     path_ = (std::filesystem::path(output_dir) / kFileName).string();
     if (std::filesystem::exists(path_))
         fail("--output-dir", '"' + output_dir + '"', "a folder without another run's " + std::string(kFileName),
              "choose another folder, or move that run away");
     file_.reset(std::fopen(path_.c_str(), "wx"));
     if (!file_)
-        fail("--output-dir", '"' + output_dir + '"', "a folder that can be written to: " + std::string(std::strerror(errno)),
-             "choose another folder");
+        fail("--output-dir", '"' + output_dir + '"',
+             "a folder that can be written to: " + std::string(std::strerror(errno)), "choose another folder");
 }
 
 void Log::write(const nlohmann::ordered_json& event) {

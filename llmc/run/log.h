@@ -1,6 +1,7 @@
 // log.h - what a run leaves behind: log.jsonl, one JSON object a line, each written through at once
 //
-// {"event":"start", options, versions, device, model, data}   {"event":"step","step":0,"loss":..,...}   "val", "sample", "checkpoint", "skip", "end"
+// {"event":"start", options, versions, device, model, data}   {"event":"step","step":0,"loss":..,...}   "val",
+//                                                             "sample", "checkpoint", "skip", "end"
 // A number that is unknown or not finite is null, never invented.
 #pragma once
 #include <cstdio>
@@ -13,7 +14,8 @@ namespace llmc {
 
 class Log {
 public:
-    // Makes the folder and log.jsonl in it. Throws Error if that cannot be done or if the folder holds the log of another run.
+    // Makes the folder and log.jsonl in it. Throws Error if that cannot be done or if the folder holds the log of
+    // another run.
     // An empty `output_dir`: events go nowhere.
     explicit Log(const std::string& output_dir);
 

@@ -14,9 +14,10 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 }  // namespace
 
 NoiseMeasurement measure_noise(const SmallBatchNorms& small, double norm, std::int64_t tokens) {
-    require(small.batches > 0 && small.tokens < tokens * small.batches, "small batches of the noise scale", small.batches,
-            "some that are smaller than the step's whole batch");
-    const double small_norm = small.norms / double(small.tokens), b = double(small.tokens) / double(small.batches), B = double(tokens);
+    require(small.batches > 0 && small.tokens < tokens * small.batches, "small batches of the noise scale",
+            small.batches, "some that are smaller than the step's whole batch");
+    const double small_norm = small.norms / double(small.tokens), b = double(small.tokens) / double(small.batches),
+                 B = double(tokens);
     return {(B * norm - b * small_norm) / (B - b), (small_norm - norm) / (1 / b - 1 / B)};
 }
 
@@ -43,7 +44,8 @@ NoiseScale::Report NoiseScale::report() const {
     if (!(report.signal > 0 && report.noise > 0)) return report;
     report.scale = report.noise / report.signal;
 
-    // The sum of the squared weights of the measurements: 1 / (how many independent ones the average is worth). One alone knows no deviation.
+    // The sum of the squared weights of the measurements: 1 / (how many independent ones the average is worth). One
+    // alone knows no deviation.
     const double share = (1 - beta_) / (1 + beta_) * (1 + faded) / weight, factor = share / (1 - share);
     double signal_deviation = kUnknown;
     if (averages_.count > 1 && beta_ > 0) {
@@ -57,7 +59,9 @@ NoiseScale::Report NoiseScale::report() const {
         report.relative_deviation = std::sqrt(std::fmax(relative, 0));
         report.at_least = report.noise / (report.signal + 2 * signal_deviation);
     }
-    report.state = averages_.count < kWarmMeasurements ? State::warming : report.signal > 2 * signal_deviation ? State::ok : State::weak;
+    report.state = averages_.count < kWarmMeasurements    ? State::warming
+                   : report.signal > 2 * signal_deviation ? State::ok
+                                                          : State::weak;
     return report;
 }
 

@@ -1,20 +1,26 @@
-// noise_scale.h - how noisy the gradient is: B_simple = tr(Sigma) / |G|^2, the batch at which noise and signal have the same power
+// noise_scale.h - how noisy the gradient is: B_simple = tr(Sigma) / |G|^2, the batch at which noise and signal have the
+// same power
 //
-//   The gradient of one valid token has mean G and covariance Sigma; the mean over a batch of B tokens has E|g_B|^2 = |G|^2 + tr(Sigma) / B. So the
-//   squared norms of a small and a big batch, taken at the same parameters and before clipping, give both unknowns without bias:
+//   The gradient of one valid token has mean G and covariance Sigma; the mean over a batch of B tokens has E|g_B|^2 =
+//   |G|^2 + tr(Sigma) / B. So the squared norms of a small and a big batch, taken at the same parameters and before
+//   clipping, give both unknowns without bias:
 //       |G|^2 = (B n_B - b n_b) / (B - b),    tr(Sigma) = (n_b - n_B) / (1 / b - 1 / B)
-//   Either may come out negative in a single step. They are averaged over steps as they are, each for itself, and only then divided.
+//   Either may come out negative in a single step. They are averaged over steps as they are, each for itself, and only
+//   then divided.
 //
-// Unit: valid tokens. Tokens of one sequence are correlated: the result times sequences per token is the one in sequences, the independent unit.
-// Plain host code; the caller brings sums that are the same on all ranks. Source: McCandlish et al. 2018, arXiv 1812.06162.
+// Unit: valid tokens. Tokens of one sequence are correlated: the result times sequences per token is the one in
+// sequences, the independent unit. Plain host code; the caller brings sums that are the same on all ranks. Source:
+// McCandlish et al. 2018, arXiv 1812.06162.
 #pragma once
 #include <cstdint>
 
 namespace llmc {
 
-// Small batches: parts of a step whose gradients were seen separately: ranks, or micro-batches. Those without a valid token take no part.
+// Small batches: parts of a step whose gradients were seen separately: ranks, or micro-batches. Those without a valid
+// token take no part.
 struct SmallBatchNorms {
-    double norms = 0;          // sum over batches of |U_i|^2 / T_i, U_i the sum of the gradients of the T_i valid tokens of batch i
+    // sum over batches of |U_i|^2 / T_i, U_i the sum of the gradients of the T_i valid tokens of batch i
+    double norms = 0;
     std::int64_t tokens = 0;   // sum of T_i
     std::int64_t batches = 0;   // how many
 };
@@ -24,8 +30,8 @@ struct NoiseMeasurement {
     double signal;  // |G|^2
     double noise;   // tr(Sigma) of one token
 };
-// `norm`: squared norm of the mean gradient over all `tokens` valid tokens of the step. They must be smaller than the step: two at least, or a
-// part of it. Throws Error otherwise; callers choose an estimator that the run can have.
+// `norm`: squared norm of the mean gradient over all `tokens` valid tokens of the step. They must be smaller than the
+// step: two at least, or a part of it. Throws Error otherwise; callers choose an estimator that the run can have.
 NoiseMeasurement measure_noise(const SmallBatchNorms& small, double norm, std::int64_t tokens);
 
 // What a checkpoint must hold for a resumed run to go on with.
@@ -45,9 +51,12 @@ public:
     };
     struct Report {
         State state;
-        double signal, noise;       // averages of |G|^2 and tr(Sigma), corrected for their start at 0; NaN: nothing was measured
+        // averages of |G|^2 and tr(Sigma), corrected for their start at 0; NaN: nothing was measured
+        double signal, noise;
         double scale;               // noise / signal, in valid tokens; NaN where invalid
-        double relative_deviation;  // standard deviation of `scale` over itself, statistical only (successive gradients are correlated); NaN: unknown
+        // standard deviation of `scale` over itself, statistical only (successive gradients are correlated); NaN:
+        // unknown
+        double relative_deviation;
         double at_least;            // noise / (signal + 2 deviations): a one-sided bound on `scale`; NaN: unknown
     };
 

@@ -21,26 +21,33 @@ struct Range { Number least, most; };
 
 constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than anybody trains
 
-// The table: `entry(flag, field, help)`, with a Range for numbers and the table of names for choices. The order is that of --help.
+// The table: `entry(flag, field, help)`, with a Range for numbers and the table of names for choices. The order is that
+// of --help.
 template <class SomeOptions, class Entry>
 void for_each_option(SomeOptions& o, Entry&& entry) {
     using Whole = Range<std::int64_t>;
     using Real = Range<double>;
     entry("i,train-data", o.train_data, "training shards: a glob, quoted");
     entry("j,val-data", o.val_data, "validation shards: a glob, quoted");
-    entry("e,init", o.init, "model: d12 (depth), gpt3:c768 (channels), custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint folder or "
-                            ".safetensors file to start from");
+    entry("e,init", o.init,
+          "model: d12 (depth), gpt3:c768 (channels), custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint folder or "
+          ".safetensors file to start from");
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; without it nothing is written");
     entry("b,micro-batch", o.micro_batch, "sequences that go through the model at once", Whole{1, 1 << 20});
     entry("t,seq-len", o.seq_len, "tokens of a sequence", Whole{1, 1 << 20});
     entry("d,total-batch-tokens", o.total_batch_tokens,
-          "tokens of one update, a multiple of micro-batch * seq-len * ranks; 0: one micro-batch of each rank", Whole{0, kMany});
+          "tokens of one update, a multiple of micro-batch * seq-len * ranks; 0: one micro-batch of each rank",
+          Whole{0, kMany});
     entry("x,max-steps", o.max_steps, "updates to make; 0: as many as --epochs has", Whole{0, kMany});
     entry("epochs", o.epochs, "passes over the training shards, where --max-steps is not given", Whole{1, 1000000});
-    entry("max-minutes", o.max_minutes, "end the run with a checkpoint after so many minutes; 0: no bound", Real{0, 1e7});
+    entry("max-minutes", o.max_minutes, "end the run with a checkpoint after so many minutes; 0: no bound",
+          Real{0, 1e7});
     entry("shuffle", o.shuffle, "visit the sequences in an order drawn from --seed, new in every epoch");
-    entry("mask-document-start", o.mask_document_start, "no loss on the first token of a document, which has no context");
-    entry("pad-last", o.pad_last, "fill up what is left at the end of a shard with positions that count for nothing, instead of leaving it out");
+    entry("mask-document-start", o.mask_document_start,
+          "no loss on the first token of a document, which has no context");
+    entry(
+        "pad-last", o.pad_last,
+        "fill up what is left at the end of a shard with positions that count for nothing, instead of leaving it out");
     entry("overfit-batch", o.overfit_batch, "train on the first batch again and again");
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
     entry("u,warmup-steps", o.warmup_steps, "steps over which the learning rate rises", Whole{0, kMany});
@@ -51,29 +58,38 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("beta2", o.beta2, "Adam's decay of the squares", Real{0, 0.9999999});
     entry("eps", o.eps, "Adam's epsilon", Real{0, 1});
     entry("grad-clip", o.grad_clip, "largest gradient norm; 0: no clipping", Real{0, 1e30});
-    entry("v,val-every", o.val_every, "steps between validations, which also run first and last; 0: none", Whole{0, kMany});
+    entry("v,val-every", o.val_every, "steps between validations, which also run first and last; 0: none",
+          Whole{0, kMany});
     entry("val-tokens", o.val_tokens, "tokens of the validation shards to use, from their start", Whole{1, kMany});
     entry("s,sample-every", o.sample_every, "steps between samples, which also run last; 0: none", Whole{0, kMany});
     entry("g,sample-tokens", o.sample_tokens, "tokens of a sample, the prompt not counted", Whole{1, 1 << 20});
     entry("samples", o.samples, "samples at a time", Whole{1, 1000});
     entry("prompt", o.prompt, "text that samples go on from; empty: the start of a document");
     entry("top-k", o.top_k, "sample among so many likeliest tokens; 0: among all", Whole{0, 65536});
-    entry("temperature", o.temperature, "divides the logits before sampling; 0: always the likeliest token", Real{0, 100});
+    entry("temperature", o.temperature, "divides the logits before sampling; 0: always the likeliest token",
+          Real{0, 100});
     entry("eval-only", o.eval_only, "validate, sample, and stop");
-    entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end", Whole{0, kMany});
-    entry("z,zero-stage", o.zero_stage, "what ranks share out: 0 nothing, 1 Adam's moments (bf16: and master weights), 2 gradients too", Whole{0, 2});
+    entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end",
+          Whole{0, kMany});
+    entry("z,zero-stage", o.zero_stage,
+          "what ranks share out: 0 nothing, 1 Adam's moments (bf16: and master weights), 2 gradients too", Whole{0, 2});
     entry("reduce-dtype", o.reduce_dtype, "in what gradients travel between ranks", kDTypes);
     entry("comm", o.comm, "what tensors travel over; auto: NCCL where GPUs have it, else MPI", kTransports);
-    entry("noise-scale", o.noise_scale, "the gradient noise scale; rank: between ranks, micro: between micro-batches", kNoiseEstimators);
+    entry("noise-scale", o.noise_scale, "the gradient noise scale; rank: between ranks, micro: between micro-batches",
+          kNoiseEstimators);
     entry("noise-scale-beta", o.noise_scale_beta, "decay of its averages over steps", Real{0, 0.9999999});
     entry("dtype", o.dtype, "parameters and activations; master weights, moments and gradients are fp32", kDTypes);
-    entry("stochastic-rounding", o.stochastic_rounding, "bf16: round parameters from their master weights up or down at random, right on average");
+    entry("stochastic-rounding", o.stochastic_rounding,
+          "bf16: round parameters from their master weights up or down at random, right on average");
     entry("r,recompute", o.recompute, "what the backward pass computes again to save memory", kRecomputeLevels);
-    entry("attention", o.attention, "which kernels a GPU runs; auto takes the first of the others that can", kernels::kAttentionMethods);
-    entry("bf16-arithmetic", o.bf16_arithmetic, "how a CPU multiplies bf16; widen: in fp32; measure: time both at start", kBf16Arithmetics);
+    entry("attention", o.attention, "which kernels a GPU runs; auto takes the first of the others that can",
+          kernels::kAttentionMethods);
+    entry("bf16-arithmetic", o.bf16_arithmetic,
+          "how a CPU multiplies bf16; widen: in fp32; measure: time both at start", kBf16Arithmetics);
     entry("threads", o.threads, "CPU threads; 0: one for each core", Whole{0, 1024});
     entry("device", o.device, "which GPU", Whole{0, 1023});
-    entry("seed", o.seed, "of initial weights, shuffle, samples and stochastic rounding", Whole{0, std::numeric_limits<std::int64_t>::max()});
+    entry("seed", o.seed, "of initial weights, shuffle, samples and stochastic rounding",
+          Whole{0, std::numeric_limits<std::int64_t>::max()});
     entry("tf32", o.tf32, "GPUs: multiply fp32 matrices on tensor cores, with 10-bit mantissas");
     entry("dry-run", o.dry_run, "print the options, the data and the memory plan, and stop");
 }
@@ -87,7 +103,8 @@ template <class Number>
 Number parse_number(const std::string& name, const std::string& text, Range<Number> range) {
     std::ostringstream expected;
     expected.precision(17);
-    expected << (std::is_integral_v<Number> ? "a whole number" : "a number") << " from " << range.least << " to " << range.most;
+    expected << (std::is_integral_v<Number> ? "a whole number" : "a number") << " from " << range.least << " to "
+             << range.most;
     Number value{};
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (status != std::errc{} || end != text.data() + text.size() || !(value >= range.least && value <= range.most))
@@ -108,7 +125,8 @@ cxxopts::Options command_line() {
     static const Options defaults;
     cxxopts::Options line("train_gpt2", "Pretrains GPT-2 from shards of tokens.\n");
     auto add = line.add_options();
-    for_each_option(defaults, [&]<class Field, class... Limits>(const char* flag, const Field& field, const char* help, const Limits&... limits) {
+    for_each_option(defaults, [&]<class Field, class... Limits>(const char* flag, const Field& field, const char* help,
+                                                                const Limits&... limits) {
         if constexpr (std::is_same_v<Field, bool>) add(flag, help);
         else if constexpr (std::is_same_v<Field, std::string> && sizeof...(Limits) > 0)
             add(flag, (list_names(limits), ...) + ": " + help, cxxopts::value<std::string>()->default_value(field), "");
@@ -120,16 +138,18 @@ cxxopts::Options command_line() {
 }
 
 void check_together(const Options& o) {
-    require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "given for --dtype " + o.dtype, "parameters in bf16",
-            "add --dtype bf16, or leave it out: fp32 parameters are not rounded");
+    require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "given for --dtype " + o.dtype,
+            "parameters in bf16", "add --dtype bf16, or leave it out: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
-    require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro, "at most 2147483647 tokens",
-            "make one of them smaller and -d larger");
+    require(micro <= std::numeric_limits<int>::max(), "--micro-batch times --seq-len", micro,
+            "at most 2147483647 tokens", "make one of them smaller and -d larger");
     if (o.max_steps > 0)
-        require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps, "at most --max-steps = " + std::to_string(o.max_steps));
-    require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing", "validation shards, since --eval-only was given");
-    require(o.eval_only || !o.train_data.empty(), "--train-data", "missing", "training shards, such as -i 'data/bible_train_*.bin'",
-            "make shards with dev/tokenize, or see --help");
+        require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
+                "at most --max-steps = " + std::to_string(o.max_steps));
+    require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing",
+            "validation shards, since --eval-only was given");
+    require(o.eval_only || !o.train_data.empty(), "--train-data", "missing",
+            "training shards, such as -i 'data/bible_train_*.bin'", "make shards with dev/tokenize, or see --help");
 }
 
 }  // namespace
@@ -140,8 +160,10 @@ Request parse(int argc, char** argv, Options& options) {
         const auto given = line.parse(argc, argv);
         if (given.count("help")) return Request::help;
         if (given.count("version")) return Request::version;
-        if (!given.unmatched().empty()) fail("an argument", '"' + given.unmatched().front() + '"', "only flags", "see --help; quote a glob");
-        for_each_option(options, [&]<class Field, class... Limits>(std::string_view flag, Field& field, const char*, const Limits&... limits) {
+        if (!given.unmatched().empty())
+            fail("an argument", '"' + given.unmatched().front() + '"', "only flags", "see --help; quote a glob");
+        for_each_option(options, [&]<class Field, class... Limits>(std::string_view flag, Field& field, const char*,
+                                                                   const Limits&... limits) {
             const std::string name = long_name(flag), key = name.substr(2);
             if constexpr (std::is_same_v<Field, bool>) field = given[key].as<bool>();
             else if constexpr (std::is_same_v<Field, std::string>) {
@@ -160,7 +182,9 @@ std::string help_text() { return command_line().help(); }
 
 nlohmann::json to_json(const Options& options) {
     nlohmann::json json;
-    for_each_option(options, [&](std::string_view flag, const auto& field, const auto&...) { json[long_name(flag).substr(2)] = field; });
+    for_each_option(options, [&](std::string_view flag, const auto& field, const auto&...) {
+        json[long_name(flag).substr(2)] = field;
+    });
     return json;
 }
 

@@ -1,4 +1,5 @@
-// options.h - what a user can choose. One table (options.cpp) drives --help, parsing, refusals, the printed configuration and the log
+// options.h - what a user can choose. One table (options.cpp) drives --help, parsing, refusals, the printed
+// configuration and the log
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -11,8 +12,9 @@
 namespace llmc {
 
 inline constexpr Named<kernels::DType> kDTypes[] = {{"fp32", kernels::DType::fp32}, {"bf16", kernels::DType::bf16}};
-inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {
-    {"measure", kernels::Bf16Arithmetic::measure}, {"native", kernels::Bf16Arithmetic::native}, {"widen", kernels::Bf16Arithmetic::widen}};
+inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {{"measure", kernels::Bf16Arithmetic::measure},
+                                                                      {"native", kernels::Bf16Arithmetic::native},
+                                                                      {"widen", kernels::Bf16Arithmetic::widen}};
 
 struct Options {
     // Data and model
@@ -54,7 +56,8 @@ struct Options {
 
 enum class Request { run, help, version };
 
-// Fills `options` from the command line. Throws Error that names the flag, the value, what was expected and how to mend it.
+// Fills `options` from the command line. Throws Error that names the flag, the value, what was expected and how to mend
+// it.
 Request parse(int argc, char** argv, Options& options);
 std::string help_text();
 nlohmann::json to_json(const Options& options);

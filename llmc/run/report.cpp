@@ -22,9 +22,12 @@ std::string format(const char* pattern, Values... values) {
     return text;
 }
 
-const char* skip_reason(std::int32_t skip) { return skip == kernels::kSkipNoTargets ? "no targets" : "loss or gradient norm not finite"; }
+const char* skip_reason(std::int32_t skip) {
+    return skip == kernels::kSkipNoTargets ? "no targets" : "loss or gradient norm not finite";
+}
 
-// "12.3 seq": sequences of the batch at which noise and signal have the same power; "> 12.3 seq": a bound; "~12.3 seq": of few steps so far
+// "12.3 seq": sequences of the batch at which noise and signal have the same power; "> 12.3 seq": a bound; "~12.3 seq":
+// of few steps so far
 std::string noise_text(const Report::Noise& noise) {
     using State = NoiseScale::State;
     const NoiseScale::Report& x = noise.whole;
@@ -41,12 +44,14 @@ nlohmann::ordered_json hidden(const std::optional<CommTimes>& communication) {
 
 // Numbers that are unknown are null.
 void write_noise(nlohmann::ordered_json& event, const std::optional<Report::Noise>& noise) {
-    for (const char* key : {"noise_scale_seq", "noise_scale_tokens", "noise_state", "noise_relative_deviation", "noise_at_least_tokens",
-                            "noise_scale_tokens_of"})
+    for (const char* key : {"noise_scale_seq", "noise_scale_tokens", "noise_state", "noise_relative_deviation",
+                            "noise_at_least_tokens", "noise_scale_tokens_of"})
         event[key] = nullptr;
     if (!noise) return;
     const NoiseScale::Report& x = noise->whole;
-    const auto number = [](double value) { return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
+    const auto number = [](double value) {
+        return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+    };
     event["noise_scale_seq"] = number(x.scale * noise->sequences_per_token);
     event["noise_scale_tokens"] = number(x.scale);
     event["noise_state"] = name_of(x.state);
@@ -64,31 +69,47 @@ void Report::say(const std::string& line) const {
     std::fflush(stdout);
 }
 
-std::string Report::at(std::int64_t step) const { return "step " + std::to_string(step) + "/" + std::to_string(total_steps_); }
+std::string Report::at(std::int64_t step) const {
+    return "step " + std::to_string(step) + "/" + std::to_string(total_steps_);
+}
 
 void Report::step(const Step& s) {
     const kernels::StepScalars& x = s.scalars;
     const double share = 100.0 * double(s.step + 1) / double(total_steps_);
-    say(format("%s | loss %.4f | lr %.2e | norm %.4f | %.1f ms | %s tok/s | MFU %s | %.1f %% | %s left%s", at(s.step + 1).c_str(), x.loss,
-               double(x.learning_rate), double(x.grad_norm), s.speed.ms, tokens_text(s.speed.tokens_per_s).c_str(),
+    say(format("%s | loss %.4f | lr %.2e | norm %.4f | %.1f ms | %s tok/s | MFU %s | %.1f %% | %s left%s",
+               at(s.step + 1).c_str(), x.loss, double(x.learning_rate), double(x.grad_norm), s.speed.ms,
+               tokens_text(s.speed.tokens_per_s).c_str(),
                s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu).c_str() : "n/a", share,
-               s.seconds_left ? clock_text(*s.seconds_left).c_str() : "n/a", s.noise ? (" | noise " + noise_text(*s.noise)).c_str() : ""));
-    nlohmann::ordered_json event{{"event", "step"}, {"step", s.step}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
-                                 {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"tokens", s.positions}, {"valid_tokens", x.valid_targets},
-                                 {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms}, {"tokens_per_s", s.speed.tokens_per_s},
-                                 {"valid_tokens_per_s", s.speed.valid_tokens_per_s}, {"mfu", number_or_null(s.speed.mfu)}};
+               s.seconds_left ? clock_text(*s.seconds_left).c_str() : "n/a",
+               s.noise ? (" | noise " + noise_text(*s.noise)).c_str() : ""));
+    nlohmann::ordered_json event{{"event", "step"},
+                                 {"step", s.step},
+                                 {"epoch", s.epoch},
+                                 {"loss", x.loss},
+                                 {"lr", x.learning_rate},
+                                 {"grad_norm", x.grad_norm},
+                                 {"clip", x.clip},
+                                 {"tokens", s.positions},
+                                 {"valid_tokens", x.valid_targets},
+                                 {"tokens_so_far", s.tokens_so_far},
+                                 {"ms", s.speed.ms},
+                                 {"tokens_per_s", s.speed.tokens_per_s},
+                                 {"valid_tokens_per_s", s.speed.valid_tokens_per_s},
+                                 {"mfu", number_or_null(s.speed.mfu)}};
     event["comm_ms"] = s.communication ? nlohmann::ordered_json(s.communication->busy * 1e3) : nlohmann::ordered_json();
     event["comm_hidden"] = hidden(s.communication);
     write_noise(event, s.noise);
     log_.write(event);
     if (x.skip == kernels::kNoSkip) return;
-    say(at(s.step + 1) + " | update skipped: " + skip_reason(x.skip) + " (" + std::to_string(x.skipped_steps) + " so far)");
-    log_.write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x.skip)}, {"skipped_steps", x.skipped_steps}});
+    say(at(s.step + 1) + " | update skipped: " + skip_reason(x.skip) + " (" + std::to_string(x.skipped_steps) +
+        " so far)");
+    log_.write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x.skip)},
+                {"skipped_steps", x.skipped_steps}});
 }
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds) {
-    say(format("%s | validation loss %.4f over %lld tokens | %s tok/s", at(step).c_str(), loss, static_cast<long long>(targets),
-               tokens_text(double(targets) / seconds).c_str()));
+    say(format("%s | validation loss %.4f over %lld tokens | %s tok/s", at(step).c_str(), loss,
+               static_cast<long long>(targets), tokens_text(double(targets) / seconds).c_str()));
     log_.write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets}, {"ms", seconds * 1e3}});
 }
 

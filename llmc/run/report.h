@@ -30,7 +30,8 @@ public:
         Throughput::Reading speed;
         std::optional<double> seconds_left;
         std::optional<Noise> noise;
-        std::optional<CommTimes> communication;  // since the step before was reported: parts of it may belong to the next step
+        // since the step before was reported: parts of it may belong to the next step
+        std::optional<CommTimes> communication;
     };
     void step(const Step& step);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);

@@ -5,19 +5,25 @@
 namespace llmc {
 
 NoiseChoice choose_noise_estimator(NoiseEstimator asked, int stage, int ranks, int micro_batches) {
-    const auto counts = std::to_string(ranks) + (ranks == 1 ? " rank with " : " ranks with ") + std::to_string(micro_batches) +
-                        (micro_batches == 1 ? " micro-batch" : " micro-batches") + " a step";
+    const auto counts = std::to_string(ranks) + (ranks == 1 ? " rank with " : " ranks with ") +
+                        std::to_string(micro_batches) + (micro_batches == 1 ? " micro-batch" : " micro-batches") +
+                        " a step";
     if (asked == NoiseEstimator::off) return {SmallBatches::none, ""};
     if (asked == NoiseEstimator::rank) {
-        require(stage < 2, "--noise-scale", "rank at --zero-stage 2", "micro or auto: a rank's gradient is never whole there");
-        require(ranks >= 2, "--noise-scale", "rank with one rank", "at least two ranks", "use micro or auto, or start more ranks");
+        require(stage < 2, "--noise-scale", "rank at --zero-stage 2",
+                "micro or auto: a rank's gradient is never whole there");
+        require(ranks >= 2, "--noise-scale", "rank with one rank", "at least two ranks",
+                "use micro or auto, or start more ranks");
         return {SmallBatches::ranks, ""};
     }
     const bool micro = stage == 2 ? ranks * micro_batches >= 2 : micro_batches >= 2;
     if (asked == NoiseEstimator::micro)
-        require(micro, "--noise-scale", "micro for " + counts, "at least two micro-batches", "make --total-batch-tokens larger, or use auto");
+        require(micro, "--noise-scale", "micro for " + counts, "at least two micro-batches",
+                "make --total-batch-tokens larger, or use auto");
     else if (stage < 2 && ranks >= 2) return {SmallBatches::ranks, ""};
-    if (!micro) return {SmallBatches::none, "noise scale: off, since " + counts + (ranks == 1 ? " leaves" : " leave") + " nothing to compare"};
+    if (!micro)
+        return {SmallBatches::none,
+                "noise scale: off, since " + counts + (ranks == 1 ? " leaves" : " leave") + " nothing to compare"};
     return {stage == 2 ? SmallBatches::micro_batches : SmallBatches::first_micro_batches, ""};
 }
 
@@ -30,7 +36,8 @@ RunNoise::RunNoise(std::vector<std::string> modules, double beta)
 
 void RunNoise::add(std::span<const double> totals, std::int64_t positions) {
     const auto tokens = std::int64_t(totals[kernels::kValidTargets]);
-    SmallBatchNorms small{.tokens = std::int64_t(totals[kernels::kSmallTokens]), .batches = std::int64_t(totals[kernels::kSmallBatches])};
+    SmallBatchNorms small{.tokens = std::int64_t(totals[kernels::kSmallTokens]),
+                          .batches = std::int64_t(totals[kernels::kSmallBatches])};
     if (small.batches == 0 || (small.batches == 1 && small.tokens == tokens)) return;
     const double inverse_weight = double(positions);  // sums of gradients are the accumulated ones times this
     const auto measure = [&](double accumulated_norm, double small_norms) {
@@ -40,7 +47,8 @@ void RunNoise::add(std::span<const double> totals, std::int64_t positions) {
     };
     double norm = 0, small_norms = 0;
     for (std::size_t module = 0; module < names_.size(); ++module) {
-        const double of_module = totals[kernels::kFirstNorm + module], small_of_module = totals[kernels::kFirstNorm + names_.size() + module];
+        const double of_module = totals[kernels::kFirstNorm + module],
+                     small_of_module = totals[kernels::kFirstNorm + names_.size() + module];
         modules_[module].add(measure(of_module, small_of_module));
         norm += of_module;
         small_norms += small_of_module;

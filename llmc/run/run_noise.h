@@ -1,4 +1,5 @@
-// run_noise.h - the noise scale of a run (noise_scale.h): which gradients are compared with the whole batch's, and what a step's sums say of them
+// run_noise.h - the noise scale of a run (noise_scale.h): which gradients are compared with the whole batch's, and what
+// a step's sums say of them
 #pragma once
 #include <optional>
 #include <string>
@@ -11,13 +12,17 @@
 namespace llmc {
 
 enum class NoiseEstimator { off, automatic, rank, micro };
-inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {
-    {"off", NoiseEstimator::off}, {"auto", NoiseEstimator::automatic}, {"rank", NoiseEstimator::rank}, {"micro", NoiseEstimator::micro}};
+inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {{"off", NoiseEstimator::off},
+                                                             {"auto", NoiseEstimator::automatic},
+                                                             {"rank", NoiseEstimator::rank},
+                                                             {"micro", NoiseEstimator::micro}};
 
 // What --noise-scale off, auto, rank or micro means for a run. `note` is worth telling once; empty: nothing.
-//   stages 0 and 1   rank: each rank's gradient (needs 2 ranks);  micro: that of each rank's first micro-batch (needs 2 micro-batches a step)
+//   stages 0 and 1   rank: each rank's gradient (needs 2 ranks);  micro: that of each rank's first micro-batch (needs 2
+//                    micro-batches a step)
 //   stage 2          micro: every micro-batch's, as a rank's sum never exists
-// auto prefers rank, whose estimate varies less, and is off where nothing can be compared. Throws Error where what was asked for cannot be had.
+// auto prefers rank, whose estimate varies less, and is off where nothing can be compared. Throws Error where what was
+// asked for cannot be had.
 struct NoiseChoice {
     SmallBatches small_batches;
     std::string note;
@@ -31,8 +36,8 @@ class RunNoise {
 public:
     RunNoise(std::vector<std::string> modules, double beta);
 
-    // `totals`: all ranks' sums of a step that was not skipped (grad_norm.h), its gradients accumulated with weight 1 / positions. A step in which
-    // nothing can be compared, since all its targets lie in one small batch, is left out.
+    // `totals`: all ranks' sums of a step that was not skipped (grad_norm.h), its gradients accumulated with weight 1 /
+    // positions. A step in which nothing can be compared, since all its targets lie in one small batch, is left out.
     void add(std::span<const double> totals, std::int64_t positions);
 
     const NoiseScale& whole() const { return whole_; }

@@ -21,11 +21,14 @@ int Sampler::next(std::span<const float> logits) {
     std::vector<int> ids;
     for (int id = 0; id < int(logits.size()); ++id)
         if (std::isfinite(logits[std::size_t(id)])) ids.push_back(id);
-    if (ids.empty()) throw Error("no logit is finite, so there is no token to sample; the model has diverged", Blame::runtime);
+    if (ids.empty())
+        throw Error("no logit is finite, so there is no token to sample; the model has diverged", Blame::runtime);
     const auto likelier = [&](int a, int b) {
-        return logits[std::size_t(a)] != logits[std::size_t(b)] ? logits[std::size_t(a)] > logits[std::size_t(b)] : a < b;
+        return logits[std::size_t(a)] != logits[std::size_t(b)] ? logits[std::size_t(a)] > logits[std::size_t(b)]
+                                                                : a < b;
     };
-    const std::size_t kept = temperature_ == 0 ? 1 : top_k_ > 0 ? std::min(ids.size(), std::size_t(top_k_)) : ids.size();
+    const std::size_t kept = temperature_ == 0 ? 1 : top_k_ > 0 ? std::min(ids.size(),
+                                                                           std::size_t(top_k_)) : ids.size();
     if (kept < ids.size()) std::nth_element(ids.begin(), ids.begin() + std::ptrdiff_t(kept) - 1, ids.end(), likelier);
     ids.resize(kept);
     if (kept == 1) return ids[0];
@@ -34,7 +37,8 @@ int Sampler::next(std::span<const float> logits) {
 
     std::vector<double> cumulative;
     double sum = 0;
-    for (int id : ids) cumulative.push_back(sum += std::exp((double(logits[std::size_t(id)]) - highest) / temperature_));
+    for (int id : ids)
+        cumulative.push_back(sum += std::exp((double(logits[std::size_t(id)]) - highest) / temperature_));
     const auto drawn = std::upper_bound(cumulative.begin(), cumulative.end(), uniform() * sum);
     return ids[std::min(std::size_t(drawn - cumulative.begin()), kept - 1)];
 }

@@ -22,7 +22,8 @@ double Schedule::learning_rate(std::int64_t step) const {
     switch (kind) {
         case LrSchedule::constant: return peak;
         case LrSchedule::linear: return peak + progress(step, first, last) * (low - peak);
-        case LrSchedule::wsd: return peak + progress(step, std::max(first, last - kDecayShare * last), last) * (low - peak);
+        case LrSchedule::wsd: return peak + progress(step, std::max(first, last - kDecayShare * last),
+                                                     last) * (low - peak);
         case LrSchedule::cosine: break;
     }
     return low + 0.5 * (1 + std::cos(std::numbers::pi * progress(step, first, last))) * (peak - low);

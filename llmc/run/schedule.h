@@ -1,10 +1,12 @@
 // schedule.h - the learning rate of every step
 //
 //   warm-up   step < warmup:            peak (step + 1) / warmup
-//   cosine    warmup <= step <= total:  low + (1 + cos(pi (step - warmup) / (total - warmup))) / 2 * (peak - low),   low = peak * final_fraction
+//   cosine    warmup <= step <= total:  low + (1 + cos(pi (step - warmup) / (total - warmup))) / 2 * (peak - low),
+//             low = peak * final_fraction
 //   linear    the same with a straight line from peak to low
 //   constant  peak
-//   wsd       peak, then a straight line to low over the last fifth of the steps (warm-up, stable, decay: Hu et al. 2024, arXiv 2404.06395)
+//   wsd       peak, then a straight line to low over the last fifth of the steps (warm-up, stable, decay: Hu et al.
+//             2024, arXiv 2404.06395)
 //   later     low (constant: peak)
 #pragma once
 #include <cstdint>
@@ -14,8 +16,10 @@
 namespace llmc {
 
 enum class LrSchedule { cosine, linear, constant, wsd };
-inline constexpr Named<LrSchedule> kLrSchedules[] = {
-    {"cosine", LrSchedule::cosine}, {"linear", LrSchedule::linear}, {"constant", LrSchedule::constant}, {"wsd", LrSchedule::wsd}};
+inline constexpr Named<LrSchedule> kLrSchedules[] = {{"cosine", LrSchedule::cosine},
+                                                     {"linear", LrSchedule::linear},
+                                                     {"constant", LrSchedule::constant},
+                                                     {"wsd", LrSchedule::wsd}};
 
 struct Schedule {
     LrSchedule kind = LrSchedule::cosine;

@@ -43,14 +43,16 @@ std::vector<Fact> facts_of_start(Request request, const Options& options) {
 
 std::vector<Fact> facts_of_data(const ShardSet* train, const ShardSet* val) {
     std::vector<Fact> facts;
-    for (const auto& [kind, shards] : {std::pair(std::string("training"), train), std::pair(std::string("validation"), val)}) {
+    for (const auto& [kind, shards] :
+         {std::pair(std::string("training"), train), std::pair(std::string("validation"), val)}) {
         facts.push_back({"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)});
         for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
             const Shard& shard = (*shards)[i];
             const auto [vocabulary, end_of_text] = shard.vocabulary();
             facts.push_back({kind + " shard " + std::to_string(i) + " with",
-                             std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(vocabulary) + ", end of text " +
-                                 std::to_string(end_of_text) + ", fingerprint " + fingerprint_of_file(shard.path()),
+                             std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(vocabulary) +
+                                 ", end of text " + std::to_string(end_of_text) + ", fingerprint " +
+                                 fingerprint_of_file(shard.path()),
                              shard.path()});
         }
     }

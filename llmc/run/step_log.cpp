@@ -20,7 +20,8 @@ void StepLog::report_pending(int steps_back) {
     }
     // Steps overlap on a GPU: one takes from the end of the one before, unless something else came between.
     const double now = seconds_now();
-    step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions, step.scalars.valid_targets);
+    step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions,
+                                  step.scalars.valid_targets);
     step.seconds_left = throughput_.seconds_left(total_steps_ - step.step - 1);
     last_seconds_ = now;
     pending_.reset();
@@ -31,13 +32,15 @@ void StepLog::report_pending(int steps_back) {
     report_.step(step);
     failed_in_a_row_ = step.scalars.skip == kernels::kSkipNonFinite ? failed_in_a_row_ + 1 : 0;
     if (failed_in_a_row_ == kMostFailedSteps)
-        fail("the number of steps in a row whose loss or gradient norm is not finite", failed_in_a_row_, "fewer than that",
-             "the model has diverged: start again with a lower --lr or a longer --warmup-steps", Blame::runtime);
+        fail("the number of steps in a row whose loss or gradient norm is not finite", failed_in_a_row_,
+             "fewer than that", "the model has diverged: start again with a lower --lr or a longer --warmup-steps",
+             Blame::runtime);
 }
 
 Report::Noise StepLog::noise_so_far(const Report::Step& step) const {
     const double sequences = double(step.positions) / double(seq_len_);
-    Report::Noise noise{.whole = noise_->whole().report(), .sequences_per_token = sequences / double(step.scalars.valid_targets), .modules = {}};
+    Report::Noise noise{.whole = noise_->whole().report(),
+                        .sequences_per_token = sequences / double(step.scalars.valid_targets), .modules = {}};
     for (std::size_t module = 0; module < noise_->module_names().size(); ++module)
         noise.modules.emplace_back(noise_->module_names()[module], noise_->module(module).report().scale);
     return noise;

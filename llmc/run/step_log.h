@@ -1,4 +1,5 @@
-// step_log.h - reports every step when its numbers have come back from the device: at once on a CPU, else while the next step is under way
+// step_log.h - reports every step when its numbers have come back from the device: at once on a CPU, else while the
+// next step is under way
 #pragma once
 #include <optional>
 
@@ -12,9 +13,14 @@ namespace llmc {
 class StepLog {
 public:
     // All of them must outlive it. `noise` may be null; it is given every step that was not skipped.
-    StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, const Communicator& communicator, std::int64_t total_steps,
-            RunNoise* noise, int seq_len)
-        : optimizer_(optimizer), throughput_(throughput), report_(report), communicator_(communicator), total_steps_(total_steps), noise_(noise),
+    StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, const Communicator& communicator,
+            std::int64_t total_steps, RunNoise* noise, int seq_len)
+        : optimizer_(optimizer),
+          throughput_(throughput),
+          report_(report),
+          communicator_(communicator),
+          total_steps_(total_steps),
+          noise_(noise),
           seq_len_(seq_len) {}
 
     // The step has been enqueued: reports the one before, and this one too if its numbers are there already.

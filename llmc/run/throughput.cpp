@@ -22,8 +22,8 @@ Throughput::Reading Throughput::read(double seconds, std::int64_t positions, std
         mean_seconds_ = 0.95 * mean_seconds_ + 0.05 * seconds;
         weight_ = 0.95 * weight_ + 0.05;
     }
-    Reading reading{.ms = seconds * 1e3, .tokens_per_s = double(positions) / seconds, .valid_tokens_per_s = double(valid_targets) / seconds,
-                    .mfu = {}};
+    Reading reading{.ms = seconds * 1e3, .tokens_per_s = double(positions) / seconds,
+                    .valid_tokens_per_s = double(valid_targets) / seconds, .mfu = {}};
     if (peak_) reading.mfu = flops_per_token_ * reading.tokens_per_s / *peak_;
     return reading;
 }
@@ -33,10 +33,13 @@ std::optional<double> Throughput::seconds_left(std::int64_t steps_left) const {
     return mean_seconds_ / weight_ * double(steps_left);
 }
 
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 std::string clock_text(double seconds) {
-    const long long whole = std::llround(seconds), days = whole / 86400, hours = whole / 3600 % 24, minutes = whole / 60 % 60;
+    const long long whole = std::llround(seconds), days = whole / 86400, hours = whole / 3600 % 24,
+                    minutes = whole / 60 % 60;
     char text[64];
     if (days > 0) std::snprintf(text, sizeof text, "%lldd %02lld:%02lld", days, hours, minutes);
     else if (hours > 0) std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", hours, minutes, whole % 60);

@@ -9,7 +9,8 @@
 
 namespace llmc {
 
-// Forward and backward of one token: 6 flops a parameter and 6 layers * channels * seq_len for causal attention (llm.c's convention).
+// Forward and backward of one token: 6 flops a parameter and 6 layers * channels * seq_len for causal attention
+// (llm.c's convention).
 double flops_per_token(const ParameterTable& table, int seq_len);
 
 // The device's peak for products of this type; empty where it is not known.

@@ -16,7 +16,9 @@ namespace {
 
 constexpr const char* kVersion = "0.1.0";
 
-std::string numbers(int major, int minor, int patch) { return std::to_string(major) + '.' + std::to_string(minor) + '.' + std::to_string(patch); }
+std::string numbers(int major, int minor, int patch) {
+    return std::to_string(major) + '.' + std::to_string(minor) + '.' + std::to_string(patch);
+}
 
 const char* instruction_set() {
 #if defined(__AVX512BF16__)
@@ -33,7 +35,8 @@ const char* instruction_set() {
 }  // namespace
 
 nlohmann::ordered_json version_json() {
-    nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"compiler", std::string("g++ ") + __VERSION__}, {"instructions", instruction_set()}};
+    nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"compiler", std::string("g++ ") + __VERSION__},
+                                   {"instructions", instruction_set()}};
 #if defined(TRAIN_GPT2_CUDA)
     json["device"] = "cuda";
     json["cuda"] = numbers(CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, 0);
@@ -43,14 +46,16 @@ nlohmann::ordered_json version_json() {
     json["device"] = "cpu";
     json["oneDNN"] = numbers(DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH);
 #endif
-    json["build"] = fingerprint(MappedFile("/proc/self/exe", "program").bytes());  // two builds of one version differ in it
+    // two builds of one version differ in it
+    json["build"] = fingerprint(MappedFile("/proc/self/exe", "program").bytes());
     return json;
 }
 
 std::string version_text() {
     const auto json = version_json();
     std::string text;
-    for (const auto& [key, value] : json.items()) text += (text.empty() ? "" : ", ") + key + ' ' + value.get<std::string>();
+    for (const auto& [key, value] : json.items())
+        text += (text.empty() ? "" : ", ") + key + ' ' + value.get<std::string>();
     return text + '\n';
 }
 

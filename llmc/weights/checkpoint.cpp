@@ -46,7 +46,8 @@ fs::path tensors_of(const fs::path& path) {
         fail("the checkpoint " + path.string(), "cut into several files", "one model.safetensors",
              "save it again with save_pretrained(..., max_shard_size=\"100GB\")");
     require(fs::exists(file), "the checkpoint " + path.string(), "a folder without model.safetensors",
-            "a folder with config.json and model.safetensors", "name a folder step_XXXXXXXX of an output folder, or what save_pretrained wrote");
+            "a folder with config.json and model.safetensors",
+            "name a folder step_XXXXXXXX of an output folder, or what save_pretrained wrote");
     return file;
 }
 
@@ -55,7 +56,8 @@ void check_shape(const std::string& where, const TensorInfo& found, const Parame
     if (found.shape == expected) return;
     const bool transposed = expected.size() == 2 && found.shape == std::vector<std::int64_t>{expected[1], expected[0]};
     fail(where + ": the shape", describe_shape(found.shape), describe_shape(expected) + ", as config.json has it",
-         transposed ? "transpose it: the layers of a GPT-2 file are stored as (in, out)" : "give the config.json that belongs to this file");
+         transposed ? "transpose it: the layers of a GPT-2 file are stored as (in, out)"
+                    : "give the config.json that belongs to this file");
 }
 
 // The tensors of the table, in its order. Everything else in the file must be known to be superfluous.
@@ -66,19 +68,20 @@ std::vector<TensorInfo> match(const SafetensorsFile& file, const ParameterTable&
         if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
         if (is_old_buffer(name)) continue;
         const auto [place, is_new] = found.emplace(name, &tensor);
-        require(is_new, file.path() + ": tensor " + in_quotes(name), "given with and without \"transformer.\"", "one of the two",
-                "save the model again");
+        require(is_new, file.path() + ": tensor " + in_quotes(name), "given with and without \"transformer.\"",
+                "one of the two", "save the model again");
     }
 
     std::vector<TensorInfo> matched;
     for (const ParameterSpec& spec : table.tensors()) {
         const auto place = found.find(spec.name);
         const std::string where = file.path() + ": tensor " + in_quotes(spec.name);
-        require(place != found.end(), where, "missing", describe_shape(shape_in_files(spec)), "give the config.json that belongs to this file");
+        require(place != found.end(), where, "missing", describe_shape(shape_in_files(spec)),
+                "give the config.json that belongs to this file");
         const TensorInfo& tensor = *place->second;
         check_shape(where, tensor, spec);
-        require(tensor.dtype == "F32" || tensor.dtype == "F16" || tensor.dtype == "BF16", where + ": the dtype", tensor.dtype, "F32, F16 or BF16",
-                "save the model in one of these");
+        require(tensor.dtype == "F32" || tensor.dtype == "F16" || tensor.dtype == "BF16", where + ": the dtype",
+                tensor.dtype, "F32, F16 or BF16", "save the model in one of these");
         matched.push_back(tensor);
         found.erase(place);
     }
@@ -86,19 +89,23 @@ std::vector<TensorInfo> match(const SafetensorsFile& file, const ParameterTable&
     if (const auto head = found.find(kHead); head != found.end()) {
         const TensorInfo& tokens = matched[std::size_t(table.token_table())];
         const auto a = file.bytes(*head->second), b = file.bytes(tokens);
-        require(head->second->dtype == tokens.dtype && head->second->shape == tokens.shape && std::memcmp(a.data(), b.data(), a.size()) == 0,
-                file.path() + ": tensor \"lm_head.weight\"", "different from wte.weight", "equal, or absent: the head is tied to the token table",
+        require(head->second->dtype == tokens.dtype && head->second->shape == tokens.shape &&
+                    std::memcmp(a.data(), b.data(), a.size()) == 0,
+                file.path() + ": tensor \"lm_head.weight\"", "different from wte.weight",
+                "equal, or absent: the head is tied to the token table",
                 "a model with a head of its own cannot be trained here");
         found.erase(head);
     }
     if (!found.empty())
-        fail(file.path() + ": tensor " + in_quotes(found.begin()->second->name), "unknown", "the tensors of a GPT-2 with " + describe(table.config()),
+        fail(file.path() + ": tensor " + in_quotes(found.begin()->second->name), "unknown",
+             "the tensors of a GPT-2 with " + describe(table.config()),
              "give the config.json that belongs to this file");
     return matched;
 }
 
 // (in, out) in the file to (out, in) in memory.
-void read_transposed(const SafetensorsFile& file, const TensorInfo& tensor, std::int64_t inputs, std::int64_t outputs, std::span<float> values) {
+void read_transposed(const SafetensorsFile& file, const TensorInfo& tensor, std::int64_t inputs, std::int64_t outputs,
+                     std::span<float> values) {
 #pragma omp parallel if (inputs * outputs >= kElementsWorthThreads)
     {
         std::vector<float> rows(std::size_t(kTransposedRows * outputs));
@@ -107,18 +114,21 @@ void read_transposed(const SafetensorsFile& file, const TensorInfo& tensor, std:
             const std::int64_t count = std::min(kTransposedRows, inputs - first);
             file.read(tensor, first * outputs, std::span(rows).first(std::size_t(count * outputs)));
             for (std::int64_t out = 0; out < outputs; ++out)
-                for (std::int64_t in = 0; in < count; ++in) values[std::size_t(out * inputs + first + in)] = rows[std::size_t(in * outputs + out)];
+                for (std::int64_t in = 0; in < count; ++in)
+                    values[std::size_t(out * inputs + first + in)] = rows[std::size_t(in * outputs + out)];
         }
     }
 }
 
-void append_transposed(SafetensorsWriter& writer, std::span<const float> values, std::int64_t inputs, std::int64_t outputs) {
+void append_transposed(SafetensorsWriter& writer, std::span<const float> values, std::int64_t inputs,
+                       std::int64_t outputs) {
     std::vector<float> rows(std::size_t(kTransposedRows * outputs));
     for (std::int64_t first = 0; first < inputs; first += kTransposedRows) {
         const std::int64_t count = std::min(kTransposedRows, inputs - first);
 #pragma omp parallel for schedule(static) if (inputs * outputs >= kElementsWorthThreads)
         for (std::int64_t out = 0; out < outputs; ++out)
-            for (std::int64_t in = 0; in < count; ++in) rows[std::size_t(in * outputs + out)] = values[std::size_t(out * inputs + first + in)];
+            for (std::int64_t in = 0; in < count; ++in)
+                rows[std::size_t(in * outputs + out)] = values[std::size_t(out * inputs + first + in)];
         writer.append(std::span<const float>(rows).first(std::size_t(count * outputs)));
     }
 }
@@ -126,11 +136,15 @@ void append_transposed(SafetensorsWriter& writer, std::span<const float> values,
 }  // namespace
 
 Checkpoint::Checkpoint(const fs::path& path)
-    : file_(tensors_of(path)), table_(read_config_json(fs::path(file_.path()).parent_path() / "config.json")), tensors_(match(file_, table_)) {}
+    : file_(tensors_of(path)),
+      table_(read_config_json(fs::path(file_.path()).parent_path() / "config.json")),
+      tensors_(match(file_, table_)) {}
 
 void Checkpoint::read(const ParameterTable& table, std::span<float> flat) const {
-    require(table.config() == config(), "the model to fill", describe(table.config()), describe(config()) + ", as the checkpoint has it");
-    require(std::int64_t(flat.size()) == table.elements(), "the length of the array to fill", flat.size(), std::to_string(table.elements()));
+    require(table.config() == config(), "the model to fill", describe(table.config()),
+            describe(config()) + ", as the checkpoint has it");
+    require(std::int64_t(flat.size()) == table.elements(), "the length of the array to fill", flat.size(),
+            std::to_string(table.elements()));
     std::fill(flat.begin(), flat.end(), 0.0f);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         const ParameterSpec& spec = table.tensors()[i];
@@ -145,7 +159,8 @@ void Checkpoint::read(const ParameterTable& table, std::span<float> flat) const 
 }
 
 TensorSource from_flat(const ParameterTable& table, std::span<const float> flat) {
-    require(std::int64_t(flat.size()) == table.elements(), "the length of the array to save", flat.size(), std::to_string(table.elements()));
+    require(std::int64_t(flat.size()) == table.elements(), "the length of the array to save", flat.size(),
+            std::to_string(table.elements()));
     return [&table, flat](int tensor) { return table.view(flat, tensor); };
 }
 
@@ -156,22 +171,27 @@ fs::path step_folder(const fs::path& output_dir, std::int64_t step) {
     return output_dir / name;
 }
 
-void write_model(const fs::path& folder, const ParameterTable& table, const TensorSource& master_weights, int end_of_text) {
+void write_model(const fs::path& folder, const ParameterTable& table, const TensorSource& master_weights,
+                 int end_of_text) {
     write_config_json(folder / "config.json", table.config(), end_of_text);
     std::vector<TensorToWrite> tensors;
-    for (const ParameterSpec& spec : table.tensors()) tensors.push_back({std::string(kPrefix) + spec.name, "F32", shape_in_files(spec)});
-    SafetensorsWriter writer(folder / "model.safetensors", tensors, {{"format", "pt"}});  // transformers refuses files without this word
+    for (const ParameterSpec& spec : table.tensors())
+        tensors.push_back({std::string(kPrefix) + spec.name, "F32", shape_in_files(spec)});
+    // transformers refuses files without this word
+    SafetensorsWriter writer(folder / "model.safetensors", tensors, {{"format", "pt"}});
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         const ParameterSpec& spec = table.tensors()[i];
         const auto values = master_weights(int(i));
-        require(std::int64_t(values.size()) == spec.size(), "the length of " + spec.name, values.size(), std::to_string(spec.size()));
+        require(std::int64_t(values.size()) == spec.size(), "the length of " + spec.name, values.size(),
+                std::to_string(spec.size()));
         if (spec.transposed_in_files) append_transposed(writer, values, spec.columns, spec.rows);
         else writer.append(values.first(std::size_t(spec.rows_in_files * spec.columns)));
     }
     writer.finish();
 }
 
-fs::path save_checkpoint(const fs::path& output_dir, std::int64_t step, const ParameterTable& table, const TensorSource& master_weights, int end_of_text) {
+fs::path save_checkpoint(const fs::path& output_dir, std::int64_t step, const ParameterTable& table,
+                         const TensorSource& master_weights, int end_of_text) {
     const fs::path place = step_folder(output_dir, step);
     StagedFolder folder(place);
     write_model(folder.path(), table, master_weights, end_of_text);

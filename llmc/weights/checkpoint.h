@@ -1,11 +1,12 @@
 // checkpoint.h - a model as a folder that transformers' GPT2LMHeadModel.from_pretrained opens
 //
 //   OUT/step_00000100/config.json          the size
-//   OUT/step_00000100/model.safetensors    every tensor in fp32 under Hugging Face's name, "transformer.h.0.attn.c_attn.weight": matrices as
-//                                          (in, out), the token table with the real vocabulary's rows only; the tied head is not written
+//   OUT/step_00000100/model.safetensors    every tensor in fp32 under Hugging Face's name,
+//                                          "transformer.h.0.attn.c_attn.weight": matrices as (in, out), the token table
+//                                          with the real vocabulary's rows only; the tied head is not written
 //
-// What transformers itself or OpenAI's published checkpoints hold can be read too: F16 and BF16, names with or without "transformer.", the head if
-// it equals the token table, and the buffers of old versions.
+// What transformers itself or OpenAI's published checkpoints hold can be read too: F16 and BF16, names with or without
+// "transformer.", the head if it equals the token table, and the buffers of old versions.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -21,12 +22,14 @@ namespace llmc {
 // Reading is in two steps: opening tells the size, so that the caller can allocate; read() then fills.
 class Checkpoint {
 public:
-    // `path`: a folder with config.json and model.safetensors, or a .safetensors file with config.json beside it. Throws Error unless config and
-    // tensors are those of one GPT-2: a foreign key, a missing, superfluous or mis-shaped tensor is named.
+    // `path`: a folder with config.json and model.safetensors, or a .safetensors file with config.json beside it.
+    // Throws Error unless config and tensors are those of one GPT-2: a foreign key, a missing, superfluous or
+    // mis-shaped tensor is named.
     explicit Checkpoint(const std::filesystem::path& path);
 
     const ModelConfig& config() const { return table_.config(); }
-    // Fills a host array of table.elements() floats; rows past the vocabulary and gaps become 0. Throws Error naming the tensor that holds a NaN or
+    // Fills a host array of table.elements() floats; rows past the vocabulary and gaps become 0. Throws Error naming
+    // the tensor that holds a NaN or
     // an infinity: no training could go on from it.
     void read(const ParameterTable& table, std::span<float> flat) const;
 
@@ -43,12 +46,15 @@ TensorSource from_flat(const ParameterTable& table, std::span<const float> flat)
 // "OUT/step_00000100"
 std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::int64_t step);
 
-// Writes config.json and model.safetensors into an existing folder. `end_of_text` is the data's id for it; -1: none. Values are written as they are.
-void write_model(const std::filesystem::path& folder, const ParameterTable& table, const TensorSource& master_weights, int end_of_text);
+// Writes config.json and model.safetensors into an existing folder. `end_of_text` is the data's id for it; -1: none.
+// Values are written as they are.
+void write_model(const std::filesystem::path& folder, const ParameterTable& table, const TensorSource& master_weights,
+                 int end_of_text);
 
-// write_model into step_folder(), all or nothing; returns the folder. When it returns the folder is on the disk. A folder that is there already is
+// write_model into step_folder(), all or nothing; returns the folder. When it returns the folder is on the disk. A
+// folder that is there already is
 // never touched: that, and whatever the system refuses, is a run-time Error.
-std::filesystem::path save_checkpoint(const std::filesystem::path& output_dir, std::int64_t step, const ParameterTable& table,
-                                      const TensorSource& master_weights, int end_of_text);
+std::filesystem::path save_checkpoint(const std::filesystem::path& output_dir, std::int64_t step,
+                                      const ParameterTable& table, const TensorSource& master_weights, int end_of_text);
 
 }  // namespace llmc

@@ -15,7 +15,8 @@ namespace {
 using nlohmann::json;
 
 constexpr double kLayerNormEpsilon = 1e-5;
-constexpr const char* kForeign = "this program trains the GPT-2 of the published checkpoints only: start from one of those";
+constexpr const char* kForeign =
+    "this program trains the GPT-2 of the published checkpoints only: start from one of those";
 
 class ConfigReader {
 public:
@@ -23,7 +24,8 @@ public:
         const MappedFile mapped(path_, "the model's configuration");
         config_ = json::parse(mapped.text(), nullptr, false);
         const char* const fault = config_.is_discarded() ? "no valid JSON" : "no JSON object";
-        if (!config_.is_object()) fail("the model's configuration " + path_, fault, "the config.json of a GPT-2", "copy it again");
+        if (!config_.is_object())
+            fail("the model's configuration " + path_, fault, "the config.json of a GPT-2", "copy it again");
     }
 
     int whole_number(const char* key, int otherwise) const {
@@ -78,7 +80,8 @@ ModelConfig read_config_json(const std::filesystem::path& file) {
     } catch (const Error& error) {
         throw Error(reader.path() + ": " + error.what(), error.blame());
     }
-    reader.expect_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});  // two names of the tanh approximation
+    // two names of the tanh approximation
+    reader.expect_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
     reader.expect_null_or("n_inner", 4 * config.channels);
     reader.expect("layer_norm_epsilon", kLayerNormEpsilon);
     reader.expect("scale_attn_weights", true);
@@ -118,7 +121,8 @@ void write_config_json(const std::filesystem::path& file, const ModelConfig& con
     out << text.dump(2) << '\n';
     out.close();
     if (!out)
-        fail("the model's configuration " + file.string(), "not written", "success", "check the folder and the room on its disk", Blame::runtime);
+        fail("the model's configuration " + file.string(), "not written", "success",
+             "check the folder and the room on its disk", Blame::runtime);
 }
 
 }  // namespace llmc

@@ -13,18 +13,32 @@ namespace {
 
 struct TableRow { int key, layers, channels, heads; };
 
-// GPT-2 by depth: Radford et al. 2019 for 12 to 48, extended to both sides in steps that keep the head size between 64 and 96.
-constexpr std::array<TableRow, 8> kByDepth{{{6, 6, 384, 6}, {12, 12, 768, 12}, {24, 24, 1024, 16}, {36, 36, 1280, 20},
-                                            {48, 48, 1600, 25}, {60, 60, 1920, 30}, {72, 72, 2880, 30}, {84, 84, 3456, 36}}};
+// GPT-2 by depth: Radford et al. 2019 for 12 to 48, extended to both sides in steps that keep the head size between 64
+// and 96.
+constexpr std::array<TableRow, 8> kByDepth{{{6, 6, 384, 6},
+                                            {12, 12, 768, 12},
+                                            {24, 24, 1024, 16},
+                                            {36, 36, 1280, 20},
+                                            {48, 48, 1600, 25},
+                                            {60, 60, 1920, 30},
+                                            {72, 72, 2880, 30},
+                                            {84, 84, 3456, 36}}};
 // GPT-3 by channels: Brown et al. 2020, table 2.1, and a small one of half the width.
-constexpr std::array<TableRow, 9> kByChannels{{{384, 6, 384, 6}, {768, 12, 768, 12}, {1024, 24, 1024, 16}, {1536, 24, 1536, 16},
-                                               {2048, 24, 2048, 16}, {2560, 32, 2560, 32}, {4096, 32, 4096, 32}, {5120, 40, 5120, 40},
+constexpr std::array<TableRow, 9> kByChannels{{{384, 6, 384, 6},
+                                               {768, 12, 768, 12},
+                                               {1024, 24, 1024, 16},
+                                               {1536, 24, 1536, 16},
+                                               {2048, 24, 2048, 16},
+                                               {2560, 32, 2560, 32},
+                                               {4096, 32, 4096, 32},
+                                               {5120, 40, 5120, 40},
                                                {12288, 96, 12288, 96}}};
 constexpr int kGpt2Positions = 1024, kGpt3Positions = 2048;
 
 template <class Table> std::string known(std::string_view prefix, const Table& table) {
     std::string names;
-    for (const TableRow& row : table) names += std::string(names.empty() ? "" : ", ") + std::string(prefix) + std::to_string(row.key);
+    for (const TableRow& row : table)
+        names += std::string(names.empty() ? "" : ", ") + std::string(prefix) + std::to_string(row.key);
     return names;
 }
 
@@ -40,18 +54,23 @@ std::optional<int> whole_number(std::string_view text) {
     return value;
 }
 
-template <class Table> ModelConfig look_up(std::string_view text, std::string_view prefix, const Table& table, int positions) {
+template <class Table>
+ModelConfig look_up(std::string_view text, std::string_view prefix, const Table& table, int positions) {
     if (const auto key = whole_number(text.substr(prefix.size())))
         for (const TableRow& row : table)
-            if (row.key == *key) return {.layers = row.layers, .heads = row.heads, .channels = row.channels, .max_seq_len = positions};
+            if (row.key == *key)
+                return {.layers = row.layers, .heads = row.heads, .channels = row.channels, .max_seq_len = positions};
     refuse(text, "not in the table", "one of " + known(prefix, table));
 }
 
 // The sizes after "custom:", separated by commas.
 NamedModel custom(std::string_view text, std::string_view sizes, int vocabulary) {
     struct Size { char key; int ModelConfig::* member; bool needed, given = false; };
-    std::array<Size, 5> known_sizes{{{'l', &ModelConfig::layers, true}, {'h', &ModelConfig::heads, true}, {'c', &ModelConfig::channels, true},
-                                     {'t', &ModelConfig::max_seq_len, false}, {'v', &ModelConfig::vocabulary, false}}};
+    std::array<Size, 5> known_sizes{{{'l', &ModelConfig::layers, true},
+                                     {'h', &ModelConfig::heads, true},
+                                     {'c', &ModelConfig::channels, true},
+                                     {'t', &ModelConfig::max_seq_len, false},
+                                     {'v', &ModelConfig::vocabulary, false}}};
     NamedModel model;
     model.config.vocabulary = vocabulary;
     for (bool last = false; !last;) {
@@ -73,7 +92,8 @@ NamedModel custom(std::string_view text, std::string_view sizes, int vocabulary)
         size->given = true;
     }
     for (const Size& size : known_sizes)
-        if (size.needed && !size.given) refuse(text, std::string("without ") + size.key + "=", "at least l=, h= and c=");
+        if (size.needed && !size.given)
+            refuse(text, std::string("without ") + size.key + "=", "at least l=, h= and c=");
     model.named_vocabulary = known_sizes.back().given;
     return model;
 }
@@ -84,7 +104,8 @@ void check(const ModelConfig& config) {
     const auto within = [](const char* what, int value, int most) {
         require(value >= 1 && value <= most, what, value, "between 1 and " + std::to_string(most));
     };
-    // The largest table has 96 layers of 12288 channels; at these bounds 12 layers channels^2 still fits 64 bits and 4 channels fits 32.
+    // The largest table has 96 layers of 12288 channels; at these bounds 12 layers channels^2 still fits 64 bits and 4
+    // channels fits 32.
     within("the number of layers", config.layers, 1 << 16);
     within("the number of heads", config.heads, 1 << 16);
     within("the number of channels", config.channels, 1 << 20);
@@ -92,8 +113,8 @@ void check(const ModelConfig& config) {
     within("the vocabulary", config.vocabulary, 1 << 24);
     require(config.channels % config.heads == 0, "the number of channels", config.channels,
             "a multiple of the " + std::to_string(config.heads) + " heads");
-    require(config.head_size() % 8 == 0 && config.head_size() <= 256, "the head size (channels / heads)", config.head_size(),
-            "a multiple of 8 and at most 256", "change the number of heads or of channels");
+    require(config.head_size() % 8 == 0 && config.head_size() <= 256, "the head size (channels / heads)",
+            config.head_size(), "a multiple of 8 and at most 256", "change the number of heads or of channels");
 }
 
 NamedModel model_by_name(std::string_view text, int vocabulary) {
@@ -108,7 +129,8 @@ NamedModel model_by_name(std::string_view text, int vocabulary) {
         model.config = look_up(text, "d", kByDepth, kGpt2Positions);
         model.config.vocabulary = vocabulary;
     } else {
-        refuse(text, "not understood", "one of " + known("d", kByDepth) + ", " + known(gpt3_prefix, kByChannels) + ", or custom:...");
+        refuse(text, "not understood",
+               "one of " + known("d", kByDepth) + ", " + known(gpt3_prefix, kByChannels) + ", or custom:...");
     }
     try {
         check(model.config);
@@ -120,8 +142,8 @@ NamedModel model_by_name(std::string_view text, int vocabulary) {
 
 std::string describe(const ModelConfig& config) {
     std::ostringstream text;
-    text << config.layers << " layers, " << config.heads << " heads, " << config.channels << " channels, " << config.max_seq_len
-         << " positions, vocabulary " << config.vocabulary;
+    text << config.layers << " layers, " << config.heads << " heads, " << config.channels << " channels, "
+         << config.max_seq_len << " positions, vocabulary " << config.vocabulary;
     return text.str();
 }
 

@@ -11,17 +11,19 @@ struct ModelConfig {
     int vocabulary = 50257;
 
     int head_size() const { return channels / heads; }
-    // Rows of the embedding table in memory: a multiple of 128, for the tensor cores. Rows from `vocabulary` on are 0 and stay 0.
+    // Rows of the embedding table in memory: a multiple of 128, for the tensor cores. Rows from `vocabulary` on are 0
+    // and stay 0.
     int padded_vocabulary() const { return (vocabulary + 127) / 128 * 128; }
     bool operator==(const ModelConfig&) const = default;
 };
 
-// Throws Error naming the first size that cannot be: each at least 1 and below a bound that keeps every count in 64 bits, channels divisible
-// by heads, head size a multiple of 8 and at most 256.
+// Throws Error naming the first size that cannot be: each at least 1 and below a bound that keeps every count in 64
+// bits, channels divisible by heads, head size a multiple of 8 and at most 256.
 void check(const ModelConfig& config);
 
 // `d12` (depth: GPT-2's table), `gpt3:c768` (channels: GPT-3's table), `custom:l=4,h=4,c=128[,t=1024][,v=257]`.
-// `vocabulary` is taken unless the text names one; `named_vocabulary` says whether it did. Throws Error naming the text and what is known.
+// `vocabulary` is taken unless the text names one; `named_vocabulary` says whether it did. Throws Error naming the text
+// and what is known.
 struct NamedModel {
     ModelConfig config;
     bool named_vocabulary = false;

@@ -1,7 +1,8 @@
 // parameters.cpp - the table of tensors, and their initial values
 //
-// A normal number depends on nothing but (seed, tensor, element): Philox4x32-10 (Salmon et al. 2011) turns that triple into 128 random bits and
-// Box-Muller turns those into four normals. So filling is parallel and gives the same bits with any number of threads.
+// A normal number depends on nothing but (seed, tensor, element): Philox4x32-10 (Salmon et al. 2011) turns that triple
+// into 128 random bits and Box-Muller turns those into four normals. So filling is parallel and gives the same bits
+// with any number of threads.
 #include "llmc/weights/parameters.h"
 
 #include <algorithm>
@@ -34,7 +35,8 @@ std::array<double, 4> four_normals(std::uint64_t seed, std::uint32_t stream, std
     const auto bits = philox(seed, stream, counter);
     std::array<double, 4> normals;
     for (int pair = 0; pair < 2; ++pair) {
-        const double radius = std::sqrt(-2 * std::log((bits[2 * pair] + 0.5) * 0x1p-32));  // the half keeps the logarithm finite
+        // the half keeps the logarithm finite
+        const double radius = std::sqrt(-2 * std::log((bits[2 * pair] + 0.5) * 0x1p-32));
         const double angle = 2 * std::numbers::pi * 0x1p-32 * bits[2 * pair + 1];
         normals[2 * pair] = radius * std::cos(angle);
         normals[2 * pair + 1] = radius * std::sin(angle);
@@ -53,8 +55,9 @@ int ParameterTable::add(ParameterSpec spec) {
     return int(tensors_.size()) - 1;
 }
 
-// Table order is forward order: backward finishes tensors from the end of the array to its start, with the token table, which the head and the
-// embedding share, last. A reduction in buckets can therefore take one contiguous stretch after the other, from the end.
+// Table order is forward order: backward finishes tensors from the end of the array to its start, with the token table,
+// which the head and the embedding share, last. A reduction in buckets can therefore take one contiguous stretch after
+// the other, from the end.
 ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
     check(config);
     const std::int64_t channels = config.channels;
@@ -62,16 +65,18 @@ ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
     const float branch_deviation = float(0.02 / std::sqrt(2.0 * config.layers));
 
     const auto embedding = [&](std::string name, std::int64_t rows, std::int64_t rows_in_files) {
-        return add({.name = std::move(name), .rows = rows, .columns = channels, .offset = 0, .init_deviation = kDeviation, .init_value = 0,
-                    .decays = true, .transposed_in_files = false, .rows_in_files = rows_in_files});
+        return add({.name = std::move(name), .rows = rows, .columns = channels, .offset = 0,
+                    .init_deviation = kDeviation, .init_value = 0, .decays = true, .transposed_in_files = false,
+                    .rows_in_files = rows_in_files});
     };
     const auto matrix = [&](std::string name, std::int64_t outputs, std::int64_t inputs, float deviation) {
-        return add({.name = std::move(name), .rows = outputs, .columns = inputs, .offset = 0, .init_deviation = deviation, .init_value = 0,
-                    .decays = true, .transposed_in_files = true, .rows_in_files = outputs});
+        return add({.name = std::move(name), .rows = outputs, .columns = inputs, .offset = 0,
+                    .init_deviation = deviation, .init_value = 0, .decays = true, .transposed_in_files = true,
+                    .rows_in_files = outputs});
     };
     const auto vector = [&](std::string name, std::int64_t size, float value) {
-        return add({.name = std::move(name), .rows = size, .columns = 1, .offset = 0, .init_deviation = 0, .init_value = value,
-                    .decays = false, .transposed_in_files = false, .rows_in_files = size});
+        return add({.name = std::move(name), .rows = size, .columns = 1, .offset = 0, .init_deviation = 0,
+                    .init_value = value, .decays = false, .transposed_in_files = false, .rows_in_files = size});
     };
 
     token_table_ = embedding("wte.weight", config.padded_vocabulary(), config.vocabulary);
@@ -107,7 +112,8 @@ std::int64_t ParameterTable::parameters_unpadded() const {
 
 std::vector<kernels::DecaySegment> ParameterTable::decay_segments() const {
     std::vector<kernels::DecaySegment> segments;
-    for (const ParameterSpec& spec : tensors_) segments.push_back({aligned(spec.offset + spec.size()), spec.decays ? 1 : 0});
+    for (const ParameterSpec& spec : tensors_)
+        segments.push_back({aligned(spec.offset + spec.size()), spec.decays ? 1 : 0});
     return segments;
 }
 
@@ -124,7 +130,8 @@ ParameterTable::Count ParameterTable::decayed() const { return count(true); }
 ParameterTable::Count ParameterTable::not_decayed() const { return count(false); }
 
 void ParameterTable::initialise(std::span<float> flat, std::uint64_t seed) const {
-    require(std::int64_t(flat.size()) == elements_, "the length of the array to initialise", flat.size(), std::to_string(elements_));
+    require(std::int64_t(flat.size()) == elements_, "the length of the array to initialise", flat.size(),
+            std::to_string(elements_));
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         const ParameterSpec& spec = tensors_[i];
         float* const tensor = flat.data() + spec.offset;

@@ -1,7 +1,9 @@
-// parameters.h - the one table of a model's tensors: it drives allocation, initialisation, decay, checkpoints and export
+// parameters.h - the one table of a model's tensors: it drives allocation, initialisation, decay, checkpoints and
+// export
 //
-// All tensors lie in one flat array in table order, each starting at a multiple of kTensorAlignment elements, so that the same offsets serve
-// parameters, master weights, moments and gradients of any type. What lies between two tensors is 0 and stays 0.
+// All tensors lie in one flat array in table order, each starting at a multiple of kTensorAlignment elements, so that
+// the same offsets serve parameters, master weights, moments and gradients of any type. What lies between two tensors
+// is 0 and stays 0.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,7 +17,8 @@
 namespace llmc {
 
 struct ParameterSpec {
-    std::string name;             // Hugging Face's, without the leading "transformer.": "wte.weight", "h.0.attn.c_attn.weight", ...
+    // Hugging Face's, without the leading "transformer.": "wte.weight", "h.0.attn.c_attn.weight", ...
+    std::string name;
     std::int64_t rows, columns;   // columns 1: a vector of `rows` elements. Matrices are (out_channels, in_channels)
     std::int64_t offset;          // elements from the start of the flat array
     float init_deviation;         // normal about 0; 0: constant `init_value`
@@ -40,8 +43,10 @@ public:
 
     const ModelConfig& config() const { return config_; }
     const std::vector<ParameterSpec>& tensors() const { return tensors_; }
-    std::int64_t elements() const { return elements_; }       // of the flat array, alignment gaps included; a multiple of kTensorAlignment
-    std::int64_t parameters() const;                          // without gaps, the tied head counted once, the padded vocabulary included
+    // of the flat array, alignment gaps included; a multiple of kTensorAlignment
+    std::int64_t elements() const { return elements_; }
+    // without gaps, the tied head counted once, the padded vocabulary included
+    std::int64_t parameters() const;
     std::int64_t parameters_unpadded() const;                 // with `vocabulary` rows
 
     int token_table() const { return token_table_; }          // also the head (tied)
@@ -60,8 +65,8 @@ public:
     struct Count { int tensors = 0; std::int64_t elements = 0; };
     Count decayed() const, not_decayed() const;
 
-    // Fills a host array of elements() floats: N(0, deviation^2) by table order, one random stream per tensor, so that a tensor's numbers do not
-    // depend on the others. Rows past the vocabulary are 0.
+    // Fills a host array of elements() floats: N(0, deviation^2) by table order, one random stream per tensor, so that
+    // a tensor's numbers do not depend on the others. Rows past the vocabulary are 0.
     void initialise(std::span<float> flat, std::uint64_t seed) const;
 
 private:

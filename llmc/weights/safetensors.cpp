@@ -47,8 +47,10 @@ std::string excerpt(const nlohmann::json& value) {
 float half_to_float(std::uint16_t bits) {
     const int exponent = bits >> 10 & 31, fraction = bits & 1023;
     const float sign = bits & 0x8000 ? -1.0f : 1.0f;
-    if (exponent == 31) return fraction ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
-    return sign * (exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(fraction + 1024), exponent - 25));
+    if (exponent == 31)
+        return fraction ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
+    return sign *
+           (exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(fraction + 1024), exponent - 25));
 }
 
 // Bytes of a tensor, or nothing if 64 bits do not hold them.
@@ -62,17 +64,24 @@ std::optional<std::uint64_t> byte_count(const std::vector<std::int64_t>& shape, 
 // `where` names file and tensor.
 TensorInfo parse_tensor(const std::string& where, const std::string& name, const nlohmann::json& entry) {
     const auto member = [&](const char* key) -> const nlohmann::json& {
-        if (!entry.is_object() || !entry.contains(key)) fail(where, excerpt(entry), std::string("an object with ") + in_quotes(key), kMend);
+        if (!entry.is_object() || !entry.contains(key))
+            fail(where, excerpt(entry), std::string("an object with ") + in_quotes(key), kMend);
         return entry[key];
     };
-    const auto is_count = [](const nlohmann::json& value) { return value.is_number_unsigned() && value.get<std::uint64_t>() <= INT64_MAX; };
-    const auto are_counts = [&](const nlohmann::json& value) { return value.is_array() && std::all_of(value.begin(), value.end(), is_count); };
+    const auto is_count = [](const nlohmann::json& value) {
+        return value.is_number_unsigned() && value.get<std::uint64_t>() <= INT64_MAX;
+    };
+    const auto are_counts = [&](const nlohmann::json& value) {
+        return value.is_array() && std::all_of(value.begin(), value.end(), is_count);
+    };
 
     TensorInfo tensor;
     tensor.name = name;
     const auto& dtype = member("dtype");
     const auto bytes = dtype.is_string() ? element_bytes(dtype.get_ref<const std::string&>()) : std::nullopt;
-    if (!bytes) fail(where + ": the dtype", excerpt(dtype), "F32, F16, BF16 or another dtype of whole bytes", "save the tensors as F32");
+    if (!bytes)
+        fail(where + ": the dtype", excerpt(dtype), "F32, F16, BF16 or another dtype of whole bytes",
+             "save the tensors as F32");
     tensor.dtype = dtype.get<std::string>();
 
     const auto& shape = member("shape");
@@ -80,13 +89,15 @@ TensorInfo parse_tensor(const std::string& where, const std::string& name, const
     for (const auto& extent : shape) tensor.shape.push_back(extent.get<std::int64_t>());
 
     const auto& offsets = member("data_offsets");
-    if (!are_counts(offsets) || offsets.size() != 2) fail(where + ": data_offsets", excerpt(offsets), "two whole numbers", kMend);
+    if (!are_counts(offsets) || offsets.size() != 2)
+        fail(where + ": data_offsets", excerpt(offsets), "two whole numbers", kMend);
     tensor.begin = offsets[0].get<std::uint64_t>();
     tensor.end = offsets[1].get<std::uint64_t>();
     const auto size = byte_count(tensor.shape, *bytes);
     if (!size || tensor.end < tensor.begin || tensor.end - tensor.begin != *size) {
         const std::string wanted = size ? std::to_string(*size) + " bytes" : std::string("less than 2^64 bytes");
-        fail(where + ": data_offsets", excerpt(offsets), wanted + " for shape " + describe_shape(tensor.shape) + " of " + tensor.dtype, kMend);
+        fail(where + ": data_offsets", excerpt(offsets),
+             wanted + " for shape " + describe_shape(tensor.shape) + " of " + tensor.dtype, kMend);
     }
     return tensor;
 }
@@ -108,7 +119,8 @@ nlohmann::json parse_header(const std::string& path, std::string_view text) {
         return header;
     } catch (const nlohmann::json::exception& error) {
         const auto* syntax = dynamic_cast<const nlohmann::json::parse_error*>(&error);
-        fail(path + ": the header", syntax ? "invalid at byte " + std::to_string(syntax->byte) : std::string("invalid"), "JSON", kMend);
+        fail(path + ": the header", syntax ? "invalid at byte " + std::to_string(syntax->byte) : std::string("invalid"),
+             "JSON", kMend);
     }
 }
 
@@ -138,11 +150,13 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
 
 void SafetensorsFile::parse() {
     const std::size_t size = file_.bytes().size();
-    require(size >= kLengthBytes, path() + ": the size", std::to_string(size) + " bytes", "at least the 8 bytes of the header's length", kMend);
+    require(size >= kLengthBytes, path() + ": the size", std::to_string(size) + " bytes",
+            "at least the 8 bytes of the header's length", kMend);
     std::uint64_t length = 0;
     std::memcpy(&length, file_.bytes().data(), kLengthBytes);
     const std::uint64_t most = std::min<std::uint64_t>(size - kLengthBytes, kLongestHeader);
-    require(length >= 2 && length <= most, path() + ": the header's length", length, "between 2 and " + std::to_string(most) + " bytes", kMend);
+    require(length >= 2 && length <= most, path() + ": the header's length", length,
+            "between 2 and " + std::to_string(most) + " bytes", kMend);
     data_ = file_.bytes().subspan(kLengthBytes + std::size_t(length));
 
     const auto header = parse_header(path(), file_.text().substr(kLengthBytes, std::size_t(length)));
@@ -157,7 +171,9 @@ void SafetensorsFile::parse() {
             metadata_[key] = value.get<std::string>();
         }
     }
-    const auto by_position = [](const TensorInfo& a, const TensorInfo& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); };
+    const auto by_position = [](const TensorInfo& a, const TensorInfo& b) {
+        return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    };
     std::stable_sort(tensors_.begin(), tensors_.end(), by_position);
 }
 
@@ -166,12 +182,15 @@ void SafetensorsFile::check_extents() const {
     std::uint64_t end = 0;
     for (const TensorInfo& tensor : tensors_) {
         const std::string data = path() + ": tensor " + in_quotes(tensor.name) + ": ";
-        require(tensor.begin == end, data + "where its data begin", tensor.begin, std::to_string(end) + ", where the tensor before it ends", kMend);
-        require(tensor.end <= data_.size(), data + "where its data end", tensor.end, "at most " + available + ", the bytes of data in the file",
+        require(tensor.begin == end, data + "where its data begin", tensor.begin,
+                std::to_string(end) + ", where the tensor before it ends", kMend);
+        require(tensor.end <= data_.size(), data + "where its data end", tensor.end,
+                "at most " + available + ", the bytes of data in the file",
                 "the file is cut off: copy or save it again");
         end = tensor.end;
     }
-    require(end == data_.size(), path() + ": the length of the data", available, std::to_string(end) + ", where the last tensor ends", kMend);
+    require(end == data_.size(), path() + ": the length of the data", available,
+            std::to_string(end) + ", where the last tensor ends", kMend);
 }
 
 std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
@@ -181,9 +200,11 @@ std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) cons
 void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t first, std::span<float> out) const {
     const std::string where = path() + ": tensor " + in_quotes(tensor.name);
     const bool is_float = tensor.dtype == "F32", is_half = tensor.dtype == "F16";
-    require(is_float || is_half || tensor.dtype == "BF16", where + ": the dtype", tensor.dtype, "F32, F16 or BF16", "save the tensor as F32");
-    require(first >= 0 && first <= tensor.elements() && std::int64_t(out.size()) <= tensor.elements() - first, where + ": the elements asked for",
-            std::to_string(out.size()) + " from " + std::to_string(first), "elements of the " + std::to_string(tensor.elements()) + " there are");
+    require(is_float || is_half || tensor.dtype == "BF16", where + ": the dtype", tensor.dtype, "F32, F16 or BF16",
+            "save the tensor as F32");
+    require(first >= 0 && first <= tensor.elements() && std::int64_t(out.size()) <= tensor.elements() - first,
+            where + ": the elements asked for", std::to_string(out.size()) + " from " + std::to_string(first),
+            "elements of the " + std::to_string(tensor.elements()) + " there are");
     // By memcpy: nothing in the format aligns the data for its type.
     const std::byte* const source = bytes(tensor).data() + std::size_t(first) * (is_float ? 4 : 2);
     if (is_float) {
@@ -197,16 +218,20 @@ void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t first, std::sp
     }
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors, const Metadata& metadata)
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
+                                     const Metadata& metadata)
     : path_(path) {
     nlohmann::ordered_json header = nlohmann::ordered_json::object();
     if (!metadata.empty()) header["__metadata__"] = metadata;
     for (const TensorToWrite& tensor : tensors) {
         const auto element = element_bytes(tensor.dtype);
         const auto size = element ? byte_count(tensor.shape, *element) : std::nullopt;
-        require(size && !header.contains(tensor.name) && tensor.name != "__metadata__", path.string() + ": tensor " + in_quotes(tensor.name),
-                tensor.dtype + " of shape " + describe_shape(tensor.shape), "a known dtype, a size within 64 bits and a name of its own");
-        header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {expected_, expected_ + *size}}};
+        require(size && !header.contains(tensor.name) && tensor.name != "__metadata__",
+                path.string() + ": tensor " + in_quotes(tensor.name),
+                tensor.dtype + " of shape " + describe_shape(tensor.shape),
+                "a known dtype, a size within 64 bits and a name of its own");
+        header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape},
+                               {"data_offsets", {expected_, expected_ + *size}}};
         expected_ += *size;
     }
     std::string text = header.dump();
@@ -240,14 +265,16 @@ void SafetensorsWriter::write(const void* data, std::size_t bytes) {
 }
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
-    require(bytes.size() <= expected_ - written_, path_.string() + ": the data to append", std::to_string(bytes.size()) + " bytes",
+    require(bytes.size() <= expected_ - written_, path_.string() + ": the data to append",
+            std::to_string(bytes.size()) + " bytes",
             "at most the " + std::to_string(expected_ - written_) + " bytes still announced");
     write(bytes.data(), bytes.size());
     written_ += bytes.size();
 }
 
 void SafetensorsWriter::finish() {
-    require(written_ == expected_, path_.string() + ": the bytes of data appended", written_, std::to_string(expected_) + ", as announced");
+    require(written_ == expected_, path_.string() + ": the bytes of data appended", written_,
+            std::to_string(expected_) + ", as announced");
     if (fsync(file_) != 0) fail_writing(path_, "bring to the disk", "check the disk");
     const int closed = close(std::exchange(file_, -1));
     if (closed != 0) fail_writing(path_, "close", "check the disk");

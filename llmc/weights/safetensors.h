@@ -1,11 +1,13 @@
 // safetensors.h - files of named tensors, in Hugging Face's format
 //
 //   8 bytes   length of the header, little-endian
-//   header    JSON: {"__metadata__": {text: text}, NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}, padded with spaces
-//   data      the tensors one after the other, little-endian, row-major; offsets count from here, without holes or overlap
+//   header    JSON: {"__metadata__": {text: text}, NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin,
+//             end]}, ...}, padded with spaces
+//   data      the tensors one after the other, little-endian, row-major; offsets count from here, without holes or
+//             overlap
 //
-// Whatever a file says is checked before it is used: a damaged one is an Error of one line that names the file, the tensor, what was found, what was
-// expected and how to mend it.
+// Whatever a file says is checked before it is used: a damaged one is an Error of one line that names the file, the
+// tensor, what was found, what was expected and how to mend it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +33,8 @@ struct TensorInfo {
 // "[2, 3]"
 std::string describe_shape(const std::vector<std::int64_t>& shape);
 
-// A file opened for reading, mapped into memory: only what is read is loaded. The file must not shrink while it is open.
+// A file opened for reading, mapped into memory: only what is read is loaded. The file must not shrink while it is
+// open.
 class SafetensorsFile {
 public:
     // Throws Error unless the file is whole and consistent.
@@ -41,8 +44,8 @@ public:
     const std::vector<TensorInfo>& tensors() const { return tensors_; }  // in the order of the data
     const Metadata& metadata() const { return metadata_; }
     std::span<const std::byte> bytes(const TensorInfo& tensor) const;
-    // out = elements [first, first + out.size()) of a tensor of dtype F32, F16 or BF16, exactly. Throws Error for other dtypes.
-    // Several threads may read at once.
+    // out = elements [first, first + out.size()) of a tensor of dtype F32, F16 or BF16, exactly. Throws Error for other
+    // dtypes. Several threads may read at once.
     void read(const TensorInfo& tensor, std::int64_t first, std::span<float> out) const;
 
 private:
@@ -60,12 +63,13 @@ struct TensorToWrite {
     std::vector<std::int64_t> shape;
 };
 
-// Writes a file from start to end, so that no copy of the model is held: the header first, then the tensors' values in the order announced.
-// Throws a run-time Error naming the file when the system refuses.
+// Writes a file from start to end, so that no copy of the model is held: the header first, then the tensors' values in
+// the order announced. Throws a run-time Error naming the file when the system refuses.
 class SafetensorsWriter {
 public:
     // Creates or overwrites the file.
-    SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors, const Metadata& metadata);
+    SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
+                      const Metadata& metadata);
     ~SafetensorsWriter();
     SafetensorsWriter(const SafetensorsWriter&) = delete;
     SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;

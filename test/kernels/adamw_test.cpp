@@ -1,4 +1,5 @@
-// adamw_test.cpp - where decay starts and stops, steps that are skipped, and what the optimizer refuses (the rest: operations/adamw.cpp)
+// adamw_test.cpp - where decay starts and stops, steps that are skipped, and what the optimizer refuses (the rest:
+// operations/adamw.cpp)
 #include "kernels/adamw.h"
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
@@ -16,7 +17,8 @@ std::vector<DecaySegment> segments_of(std::int64_t elements) {
     std::vector<DecaySegment> segments;
     const std::int64_t lengths[] = {16, 32, 4096, 16, 16, 4080, 20000, 48, 1024};
     std::int64_t end = 0;
-    for (int i = 0; end < elements; ++i) segments.push_back({end = std::min(elements, end + lengths[i % 9]), i % 2 == 0});
+    for (int i = 0; end < elements; ++i)
+        segments.push_back({end = std::min(elements, end + lengths[i % 9]), i % 2 == 0});
     return segments;
 }
 bool decays(const std::vector<DecaySegment>& segments, std::int64_t element) {
@@ -45,8 +47,12 @@ template <class T> struct State {
     device::Array<DecaySegment> device_segments;
 
     explicit State(const std::vector<float>& initial)
-        : segments(segments_of(std::int64_t(initial.size()))), master(on_device(initial)), m(initial.size()), v(initial.size()),
-          parameter(poisoned<T>(initial.size())), device_segments(on_device(segments)) {
+        : segments(segments_of(std::int64_t(initial.size()))),
+          master(on_device(initial)),
+          m(initial.size()),
+          v(initial.size()),
+          parameter(poisoned<T>(initial.size())),
+          device_segments(on_device(segments)) {
         m.zero(nullptr);
         v.zero(nullptr);
     }
@@ -57,8 +63,8 @@ template <class T> struct State {
     void update(const std::vector<float>& grad, const StepScalars& step, const Rounding& rounding = {}) {
         const auto device_grad = on_device(grad);
         const auto device_step = on_device(std::vector<StepScalars>{step});
-        adamw<T>({parameters(), master.span(), m.span(), v.span(), device_grad.span(), device_segments.span(), device_step.span(), kBeta1, kBeta2,
-                  kEps, kWeightDecay, rounding}, nullptr);
+        adamw<T>({parameters(), master.span(), m.span(), v.span(), device_grad.span(), device_segments.span(),
+                  device_step.span(), kBeta1, kBeta2, kEps, kWeightDecay, rounding}, nullptr);
         device::sync(nullptr);
     }
     // Everything the optimizer may change, as bytes.
@@ -90,7 +96,8 @@ TEMPLATE_TEST_CASE("weight decay stops and starts with its segments", "[adamw]",
     for (std::size_t i = 0; i < kElements; ++i) {
         const bool on = decays(state.segments, std::int64_t(i));
         decaying += on;
-        wrong += on ? !(std::fabs(master[i] - decayed) <= ulp<float>(decayed) && master[i] != 0.75f) : master[i] != 0.75f;
+        wrong += on ? !(std::fabs(master[i] - decayed) <= ulp<float>(decayed) && master[i] != 0.75f)
+                    : master[i] != 0.75f;
     }
     CHECK(wrong == 0);
     CHECK(decaying > 1000);
@@ -148,8 +155,8 @@ TEST_CASE("adamw refuses what it cannot do", "[adamw]") {
     device::Array<bf16> parameter(32);
     device::Array<DecaySegment> segments(1);
     device::Array<StepScalars> scalars(1);
-    AdamW<bf16> good{parameter.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), kBeta1, kBeta2, kEps,
-                     kWeightDecay};
+    AdamW<bf16> good{parameter.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(),
+                     kBeta1, kBeta2, kEps, kWeightDecay};
     auto odd = good, short_grad = good, no_segments = good, no_scalars = good;
     odd.master = odd.master.first(24);
     CHECK_THROWS_WITH(adamw(odd, nullptr), Catch::Contains("number of elements is 24; expected a multiple of 16"));
@@ -159,7 +166,7 @@ TEST_CASE("adamw refuses what it cannot do", "[adamw]") {
     CHECK_THROWS_WITH(adamw(no_segments, nullptr), Catch::Contains("segments is 0"));
     no_scalars.scalars = {};
     CHECK_THROWS_WITH(adamw(no_scalars, nullptr), Catch::Contains("scalars is 0"));
-    AdamW<float> apart{grad.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), kBeta1, kBeta2, kEps,
-                       kWeightDecay};
+    AdamW<float> apart{grad.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(),
+                       kBeta1, kBeta2, kEps, kWeightDecay};
     CHECK_THROWS_WITH(adamw(apart, nullptr), Catch::Contains("the master array itself"));
 }

@@ -7,7 +7,8 @@ using kernels::bf16;
 
 TEST_CASE("bias_gradient refuses what it cannot do", "[bias_gradient]") {
     device::Array<float> small(16), large(kernels::bias_gradient_scratch(32) + 64);
-    const auto run = [&](std::span<float> dbias, std::span<float> scratch, std::span<const float> dout, int rows, int channels) {
+    const auto run = [&](std::span<float> dbias, std::span<float> scratch, std::span<const float> dout, int rows,
+                         int channels) {
         kernels::bias_gradient<float>({dbias, scratch, dout, rows, channels, false}, nullptr);
     };
     const auto all = large.span(), few = small.span();
@@ -17,5 +18,6 @@ TEST_CASE("bias_gradient refuses what it cannot do", "[bias_gradient]") {
     CHECK_THROWS_WITH(run(few, all, all, 2, 32), Catch::Contains("the size of dbias is 16"));
     CHECK_THROWS_WITH(run(all, few, all, 2, 32), Catch::Contains("scratch is 16"));
     device::Array<bf16> half(64);
-    CHECK_THROWS_WITH(kernels::bias_gradient<bf16>({all, all, half.span(), 2, 20, false}, nullptr), Catch::Contains("is 20"));
+    CHECK_THROWS_WITH(kernels::bias_gradient<bf16>({all, all, half.span(), 2, 20, false}, nullptr),
+                      Catch::Contains("is 20"));
 }

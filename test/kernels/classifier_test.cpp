@@ -1,4 +1,5 @@
-// classifier_test.cpp - rows of the fused classifier that are masked, ignored or wrong, and what it refuses (the rest: operations/classifier.cpp)
+// classifier_test.cpp - rows of the fused classifier that are masked, ignored or wrong, and what it refuses (the rest:
+// operations/classifier.cpp)
 #include <algorithm>
 #include <cstring>
 #include <bit>
@@ -13,8 +14,8 @@ using namespace test;
 
 namespace {
 
-// Relative error of one exponential: fast_exp's own (math.cuh) on a GPU, which is the larger, where the exponent is at most 16; and the rounding of
-// that exponent.
+// Relative error of one exponential: fast_exp's own (math.cuh) on a GPU, which is the larger, where the exponent is at
+// most 16; and the rounding of that exponent.
 constexpr double kExponentialError = (2 + 16) * 0x1p-23 + 16 * 0x1p-24;
 // A sum of exponentials passes through at most 64 additions in a run, 64 runs and 32 + 32 neighbours.
 constexpr double kSumError = kExponentialError + 192 * 0x1p-24;
@@ -33,7 +34,9 @@ template <class T> RowReference reference_row(const T* logits, int target, int v
     r.loss = std::log(sum) + r.maximum - widen(logits[target]);
     return r;
 }
-double loss_tolerance(double loss, double maximum) { return kSumError + 2 * ulp<float>(std::max(std::fabs(loss), std::fabs(maximum))); }
+double loss_tolerance(double loss, double maximum) {
+    return kSumError + 2 * ulp<float>(std::max(std::fabs(loss), std::fabs(maximum)));
+}
 
 // Logits whose padded columns are NaN, and random targets.
 template <class T> struct Case {
@@ -60,7 +63,9 @@ template <class T> struct Case {
         auto device_logits = on_device(logits);
         auto device_losses = poisoned<float>(rows);
         const auto device_targets = on_device(targets);
-        classifier<T>({device_logits.span(), device_losses.span(), device_targets.span(), rows, vocabulary, padded, scale, write_dlogits}, nullptr);
+        classifier<T>({device_logits.span(), device_losses.span(), device_targets.span(), rows, vocabulary, padded,
+                       scale, write_dlogits},
+                      nullptr);
         losses = device_losses.download(nullptr);
         after = device_logits.download(nullptr);
     }
@@ -78,7 +83,8 @@ template <class T> void check_row(const Case<T>& c, int row) {
     int wrong = 0, first_wrong = -1;
     for (int column = 0; column < c.vocabulary; ++column) {
         const double p = want.probability[column], gradient = c.scale * (p - (column == c.targets[row]));
-        const double tolerance = c.scale * (p * (kSumError + kExponentialError) + 3 * 0x1p-24) + 0.51 * ulp<T>(gradient);
+        const double tolerance = c.scale * (p * (kSumError + kExponentialError) + 3 * 0x1p-24) +
+                                 0.51 * ulp<T>(gradient);
         const double got = widen(c.after_at(row, column));
         if (!(std::fabs(got - gradient) <= tolerance) && wrong++ == 0) first_wrong = column;
         sum += got;
@@ -99,8 +105,10 @@ TEMPLATE_TEST_CASE("classifier finds the maximum wherever it lies", "[classifier
     const int where = GENERATE(0, 1, 4095, 8192, 50255, 50256);
     CAPTURE(where);
     Case<TestType> c(1, kVocabulary, kPadded);
-    for (int column = 0; column < kVocabulary; column += 3) c.at(0, column) = narrow<TestType>(-INFINITY);  // masked logits add nothing
-    for (int column = 0; column < 4200; ++column) c.at(0, column) = narrow<TestType>(-INFINITY);            // nor do whole runs of them
+    // masked logits add nothing
+    for (int column = 0; column < kVocabulary; column += 3) c.at(0, column) = narrow<TestType>(-INFINITY);
+    // nor do whole runs of them
+    for (int column = 0; column < 4200; ++column) c.at(0, column) = narrow<TestType>(-INFINITY);
     c.at(0, where) = narrow<TestType>(11.0);
     c.targets[0] = where;
     c.run();
@@ -124,7 +132,8 @@ TEMPLATE_TEST_CASE("an ignored row has no loss and no gradient, whatever lies in
     for (const int row : {0, 2, 3}) check_row(c, row);
 }
 
-TEMPLATE_TEST_CASE("without write_dlogits the logits stay bit for bit and the losses are the same", "[classifier]", float, bf16) {
+TEMPLATE_TEST_CASE("without write_dlogits the logits stay bit for bit and the losses are the same", "[classifier]",
+                   float, bf16) {
     Case<TestType> c(5, 257, 384);
     c.targets[3] = kIgnoreTarget;
     c.run(true);
@@ -157,7 +166,8 @@ TEST_CASE("accumulate_losses adds every loss once, in double", "[classifier]") {
     for (const float x : losses) exact += x;
     const auto device_losses = on_device(losses);
     accumulate_losses(total.span(), device_losses.span(), nullptr);
-    CHECK(std::fabs(total.download(nullptr)[0] - exact) <= rows * 0x1p-53 * std::fabs(exact));  // float sums would be off by 1e-6 of it
+    // float sums would be off by 1e-6 of it
+    CHECK(std::fabs(total.download(nullptr)[0] - exact) <= rows * 0x1p-53 * std::fabs(exact));
 
     for (float& x : losses) x = std::round(x * 1024) / 1024;  // sums of these are exact in any order
     exact = 0;
@@ -173,11 +183,13 @@ TEST_CASE("classifier refuses what it cannot do", "[classifier]") {
     device::Array<float> logits(3 * 64), losses(3);
     device::Array<int> targets(3);
     auto run = [&](int rows, int vocabulary, int padded, std::size_t losses_size, std::size_t targets_size) {
-        classifier<float>({logits.span(), losses.span().first(losses_size), targets.span().first(targets_size), rows, vocabulary, padded, 1.0f, true},
+        classifier<float>({logits.span(), losses.span().first(losses_size), targets.span().first(targets_size), rows,
+                           vocabulary, padded, 1.0f, true},
                           nullptr);
     };
     CHECK_THROWS_WITH(run(3, 61, 62, 3, 3), Catch::Contains("padded_vocabulary is 62; expected a multiple of 4"));
-    CHECK_THROWS_WITH(run(3, 61, 60, 3, 3), Catch::Contains("padded_vocabulary is 60; expected at least the vocabulary"));
+    CHECK_THROWS_WITH(run(3, 61, 60, 3, 3),
+                      Catch::Contains("padded_vocabulary is 60; expected at least the vocabulary"));
     CHECK_THROWS_WITH(run(4, 61, 64, 3, 3), Catch::Contains("size of logits is 192"));
     CHECK_THROWS_WITH(run(3, 61, 64, 2, 3), Catch::Contains("size of losses is 2"));
     CHECK_THROWS_WITH(run(3, 61, 64, 3, 2), Catch::Contains("size of targets is 2"));

@@ -1,4 +1,5 @@
-// embedding_test.cpp - the buckets that the gradient of the embedding works by, and what the embedding refuses (the rest: operations/embedding.cpp)
+// embedding_test.cpp - the buckets that the gradient of the embedding works by, and what the embedding refuses (the
+// rest: operations/embedding.cpp)
 #include <map>
 
 #include "kernels/device/memory.h"
@@ -11,7 +12,8 @@ namespace {
 std::vector<int> random_tokens(std::size_t size, int vocabulary) {
     std::mt19937 engine(9);
     std::vector<int> tokens;
-    for (std::size_t i = 0; i < size; ++i) tokens.push_back(engine() % 2 ? std::min(3, vocabulary - 1) : int(engine() % unsigned(vocabulary)));
+    for (std::size_t i = 0; i < size; ++i)
+        tokens.push_back(engine() % 2 ? std::min(3, vocabulary - 1) : int(engine() % unsigned(vocabulary)));
     return tokens;
 }
 
@@ -29,7 +31,8 @@ TEST_CASE("buckets hold each row once, under its token, in order", "[embedding]"
     std::size_t i = 0;
     for (const auto& [token, rows] : want) {
         CHECK(buckets.token[i] == token);
-        CHECK(std::vector<int>(buckets.row.begin() + buckets.start[i], buckets.row.begin() + buckets.start[i + 1]) == rows);
+        CHECK(std::vector<int>(buckets.row.begin() + buckets.start[i],
+                               buckets.row.begin() + buckets.start[i + 1]) == rows);
         ++i;
     }
     CHECK(buckets.start.back() == int(tokens.size()));
@@ -51,22 +54,29 @@ TEST_CASE("embedding refuses what it cannot do", "[embedding]") {
     };
     CHECK_THROWS_WITH(forward([](auto& op) { op.channels = 18; }), Catch::Contains("channels of an embedding is 18"));
     CHECK_THROWS_WITH(forward([](auto& op) { op.batch = 0; }), Catch::Contains("batch of an embedding is 0"));
-    CHECK_THROWS_WITH(forward([](auto& op) { op.seq_len = 0; }), Catch::Contains("sequence length of an embedding is 0"));
+    CHECK_THROWS_WITH(forward([](auto& op) { op.seq_len = 0; }),
+                      Catch::Contains("sequence length of an embedding is 0"));
     CHECK_THROWS_WITH(forward([&](auto& op) { op.out = few; }), Catch::Contains("output is 8"));
     CHECK_THROWS_WITH(forward([&](auto& op) { op.tokens = ints.first(7); }), Catch::Contains("tokens is 7"));
     CHECK_THROWS_WITH(forward([&](auto& op) { op.position_table = few; }), Catch::Contains("position table is 8"));
     CHECK_THROWS_WITH(forward([&](auto& op) { op.token_table = few; }), Catch::Contains("token table is 8"));
 
     const auto backward = [&](auto change) {
-        kernels::EmbeddingBackward<float> op{all, all, all, ints.first(3), ints.first(4), ints.first(8), 2, 4, 32, 8, false};
+        kernels::EmbeddingBackward<float> op{all, all, all, ints.first(3), ints.first(4), ints.first(8), 2, 4, 32, 8,
+                                             false};
         change(op);
         kernels::embedding_backward<float>(op, nullptr);
     };
     CHECK_THROWS_WITH(backward([](auto& op) { op.channels = 18; }), Catch::Contains("channels of an embedding is 18"));
-    CHECK_THROWS_WITH(backward([](auto& op) { op.max_seq_len = 3; }), Catch::Contains("sequence length of an embedding is 4"));
+    CHECK_THROWS_WITH(backward([](auto& op) { op.max_seq_len = 3; }),
+                      Catch::Contains("sequence length of an embedding is 4"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.dout = few; }), Catch::Contains("dout is 8"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.bucket_start = ints.first(3); }), Catch::Contains("bucket starts is 3"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.bucket_row = ints.first(7); }), Catch::Contains("bucketed rows is 7"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dtoken_table = few; }), Catch::Contains("token table's gradient is 8"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dposition_table = few; }), Catch::Contains("position table's gradient is 8"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.bucket_start = ints.first(3); }),
+                      Catch::Contains("bucket starts is 3"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.bucket_row = ints.first(7); }),
+                      Catch::Contains("bucketed rows is 7"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dtoken_table = few; }),
+                      Catch::Contains("token table's gradient is 8"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dposition_table = few; }),
+                      Catch::Contains("position table's gradient is 8"));
 }

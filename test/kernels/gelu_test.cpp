@@ -8,8 +8,9 @@ using kernels::bf16;
 namespace {
 
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
-// exp is good to 3e-7 for |x| <= 87 on a CPU and to 2 + |x| units in the last place on a GPU (math.cuh); the argument of exp, at most 2.5 times as
-// steep as x where the slope of GELU is not yet flat, carries three roundings, and the sums and products after it four more.
+// exp is good to 3e-7 for |x| <= 87 on a CPU and to 2 + |x| units in the last place on a GPU (math.cuh); the argument
+// of exp, at most 2.5 times as steep as x where the slope of GELU is not yet flat, carries three roundings, and the
+// sums and products after it four more.
 constexpr double kGate = 3e-7 + 10 * 6e-8;
 
 }  // namespace
@@ -23,7 +24,8 @@ TEMPLATE_TEST_CASE("gelu_forward keeps its digits where it is small", "[gelu]", 
     const auto got = out.download(nullptr);
     for (std::size_t i = 0; i < x.size(); ++i) {
         CAPTURE(x[i], got[i]);
-        CHECK(std::fabs(got[i] - gelu(x[i])) <= 6 * kGate * std::fabs(gelu(x[i])));  // the argument of exp reaches 7 here, and its rounding with it
+        // the argument of exp reaches 7 here, and its rounding with it
+        CHECK(std::fabs(got[i] - gelu(x[i])) <= 6 * kGate * std::fabs(gelu(x[i])));
     }
 }
 
@@ -45,9 +47,13 @@ TEST_CASE("GELU refuses what it cannot do", "[gelu]") {
     device::Array<float> a(32), b(32);
     const auto part = [](const device::Array<float>& array, std::size_t size) { return array.span().first(size); };
     CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 18), part(b, 18)}, nullptr), Catch::Contains("is 18"));
-    CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 16), part(b, 32)}, nullptr), Catch::Contains("output is 16"));
-    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 16), part(b, 32), part(b, 32)}, nullptr), Catch::Contains("input gradient is 16"));
-    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 32), part(b, 16), part(b, 32)}, nullptr), Catch::Contains("output gradient is 16"));
-    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 18), part(b, 18), part(b, 18)}, nullptr), Catch::Contains("is 18"));
+    CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 16), part(b, 32)}, nullptr),
+                      Catch::Contains("output is 16"));
+    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 16), part(b, 32), part(b, 32)}, nullptr),
+                      Catch::Contains("input gradient is 16"));
+    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 32), part(b, 16), part(b, 32)}, nullptr),
+                      Catch::Contains("output gradient is 16"));
+    CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 18), part(b, 18), part(b, 18)}, nullptr),
+                      Catch::Contains("is 18"));
     CHECK_NOTHROW(kernels::gelu_forward<float>({part(a, 0), part(b, 0)}, nullptr));
 }

@@ -1,5 +1,5 @@
-// grad_norm_test.cpp - exactness of the gradient norm (any values: operations/grad_norm.cpp), and the decisions of a step against the algebra of
-// token-exact accumulation
+// grad_norm_test.cpp - exactness of the gradient norm (any values: operations/grad_norm.cpp), and the decisions of a
+// step against the algebra of token-exact accumulation
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "test/support/support.h"
@@ -18,7 +18,8 @@ Norms norms_of(const std::vector<float>& values, const std::vector<NormTile>& ti
     const auto rounded = poisoned<bf16>(rounds ? values.size() : 0);
     const auto device_values = on_device(values);
     const auto device_tiles = on_device(tiles);
-    squared_norms({.partial = partial.span(), .values = device_values.span(), .tiles = device_tiles.span(), .rounded = rounded.span()}, nullptr);
+    squared_norms({.partial = partial.span(), .values = device_values.span(), .tiles = device_tiles.span(),
+                   .rounded = rounded.span()}, nullptr);
     return {partial.download(nullptr), rounded.download(nullptr)};
 }
 std::vector<double> partials_of(const std::vector<float>& values) {
@@ -52,7 +53,9 @@ struct Step {
         auto scalars = on_device(std::vector<StepScalars>{before});
         const auto rows = on_device(row_of(loss_sum, valid_targets, partial));
         auto totals = poisoned<double>(rows.size());
-        step_scalars({scalars.span(), totals.span(), rows.span(), partial.size(), positions, learning_rate, max_norm, beta1, beta2}, nullptr);
+        step_scalars({scalars.span(), totals.span(), rows.span(), partial.size(), positions, learning_rate, max_norm,
+                      beta1, beta2},
+                     nullptr);
         return scalars.download(nullptr)[0];
     }
 };
@@ -64,7 +67,8 @@ TEST_CASE("squared_norms of equal values is good to 1e-6", "[grad_norm]") {
     const std::size_t elements = GENERATE(1, 3, 15, 16, 17, 1000, 16384, 65552, 1048576 + 5, 10000000);
     CAPTURE(elements);
     const double exact = double(0.1f) * 0.1f * elements;
-    CHECK(std::fabs(std::sqrt(sum(partials_of(std::vector<float>(elements, 0.1f)))) - std::sqrt(exact)) <= 1e-6 * std::sqrt(exact));
+    CHECK(std::fabs(std::sqrt(sum(partials_of(std::vector<float>(elements, 0.1f)))) - std::sqrt(exact)) <=
+          1e-6 * std::sqrt(exact));
 }
 
 TEST_CASE("squared_norms count every element once", "[grad_norm]") {
@@ -78,7 +82,8 @@ TEST_CASE("squared_norms count every element once", "[grad_norm]") {
 
 TEST_CASE("squared_norms keep small squares beside large ones", "[grad_norm]") {
     std::vector<float> values(4000000, 1.0f);
-    values[0] = 65536;  // 1 added to its square in float is lost: once in each of the 16 steps of its run, not for the rest of the share
+    // 1 added to its square in float is lost: once in each of the 16 steps of its run, not for the rest of the share
+    values[0] = 65536;
     CHECK(std::fabs(sum(partials_of(values)) - (0x1p32 + 3999999)) <= 16);
 }
 
@@ -90,13 +95,17 @@ TEST_CASE("squared_norms that round have the bits of a pass for each", "[grad_no
     auto values = normal<float>(std::size_t(20000 + size + 9), 3, 0.01);
     CHECK(same_bits(norms_of(values, tiles, true).partial, norms_of(values, tiles, false).partial));
 
-    // Ties to either side, what is just not one, the largest numbers, infinities, subnormal numbers, zeros and NaN: each in every place of a pack.
-    const std::uint32_t special[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x00000001,
-                                     0x00008000, 0x00018000, 0x00000000, 0x7f800001, 0x7fc00000, 0x7fffffff};
+    // Ties to either side, what is just not one, the largest numbers, infinities, subnormal numbers, zeros and NaN:
+    // each in every place of a pack.
+    const std::uint32_t special[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7f7fff,
+                                     0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x00000001, 0x00008000,
+                                     0x00018000, 0x00000000, 0x7f800001, 0x7fc00000, 0x7fffffff};
     std::vector<bf16> want(values.size(), bf16{0xffff});
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(special[i % 15] | std::uint32_t(i / 15 % 2) << 31);
+    for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = std::bit_cast<float>(special[i % 15] | std::uint32_t(i / 15 % 2) << 31);
     for (const NormTile& tile : tiles)
-        for (std::int64_t i = tile.first; i < tile.first + tile.size; ++i) want[std::size_t(i)] = bf16_from_float(values[std::size_t(i)]);
+        for (std::int64_t i = tile.first; i < tile.first + tile.size; ++i)
+            want[std::size_t(i)] = bf16_from_float(values[std::size_t(i)]);
     CHECK(same_bits(norms_of(values, tiles, true).rounded, want));
 }
 
@@ -123,7 +132,8 @@ TEST_CASE("the loss of a step weighs every valid token alike", "[grad_norm]") {
     CHECK(std::fabs(got.grad_scale - 3.808170515) <= 1e-6 * 3.808170515);
     CHECK(std::fabs(got.grad_scale * 1196.0 / 2144 - 2.124333925) <= 1e-6 * 2.124333925);
     CHECK(std::fabs(got.grad_norm - 2.124333925) <= 1e-6 * 2.124333925);
-    for (const double wrong : {4.0, 2.359279700, 1.062166963}) CHECK(std::fabs(got.loss - wrong) > 0.1);  // means of means, world-size slip
+    // means of means, world-size slip
+    for (const double wrong : {4.0, 2.359279700, 1.062166963}) CHECK(std::fabs(got.loss - wrong) > 0.1);
 
     // Sums of two ranks and what a published run made of them, with the counts above.
     for (const auto& [sum, mean] : {std::pair{-13.8838529586792, -0.0246604848}, {1.0207021236419678, 0.0018129700}}) {
@@ -243,11 +253,13 @@ TEST_CASE("norms of modules are sums of their tiles, added with a factor", "[gra
     auto sums = poisoned<double>(3);
     module_sums({.sums = sums.span(), .partial = device_partial.span(), .module_start = device_start.span()}, nullptr);
     CHECK(sums.download(nullptr) == std::vector<double>{3, 0, 28});
-    module_sums({.sums = sums.span(), .partial = device_partial.span(), .module_start = device_start.span(), .factor = 0.5, .accumulate = true},
+    module_sums({.sums = sums.span(), .partial = device_partial.span(), .module_start = device_start.span(),
+                 .factor = 0.5, .accumulate = true},
                nullptr);
     CHECK(sums.download(nullptr) == std::vector<double>{4.5, 0, 42});
     auto row = poisoned<double>(rank_sums_size(3));
-    put_counts(row.span(), {.valid_targets = 3, .small_tokens = (std::int64_t(1) << 40) + 1, .small_batches = 2}, nullptr);
+    put_counts(row.span(), {.valid_targets = 3, .small_tokens = (std::int64_t(1) << 40) + 1,
+                            .small_batches = 2}, nullptr);
     const auto counts = row.download(nullptr);
     CHECK(counts[kValidTargets] == 3);
     CHECK(counts[kSmallTokens] == 0x1p40 + 1);
@@ -258,7 +270,8 @@ TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
     device::Array<double> partial(1);
     device::Array<float> values(32);
     device::Array<NormTile> tiles(2);
-    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span()}, nullptr), Catch::Contains("size of partial"));
+    CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span()}, nullptr),
+                      Catch::Contains("size of partial"));
     device::Array<bf16> rounded(16);
     CHECK_THROWS_WITH(squared_norms({partial.span(), values.span(), tiles.span().first(1), rounded.span()}, nullptr),
                       Catch::Contains("size of rounded is 16"));
@@ -267,7 +280,8 @@ TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
     CHECK_THROWS_WITH(step.run(), Catch::Contains("positions is 0"));
     CHECK_THROWS_AS(step_scalars({}, nullptr), Error);
     device::Array<std::int32_t> start(2);
-    CHECK_THROWS_WITH(module_sums({.sums = partial.span(), .partial = partial.span(), .module_start = start.span().first(1)}, nullptr),
+    CHECK_THROWS_WITH(module_sums({.sums = partial.span(), .partial = partial.span(),
+                                   .module_start = start.span().first(1)}, nullptr),
                       Catch::Contains("module_start"));
     CHECK_THROWS_WITH(put_counts(partial.span(), {}, nullptr), Catch::Contains("size of rank_sums"));
 }

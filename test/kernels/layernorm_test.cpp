@@ -1,4 +1,5 @@
-// layernorm_test.cpp - the two forms of layer normalisation agree bit for bit; what they refuse (the rest: operations/layernorm.cpp)
+// layernorm_test.cpp - the two forms of layer normalisation agree bit for bit; what they refuse (the rest:
+// operations/layernorm.cpp)
 #include <cstring>
 
 #include "kernels/device/memory.h"
@@ -15,21 +16,30 @@ template <class T> bool same_bits(const device::Array<T>& a, const device::Array
 
 }  // namespace
 
-// One row; rows that no block divides; a pack's tail on a CPU; GPT-2's width; more rows than blocks; rows wider than a GPU's shared memory.
-TEMPLATE_TEST_CASE("layer normalisation gives the same bits alone and after a residual addition, in place too", "[layernorm]", float, bf16) {
-    const auto [rows, channels] = GENERATE(table<int, int>({{1, 16}, {3, 48}, {37, 80}, {5, 768}, {2100, 32}, {3, 13056}, {3, 13000}}));
+// One row; rows that no block divides; a pack's tail on a CPU; GPT-2's width; more rows than blocks; rows wider than a
+// GPU's shared memory.
+TEMPLATE_TEST_CASE("layer normalisation gives the same bits alone and after a residual addition, in place too",
+                   "[layernorm]", float, bf16) {
+    const auto [rows, channels] = GENERATE(
+        table<int, int>({{1, 16}, {3, 48}, {37, 80}, {5, 768}, {2100, 32}, {3, 13056}, {3, 13000}}));
     const bool in_place = GENERATE(false, true);
     CAPTURE(rows, channels, in_place);
     const std::size_t size = std::size_t(rows) * channels;
-    const auto left = test::on_device(test::normal<TestType>(size, 1, 1, 100)), right = test::on_device(test::normal<TestType>(size, 2));
-    const auto weight = test::on_device(test::normal<TestType>(channels, 3)), bias = test::on_device(test::normal<TestType>(channels, 4));
-    const auto separate = test::poisoned<TestType>(size), fused = test::poisoned<TestType>(size), alone = test::poisoned<TestType>(size);
+    const auto left = test::on_device(test::normal<TestType>(size, 1, 1, 100)),
+               right = test::on_device(test::normal<TestType>(size, 2));
+    const auto weight = test::on_device(test::normal<TestType>(channels, 3)),
+               bias = test::on_device(test::normal<TestType>(channels, 4));
+    const auto separate = test::poisoned<TestType>(size), fused = test::poisoned<TestType>(size),
+               alone = test::poisoned<TestType>(size);
     const auto fused_mean = test::poisoned<float>(rows), fused_rstd = test::poisoned<float>(rows);
     const auto mean = test::poisoned<float>(rows), rstd = test::poisoned<float>(rows);
     const auto& residual = in_place ? left : separate;
-    kernels::residual_layernorm_forward<TestType>({residual.span(), fused.span(), fused_mean.span(), fused_rstd.span(), left.span(), right.span(),
-                                                   weight.span(), bias.span(), rows, channels}, nullptr);
-    kernels::layernorm_forward<TestType>({alone.span(), mean.span(), rstd.span(), residual.span(), weight.span(), bias.span(), rows, channels},
+    kernels::residual_layernorm_forward<TestType>(
+        {residual.span(), fused.span(), fused_mean.span(), fused_rstd.span(), left.span(), right.span(), weight.span(),
+         bias.span(), rows, channels},
+        nullptr);
+    kernels::layernorm_forward<TestType>({alone.span(), mean.span(), rstd.span(), residual.span(), weight.span(),
+                                          bias.span(), rows, channels},
                                          nullptr);
     CHECK(same_bits(fused, alone));
     CHECK(same_bits(fused_mean, mean));
@@ -55,10 +65,13 @@ TEST_CASE("layernorm refuses what it cannot do", "[layernorm]") {
     CHECK_THROWS_WITH(forward([&](auto& op) { op.right = few; }), Catch::Contains("right is 1"));
     CHECK_THROWS_WITH(forward([&](auto& op) { op.weight = few; }), Catch::Contains("weight is 1"));
     CHECK_THROWS_WITH(forward([&](auto& op) { op.bias = few; }), Catch::Contains("bias is 1"));
-    CHECK_THROWS_WITH(kernels::layernorm_forward<float>({few, all, all, all, all, all, 2, 32}, nullptr), Catch::Contains("normed is 1"));
-    CHECK_THROWS_WITH(kernels::layernorm_forward<float>({all, all, all, all, all, all, 2, 30}, nullptr), Catch::Contains("is 30"));
+    CHECK_THROWS_WITH(kernels::layernorm_forward<float>({few, all, all, all, all, all, 2, 32}, nullptr),
+                      Catch::Contains("normed is 1"));
+    CHECK_THROWS_WITH(kernels::layernorm_forward<float>({all, all, all, all, all, all, 2, 30}, nullptr),
+                      Catch::Contains("is 30"));
 
-    const kernels::LayerNormBackward<float> good_backward{all, all, all, all, all, all, all, all, all, 2, 32, false, false};
+    const kernels::LayerNormBackward<float> good_backward{all, all, all, all, all, all, all, all, all, 2, 32, false,
+                                                          false};
     const auto backward = [&](auto change) {
         auto op = good_backward;
         change(op);

@@ -12,11 +12,13 @@ using kernels::fast_exp, kernels::fast_tanh;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Every float of [from, to] that is `stride` representable numbers after the one before; both ends belong to it. All of one sign.
+// Every float of [from, to] that is `stride` representable numbers after the one before; both ends belong to it. All of
+// one sign.
 template <class Visit>
 void for_each_float(float from, float to, std::uint32_t stride, Visit visit) {
     const std::uint32_t sign = std::signbit(to) ? 0x80000000u : 0;
-    std::uint32_t low = std::bit_cast<std::uint32_t>(std::fabs(from)), high = std::bit_cast<std::uint32_t>(std::fabs(to));
+    std::uint32_t low = std::bit_cast<std::uint32_t>(std::fabs(from)),
+                  high = std::bit_cast<std::uint32_t>(std::fabs(to));
     if (low > high) std::swap(low, high);
     for (std::uint32_t bits = low; bits < high; bits += stride) visit(std::bit_cast<float>(bits | sign));
     visit(std::bit_cast<float>(high | sign));
@@ -55,7 +57,8 @@ TEST_CASE("fast_exp at its ends", "[math]") {
     CHECK(fast_exp(kInfinity) == fast_exp(88.0f));
     CHECK(std::isfinite(fast_exp(kInfinity)));
     // Also with a payload, which the arithmetic on bits could turn into a number.
-    for (std::uint32_t bits : {0x7fc00000u, 0xffc00000u, 0x7fc00001u, 0xffc00001u, 0x7f800001u, 0x7fffffffu, 0xffffffffu}) {
+    for (std::uint32_t bits :
+         {0x7fc00000u, 0xffc00000u, 0x7fc00001u, 0xffc00001u, 0x7f800001u, 0x7fffffffu, 0xffffffffu}) {
         CAPTURE(bits);
         CHECK(std::isnan(fast_exp(std::bit_cast<float>(bits))));
         CHECK(std::isnan(fast_tanh(std::bit_cast<float>(bits))));

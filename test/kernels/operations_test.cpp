@@ -61,12 +61,14 @@ void check_values(const Storage& tensor, const Bytes& after, const std::vector<R
     double worst = 0;
     for (std::size_t i = want.size(); i-- > 0;) {
         const double got = tensor.value(after, i), slack = tensor.exact ? 0 : kDeviations * std::sqrt(want[i].variance);
-        bool good = std::fabs(got - want[i].value) <= slack + 0.5 * tensor.element->ulp(std::fabs(want[i].value) + slack);
+        bool good = std::fabs(got - want[i].value) <=
+                    slack + 0.5 * tensor.element->ulp(std::fabs(want[i].value) + slack);
         if (want[i].value == 0 && want[i].variance == 0) good = got == 0;
         if (!good) ++wrong, first = i, worst = std::max(worst, std::fabs(got - want[i].value));
     }
-    INFO(tensor.name << ": " << wrong << " of " << want.size() << " elements are off, by " << worst << " at most; the first is " << first << ": "
-                     << (wrong ? tensor.value(after, first) : 0) << ", want " << (wrong ? want[first].value : 0) << " to "
+    INFO(tensor.name << ": " << wrong << " of " << want.size() << " elements are off, by " << worst
+                     << " at most; the first is " << first << ": " << (wrong ? tensor.value(after, first) : 0)
+                     << ", want " << (wrong ? want[first].value : 0) << " to "
                      << (wrong ? kDeviations * std::sqrt(want[first].variance) : 0) << " and rounding");
     CHECK(wrong == 0);
 }
@@ -90,8 +92,8 @@ Loss loss_of(const Operation& op, const Operation& forward, Values<double> value
     return loss;
 }
 
-// The result of the backward pass against the slope of the forward formula in a random direction: the formula of the backward pass has no say in it
-// but how far rounding may lead.
+// The result of the backward pass against the slope of the forward formula in a random direction: the formula of the
+// backward pass has no say in it but how far rounding may lead.
 void check_gradients(const Operation& op, const Operation& forward, const std::vector<Bytes>& after) {
     const auto at = forward_values(op, forward);
     auto errors = op.values<Rounded>();
@@ -107,7 +109,8 @@ void check_gradients(const Operation& op, const Operation& forward, const std::v
         std::mt19937 engine(12345);  // the seed of no tensor
         std::normal_distribution<double> normal;
         std::vector<double> direction(size);
-        for (std::size_t i = 0; i < size; ++i) direction[i] = std::isnan(at.tensor[variable][i]) ? 0 : normal(engine);  // NaN: not looked at
+        // NaN: not looked at
+        for (std::size_t i = 0; i < size; ++i) direction[i] = std::isnan(at.tensor[variable][i]) ? 0 : normal(engine);
 
         // Differences over `step` and half of it: their distance is three times the error of the second one.
         double slope[2], predicted = 0, squares = 0, variance = 0, roundoff = 0;
@@ -123,17 +126,19 @@ void check_gradients(const Operation& op, const Operation& forward, const std::v
                 const double got = held - (accumulates ? gradient.initial(i) : 0);
                 predicted += moved * got;
                 squares += square(got);
-                variance += square(moved) * (errors.tensor[tensor][i].variance + square(0.5 * gradient.element->ulp(held)));
+                variance += square(moved) *
+                            (errors.tensor[tensor][i].variance + square(0.5 * gradient.element->ulp(held)));
             }
             const Loss high = loss_of(op, forward, std::move(above)), low = loss_of(op, forward, std::move(below));
             slope[halvings] = (high.value - low.value) / (2 * step);
             roundoff = 8 * 0x1p-53 * high.magnitude / step;
         }
         const double allowed = std::fabs(slope[0] - slope[1]) + roundoff + kDeviations * std::sqrt(variance);
-        INFO("the slope along a direction of " << of << " is " << slope[1] << ", the gradient says " << predicted << ", " << allowed
-                                               << " is allowed");
+        INFO("the slope along a direction of " << of << " is " << slope[1] << ", the gradient says " << predicted
+                                               << ", " << allowed << " is allowed");
         CHECK(std::fabs(slope[1] - predicted) <= allowed);
-        const double length = std::sqrt(squares);  // what the slope along a random direction is like; 0 with a vocabulary of one
+        // what the slope along a random direction is like; 0 with a vocabulary of one
+        const double length = std::sqrt(squares);
         CHECK((allowed < 0.1 * length || length == 0));  // else it would say little
     }
 }
@@ -162,7 +167,10 @@ struct Case : Catch::ITestInvoker {
     const Registration& registration;
     DType dtype;
     Shape shape;
-    Case(const Registration& registration, DType dtype, Shape shape) : registration(registration), dtype(dtype), shape(std::move(shape)) {}
+    Case(const Registration& registration, DType dtype, Shape shape)
+        : registration(registration),
+          dtype(dtype),
+          shape(std::move(shape)) {}
     void invoke() const override { check(registration, dtype, shape); }
 };
 
@@ -173,8 +181,10 @@ void register_operation_tests() {
         for (const DType dtype : registration.dtypes)
             for (const Shape& shape : registration.edges)
                 if (registration.make.applies(dtype, shape)) {
-                    const std::string name = registration.name + ", " + name_of(dtype) + ": " + registration.describe(shape);
+                    const std::string name = registration.name + ", " + name_of(dtype) + ": " +
+                                             registration.describe(shape);
                     const std::string tags = "[operations]" + registration.tag;
-                    Catch::AutoReg(new Case(registration, dtype, shape), CATCH_INTERNAL_LINEINFO, Catch::StringRef(), {name, tags});
+                    Catch::AutoReg(new Case(registration, dtype, shape), CATCH_INTERNAL_LINEINFO, Catch::StringRef(),
+                                   {name, tags});
                 }
 }

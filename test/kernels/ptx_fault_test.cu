@@ -1,5 +1,5 @@
-// ptx_fault_test.cu - what the host executor makes of wrong use of the tensor-core vocabulary: copies nobody waits for, missing barriers and lanes,
-// addresses that a GPU would refuse
+// ptx_fault_test.cu - what the host executor makes of wrong use of the tensor-core vocabulary: copies nobody waits for,
+// missing barriers and lanes, addresses that a GPU would refuse
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
@@ -54,7 +54,8 @@ TEST_CASE("copies arrive at the wait for their group, and not before", "[ptx]") 
     for (std::size_t i = 0; i < from.size(); ++i) from[i].bits = std::uint16_t(i);
     const auto device = test::on_device(from);
     auto out = test::poisoned<unsigned short>(32 * kLooks * kRows);
-    simt::launch<watch_copies>({.grid = 1, .block = threads}, out.span().data(), static_cast<const bf16*>(device.span().data()));
+    simt::launch<watch_copies>({.grid = 1,
+                                .block = threads}, out.span().data(), static_cast<const bf16*>(device.span().data()));
     const auto got = out.download(nullptr);
     for (unsigned thread = 0; thread < threads; ++thread)
         for (int look = 0; look < kLooks; ++look) {
@@ -108,7 +109,8 @@ TEST_CASE("ldmatrix without a barrier before it reads old rows", "[ptx][races]")
     simt::launch<load_early>({.grid = 1, .block = 32}, out.span().data(), true);
     CHECK(out.download(nullptr) == std::vector<unsigned>(32, 0x00010001));
     simt::launch<load_early>({.grid = 1, .block = 32}, out.span().data(), false);
-    CHECK(out.download(nullptr) != std::vector<unsigned>(32, 0x00010001));  // in every order the first lane to load is early
+    // in every order the first lane to load is early
+    CHECK(out.download(nullptr) != std::vector<unsigned>(32, 0x00010001));
 }
 
 enum class Fault { none, copy_to, copy_from, copy_to_global, copy_from_shared, load, load_global };
@@ -121,7 +123,8 @@ __global__ void faulty_address(Fault fault, const bf16* global) {
     bf16* row = rows + lane * 8;
     for (int i = 0; i < 8; ++i) row[i] = own[i];
     switch (fault) {
-        case Fault::none: kernels::ldmatrix(reg, lane > 7 ? nullptr : row); break;  // addresses of these lanes are not used
+        // addresses of these lanes are not used
+        case Fault::none: kernels::ldmatrix(reg, lane > 7 ? nullptr : row); break;
         case Fault::copy_to: copies.copy(row + 4, global); break;
         case Fault::copy_from: copies.copy(row, global + 1); break;
         case Fault::copy_to_global: copies.copy(const_cast<bf16*>(global), global); break;
@@ -142,7 +145,8 @@ __global__ void missing_lane(bool loads, int missing) {
 __global__ void mixed() {
     SIMT_SHARED(bf16, rows, [32 * 8]);
     FragmentA a{};
-    if (threadIdx.x < 16) kernels::ldmatrix(a.reg, rows + threadIdx.x * 8); else kernels::ldmatrix_trans(a.reg, rows + threadIdx.x * 8);
+    if (threadIdx.x < 16)
+        kernels::ldmatrix(a.reg, rows + threadIdx.x * 8); else kernels::ldmatrix_trans(a.reg, rows + threadIdx.x * 8);
 }
 
 template <auto Kernel, class... Args>
@@ -162,12 +166,14 @@ TEST_CASE("misaligned addresses and those of the wrong memory are refused", "[pt
     const bf16* const global = memory.span().data();
     const auto message = [&](Fault fault) { return fault_of<faulty_address>(32, fault, global); };
     CHECK(message(Fault::none) == "no fault");
-    CHECK_THAT(message(Fault::copy_to), Contains("kernel ptx_fault_test::faulty_address") && Contains("8 bytes past a multiple of 16"));
+    CHECK_THAT(message(Fault::copy_to),
+               Contains("kernel ptx_fault_test::faulty_address") && Contains("8 bytes past a multiple of 16"));
     CHECK_THAT(message(Fault::copy_from), Contains("2 bytes past a multiple of 16"));
     CHECK_THAT(message(Fault::copy_to_global), Contains("cp.async writes an address outside shared memory"));
     CHECK_THAT(message(Fault::copy_from_shared), Contains("cp.async reads shared memory; expected global memory"));
     CHECK_THAT(message(Fault::load), Contains("thread (7, 0, 0)") && Contains("2 bytes past a multiple of 16"));
-    CHECK_THAT(message(Fault::load_global), Contains("thread (2, 0, 0)") && Contains("ldmatrix reads an address outside shared memory"));
+    CHECK_THAT(message(Fault::load_global),
+               Contains("thread (2, 0, 0)") && Contains("ldmatrix reads an address outside shared memory"));
 }
 
 TEST_CASE("lanes that a product or a load waits for in vain are reported", "[ptx]") {
@@ -177,10 +183,13 @@ TEST_CASE("lanes that a product or a load waits for in vain are reported", "[ptx
         CHECK_THAT(message, Contains("kernel ptx_fault_test::missing_lane, block (0, 0, 0) of 64 threads") &&
                    Contains("threads 0-31, 40 have exited"));
         const std::string name = loads ? "ldmatrix" : "mma.sync";
-        CHECK_THAT(message, Contains("threads 32-39, 41-63 wait in " + name + " at ") && Contains("with mask 0xffffffff"));
+        CHECK_THAT(message,
+                   Contains("threads 32-39, 41-63 wait in " + name + " at ") && Contains("with mask 0xffffffff"));
         CHECK_THAT(message, Contains("ptx_fault_test.cu:" + std::to_string(loads ? kLoadLine : kProductLine)));
-        CHECK_THAT(fault_of<missing_lane>(40, loads, -1), Contains(name + " needs the 32 lanes of a whole warp; this warp has 8"));
-        CHECK_THAT(fault_of<missing_lane>(1, loads, -1), Contains(name + " needs the 32 lanes of a whole warp; this warp has 1"));
+        CHECK_THAT(fault_of<missing_lane>(40, loads, -1),
+                   Contains(name + " needs the 32 lanes of a whole warp; this warp has 8"));
+        CHECK_THAT(fault_of<missing_lane>(1, loads, -1),
+                   Contains(name + " needs the 32 lanes of a whole warp; this warp has 1"));
     }
     CHECK_THAT(fault_of<mixed>(32), Contains("lanes of one warp meet in different operations"));
 }

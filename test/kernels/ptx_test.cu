@@ -1,6 +1,8 @@
-// ptx_test.cu - the tensor-core vocabulary of ptx.cuh against the tables of NVIDIA's PTX ISA, cited by the titles of its sections
+// ptx_test.cu - the tensor-core vocabulary of ptx.cuh against the tables of NVIDIA's PTX ISA, cited by the titles of
+// its sections
 //
-// The tables are written here as the ISA gives them, by element of a fragment, and used on the host and in kernels to fill and to read registers.
+// The tables are written here as the ISA gives them, by element of a fragment, and used on the host and in kernels to
+// fill and to read registers.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
@@ -17,7 +19,8 @@ using kernels::bf16;
 using kernels::FragmentA;
 using kernels::FragmentB;
 
-// ---- PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"; two elements a register, the first one low
+// ---- PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"; two elements a register, the first one
+// low
 
 struct Element { int row, column; };
 __host__ __device__ constexpr int group_id(int lane) { return lane >> 2; }
@@ -27,15 +30,18 @@ __host__ __device__ constexpr Element element_of_a(int lane, int i) {
             i < 4 ? thread_id_in_group(lane) * 2 + (i & 1) : thread_id_in_group(lane) * 2 + (i & 1) + 8};
 }
 __host__ __device__ constexpr Element element_of_b(int lane, int i) {
-    return {i < 2 ? thread_id_in_group(lane) * 2 + (i & 1) : thread_id_in_group(lane) * 2 + (i & 1) + 8, group_id(lane)};
+    return {i < 2 ? thread_id_in_group(lane) * 2 + (i & 1) : thread_id_in_group(lane) * 2 + (i & 1) + 8,
+            group_id(lane)};
 }
 __host__ __device__ constexpr Element element_of_c(int lane, int i) {
     return {i < 2 ? group_id(lane) : group_id(lane) + 8, thread_id_in_group(lane) * 2 + (i & 1)};
 }
 
 // ---- PTX ISA, "Warp-level matrix load instruction: ldmatrix", .m8n8 .b16
-// Row addresses: threads 0-7 give those of the first matrix, 8-15 of the second, 16-23 of the third, 24-31 of the fourth.
-// Fragments: row r is spread over threads 4 r to 4 r + 3, two neighbouring elements each, the first one low; .trans: so is column r.
+// Row addresses: threads 0-7 give those of the first matrix, 8-15 of the second, 16-23 of the third, 24-31 of the
+// fourth.
+// Fragments: row r is spread over threads 4 r to 4 r + 3, two neighbouring elements each, the first one low; .trans: so
+// is column r.
 
 struct Source { int lane, element; };  // which lane's address leads to the row, and which of its eight elements it is
 constexpr Source source_of(int lane, int matrix, int half, bool transposed) {
@@ -53,7 +59,8 @@ __device__ FragmentB fill_b(const bf16* matrix, int lane) {
     return {joined(at(0), at(1)), joined(at(2), at(3))};
 }
 
-// Block i: registers of A, or of B, are zero but for a one in element i % elements of lane i / elements; the other operand is whole.
+// Block i: registers of A, or of B, are zero but for a one in element i % elements of lane i / elements; the other
+// operand is whole.
 constexpr unsigned kOne = 0x3f80;
 __global__ void one_of_a(float* out, const bf16* b) {
     const int lane = threadIdx.x, i = blockIdx.x % 8;
@@ -102,9 +109,10 @@ TEST_CASE("every register of A, B and D holds what the PTX ISA says", "[ptx]") {
         }
 }
 
-// |got - c - a b| against the worst that additions of `inner` exact products can do, each rounded or truncated to float (tensor cores truncate).
-void check_product(const std::vector<float>& got, const std::vector<float>& c, const std::vector<bf16>& a, const std::vector<bf16>& b, int rows,
-                   int columns, int inner) {
+// |got - c - a b| against the worst that additions of `inner` exact products can do, each rounded or truncated to float
+// (tensor cores truncate).
+void check_product(const std::vector<float>& got, const std::vector<float>& c, const std::vector<bf16>& a,
+                   const std::vector<bf16>& b, int rows, int columns, int inner) {
     for (int m = 0; m < rows; ++m)
         for (int n = 0; n < columns; ++n) {
             double sum = c[m * columns + n], magnitude = std::fabs(sum);
@@ -137,7 +145,8 @@ TEST_CASE("a product of random matrices is added to D", "[ptx]") {
     check_product(d.download(nullptr), c, a, b, 16, 8, 16);
 }
 
-// Lane l gives the address of slot (5 l + 3) % 32, which holds 8 l, ..., 8 l + 7; lanes whose address is not used give that of a row of ones.
+// Lane l gives the address of slot (5 l + 3) % 32, which holds 8 l, ..., 8 l + 7; lanes whose address is not used give
+// that of a row of ones.
 constexpr unsigned kUnused = 0xffff;
 template <int Count, bool Transposed>
 __global__ void load_matrices(unsigned* out) {
@@ -154,8 +163,9 @@ __global__ void load_matrices(unsigned* out) {
     for (int j = 0; j < Count; ++j) out[lane * Count + j] = reg[j];
 }
 
-TEMPLATE_TEST_CASE_SIG("ldmatrix gives every lane the elements that the PTX ISA says", "[ptx]", ((int Count, bool Transposed), Count, Transposed),
-                       (1, false), (2, false), (4, false), (1, true), (2, true), (4, true)) {
+TEMPLATE_TEST_CASE_SIG("ldmatrix gives every lane the elements that the PTX ISA says", "[ptx]",
+                       ((int Count, bool Transposed), Count, Transposed), (1, false), (2, false), (4, false), (1, true),
+                       (2, true), (4, true)) {
     auto out = test::poisoned<unsigned>(32 * Count);
     simt::launch<load_matrices<Count, Transposed>>({.grid = 1, .block = 32}, out.span().data());
     const auto reg = out.download(nullptr);
@@ -168,15 +178,18 @@ TEMPLATE_TEST_CASE_SIG("ldmatrix gives every lane the elements that the PTX ISA 
             }
 }
 
-// 64 x 64 x 64 by four warps of 16 rows. Slices of 16 along k arrive in two buffers, one being copied while the other one is multiplied.
-// A is stored [m][k], or [k][m] if TransposedA; B [k][n], or [n][k] if TransposedB; Pairs: two fragments of B are loaded at once.
+// 64 x 64 x 64 by four warps of 16 rows. Slices of 16 along k arrive in two buffers, one being copied while the other
+// one is multiplied. A is stored [m][k], or [k][m] if TransposedA; B [k][n], or [n][k] if TransposedB; Pairs: two
+// fragments of B are loaded at once.
 constexpr int kSide = 64, kSlice = 16;
 template <bool Along>  // whether k runs along the rows of the matrix
 struct Slice {
-    static constexpr int rows = Along ? kSide : kSlice, columns = Along ? kSlice : kSide, pitch = columns + 8, size = rows * pitch;
+    static constexpr int rows = Along ? kSide : kSlice, columns = Along ? kSlice : kSide, pitch = columns + 8,
+                         size = rows * pitch;
     static __device__ void copy(kernels::AsyncCopies& copies, bf16* shared, const bf16* matrix, int k) {
         const int row = threadIdx.x / (columns / 8), column = threadIdx.x % (columns / 8) * 8;
-        copies.copy(shared + row * pitch + column, matrix + (Along ? row * kSide + k + column : (k + row) * kSide + column));
+        copies.copy(shared + row * pitch + column,
+                    matrix + (Along ? row * kSide + k + column : (k + row) * kSide + column));
     }
 };
 
@@ -204,14 +217,17 @@ __global__ void product(float* out, const bf16* a, const bf16* b) {
         __syncthreads();
         const bf16 *at = tile_a[k / kSlice % 2], *bt = tile_b[k / kSlice % 2];
         FragmentA fa;
-        if constexpr (TransposedA) kernels::ldmatrix_trans(fa.reg, at + first_row + (lane % 8 + lane / 16 * 8) * pa + lane / 8 % 2 * 8);
+        if constexpr (TransposedA)
+            kernels::ldmatrix_trans(fa.reg, at + first_row + (lane % 8 + lane / 16 * 8) * pa + lane / 8 % 2 * 8);
         else kernels::ldmatrix(fa.reg, at + first_row * pa + lane % 16 * pa + lane / 16 * 8);
         for (int n = 0; n < kSide; n += 16) {
             FragmentB fb[2];
-            if constexpr (Pairs && TransposedB) kernels::ldmatrix(fb, bt + n * pb + (lane % 8 + lane / 16 * 8) * pb + lane / 8 % 2 * 8);
+            if constexpr (Pairs && TransposedB)
+                kernels::ldmatrix(fb, bt + n * pb + (lane % 8 + lane / 16 * 8) * pb + lane / 8 % 2 * 8);
             else if constexpr (Pairs) kernels::ldmatrix_trans(fb, bt + n + lane % 16 * pb + lane / 16 * 8);
             else for (int i = 0; i < 2; ++i) {
-                if constexpr (TransposedB) kernels::ldmatrix(fb[i].reg, bt + (n + 8 * i) * pb + lane % 8 * pb + lane / 8 % 2 * 8);
+                if constexpr (TransposedB)
+                    kernels::ldmatrix(fb[i].reg, bt + (n + 8 * i) * pb + lane % 8 * pb + lane / 8 % 2 * 8);
                 else kernels::ldmatrix_trans(fb[i].reg, bt + n + 8 * i + lane % 16 * pb);
             }
             for (int i = 0; i < 2; ++i) kernels::mma_m16n8k16(d[n / 8 + i], fa, fb[i]);
@@ -231,7 +247,8 @@ std::vector<bf16> transposed(const std::vector<bf16>& matrix, bool transpose) {
 }
 template <bool TransposedA, bool TransposedB, bool Pairs, bool Waits>
 std::vector<float> multiply(const std::vector<bf16>& a, const std::vector<bf16>& b) {
-    const auto a_device = test::on_device(transposed(a, TransposedA)), b_device = test::on_device(transposed(b, TransposedB));
+    const auto a_device = test::on_device(transposed(a, TransposedA)),
+               b_device = test::on_device(transposed(b, TransposedB));
     auto out = test::poisoned<float>(kSide * kSide);
     simt::launch<product<TransposedA, TransposedB, Pairs, Waits>>({.grid = 1, .block = 128}, out.span().data(),
         static_cast<const bf16*>(a_device.span().data()), static_cast<const bf16*>(b_device.span().data()));
@@ -239,29 +256,32 @@ std::vector<float> multiply(const std::vector<bf16>& a, const std::vector<bf16>&
 }
 
 TEMPLATE_TEST_CASE_SIG("a tiled product through cp.async and ldmatrix, for every way to store A and B", "[ptx]",
-                       ((bool TransposedA, bool TransposedB, bool Pairs), TransposedA, TransposedB, Pairs), (false, false, false),
-                       (false, true, false), (true, false, true), (true, true, true), (true, true, false), (false, false, true)) {
+                       ((bool TransposedA, bool TransposedB, bool Pairs), TransposedA, TransposedB, Pairs),
+                       (false, false, false), (false, true, false), (true, false, true), (true, true, true),
+                       (true, true, false), (false, false, true)) {
     const auto a = test::normal<bf16>(kSide * kSide, 5), b = test::normal<bf16>(kSide * kSide, 6);
     const auto got = multiply<TransposedA, TransposedB, Pairs, true>(a, b);
     check_product(got, std::vector<float>(kSide * kSide), a, b, kSide, kSide, kSide);
 }
 
-// out = bf16(a b) v, where a is 16 x 16, b and v are two 16 x 8 side by side (b) and one (v): as attention multiplies its weights by values.
+// out = bf16(a b) v, where a is 16 x 16, b and v are two 16 x 8 side by side (b) and one (v): as attention multiplies
+// its weights by values.
 __global__ void chained(float* out, const bf16* a, const bf16* b, const bf16* v) {
     const int lane = threadIdx.x;
     float left[4] = {}, right[4] = {}, d[4] = {};
     const FragmentA fa = fill_a(a, lane);
     kernels::mma_m16n8k16(left, fa, fill_b(b, lane));
     kernels::mma_m16n8k16(right, fa, fill_b(b + 16 * 8, lane));
-    const FragmentA weights{kernels::bf16_pair(left[0], left[1]), kernels::bf16_pair(left[2], left[3]), kernels::bf16_pair(right[0], right[1]),
-                            kernels::bf16_pair(right[2], right[3])};
+    const FragmentA weights{kernels::bf16_pair(left[0], left[1]), kernels::bf16_pair(left[2], left[3]),
+                            kernels::bf16_pair(right[0], right[1]), kernels::bf16_pair(right[2], right[3])};
     kernels::mma_m16n8k16(d, weights, fill_b(v, lane));
     for (int i = 0; i < 4; ++i) out[element_of_c(lane, i).row * 8 + element_of_c(lane, i).column] = d[i];
 }
 
 TEST_CASE("two D side by side become the A of the next product", "[ptx]") {
     const auto random = test::normal<double>(16 * 16 + 3 * 16 * 8, 7, 2);
-    std::vector<bf16> small;  // integers, so that the order of additions does not matter and every sum but the roundings of the weights is exact
+    // integers, so that the order of additions does not matter and every sum but the roundings of the weights is exact
+    std::vector<bf16> small;
     for (double x : random) small.push_back(kernels::bf16_from_float(float(std::round(x))));
     const auto device = test::on_device(small);
     auto out = test::poisoned<float>(16 * 8);
@@ -294,11 +314,13 @@ TEST_CASE("bf16_pair rounds to nearest, ties to even", "[ptx]") {
     auto out = test::poisoned<unsigned>(32 * 32);
     simt::launch<pairs>({.grid = 32, .block = 32}, out.span().data(), static_cast<const float*>(device.span().data()));
     const auto got = out.download(nullptr);
-    for (std::size_t i = 0; i < x.size(); ++i) REQUIRE((got[i / 2] >> 16 * (i % 2) & 0xffff) == kernels::bf16_from_float(x[i]).bits);
+    for (std::size_t i = 0; i < x.size(); ++i)
+        REQUIRE((got[i / 2] >> 16 * (i % 2) & 0xffff) == kernels::bf16_from_float(x[i]).bits);
 }
 
 #if !defined(TRAIN_GPT2_CUDA)
-// What the host executor promises beyond the ISA, which leaves undefined what is read too early; the rest of that is in ptx_fault_test.cu.
+// What the host executor promises beyond the ISA, which leaves undefined what is read too early; the rest of that is in
+// ptx_fault_test.cu.
 TEST_CASE("a kernel that does not wait for its copies computes NaN", "[ptx]") {
     const auto a = test::normal<bf16>(kSide * kSide, 5), b = test::normal<bf16>(kSide * kSide, 6);
     for (float x : multiply<false, false, true, false>(a, b)) REQUIRE(std::isnan(x));

@@ -29,7 +29,8 @@ TEST_CASE("every draw has new signs", "[sketch]") {
     const auto one = sketch_of(values, 9), other = sketch_of(values, 10);
     int equal = 0;
     for (int j = 0; j < kSketchBuckets; ++j) equal += one[j] == other[j];
-    // The signs of all three terms of a bucket stay as they were with a chance of 1/8; within 5 standard deviations of that.
+    // The signs of all three terms of a bucket stay as they were with a chance of 1/8; within 5 standard deviations of
+    // that.
     CHECK(std::abs(equal - kSketchBuckets / 8) < 5 * std::sqrt(kSketchBuckets * 7 / 64.0));
 }
 
@@ -71,7 +72,9 @@ TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it",
 }
 
 TEST_CASE("a sketch refuses what is too short", "[sketch]") {
-    const device::Array<float> values(10), out(kSketchBuckets), short_out(kSketchBuckets - 1), scratch(kernels::sketch_scratch());
+    const device::Array<float> values(10), out(kSketchBuckets), short_out(kSketchBuckets - 1),
+        scratch(kernels::sketch_scratch());
     CHECK_THROWS_AS(kernels::sketch({short_out.span(), scratch.span(), values.span(), 1, 0}, nullptr), Error);
-    CHECK_THROWS_AS(kernels::sketch({out.span(), scratch.span().first(scratch.size() - 1), values.span(), 1, 0}, nullptr), Error);
+    CHECK_THROWS_AS(
+        kernels::sketch({out.span(), scratch.span().first(scratch.size() - 1), values.span(), 1, 0}, nullptr), Error);
 }

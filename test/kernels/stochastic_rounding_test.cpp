@@ -1,5 +1,5 @@
-// stochastic_rounding_test.cpp - the generator against its publication, rounding against its definition, chance against its laws, and runs that go on
-// (the bits of every element: operations/adamw.cpp)
+// stochastic_rounding_test.cpp - the generator against its publication, rounding against its definition, chance against
+// its laws, and runs that go on (the bits of every element: operations/adamw.cpp)
 #include <array>
 
 #include "kernels/adamw.h"
@@ -18,7 +18,8 @@ namespace {
 std::array<std::uint32_t, 4> philox_words(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
     Philox<1> philox{{{counter[0]}, {counter[1]}, {counter[2]}, {counter[3]}}};
     philox.run(key);
-    return {std::uint32_t(philox.lane[0][0]), std::uint32_t(philox.lane[1][0]), std::uint32_t(philox.lane[2][0]), std::uint32_t(philox.lane[3][0])};
+    return {std::uint32_t(philox.lane[0][0]), std::uint32_t(philox.lane[1][0]), std::uint32_t(philox.lane[2][0]),
+            std::uint32_t(philox.lane[3][0])};
 }
 
 std::vector<std::uint16_t> bits(const std::vector<bf16>& values) {
@@ -34,7 +35,8 @@ struct Masters {
     std::vector<std::uint16_t> rounded(const RandomStream& stream, std::int64_t first = 0) const {
         const auto parameter = poisoned<bf16>(master.size());
         const auto scalars = on_device(std::vector<StepScalars>{{.adam_step = stream.step}});
-        round_parameters({parameter.span(), master.span(), scalars.span(), {.stochastic = true, .seed = stream.seed, .first_element = first}},
+        round_parameters({parameter.span(), master.span(), scalars.span(), {.stochastic = true, .seed = stream.seed,
+                                                                            .first_element = first}},
                          nullptr);
         return bits(parameter.download(nullptr));
     }
@@ -51,14 +53,16 @@ double fraction_different(const std::vector<std::uint16_t>& a, const std::vector
 TEST_CASE("Philox 4x32-10 gives the published numbers", "[adamw][rounding]") {
     using Words = std::array<std::uint32_t, 4>;
     CHECK(philox_words({0, 0, 0, 0}, 0) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
-    CHECK(philox_words({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, ~std::uint64_t(0)) == Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+    CHECK(philox_words({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, ~std::uint64_t(0)) ==
+          Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
     CHECK(philox_words({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822) ==
           Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
 TEST_CASE("a number is rounded up for as many of the 65536 noises as its fraction says", "[adamw][rounding]") {
     for (const float sign : {1.0f, -1.0f})
-        for (const std::uint32_t upper : {0x0000u, 0x0001u, 0x007fu, 0x0080u, 0x3f80u, 0x3fffu, 0x4049u, 0x7f7eu})  // subnormal to largest
+        // subnormal to largest
+        for (const std::uint32_t upper : {0x0000u, 0x0001u, 0x007fu, 0x0080u, 0x3f80u, 0x3fffu, 0x4049u, 0x7f7eu})
             for (const std::uint32_t rest : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0xabcdu, 0xffffu}) {
                 const float x = sign * std::bit_cast<float>(upper << 16 | rest);
                 CAPTURE(x);
@@ -78,10 +82,14 @@ TEST_CASE("what has no bf16 beyond it is not rounded up", "[adamw][rounding]") {
     for (const std::uint32_t noise : {0x0000u, 0x0001u, 0x8000u, 0xffffu}) {
         CAPTURE(noise);
         for (const std::uint32_t sign : {0u, 0x80000000u}) {
-            const auto result = [&](std::uint32_t magnitude) { return round_stochastically(std::bit_cast<float>(sign | magnitude), noise); };
-            for (const std::uint32_t finite : {0x7f7f0000u, 0x7f7f0001u, 0x7f7fffffu}) CHECK(result(finite).bits == (sign >> 16 | 0x7f7f));
+            const auto result = [&](std::uint32_t magnitude) {
+                return round_stochastically(std::bit_cast<float>(sign | magnitude), noise);
+            };
+            for (const std::uint32_t finite : {0x7f7f0000u, 0x7f7f0001u, 0x7f7fffffu})
+                CHECK(result(finite).bits == (sign >> 16 | 0x7f7f));
             CHECK(result(0x7f800000).bits == (sign >> 16 | 0x7f80));
-            for (const std::uint32_t nan : {0x7f800001u, 0x7fc00000u, 0x7fffffffu}) CHECK(std::isnan(bf16_to_float(result(nan))));
+            for (const std::uint32_t nan : {0x7f800001u, 0x7fc00000u, 0x7fffffffu})
+                CHECK(std::isnan(bf16_to_float(result(nan))));
         }
     }
 }
@@ -112,31 +120,37 @@ TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw
     }
     double chi_squared = 0, worst_element = 0;
     for (std::size_t i = 0; i < kElements; ++i) {
-        const double deviation = (up[i] - kSteps * fraction[i]) / std::sqrt(kSteps * fraction[i] * (1 - fraction[i]) + 1e-9);
+        const double deviation = (up[i] - kSteps * fraction[i]) /
+                                 std::sqrt(kSteps * fraction[i] * (1 - fraction[i]) + 1e-9);
         chi_squared += deviation * deviation;
-        if (fraction[i] > 0.01 && fraction[i] < 0.99) worst_element = std::max(worst_element, std::fabs(deviation));  // else far from normal
+        // else far from normal
+        if (fraction[i] > 0.01 && fraction[i] < 0.99) worst_element = std::max(worst_element, std::fabs(deviation));
     }
-    // Normal deviates exceed 5 once in 1.7 million; the sum of their squares has mean kElements and variance 2 kElements.
+    // Normal deviates exceed 5 once in 1.7 million; the sum of their squares has mean kElements and variance 2
+    // kElements.
     CHECK(worst_step < 5);
     CHECK(worst_element < 5);
     CHECK(std::fabs(chi_squared - kElements) < 5 * std::sqrt(2.0 * kElements));
 }
 
 TEST_CASE("another step, seed or place rounds differently", "[adamw][rounding]") {
-    const Masters master_weights(std::vector<float>(8192, 1.00390625f));  // half way between two bf16, so that half of all would agree by chance
+    // half way between two bf16, so that half of all would agree by chance
+    const Masters master_weights(std::vector<float>(8192, 1.00390625f));
     const auto base = master_weights.rounded({42, 7});
     CHECK(base == master_weights.rounded({42, 7}));
     const double sigma = 0.5 / std::sqrt(8192);
     const std::uint64_t high_seed = 42 + (std::uint64_t(1) << 40);
     const std::int64_t high_step = 7 + (std::int64_t(1) << 40);
-    for (const auto& other : {master_weights.rounded({43, 7}), master_weights.rounded({42, 8}), master_weights.rounded({high_seed, 7}), master_weights.rounded({42, high_step}),
+    for (const auto& other : {master_weights.rounded({43, 7}), master_weights.rounded({42, 8}),
+                              master_weights.rounded({high_seed, 7}), master_weights.rounded({42, high_step}),
                               master_weights.rounded({42, 7}, 16), master_weights.rounded({42, 7}, 8192)})
         CHECK(std::fabs(fraction_different(base, other) - 0.5) < 5 * sigma);
 }
 
 TEST_CASE("a run that goes on has the working parameters it had", "[adamw][rounding]") {
     llmc::Context context{device::open(2), device::Stream(), Matmul()};
-    const llmc::ModelSetup setup{.config = {.layers = 1, .heads = 2, .channels = 32, .max_seq_len = 16, .vocabulary = 61},
+    const llmc::ModelSetup setup{.config = {.layers = 1, .heads = 2, .channels = 32, .max_seq_len = 16,
+                                            .vocabulary = 61},
                                 .dtype = DType::bf16, .shape = {1, 16}};
     const auto model = llmc::make_model(setup, context);
     const auto elements = std::size_t(model->table().elements());
@@ -144,7 +158,8 @@ TEST_CASE("a run that goes on has the working parameters it had", "[adamw][round
     model->load(weights);
     const auto working = [&] {
         std::vector<bf16> host(elements);
-        device::copy_to_host(host.data(), model->rounded_parameters().data(), host.size() * sizeof(bf16), context.stream);
+        device::copy_to_host(host.data(), model->rounded_parameters().data(), host.size() * sizeof(bf16),
+                             context.stream);
         context.stream.sync();
         return bits(host);
     };
@@ -166,7 +181,8 @@ TEST_CASE("a run that goes on has the working parameters it had", "[adamw][round
     REQUIRE(step(0) == 3);  // skipped
     const auto before = working();
     std::vector<float> master_weights(elements);
-    device::copy_to_host(master_weights.data(), model->master_weights().data(), elements * sizeof(float), context.stream);
+    device::copy_to_host(master_weights.data(), model->master_weights().data(), elements * sizeof(float),
+                         context.stream);
     context.stream.sync();
     CHECK(before == Masters(master_weights).rounded({11, 3}));
     model->load(master_weights);
@@ -183,14 +199,15 @@ TEST_CASE("rounding refuses what it cannot do", "[adamw][rounding]") {
     const RoundParameters good{parameter.span(), master.span(), scalars.span(), {.stochastic = true}};
     auto odd = good, short_parameter = good, no_scalars = good;
     odd.rounding.first_element = 8;
-    CHECK_THROWS_WITH(round_parameters(odd, nullptr), Catch::Contains("index of the first element is 8; expected a multiple of 16"));
+    CHECK_THROWS_WITH(round_parameters(odd, nullptr),
+                      Catch::Contains("index of the first element is 8; expected a multiple of 16"));
     odd.rounding.first_element = -16;
     CHECK_THROWS_WITH(round_parameters(odd, nullptr), Catch::Contains("index of the first element is -16"));
     short_parameter.parameter = short_parameter.parameter.first(16);
     CHECK_THROWS_WITH(round_parameters(short_parameter, nullptr), Catch::Contains("size of parameter is 16"));
     no_scalars.scalars = {};
     CHECK_THROWS_WITH(round_parameters(no_scalars, nullptr), Catch::Contains("size of scalars is 0"));
-    const AdamW<float> fp32{master.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(), 0.9f, 0.95f, 1e-8f, 0.1f,
-                            {.stochastic = true}};
+    const AdamW<float> fp32{master.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(),
+                            scalars.span(), 0.9f, 0.95f, 1e-8f, 0.1f, {.stochastic = true}};
     CHECK_THROWS_WITH(adamw(fp32, nullptr), Catch::Contains("rounding of fp32 parameters is stochastic"));
 }

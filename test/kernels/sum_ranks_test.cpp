@@ -1,4 +1,5 @@
-// sum_ranks_test.cpp - the sum over ranks in double, bit for bit against a plain loop in the ranks' order (other types: operations/sum_ranks.cpp)
+// sum_ranks_test.cpp - the sum over ranks in double, bit for bit against a plain loop in the ranks' order (other types:
+// operations/sum_ranks.cpp)
 #include "kernels/sum_ranks.h"
 
 #include "test/support/support.h"
@@ -8,7 +9,9 @@ using namespace test;
 namespace {
 
 // Numbers of very different size, so that another order of summation gives other bits.
-std::vector<double> contribution(std::size_t size, int rank) { return normal<double>(size, 71 + rank, rank % 2 ? 1 : 1000); }
+std::vector<double> contribution(std::size_t size, int rank) {
+    return normal<double>(size, 71 + rank, rank % 2 ? 1 : 1000);
+}
 
 void check(std::size_t elements, int ranks, int rank) {
     CAPTURE(elements, ranks, rank);
@@ -19,8 +22,10 @@ void check(std::size_t elements, int ranks, int rank) {
         if (r != rank) std::copy(x.begin(), x.end(), others.begin() + r * stride);
         for (std::size_t i = 0; r > 0 && i < elements; ++i) want[i] += x[i];
     }
-    const auto own = on_device(contribution(elements, rank)), device_others = on_device(others), out = poisoned<double>(elements);
-    kernels::sum_ranks<double>({out.span(), own.span(), device_others.span(), std::int64_t(stride), rank, ranks}, nullptr);
+    const auto own = on_device(contribution(elements, rank)), device_others = on_device(others),
+               out = poisoned<double>(elements);
+    kernels::sum_ranks<double>({out.span(), own.span(), device_others.span(), std::int64_t(stride), rank, ranks},
+                               nullptr);
     REQUIRE(same_bits(out.download(nullptr), want));
 }
 
@@ -35,8 +40,10 @@ TEST_CASE("contributions in double are summed in the order of the ranks", "[sum_
 TEST_CASE("a sum over ranks refuses sizes and addresses that do not fit", "[sum_ranks]") {
     const auto array = poisoned<float>(64), rows = poisoned<float>(128);
     const auto a = array.span(), b = rows.span();
-    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a.first(32), b, 64, 0, 2}, nullptr)), Catch::Contains("own contribution"));
+    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a.first(32), b, 64, 0, 2}, nullptr)),
+                        Catch::Contains("own contribution"));
     REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a, b, 64, 0, 3}, nullptr)), Catch::Contains("one row per rank"));
-    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a.subspan(1), a.subspan(1), b, 64, 0, 2}, nullptr)), Catch::Contains("64 bytes"));
+    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a.subspan(1), a.subspan(1), b, 64, 0, 2}, nullptr)),
+                        Catch::Contains("64 bytes"));
     REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a, b, 64, 2, 2}, nullptr)), Catch::Contains("rank"));
 }

@@ -1,4 +1,5 @@
-// adamw.cpp - one update by AdamW, and parameters rounded from their master weights: to nearest, or with random bits of each element's own
+// adamw.cpp - one update by AdamW, and parameters rounded from their master weights: to nearest, or with random bits of
+// each element's own
 #include "kernels/adamw.h"
 
 #include <limits>
@@ -24,7 +25,8 @@ std::vector<DecaySegment> segments_of(std::int64_t elements) {
     const std::int64_t lengths[] = {16, 32, 4096, 16, 16, 4080, 20000, 48, 1024};
     const std::int64_t least = elements / 1600 * 16;  // a hundred or so at most
     std::int64_t end = 0;
-    for (int i = 0; end < elements; ++i) segments.push_back({end = std::min(elements, end + std::max(least, lengths[i % 9])), i % 2 == 0});
+    for (int i = 0; end < elements; ++i)
+        segments.push_back({end = std::min(elements, end + std::max(least, lengths[i % 9])), i % 2 == 0});
     return segments;
 }
 
@@ -38,14 +40,18 @@ StepScalars scalars_of(int step) {
     return s;
 }
 
-// Every word of the generator's key and counter has bits set. `first` is in units of 16 elements, so that an int reaches beyond call 2^32.
+// Every word of the generator's key and counter has bits set. `first` is in units of 16 elements, so that an int
+// reaches beyond call 2^32.
 constexpr std::int64_t kManySteps = std::int64_t(1) << 33;
-Rounding stochastic(int first) { return {.stochastic = true, .seed = 0xfedcba9876543210, .first_element = std::int64_t(first) * 16}; }
+Rounding stochastic(int first) {
+    return {.stochastic = true, .seed = 0xfedcba9876543210, .first_element = std::int64_t(first) * 16};
+}
 
 // The bits of one element, as random.cuh defines them, from a call of the generator for it alone.
 std::uint32_t noise_of(std::uint64_t seed, std::int64_t step, std::int64_t element) {
     const std::int64_t call = element / 32 * 4 + element / 4 % 4;
-    kernels::Philox<1> philox{{{std::uint32_t(call)}, {std::uint64_t(call) >> 32}, {std::uint32_t(step)}, {std::uint64_t(step) >> 32}}};
+    kernels::Philox<1> philox{{{std::uint32_t(call)}, {std::uint64_t(call) >> 32}, {std::uint32_t(step)},
+                               {std::uint64_t(step) >> 32}}};
     philox.run(seed);
     const std::uint64_t word = philox.lane[element % 4][0];
     return element % 32 < 16 ? word & 0xffff : word >> 16 & 0xffff;
@@ -59,7 +65,8 @@ double round_with(std::uint32_t noise, double x) {
 
 // What becomes of a master, that of element i. Where it may be off so far that this decides, either neighbour is right.
 template <class V>
-typename V::Number rounded_parameter(const V&, const typename V::Number& master, const Rounding& rounding, std::int64_t step, std::size_t i) {
+typename V::Number rounded_parameter(const V&, const typename V::Number& master, const Rounding& rounding,
+                                     std::int64_t step, std::size_t i) {
     if (!rounding.stochastic) return master;
     const std::uint32_t noise = noise_of(rounding.seed, step, rounding.first_element + std::int64_t(i));
     if constexpr (std::is_same_v<typename V::Number, Rounded>) {
@@ -83,10 +90,16 @@ struct AdamW : Operation {
     device::Array<DecaySegment> device_segments;
 
     explicit AdamW(const Shape& s, const Rounding& rounding = {})
-        : elements(s[0]), rounding(rounding), step(scalars_of(s[1])), segments(segments_of(elements)),
-          master(in_out<float>("master", elements, {.deviation = 0.02})), m(in_out<float>("m", elements, {.deviation = s[1] == 1 ? 0 : 0.01})),
+        : elements(s[0]),
+          rounding(rounding),
+          step(scalars_of(s[1])),
+          segments(segments_of(elements)),
+          master(in_out<float>("master", elements, {.deviation = 0.02})),
+          m(in_out<float>("m", elements, {.deviation = s[1] == 1 ? 0 : 0.01})),
           v(in_out<float>("v", elements, s[1] == 1 ? Fill{.deviation = 0} : Fill{.deviation = 1e-5, .mean = 1e-4})),
-          grad(input<float>("grad", elements, {.deviation = 0.01})), device_step(1), device_segments(segments.size()) {
+          grad(input<float>("grad", elements, {.deviation = 0.01})),
+          device_step(1),
+          device_segments(segments.size()) {
         adjust(grad.number, [](std::size_t i, double x) { return i % 7 == 3 ? 0 : x; });
         if constexpr (sizeof(T) == 2) parameter = output<T>("parameter", elements);
         if (rounding.stochastic) step.adam_step += kManySteps;
@@ -99,8 +112,8 @@ struct AdamW : Operation {
         std::span<T> parameters;
         if constexpr (sizeof(T) == 2) parameters = parameter->span();
         else parameters = master.span();
-        kernels::adamw<T>({parameters, master, m, v, grad, device_segments.span(), device_step.span(), kBeta1, kBeta2, kEps, kWeightDecay,
-                           rounding}, stream);
+        kernels::adamw<T>({parameters, master, m, v, grad, device_segments.span(), device_step.span(), kBeta1, kBeta2,
+                           kEps, kWeightDecay, rounding}, stream);
     }
     template <class V> void formula(V& values) const {
         using N = typename V::Number;
@@ -111,7 +124,8 @@ struct AdamW : Operation {
                 const N g = N(gradient[i]) * N(step.grad_scale);
                 first[i] = N(kBeta1) * first[i] + (N(1) - N(kBeta1)) * g;
                 second[i] = N(kBeta2) * second[i] + (N(1) - N(kBeta2)) * g * g;
-                const N direction = first[i] * N(step.first_correction) / (sqrt(second[i] * N(step.second_correction)) + N(kEps));
+                const N direction = first[i] * N(step.first_correction) /
+                                    (sqrt(second[i] * N(step.second_correction)) + N(kEps));
                 p[i] = p[i] - N(step.learning_rate) * (direction + decay * p[i]);
                 return p[i];
             };
@@ -145,7 +159,9 @@ struct RoundParameters : Operation {
         device::sync(nullptr);
         bytes = 6.0 * s[0];
     }
-    void run(device::StreamRef stream) override { kernels::round_parameters({parameter, master, device_step.span(), rounding}, stream); }
+    void run(device::StreamRef stream) override {
+        kernels::round_parameters({parameter, master, device_step.span(), rounding}, stream);
+    }
     template <class V> void formula(V& v) const {
         v.each(master.storage().size, [&, x = v[master], out = v[parameter]](std::size_t i) {
             out[i] = rounded_parameter(v, typename V::Number(x[i]), rounding, step.adam_step, i);
@@ -153,19 +169,25 @@ struct RoundParameters : Operation {
     }
 };
 
-// Whole and cut groups of 32 elements, stretches of 256 and tiles; slices that begin with such and within them, one across the generator's call 2^32.
+// Whole and cut groups of 32 elements, stretches of 256 and tiles; slices that begin with such and within them, one
+// across the generator's call 2^32.
 const std::vector<Shape> kElements{{16}, {48}, {272}, {4112}, {40000}};
 const std::vector<int> kFirsts{0, 1, 15, std::numeric_limits<int>::max() - 3};
 
 const Registered adamw({.name = "adamw", .tag = "[adamw]", .dimensions = {"elements", "step"},
-                        .edges = with_each({{16}, {4096}, {4112}, {70000 / 16 * 16}, {200000}}, {1, 3, 1000}), .small = {{1 << 24, 10}},
-                        .large = {{124475904, 10}}, .make = make<AdamW>});
-const Registered stochastic_adamw({.name = "adamw, stochastic rounding", .tag = "[adamw][rounding]", .dimensions = {"elements", "step", "first / 16"},
+                        .edges = with_each({{16}, {4096}, {4112}, {70000 / 16 * 16}, {200000}}, {1, 3, 1000}),
+                        .small = {{1 << 24, 10}}, .large = {{124475904, 10}}, .make = make<AdamW>});
+const Registered stochastic_adamw({.name = "adamw, stochastic rounding", .tag = "[adamw][rounding]",
+                                   .dimensions = {"elements", "step", "first / 16"},
                                    .edges = with_each(with_each(kElements, {3}), kFirsts), .small = {{1 << 24, 10, 0}},
-                                   .large = {{124475904, 10, 0}}, .make = make<StochasticAdamW>, .dtypes = {DType::bf16}});
-const Registered round_parameters({.name = "round parameters", .tag = "[rounding]", .dimensions = {"elements", "first / 16", "stochastic"},
-                                   .edges = with_each(with_each(kElements, kFirsts), {0, 1}), .small = {{1 << 24, 0, 0}, {1 << 24, 0, 1}},
-                                   .large = {{124475904, 0, 0}, {124475904, 0, 1}}, .make = make<RoundParameters>, .dtypes = {DType::bf16}});
+                                   .large = {{124475904, 10, 0}}, .make = make<StochasticAdamW>,
+                                   .dtypes = {DType::bf16}});
+const Registered round_parameters({.name = "round parameters", .tag = "[rounding]",
+                                   .dimensions = {"elements", "first / 16", "stochastic"},
+                                   .edges = with_each(with_each(kElements, kFirsts), {0, 1}),
+                                   .small = {{1 << 24, 0, 0}, {1 << 24, 0, 1}},
+                                   .large = {{124475904, 0, 0}, {124475904, 0, 1}}, .make = make<RoundParameters>,
+                                   .dtypes = {DType::bf16}});
 
 }  // namespace
 }  // namespace operations

@@ -1,5 +1,5 @@
-// attention.cpp - causal self-attention and its gradient: the plain kernels (on a CPU the tiled ones), and those of flash attention and cuDNN in
-// builds that have them
+// attention.cpp - causal self-attention and its gradient: the plain kernels (on a CPU the tiled ones), and those of
+// flash attention and cuDNN in builds that have them
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/attention_cudnn.h"
@@ -15,7 +15,8 @@ struct AttentionSizes {
     std::size_t rows() const { return std::size_t(batch) * heads * seq_len; }
     std::size_t elements() const { return rows() * head_size; }
     double flops() const { return 2.0 * double(rows()) * seq_len * head_size; }
-    // Where query, key or value (part 0, 1, 2) of a position starts in qkv; with parts = 1, where the position starts in out.
+    // Where query, key or value (part 0, 1, 2) of a position starts in qkv; with parts = 1, where the position starts
+    // in out.
     std::size_t at(std::size_t sequence, int t, int parts = 1, int part = 0) const {
         return (((sequence / heads * seq_len + t) * parts + part) * heads + sequence % heads) * head_size;
     }
@@ -28,9 +29,11 @@ N dot(A a, std::size_t a_at, B b, std::size_t b_at, int size) {
     return sum;
 }
 
-// A weight that is rounded to bf16. Many of them add up, so that each counts as a deviation of half a unit in the last place, its largest error.
-template <class V>
-typename V::Number rounded_weight(const V& v, const typename V::Number& weight) { return v.with_error(weight, ulp<bf16>(double(weight))); }
+// A weight that is rounded to bf16. Many of them add up, so that each counts as a deviation of half a unit in the last
+// place, its largest error.
+template <class V> typename V::Number rounded_weight(const V& v, const typename V::Number& weight) {
+    return v.with_error(weight, ulp<bf16>(double(weight)));
+}
 
 // Head sizes whose rows are not whole packs of 16 bytes are refused.
 template <class T> bool whole_packs(const Shape& shape) { return shape[2] * sizeof(T) % 16 == 0; }
@@ -43,34 +46,40 @@ struct AttentionForward : Operation {
     bool rounds_weights = false;  // to bf16, before they meet the values: so do tensor cores
 
     explicit AttentionForward(const Shape& shape)
-        : s(shape), qkv(input<T>("qkv", 3 * s.elements())), out(output<T>("out", s.elements())), logsumexp(output<float>("logsumexp", s.rows())) {
+        : s(shape),
+          qkv(input<T>("qkv", 3 * s.elements())),
+          out(output<T>("out", s.elements())),
+          logsumexp(output<float>("logsumexp", s.rows())) {
         flops = s.flops();
         bytes = 4.0 * s.elements() * sizeof(T);
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
-    void run(device::StreamRef stream) override { kernels::attention_forward<T>({out, logsumexp, qkv, s.batch, s.seq_len, s.heads, s.head_size}, stream); }
+    void run(device::StreamRef stream) override {
+        kernels::attention_forward<T>({out, logsumexp, qkv, s.batch, s.seq_len, s.heads, s.head_size}, stream);
+    }
     template <class V> void formula(V& v) const {  // a query at a time, two passes over its keys
         using N = typename V::Number;
         const auto x = v[qkv], y = v[out];
-        v.each(std::size_t(s.batch) * s.heads, [=, &v, s = s, rounds = rounds_weights, lse = v[logsumexp]](std::size_t sequence) {
-            const N scale = N(1) / sqrt(N(s.head_size));
-            std::vector<N> p(s.seq_len), sums(s.head_size);
-            for (int i = 0; i < s.seq_len; ++i) {
-                N maximum = -INFINITY, sum = 0;
-                for (int j = 0; j <= i; ++j) {
-                    p[j] = dot<N>(x, s.at(sequence, i, 3, 0), x, s.at(sequence, j, 3, 1), s.head_size) * scale;
-                    maximum = maximum < p[j] ? p[j] : maximum;
-                }
-                for (int j = 0; j <= i; ++j) sum += p[j] = exp(p[j] - maximum);
-                std::fill(sums.begin(), sums.end(), N(0));
-                for (int j = 0; j <= i; ++j) {
-                    const N weight = rounds ? rounded_weight(v, p[j]) : p[j];
-                    for (int c = 0; c < s.head_size; ++c) sums[c] += weight * N(x[s.at(sequence, j, 3, 2) + c]);
-                }
-                for (int c = 0; c < s.head_size; ++c) y[s.at(sequence, i) + c] = sums[c] / sum;
-                lse[sequence * s.seq_len + i] = maximum + log(sum);
-            }
-        });
+        v.each(std::size_t(s.batch) * s.heads,
+               [=, &v, s = s, rounds = rounds_weights, lse = v[logsumexp]](std::size_t sequence) {
+                   const N scale = N(1) / sqrt(N(s.head_size));
+                   std::vector<N> p(s.seq_len), sums(s.head_size);
+                   for (int i = 0; i < s.seq_len; ++i) {
+                       N maximum = -INFINITY, sum = 0;
+                       for (int j = 0; j <= i; ++j) {
+                           p[j] = dot<N>(x, s.at(sequence, i, 3, 0), x, s.at(sequence, j, 3, 1), s.head_size) * scale;
+                           maximum = maximum < p[j] ? p[j] : maximum;
+                       }
+                       for (int j = 0; j <= i; ++j) sum += p[j] = exp(p[j] - maximum);
+                       std::fill(sums.begin(), sums.end(), N(0));
+                       for (int j = 0; j <= i; ++j) {
+                           const N weight = rounds ? rounded_weight(v, p[j]) : p[j];
+                           for (int c = 0; c < s.head_size; ++c) sums[c] += weight * N(x[s.at(sequence, j, 3, 2) + c]);
+                       }
+                       for (int c = 0; c < s.head_size; ++c) y[s.at(sequence, i) + c] = sums[c] / sum;
+                       lse[sequence * s.seq_len + i] = maximum + log(sum);
+                   }
+               });
     }
 };
 
@@ -84,9 +93,13 @@ struct AttentionBackward : Operation {
     bool rounds_weights = false;
 
     explicit AttentionBackward(const Shape& shape)
-        : s(shape), dout(input<T>("dout", s.elements())), qkv(input<T>("qkv", 3 * s.elements())), out(input<T>("out", s.elements())),
+        : s(shape),
+          dout(input<T>("dout", s.elements())),
+          qkv(input<T>("qkv", 3 * s.elements())),
+          out(input<T>("out", s.elements())),
           logsumexp(input<float>("logsumexp", s.rows(), {.deviation = 0.1, .mean = std::log(s.seq_len) + 0.5})),
-          dqkv(output<T>("dqkv", 3 * s.elements())), delta(scratch<float>("delta", s.rows())) {
+          dqkv(output<T>("dqkv", 3 * s.elements())),
+          delta(scratch<float>("delta", s.rows())) {
         flops = 2.5 * s.flops();
         bytes = 8.0 * s.elements() * sizeof(T);
         weights = {{dout.number, "out"}};
@@ -94,12 +107,15 @@ struct AttentionBackward : Operation {
     }
     static bool applies(const Shape& shape) { return whole_packs<T>(shape); }
     void run(device::StreamRef stream) override {
-        kernels::attention_backward<T>({dqkv, delta, dout, qkv, out, logsumexp, s.batch, s.seq_len, s.heads, s.head_size}, stream);
+        kernels::attention_backward<T>(
+            {dqkv, delta, dout, qkv, out, logsumexp, s.batch, s.seq_len, s.heads, s.head_size}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto x = v[qkv], d = v[dout], y = v[out], dx = v[dqkv];
-        const auto stored = [&v, rounds = rounds_weights](const N& weight) { return rounds ? rounded_weight(v, weight) : weight; };
+        const auto stored = [&v, rounds = rounds_weights](const N& weight) {
+            return rounds ? rounded_weight(v, weight) : weight;
+        };
         v.each(std::size_t(s.batch) * s.heads, [=, s = s, lse = v[logsumexp]](std::size_t sequence) {
             const N scale = N(1) / sqrt(N(s.head_size));
             std::vector<N> sums(std::size_t(3) * s.seq_len * s.head_size);  // of dq, dk and dv
@@ -120,7 +136,8 @@ struct AttentionBackward : Operation {
             }
             for (int part = 0; part < 3; ++part)
                 for (int t = 0; t < s.seq_len; ++t)
-                    for (int c = 0; c < s.head_size; ++c) dx[s.at(sequence, t, 3, part) + c] = part < 2 ? sum(part, t)[c] * scale : sum(part, t)[c];
+                    for (int c = 0; c < s.head_size; ++c)
+                        dx[s.at(sequence, t, 3, part) + c] = part < 2 ? sum(part, t)[c] * scale : sum(part, t)[c];
         });
     }
 };
@@ -144,16 +161,18 @@ template <class T, kernels::AttentionMethod Method>
 struct MethodForward : ByMethod<T, Method, AttentionForward<T>> {
     using ByMethod<T, Method, AttentionForward<T>>::ByMethod;
     void run(device::StreamRef stream) override {
-        this->attention.template forward<T>({this->out, this->logsumexp, this->qkv, this->s.batch, this->s.seq_len, this->s.heads,
-                                             this->s.head_size}, stream);
+        this->attention.template forward<T>({this->out, this->logsumexp, this->qkv, this->s.batch, this->s.seq_len,
+                                             this->s.heads, this->s.head_size}, stream);
     }
 };
 template <class T, kernels::AttentionMethod Method>
 struct MethodBackward : ByMethod<T, Method, AttentionBackward<T>> {
     using ByMethod<T, Method, AttentionBackward<T>>::ByMethod;
     void run(device::StreamRef stream) override {
-        this->attention.template backward<T>({this->dqkv, this->delta, this->dout, this->qkv, this->out, this->logsumexp, this->s.batch,
-                                              this->s.seq_len, this->s.heads, this->s.head_size}, stream);
+        this->attention.template backward<T>(
+            {this->dqkv, this->delta, this->dout, this->qkv, this->out, this->logsumexp, this->s.batch, this->s.seq_len,
+             this->s.heads, this->s.head_size},
+            stream);
     }
 };
 template <class T> using FlashForward = MethodForward<T, kernels::AttentionMethod::flash>;
@@ -162,27 +181,32 @@ template <class T> using CudnnForward = MethodForward<T, kernels::AttentionMetho
 template <class T> using CudnnBackward = MethodBackward<T, kernels::AttentionMethod::cudnn>;
 
 // One position; about the edges of tiles, and several of them; half a pack, odd, common and the largest head sizes.
-const std::vector<Shape> kEdges{{1, 1, 16, 1}, {2, 3, 16, 33}, {2, 3, 16, 65}, {1, 3, 16, 129}, {1, 2, 4, 70}, {1, 2, 24, 70}, {1, 2, 64, 70},
+const std::vector<Shape> kEdges{{1, 1, 16, 1}, {2, 3, 16, 33}, {2, 3, 16, 65}, {1, 3, 16, 129}, {1, 2, 4, 70},
+                                {1, 2, 24, 70}, {1, 2, 64, 70},
         {1, 1, 256, 37}};
 const std::vector<Shape> kSmall{{4, 12, 64, 64}, {8, 4, 32, 128}, {4, 12, 64, 256}}, kLarge{{64, 12, 64, 1024}};
 const std::vector<std::string> kDimensions{"batch", "heads", "head_size", "seq_len"};
 
-const Registered forward({.name = "attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges, .small = kSmall,
-                          .large = kLarge, .make = make<AttentionForward>});
-const Registered backward({.name = "attention backward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges, .small = kSmall,
-                           .large = kLarge, .make = make<AttentionBackward>, .forward = make<AttentionForward>});
+const Registered forward({.name = "attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kEdges,
+                          .small = kSmall, .large = kLarge, .make = make<AttentionForward>});
+const Registered backward({.name = "attention backward", .tag = "[attention]", .dimensions = kDimensions,
+                           .edges = kEdges, .small = kSmall, .large = kLarge, .make = make<AttentionBackward>,
+                           .forward = make<AttentionForward>});
 
-const std::vector<Shape> kTensorCoreEdges{{1, 1, 64, 1}, {2, 3, 64, 65}, {1, 2, 64, 129}, {1, 2, 80, 70}, {1, 2, 96, 70}, {1, 2, 128, 70}};
-const Registered flash_forward({.name = "flash attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
-                                .small = kLarge, .large = kLarge, .make = make<FlashForward>, .dtypes = {DType::bf16}});
-const Registered flash_backward({.name = "flash attention backward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
-                                 .small = kLarge, .large = kLarge, .make = make<FlashBackward>, .forward = make<FlashForward>,
-                                 .dtypes = {DType::bf16}});
-const Registered cudnn_forward({.name = "cuDNN attention forward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
-                                .small = kLarge, .large = kLarge, .make = make<CudnnForward>, .dtypes = {DType::bf16}});
-const Registered cudnn_backward({.name = "cuDNN attention backward", .tag = "[attention]", .dimensions = kDimensions, .edges = kTensorCoreEdges,
-                                 .small = kLarge, .large = kLarge, .make = make<CudnnBackward>, .forward = make<CudnnForward>,
-                                 .dtypes = {DType::bf16}});
+const std::vector<Shape> kTensorCoreEdges{{1, 1, 64, 1}, {2, 3, 64, 65}, {1, 2, 64, 129}, {1, 2, 80, 70},
+                                          {1, 2, 96, 70}, {1, 2, 128, 70}};
+const Registered flash_forward({.name = "flash attention forward", .tag = "[attention]", .dimensions = kDimensions,
+                                .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge, .make = make<FlashForward>,
+                                .dtypes = {DType::bf16}});
+const Registered flash_backward({.name = "flash attention backward", .tag = "[attention]", .dimensions = kDimensions,
+                                 .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge,
+                                 .make = make<FlashBackward>, .forward = make<FlashForward>, .dtypes = {DType::bf16}});
+const Registered cudnn_forward({.name = "cuDNN attention forward", .tag = "[attention]", .dimensions = kDimensions,
+                                .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge, .make = make<CudnnForward>,
+                                .dtypes = {DType::bf16}});
+const Registered cudnn_backward({.name = "cuDNN attention backward", .tag = "[attention]", .dimensions = kDimensions,
+                                 .edges = kTensorCoreEdges, .small = kLarge, .large = kLarge,
+                                 .make = make<CudnnBackward>, .forward = make<CudnnForward>, .dtypes = {DType::bf16}});
 
 }  // namespace
 }  // namespace operations

@@ -13,7 +13,10 @@ struct AddBias : Operation {
     Tensor<T> bias, out;
 
     explicit AddBias(const Shape& s)
-        : rows(s[0]), channels(s[1]), bias(input<T>("bias", channels)), out(output<T>("out", std::size_t(rows) * channels)) {}
+        : rows(s[0]),
+          channels(s[1]),
+          bias(input<T>("bias", channels)),
+          out(output<T>("out", std::size_t(rows) * channels)) {}
     template <class V> void formula(V& v) const {
         v.each(rows, [n = channels, b = v[bias], y = v[out]](std::size_t row) {
             for (int c = 0; c < n; ++c) y[row * n + c] = b[c];
@@ -29,23 +32,37 @@ struct BiasGradient : Operation {
     Tensor<float> dbias, work;
 
     explicit BiasGradient(const Shape& s)
-        : rows(s[0]), channels(s[1]), accumulate(s[3]), dout(input<T>("dout", std::size_t(rows) * channels, {.mean = double(s[2])})),
-          dbias(output_or_in_out<float>(accumulate, "dbias", channels)), work(scratch<float>("scratch", kernels::bias_gradient_scratch(channels))) {
+        : rows(s[0]),
+          channels(s[1]),
+          accumulate(s[3]),
+          dout(input<T>("dout", std::size_t(rows) * channels, {.mean = double(s[2])})),
+          dbias(output_or_in_out<float>(accumulate, "dbias", channels)),
+          work(scratch<float>("scratch", kernels::bias_gradient_scratch(channels))) {
         bytes = 1.0 * rows * channels * sizeof(T);
         weights = {{dout.number, "out"}};
         gradients = {{dbias.number, "bias", accumulate}};
     }
-    void run(device::StreamRef stream) override { kernels::bias_gradient<T>({dbias, work, dout, rows, channels, accumulate}, stream); }
+    void run(device::StreamRef stream) override {
+        kernels::bias_gradient<T>({dbias, work, dout, rows, channels, accumulate}, stream);
+    }
     template <class V> void formula(V& v) const {
-        sum_rows(v, v[dbias], rows, channels, accumulate, [n = channels, d = v[dout]](int row, int c) { return d[std::size_t(row) * n + c]; });
+        sum_rows(v, v[dbias], rows, channels, accumulate,
+                 [n = channels, d = v[dout]](int row, int c) { return d[std::size_t(row) * n + c]; });
     }
 };
 
-// One row; less than a chunk; rows that no chunk or team divides; more chunks than there may be; channels past a slice or no multiple of 32.
-const Registered bias_gradient({.name = "bias gradient", .tag = "[bias_gradient]", .dimensions = {"rows", "channels", "mean", "add"},
-                                .edges = with_each(with_each({{1, 16}, {3, 48}, {63, 80}, {65, 264}, {517, 768}, {517, 80}, {8300, 32}}, {0,
-                                        100}), {0, 1}),
-                                .small = {{1024, 3072, 0, 0}}, .large = {{65536, 3072, 0, 0}}, .make = make<BiasGradient>, .forward = make<AddBias>});
+// One row; less than a chunk; rows that no chunk or team divides; more chunks than there may be; channels past a slice
+// or no multiple of 32.
+const Registered bias_gradient(
+    {.name = "bias gradient",
+     .tag = "[bias_gradient]",
+     .dimensions = {"rows", "channels", "mean", "add"},
+     .edges = with_each(with_each({{1, 16}, {3, 48}, {63, 80}, {65, 264}, {517, 768}, {517, 80}, {8300, 32}}, {0, 100}),
+                        {0, 1}),
+     .small = {{1024, 3072, 0, 0}},
+     .large = {{65536, 3072, 0, 0}},
+     .make = make<BiasGradient>,
+     .forward = make<AddBias>});
 
 }  // namespace
 }  // namespace operations

@@ -17,9 +17,14 @@ struct Classifier : Operation {
     Tensor<float> losses;
 
     explicit Classifier(const Shape& s)
-        : rows(s[0]), vocabulary(s[1]), padded(s[2]), write(s[4]),
-          logits(tensor<T>(write ? Role::in_out : Role::input, "logits", std::size_t(rows) * padded, {.deviation = 2, .mean = double(s[3])})),
-          targets(input<int>("targets", rows)), losses(output<float>("losses", rows)) {
+        : rows(s[0]),
+          vocabulary(s[1]),
+          padded(s[2]),
+          write(s[4]),
+          logits(tensor<T>(write ? Role::in_out : Role::input, "logits", std::size_t(rows) * padded,
+                           {.deviation = 2, .mean = double(s[3])})),
+          targets(input<int>("targets", rows)),
+          losses(output<float>("losses", rows)) {
         adjust(logits.number, [this](std::size_t i, double x) { return int(i % padded) < vocabulary ? x : NAN; });
         std::mt19937 engine(vocabulary);
         adjust(targets.number, [&, this](std::size_t row, double) {
@@ -33,7 +38,9 @@ struct Classifier : Operation {
         weights = {{input<float>("dlosses", rows, {.deviation = 0, .mean = kScale}).number, "losses"}};
         gradients = {{logits.number, "logits", false}};
     }
-    void run(device::StreamRef stream) override { kernels::classifier<T>({logits, losses, targets, rows, vocabulary, padded, kScale, write}, stream); }
+    void run(device::StreamRef stream) override {
+        kernels::classifier<T>({logits, losses, targets, rows, vocabulary, padded, kScale, write}, stream);
+    }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto id = v[targets];
@@ -47,19 +54,26 @@ struct Classifier : Operation {
             loss[row] = ignored ? N(0) : log(sum) + maximum - N(all[first + target]);
             if (!write) return;
             for (int c = 0; c < vocabulary; ++c)
-                all[first + c] = ignored ? N(0) : (exp(N(all[first + c]) - maximum) / sum - N(c == target ? 1 : 0)) * N(kScale);
+                all[first + c] = ignored
+                                     ? N(0)
+                                     : (exp(N(all[first + c]) - maximum) / sum - N(c == target ? 1 : 0)) * N(kScale);
             for (int c = vocabulary; c < padded; ++c) all[first + c] = N(0);
         });
     }
 };
 
-std::unique_ptr<Operation> losses_only(DType dtype, const Shape& s) { return make<Classifier>(dtype, {s[0], s[1], s[2], s[3], 0}); }
+std::unique_ptr<Operation> losses_only(DType dtype, const Shape& s) {
+    return make<Classifier>(dtype, {s[0], s[1], s[2], s[3], 0});
+}
 
-const std::vector<Shape> kEdges{{1, 61, 64}, {37, 61, 64}, {5, 257, 384}, {1, 257, 264}, {3, 384, 384}, {2, 1, 8}, {4, 9000, 9024}, {9, 9000, 9024},
-                                {3, 50257, 50304}};
-const Registered classifier({.name = "classifier", .tag = "[classifier]", .dimensions = {"rows", "vocabulary", "padded", "mean", "write dlogits"},
-                             .edges = with_each(with_each(kEdges, {0, -300}), {0, 1}), .small = with_each({{256, 50257, 50304, 0}}, {0, 1}),
-                             .large = with_each({{8192, 50257, 50304, 0}}, {0, 1}), .make = make<Classifier>, .forward = losses_only});
+const std::vector<Shape> kEdges{{1, 61, 64}, {37, 61, 64}, {5, 257, 384}, {1, 257, 264}, {3, 384, 384}, {2, 1, 8},
+                                {4, 9000, 9024}, {9, 9000, 9024}, {3, 50257, 50304}};
+const Registered classifier({.name = "classifier", .tag = "[classifier]",
+                             .dimensions = {"rows", "vocabulary", "padded", "mean", "write dlogits"},
+                             .edges = with_each(with_each(kEdges, {0, -300}), {0, 1}),
+                             .small = with_each({{256, 50257, 50304, 0}}, {0, 1}),
+                             .large = with_each({{8192, 50257, 50304, 0}}, {0, 1}), .make = make<Classifier>,
+                             .forward = losses_only});
 
 }  // namespace
 }  // namespace operations

@@ -8,7 +8,8 @@ namespace operations {
 namespace {
 
 // The whole range of the types, and where the exponential over- and underflows.
-const Fill kArguments{.deviation = 3, .first = {0.0, -0.0, 1e-30, -1e-30, 5.0, -5.0, 12.0, -12.0, 300.0, -300.0, 1e6, -1e6}};
+const Fill kArguments{.deviation = 3,
+                      .first = {0.0, -0.0, 1e-30, -1e-30, 5.0, -5.0, 12.0, -12.0, 300.0, -300.0, 1e6, -1e6}};
 
 template <class T>
 struct GeluForward : Operation {
@@ -48,11 +49,11 @@ struct GeluBackward : Operation {
 const std::vector<Shape> kEdges{{8}, {32}, {24}, {1000}, {4096 * 8 + 8}, {100 * 1024}};
 const std::vector<Shape> kSmall{{1024 * 3072}}, kLarge{{65536 * 3072}};
 
-const Registered forward({.name = "gelu forward", .tag = "[gelu]", .dimensions = {"elements"}, .edges = kEdges, .small = kSmall, .large = kLarge,
-                          .make = make<GeluForward>});
-const Registered backward({.name = "gelu backward", .tag = "[gelu]", .dimensions = {"elements", "in place"}, .edges = with_each(kEdges, {0, 1}),
-                           .small = with_each(kSmall, {0}), .large = with_each(kLarge, {0}), .make = make<GeluBackward>,
-                           .forward = make<GeluForward>});
+const Registered forward({.name = "gelu forward", .tag = "[gelu]", .dimensions = {"elements"}, .edges = kEdges,
+                          .small = kSmall, .large = kLarge, .make = make<GeluForward>});
+const Registered backward({.name = "gelu backward", .tag = "[gelu]", .dimensions = {"elements", "in place"},
+                           .edges = with_each(kEdges, {0, 1}), .small = with_each(kSmall, {0}),
+                           .large = with_each(kLarge, {0}), .make = make<GeluBackward>, .forward = make<GeluForward>});
 
 }  // namespace
 }  // namespace operations

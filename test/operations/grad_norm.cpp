@@ -9,7 +9,8 @@
 namespace operations {
 namespace {
 
-// Squares add up in float sixteen at a time and in double from there on. With T = bf16 the elements are rounded to it, too.
+// Squares add up in float sixteen at a time and in double from there on. With T = bf16 the elements are rounded to it,
+// too.
 template <class T>
 struct SquaredNorm : Operation {
     std::vector<kernels::NormTile> tiles;
@@ -69,13 +70,15 @@ struct SquaredNorm : Operation {
 };
 
 // Around the packs of a CPU and a GPU, the runs of a block's threads and the tiles.
-const std::vector<Shape> kEdges{{0}, {1}, {3}, {4}, {15}, {16}, {17}, {1000}, {4095}, {4096}, {4097}, {16383}, {16384}, {16385}, {65552}, {262144},
-                                {300007}, {1000003}, {1048576 + 5}};
+const std::vector<Shape> kEdges{{0}, {1}, {3}, {4}, {15}, {16}, {17}, {1000}, {4095}, {4096}, {4097}, {16383}, {16384},
+                                {16385}, {65552}, {262144}, {300007}, {1000003}, {1048576 + 5}};
 
-const Registered squared_norm({.name = "squared norm", .tag = "[grad_norm]", .dimensions = {"elements"}, .edges = kEdges, .small = {{1 << 25}},
-                               .large = {{124475904}}, .make = make<SquaredNorm>, .dtypes = {DType::fp32}});
-const Registered squared_norm_rounding({.name = "squared norm and rounding", .tag = "[grad_norm]", .dimensions = {"elements"}, .edges = kEdges,
-                                        .small = {{1 << 25}}, .large = {{124475904}}, .make = make<SquaredNorm>, .dtypes = {DType::bf16}});
+const Registered squared_norm({.name = "squared norm", .tag = "[grad_norm]", .dimensions = {"elements"},
+                               .edges = kEdges, .small = {{1 << 25}}, .large = {{124475904}}, .make = make<SquaredNorm>,
+                               .dtypes = {DType::fp32}});
+const Registered squared_norm_rounding({.name = "squared norm and rounding", .tag = "[grad_norm]",
+                                        .dimensions = {"elements"}, .edges = kEdges, .small = {{1 << 25}},
+                                        .large = {{124475904}}, .make = make<SquaredNorm>, .dtypes = {DType::bf16}});
 
 }  // namespace
 }  // namespace operations

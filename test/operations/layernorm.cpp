@@ -6,7 +6,8 @@
 namespace operations {
 namespace {
 
-// Rows about an offset. Flat: the first row is constant, the others vary by about the root of epsilon, where epsilon weighs as much as the variance.
+// Rows about an offset. Flat: the first row is constant, the others vary by about the root of epsilon, where epsilon
+// weighs as much as the variance.
 Fill rows_about(const Shape& s) {
     const int channels = s[1], offset = s[2], flat = s[3];
     return flat ? Fill{.deviation = 3e-3, .first = std::vector<double>(channels, 0.25)} : Fill{.mean = double(offset)};
@@ -14,14 +15,16 @@ Fill rows_about(const Shape& s) {
 const Fill kWeight{.deviation = 0.3, .mean = 1};
 
 template <class N, class In, class Out, class Statistic, class Parameter>
-void normalise(int channels, In x, Out normed, Statistic mean, Statistic rstd, Parameter weight, Parameter bias, std::size_t row) {
+void normalise(int channels, In x, Out normed, Statistic mean, Statistic rstd, Parameter weight, Parameter bias,
+               std::size_t row) {
     const std::size_t first = row * channels;
     N sum = 0, squares = 0;
     for (int c = 0; c < channels; ++c) sum += x[first + c];
     const N average = sum / N(channels);
     for (int c = 0; c < channels; ++c) squares += (N(x[first + c]) - average) * (N(x[first + c]) - average);
     const N scale = N(1) / sqrt(squares / N(channels) + N(1e-5));
-    for (int c = 0; c < channels; ++c) normed[first + c] = (N(x[first + c]) - average) * scale * N(weight[c]) + N(bias[c]);
+    for (int c = 0; c < channels; ++c)
+        normed[first + c] = (N(x[first + c]) - average) * scale * N(weight[c]) + N(bias[c]);
     mean[row] = average;
     rstd[row] = scale;
 }
@@ -33,17 +36,23 @@ struct LayerNormForward : Operation {
     Tensor<float> mean, rstd;
 
     explicit LayerNormForward(const Shape& s)
-        : rows(s[0]), channels(s[1]), residual(input<T>("residual", size(), rows_about(s))), weight(input<T>("weight", channels, kWeight)),
-          bias(input<T>("bias", channels)), normed(output<T>("normed", size())), mean(output<float>("mean", rows)),
+        : rows(s[0]),
+          channels(s[1]),
+          residual(input<T>("residual", size(), rows_about(s))),
+          weight(input<T>("weight", channels, kWeight)),
+          bias(input<T>("bias", channels)),
+          normed(output<T>("normed", size())),
+          mean(output<float>("mean", rows)),
           rstd(output<float>("rstd", rows)) {
         bytes = 2.0 * size() * sizeof(T);
     }
     std::size_t size() const { return std::size_t(rows) * channels; }
-    void run(device::StreamRef stream) override { kernels::layernorm_forward<T>({normed, mean, rstd, residual, weight, bias, rows, channels}, stream); }
+    void run(device::StreamRef stream) override {
+        kernels::layernorm_forward<T>({normed, mean, rstd, residual, weight, bias, rows, channels}, stream);
+    }
     template <class V> void formula(V& v) const {
-        v.each(rows, [n = channels, x = v[residual], y = v[normed], m = v[mean], r = v[rstd], w = v[weight], b = v[bias]](std::size_t row) {
-            normalise<typename V::Number>(n, x, y, m, r, w, b, row);
-        });
+        v.each(rows, [n = channels, x = v[residual], y = v[normed], m = v[mean], r = v[rstd], w = v[weight],
+                      b = v[bias]](std::size_t row) { normalise<typename V::Number>(n, x, y, m, r, w, b, row); });
     }
 };
 
@@ -54,24 +63,33 @@ struct ResidualLayerNormForward : Operation {
     Tensor<float> mean, rstd;
 
     explicit ResidualLayerNormForward(const Shape& s)
-        : rows(s[0]), channels(s[1]), left(tensor<T>(s[4] ? Role::in_out : Role::input, "left", size(), rows_about(s))),
-          right(input<T>("right", size(), {.deviation = s[3] ? 0.0 : 1.0})), weight(input<T>("weight", channels, kWeight)),
-          bias(input<T>("bias", channels)), residual(s[4] ? left : output<T>("residual", size())), normed(output<T>("normed", size())),
-          mean(output<float>("mean", rows)), rstd(output<float>("rstd", rows)) {
+        : rows(s[0]),
+          channels(s[1]),
+          left(tensor<T>(s[4] ? Role::in_out : Role::input, "left", size(), rows_about(s))),
+          right(input<T>("right", size(), {.deviation = s[3] ? 0.0 : 1.0})),
+          weight(input<T>("weight", channels, kWeight)),
+          bias(input<T>("bias", channels)),
+          residual(s[4] ? left : output<T>("residual", size())),
+          normed(output<T>("normed", size())),
+          mean(output<float>("mean", rows)),
+          rstd(output<float>("rstd", rows)) {
         tensors[residual.number].exact = true;
         bytes = 4.0 * size() * sizeof(T);
     }
     std::size_t size() const { return std::size_t(rows) * channels; }
     void run(device::StreamRef stream) override {
-        kernels::residual_layernorm_forward<T>({residual, normed, mean, rstd, left, right, weight, bias, rows, channels}, stream);
+        kernels::residual_layernorm_forward<T>(
+            {residual, normed, mean, rstd, left, right, weight, bias, rows, channels}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto a = v[left], b = v[right], x = v[residual];
-        v.each(rows, [=, this, &v, y = v[normed], m = v[mean], r = v[rstd], w = v[weight], bias_ = v[bias]](std::size_t row) {
-            for (std::size_t i = row * channels; i < (row + 1) * channels; ++i) x[i] = v.template stored<T>(N(a[i]) + N(b[i]));
-            normalise<N>(channels, x, y, m, r, w, bias_, row);
-        });
+        v.each(rows,
+               [=, this, &v, y = v[normed], m = v[mean], r = v[rstd], w = v[weight], bias_ = v[bias]](std::size_t row) {
+                   for (std::size_t i = row * channels; i < (row + 1) * channels; ++i)
+                       x[i] = v.template stored<T>(N(a[i]) + N(b[i]));
+                   normalise<N>(channels, x, y, m, r, w, bias_, row);
+               });
     }
 };
 
@@ -85,19 +103,28 @@ struct LayerNormBackward : Operation {
     Tensor<float> dweight, dbias, work;
 
     explicit LayerNormBackward(const Shape& s)
-        : rows(s[0]), channels(s[1]), adds(s[4]), adds_parameters(s[5]), dnormed(input<T>("dnormed", size())),
-          residual(input<T>("residual", size(), rows_about(s))), weight(input<T>("weight", channels, kWeight)), mean(input<float>("mean", rows)),
-          rstd(input<float>("rstd", rows)), dresidual(output_or_in_out<T>(adds, "dresidual", size())),
+        : rows(s[0]),
+          channels(s[1]),
+          adds(s[4]),
+          adds_parameters(s[5]),
+          dnormed(input<T>("dnormed", size())),
+          residual(input<T>("residual", size(), rows_about(s))),
+          weight(input<T>("weight", channels, kWeight)),
+          mean(input<float>("mean", rows)),
+          rstd(input<float>("rstd", rows)),
+          dresidual(output_or_in_out<T>(adds, "dresidual", size())),
           dweight(output_or_in_out<float>(adds_parameters, "dweight", channels)),
           dbias(output_or_in_out<float>(adds_parameters, "dbias", channels)),
           work(scratch<float>("scratch", kernels::layernorm_backward_scratch(channels))) {
         bytes = (adds ? 4.0 : 3.0) * size() * sizeof(T);
         weights = {{dnormed.number, "normed"}};
-        gradients = {{dresidual.number, "residual", adds}, {dweight.number, "weight", adds_parameters}, {dbias.number, "bias", adds_parameters}};
+        gradients = {{dresidual.number, "residual", adds}, {dweight.number, "weight", adds_parameters},
+                     {dbias.number, "bias", adds_parameters}};
     }
     std::size_t size() const { return std::size_t(rows) * channels; }
     void run(device::StreamRef stream) override {
-        kernels::layernorm_backward<T>({dresidual, dweight, dbias, work, dnormed, residual, weight, mean, rstd, rows, channels, adds,
+        kernels::layernorm_backward<T>({dresidual, dweight, dbias, work, dnormed, residual, weight, mean, rstd, rows,
+                                        channels, adds,
                 adds_parameters},
                                        stream);
     }
@@ -105,7 +132,9 @@ struct LayerNormBackward : Operation {
         using N = typename V::Number;
         const auto x = v[residual], dy = v[dnormed], w = v[weight], dx = v[dresidual];
         const auto m = v[mean], r = v[rstd];
-        const auto normal = [=, n = channels](std::size_t row, int c) { return (N(x[row * n + c]) - N(m[row])) * N(r[row]); };
+        const auto normal = [=, n = channels](std::size_t row, int c) {
+            return (N(x[row * n + c]) - N(m[row])) * N(r[row]);
+        };
         v.each(rows, [=, this](std::size_t row) {
             N sum = 0, sum_normal = 0;
             for (int c = 0; c < channels; ++c) {
@@ -115,33 +144,41 @@ struct LayerNormBackward : Operation {
             }
             for (int c = 0; c < channels; ++c) {
                 const std::size_t i = row * channels + c;
-                const N slope = (N(w[c]) * N(dy[i]) - sum / N(channels) - normal(row, c) * (sum_normal / N(channels))) * N(r[row]);
+                const N slope = (N(w[c]) * N(dy[i]) - sum / N(channels) - normal(row, c) * (sum_normal / N(channels))) *
+                                N(r[row]);
                 dx[i] = adds ? N(dx[i]) + slope : slope;
             }
         });
         sum_rows(v, v[dweight], rows, channels, adds_parameters, [=, n = channels](int row, int c) {
                 return N(dy[std::size_t(row) * n + c]) * normal(row, c); });
-        sum_rows(v, v[dbias], rows, channels, adds_parameters, [=, n = channels](int row, int c) { return N(dy[std::size_t(row) * n + c]); });
+        sum_rows(v, v[dbias], rows, channels, adds_parameters,
+                 [=, n = channels](int row, int c) { return N(dy[std::size_t(row) * n + c]); });
     }
 };
 
-// One row; rows that no block divides; a pack's tail on a CPU; GPT-2's width; more rows than blocks; rows wider than a GPU's shared memory.
+// One row; rows that no block divides; a pack's tail on a CPU; GPT-2's width; more rows than blocks; rows wider than a
+// GPU's shared memory.
 std::vector<Shape> edges() {
-    auto shapes = with_each(with_each({{1, 16}, {3, 48}, {37, 80}, {5, 768}, {2100, 32}, {3, 13056}, {3, 13000}}, {0, 100}), {0});
+    auto shapes = with_each(
+        with_each({{1, 16}, {3, 48}, {37, 80}, {5, 768}, {2100, 32}, {3, 13056}, {3, 13000}}, {0, 100}), {0});
     shapes.push_back({3, 96, 0, 1});
     return shapes;
 }
 const std::vector<Shape> kSmall{{1024, 768, 0, 0}}, kLarge{{65536, 768, 0, 0}};
 
-const Registered forward({.name = "layernorm forward", .tag = "[layernorm]", .dimensions = {"rows", "channels", "offset", "flat"}, .edges = edges(),
-                          .small = kSmall, .large = kLarge, .make = make<LayerNormForward>});
+const Registered forward({.name = "layernorm forward", .tag = "[layernorm]",
+                          .dimensions = {"rows", "channels", "offset", "flat"}, .edges = edges(), .small = kSmall,
+                          .large = kLarge, .make = make<LayerNormForward>});
 const Registered residual_forward({.name = "residual layernorm forward", .tag = "[layernorm]",
-                                   .dimensions = {"rows", "channels", "offset", "flat", "in place"}, .edges = with_each(edges(), {0, 1}),
-                                   .small = with_each(kSmall, {0}), .large = with_each(kLarge, {0}), .make = make<ResidualLayerNormForward>});
+                                   .dimensions = {"rows", "channels", "offset", "flat", "in place"},
+                                   .edges = with_each(edges(), {0, 1}), .small = with_each(kSmall, {0}),
+                                   .large = with_each(kLarge, {0}), .make = make<ResidualLayerNormForward>});
 const Registered backward({.name = "layernorm backward", .tag = "[layernorm]",
                            .dimensions = {"rows", "channels", "offset", "flat", "add dresidual", "add parameters"},
-                           .edges = with_each(with_each(edges(), {0, 1}), {0, 1}), .small = with_each(with_each(kSmall, {1}), {1}),
-                           .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LayerNormBackward>, .forward = make<LayerNormForward>});
+                           .edges = with_each(with_each(edges(), {0, 1}), {0, 1}),
+                           .small = with_each(with_each(kSmall, {1}), {1}),
+                           .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LayerNormBackward>,
+                           .forward = make<LayerNormForward>});
 
 }  // namespace
 }  // namespace operations

@@ -9,15 +9,16 @@ namespace {
 using kernels::Bf16Arithmetic;
 using kernels::Matmul;
 
-// tanh is to 4e-7 absolute in our own kernels (math.cuh); the GPU's instruction, which a library may use in a bf16 epilogue, is to 2^-11.
+// tanh is to 4e-7 absolute in our own kernels (math.cuh); the GPU's instruction, which a library may use in a bf16
+// epilogue, is to 2^-11.
 #if defined(TRAIN_GPT2_CUDA)
 template <class T> constexpr double kTanhError = std::is_same_v<T, bf16> ? 0x1p-11 : 4e-7;
 #else
 template <class T> constexpr double kTanhError = 4e-7;
 #endif
 
-// A sum of products in an order that is the library's own, on tensor cores with roundings that are not to nearest: its error grows with the root of
-// the number of terms, as a share of the sum of their magnitudes.
+// A sum of products in an order that is the library's own, on tensor cores with roundings that are not to nearest: its
+// error grows with the root of the number of terms, as a share of the sum of their magnitudes.
 template <class N> struct Products {
     N sum = 0;
     void add(N a, N b) { sum += a * b; }
@@ -42,7 +43,9 @@ struct LinearSizes {
     double flops() const { return 2.0 * rows * in * out; }
     Fill weights() const { return {.deviation = 1 / std::sqrt(in)}; }
 };
-template <class T> bool has_arithmetic(const Shape& s) { return sizeof(T) == 2 || Bf16Arithmetic(s[3]) == Bf16Arithmetic::measure; }
+template <class T> bool has_arithmetic(const Shape& s) {
+    return sizeof(T) == 2 || Bf16Arithmetic(s[3]) == Bf16Arithmetic::measure;
+}
 
 template <class T>
 struct LinearForward : Operation {
@@ -52,18 +55,26 @@ struct LinearForward : Operation {
     Tensor<T> in, weight, bias, pre, out;
 
     explicit LinearForward(const Shape& shape)
-        : s(shape), with_bias(shape[4]), with_gelu(shape[5]), matmul({.bf16 = s.arithmetic}), in(input<T>("in", s.in_size())),
-          weight(input<T>("weight", s.weight_size(), s.weights())), bias(input<T>("bias", with_bias ? s.out : 0)),
-          pre(output<T>("pre", with_gelu ? s.out_size() : 0)), out(output<T>("out", s.out_size())) {
+        : s(shape),
+          with_bias(shape[4]),
+          with_gelu(shape[5]),
+          matmul({.bf16 = s.arithmetic}),
+          in(input<T>("in", s.in_size())),
+          weight(input<T>("weight", s.weight_size(), s.weights())),
+          bias(input<T>("bias", with_bias ? s.out : 0)),
+          pre(output<T>("pre", with_gelu ? s.out_size() : 0)),
+          out(output<T>("out", s.out_size())) {
         flops = s.flops();
         bytes = double(s.in_size() + s.weight_size() + s.out_size() * (1 + with_gelu)) * sizeof(T);
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
-    void run(device::StreamRef stream) override { matmul.forward<T>({out, pre, in, weight, bias, s.rows, s.in, s.out}, stream); }
+    void run(device::StreamRef stream) override {
+        matmul.forward<T>({out, pre, in, weight, bias, s.rows, s.in, s.out}, stream);
+    }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
-        v.each(s.rows, [&v, s = s, with_bias = with_bias, with_gelu = with_gelu, x = v[in], w = v[weight], b = v[bias], p = v[pre],
-                        y = v[out]](std::size_t row) {
+        v.each(s.rows, [&v, s = s, with_bias = with_bias, with_gelu = with_gelu, x = v[in], w = v[weight], b = v[bias],
+                        p = v[pre], y = v[out]](std::size_t row) {
             for (int o = 0; o < s.out; ++o) {
                 Products<N> products;
                 for (int c = 0; c < s.in; ++c) products.add(x[row * s.in + c], w[std::size_t(o) * s.in + c]);
@@ -73,7 +84,8 @@ struct LinearForward : Operation {
                 if (!with_gelu) y[i] = sum;
                 else {
                     p[i] = sum;
-                    y[i] = v.with_error(gelu(v.template perhaps_stored<T>(sum)), 0.5 * kTanhError<T> * std::fabs(double(sum)));
+                    y[i] = v.with_error(gelu(v.template perhaps_stored<T>(sum)),
+                                        0.5 * kTanhError<T> * std::fabs(double(sum)));
                 }
             }
         });
@@ -120,10 +132,13 @@ struct LinearBackwardInput : Operation {
         gradients = {{din.number, with_gelu ? "pre" : "in", false}};
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
-    void run(device::StreamRef stream) override { matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out}, stream); }
+    void run(device::StreamRef stream) override {
+        matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out}, stream);
+    }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
-        v.each(s.rows, [&v, s = s, with_gelu = with_gelu, d = v[dout], w = v[weight], p = v[pre], dx = v[din]](std::size_t row) {
+        v.each(s.rows, [&v, s = s, with_gelu = with_gelu, d = v[dout], w = v[weight], p = v[pre],
+                        dx = v[din]](std::size_t row) {
             std::vector<Products<N>> sums(s.in);
             for (int o = 0; o < s.out; ++o)
                 for (int c = 0; c < s.in; ++c) sums[c].add(d[row * s.out + o], w[std::size_t(o) * s.in + c]);
@@ -135,7 +150,8 @@ struct LinearBackwardInput : Operation {
                     continue;
                 }
                 const N x = p[i];  // the slope's own slope is 1.13 at most
-                dx[i] = v.template perhaps_stored<T>(sum) * v.with_error(gelu_slope(x), 1.13 * kTanhError<T> * (1 + std::fabs(double(x))));
+                dx[i] = v.template perhaps_stored<T>(sum) *
+                        v.with_error(gelu_slope(x), 1.13 * kTanhError<T> * (1 + std::fabs(double(x))));
             }
         });
     }
@@ -150,17 +166,25 @@ struct LinearBackwardWeight : Operation {
     Tensor<float> dweight, dbias;
 
     explicit LinearBackwardWeight(const Shape& shape)
-        : s(shape), with_bias(shape[4]), accumulate(shape[5]), matmul({.bf16 = s.arithmetic}), dout(input<T>("dout", s.out_size())),
-          in(input<T>("in", s.in_size())), dweight(output_or_in_out<float>(accumulate, "dweight", s.weight_size())),
+        : s(shape),
+          with_bias(shape[4]),
+          accumulate(shape[5]),
+          matmul({.bf16 = s.arithmetic}),
+          dout(input<T>("dout", s.out_size())),
+          in(input<T>("in", s.in_size())),
+          dweight(output_or_in_out<float>(accumulate, "dweight", s.weight_size())),
           dbias(output_or_in_out<float>(accumulate, "dbias", with_bias ? s.out : 0)) {
         flops = s.flops();
-        bytes = double(s.in_size() + s.out_size()) * sizeof(T) + double(s.weight_size()) * sizeof(float) * (1 + accumulate);
+        bytes = double(s.in_size() + s.out_size()) * sizeof(T) +
+                double(s.weight_size()) * sizeof(float) * (1 + accumulate);
         weights = {{dout.number, "out"}};
         gradients = {{dweight.number, "weight", accumulate}};
         if (with_bias) gradients.push_back({dbias.number, "bias", accumulate});
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
-    void run(device::StreamRef stream) override { matmul.backward_weight<T>({dweight, dbias, dout, in, s.rows, s.in, s.out, accumulate}, stream); }
+    void run(device::StreamRef stream) override {
+        matmul.backward_weight<T>({dweight, dbias, dout, in, s.rows, s.in, s.out, accumulate}, stream);
+    }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         v.each(s.out, [s = s, accumulate = accumulate, with_bias = with_bias, d = v[dout], x = v[in], dw = v[dweight],
@@ -184,11 +208,24 @@ struct LinearBackwardWeight : Operation {
     }
 };
 
-std::unique_ptr<Operation> without_gelu(DType dtype, const Shape& s) { return make<LinearForward>(dtype, {s[0], s[1], s[2], s[3], s[4], 0}); }
+std::unique_ptr<Operation> without_gelu(DType dtype, const Shape& s) {
+    return make<LinearForward>(dtype, {s[0], s[1], s[2], s[3], s[4], 0});
+}
 
-// One row, odd rows, narrow channels, and every edge of the pieces in which bf16 is widened (512 rows, 1024 columns, 768 in between).
-const std::vector<Shape> kEdges = with_each({{1, 16, 48}, {3, 48, 80}, {37, 80, 16}, {5, 768, 768}, {300, 48, 64}, {520, 16, 16}, {520, 784, 16},
-                                             {520, 16, 1040}, {3, 784, 1040}, {4, 1040, 784}, {800, 1040, 16}}, {0, 1, 2});
+// One row, odd rows, narrow channels, and every edge of the pieces in which bf16 is widened (512 rows, 1024 columns,
+// 768 in between).
+const std::vector<Shape> kEdges = with_each({{1, 16, 48},
+                                             {3, 48, 80},
+                                             {37, 80, 16},
+                                             {5, 768, 768},
+                                             {300, 48, 64},
+                                             {520, 16, 16},
+                                             {520, 784, 16},
+                                             {520, 16, 1040},
+                                             {3, 784, 1040},
+                                             {4, 1040, 784},
+                                             {800, 1040, 16}},
+                                            {0, 1, 2});
 // The layers of GPT-2 124M.
 std::vector<Shape> layers(int rows) {
     return with_each({{rows, 768, 2304}, {rows, 768, 768}, {rows, 768, 3072}, {rows, 3072, 768}}, {0});
@@ -199,19 +236,23 @@ std::vector<Shape> with_head(std::vector<Shape> shapes) {
 }
 const std::vector<Shape> kSmall = layers(256), kLarge = with_head(layers(65536));
 // arithmetic: 0 measured, 1 native, 2 widened
-const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias", "gelu"}, kInput{"rows", "in", "out", "arithmetic", "gelu"},
-    kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
+const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias", "gelu"},
+    kInput{"rows", "in", "out", "arithmetic", "gelu"}, kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
 
-const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensions = kForward, .edges = with_each(with_each(kEdges, {0, 1}), {0, 1}),
-                          .small = with_each(with_each(kSmall, {1}), {0, 1}), .large = with_each(with_each(kLarge, {1}), {0, 1}),
-                          .make = make<LinearForward>, .same_on_any_threads = false});
-const Registered backward_input({.name = "linear backward input", .tag = "[matmul]", .dimensions = kInput, .edges = with_each(kEdges, {0, 1}),
-                                 .small = with_each(kSmall, {0, 1}), .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
+const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensions = kForward,
+                          .edges = with_each(with_each(kEdges, {0, 1}), {0, 1}),
+                          .small = with_each(with_each(kSmall, {1}), {0, 1}),
+                          .large = with_each(with_each(kLarge, {1}), {0, 1}), .make = make<LinearForward>,
+                          .same_on_any_threads = false});
+const Registered backward_input({.name = "linear backward input", .tag = "[matmul]", .dimensions = kInput,
+                                 .edges = with_each(kEdges, {0, 1}), .small = with_each(kSmall, {0, 1}),
+                                 .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
                                  .forward = make<LinearOfInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
-                                  .edges = with_each(with_each(kEdges, {0, 1}), {0, 1}), .small = with_each(with_each(kSmall, {1}), {1}),
-                                  .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LinearBackwardWeight>, .forward = without_gelu,
-                                  .same_on_any_threads = false});
+                                  .edges = with_each(with_each(kEdges, {0, 1}), {0, 1}),
+                                  .small = with_each(with_each(kSmall, {1}), {1}),
+                                  .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LinearBackwardWeight>,
+                                  .forward = without_gelu, .same_on_any_threads = false});
 
 }  // namespace
 }  // namespace operations

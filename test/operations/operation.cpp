@@ -7,12 +7,17 @@
 namespace operations {
 
 Storage::Storage(std::string name, Role role, std::size_t size, const Element& element, const Fill& fill, unsigned seed)
-    : name(std::move(name)), role(role), size(size), element(&element), period_(std::max<std::size_t>(1, std::min<std::size_t>(size, 1 << 20))),
+    : name(std::move(name)),
+      role(role),
+      size(size),
+      element(&element),
+      period_(std::max<std::size_t>(1, std::min<std::size_t>(size, 1 << 20))),
       initial_(period_ * element.size, std::byte(0xff)) {
     if (!is_read()) return;
     std::mt19937 engine(seed);
     std::normal_distribution<double> normal(fill.mean, fill.deviation);
-    for (std::size_t i = 0; i < period_; ++i) element.narrow(&initial_[i * element.size], i < fill.first.size() ? fill.first[i] : normal(engine));
+    for (std::size_t i = 0; i < period_; ++i)
+        element.narrow(&initial_[i * element.size], i < fill.first.size() ? fill.first[i] : normal(engine));
 }
 
 void Storage::set_initial(const std::vector<double>& values) {
@@ -41,13 +46,15 @@ std::vector<std::byte> Storage::bytes() const {
 
 std::vector<std::byte> Storage::bytes_before() const {
     std::vector<std::byte> host(size * element->size + 2 * kGuard, std::byte(0xff));
-    for (std::size_t i = 0; i < size; ++i) std::memcpy(&host[kGuard + i * element->size], &initial_[i % period_ * element->size], element->size);
+    for (std::size_t i = 0; i < size; ++i)
+        std::memcpy(&host[kGuard + i * element->size], &initial_[i % period_ * element->size], element->size);
     return host;
 }
 
 std::string Registration::describe(const Shape& shape) const {
     std::string text;
-    for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + dimensions[i] + " " + std::to_string(shape[i]);
+    for (std::size_t i = 0; i < shape.size(); ++i)
+        text += (i ? ", " : "") + dimensions[i] + " " + std::to_string(shape[i]);
     return text;
 }
 

@@ -1,13 +1,15 @@
-// operation.h - one registration per operation of kernels/: its tensors, how to run it, its formula, its shapes, and what it must move and compute
+// operation.h - one registration per operation of kernels/: its tensors, how to run it, its formula, its shapes, and
+// what it must move and compute
 //
-// A file of this folder describes an operation once, as a class template over T that derives from Operation, lists its tensors and has a member
-//   template <class V> void formula(V& values) const
+// A file of this folder describes an operation once, as a class template over T that derives from Operation, lists its
+//   tensors and has a member template <class V> void formula(V& values) const
 // From that follow, without another line:
-//   test/kernels/operations_test.cpp  result against the formula, memory around the tensors, repeated bits, gradient against the slope of the forward formula
+//   test/kernels/operations_test.cpp  result against the formula, memory around the tensors, repeated bits, gradient
+//                                     against the slope of the forward formula
 //   dev/bench.cpp             speed, against the same formula as a plain loop and against what the machine can do
 //
-// The formula is a function template over what it is evaluated on: Rounded numbers give reference and tolerance (rounded.h), doubles the slope,
-// the tensors themselves the plain loop.
+// The formula is a function template over what it is evaluated on: Rounded numbers give reference and tolerance
+// (rounded.h), doubles the slope, the tensors themselves the plain loop.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -74,11 +76,14 @@ public:
     void set_initial(const std::vector<double>& values);
     void reset();                            // puts device memory into its state before a run
     std::vector<std::byte> bytes() const;    // device memory with its guards
-    double value(const std::vector<std::byte>& bytes, std::size_t i) const { return element->widen(&bytes[kGuard + i * element->size]); }
+    double value(const std::vector<std::byte>& bytes, std::size_t i) const {
+        return element->widen(&bytes[kGuard + i * element->size]);
+    }
     std::vector<std::byte> bytes_before() const;
 
 private:
-    std::size_t period_;               // large tensors repeat their first million elements: filling gigabytes must not take longer than timing them
+    // large tensors repeat their first million elements: filling gigabytes must not take longer than timing them
+    std::size_t period_;
     std::vector<std::byte> initial_;
     device::Memory memory_;
 };
@@ -102,10 +107,12 @@ struct Values {
     bool rounding = true;  // false: as if every tensor held real numbers, for slopes
 
     template <class E> std::span<Number> operator[](const Tensor<E>& t) { return tensor[t.number]; }
-    // A value that the operation keeps as a T and goes on with; or may, or may not, so that it is off by a rounding at most.
+    // A value that the operation keeps as a T and goes on with; or may, or may not, so that it is off by a rounding at
+    // most.
     template <class T> Number stored(Number x) const { return rounding ? Number(widen(narrow<T>(double(x)))) : x; }
     template <class T> Number perhaps_stored(Number x) const { return with_error(x, 0.5 * ulp<T>(double(x))); }
-    // `error` is the largest, here half of what is allowed: a tie of roundings must not fail for a float's worth of error beside it.
+    // `error` is the largest, here half of what is allowed: a tie of roundings must not fail for a float's worth of
+    // error beside it.
     Number with_error(Number x, [[maybe_unused]] double error) const {
         if constexpr (std::is_same_v<Number, Rounded>) x.variance += square(error / 2);
         return x;
@@ -167,7 +174,8 @@ void sum_rows(V& v, Out out, int rows, int channels, bool accumulate, Term term)
 class Operation {
 public:
     virtual ~Operation() = default;
-    virtual void run(device::StreamRef) {}           // through its contract; a forward pass that is fused into others has only a formula
+    // through its contract; a forward pass that is fused into others has only a formula
+    virtual void run(device::StreamRef) {}
     // after a run that is tested: host work, where the contract leaves open how a result is spread over elements
     virtual void collect() {}
     virtual void evaluate(Values<double>& values) const = 0;
@@ -194,8 +202,8 @@ public:
     std::vector<Storage> tensors;
     double bytes = 0, flops = 0;  // that one run must move and compute; 0: does not count
 
-    // What makes it the backward pass of another operation: for the loss sum of weight * out over the tensors of weights, `tensor` holds or is added
-    // the slope with respect to the forward pass's tensor `of`.
+    // What makes it the backward pass of another operation: for the loss sum of weight * out over the tensors of
+    // weights, `tensor` holds or is added the slope with respect to the forward pass's tensor `of`.
     struct Weight { int tensor; std::string out; };
     struct Gradient { int tensor; std::string of; bool accumulates; };
     std::vector<Weight> weights;
@@ -214,12 +222,18 @@ protected:
         tensors.emplace_back(name, role, size, element_of<E>(), fill, unsigned(1000003 * (tensors.size() + 1) + size));
         return {&tensors, int(tensors.size()) - 1};
     }
-    template <class E> Tensor<E> input(const std::string& name, std::size_t size, const Fill& fill = {}) { return tensor<E>(Role::input, name,
-            size, fill); }
-    template <class E> Tensor<E> in_out(const std::string& name, std::size_t size, const Fill& fill = {}) { return tensor<E>(Role::in_out, name,
-            size, fill); }
-    template <class E> Tensor<E> output(const std::string& name, std::size_t size) { return tensor<E>(Role::output, name, size, {}); }
-    template <class E> Tensor<E> scratch(const std::string& name, std::size_t size) { return tensor<E>(Role::scratch, name, size, {}); }
+    template <class E> Tensor<E> input(const std::string& name, std::size_t size, const Fill& fill = {}) {
+        return tensor<E>(Role::input, name, size, fill);
+    }
+    template <class E> Tensor<E> in_out(const std::string& name, std::size_t size, const Fill& fill = {}) {
+        return tensor<E>(Role::in_out, name, size, fill);
+    }
+    template <class E> Tensor<E> output(const std::string& name, std::size_t size) {
+        return tensor<E>(Role::output, name, size, {});
+    }
+    template <class E> Tensor<E> scratch(const std::string& name, std::size_t size) {
+        return tensor<E>(Role::scratch, name, size, {});
+    }
     template <class E> Tensor<E> output_or_in_out(bool added_to, const std::string& name, std::size_t size) {
         return added_to ? in_out<E>(name, size) : output<E>(name, size);
     }
@@ -234,21 +248,25 @@ struct Evaluated final : Op {
     void evaluate(PlainLoop& values) const override { Op::formula(values); }
 };
 
-using Maker = std::function<std::unique_ptr<Operation>(DType, const Shape&)>;  // nullptr where the type cannot have the shape
+// nullptr where the type cannot have the shape
+using Maker = std::function<std::unique_ptr<Operation>(DType, const Shape&)>;
 
 // Makes an operation, or says whether it could, which takes no time.
 struct Making {
     std::unique_ptr<Operation> (*make)(DType, const Shape&);
     bool (*applies)(DType, const Shape&);
-    std::unique_ptr<Operation> operator()(DType dtype, const Shape& shape) const { return applies(dtype, shape) ? make(dtype, shape) : nullptr; }
+    std::unique_ptr<Operation> operator()(DType dtype, const Shape& shape) const {
+        return applies(dtype, shape) ? make(dtype, shape) : nullptr;
+    }
 };
 template <template <class> class Op>
-inline constexpr Making make{
-    [](DType dtype, const Shape& shape) -> std::unique_ptr<Operation> {
-        if (dtype == DType::bf16) return std::make_unique<Evaluated<Op<bf16>>>(shape);
-        return std::make_unique<Evaluated<Op<float>>>(shape);
-    },
-    [](DType dtype, const Shape& shape) { return dtype == DType::bf16 ? Op<bf16>::applies(shape) : Op<float>::applies(shape); }};
+inline constexpr Making make{[](DType dtype, const Shape& shape) -> std::unique_ptr<Operation> {
+                                 if (dtype == DType::bf16) return std::make_unique<Evaluated<Op<bf16>>>(shape);
+                                 return std::make_unique<Evaluated<Op<float>>>(shape);
+                             },
+                             [](DType dtype, const Shape& shape) {
+                                 return dtype == DType::bf16 ? Op<bf16>::applies(shape) : Op<float>::applies(shape);
+                             }};
 
 struct Registration {
     std::string name, tag;

@@ -1,7 +1,9 @@
-// rounded.h - a number that knows how far off float arithmetic may be: the exact value of a formula and the variance of a float result about it
+// rounded.h - a number that knows how far off float arithmetic may be: the exact value of a formula and the variance of
+// a float result about it
 //
-// Every operation adds its own rounding, taken as independent of all others, to what its operands carry, so errors of sums grow with the root of
-// their length (Higham, Mary 2019, doi 10.1137/18M1226312). A formula evaluated on such numbers is its own reference and its own tolerance, element
+// Every operation adds its own rounding, taken as independent of all others, to what its operands carry, so errors of
+// sums grow with the root of their length (Higham, Mary 2019, doi 10.1137/18M1226312). A formula evaluated on such
+// numbers is its own reference and its own tolerance, element
 // by element: a float result lies within kDeviations standard deviations.
 #pragma once
 #include <algorithm>
@@ -17,7 +19,8 @@ using std::exp, std::log, std::sqrt;
 
 inline constexpr double kUnit = 0x1p-24;      // largest relative error of one rounding to float
 inline constexpr double kSmallest = 0x1p-125;  // what is smaller may become 0
-// One rounding is counted as kUnit, its largest value. Four deviations also cover sixteen roundings that all err to the same side.
+// One rounding is counted as kUnit, its largest value. Four deviations also cover sixteen roundings that all err to the
+// same side.
 inline constexpr double kDeviations = 4;
 
 template <class T> double widen(T x) {
@@ -52,8 +55,12 @@ inline Rounded rounded(double value, double inherited, double roundings = 1) {
 }
 
 inline Rounded operator-(const Rounded& a) { return {-a.value, a.variance}; }
-inline Rounded operator+(const Rounded& a, const Rounded& b) { return rounded(a.value + b.value, a.variance + b.variance); }
-inline Rounded operator-(const Rounded& a, const Rounded& b) { return rounded(a.value - b.value, a.variance + b.variance); }
+inline Rounded operator+(const Rounded& a, const Rounded& b) {
+    return rounded(a.value + b.value, a.variance + b.variance);
+}
+inline Rounded operator-(const Rounded& a, const Rounded& b) {
+    return rounded(a.value - b.value, a.variance + b.variance);
+}
 inline Rounded operator*(const Rounded& a, const Rounded& b) {
     return rounded(a.value * b.value, square(a.value) * b.variance + square(b.value) * a.variance);
 }
@@ -62,7 +69,8 @@ inline Rounded operator/(const Rounded& a, const Rounded& b) {
     const double quotient = a.value / b.value;
     return rounded(quotient, (a.variance + square(quotient) * b.variance) / square(b.value), 4);
 }
-// A sum may be taken in any order, so what is rounded is like the root of its terms' squares where terms happen to cancel in this one.
+// A sum may be taken in any order, so what is rounded is like the root of its terms' squares where terms happen to
+// cancel in this one.
 inline Rounded& Rounded::operator+=(const Rounded& x) {
     squares = (squares > 0 ? squares : square(value)) + square(x.value);
     value += x.value;
@@ -80,6 +88,8 @@ inline Rounded exp(const Rounded& x) {
     const double power = std::exp(x.value);
     return rounded(power, square(power) * x.variance, 2 * (2 + std::fabs(x.value)));
 }
-inline Rounded log(const Rounded& x) { return rounded(std::log(x.value), x.variance / square(x.value), 4) + Rounded(0, square(2 * kUnit)); }
+inline Rounded log(const Rounded& x) {
+    return rounded(std::log(x.value), x.variance / square(x.value), 4) + Rounded(0, square(2 * kUnit));
+}
 
 }  // namespace operations

@@ -34,21 +34,31 @@ struct Sketch : Operation {
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const int rows = (elements + kSketchBuckets - 1) / kSketchBuckets;
-        sum_rows(v, v[out], rows, kSketchBuckets, false, [&, seed = mix(draw), x = v[gradient]](int row, int bucket) -> N {
-            const int i = row * kSketchBuckets + bucket;
-            if (i >= elements) return 0;
-            const bool negative = mix(mix(seed + std::uint32_t(row)) + std::uint32_t(bucket)) >> 31;
-            return negative ? -N(x[i]) : N(x[i]);
-        });
+        sum_rows(v, v[out], rows, kSketchBuckets, false,
+                 [&, seed = mix(draw), x = v[gradient]](int row, int bucket) -> N {
+                     const int i = row * kSketchBuckets + bucket;
+                     if (i >= elements) return 0;
+                     const bool negative = mix(mix(seed + std::uint32_t(row)) + std::uint32_t(bucket)) >> 31;
+                     return negative ? -N(x[i]) : N(x[i]);
+                 });
         v.each(kSketchBuckets, [sums = v[out]](std::size_t bucket) { sums[bucket] = sums[bucket] * N(kScale); });
     }
 };
 
 // Nothing; a row less one, a row, and a little more; a row for each run of rows and a little more.
-const Registered sketch({.name = "sketch", .tag = "[sketch]", .dimensions = {"elements", "draw"},
-                         .edges = {{0, 0}, {64, 5}, {kSketchBuckets - 1, 5}, {kSketchBuckets, 0}, {kSketchBuckets + 70, 5},
+const Registered sketch({.name = "sketch",
+                         .tag = "[sketch]",
+                         .dimensions = {"elements", "draw"},
+                         .edges = {{0, 0},
+                                   {64, 5},
+                                   {kSketchBuckets - 1, 5},
+                                   {kSketchBuckets, 0},
+                                   {kSketchBuckets + 70, 5},
                                    {33 * kSketchBuckets + 5, 0}},
-                         .small = {{1 << 24, 5}}, .large = {{124475904, 5}}, .make = make<Sketch>, .dtypes = {DType::fp32}});
+                         .small = {{1 << 24, 5}},
+                         .large = {{124475904, 5}},
+                         .make = make<Sketch>,
+                         .dtypes = {DType::fp32}});
 
 }  // namespace
 }  // namespace operations

@@ -13,8 +13,13 @@ struct SumRanks : Operation {
     Tensor<T> own, out, others;
 
     explicit SumRanks(const Shape& s)
-        : elements(s[0]), ranks(s[1]), rank(s[2]), stride(s[0] / 32 * 32 + 32), own(s[3] ? in_out<T>("out", elements) : input<T>("own", elements)),
-          out(s[3] ? own : output<T>("out", elements)), others(input<T>("others", stride * ranks)) {
+        : elements(s[0]),
+          ranks(s[1]),
+          rank(s[2]),
+          stride(s[0] / 32 * 32 + 32),
+          own(s[3] ? in_out<T>("out", elements) : input<T>("own", elements)),
+          out(s[3] ? own : output<T>("out", elements)),
+          others(input<T>("others", stride * ranks)) {
         // Of very different size, so that another order of additions gives other bits; NaN where nobody may look.
         adjust(own.number, [&](std::size_t, double x) { return x * size_of(rank); });
         adjust(others.number, [&](std::size_t i, double x) {
@@ -24,7 +29,9 @@ struct SumRanks : Operation {
         bytes = (ranks + 1.0) * elements * sizeof(T);
     }
     static double size_of(int rank) { return rank % 2 ? 1 : 1000; }
-    void run(device::StreamRef stream) override { kernels::sum_ranks<T>({out, own, others, std::int64_t(stride), rank, ranks}, stream); }
+    void run(device::StreamRef stream) override {
+        kernels::sum_ranks<T>({out, own, others, std::int64_t(stride), rank, ranks}, stream);
+    }
     // As floats add, one by one: no other bits will do.
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -37,11 +44,26 @@ struct SumRanks : Operation {
     }
 };
 
-// Nothing; less than a pack, just one and a little more; tiles and what follows them. Every place of a rank among few and many.
-const Registered sum_ranks({.name = "sum over ranks", .tag = "[sum_ranks]", .dimensions = {"elements", "ranks", "rank", "in place"},
-                            .edges = {{0, 2, 1, 0}, {1, 1, 0, 0}, {1, 3, 2, 1}, {31, 2, 0, 0}, {32, 8, 7, 0}, {33, 3, 1, 1}, {4096, 2, 1, 1},
-                                      {5000, 8, 0, 0}, {20011, 1, 0, 1}, {20011, 3, 1, 0}, {20011, 3, 2, 0}, {20011, 8, 4, 1}},
-                            .small = {{1 << 23, 4, 1, 1}}, .large = {{1 << 26, 8, 1, 1}}, .make = make<SumRanks>});
+// Nothing; less than a pack, just one and a little more; tiles and what follows them. Every place of a rank among few
+// and many.
+const Registered sum_ranks({.name = "sum over ranks",
+                            .tag = "[sum_ranks]",
+                            .dimensions = {"elements", "ranks", "rank", "in place"},
+                            .edges = {{0, 2, 1, 0},
+                                      {1, 1, 0, 0},
+                                      {1, 3, 2, 1},
+                                      {31, 2, 0, 0},
+                                      {32, 8, 7, 0},
+                                      {33, 3, 1, 1},
+                                      {4096, 2, 1, 1},
+                                      {5000, 8, 0, 0},
+                                      {20011, 1, 0, 1},
+                                      {20011, 3, 1, 0},
+                                      {20011, 3, 2, 0},
+                                      {20011, 8, 4, 1}},
+                            .small = {{1 << 23, 4, 1, 1}},
+                            .large = {{1 << 26, 8, 1, 1}},
+                            .make = make<SumRanks>});
 
 }  // namespace
 }  // namespace operations

@@ -25,7 +25,8 @@ int outcome(Work&& work) {
 }
 
 #if !defined(TRAIN_GPT2_CUDA)  // CUDA cannot be used in a forked child; a GPU's products are out of a signal's reach
-// Products in fp32, 2000 times a second a signal that has a handler, heap blocks coming and going: what is destroyed shows.
+// Products in fp32, 2000 times a second a signal that has a handler, heap blocks coming and going: what is destroyed
+// shows.
 int multiply_under_fire() {
     omp_set_num_threads(1);
     std::signal(SIGALRM, [](int) {});
@@ -37,10 +38,11 @@ int multiply_under_fire() {
     auto weight = on_device(normal<float>(out_channels * in_channels, 3));
     auto din = poisoned<float>(rows * in_channels), dweight = poisoned<float>(out_channels * in_channels);
     for (int i = 0; i < 50000; ++i) {
-        matmul.backward_weight<float>({.dweight = dweight.span(), .dbias = {}, .dout = dout.span(), .in = in.span(), .rows = rows,
-                                       .in_channels = in_channels, .out_channels = out_channels, .accumulate = false}, nullptr);
-        matmul.backward_input<float>({.din = din.span(), .dout = dout.span(), .weight = weight.span(), .pre = {}, .rows = rows,
-                                      .in_channels = in_channels, .out_channels = out_channels}, nullptr);
+        matmul.backward_weight<float>({.dweight = dweight.span(), .dbias = {}, .dout = dout.span(), .in = in.span(),
+                                       .rows = rows, .in_channels = in_channels, .out_channels = out_channels,
+                                       .accumulate = false}, nullptr);
+        matmul.backward_input<float>({.din = din.span(), .dout = dout.span(), .weight = weight.span(), .pre = {},
+                                      .rows = rows, .in_channels = in_channels, .out_channels = out_channels}, nullptr);
         const std::vector<float> neighbour(std::size_t(100 + i % 1000), 1.0f);
         if (neighbour.back() != 1.0f) return 1;
     }

@@ -1,4 +1,5 @@
-// ranks_failure_test.cpp - the real program under mpirun when something is wrong on one rank: no hang, one message, the exit code; stopping
+// ranks_failure_test.cpp - the real program under mpirun when something is wrong on one rank: no hang, one message, the
+// exit code; stopping
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <fstream>
@@ -46,7 +47,8 @@ public:
         for (const auto& entry : fs::directory_iterator("/proc")) {
             const int process = std::atoi(entry.path().filename().c_str());
             const std::string variable = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
-            if (process != 0 && holds(entry.path() / "cmdline", marker_) && holds(entry.path() / "environ", variable)) return process;
+            if (process != 0 && holds(entry.path() / "cmdline", marker_) && holds(entry.path() / "environ", variable))
+                return process;
         }
         return 0;
     }
@@ -65,7 +67,8 @@ public:
         const double took = seconds_since(began);
         ended_ = true;
         guard.join();
-        while (seconds_since(began) < kSecondsToEnd && (process_of(0) || process_of(1))) std::this_thread::sleep_for(10ms);
+        while (seconds_since(began) < kSecondsToEnd && (process_of(0) || process_of(1)))
+            std::this_thread::sleep_for(10ms);
         CHECK(process_of(0) + process_of(1) == 0);
         return {exit_code, took, process_->output()};
     }
@@ -111,13 +114,15 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
     check_refused(shop, with({}), with({"--wrong"}), "error: rank 1 on ");
     check_refused(shop, with({"--wrong"}), with({"--wrong"}), "error: command line: ");
     // A file that one host does not have.
-    check_refused(shop, with({}), with({"-i", shop.path("nowhere/train_*.bin")}), "nowhere/train_*.bin\" is 0; expected at least 1");
+    check_refused(shop, with({}), with({"-i", shop.path("nowhere/train_*.bin")}),
+                  "nowhere/train_*.bin\" is 0; expected at least 1");
     // Another file under the name of the first one, of the same length.
     fs::create_directories(shop.path("other"));
     std::string bytes = read_bytes(shop.path("train_0.bin"));
     bytes[5000] ^= 1;
     write_bytes(shop.path("other/train_0.bin"), bytes);
-    check_refused(shop, with({}), with({"-i", shop.path("other/train_*.bin")}), " has training shard 0 with 6001 tokens, ");
+    check_refused(shop, with({}), with({"-i", shop.path("other/train_*.bin")}),
+                  " has training shard 0 with 6001 tokens, ");
     // The same file elsewhere is accepted.
     write_bytes(shop.path("other/train_0.bin"), read_bytes(shop.path("train_0.bin")));
     Ranks ranks(shop, with({}), with({"-i", shop.path("other/train_*.bin")}));
@@ -131,7 +136,8 @@ TEST_CASE("what one rank meets on the way ends the run everywhere, said once", "
     if (!have_mpi()) return;
     const Workshop shop;
     std::string bytes = read_bytes(shop.path("train_0.bin"));
-    bytes[1024 + 2 * 1000 + 1] = 2;  // token 1000 lies in the 16th run of 64 positions, which rank 1 reads in step 8; its id becomes 512 and more
+    // token 1000 lies in the 16th run of 64 positions, which rank 1 reads in step 8; its id becomes 512 and more
+    bytes[1024 + 2 * 1000 + 1] = 2;
     write_bytes(shop.path("train_0.bin"), bytes);
     Ranks ranks(shop, endless(shop), endless(shop));
     const Ended ended = ranks.end();
@@ -142,7 +148,8 @@ TEST_CASE("what one rank meets on the way ends the run everywhere, said once", "
     CHECK_THAT(ended.output, Contains("error: rank 1 on ") && Contains("train_0.bin") && Contains("step 5/"));
 }
 
-TEST_CASE("what rank 0 does for all and cannot is said once and ends the run everywhere with its exit code", "[run][ranks][mpi]") {
+TEST_CASE("what rank 0 does for all and cannot is said once and ends the run everywhere with its exit code",
+          "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const Workshop shop;
     fs::create_directories(shop.path("out"));
@@ -188,7 +195,9 @@ TEST_CASE("a rank that is stopped is waited for, and that is said; the run goes 
     REQUIRE(ranks.trains());
     const pid_t stopped = ranks.process_of(1);
     kill(stopped, SIGSTOP);
-    const auto said = [&] { return ranks.launcher().output().find("note: rank 0 has waited 15 s for ") != std::string::npos; };
+    const auto said = [&] {
+        return ranks.launcher().output().find("note: rank 0 has waited 15 s for ") != std::string::npos;
+    };
     for (int i = 0; i < 300 && !said(); ++i) std::this_thread::sleep_for(100ms);
     CHECK(said());
     kill(stopped, SIGCONT);
@@ -199,7 +208,8 @@ TEST_CASE("a rank that is stopped is waited for, and that is said; the run goes 
     CHECK(shop.log("out", "end").size() == 1);
 }
 
-TEST_CASE("a run that is interrupted ends before the same step everywhere and saves one checkpoint", "[run][ranks][mpi]") {
+TEST_CASE("a run that is interrupted ends before the same step everywhere and saves one checkpoint",
+          "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const Workshop shop;
     Ranks ranks(shop, endless(shop), endless(shop), {"--mca", "odls_base_sigkill_timeout", "3"});
@@ -241,12 +251,16 @@ TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]
         CHECK(std::count(output.begin(), output.end(), '\n') == 1);
         CHECK_THAT(output, Catch::StartsWith("error: " + because));
     };
-    check_refused("run_one_node.sh", {"PROGRAM=" + shop.path("nowhere")}, "PROGRAM is " + shop.path("nowhere") + "; expected ");
-    check_refused("run_slurm.sbatch", {"PROGRAM=" + shop.path("nowhere")}, "PROGRAM is " + shop.path("nowhere") + "; expected ");
+    check_refused("run_one_node.sh", {"PROGRAM=" + shop.path("nowhere")},
+                  "PROGRAM is " + shop.path("nowhere") + "; expected ");
+    check_refused("run_slurm.sbatch", {"PROGRAM=" + shop.path("nowhere")},
+                  "PROGRAM is " + shop.path("nowhere") + "; expected ");
     if (!have_mpi()) return;
-    for (const std::string ranks : {"two", "0", "2x"}) check_refused("run_one_node.sh", {"RANKS=" + ranks}, "RANKS is " + ranks + "; expected ");
+    for (const std::string ranks : {"two", "0", "2x"})
+        check_refused("run_one_node.sh", {"RANKS=" + ranks}, "RANKS is " + ranks + "; expected ");
     for (const char* hosts : {"", "no_hosts", "nowhere"})
-        check_refused("run_two_nodes.sh", {std::string("HOSTFILE=") + (*hosts ? shop.path(hosts) : "")}, "HOSTFILE is ");
+        check_refused("run_two_nodes.sh", {std::string("HOSTFILE=") + (*hosts ? shop.path(hosts) : "")},
+                      "HOSTFILE is ");
     check_refused("run_two_nodes.sh", {}, "HOSTFILE is ");
 }
 
@@ -260,7 +274,8 @@ TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, an
     Arguments all = endless(shop);
     all.insert(all.begin(), (fs::path(program("")) / "../../scripts/run_one_node.sh").string());
     Process script(all, shop.path("output.txt"));
-    for (int i = 0; i < 3000 && script.output().find("step 3/") == std::string::npos; ++i) std::this_thread::sleep_for(10ms);
+    for (int i = 0; i < 3000 && script.output().find("step 3/") == std::string::npos; ++i)
+        std::this_thread::sleep_for(10ms);
     script.signal(signal);
     const auto began = Clock::now();
     CHECK(script.exit_code() == 128 + signal);
@@ -281,7 +296,8 @@ TEST_CASE("the script for one node starts a rank for each GPU that it may use", 
     command("nvidia-smi", "printf 'GPU 0: A\\nGPU 1: B\\nGPU 2: C\\nGPU 3: D\\n'\n");
     const auto started = [&](const std::string& variables) {
         const std::string script = (fs::path(program("")) / "../../scripts/run_one_node.sh").string();
-        Process process({"env", "PATH=" + shop.path("") + ":" + std::getenv("PATH"), "sh", "-c", variables + " exec " + script + " -x 1"},
+        Process process({"env", "PATH=" + shop.path("") + ":" + std::getenv("PATH"), "sh", "-c",
+                         variables + " exec " + script + " -x 1"},
                         shop.path("output.txt"));
         REQUIRE(process.exit_code() == 0);
         const std::string output = process.output();

@@ -1,4 +1,5 @@
-// ranks_run_test.cpp - the real program under mpirun: any number of ranks and any ZeRO stage train the same model on the same tokens
+// ranks_run_test.cpp - the real program under mpirun: any number of ranks and any ZeRO stage train the same model on
+// the same tokens
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -11,8 +12,10 @@ using namespace test;
 namespace {
 
 // 384 positions a step: 24 sequences for 1, 2, 3 or 4 ranks.
-std::vector<std::string> flags_of(const Workshop& shop, const std::string& out, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> all{"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps", "1e-4", "-o", shop.path(out)};
+std::vector<std::string> flags_of(const Workshop& shop, const std::string& out,
+                                  const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all{"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps", "1e-4",
+                                 "-o", shop.path(out)};
     all.insert(all.end(), more.begin(), more.end());
     return shop.flags(all);
 }
@@ -66,7 +69,8 @@ TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run]
             CAPTURE(out, result.output);
             REQUIRE(result.exit_code == 0);
             // Rank 0 alone speaks.
-            CHECK(std::count(result.output.begin(), result.output.end(), '\n') == std::count(alone.output.begin(), alone.output.end(), '\n'));
+            CHECK(std::count(result.output.begin(), result.output.end(), '\n') ==
+                  std::count(alone.output.begin(), alone.output.end(), '\n'));
             const auto losses = numbers(shop.log(out, "step"), "loss"), val = numbers(shop.log(out, "val"), "loss");
             CHECK(largest_difference(losses, want) <= kTimes * loss_rounding);
             CHECK(largest_difference(val, want_val) <= kTimes * loss_rounding);
@@ -86,9 +90,9 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
     std::vector<nlohmann::json> want_steps;
     for (const int ranks : {1, 2, 3, 4}) {
         const std::string out = "ranks" + std::to_string(ranks);
-        const auto result = shop.run_ranks(ranks, shop.flags({"-b", std::to_string(24 / ranks), "-d", "384", "-x", "0", "--epochs", "1",
-                                                              "--mask-document-start", "--pad-last", "-v", "0", "--lr", "1e-3",
-                                                              "-o", shop.path(out)}));
+        const auto result = shop.run_ranks(ranks, shop.flags({"-b", std::to_string(24 / ranks), "-d", "384", "-x", "0",
+                                                              "--epochs", "1", "--mask-document-start", "--pad-last",
+                                                              "-v", "0", "--lr", "1e-3", "-o", shop.path(out)}));
         CAPTURE(out, result.output);
         REQUIRE(result.exit_code == 0);
         const auto steps = shop.log(out, "step");
@@ -100,7 +104,8 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
             CHECK(steps.front()["valid_tokens"] < 384);  // masked
         } else {
             CHECK(numbers(steps, "valid_tokens") == numbers(want_steps, "valid_tokens"));
-            CHECK(largest_difference(numbers(steps, "loss"), want) < 1e-5);  // rounding of losses of 5, over 16 updates; a slip of the counts is 1e-3
+            // rounding of losses of 5, over 16 updates; a slip of the counts is 1e-3
+            CHECK(largest_difference(numbers(steps, "loss"), want) < 1e-5);
         }
     }
 }
@@ -111,8 +116,9 @@ TEST_CASE("ranks train in bf16 and save the master weights of all, whatever each
     std::vector<std::string> models;
     for (const char* stage : {"0", "1"}) {
         const std::string out = std::string("stage") + stage;
-        const auto result = shop.run_ranks(2, flags_of(shop, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding",
-                                                                   "--reduce-dtype", "bf16"}));
+        const auto result = shop.run_ranks(
+            2,
+            flags_of(shop, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding", "--reduce-dtype", "bf16"}));
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
         models.push_back(model_of(shop, out));
@@ -128,10 +134,13 @@ TEST_CASE("what a rank refuses ends all of them, with one line and the exit code
     const auto refused = shop.run_ranks(2, shop.flags({"-x", "1", "-d", "192"}));
     CAPTURE(refused.output);
     CHECK(refused.exit_code == 2);
-    CHECK_THAT(refused.output,
-               Catch::Contains("--total-batch-tokens is 192; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 2 = 128; "
-                                               "the nearest are 128 and 256"));
-    CHECK_THAT(shop.run_ranks(2, shop.flags({"-x", "1", "-d", "64"})).output, Catch::Contains(" = 128; the nearest is 128\n"));
+    CHECK_THAT(
+        refused.output,
+        Catch::Contains(
+            "--total-batch-tokens is 192; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 2 = 128; "
+            "the nearest are 128 and 256"));
+    CHECK_THAT(shop.run_ranks(2, shop.flags({"-x", "1", "-d", "64"})).output,
+               Catch::Contains(" = 128; the nearest is 128\n"));
     // Only rank 0 writes; the others hear that it could not.
     fs::create_directories(shop.path("out"));
     write_bytes(shop.path("out/step_00000001"), "in the way");

@@ -1,4 +1,5 @@
-// run_test.cpp - the real program, started as a user starts it: what it leaves, what it says when something is wrong, what it exits with
+// run_test.cpp - the real program, started as a user starts it: what it leaves, what it says when something is wrong,
+// what it exits with
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <thread>
@@ -9,8 +10,8 @@ using namespace test;
 
 TEST_CASE("a run trains, validates, samples, logs and keeps the model", "[run]") {
     const Workshop shop;
-    const auto result = shop.run(shop.flags({"-x", "60", "-d", "128", "-v", "20", "-s", "30", "-g", "20", "-n", "25", "--shuffle", "-o",
-                                             shop.path("out")}));
+    const auto result = shop.run(shop.flags({"-x", "60", "-d", "128", "-v", "20", "-s", "30", "-g", "20", "-n", "25",
+                                             "--shuffle", "-o", shop.path("out")}));
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     const auto steps = shop.log("out", "step");
@@ -32,7 +33,8 @@ TEST_CASE("a run trains, validates, samples, logs and keeps the model", "[run]")
     CHECK(result.output.find(samples.back()["text"].get<std::string>()) != std::string::npos);
     CHECK(numbers(shop.log("out", "checkpoint"), "step") == std::vector<double>{25, 50, 60});
     for (const char* folder : {"step_00000025", "step_00000050", "step_00000060"})
-        for (const char* file : {"model.safetensors", "config.json"}) CHECK(fs::exists(fs::path(shop.path("out")) / folder / file));
+        for (const char* file : {"model.safetensors", "config.json"})
+            CHECK(fs::exists(fs::path(shop.path("out")) / folder / file));
     CHECK(shop.log("out", "start").size() == 1);
     CHECK(shop.log("out", "end").front()["reason"] == "all steps made");
 }
@@ -41,10 +43,11 @@ TEST_CASE("the same command gives the same bits", "[run]") {
     const Workshop shop;
     const auto dtype = GENERATE("fp32", "bf16");
     for (const char* out : {"one", "two"})
-        REQUIRE(shop.run(shop.flags({"-x", "8", "--dtype", dtype, "--bf16-arithmetic", "native", "-d", "128", "--shuffle", "-o",
-                                     shop.path(out)})).exit_code == 0);
+        REQUIRE(shop.run(shop.flags({"-x", "8", "--dtype", dtype, "--bf16-arithmetic", "native", "-d", "128",
+                                     "--shuffle", "-o", shop.path(out)})).exit_code == 0);
     CHECK(numbers(shop.log("one", "step"), "loss") == numbers(shop.log("two", "step"), "loss"));
-    CHECK(read_bytes(shop.path("one/step_00000008/model.safetensors")) == read_bytes(shop.path("two/step_00000008/model.safetensors")));
+    CHECK(read_bytes(shop.path("one/step_00000008/model.safetensors")) ==
+          read_bytes(shop.path("two/step_00000008/model.safetensors")));
 }
 
 TEST_CASE("a run starts from what another one saved", "[run]") {
@@ -65,7 +68,8 @@ TEST_CASE("a run starts from what another one saved", "[run]") {
 TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     const Workshop shop;
     Process process = shop.start(shop.flags({"-x", "100000000", "-v", "0", "-o", shop.path("out")}));
-    for (int i = 0; i < 600 && process.output().find("step 3/") == std::string::npos; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (int i = 0; i < 600 && process.output().find("step 3/") == std::string::npos; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
     process.signal(SIGINT);
     const int exit_code = process.exit_code();
     CAPTURE(process.output());
@@ -79,7 +83,8 @@ TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
 
 TEST_CASE("--max-minutes ends a run cleanly", "[run]") {
     const Workshop shop;
-    const auto result = shop.run(shop.flags({"-x", "100000000", "--max-minutes", "0.02", "-v", "1000000", "-o", shop.path("out")}));
+    const auto result = shop.run(shop.flags({"-x", "100000000", "--max-minutes", "0.02", "-v", "1000000", "-o",
+                                             shop.path("out")}));
     CHECK(result.exit_code == 0);
     CHECK(shop.log("out", "checkpoint").size() == 1);
     CHECK(shop.log("out", "val").size() == 2);
@@ -100,7 +105,8 @@ TEST_CASE("--dry-run tells the plan and writes nothing", "[run]") {
 
 TEST_CASE("--overfit-batch learns one batch by heart", "[run]") {
     const Workshop shop;
-    REQUIRE(shop.run(shop.flags({"-x", "150", "--overfit-batch", "-c", "0", "-v", "0", "-o", shop.path("out")})).exit_code == 0);
+    REQUIRE(shop.run(shop.flags({"-x", "150", "--overfit-batch", "-c", "0", "-v", "0", "-o",
+                                 shop.path("out")})).exit_code == 0);
     CHECK(shop.log("out", "step").back()["loss"].get<double>() < 0.05);
 }
 
@@ -124,14 +130,18 @@ TEST_CASE("another run's folder is not written over", "[run]") {
 TEST_CASE("what is wrong is one line that names it, and nothing is written", "[run]") {
     const Workshop shop;
     ShardBytes bad_id({1, 2, 3, 300, 5, 6, 7, 8}, 257, 256);
-    ShardBytes magic(std::vector<std::uint16_t>(100, 1), 257, 256), version = magic, negative = magic, over_long = magic, truncated = magic;
+    ShardBytes magic(std::vector<std::uint16_t>(100, 1), 257,
+                     256), version = magic, negative = magic, over_long = magic, truncated = magic;
     magic.header[0] = 7;
     version.header[1] = 2;
     negative.header[2] = -1;
     over_long.header[2] = 99;
     truncated.header[2] = 101;
-    for (const auto& [name, shard] : {std::pair{"magic.bin", magic}, {"version.bin", version}, {"negative.bin", negative},
-                                      {"over_long.bin", over_long}, {"truncated.bin", truncated},
+    for (const auto& [name, shard] : {std::pair{"magic.bin", magic},
+                                      {"version.bin", version},
+                                      {"negative.bin", negative},
+                                      {"over_long.bin", over_long},
+                                      {"truncated.bin", truncated},
                                       {"few.bin", ShardBytes(std::vector<std::uint16_t>(64, 1), 257, 256)},
                                       {"gpt2.bin", ShardBytes(std::vector<std::uint16_t>(100, 1))}})
         shard.write(shop.path(name));
@@ -160,8 +170,10 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"-t", "abc"}, {"--seq-len", "\"abc\""}},
         {{"-t", "33", "-b", "1"}, {"--seq-len is 33", "the model's 32 positions"}},
         {{"-d", "100"},
-         {"--total-batch-tokens is 100; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 1 = 64; the nearest are 64 and 128"}},
-        {{"-d", "274877907008"}, {"--total-batch-tokens is 274877907008; expected at most 2147483647 micro-batches of 64 tokens"}},
+         {"--total-batch-tokens is 100; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 1 = 64; "
+          "the nearest are 64 and 128"}},
+        {{"-d", "274877907008"},
+         {"--total-batch-tokens is 274877907008; expected at most 2147483647 micro-batches of 64 tokens"}},
         {{"-l", "nan"}, {"--lr is \"nan\""}},
         {{"--frobnicate"}, {"frobnicate", "--help"}},
         {{"-e", "d13"}, {"d13", "d12"}},
@@ -197,15 +209,18 @@ TEST_CASE("a token outside the vocabulary ends the run where it is read", "[run]
     ShardBytes(ids, 257, 256).write(shop.path("train_0.bin"));
     const auto result = shop.run(shop.flags({"-x", "100", "-v", "0", "-o", shop.path("out")}));
     CHECK(result.exit_code == 1);
-    for (const char* part : {"error: ", "train_0.bin", "321", "300", "257"}) CHECK_THAT(result.output, Catch::Contains(part));
+    for (const char* part : {"error: ", "train_0.bin", "321", "300", "257"})
+        CHECK_THAT(result.output, Catch::Contains(part));
 }
 
 TEST_CASE("text becomes shards that train", "[run]") {
     const Workshop shop;
     std::string text;
-    for (int i = 0; i < 400; ++i) text += "chapter " + std::to_string(i % 40) + ": the quick brown fox jumps over the lazy dog\n\n";
+    for (int i = 0; i < 400; ++i)
+        text += "chapter " + std::to_string(i % 40) + ": the quick brown fox jumps over the lazy dog\n\n";
     write_bytes(shop.path("text.txt"), text);
-    const auto shards = shop.run({"-o", shop.path("shards"), "--name", "fox", "--document-start", "^$", shop.path("text.txt")}, "tokenize");
+    const auto shards = shop.run(
+        {"-o", shop.path("shards"), "--name", "fox", "--document-start", "^$", shop.path("text.txt")}, "tokenize");
     CAPTURE(shards.output);
     REQUIRE(shards.exit_code == 0);
     auto flags = shop.flags({"-x", "3"});

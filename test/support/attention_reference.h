@@ -1,4 +1,5 @@
-// attention_reference.h - what the tests of attention share: the formulae in fp64, how far float arithmetic may be off, what holds for every method
+// attention_reference.h - what the tests of attention share: the formulae in fp64, how far float arithmetic may be off,
+// what holds for every method
 #pragma once
 #include <omp.h>
 
@@ -28,7 +29,8 @@ struct Shape {
 };
 
 inline std::ostream& operator<<(std::ostream& to, const Shape& s) {
-    return to << "batch " << s.batch << " heads " << s.heads << " head_size " << s.head_size << " seq_len " << s.seq_len;
+    return to << "batch " << s.batch << " heads " << s.heads << " head_size " << s.head_size << " seq_len "
+              << s.seq_len;
 }
 
 inline double dot(const double* a, const double* b, int size) {
@@ -42,8 +44,9 @@ inline double dot_of_magnitudes(const double* a, const double* b, int size) {
     return sum;
 }
 
-// Scores of one query against the keys it sees and how far off float arithmetic may be for any of them: a sum of head_size products in any order, the
-// scaling, and what exp makes of an argument rounded to float (the hardware's exp is off by |x| units in the last place, |x| <= 2 max |s|).
+// Scores of one query against the keys it sees and how far off float arithmetic may be for any of them: a sum of
+// head_size products in any order, the scaling, and what exp makes of an argument rounded to float (the hardware's exp
+// is off by |x| units in the last place, |x| <= 2 max |s|).
 struct Scores {
     std::vector<double> s;
     double error = 0;
@@ -79,15 +82,18 @@ struct ForwardReference {
                     double sum = 0;
                     for (double s : scores.s) sum += std::exp(s - largest);
                     const std::size_t row = shape.row(b, h, query);
-                    const double sums = (2 * query + 20) * kUnit;  // query + 1 terms in numerator and denominator, exp, rescaling
+                    // query + 1 terms in numerator and denominator, exp, rescaling
+                    const double sums = (2 * query + 20) * kUnit;
                     logsumexp.value[row] = largest + std::log(sum);
-                    logsumexp.bound[row] = scores.error + sums + 4 * kUnit * (std::fabs(largest) + std::fabs(logsumexp.value[row]));
+                    logsumexp.bound[row] = scores.error + sums +
+                                           4 * kUnit * (std::fabs(largest) + std::fabs(logsumexp.value[row]));
                     for (int key = 0; key <= query; ++key) {
                         const double p = weight(std::exp(scores.s[key] - largest)) / sum;
                         for (int c = 0; c < shape.head_size; ++c) {
                             const double v = qkv[shape.at(b, key, h, 3, 2) + c];
                             out.value[shape.at(b, query, h) + c] += p * v;
-                            out.bound[shape.at(b, query, h) + c] += ((2 * scores.error + sums) * p + kVanishes) * std::fabs(v);
+                            out.bound[shape.at(b, query,
+                                               h) + c] += ((2 * scores.error + sums) * p + kVanishes) * std::fabs(v);
                         }
                     }
                 }
@@ -95,8 +101,9 @@ struct ForwardReference {
 };
 
 // The contract's formulae in fp64: p from `logsumexp` and delta from `out` as they are given.
-inline Wanted backward_reference(const Shape& shape, const std::vector<double>& dout, const std::vector<double>& qkv, const std::vector<double>& out,
-                                 const std::vector<double>& logsumexp, Rounding weight = unrounded) {
+inline Wanted backward_reference(const Shape& shape, const std::vector<double>& dout, const std::vector<double>& qkv,
+                                 const std::vector<double>& out, const std::vector<double>& logsumexp,
+                                 Rounding weight = unrounded) {
     Wanted dqkv(3 * shape.elements());
     const int size = shape.head_size;
     const double scale = 1 / std::sqrt(double(size)), product = (size + 3) * kUnit, sums = (shape.seq_len + 6) * kUnit;
@@ -105,14 +112,17 @@ inline Wanted backward_reference(const Shape& shape, const std::vector<double>& 
             for (int query = 0; query < shape.seq_len; ++query) {
                 const Scores scores(shape, qkv, b, h, query);
                 const double *g = &dout[shape.at(b, query, h)], *o = &out[shape.at(b, query, h)];
-                const double lse = logsumexp[shape.row(b, h, query)], p_error = scores.error + 4 * kUnit * std::fabs(lse) + 10 * kUnit;
+                const double lse = logsumexp[shape.row(b, h, query)],
+                             p_error = scores.error + 4 * kUnit * std::fabs(lse) + 10 * kUnit;
                 const double delta = dot(g, o, size), delta_error = product * dot_of_magnitudes(g, o, size);
                 const std::size_t q = shape.at(b, query, h, 3, 0);
                 for (int key = 0; key <= query; ++key) {
                     const std::size_t k = shape.at(b, key, h, 3, 1), v = shape.at(b, key, h, 3, 2);
                     const double p = std::exp(scores.s[key] - lse), dp = dot(g, &qkv[v], size), ds = p * (dp - delta);
                     const double dp_error = delta_error + product * dot_of_magnitudes(g, &qkv[v], size);
-                    const double ds_error = p * dp_error + (p * (p_error + 3 * kUnit) + kVanishes) * (std::fabs(dp) + std::fabs(delta)) +
+                    const double ds_error = p * dp_error +
+                                            (p * (p_error + 3 * kUnit) + kVanishes) *
+                                                (std::fabs(dp) + std::fabs(delta)) +
                                             sums * std::fabs(ds);
                     const double p_weight = weight(p), ds_weight = weight(ds);
                     for (int c = 0; c < size; ++c) {
@@ -128,7 +138,8 @@ inline Wanted backward_reference(const Shape& shape, const std::vector<double>& 
     return dqkv;
 }
 
-// One problem and how a method solves it: Method::forward(AttentionForward<T>) and Method::backward(AttentionBackward<T>).
+// One problem and how a method solves it: Method::forward(AttentionForward<T>) and
+// Method::backward(AttentionBackward<T>).
 template <class T, class Method>
 struct Run {
     using Type = T;
@@ -136,22 +147,26 @@ struct Run {
     Shape shape;
     std::vector<T> qkv, dout;
     Run(const Shape& shape, unsigned seed, double deviation = 1)
-        : shape(shape), qkv(normal<T>(3 * shape.elements(), seed, deviation)), dout(normal<T>(shape.elements(), seed + 1)) {}
+        : shape(shape),
+          qkv(normal<T>(3 * shape.elements(), seed, deviation)),
+          dout(normal<T>(shape.elements(), seed + 1)) {}
 
     struct Forward { std::vector<T> out; std::vector<float> logsumexp; };
     Forward forward() const {
         const auto input = on_device(qkv);
         const auto out = poisoned<T>(shape.elements());
         const auto logsumexp = poisoned<float>(shape.rows());
-        Method::forward(AttentionForward<T>{out.span(), logsumexp.span(), input.span(), shape.batch, shape.seq_len, shape.heads, shape.head_size});
+        Method::forward(AttentionForward<T>{out.span(), logsumexp.span(), input.span(), shape.batch, shape.seq_len,
+                                            shape.heads, shape.head_size});
         return {out.download(nullptr), logsumexp.download(nullptr)};
     }
     std::vector<T> backward(const Forward& kept) const {
         const auto input = on_device(qkv), gradient = on_device(dout), out = on_device(kept.out);
         const auto logsumexp = on_device(kept.logsumexp), delta = poisoned<float>(shape.rows());
         const auto dqkv = poisoned<T>(3 * shape.elements());
-        Method::backward(AttentionBackward<T>{dqkv.span(), delta.span(), gradient.span(), input.span(), out.span(), logsumexp.span(), shape.batch,
-                                              shape.seq_len, shape.heads, shape.head_size});
+        Method::backward(AttentionBackward<T>{dqkv.span(), delta.span(), gradient.span(), input.span(), out.span(),
+                                              logsumexp.span(), shape.batch, shape.seq_len, shape.heads,
+                                              shape.head_size});
         return dqkv.download(nullptr);
     }
     // What a faultless forward pass keeps, so that the backward pass is judged by itself.
@@ -191,7 +206,8 @@ void check_nothing_beyond_the_ends(const Run& run) {
     };
     const auto end_is_intact = [&](const auto& array, std::size_t size) {
         const auto values = array.download(nullptr);
-        return std::all_of(values.begin() + std::ptrdiff_t(size), values.end(), [](auto x) { return std::isnan(widen(x)); });
+        return std::all_of(values.begin() + std::ptrdiff_t(size), values.end(),
+                           [](auto x) { return std::isnan(widen(x)); });
     };
     const auto want = run.forward();
     const auto qkv = with_margin(run.qkv), dout = with_margin(run.dout), out = poisoned<T>(elements + margin);
@@ -199,10 +215,13 @@ void check_nothing_beyond_the_ends(const Run& run) {
     const auto logsumexp = poisoned<float>(rows + margin), delta = poisoned<float>(rows + margin);
     const auto kept = out.span().first(elements);
     const auto statistics = logsumexp.span().first(rows);
-    Run::Solver::forward(AttentionForward<T>{kept, statistics, qkv.span().first(3 * elements), batch, seq_len, heads, head_size});
-    Run::Solver::backward(AttentionBackward<T>{dqkv.span().first(3 * elements), delta.span().first(rows), dout.span().first(elements),
-                                               qkv.span().first(3 * elements), kept, statistics, batch, seq_len, heads, head_size});
-    for (bool intact : {end_is_intact(out, elements), end_is_intact(logsumexp, rows), end_is_intact(dqkv, 3 * elements), end_is_intact(delta, rows)})
+    Run::Solver::forward(AttentionForward<T>{kept, statistics, qkv.span().first(3 * elements), batch, seq_len, heads,
+                                             head_size});
+    Run::Solver::backward(AttentionBackward<T>{dqkv.span().first(3 * elements), delta.span().first(rows),
+                                               dout.span().first(elements), qkv.span().first(3 * elements), kept,
+                                               statistics, batch, seq_len, heads, head_size});
+    for (bool intact : {end_is_intact(out, elements), end_is_intact(logsumexp, rows), end_is_intact(dqkv, 3 * elements),
+                        end_is_intact(delta, rows)})
         CHECK(intact);
     const auto same_begin = [](auto got, const auto& want) {
         got.resize(want.size());
@@ -213,7 +232,8 @@ void check_nothing_beyond_the_ends(const Run& run) {
     CHECK(same_begin(dqkv.download(nullptr), run.backward(want)));
 }
 
-// Whatever comes from position `first_changed` on: numbers so large that a weight of 2^-126 would show where exactly 0 is wanted.
+// Whatever comes from position `first_changed` on: numbers so large that a weight of 2^-126 would show where exactly 0
+// is wanted.
 template <class Run>
 void check_earlier_positions_are_independent(const Shape& shape, int first_changed, double deviation = 1e34) {
     using T = typename Run::Type;
@@ -233,7 +253,8 @@ void check_earlier_positions_are_independent(const Shape& shape, int first_chang
                 const auto out = shape.at(b, t, h), dq = shape.at(b, t, h, 3, 0), row = shape.row(b, h, t);
                 const bool same = std::memcmp(&before.out[out], &after.out[out], shape.head_size * sizeof(T)) == 0 &&
                                   before.logsumexp[row] == after.logsumexp[row] &&
-                                  std::memcmp(&gradient_before[dq], &gradient_after[dq], shape.head_size * sizeof(T)) == 0;
+                                  std::memcmp(&gradient_before[dq], &gradient_after[dq],
+                                              shape.head_size * sizeof(T)) == 0;
                 CAPTURE(b, h, t, first_changed);
                 CHECK(same == (t < first_changed));
             }

@@ -8,7 +8,8 @@
 
 namespace test {
 
-// What the tests with `tag` print, on either channel, where `environment` ("NAME=VALUE ...") is added to that of this process.
+// What the tests with `tag` print, on either channel, where `environment` ("NAME=VALUE ...") is added to that of this
+// process.
 inline std::string output_of_child(const std::string& environment, const std::string& tag) {
     const std::string command = environment + " /proc/" + std::to_string(getpid()) + "/exe '" + tag + "' 2>&1";
     FILE* pipe = popen(command.c_str(), "r");

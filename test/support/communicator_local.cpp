@@ -1,5 +1,5 @@
-// communicator_local.cpp - collectives between threads: every rank posts its operation, brings its input and takes its result when its order of
-// execution says so; the one that brings the last input computes all results
+// communicator_local.cpp - collectives between threads: every rank posts its operation, brings its input and takes its
+// result when its order of execution says so; the one that brings the last input computes all results
 #include "test/support/communicator_local.h"
 
 #include <omp.h>
@@ -29,17 +29,19 @@ const char* name(Collective::Kind kind) {
     return kNames[int(kind)];
 }
 std::string text_of(const Collective& op) {
-    return std::string(name(op.kind)) + " of " + std::to_string(op.elements) + " elements of type " + std::to_string(int(op.element)) + ", root " +
-           std::to_string(op.root);
+    return std::string(name(op.kind)) + " of " + std::to_string(op.elements) + " elements of type " +
+           std::to_string(int(op.element)) + ", root " + std::to_string(op.root);
 }
 
 // What a rank reads and writes: its shard of the whole, or the whole.
 std::int64_t in_bytes(const Collective& op, int rank, int ranks) {
-    return bytes_of(op.element) * (op.kind == Collective::Kind::all_gather ? shard_of(op.elements, rank, ranks).size : op.elements);
+    return bytes_of(op.element) *
+           (op.kind == Collective::Kind::all_gather ? shard_of(op.elements, rank, ranks).size : op.elements);
 }
 std::int64_t out_bytes(const Collective& op, int rank, int ranks) {
     if (op.kind == Collective::Kind::broadcast && op.root == rank) return 0;
-    return bytes_of(op.element) * (op.kind == Collective::Kind::reduce_scatter ? shard_of(op.elements, rank, ranks).size : op.elements);
+    return bytes_of(op.element) *
+           (op.kind == Collective::Kind::reduce_scatter ? shard_of(op.elements, rank, ranks).size : op.elements);
 }
 
 float widened(float x) { return x; }
@@ -52,7 +54,9 @@ void round_to(kernels::bf16& out, float x) { out = kernels::bf16_from_float(x); 
 template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, ShardRange shard) {
     out.resize(shard.size * sizeof(T));
     for (std::int64_t i = 0; i < shard.size; ++i) {
-        const auto of = [&](const Bytes& input) { return widened(reinterpret_cast<const T*>(input.data())[shard.first + i]); };
+        const auto of = [&](const Bytes& input) {
+            return widened(reinterpret_cast<const T*>(input.data())[shard.first + i]);
+        };
         auto sum = of(inputs[0]);
         for (std::size_t rank = 1; rank < inputs.size(); ++rank) sum += of(inputs[rank]);
         round_to(reinterpret_cast<T*>(out.data())[i], sum);
@@ -77,7 +81,8 @@ std::vector<Bytes> results_of(const Collective& op, const std::vector<Bytes>& in
                 break;
             case Collective::Kind::all_to_all: {
                 const std::int64_t part = std::int64_t(inputs[rank].size()) / ranks;
-                for (const Bytes& input : inputs) out.insert(out.end(), input.begin() + rank * part, input.begin() + (rank + 1) * part);
+                for (const Bytes& input : inputs)
+                    out.insert(out.end(), input.begin() + rank * part, input.begin() + (rank + 1) * part);
                 break;
             }
             case Collective::Kind::broadcast:
@@ -108,7 +113,8 @@ struct Team {
     explicit Team(int ranks, const LocalSettings& with) : size(ranks), settings(with), ended(ranks) {}
 
     static std::string name(int rank) { return "rank " + std::to_string(rank); }
-    template <class M> M& arrive(std::map<std::int64_t, M>& meetings, std::int64_t number, int rank, const std::string& what) {
+    template <class M>
+    M& arrive(std::map<std::int64_t, M>& meetings, std::int64_t number, int rank, const std::string& what) {
         M& meeting = meetings[number];
         if (meeting.count == 0) {
             meeting.what = what;
@@ -123,15 +129,19 @@ struct Team {
         return meeting;
     }
     // Until `holds`, or an error. All that `rank` waits for depends on `meeting`, if there is one.
-    template <class Holds> void wait(std::unique_lock<std::mutex>& lock, int rank, const std::string& what, const Meeting* meeting, Holds&& holds) {
+    template <class Holds>
+    void wait(std::unique_lock<std::mutex>& lock, int rank, const std::string& what, const Meeting* meeting,
+              Holds&& holds) {
         const auto until = std::chrono::steady_clock::now() + settings.patience;
         while (!holds()) {
             if (failure) throw Error(*failure, Blame::runtime);
             for (int other = 0; meeting && other < size; ++other)
                 if (ended[other] && !meeting->arrived[other])
-                    throw Error(name(rank) + " waits in " + what + " for " + name(other) + ", which has ended", Blame::runtime);
+                    throw Error(name(rank) + " waits in " + what + " for " + name(other) + ", which has ended",
+                                Blame::runtime);
             if (changed.wait_until(lock, until) == std::cv_status::timeout && !holds())
-                throw Error(name(rank) + " has waited " + std::to_string(settings.patience.count()) + " ms in " + what, Blame::runtime);
+                throw Error(name(rank) + " has waited " + std::to_string(settings.patience.count()) + " ms in " + what,
+                            Blame::runtime);
         }
     }
     void fail(int rank, const std::exception_ptr& thrown) {
@@ -182,8 +192,10 @@ public:
     void wait(device::StreamRef, CommEvent event) override { sync(event); }
     void sync(CommEvent event) override {
         if (prompt()) {
-            // Without the mutex for the first while: to ThreadSanitizer it would order what this rank did before against what its thread writes now.
-            for (int i = 0; i < 1000 && taken_ < event.number; ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
+            // Without the mutex for the first while: to ThreadSanitizer it would order what this rank did before
+            // against what its thread writes now.
+            for (int i = 0; i < 1000 && taken_ < event.number; ++i)
+                std::this_thread::sleep_for(std::chrono::microseconds(20));
             std::unique_lock lock(team_.mutex);
             team_.wait(lock, rank(), "a wait for its collectives", nullptr, [&] { return taken_ >= event.number; });
         } else {
@@ -202,14 +214,17 @@ public:
 
     using Communicator::host_reduce;
     void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override {
-        const auto all = meet("host_reduce of " + std::to_string(values.size()), {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+        const auto all = meet("host_reduce of " + std::to_string(values.size()),
+                              {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
         for (std::size_t i = 0; i < values.size(); ++i)
             for (int rank = 0; rank < size(); ++rank) {
                 std::int64_t value;
                 std::memcpy(&value, all[rank].data() + i * sizeof value, sizeof value);
                 if (rank == 0) values[i] = value;
                 else if (reduction == HostReduction::sum) values[i] += value;
-                else values[i] = reduction == HostReduction::min ? std::min(values[i], value) : std::max(values[i], value);
+                else
+                    values[i] = reduction == HostReduction::min ? std::min(values[i], value)
+                                                                : std::max(values[i], value);
             }
     }
     std::vector<std::string> host_gather(std::string_view mine) override { return meet("host_gather", mine); }
@@ -260,7 +275,8 @@ private:
         Bytes input;
         if (team_.settings.order == LocalOrder::early) {
             // What an earlier operation has yet to write cannot be read.
-            if (std::none_of(pending_.begin(), pending_.end(), [&](const Pending& other) { return overlap(pending.in(), other.out()); })) {
+            if (std::none_of(pending_.begin(), pending_.end(),
+                             [&](const Pending& other) { return overlap(pending.in(), other.out()); })) {
                 input = read_device(op.in, pending.in_bytes);
                 pending.brought = true;
             }
@@ -302,7 +318,8 @@ private:
             bring(meeting, pending.op, std::move(input));
         }
         team_.wait(lock, rank(), meeting.what, &meeting, [&] { return meeting.done || stop_; });
-        if (!meeting.done) throw Error("rank " + std::to_string(rank()) + " leaves before " + meeting.what, Blame::runtime);
+        if (!meeting.done)
+            throw Error("rank " + std::to_string(rank()) + " leaves before " + meeting.what, Blame::runtime);
         const Bytes mine = std::move(meeting.results[rank()]);
         if (++meeting.left == size()) team_.device.erase(number);
         lock.unlock();
@@ -318,7 +335,8 @@ private:
     void pause() {
         const auto longest = team_.settings.delay.count();
         if (prompt() && longest > 0)
-            std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, longest)(random_)));
+            std::this_thread::sleep_for(
+                std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, longest)(random_)));
     }
 
     void run_promptly() {
@@ -352,7 +370,9 @@ private:
         Range in() const { return {op.in, std::size_t(in_bytes)}; }
         Range out() const { return {op.out, std::size_t(out_bytes)}; }
     };
-    static bool overlap(Range a, Range b) { return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size(); }
+    static bool overlap(Range a, Range b) {
+        return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+    }
 
     // Fills with NaN what posted operations will write, but for what one of them has yet to read.
     void poison(Range range) {

@@ -16,7 +16,9 @@ template <> float number(std::uint32_t bits) {
     return bits & 1 ? float(int(bits >> 20)) : std::ldexp(float(int(bits >> 8) - (1 << 23)), int(bits & 31) - 24);
 }
 template <> bf16 number(std::uint32_t bits) { return kernels::bf16_from_float(number<float>(bits)); }
-template <> double number(std::uint32_t bits) { return bits & 1 ? double(bits) * (std::int64_t(1) << 20) : number<float>(bits) * 1e-12; }
+template <> double number(std::uint32_t bits) {
+    return bits & 1 ? double(bits) * (std::int64_t(1) << 20) : number<float>(bits) * 1e-12;
+}
 template <> std::byte number(std::uint32_t bits) { return std::byte(bits >> 11); }
 
 // What rank `rank` contributes; every rank knows it of all.
@@ -117,7 +119,8 @@ template <class T> void check_moves(Communicator& comm, std::int64_t elements, u
 void test::check_device_collectives(Communicator& comm, std::int64_t largest) {
     unsigned salt = 0;
     const std::int64_t ranks = comm.size(), even = kShardMultiple * ranks;
-    for (const std::int64_t elements : std::vector<std::int64_t>{0, 1, ranks - 1, ranks, ranks + 1, even, even + 1, 5000, largest}) {
+    for (const std::int64_t elements :
+         std::vector<std::int64_t>{0, 1, ranks - 1, ranks, ranks + 1, even, even + 1, 5000, largest}) {
         check_sums<float>(comm, elements, ++salt);
         check_sums<bf16>(comm, elements, ++salt);
         check_sums<double>(comm, elements, ++salt);
@@ -143,12 +146,14 @@ void test::check_groups(Communicator& comm) {
                 for (const int end = round == 0 ? 30 : i + round; i < end; ++i) comm.all_reduce(arrays[i].span());
                 events.push_back(comm.group_end());
                 // Rank 0 waits for all hosts while their collectives are under way, and the other way round.
-                expect(comm.host_reduce(rank, HostReduction::sum) == ranks * (ranks - 1) / 2, "host_reduce while collectives are under way");
+                expect(comm.host_reduce(rank, HostReduction::sum) == ranks * (ranks - 1) / 2,
+                       "host_reduce while collectives are under way");
             }
             comm.sync(events.front());
             comm.wait(nullptr, events.back());
         }
-        for (int i = 0; i < 30; ++i) expect(same(arrays[i].download(nullptr), sum<float>(sizes[i], ranks, i)), "all_reduce in a group of many");
+        for (int i = 0; i < 30; ++i)
+            expect(same(arrays[i].download(nullptr), sum<float>(sizes[i], ranks, i)), "all_reduce in a group of many");
     }
 
     // A group reads what an earlier one writes: nobody has to wait in between.
@@ -168,7 +173,8 @@ void test::check_groups(Communicator& comm) {
 
 void test::check_control_plane(Communicator& comm) {
     const std::int64_t ranks = comm.size(), rank = comm.rank(), large = std::int64_t(1) << 40;
-    expect(comm.host_reduce(large + rank, HostReduction::sum) == large * ranks + ranks * (ranks - 1) / 2, "host_reduce, sum");
+    expect(comm.host_reduce(large + rank, HostReduction::sum) == large * ranks + ranks * (ranks - 1) / 2,
+           "host_reduce, sum");
     expect(comm.host_reduce(large - rank, HostReduction::min) == large - ranks + 1, "host_reduce, min");
     expect(comm.host_reduce(rank - large, HostReduction::max) == ranks - 1 - large, "host_reduce, max");
     std::vector<std::int64_t> values{rank, -rank, 5};

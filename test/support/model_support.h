@@ -28,12 +28,15 @@ inline llmc::Context make_context() { return {device::open(2), device::Stream(),
 struct GlobalBatch {
     int rows, seq_len;
     std::vector<int> tokens, targets;
-    std::int64_t valid_targets() const { return std::int64_t(targets.size()) - std::count(targets.begin(), targets.end(), kernels::kIgnoreTarget); }
+    std::int64_t valid_targets() const {
+        return std::int64_t(targets.size()) - std::count(targets.begin(), targets.end(), kernels::kIgnoreTarget);
+    }
     std::int64_t positions() const { return std::int64_t(rows) * seq_len; }
     ReferenceBatch reference() const { return {tokens, targets, rows, seq_len}; }
 };
 
-inline GlobalBatch random_batch(unsigned seed, int rows = kTinyRows, int seq_len = kTinySeqLen, int vocabulary = kTinyModel.vocabulary) {
+inline GlobalBatch random_batch(unsigned seed, int rows = kTinyRows, int seq_len = kTinySeqLen,
+                                int vocabulary = kTinyModel.vocabulary) {
     std::mt19937 engine(seed);
     GlobalBatch batch{rows, seq_len, {}, {}};
     for (int i = 0; i < rows * seq_len; ++i) {
@@ -43,8 +46,8 @@ inline GlobalBatch random_batch(unsigned seed, int rows = kTinyRows, int seq_len
     return batch;
 }
 
-// Every row keeps its targets with a probability of 0, .05, .5 or 1; row 1 has none, the last row has all, and rows 4 to 7, a micro-batch of four,
-// have none.
+// Every row keeps its targets with a probability of 0, .05, .5 or 1; row 1 has none, the last row has all, and rows 4
+// to 7, a micro-batch of four, have none.
 inline GlobalBatch random_batch_with_gaps(unsigned seed) {
     GlobalBatch batch = random_batch(seed);
     std::mt19937 engine(seed + 1000);
@@ -52,16 +55,18 @@ inline GlobalBatch random_batch_with_gaps(unsigned seed) {
     for (int row = 0; row < batch.rows; ++row) {
         const double kept = row == 1 || (row >= 4 && row < 8) ? 0 : row == batch.rows - 1 ? 1 : kKept[engine() % 4];
         for (int t = 0; t < batch.seq_len; ++t)
-            if (double(engine()) / 4294967296.0 >= kept) batch.targets[std::size_t(row * batch.seq_len + t)] = kernels::kIgnoreTarget;
+            if (double(engine()) / 4294967296.0 >= kept)
+                batch.targets[std::size_t(row * batch.seq_len + t)] = kernels::kIgnoreTarget;
     }
     return batch;
 }
 
-// A model with its gradients and its optimizer, driven as the main loop drives them. Under several ranks each makes one, and calls the same.
+// A model with its gradients and its optimizer, driven as the main loop drives them. Under several ranks each makes
+// one, and calls the same.
 class Trainer {
 public:
-    Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::AdamWSettings& settings = {}, std::uint64_t seed = 1,
-            llmc::GradientExchange::Settings exchange = {})
+    Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::AdamWSettings& settings = {},
+            std::uint64_t seed = 1, llmc::GradientExchange::Settings exchange = {})
         : context_(context), rank_(context.communicator->rank()), ranks_(context.communicator->size()),
           upload_(setup.shape, setup.config.vocabulary, context) {
         setup.sharding.rank = rank_;
@@ -75,21 +80,25 @@ public:
         optimizer_ = std::make_unique<llmc::Optimizer>(*model_, *gradients_, settings, context);
     }
 
-    // Gradients of this rank's part of the global batch in `micro_batches` equal parts, each position with weight 1 / positions.
+    // Gradients of this rank's part of the global batch in `micro_batches` equal parts, each position with weight 1 /
+    // positions.
     void accumulate(const GlobalBatch& batch, int micro_batches, float loss_factor = 1) {
         const llmc::MicroBatchShape shape{batch.rows / ranks_ / micro_batches, batch.seq_len};
         for (int micro = 0; micro < micro_batches; ++micro) {
             const auto part = [&](const std::vector<int>& all) {
-                return std::span<const int>(all).subspan(std::size_t(rank_ * micro_batches + micro) * shape.rows(), shape.rows());
+                return std::span<const int>(all).subspan(std::size_t(rank_ * micro_batches + micro) * shape.rows(),
+                                                         shape.rows());
             };
             const auto targets = part(batch.targets);
             const auto ignored = std::count(targets.begin(), targets.end(), kernels::kIgnoreTarget);
-            gradients_->begin({.index = micro, .count = micro_batches, .valid_targets = std::int64_t(targets.size()) - ignored});
-            model_->forward_backward(upload_.upload(part(batch.tokens), targets, shape, true), loss_factor * float(1.0 / double(batch.positions())),
-                                     *gradients_);
+            gradients_->begin({.index = micro, .count = micro_batches,
+                               .valid_targets = std::int64_t(targets.size()) - ignored});
+            model_->forward_backward(upload_.upload(part(batch.tokens), targets, shape, true),
+                                     loss_factor * float(1.0 / double(batch.positions())), *gradients_);
         }
     }
-    kernels::StepScalars step(const GlobalBatch& batch, int micro_batches = 1, float learning_rate = 6e-4f, float loss_factor = 1) {
+    kernels::StepScalars step(const GlobalBatch& batch, int micro_batches = 1, float learning_rate = 6e-4f,
+                              float loss_factor = 1) {
         accumulate(batch, micro_batches, loss_factor);
         optimizer_->step(*model_, {.learning_rate = learning_rate, .positions = batch.positions()});
         return optimizer_->scalars();
@@ -135,7 +144,8 @@ private:
     device::Array<double> loss_sum_{1};
 };
 
-inline llmc::ModelSetup tiny_setup(kernels::DType dtype = kernels::DType::fp32, llmc::Recompute recompute = llmc::Recompute::none) {
+inline llmc::ModelSetup tiny_setup(kernels::DType dtype = kernels::DType::fp32,
+                                   llmc::Recompute recompute = llmc::Recompute::none) {
     return {.config = kTinyModel, .dtype = dtype, .shape = {kTinyRows, kTinySeqLen}, .recompute = recompute};
 }
 

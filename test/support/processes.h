@@ -1,4 +1,5 @@
-// processes.h - ranks as processes: this program starts itself under mpirun, with the name of a hidden case, and looks at how that ends
+// processes.h - ranks as processes: this program starts itself under mpirun, with the name of a hidden case, and looks
+// at how that ends
 #pragma once
 #include <sys/wait.h>
 
@@ -27,7 +28,7 @@ struct Ended {
 
 // Says why and returns false where ranks cannot be processes. Where they can, sets the environment for mpirun.
 inline bool have_mpi() {
-    const std::string lacks = !llmc::mpi_lacks().empty()                             ? "this build lacks " + llmc::mpi_lacks()
+    const std::string lacks = !llmc::mpi_lacks().empty() ? "this build lacks " + llmc::mpi_lacks()
                               : std::system("command -v mpirun >/dev/null") != 0 ? "no mpirun"
                                                                                  : "";
     if (!lacks.empty()) {
@@ -43,10 +44,13 @@ inline bool have_mpi() {
 // Runs a hidden case on `ranks` processes, or without mpirun on one; killed after `seconds`, which gives exit code 137.
 inline Ended run_case(const std::string& name, int ranks, int seconds) {
     const ScratchFolder folder;
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(), output = (folder.path() / "output").string();
-    const std::string launcher = ranks > 0 ? "mpirun --bind-to none --oversubscribe -np " + std::to_string(ranks) + " " : "";
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(),
+                      output = (folder.path() / "output").string();
+    const std::string launcher = ranks > 0 ? "mpirun --bind-to none --oversubscribe -np " + std::to_string(ranks) + " "
+                                           : "";
     const auto began = std::chrono::steady_clock::now();
-    const std::string command = "timeout -s KILL " + std::to_string(seconds) + " " + launcher + self + " '" + name + "' >" + output + " 2>&1";
+    const std::string command = "timeout -s KILL " + std::to_string(seconds) + " " + launcher + self + " '" + name +
+                                "' >" + output + " 2>&1";
     const int status = std::system(command.c_str());
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), took, read_bytes(output)};

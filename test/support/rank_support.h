@@ -32,7 +32,8 @@ struct RankResult {
     std::vector<std::vector<double>> totals;           // of every step
     std::vector<float> parameters;                     // the working ones; bf16 widened
     std::vector<float> moments;                        // of its shards, first and second
-    std::vector<float> gradient;                       // of the last step, reduced: its shards, in their places in the flat array
+    // of the last step, reduced: its shards, in their places in the flat array
+    std::vector<float> gradient;
     std::vector<float> master_weights;                        // as rank 0 would save them
 
     template <class Visit> void visit(Visit&& each) {
@@ -48,7 +49,10 @@ using RankRunner = std::function<std::vector<RankResult>(int ranks, const RankBo
 inline RankRunner on_threads(const llmc::LocalSettings& settings = {}) {
     return [settings](int ranks, const RankBody& body) {
         std::vector<RankResult> results(static_cast<std::size_t>(ranks));
-        llmc::run_ranks(ranks, [&](llmc::Communicator& communicator) { results[std::size_t(communicator.rank())] = body(communicator); }, settings);
+        llmc::run_ranks(
+            ranks,
+            [&](llmc::Communicator& communicator) { results[std::size_t(communicator.rank())] = body(communicator); },
+            settings);
         return results;
     };
 }
@@ -56,7 +60,8 @@ inline RankRunner on_threads(const llmc::LocalSettings& settings = {}) {
 template <class T> void append(std::string& text, const std::vector<T>& values) {
     const std::size_t size = values.size();
     text.append(reinterpret_cast<const char*>(&size), sizeof size);
-    if constexpr (std::is_trivially_copyable_v<T>) text.append(reinterpret_cast<const char*>(values.data()), size * sizeof(T));
+    if constexpr (std::is_trivially_copyable_v<T>)
+        text.append(reinterpret_cast<const char*>(values.data()), size * sizeof(T));
     else for (const T& value : values) append(text, value);
 }
 template <class T> void take(std::string_view& text, std::vector<T>& values) {
@@ -98,8 +103,10 @@ struct RunResult {
     }
 };
 
-inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& table, int ranks, int stage, const RankBody& body) {
-    RunResult result{.ranks = how(ranks, body), .gradient = std::vector<float>(std::size_t(table.elements())), .master_weights = {}};
+inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& table, int ranks, int stage,
+                          const RankBody& body) {
+    RunResult result{.ranks = how(ranks, body), .gradient = std::vector<float>(std::size_t(table.elements())),
+                     .master_weights = {}};
     for (int rank = 0; rank < ranks; ++rank) {
         const llmc::GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks});
         for (const llmc::GradientBucket& bucket : buckets.all())
@@ -111,11 +118,13 @@ inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& tab
 }
 
 // The reduced shards of this rank, in their places in the flat array.
-inline std::vector<float> pieces_of(const llmc::GradientExchange& exchange, const llmc::ParameterTable& table, const llmc::Context& context) {
+inline std::vector<float> pieces_of(const llmc::GradientExchange& exchange, const llmc::ParameterTable& table,
+                                    const llmc::Context& context) {
     std::vector<float> gradient(std::size_t(table.elements()));
     for (int bucket = 0; bucket < exchange.buckets().size(); ++bucket) {
         const auto shard = exchange.shard(bucket);
-        device::copy_to_host(exchange.buckets()[bucket].shard_in_flat(std::span(gradient)).data(), shard.data(), shard.size_bytes(), context.stream);
+        device::copy_to_host(exchange.buckets()[bucket].shard_in_flat(std::span(gradient)).data(), shard.data(),
+                             shard.size_bytes(), context.stream);
     }
     context.stream.sync();
     return gradient;
@@ -149,6 +158,8 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
         return mine;
     });
 }
-inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches) { return run_ranks(run, batches, on_threads(run.local)); }
+inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches) {
+    return run_ranks(run, batches, on_threads(run.local));
+}
 
 }  // namespace test

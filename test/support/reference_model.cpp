@@ -16,7 +16,9 @@ using Row = std::vector<double>;  // any matrix, row-major
 
 constexpr double kEpsilon = 1e-5;
 
-double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x))); }
+double gelu(double x) {
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
 double gelu_slope(double x) {
     const double t = std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x));
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
@@ -31,11 +33,17 @@ struct BlockValues {
 class Pass {
 public:
     Pass(const ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch)
-        : table_(table), parameters_(parameters), batch_(batch), rows_(batch.rows()), channels_(table.config().channels),
+        : table_(table),
+          parameters_(parameters),
+          batch_(batch),
+          rows_(batch.rows()),
+          channels_(table.config().channels),
           heads_(table.config().heads) {
-        require(std::int64_t(parameters.size()) == table.elements(), "the reference's parameters", parameters.size(), "one per element of the table");
+        require(std::int64_t(parameters.size()) == table.elements(), "the reference's parameters", parameters.size(),
+                "one per element of the table");
         require(int(batch.tokens.size()) == rows_, "the reference's tokens", batch.tokens.size(), "batch * seq_len");
-        require(batch.seq_len <= table.config().max_seq_len, "the reference's sequence length", batch.seq_len, "at most the model's");
+        require(batch.seq_len <= table.config().max_seq_len, "the reference's sequence length", batch.seq_len,
+                "at most the model's");
     }
 
     void forward() {
@@ -65,7 +73,8 @@ public:
         logits.assign(std::size_t(rows_) * vocabulary, 0);
         for (int row = 0; row < rows_; ++row)
             for (int v = 0; v < vocabulary; ++v)
-                for (int c = 0; c < channels_; ++c) logits[std::size_t(row) * vocabulary + v] += at(final_, row, c) * tokens[entry(v, c)];
+                for (int c = 0; c < channels_; ++c)
+                    logits[std::size_t(row) * vocabulary + v] += at(final_, row, c) * tokens[entry(v, c)];
     }
 
     // Turns the logits into the gradient of the loss sum by them.
@@ -79,7 +88,8 @@ public:
                 std::fill_n(x, vocabulary, 0.0);
                 continue;
             }
-            require(batch_.targets[row] >= 0 && batch_.targets[row] < vocabulary, "a target", batch_.targets[row], "an id of the vocabulary");
+            require(batch_.targets[row] >= 0 && batch_.targets[row] < vocabulary, "a target", batch_.targets[row],
+                    "an id of the vocabulary");
             const double largest = *std::max_element(x, x + vocabulary);
             double total = 0;
             for (int v = 0; v < vocabulary; ++v) total += std::exp(x[v] - largest);
@@ -104,7 +114,8 @@ public:
                     at(dfinal, row, c) += dlogit * tokens[entry(v, c)];
                     dtokens[entry(v, c)] += dlogit * at(final_, row, c);
                 }
-        Row dx = layernorm_backward(dfinal, residual_.back(), table_.final_ln_weight(), table_.final_ln_bias(), final_mean_, final_rstd_);
+        Row dx = layernorm_backward(dfinal, residual_.back(), table_.final_ln_weight(), table_.final_ln_bias(),
+                                    final_mean_, final_rstd_);
         for (int layer = table_.config().layers - 1; layer >= 0; --layer) {
             const BlockParameters& p = table_.block(layer);
             const BlockValues& b = blocks_[std::size_t(layer)];
@@ -112,9 +123,11 @@ public:
             for (std::size_t i = 0; i < dfc.size(); ++i) dfc[i] *= gelu_slope(b.fc[i]);
             const Row dnormed2 = linear_backward(dfc, b.normed2, p.fc_weight, p.fc_bias);
             dx = sum(dx, layernorm_backward(dnormed2, b.middle, p.ln2_weight, p.ln2_bias, b.mean2, b.rstd2));
-            const Row dqkv = attention_backward(linear_backward(dx, b.attention, p.attn_proj_weight, p.attn_proj_bias), b);
+            const Row dqkv = attention_backward(linear_backward(dx, b.attention, p.attn_proj_weight, p.attn_proj_bias),
+                                                b);
             const Row dnormed1 = linear_backward(dqkv, b.normed1, p.qkv_weight, p.qkv_bias);
-            dx = sum(dx, layernorm_backward(dnormed1, residual_[std::size_t(layer)], p.ln1_weight, p.ln1_bias, b.mean1, b.rstd1));
+            dx = sum(dx, layernorm_backward(dnormed1, residual_[std::size_t(layer)], p.ln1_weight, p.ln1_bias, b.mean1,
+                                            b.rstd1));
         }
         for (int row = 0; row < rows_; ++row)
             for (int c = 0; c < channels_; ++c) {
@@ -144,10 +157,12 @@ private:
         for (int row = 0; row < rows_; ++row) {
             double average = 0, variance = 0;
             for (int c = 0; c < channels_; ++c) average += at(x, row, c) / channels_;
-            for (int c = 0; c < channels_; ++c) variance += (at(x, row, c) - average) * (at(x, row, c) - average) / channels_;
+            for (int c = 0; c < channels_; ++c)
+                variance += (at(x, row, c) - average) * (at(x, row, c) - average) / channels_;
             mean.push_back(average);
             rstd.push_back(1 / std::sqrt(variance + kEpsilon));
-            for (int c = 0; c < channels_; ++c) at(normed, row, c) = (at(x, row, c) - average) * rstd.back() * g[c] + b[c];
+            for (int c = 0; c < channels_; ++c)
+                at(normed, row, c) = (at(x, row, c) - average) * rstd.back() * g[c] + b[c];
         }
         return normed;
     }
@@ -164,7 +179,8 @@ private:
                 dg[c] += at(dnormed, row, c) * hat(c);
                 db[c] += at(dnormed, row, c);
             }
-            for (int c = 0; c < channels_; ++c) at(dx, row, c) = (at(dnormed, row, c) * g[c] - average - hat(c) * projection) * rstd[row];
+            for (int c = 0; c < channels_; ++c)
+                at(dx, row, c) = (at(dnormed, row, c) * g[c] - average - hat(c) * projection) * rstd[row];
         }
         return dx;
     }
@@ -224,7 +240,8 @@ private:
             for (int key = first; key <= row; ++key) total += p[key - first] = std::exp(p[key - first] - largest);
             for (int key = first; key <= row; ++key) {
                 p[key - first] /= total;
-                for (int c = 0; c < size; ++c) at(b.attention, row, head * size + c) += p[key - first] * b.qkv[part(key, 2, head) + c];
+                for (int c = 0; c < size; ++c)
+                    at(b.attention, row, head * size + c) += p[key - first] * b.qkv[part(key, 2, head) + c];
             }
         });
     }
@@ -264,19 +281,22 @@ private:
 
 }  // namespace
 
-std::vector<double> reference_logits(const ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch) {
+std::vector<double> reference_logits(const ParameterTable& table, std::span<const double> parameters,
+                                     const ReferenceBatch& batch) {
     Pass pass(table, parameters, batch);
     pass.forward();
     return std::move(pass.logits);
 }
 
-ReferenceLoss reference_loss(const ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch) {
+ReferenceLoss reference_loss(const ParameterTable& table, std::span<const double> parameters,
+                             const ReferenceBatch& batch) {
     Pass pass(table, parameters, batch);
     pass.forward();
     return pass.loss();
 }
 
-ReferenceGradient reference_gradient(const ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch) {
+ReferenceGradient reference_gradient(const ParameterTable& table, std::span<const double> parameters,
+                                     const ReferenceBatch& batch) {
     Pass pass(table, parameters, batch);
     pass.forward();
     ReferenceGradient result{pass.loss(), {}};
@@ -286,7 +306,8 @@ ReferenceGradient reference_gradient(const ParameterTable& table, std::span<cons
     return result;
 }
 
-double ReferenceAdamW::update(const ParameterTable& table, std::span<double> parameters, std::span<const double> gradient, double learning_rate) {
+double ReferenceAdamW::update(const ParameterTable& table, std::span<double> parameters,
+                              std::span<const double> gradient, double learning_rate) {
     m.resize(parameters.size());
     v.resize(parameters.size());
     double square = 0;
@@ -298,7 +319,8 @@ double ReferenceAdamW::update(const ParameterTable& table, std::span<double> par
             const double g = gradient[i] * clip;
             m[i] = beta1 * m[i] + (1 - beta1) * g;
             v[i] = beta2 * v[i] + (1 - beta2) * g * g;
-            const double direction = m[i] / (1 - std::pow(beta1, step)) / (std::sqrt(v[i] / (1 - std::pow(beta2, step))) + eps);
+            const double direction = m[i] / (1 - std::pow(beta1, step)) /
+                                     (std::sqrt(v[i] / (1 - std::pow(beta2, step))) + eps);
             parameters[i] -= learning_rate * (direction + (spec.decays ? weight_decay : 0) * parameters[i]);
         }
     return norm;

@@ -1,7 +1,7 @@
 // reference_model.h - GPT-2, its gradient and AdamW in fp64 with plain loops: what the real ones are compared with
 //
-// Written from the formulas alone; it shares only the table of parameters with the program. Arrays of parameters and gradients are laid out by the
-// table, as doubles. The softmax runs over the vocabulary, without its padding.
+// Written from the formulas alone; it shares only the table of parameters with the program. Arrays of parameters and
+// gradients are laid out by the table, as doubles. The softmax runs over the vocabulary, without its padding.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +11,8 @@
 
 namespace test {
 
-// tokens, targets: (batch, seq_len). A target kernels::kIgnoreTarget has no loss. `targets` may be empty where only logits are wanted.
+// tokens, targets: (batch, seq_len). A target kernels::kIgnoreTarget has no loss. `targets` may be empty where only
+// logits are wanted.
 struct ReferenceBatch {
     std::span<const int> tokens, targets;
     int batch, seq_len;
@@ -30,9 +31,12 @@ struct ReferenceGradient {
 };
 
 // (rows, vocabulary)
-std::vector<double> reference_logits(const llmc::ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch);
-ReferenceLoss reference_loss(const llmc::ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch);
-ReferenceGradient reference_gradient(const llmc::ParameterTable& table, std::span<const double> parameters, const ReferenceBatch& batch);
+std::vector<double> reference_logits(const llmc::ParameterTable& table, std::span<const double> parameters,
+                                     const ReferenceBatch& batch);
+ReferenceLoss reference_loss(const llmc::ParameterTable& table, std::span<const double> parameters,
+                             const ReferenceBatch& batch);
+ReferenceGradient reference_gradient(const llmc::ParameterTable& table, std::span<const double> parameters,
+                                     const ReferenceBatch& batch);
 
 // AdamW with decoupled decay, bias correction and clipping by the global norm.
 struct ReferenceAdamW {
@@ -42,7 +46,8 @@ struct ReferenceAdamW {
     std::vector<double> m, v;        // made by the first update
 
     // One step on `parameters`. Returns the gradient's norm before clipping.
-    double update(const llmc::ParameterTable& table, std::span<double> parameters, std::span<const double> gradient, double learning_rate);
+    double update(const llmc::ParameterTable& table, std::span<double> parameters, std::span<const double> gradient,
+                  double learning_rate);
 };
 
 }  // namespace test

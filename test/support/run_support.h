@@ -16,7 +16,9 @@ namespace test {
 namespace fs = std::filesystem;
 
 // The programs lie beside this one.
-inline std::string program(const std::string& name) { return (fs::read_symlink("/proc/self/exe").parent_path() / name).string(); }
+inline std::string program(const std::string& name) {
+    return (fs::read_symlink("/proc/self/exe").parent_path() / name).string();
+}
 
 // A program under way, its output going to a file.
 class Process {
@@ -68,15 +70,21 @@ public:
         std::mt19937 engine(1);
         std::vector<std::uint16_t> ids{256};
         for (int i = 0; i < 6000; ++i)
-            ids.push_back(ids.back() == 256 || engine() % 8 == 0 ? std::uint16_t('a' + engine() % 20) : std::uint16_t(ids.back() + 1));
+            ids.push_back(ids.back() == 256 || engine() % 8 == 0 ? std::uint16_t('a' + engine() % 20)
+                                                                 : std::uint16_t(ids.back() + 1));
         ShardBytes(ids, 257, 256).write(path("train_0.bin"));
         ids.resize(700);
         ShardBytes(ids, 257, 256).write(path("val_0.bin"));
     }
     std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
     std::vector<std::string> flags(std::vector<std::string> more = {}) const {
-        std::vector<std::string> all{"-i", path("train_*.bin"), "-j", path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=32", "-b", "4", "-t", "16",
-                                     "--lr", "1e-2", "--threads", "1"};
+        std::vector<std::string> all{"-i",        path("train_*.bin"),
+                                     "-j",        path("val_*.bin"),
+                                     "-e",        "custom:l=2,h=2,c=32,t=32",
+                                     "-b",        "4",
+                                     "-t",        "16",
+                                     "--lr",      "1e-2",
+                                     "--threads", "1"};
         all.insert(all.end(), more.begin(), more.end());
         return all;
     }
@@ -91,7 +99,8 @@ public:
     }
     // Under mpirun, where have_mpi(); the exit code is mpirun's.
     Result run_ranks(int ranks, std::vector<std::string> arguments) const {
-        arguments.insert(arguments.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np", std::to_string(ranks), program("train_gpt2")});
+        arguments.insert(arguments.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np",
+                                             std::to_string(ranks), program("train_gpt2")});
         Process process(arguments, path("output.txt"));
         const int exit_code = process.exit_code();
         return {exit_code, process.output()};

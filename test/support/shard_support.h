@@ -1,4 +1,5 @@
-// shard_support.h - what the tests of data share: a temporary folder, and shards written byte by byte, good ones and bad ones
+// shard_support.h - what the tests of data share: a temporary folder, and shards written byte by byte, good ones and
+// bad ones
 #pragma once
 #include <sys/resource.h>
 
@@ -27,7 +28,8 @@ public:
     std::string path() const { return ScratchFolder::path().string(); }
     std::vector<std::string> names() const {  // of all it holds, sorted
         std::vector<std::string> names;
-        for (const auto& entry : std::filesystem::directory_iterator(ScratchFolder::path())) names.push_back(entry.path().filename().string());
+        for (const auto& entry : std::filesystem::directory_iterator(ScratchFolder::path()))
+            names.push_back(entry.path().filename().string());
         std::sort(names.begin(), names.end());
         return names;
     }
@@ -58,7 +60,8 @@ struct ShardBytes {
     std::array<std::int32_t, 256> header{};
     std::vector<std::uint16_t> ids;
 
-    explicit ShardBytes(std::vector<std::uint16_t> tokens, int vocabulary = 0, int end_of_text = 0) : ids(std::move(tokens)) {
+    explicit ShardBytes(std::vector<std::uint16_t> tokens, int vocabulary = 0,
+                        int end_of_text = 0) : ids(std::move(tokens)) {
         header[0] = 20240520;
         header[1] = 1;
         header[2] = std::int32_t(ids.size());

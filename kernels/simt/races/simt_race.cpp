@@ -20,7 +20,8 @@ namespace simt::races {
 namespace {
 
 struct Record {
-    std::uint32_t moment, code;  // code: of the instruction after the access, as from where the program begins in memory
+    // code: of the instruction after the access, as from where the program begins in memory
+    std::uint32_t moment, code;
     std::uint16_t thread;
     std::uint8_t bytes;  // which of the cell's; 0: no access
 };
@@ -31,7 +32,8 @@ struct Page { std::array<Cell, kPageBytes / kCellBytes> cells; };
 
 using Lanes = std::array<std::uint32_t, kWarpLanes>;
 
-// What comes before a __threadfence of a thread. Its block is that of the moments from block_begin to `until`, as blocks run one after another.
+// What comes before a __threadfence of a thread. Its block is that of the moments from block_begin to `until`, as
+// blocks run one after another.
 struct View {
     std::uint32_t block_begin, phase_begin, until;
     unsigned thread;
@@ -45,8 +47,9 @@ struct View {
 using Views = std::vector<View>;
 void add(Views& views, const Views& more) {
     for (const View& view : more) {
-        const auto old = std::find_if(views.begin(), views.end(),
-                                      [&](const View& v) { return v.block_begin == view.block_begin && v.thread == view.thread; });
+        const auto old = std::find_if(views.begin(), views.end(), [&](const View& v) {
+            return v.block_begin == view.block_begin && v.thread == view.thread;
+        });
         if (old == views.end()) views.push_back(view);
         else if (old->until < view.until) *old = view;
     }
@@ -120,7 +123,8 @@ public:
                 const bool first = at % kCellBytes == 0, second = !first || at + 1 < end;
                 now.bytes = std::uint8_t(first + 2 * second);
                 if (const Record* other = update(cell, now, access)) {
-                    report(reinterpret_cast<void*>(address), bytes, access, now, *other, other == &cell.write ? Access::write
+                    report(reinterpret_cast<void*>(address), bytes, access, now, *other,
+                           other == &cell.write ? Access::write
                            : other >= cell.atomics ? Access::atomic : Access::read);
                     return false;
                 }
@@ -131,12 +135,14 @@ public:
     }
 
 private:
-    // For fences and atomics: what comes before this thread's next access, what will after its next fence, and what came before its last one.
+    // For fences and atomics: what comes before this thread's next access, what will after its next fence, and what
+    // came before its last one.
     struct ThreadViews { Views before, met, fenced; };
     static constexpr std::size_t kPagesKept = 2048;  // 240 MiB
 
     std::uint32_t next_moment() {
-        if (++moment_ == 0) throw Error("the race detector has counted 2^32 moments; run fewer tests in one process", Blame::runtime);
+        if (++moment_ == 0)
+            throw Error("the race detector has counted 2^32 moments; run fewer tests in one process", Blame::runtime);
         return moment_;
     }
 
@@ -166,7 +172,9 @@ private:
 
     // Null, and `now` is kept; or the record that it races with.
     const Record* update(Cell& cell, const Record& now, Access access) const {
-        const auto races = [&](const Record& earlier) { return (earlier.bytes & now.bytes) != 0 && !ordered(earlier, now.thread); };
+        const auto races = [&](const Record& earlier) {
+            return (earlier.bytes & now.bytes) != 0 && !ordered(earlier, now.thread);
+        };
         if (races(cell.write)) return &cell.write;
         if (access != Access::read)
             for (const Record& read : cell.reads)
@@ -185,8 +193,10 @@ private:
         return nullptr;
     }
 
-    // What comes after `now` comes after all that is ordered before it, so that need not be kept. Of what is not, two are enough where they are of
-    // different blocks or warps: nothing that any thread does can come after both, but by a barrier that is common to all.
+    // What comes after `now` comes after all that is ordered before it, so that need not be kept. Of what is not, two
+    // are enough where they are of
+    // different blocks or warps: nothing that any thread does can come after both, but by a barrier that is common to
+    // all.
     void keep(Record (&kept)[2], const Record& now) const {
         Record* place = nullptr;
         for (Record& record : kept)
@@ -194,43 +204,52 @@ private:
                 record.bytes = 0;
                 place = &record;
             }
-        const auto warp = [&](const Record& record) { return record.moment < block_begin_ ? -1 : record.thread / kWarpLanes; };
-        if (!place && warp(kept[0]) == warp(kept[1]) && warp(kept[0]) != -1 && warp(now) != warp(kept[0])) place = &kept[1];
+        const auto warp = [&](const Record& record) {
+            return record.moment < block_begin_ ? -1 : record.thread / kWarpLanes;
+        };
+        if (!place && warp(kept[0]) == warp(kept[1]) && warp(kept[0]) != -1 && warp(now) != warp(kept[0]))
+            place = &kept[1];
         if (place) *place = now;
     }
 
-    void report(const void* address, std::size_t bytes, Access access, const Record& now, const Record& other, Access other_access) const {
+    void report(const void* address, std::size_t bytes, Access access, const Record& now, const Record& other,
+                Access other_access) const {
         static constexpr const char *kDoes[] = {"reads", "writes", "updates"}, *kDid[] = {"read", "wrote", "updated"};
         const auto [here, there] = source_places(now.code, other.code);
         const std::string shared = running.shared.describe(address);
         std::ostringstream text;
-        text << place() << ": a race: thread " << now.thread << ' ' << kDoes[int(access)] << ' ' << bytes << (bytes == 1 ? " byte " : " bytes ");
+        text << place() << ": a race: thread " << now.thread << ' ' << kDoes[int(access)] << ' ' << bytes
+             << (bytes == 1 ? " byte " : " bytes ");
         if (shared.empty()) text << "of global memory, " << address << ',';
         else text << shared;
         text << " at " << here << ", which thread " << other.thread;
         if (other.moment < block_begin_) text << " of block " << spell(block_of(other));
         text << ' ' << kDid[int(other_access)] << " at " << there << "; ";
         if (other.moment < block_begin_) text << "blocks run in no order";
-        else if (other.thread / kWarpLanes == now.thread / kWarpLanes) text << "no __syncthreads or __syncwarp lies between";
+        else if (other.thread / kWarpLanes == now.thread / kWarpLanes)
+            text << "no __syncthreads or __syncwarp lies between";
         else text << "no __syncthreads lies between";
         running.scheduler->fail_at_next_wait(std::make_exception_ptr(Error(text.str(), Blame::runtime)));
     }
     dim3 block_of(const Record& record) const {
         const auto after = std::upper_bound(block_begins_.begin(), block_begins_.end(), record.moment,
-                                            [](std::uint32_t moment, const auto& block) { return moment < block.first; });
+                                            [](std::uint32_t moment,
+                                               const auto& block) { return moment < block.first; });
         const uint3 index = std::prev(after)->second;
         return {index.x, index.y, index.z};
     }
 
     std::uint32_t moment_ = 0, launch_begin_ = 0, block_begin_ = 0;
     std::uint32_t phase_begin_ = 0;  // the block's last barrier
-    std::uint32_t scope_begin_ = 0;  // of what may race on the bytes looked at: in shared memory the block's, which has it for itself
+    // of what may race on the bytes looked at: in shared memory the block's, which has it for itself
+    std::uint32_t scope_begin_ = 0;
     std::vector<std::pair<std::uint32_t, uint3>> block_begins_;  // of this launch
     std::vector<ThreadViews> views_;
     Views views_of_block_;  // before what all of its threads do now
     std::unordered_map<std::uintptr_t, Views> published_;  // by the address of an atomic
     bool fenced_ = false;                                  // in this launch
-    std::vector<Lanes> known_;  // by thread, for each lane of its warp: what that one did before this moment comes before what the thread does now
+    // by thread, for each lane of its warp: what that one did before this moment comes before what the thread does now
+    std::vector<Lanes> known_;
     std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages_;
     std::array<std::pair<std::uintptr_t, Page*>, 256> recent_{};
 };
@@ -254,7 +273,8 @@ void meet_warp(unsigned first_thread, unsigned mask) { this_core().meet_warp(fir
 
 void note(const void* address, std::size_t bytes, Access access, const void* caller) {
     if (!watching || running.scheduler->on_own_stack(address)) return;
-    if (!watching->note(reinterpret_cast<std::uintptr_t>(address), bytes, access, code_offset(caller))) watching = nullptr;
+    if (!watching->note(reinterpret_cast<std::uintptr_t>(address), bytes, access, code_offset(caller)))
+        watching = nullptr;
     else if (access == Access::atomic) watching->meet_at(reinterpret_cast<std::uintptr_t>(address));
 }
 void fence() {

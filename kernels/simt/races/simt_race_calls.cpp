@@ -1,4 +1,5 @@
-// simt_race_calls.cpp - the functions that code compiled with -fsanitize=thread calls before each access, and instead of each atomic operation
+// simt_race_calls.cpp - the functions that code compiled with -fsanitize=thread calls before each access, and instead
+// of each atomic operation
 #include <cstddef>
 #include <cstdint>
 
@@ -12,8 +13,10 @@ void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 
-#define NOTE(name, bytes, access) \
-    void __tsan_##name(void* address) { simt::races::note(address, bytes, Access::access, __builtin_return_address(0)); }
+#define NOTE(name, bytes, access)                                                       \
+    void __tsan_##name(void* address) {                                                 \
+        simt::races::note(address, bytes, Access::access, __builtin_return_address(0)); \
+    }
 #define NOTE_SIZE(bytes)                             \
     NOTE(read##bytes, bytes, read)                   \
     NOTE(unaligned_read##bytes, bytes, read)         \
@@ -29,40 +32,46 @@ NOTE_SIZE(4)
 NOTE_SIZE(8)
 NOTE_SIZE(16)
 
-void __tsan_read_range(void* address, std::size_t bytes) { simt::races::note(address, bytes, Access::read, __builtin_return_address(0)); }
-void __tsan_write_range(void* address, std::size_t bytes) { simt::races::note(address, bytes, Access::write, __builtin_return_address(0)); }
+void __tsan_read_range(void* address, std::size_t bytes) {
+    simt::races::note(address, bytes, Access::read, __builtin_return_address(0));
+}
+void __tsan_write_range(void* address, std::size_t bytes) {
+    simt::races::note(address, bytes, Access::write, __builtin_return_address(0));
+}
 void __tsan_vptr_update(void**, void*) {}  // objects with virtual functions are no business of kernels
 
 // CUDA's atomics order nothing but themselves; that the host's do is not to be seen.
-#define NOTED(address)                                                                                                       \
-    simt::races::note(const_cast<const void*>(static_cast<const volatile void*>(address)), sizeof *(address), Access::atomic, \
-                      __builtin_return_address(0))
-#define ATOMIC(bits)                                                                                                        \
-    using Word##bits = std::uint##bits##_t;                                                                                 \
-    Word##bits __tsan_atomic##bits##_load(const volatile Word##bits* address, int) {                                        \
-        NOTED(address);                                                                                                     \
-        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                                  \
-    }                                                                                                                       \
-    void __tsan_atomic##bits##_store(volatile Word##bits* address, Word##bits value, int) {                                 \
-        NOTED(address);                                                                                                     \
-        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                                 \
-    }                                                                                                                       \
-    Word##bits __tsan_atomic##bits##_exchange(volatile Word##bits* address, Word##bits value, int) {                        \
-        NOTED(address);                                                                                                     \
-        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                       \
-    }                                                                                                                       \
-    int __tsan_atomic##bits##_compare_exchange_strong(volatile Word##bits* address, Word##bits* expected, Word##bits value, int, int) { \
-        NOTED(address);                                                                                                     \
-        return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);            \
-    }                                                                                                                       \
-    int __tsan_atomic##bits##_compare_exchange_weak(volatile Word##bits* address, Word##bits* expected, Word##bits value, int, int) { \
-        NOTED(address);                                                                                                     \
-        return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);             \
+#define NOTED(address)                                                                                        \
+    simt::races::note(const_cast<const void*>(static_cast<const volatile void*>(address)), sizeof *(address), \
+                      Access::atomic, __builtin_return_address(0))
+#define ATOMIC(bits)                                                                                             \
+    using Word##bits = std::uint##bits##_t;                                                                      \
+    Word##bits __tsan_atomic##bits##_load(const volatile Word##bits* address, int) {                             \
+        NOTED(address);                                                                                          \
+        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                       \
+    }                                                                                                            \
+    void __tsan_atomic##bits##_store(volatile Word##bits* address, Word##bits value, int) {                      \
+        NOTED(address);                                                                                          \
+        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                      \
+    }                                                                                                            \
+    Word##bits __tsan_atomic##bits##_exchange(volatile Word##bits* address, Word##bits value, int) {             \
+        NOTED(address);                                                                                          \
+        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                            \
+    }                                                                                                            \
+    int __tsan_atomic##bits##_compare_exchange_strong(volatile Word##bits* address, Word##bits* expected,        \
+                                                      Word##bits value, int, int) {                              \
+        NOTED(address);                                                                                          \
+        return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    }                                                                                                            \
+    int __tsan_atomic##bits##_compare_exchange_weak(volatile Word##bits* address, Word##bits* expected,          \
+                                                    Word##bits value, int, int) {                                \
+        NOTED(address);                                                                                          \
+        return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);  \
     }
-#define ATOMIC_FETCH(bits, operation)                                                                                       \
-    Word##bits __tsan_atomic##bits##_fetch_##operation(volatile Word##bits* address, Word##bits value, int) {               \
-        NOTED(address);                                                                                                     \
-        return __atomic_fetch_##operation(address, value, __ATOMIC_SEQ_CST);                                                \
+#define ATOMIC_FETCH(bits, operation)                                                                         \
+    Word##bits __tsan_atomic##bits##_fetch_##operation(volatile Word##bits* address, Word##bits value, int) { \
+        NOTED(address);                                                                                       \
+        return __atomic_fetch_##operation(address, value, __ATOMIC_SEQ_CST);                                  \
     }
 #define ATOMIC_ALL(bits) \
     ATOMIC(bits)                                                          \

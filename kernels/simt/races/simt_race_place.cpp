@@ -16,7 +16,8 @@ std::string output_of(const std::string& command) {
     const std::unique_ptr<FILE, Close> pipe(popen(command.c_str(), "r"));
     std::string output;
     std::array<char, 4096> piece;
-    for (std::size_t count; pipe && (count = std::fread(piece.data(), 1, piece.size(), pipe.get())) > 0;) output.append(piece.data(), count);
+    for (std::size_t count; pipe && (count = std::fread(piece.data(), 1, piece.size(), pipe.get())) > 0;)
+        output.append(piece.data(), count);
     return output;
 }
 
@@ -28,7 +29,8 @@ std::string source_place(std::uint32_t offset) {
     for (std::string frame; std::getline(frames, frame);) {
         while (frame.starts_with("./")) frame.erase(0, 2);
         frame = frame.substr(0, frame.find(' '));  // "(discriminator 2)"
-        if (frame.starts_with('/') || frame.starts_with('?') || frame.starts_with("kernels/simt/")) continue;  // a library's or the executor's
+        // a library's or the executor's
+        if (frame.starts_with('/') || frame.starts_with('?') || frame.starts_with("kernels/simt/")) continue;
         place += (place.empty() ? "" : ", called at ") + frame;
     }
     if (!place.empty()) return place;
@@ -39,6 +41,8 @@ std::string source_place(std::uint32_t offset) {
 
 }  // namespace
 
-std::pair<std::string, std::string> source_places(std::uint32_t first, std::uint32_t second) { return {source_place(first), source_place(second)}; }
+std::pair<std::string, std::string> source_places(std::uint32_t first, std::uint32_t second) {
+    return {source_place(first), source_place(second)};
+}
 
 }  // namespace simt::races

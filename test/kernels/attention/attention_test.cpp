@@ -1,4 +1,5 @@
-// attention_test.cpp - causal attention against fp64, with bounds that follow the rounding errors of float through the formulae
+// attention_test.cpp - causal attention against fp64, with bounds that follow the rounding errors of float through the
+// formulae
 #include "kernels/attention/attention.h"
 
 #include "kernels/device/memory.h"
@@ -10,12 +11,17 @@ using namespace test::attention;
 namespace {
 
 struct Plain {
-    template <class T> static void forward(const AttentionForward<T>& op) { kernels::attention_forward<T>(op, nullptr); }
-    template <class T> static void backward(const AttentionBackward<T>& op) { kernels::attention_backward<T>(op, nullptr); }
+    template <class T> static void forward(const AttentionForward<T>& op) {
+        kernels::attention_forward<T>(op, nullptr);
+    }
+    template <class T> static void backward(const AttentionBackward<T>& op) {
+        kernels::attention_backward<T>(op, nullptr);
+    }
 };
 template <class T> using PlainRun = Run<T, Plain>;
 
-// Every element within its bound and, as the result is stored in T, half a unit in the last place of the farther end of that.
+// Every element within its bound and, as the result is stored in T, half a unit in the last place of the farther end of
+// that.
 template <class T>
 void check_within_bounds(const std::vector<T>& got, const Wanted& want) {
     REQUIRE(got.size() == want.value.size());
@@ -26,7 +32,8 @@ void check_within_bounds(const std::vector<T>& got, const Wanted& want) {
         const double ratio = std::fabs(widen(got[i]) - want.value[i]) / allowed;
         if (!(ratio <= worst_ratio)) worst = i, worst_ratio = std::isnan(ratio) ? INFINITY : ratio;
     }
-    INFO("element " << worst << " is " << widen(got[worst]) << ", want " << want.value[worst] << " within " << want.bound[worst]);
+    INFO("element " << worst << " is " << widen(got[worst]) << ", want " << want.value[worst] << " within "
+                    << want.bound[worst]);
     CHECK(worst_ratio <= 1);
 }
 
@@ -38,7 +45,8 @@ void check(const PlainRun<T>& run) {
     const auto got = run.forward(), kept = run.rounded(reference);
     check_within_bounds(got.out, reference.out);
     check_within_bounds(got.logsumexp, reference.logsumexp);
-    check_within_bounds(run.backward(kept), backward_reference(shape, widen(run.dout), widen(run.qkv), widen(kept.out), widen(kept.logsumexp)));
+    check_within_bounds(run.backward(kept), backward_reference(shape, widen(run.dout), widen(run.qkv), widen(kept.out),
+                                                               widen(kept.logsumexp)));
 }
 
 }  // namespace
@@ -62,7 +70,8 @@ TEST_CASE("the reference gradient of attention is the slope of the reference", "
 }
 
 TEMPLATE_TEST_CASE("attention equals fp64 at every length", "[attention]", float, bf16) {
-    const int seq_len = GENERATE(1, 2, 31, 32, 33, 63, 64, 65, 100, 129, 257);  // about the edges of tiles, and several tiles
+    // about the edges of tiles, and several tiles
+    const int seq_len = GENERATE(1, 2, 31, 32, 33, 63, 64, 65, 100, 129, 257);
     check(PlainRun<TestType>({seq_len < 100 ? 2 : 1, seq_len < 257 ? 3 : 1, 16, seq_len}, 10 + seq_len));
 }
 
@@ -94,15 +103,19 @@ TEMPLATE_TEST_CASE("attention of earlier positions does not depend on later ones
 }
 
 TEMPLATE_TEST_CASE("attention gives the same bits whatever the number of threads", "[attention]", float, bf16) {
-    check_same_bits_on_any_threads(PlainRun<TestType>({1, 3, 16, 150}, 12));  // three heads leave threads idle at 2 and 8
+    // three heads leave threads idle at 2 and 8
+    check_same_bits_on_any_threads(PlainRun<TestType>({1, 3, 16, 150}, 12));
 }
 
 TEST_CASE("attention refuses what it cannot do", "[attention]") {
-    const auto forward = [](int batch, int seq_len, int heads, int head_size, int short_out = 0, int short_logsumexp = 0, int short_qkv = 0) {
+    const auto forward = [](int batch, int seq_len, int heads, int head_size, int short_out = 0,
+                            int short_logsumexp = 0, int short_qkv = 0) {
         const device::Array<float> out(8 * 260), logsumexp(8), qkv(3 * 8 * 260);
         const std::size_t rows = std::size_t(batch) * seq_len * heads, elements = rows * head_size;
-        kernels::attention_forward<float>({out.span().first(elements - short_out), logsumexp.span().first(rows - short_logsumexp),
-                                           qkv.span().first(3 * elements - short_qkv), batch, seq_len, heads, head_size}, nullptr);
+        kernels::attention_forward<float>(
+            {out.span().first(elements - short_out), logsumexp.span().first(rows - short_logsumexp),
+             qkv.span().first(3 * elements - short_qkv), batch, seq_len, heads, head_size},
+            nullptr);
     };
     CHECK_NOTHROW(forward(1, 2, 2, 256));
     CHECK_THROWS_WITH(forward(1, 2, 2, 260), Catch::Contains("head_size is 260"));
@@ -117,12 +130,15 @@ TEST_CASE("attention refuses what it cannot do", "[attention]") {
 
     const device::Array<bf16> qkv(3 * 16), dqkv(3 * 16), dout(16), out(16);
     const device::Array<float> logsumexp(2), delta(2);
-    AttentionBackward<bf16> op{dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(), 1, 2, 1, 8};
+    AttentionBackward<bf16> op{dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(), 1, 2,
+                               1, 8};
     const auto refused = [&](auto change) {
         AttentionBackward<bf16> changed = op;
         change(changed);
         std::string message;
-        try { kernels::attention_backward<bf16>(changed, nullptr); } catch (const Error& error) { message = error.what(); }
+        try {
+            kernels::attention_backward<bf16>(changed, nullptr);
+        } catch (const Error& error) { message = error.what(); }
         return message;
     };
     CHECK(refused([](auto&) {}).empty());
@@ -131,6 +147,7 @@ TEST_CASE("attention refuses what it cannot do", "[attention]") {
     CHECK_THAT(refused([](auto& op) { op.dout = op.dout.first(15); }), Catch::Contains("attention's dout is 15"));
     CHECK_THAT(refused([](auto& op) { op.out = op.out.first(15); }), Catch::Contains("attention's out is 15"));
     CHECK_THAT(refused([](auto& op) { op.qkv = op.qkv.first(47); }), Catch::Contains("attention's qkv is 47"));
-    CHECK_THAT(refused([](auto& op) { op.logsumexp = op.logsumexp.first(1); }), Catch::Contains("attention's logsumexp is 1"));
+    CHECK_THAT(refused([](auto& op) { op.logsumexp = op.logsumexp.first(1); }),
+               Catch::Contains("attention's logsumexp is 1"));
     CHECK_THAT(refused([](auto& op) { op.delta = op.delta.first(1); }), Catch::Contains("attention's delta is 1"));
 }

@@ -1,4 +1,5 @@
-// attention_choice_test.cpp - which implementation of attention is taken, what is refused and in which words, and how cuDNN is told of the tensors
+// choice_test.cpp - which implementation of attention is taken, what is refused and in which words, and how
+// cuDNN is told of the tensors
 #include <set>
 
 #include "kernels/attention/attention_cudnn.h"
@@ -17,7 +18,8 @@ using enum AttentionMethod;
 
 bool supports_64_and_80(int head_size) { return head_size == 64 || head_size == 80; }
 const AttentionBuild kEverything{.plain = "plain", .choice = true, .cudnn = true, .flash_supports = supports_64_and_80};
-const AttentionBuild kWithoutCudnn{.plain = "plain", .choice = true, .cudnn = false, .flash_supports = supports_64_and_80};
+const AttentionBuild kWithoutCudnn{.plain = "plain", .choice = true, .cudnn = false,
+                                   .flash_supports = supports_64_and_80};
 const AttentionBuild kCpu{.plain = "tiled on the CPU", .choice = false};
 
 std::string refusal(AttentionMethod asked, const AttentionBuild& build, DType dtype, int head_size) {
@@ -32,7 +34,8 @@ std::string refusal(AttentionMethod asked, const AttentionBuild& build, DType dt
 
 }  // namespace
 
-TEST_CASE("auto tries cuDNN, then flash, then plain, as far as build, dtype and head size allow", "[attention][attention_choice]") {
+TEST_CASE("auto tries cuDNN, then flash, then plain, as far as build, dtype and head size allow",
+          "[attention][attention_choice]") {
     CHECK(attention_candidates(automatic, kEverything, DType::bf16, 64) == Methods{cudnn, flash, plain});
     CHECK(attention_candidates(automatic, kEverything, DType::bf16, 72) == Methods{cudnn, plain});
     CHECK(attention_candidates(automatic, kEverything, DType::fp32, 64) == Methods{plain});
@@ -55,8 +58,9 @@ TEST_CASE("an attention asked for by name is taken or refused, never replaced", 
           "--attention is \"flash\"; expected auto or plain: the model's heads have 48 channels, flash takes 64, 80; "
           "leave the flag out, or choose another number of heads");
     for (AttentionMethod asked : {cudnn, flash, plain})
-        CHECK_THAT(refusal(asked, kCpu, DType::bf16, 64), Catch::EndsWith("expected auto: on a CPU there is one implementation, tiled on the CPU; "
-                                                                          "leave the flag out; on a GPU build with make DEVICE=cuda"));
+        CHECK_THAT(refusal(asked, kCpu, DType::bf16, 64),
+                   Catch::EndsWith("expected auto: on a CPU there is one implementation, tiled on the CPU; "
+                                   "leave the flag out; on a GPU build with make DEVICE=cuda"));
 }
 
 TEST_CASE("every method of attention has one name", "[attention][attention_choice]") {
@@ -81,10 +85,12 @@ TEST_CASE("what was chosen is said", "[attention][attention_choice]") {
     CHECK(fp32 == "plain, chosen by auto");
     CHECK(Attention({.method = plain}).describe({DType::bf16, {2, 64, 2, 64}, true}) == "plain");
     CHECK(Attention({.method = flash}).describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync)");
-    if (!build.cudnn) CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync), chosen by auto");
+    if (!build.cudnn)
+        CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync), chosen by auto");
 }
 
-TEST_CASE("where cuDNN cannot run, auto goes on without it and says why; asked for by name it is refused", "[attention][attention_choice]") {
+TEST_CASE("where cuDNN cannot run, auto goes on without it and says why; asked for by name it is refused",
+          "[attention][attention_choice]") {
     if (!attention_build().cudnn) return;
     try {
         device::open(1);
@@ -96,11 +102,15 @@ TEST_CASE("where cuDNN cannot run, auto goes on without it and says why; asked f
     const Attention attention;
     CHECK(attention.plan(problem).method == flash);
     CHECK_THAT(attention.plan(problem).passed_over,
-               Catch::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") && Catch::Contains("CUDNN_STATUS_"));
-    CHECK_THAT(attention.describe(problem), Catch::StartsWith("flash (mma.sync), chosen by auto; not cuDNN: cudnnCreate"));
-    CHECK_THROWS_WITH(Attention({.method = cudnn}).plan(problem),
-                      Catch::StartsWith("--attention is \"cudnn\"; expected a method that can do this model and GPU; cuDNN refuses: cudnnCreate") &&
-                          Catch::EndsWith("use auto, flash or plain"));
+               Catch::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") &&
+                   Catch::Contains("CUDNN_STATUS_"));
+    CHECK_THAT(attention.describe(problem),
+               Catch::StartsWith("flash (mma.sync), chosen by auto; not cuDNN: cudnnCreate"));
+    CHECK_THROWS_WITH(
+        Attention({.method = cudnn}).plan(problem),
+        Catch::StartsWith(
+            "--attention is \"cudnn\"; expected a method that can do this model and GPU; cuDNN refuses: cudnnCreate") &&
+            Catch::EndsWith("use auto, flash or plain"));
 }
 
 TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[attention][attention_choice]") {
@@ -115,11 +125,14 @@ TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[att
     for (int b = 0; b < shape.batch; ++b)
         for (int h = 0; h < shape.heads; ++h)
             for (int t = 0; t < shape.seq_len; ++t) {
-                all = all && element(cudnn_layout(stats, shape), b, h, t, 0) == std::size_t((b * shape.heads + h) * shape.seq_len + t);
+                all = all && element(cudnn_layout(stats, shape), b, h, t,
+                                     0) == std::size_t((b * shape.heads + h) * shape.seq_len + t);
                 for (int c = 0; c < shape.head_size; ++c) {
                     for (const auto& [operand, part] : packed)
-                        all = all && element(cudnn_layout(operand, shape), b, h, t, c) ==
-                                         std::size_t((((b * shape.seq_len + t) * 3 + part) * shape.heads + h) * shape.head_size + c);
+                        all = all &&
+                              element(cudnn_layout(operand, shape), b, h, t, c) ==
+                                  std::size_t(
+                                      (((b * shape.seq_len + t) * 3 + part) * shape.heads + h) * shape.head_size + c);
                     for (CudnnOperand operand : {out, dout})
                         all = all && element(cudnn_layout(operand, shape), b, h, t, c) ==
                                          std::size_t(((b * shape.seq_len + t) * shape.heads + h) * shape.head_size + c);
@@ -127,11 +140,13 @@ TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[att
             }
     CHECK(all);
     using Four = std::array<std::int64_t, 4>;
-    for (CudnnOperand operand : {q, k, v, out, dout, dq, dk, dv}) CHECK(cudnn_layout(operand, shape).dimensions == Four{2, 3, 5, 8});
+    for (CudnnOperand operand : {q, k, v, out, dout, dq, dk, dv})
+        CHECK(cudnn_layout(operand, shape).dimensions == Four{2, 3, 5, 8});
     CHECK(cudnn_layout(stats, shape).dimensions == Four{2, 3, 5, 1});
     // 64 bits: the last element of a large batch is beyond 2^31.
     const CudnnLayout large = cudnn_layout(v, {512, 4096, 64, 128});
-    const std::int64_t last = large.first + 511 * large.strides[0] + 63 * large.strides[1] + 4095 * large.strides[2] + 127;
+    const std::int64_t last = large.first + 511 * large.strides[0] + 63 * large.strides[1] + 4095 * large.strides[2] +
+                              127;
     CHECK(last == std::int64_t(512) * 4096 * 3 * 64 * 128 - 1);
 }
 

@@ -1,4 +1,5 @@
-// attention_flash_test.cpp - attention by tensor cores against fp64: no farther off than twice what its roundings to bf16 do to exact arithmetic
+// flash_gpu_test.cpp - attention by tensor cores against fp64: no farther off than twice what its roundings to
+// bf16 do to exact arithmetic
 #include "kernels/attention/flash.h"
 
 #include "kernels/device/memory.h"
@@ -27,10 +28,12 @@ struct Errors {
     double rms() const { return std::sqrt(squares / count); }
 };
 
-// Part `part` of `parts` of each position, in bands of neighbouring positions of one head, so that rows that average over much, whose errors are
-// small, are not judged by the others. In each band the largest error and the root mean square of what exceeds the bound of float arithmetic may be
-// twice those of `rounded`, which is exact but for the roundings to bf16.
-void check_against_rounded(const std::vector<bf16>& got, const Wanted& exact, const Wanted& rounded, const Shape& shape, int parts, int part) {
+// Part `part` of `parts` of each position, in bands of neighbouring positions of one head, so that rows that average
+// over much, whose errors are small, are not judged by the others. In each band the largest error and the root mean
+// square of what exceeds the bound of float arithmetic may be twice those of `rounded`, which is exact but for the
+// roundings to bf16.
+void check_against_rounded(const std::vector<bf16>& got, const Wanted& exact, const Wanted& rounded, const Shape& shape,
+                           int parts, int part) {
     constexpr int kBand = 32;
     REQUIRE(got.size() == exact.value.size());
     for (int b = 0; b < shape.batch; ++b)
@@ -52,8 +55,10 @@ void check_against_rounded(const std::vector<bf16>& got, const Wanted& exact, co
 }
 
 void check_forward(const FlashRun& run, const FlashRun::Forward& got, const ForwardReference& exact) {
-    check_against_rounded(got.out, exact.out, ForwardReference(run.shape, widen(run.qkv), rounded_to_bf16).out, run.shape, 1, 0);
-    for (std::size_t row = 0; row < run.shape.rows(); ++row) {  // no bf16 here: float arithmetic, and the rounding of the result to float
+    check_against_rounded(got.out, exact.out, ForwardReference(run.shape, widen(run.qkv), rounded_to_bf16).out,
+                          run.shape, 1, 0);
+    for (std::size_t row = 0; row < run.shape.rows(); ++row) {
+        // no bf16 here: float arithmetic, and the rounding of the result to float
         const double want = exact.logsumexp.value[row], allowed = exact.logsumexp.bound[row] + 0.5 * ulp<float>(want);
         CAPTURE(row, got.logsumexp[row], want);
         CHECK(std::fabs(got.logsumexp[row] - want) <= allowed);
@@ -68,7 +73,8 @@ void check(const FlashRun& run) {
     const FlashRun::Forward kept = run.rounded(exact);  // so that the backward pass is judged by itself
     const std::vector<bf16> got = run.backward(kept);
     const auto reference = [&](Rounding weight) {
-        return backward_reference(run.shape, widen(run.dout), widen(run.qkv), widen(kept.out), widen(kept.logsumexp), weight);
+        return backward_reference(run.shape, widen(run.dout), widen(run.qkv), widen(kept.out), widen(kept.logsumexp),
+                                  weight);
     };
     const Wanted wanted = reference(unrounded), rounded = reference(rounded_to_bf16);
     for (int part : {0, 1, 2}) check_against_rounded(got, wanted, rounded, run.shape, 3, part);
@@ -77,7 +83,8 @@ void check(const FlashRun& run) {
 }  // namespace
 
 TEST_CASE("flash attention is as near to fp64 as its roundings allow, at every length", "[attention]") {
-    const int seq_len = GENERATE(1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257);  // about the edges of tiles, and several tiles
+    // about the edges of tiles, and several tiles
+    const int seq_len = GENERATE(1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257);
     check(FlashRun({seq_len < 100 ? 2 : 1, seq_len < 257 ? 2 : 1, 64, seq_len}, 10 + seq_len));
 }
 
@@ -117,7 +124,8 @@ TEST_CASE("flash attention gives the same bits whatever the number of threads", 
 }
 
 TEST_CASE("flash attention refuses what it cannot do", "[attention]") {
-    for (int head_size : {-64, 0, 8, 32, 48, 72, 112, 127, 256}) CHECK_FALSE(kernels::flash_attention_supports(head_size));
+    for (int head_size : {-64, 0, 8, 32, 48, 72, 112, 127, 256})
+        CHECK_FALSE(kernels::flash_attention_supports(head_size));
     const std::size_t rows = 2, elements = rows * 80;
     const device::Array<bf16> qkv(3 * elements), dqkv(3 * elements), dout(elements), out(elements);
     const device::Array<float> logsumexp(rows), delta(rows);
@@ -128,11 +136,14 @@ TEST_CASE("flash attention refuses what it cannot do", "[attention]") {
         return message;
     };
     const auto forward = [&](auto change) {
-        return refused(Flash::forward, AttentionForward<bf16>{out.span(), logsumexp.span(), qkv.span(), 1, 2, 1, 64}, change);
+        return refused(Flash::forward, AttentionForward<bf16>{out.span(), logsumexp.span(), qkv.span(), 1, 2, 1, 64},
+                       change);
     };
     const auto backward = [&](auto change) {
-        return refused(Flash::backward, AttentionBackward<bf16>{dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(), 1,
-                                                                2, 1, 64}, change);
+        return refused(Flash::backward,
+                       AttentionBackward<bf16>{dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(),
+                                               logsumexp.span(), 1, 2, 1, 64},
+                       change);
     };
     CHECK(forward([](auto&) {}).empty());
     CHECK(backward([](auto&) {}).empty());
@@ -141,7 +152,8 @@ TEST_CASE("flash attention refuses what it cannot do", "[attention]") {
     CHECK_THAT(forward([](auto& op) { op.head_size = 20; }), Catch::Contains("head_size is 20"));
     CHECK_THAT(forward([](auto& op) { op.seq_len = 0; }), Catch::Contains("seq_len is 0"));
     CHECK_THAT(forward([](auto& op) { op.out = op.out.first(127); }), Catch::Contains("attention's out is 127"));
-    CHECK_THAT(forward([](auto& op) { op.logsumexp = op.logsumexp.first(1); }), Catch::Contains("attention's logsumexp is 1"));
+    CHECK_THAT(forward([](auto& op) { op.logsumexp = op.logsumexp.first(1); }),
+               Catch::Contains("attention's logsumexp is 1"));
     CHECK_THAT(forward([](auto& op) { op.qkv = op.qkv.first(383); }), Catch::Contains("attention's qkv is 383"));
     CHECK_THAT(backward([](auto& op) { op.dqkv = op.dqkv.first(383); }), Catch::Contains("attention's dqkv is 383"));
     CHECK_THAT(backward([](auto& op) { op.dout = op.dout.first(127); }), Catch::Contains("attention's dout is 127"));

@@ -1,4 +1,5 @@
-// matmul_test.cpp - plans that are used again, what products refuse, and what the library says of itself (the products: operations/linear.cpp)
+// matmul_test.cpp - plans that are used again, what products refuse, and what the library says of itself (the products:
+// operations/linear.cpp)
 #include <cstdlib>
 #include <cstring>
 
@@ -39,15 +40,20 @@ template <class T> struct Layer {
     Forward forward(Matmul& matmul, bool with_bias, bool with_gelu) const {
         const std::size_t size = std::size_t(shape.rows) * shape.out;
         auto out = poisoned<T>(size), pre = poisoned<T>(with_gelu ? size : 0);
-        const auto in_there = on_device(in), weight_there = on_device(weight), bias_there = on_device(with_bias ? bias : std::vector<T>());
-        matmul.forward<T>({out.span(), pre.span(), in_there.span(), weight_there.span(), bias_there.span(), shape.rows, shape.in, shape.out},
+        const auto in_there = on_device(in), weight_there = on_device(weight),
+                   bias_there = on_device(with_bias ? bias : std::vector<T>());
+        matmul.forward<T>({out.span(), pre.span(), in_there.span(), weight_there.span(), bias_there.span(), shape.rows,
+                           shape.in, shape.out},
                           nullptr);
         return {out.download(nullptr), pre.download(nullptr)};
     }
     std::vector<T> backward_input(Matmul& matmul, bool with_gelu) const {
         auto din = poisoned<T>(std::size_t(shape.rows) * shape.in);
-        const auto dout_there = on_device(dout), weight_there = on_device(weight), pre_there = on_device(with_gelu ? in_pre : std::vector<T>());
-        matmul.backward_input<T>({din.span(), dout_there.span(), weight_there.span(), pre_there.span(), shape.rows, shape.in, shape.out}, nullptr);
+        const auto dout_there = on_device(dout), weight_there = on_device(weight),
+                   pre_there = on_device(with_gelu ? in_pre : std::vector<T>());
+        matmul.backward_input<T>(
+            {din.span(), dout_there.span(), weight_there.span(), pre_there.span(), shape.rows, shape.in, shape.out},
+            nullptr);
         return din.download(nullptr);
     }
     struct Gradients {
@@ -55,9 +61,12 @@ template <class T> struct Layer {
     };
     Gradients backward_weight(Matmul& matmul, bool with_bias, bool accumulate) const {
         auto dweight = accumulate ? on_device(old_dweight) : poisoned<float>(old_dweight.size());
-        auto dbias = !with_bias ? device::Array<float>() : accumulate ? on_device(old_dbias) : poisoned<float>(old_dbias.size());
+        auto dbias = !with_bias   ? device::Array<float>()
+                     : accumulate ? on_device(old_dbias)
+                                  : poisoned<float>(old_dbias.size());
         const auto dout_there = on_device(dout), in_there = on_device(in);
-        matmul.backward_weight<T>({dweight.span(), dbias.span(), dout_there.span(), in_there.span(), shape.rows, shape.in, shape.out, accumulate},
+        matmul.backward_weight<T>({dweight.span(), dbias.span(), dout_there.span(), in_there.span(), shape.rows,
+                                   shape.in, shape.out, accumulate},
                                   nullptr);
         return {dweight.download(nullptr), dbias.download(nullptr)};
     }
@@ -74,8 +83,8 @@ using Widened = Case<bf16, Bf16Arithmetic::widen>;
 }  // namespace
 
 // What a fresh object gives is checked in operations/linear.cpp.
-TEMPLATE_TEST_CASE("a plan is used again for other tensors of its shape, by each of two objects, to the same bits", "[matmul]", Fp32, Native,
-                   Widened) {
+TEMPLATE_TEST_CASE("a plan is used again for other tensors of its shape, by each of two objects, to the same bits",
+                   "[matmul]", Fp32, Native, Widened) {
     using T = typename TestType::type;
     Matmul first(TestType::options), other(TestType::options);
     Matmul moved(std::move(other));
@@ -106,23 +115,39 @@ TEMPLATE_TEST_CASE("a product refuses tensors that do not fit", "[matmul]", floa
     device::Array<float> gradient(16 * 16);
     const auto all = tensor.span(), little = tensor.span().subspan(0, 255), none = tensor.span().subspan(0, 0);
     const auto everything = gradient.span(), too_little = gradient.span().subspan(0, 255);
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 18, 16}, nullptr), Catch::Contains("in_channels of a matrix product is 18"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 16, 18}, nullptr), Catch::Contains("out_channels of a matrix product is 18"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 0, 16, 16}, nullptr), Catch::Contains("rows of a matrix product is 0"));
-    CHECK_THROWS_WITH(matmul.forward<T>({little, none, all, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of out is 255"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, little, all, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of pre is 255"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, little, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of in is 255"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, little, none, 16, 16, 16}, nullptr), Catch::Contains("size of weight is 255"));
-    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, all.subspan(0, 15), 16, 16, 16}, nullptr), Catch::Contains("size of bias is 15"));
-    CHECK_THROWS_WITH(matmul.backward_input<T>({little, all, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of din is 255"));
-    CHECK_THROWS_WITH(matmul.backward_input<T>({all, little, all, none, 16, 16, 16}, nullptr), Catch::Contains("size of dout is 255"));
-    CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, little, none, 16, 16, 16}, nullptr), Catch::Contains("size of weight is 255"));
-    CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, all, little, 16, 16, 16}, nullptr), Catch::Contains("size of pre is 255"));
-    CHECK_THROWS_WITH(matmul.backward_weight<T>({too_little, {}, all, all, 16, 16, 16, false}, nullptr), Catch::Contains("size of dweight is 255"));
-    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, everything.subspan(0, 15), all, all, 16, 16, 16, false}, nullptr),
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 18, 16}, nullptr),
+                      Catch::Contains("in_channels of a matrix product is 18"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 16, 18}, nullptr),
+                      Catch::Contains("out_channels of a matrix product is 18"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 0, 16, 16}, nullptr),
+                      Catch::Contains("rows of a matrix product is 0"));
+    CHECK_THROWS_WITH(matmul.forward<T>({little, none, all, all, none, 16, 16, 16}, nullptr),
+                      Catch::Contains("size of out is 255"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, little, all, all, none, 16, 16, 16}, nullptr),
+                      Catch::Contains("size of pre is 255"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, little, all, none, 16, 16, 16}, nullptr),
+                      Catch::Contains("size of in is 255"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, little, none, 16, 16, 16}, nullptr),
+                      Catch::Contains("size of weight is 255"));
+    CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, all.subspan(0, 15), 16, 16, 16}, nullptr),
+                      Catch::Contains("size of bias is 15"));
+    CHECK_THROWS_WITH(matmul.backward_input<T>({little, all, all, none, 16, 16, 16}, nullptr),
+                      Catch::Contains("size of din is 255"));
+    CHECK_THROWS_WITH(matmul.backward_input<T>({all, little, all, none, 16, 16, 16}, nullptr),
+                      Catch::Contains("size of dout is 255"));
+    CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, little, none, 16, 16, 16}, nullptr),
+                      Catch::Contains("size of weight is 255"));
+    CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, all, little, 16, 16, 16}, nullptr),
+                      Catch::Contains("size of pre is 255"));
+    CHECK_THROWS_WITH(matmul.backward_weight<T>({too_little, {}, all, all, 16, 16, 16, false}, nullptr),
+                      Catch::Contains("size of dweight is 255"));
+    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, everything.subspan(0, 15), all, all, 16, 16, 16, false},
+                                                nullptr),
                       Catch::Contains("size of dbias is 15"));
-    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, little, all, 16, 16, 16, false}, nullptr), Catch::Contains("size of dout is 255"));
-    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, all, little, 16, 16, 16, false}, nullptr), Catch::Contains("size of in is 255"));
+    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, little, all, 16, 16, 16, false}, nullptr),
+                      Catch::Contains("size of dout is 255"));
+    CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, all, little, 16, 16, 16, false}, nullptr),
+                      Catch::Contains("size of in is 255"));
 }
 
 TEST_CASE("a Matmul says what it is and how it multiplies bf16", "[matmul]") {
@@ -140,11 +165,15 @@ TEST_CASE("a Matmul says what it is and how it multiplies bf16", "[matmul]") {
 
 #if !defined(TRAIN_GPT2_CUDA) && defined(__x86_64__)
 // scripts/test.sh runs this with other caps on the library's instructions, which it reads once.
-TEST_CASE("bf16 is multiplied natively where instructions for it may be used, and widened where they would be imitated", "[matmul]") {
-    const std::string said = Matmul().describe(DType::bf16), asked = Matmul({.bf16 = Bf16Arithmetic::native}).describe(DType::bf16);
+TEST_CASE("bf16 is multiplied natively where instructions for it may be used, and widened where they would be imitated",
+          "[matmul]") {
+    const std::string said = Matmul().describe(DType::bf16),
+                      asked = Matmul({.bf16 = Bf16Arithmetic::native}).describe(DType::bf16);
     CAPTURE(said, asked);
     const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
-    const auto uses = [&](const char* instructions) { return Catch::contains(said, std::string(", ") + instructions + "; bf16 "); };
+    const auto uses = [&](const char* instructions) {
+        return Catch::contains(said, std::string(", ") + instructions + "; bf16 ");
+    };
     if (cap) {
         const std::string most(cap);
         if (most == "AVX2" && __builtin_cpu_supports("avx2")) CHECK(uses("AVX2"));
@@ -152,9 +181,11 @@ TEST_CASE("bf16 is multiplied natively where instructions for it may be used, an
         if (most == "AVX512_CORE_BF16" && __builtin_cpu_supports("avx512bf16")) CHECK(uses("AVX-512 BF16"));
     }
     if (uses("AVX-512 BF16") || uses("AMX")) CHECK(Catch::contains(said, "; bf16 multiplied natively (one thread: "));
-    else if (uses("AVX-512") || uses("AVX-512 VNNI")) CHECK(Catch::contains(said, "; bf16 widened to fp32 (one thread: "));
+    else if (uses("AVX-512") || uses("AVX-512 VNNI"))
+        CHECK(Catch::contains(said, "; bf16 widened to fp32 (one thread: "));
     else CHECK(Catch::contains(said, "; bf16 widened to fp32, because oneDNN has no bf16 products for this processor"));
     const bool possible = !Catch::contains(said, "has no bf16 products");
-    CHECK(Catch::contains(asked, possible ? "; bf16 multiplied natively as asked" : "; bf16 widened to fp32, because oneDNN has no bf16 products"));
+    CHECK(Catch::contains(asked, possible ? "; bf16 multiplied natively as asked"
+                                          : "; bf16 widened to fp32, because oneDNN has no bf16 products"));
 }
 #endif

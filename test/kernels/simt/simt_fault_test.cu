@@ -1,7 +1,9 @@
-// simt_fault_test.cu - one faulty kernel for each thing that the host executor must report instead of hanging or computing nonsense
+// simt_fault_test.cu - one faulty kernel for each thing that the host executor must report instead of hanging or
+// computing nonsense
 //
-// A report names the kernel, the block, which threads wait where, and what is wrong; afterwards the executor works as before. Where the words depend
-// on who runs first, they are those of ascending threads; that all orders report is tested for every kernel.
+// A report names the kernel, the block, which threads wait where, and what is wrong; afterwards the executor works as
+// before. Where the words depend on who runs first, they are those of ascending threads; that all orders report is
+// tested for every kernel.
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -19,7 +21,9 @@ namespace {
 using Catch::Contains;
 using kernels::kAllLanes;
 
-__global__ void healthy(int* out) { out[blockIdx.x * blockDim.x + threadIdx.x] = __syncthreads_count(1) + __reduce_add_sync(kAllLanes, 1); }
+__global__ void healthy(int* out) {
+    out[blockIdx.x * blockDim.x + threadIdx.x] = __syncthreads_count(1) + __reduce_add_sync(kAllLanes, 1);
+}
 
 template <auto Kernel, class... Args>
 std::string message_of(const simt::LaunchConfig& config, Args... args) {
@@ -38,7 +42,8 @@ std::string message_of(const simt::LaunchConfig& config, Args... args) {
     return message;
 }
 
-// The message that launching Kernel throws when its threads run in ascending order. In the order of this process, too, it throws one.
+// The message that launching Kernel throws when its threads run in ascending order. In the order of this process, too,
+// it throws one.
 template <auto Kernel, class... Args>
 std::string fault_of(const simt::LaunchConfig& config, Args... args) {
     message_of<Kernel>(config, args...);
@@ -81,7 +86,8 @@ __global__ void two_barriers() {
 
 TEST_CASE("threads that meet in different barriers are reported", "[simt]") {
     const auto message = fault_of<two_barriers>({.grid = 1, .block = 4});
-    CHECK_THAT(message, Contains("kernel two_barriers, block (0, 0, 0) of 4 threads") && Contains("different barriers"));
+    CHECK_THAT(message,
+               Contains("kernel two_barriers, block (0, 0, 0) of 4 threads") && Contains("different barriers"));
     CHECK_THAT(message, Contains("thread 0 waits in __syncthreads at ") && Contains(at(kTwoBarriersLine + 1)));
     CHECK_THAT(message, Contains("thread 1 waits in __syncthreads at ") && Contains(at(kTwoBarriersLine)));
     CHECK_THAT(message, Contains("threads 2-3 have not begun"));
@@ -94,7 +100,8 @@ __global__ void two_kinds() {
 
 TEST_CASE("barriers of different kinds do not match", "[simt]") {
     const auto message = fault_of<two_kinds>({.grid = 1, .block = 10});
-    CHECK_THAT(message, Contains("threads 0-4 wait in __syncthreads_or at ") && Contains("thread 5 waits in __syncthreads at "));
+    CHECK_THAT(message,
+               Contains("threads 0-4 wait in __syncthreads_or at ") && Contains("thread 5 waits in __syncthreads at "));
 }
 
 constexpr int kSkipLine = NEXT_LINE + 1;
@@ -106,13 +113,15 @@ __global__ void warp_skips_barrier() {
 TEST_CASE("a barrier and a collective that wait for each other are reported", "[simt]") {
     const auto message = fault_of<warp_skips_barrier>({.grid = 1, .block = 64});
     CHECK_THAT(message, Contains("threads 0-31 wait in __syncthreads at ") && Contains(at(kSkipLine)));
-    CHECK_THAT(message, Contains("threads 32-62 wait in __syncwarp at ") && Contains(at(kSkipLine + 1) + " with mask 0xffffffff"));
+    CHECK_THAT(message, Contains("threads 32-62 wait in __syncwarp at ") &&
+                            Contains(at(kSkipLine + 1) + " with mask 0xffffffff"));
     CHECK_THAT(message, Contains("thread 63 has exited"));
 }
 
 constexpr int kMissingLanesLine = NEXT_LINE + 1;
 __global__ void missing_lanes(float* out) {
-    if (threadIdx.x % 32 < 20 || blockIdx.x != 3) out[blockIdx.x * 96 + threadIdx.x] = __shfl_down_sync(kAllLanes, float(threadIdx.x), 1);
+    if (threadIdx.x % 32 < 20 || blockIdx.x != 3)
+        out[blockIdx.x * 96 + threadIdx.x] = __shfl_down_sync(kAllLanes, float(threadIdx.x), 1);
 }
 
 TEST_CASE("lanes that a collective waits for in vain are reported", "[simt]") {
@@ -133,22 +142,28 @@ TEST_CASE("a caller outside its own mask is reported", "[simt]") {
     std::vector<int> out(32);
     const auto message = fault_of<outside_own_mask>({.grid = 1, .block = 32}, out.data());
     CHECK_THAT(message, Contains("kernel outside_own_mask") && Contains("thread (16, 0, 0)"));
-    CHECK_THAT(message, Contains("lane 16 calls __ballot_sync at ") && Contains(at(kOutsideLine) + " with mask 0xffff, which leaves it out"));
+    CHECK_THAT(message, Contains("lane 16 calls __ballot_sync at ") &&
+                            Contains(at(kOutsideLine) + " with mask 0xffff, which leaves it out"));
 }
 
 __global__ void reads_outside_mask(float* out) {
     if (threadIdx.x < 16) out[threadIdx.x] = __shfl_xor_sync(0x0000ffffu, float(threadIdx.x), 16);
 }
-__global__ void reads_lane(float* out, int lane) { out[threadIdx.x] = __shfl_sync(kAllLanes, float(threadIdx.x), lane); }
+__global__ void reads_lane(float* out, int lane) {
+    out[threadIdx.x] = __shfl_sync(kAllLanes, float(threadIdx.x), lane);
+}
 
 TEST_CASE("a shuffle that reads a lane outside the mask is reported", "[simt]") {
     std::vector<float> out(40);
     CHECK_THAT((fault_of<reads_outside_mask>({.grid = 1, .block = 32}, out.data())),
-               Contains("kernel reads_outside_mask") && Contains("lane 0 of a shuffle reads lane 16, which is not in the mask 0xffff") &&
+               Contains("kernel reads_outside_mask") &&
+                   Contains("lane 0 of a shuffle reads lane 16, which is not in the mask 0xffff") &&
                    Contains("__shfl_xor_sync at ") && Contains("threads 16-31 "));
     // The last warp has 8 lanes.
-    CHECK_THAT((fault_of<reads_lane>({.grid = 1, .block = 40}, out.data(), 9)), Contains("reads lane 9, which is not in the mask 0xff;"));
-    CHECK_THAT((fault_of<reads_lane>({.grid = 1, .block = 1}, out.data(), 1)), Contains("reads lane 1, which is not in the mask 0x1"));
+    CHECK_THAT((fault_of<reads_lane>({.grid = 1, .block = 40}, out.data(), 9)),
+               Contains("reads lane 9, which is not in the mask 0xff;"));
+    CHECK_THAT((fault_of<reads_lane>({.grid = 1, .block = 1}, out.data(), 1)),
+               Contains("reads lane 1, which is not in the mask 0x1"));
 }
 
 constexpr int kDifferentLine = NEXT_LINE + 1;
@@ -162,12 +177,15 @@ __global__ void two_shuffles(int* out) {
     else out[threadIdx.x] = __shfl_sync(kAllLanes, 2, 0);
 }
 template <class T> __device__ T one_line(T x) { return __shfl_sync(kAllLanes, x, 0); }
-__global__ void different_types(float* out) { out[threadIdx.x] = threadIdx.x < 7 ? one_line(1.0f) : float(one_line(1.0)); }
+__global__ void different_types(float* out) {
+    out[threadIdx.x] = threadIdx.x < 7 ? one_line(1.0f) : float(one_line(1.0));
+}
 
 TEST_CASE("lanes that meet in different operations are reported", "[simt]") {
     std::vector<int> out(32);
     const auto message = fault_of<different_operations>({.grid = 1, .block = 32}, out.data());
-    CHECK_THAT(message, Contains("different operations") && Contains("threads 0-6 wait in __any_sync at ") && Contains(at(kDifferentLine)));
+    CHECK_THAT(message, Contains("different operations") && Contains("threads 0-6 wait in __any_sync at ") &&
+                            Contains(at(kDifferentLine)));
     CHECK_THAT(message, Contains("thread 7 waits in __all_sync at ") && Contains(at(kDifferentLine + 1)));
     const auto shuffles = fault_of<two_shuffles>({.grid = 1, .block = 32}, out.data());
     CHECK_THAT(shuffles, Contains(at(kTwoShufflesLine)) && Contains(at(kTwoShufflesLine + 1)));
@@ -179,7 +197,8 @@ __global__ void odd_width(int* out) { out[threadIdx.x] = __shfl_sync(kAllLanes, 
 
 TEST_CASE("a width that is no power of two is reported", "[simt]") {
     std::vector<int> out(32);
-    CHECK_THAT((fault_of<odd_width>({.grid = 1, .block = 32}, out.data())), Contains("kernel odd_width") && Contains("width is 12"));
+    CHECK_THAT((fault_of<odd_width>({.grid = 1, .block = 32}, out.data())),
+               Contains("kernel odd_width") && Contains("width is 12"));
 }
 
 TEST_CASE("a configuration that a GPU would refuse is refused", "[simt]") {
@@ -189,11 +208,13 @@ TEST_CASE("a configuration that a GPU would refuse is refused", "[simt]") {
     CHECK_THAT(refusal({.grid = 1, .block = 1025}), Contains("block is (1025, 1, 1)"));
     CHECK_THAT(refusal({.grid = 1, .block = dim3(32, 33)}), Contains("block is (32, 33, 1)"));
     CHECK_THAT(refusal({.grid = 1, .block = dim3(1, 1, 65)}), Contains("block is (1, 1, 65)"));
-    CHECK_THAT(refusal({.grid = 1, .block = dim3(65536, 65536)}), Contains("block is (65536, 65536, 1)"));  // 2^32 threads: 0 in 32 bits
+    // 2^32 threads: 0 in 32 bits
+    CHECK_THAT(refusal({.grid = 1, .block = dim3(65536, 65536)}), Contains("block is (65536, 65536, 1)"));
     CHECK_THAT(refusal({.grid = 0, .block = 1}), Contains("grid is (0, 1, 1)"));
     CHECK_THAT(refusal({.grid = dim3(1, 65536), .block = 1}), Contains("grid is (1, 65536, 1)"));
     CHECK_THAT(refusal({.grid = 3, .block = 1, .cluster = 2}), Contains("cluster is (2, 1, 1)"));
-    CHECK_THAT(refusal({.grid = 1, .block = 1, .shared_bytes = 227 * 1024 + 1}), Contains("shared memory is 232449 bytes; expected at most 232448"));
+    CHECK_THAT(refusal({.grid = 1, .block = 1, .shared_bytes = 227 * 1024 + 1}),
+               Contains("shared memory is 232449 bytes; expected at most 232448"));
 }
 
 __global__ void large_static(int* out) {
@@ -223,8 +244,10 @@ __global__ void misaligned_pack(float* out) { out[0] = kernels::load<16>(out + t
 TEST_CASE("a misaligned pack is reported", "[simt]") {
     alignas(64) float values[64] = {};
     const auto message = fault_of<misaligned_pack>({.grid = 1, .block = 32}, values);
-    CHECK_THAT(message, Contains("kernel misaligned_pack") && Contains("thread (1, 0, 0)") && Contains("lies 4 bytes past a multiple of 16"));
-    CHECK_THAT((fault_of<misaligned_pack>({.grid = 1, .block = 1}, values + 3)), Contains("lies 12 bytes past a multiple of 16"));
+    CHECK_THAT(message, Contains("kernel misaligned_pack") && Contains("thread (1, 0, 0)") &&
+                            Contains("lies 4 bytes past a multiple of 16"));
+    CHECK_THAT((fault_of<misaligned_pack>({.grid = 1,
+                                           .block = 1}, values + 3)), Contains("lies 12 bytes past a multiple of 16"));
     CHECK_THROWS_WITH(simt::check_aligned(values + 1, 8), Contains("lies 4 bytes past a multiple of 8"));
     CHECK_NOTHROW(simt::check_aligned(values + 2, 8));
 }
@@ -234,7 +257,8 @@ __global__ void launches(int* out) { simt::launch<healthy>({.grid = 1, .block = 
 TEST_CASE("a launch from a kernel is reported", "[simt]") {
     const int threads = GENERATE(1, 2);
     int out[2];
-    CHECK_THAT((fault_of<launches>({.grid = 1, .block = threads}, out)), Contains("kernel healthy is launched by kernel launches"));
+    CHECK_THAT((fault_of<launches>({.grid = 1, .block = threads}, out)),
+               Contains("kernel healthy is launched by kernel launches"));
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
-// simt_order_test.cu - that the host executor's orders, NaN in shared memory and red zones find what is wrong with a kernel
+// simt_order_test.cu - that the host executor's orders, NaN in shared memory and red zones find what is wrong with a
+// kernel
 //
-// Each faulty kernel is wrong, or an Error, in the orders that its test names; its repaired twin is right in all of them. No single order finds
-// everything: forward misses a missing barrier where threads read what lower ones write, reverse one where they read what higher ones write.
+// Each faulty kernel is wrong, or an Error, in the orders that its test names; its repaired twin is right in all of
+// them. No single order finds
+// everything: forward misses a missing barrier where threads read what lower ones write, reverse one where they read
+// what higher ones write.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -70,9 +73,12 @@ __global__ void reads_neighbour(float* out) {
 }
 
 TEST_CASE("a missing barrier between write and read of shared memory shows", "[simt][races]") {
-    const auto lower = each_thread([](int i) { return (i + 63) % 64; }), higher = each_thread([](int i) { return (i + 1) % 64; });
-    CHECK(kinds_that_find<reads_neighbour<-1, false>>(lower) == std::set{Kind::forward, Kind::reverse, Kind::random, Kind::mix});
-    CHECK(kinds_that_find<reads_neighbour<1, false>>(higher) == std::set{Kind::forward, Kind::reverse, Kind::random, Kind::mix});
+    const auto lower = each_thread([](int i) { return (i + 63) % 64; }),
+               higher = each_thread([](int i) { return (i + 1) % 64; });
+    CHECK(kinds_that_find<reads_neighbour<-1, false>>(lower) ==
+          std::set{Kind::forward, Kind::reverse, Kind::random, Kind::mix});
+    CHECK(kinds_that_find<reads_neighbour<1, false>>(higher) ==
+          std::set{Kind::forward, Kind::reverse, Kind::random, Kind::mix});
     CHECK(kinds_that_find<reads_neighbour<-1, true>>(lower).empty());
     CHECK(kinds_that_find<reads_neighbour<1, true>>(higher).empty());
 }
@@ -88,7 +94,8 @@ __global__ void hands_over(float* out) {
 }
 
 TEST_CASE("a missing barrier between warps that run in the lucky order shows in another one", "[simt][races]") {
-    const auto upward = each_thread([](int i) { return i >= 32 ? i - 32 : 0; }), downward = each_thread([](int i) { return i < 32 ? i + 32 : 0; });
+    const auto upward = each_thread([](int i) { return i >= 32 ? i - 32 : 0; }),
+               downward = each_thread([](int i) { return i < 32 ? i + 32 : 0; });
     CHECK(kinds_that_find<hands_over<false, false>>(upward) == std::set{Kind::reverse, Kind::random, Kind::mix});
     CHECK(kinds_that_find<hands_over<true, false>>(downward) == std::set{Kind::forward, Kind::random, Kind::mix});
     CHECK(kinds_that_find<hands_over<false, true>>(upward).empty());
@@ -214,7 +221,8 @@ TEST_CASE("a block does not find what another block of its launch left in shared
 
 // ---- writes outside shared arrays
 
-// One element is written at `past` elements after the end of an array; the names of both arrays and the dynamic one are in the messages.
+// One element is written at `past` elements after the end of an array; the names of both arrays and the dynamic one are
+// in the messages.
 enum class Target { first, second, dynamic };
 __global__ void writes_past(Target target, int past, int* out) {
     SIMT_SHARED(int, squares, [48]);
@@ -246,16 +254,25 @@ TEST_CASE("a write outside a shared array is reported in every order, with kerne
         for (bool poison : {true, false}) {
             order.poison = poison;
             CAPTURE(int(order.kind), order.seed, poison);
-            for (Target target : {Target::first, Target::second, Target::dynamic}) CHECK(message_of(order, target, -1) == "");
+            for (Target target : {Target::first, Target::second, Target::dynamic})
+                CHECK(message_of(order, target, -1) == "");
             const std::string where = "kernel writes_past, block (2, 0, 0) of 64 threads: a thread wrote ";
-            CHECK(message_of(order, Target::first, 0) == where + "0 bytes past the end of shared array squares (192 bytes)");
-            CHECK(message_of(order, Target::second, 0) == where + "0 bytes past the end of shared array totals (24 bytes)");
-            CHECK(message_of(order, Target::dynamic, 0) == where + "0 bytes past the end of the dynamic shared memory (40 bytes)");
-            CHECK_THAT(message_of(order, Target::second, 20), Contains("160 bytes past the end of shared array totals"));
-            CHECK_THAT(message_of(order, Target::second, -4), Contains("8 bytes before the start of shared array totals (24 bytes)"));
-            CHECK_THAT(message_of(order, Target::first, -49), Contains("4 bytes before the start of shared array squares (192 bytes)"));
-            CHECK_THAT(message_of(order, Target::dynamic, -11), Contains("4 bytes before the start of the dynamic shared memory"));
-            CHECK_THAT(message_of(order, Target::first, -49, 0), Contains("4 bytes before the start of shared array squares (192 bytes)"));
+            CHECK(message_of(order, Target::first, 0) ==
+                  where + "0 bytes past the end of shared array squares (192 bytes)");
+            CHECK(message_of(order, Target::second, 0) ==
+                  where + "0 bytes past the end of shared array totals (24 bytes)");
+            CHECK(message_of(order, Target::dynamic, 0) ==
+                  where + "0 bytes past the end of the dynamic shared memory (40 bytes)");
+            CHECK_THAT(message_of(order, Target::second, 20),
+                       Contains("160 bytes past the end of shared array totals"));
+            CHECK_THAT(message_of(order, Target::second, -4),
+                       Contains("8 bytes before the start of shared array totals (24 bytes)"));
+            CHECK_THAT(message_of(order, Target::first, -49),
+                       Contains("4 bytes before the start of shared array squares (192 bytes)"));
+            CHECK_THAT(message_of(order, Target::dynamic, -11),
+                       Contains("4 bytes before the start of the dynamic shared memory"));
+            CHECK_THAT(message_of(order, Target::first, -49, 0),
+                       Contains("4 bytes before the start of shared array squares (192 bytes)"));
         }
 }
 
@@ -268,11 +285,12 @@ TEST_CASE("SIMT_ORDER and SIMT_POISON are read, and refused where unknown", "[si
     CHECK(simt::parse_order("random", "") == Order{Kind::random, 1, true});
     CHECK(simt::parse_order("random:18446744073709551615", "") == Order{Kind::random, ~std::uint64_t{0}, true});
     CHECK(simt::parse_order("mix:23", "") == Order{Kind::mix, 23, true});
-    for (const char* unknown : {"backward", "reverse ", "Random", "random:", "random:x", "random:1x", "mix:-1", "forward:1", "reverse:1", ":1",
-                                "random:18446744073709551616"})
-        CHECK_THROWS_WITH(simt::parse_order(unknown, ""),
-                          "SIMT_ORDER is \"" + std::string(unknown) +
-                              "\"; expected forward, reverse, random[:SEED] or mix[:SEED], SEED a whole number below 2^64");
+    for (const char* unknown : {"backward", "reverse ", "Random", "random:", "random:x", "random:1x", "mix:-1",
+                                "forward:1", "reverse:1", ":1", "random:18446744073709551616"})
+        CHECK_THROWS_WITH(
+            simt::parse_order(unknown, ""),
+            "SIMT_ORDER is \"" + std::string(unknown) +
+                "\"; expected forward, reverse, random[:SEED] or mix[:SEED], SEED a whole number below 2^64");
     CHECK_THROWS_WITH(simt::parse_order("", "yes"), "SIMT_POISON is \"yes\"; expected 0 or 1");
 }
 
@@ -308,13 +326,17 @@ TEST_CASE("launches of a process whose SIMT_ORDER another process has set", "[.s
     std::printf("begins with %d\n", order[0]);
 }
 
-std::string output_of_child(const std::string& environment) { return test::output_of_child(environment, "[.simt_order_child]"); }
+std::string output_of_child(const std::string& environment) {
+    return test::output_of_child(environment, "[.simt_order_child]");
+}
 
 TEST_CASE("the environment chooses the order of a process", "[simt]") {
     CHECK_THAT(output_of_child("SIMT_ORDER="), Contains("begins with 0\n"));
     CHECK_THAT(output_of_child("SIMT_ORDER=reverse"), Contains("begins with 63\n"));
-    CHECK_THAT(output_of_child("SIMT_ORDER=backward"), Contains("SIMT_ORDER is \"backward\"; expected forward, reverse,") && !Contains("begins"));
-    CHECK_THAT(output_of_child("SIMT_POISON=2"), Contains("SIMT_POISON is \"2\"; expected 0 or 1") && !Contains("begins"));
+    CHECK_THAT(output_of_child("SIMT_ORDER=backward"),
+               Contains("SIMT_ORDER is \"backward\"; expected forward, reverse,") && !Contains("begins"));
+    CHECK_THAT(output_of_child("SIMT_POISON=2"),
+               Contains("SIMT_POISON is \"2\"; expected 0 or 1") && !Contains("begins"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// simt_skip_test.cu - that SIMT_SKIP_BARRIER takes out the barriers of one line, no others, and says where there are none
+// simt_skip_test.cu - that SIMT_SKIP_BARRIER takes out the barriers of one line, no others, and says where there are
+// none
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>
@@ -43,25 +44,29 @@ TEST_CASE("SIMT_SKIP_BARRIER takes out one barrier, and says where there is none
     const auto skipping = [](const std::string& file, int line) {
         return test::output_of_child("SIMT_SKIP_BARRIER=" + file + ":" + std::to_string(line), "[.simt_skip_child]");
     };
-    CHECK_THAT(test::output_of_child("SIMT_SKIP_BARRIER=", "[.simt_skip_child]"), Contains("result is right") && Contains("status 0"));
+    CHECK_THAT(test::output_of_child("SIMT_SKIP_BARRIER=", "[.simt_skip_child]"),
+               Contains("result is right") && Contains("status 0"));
     for (int line : {kBlockLine, kWarpLine})
         for (const char* file : {"simt_skip_test.cu", "test/kernels/simt/simt_skip_test.cu"})
             CHECK_THAT(skipping(file, line), Contains("result is wrong") && Contains("status 0"));
     const auto nowhere = [](const std::string& output, const std::string& place) {
         CHECK_THAT(output, Contains("result is right") && Contains("status 3"));
-        CHECK_THAT(output, Contains("SIMT_SKIP_BARRIER is \"" + place + "\"; expected the place of a plain __syncthreads or __syncwarp that a "));
+        CHECK_THAT(output, Contains("SIMT_SKIP_BARRIER is \"" + place +
+                                    "\"; expected the place of a plain __syncthreads or __syncwarp that a "));
     };
     const auto at = [](const std::string& file, int line) { return file + ":" + std::to_string(line); };
     nowhere(skipping("simt_skip_test.cu", kBlockLine + 1), at("simt_skip_test.cu", kBlockLine + 1));
-    nowhere(skipping("simt_skip_test.cu", kVoteLine), at("simt_skip_test.cu", kVoteLine));  // what votes is no plain barrier
-    nowhere(skipping("skip_test.cu", kBlockLine), at("skip_test.cu", kBlockLine));          // the end of a path, not of a name
+    // what votes is no plain barrier
+    nowhere(skipping("simt_skip_test.cu", kVoteLine), at("simt_skip_test.cu", kVoteLine));
+    // the end of a path, not of a name
+    nowhere(skipping("skip_test.cu", kBlockLine), at("skip_test.cu", kBlockLine));
 }
 
 TEST_CASE("SIMT_SKIP_BARRIER refuses what is no place", "[simt]") {
     CHECK_NOTHROW(simt::SkippedBarrier("a.cu:1"));
     for (const char* place : {"a.cu", "a.cu:", ":7", "a.cu:0", "a.cu:-1", "a.cu:7x", "7"})
-        CHECK_THROWS_WITH(simt::SkippedBarrier(place),
-                          "SIMT_SKIP_BARRIER is \"" + std::string(place) + "\"; expected FILE:LINE of a __syncthreads or __syncwarp");
+        CHECK_THROWS_WITH(simt::SkippedBarrier(place), "SIMT_SKIP_BARRIER is \"" + std::string(place) +
+                                                           "\"; expected FILE:LINE of a __syncthreads or __syncwarp");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// simt_test.cu - what the host executor promises to kernels: geometry, shared memory, barriers, atomics, exceptions, thrift
+// simt_test.cu - what the host executor promises to kernels: geometry, shared memory, barriers, atomics, exceptions,
+// thrift
 //
 // Warp collectives are in simt_warp_test.cu, faulty kernels in simt_fault_test.cu.
 #include <omp.h>
@@ -68,8 +69,10 @@ __global__ void reverse(T* out, bool* aligned) {
     table[1][i] = T(2000 + i);
     dynamic[i] = T(3000 + i);
     __syncthreads();
-    out[blockIdx.x * blockDim.x + i] = line[last - i] + table[0][last - i] + table[1][last - i] + dynamic[last - i] + scalar;
-    for (const void* address : {static_cast<const void*>(line), static_cast<const void*>(table), static_cast<const void*>(&scalar)})
+    out[blockIdx.x * blockDim.x + i] = line[last - i] + table[0][last - i] + table[1][last - i] + dynamic[last - i] +
+                                       scalar;
+    for (const void* address :
+         {static_cast<const void*>(line), static_cast<const void*>(table), static_cast<const void*>(&scalar)})
         if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) *aligned = false;
     if (reinterpret_cast<std::uintptr_t>(dynamic) % 128 != 0) *aligned = false;
 }
@@ -79,7 +82,8 @@ TEMPLATE_TEST_CASE("static and dynamic shared memory belong to the block", "[sim
     std::vector<TestType> out(blocks * threads);
     bool aligned = true;
     // An odd number of dynamic bytes, which must not misplace the static variables.
-    simt::launch<reverse<TestType>>({.grid = blocks, .block = threads, .shared_bytes = threads * sizeof(TestType) + 1}, out.data(), &aligned);
+    simt::launch<reverse<TestType>>({.grid = blocks, .block = threads,
+                                     .shared_bytes = threads * sizeof(TestType) + 1}, out.data(), &aligned);
     for (int b = 0; b < blocks; ++b)
         for (int i = 0; i < threads; ++i) REQUIRE(out[b * threads + i] == TestType(6000 + 4 * (threads - 1 - i) + b));
     CHECK(aligned);
@@ -116,8 +120,8 @@ __global__ void reduce(Number* sum, float* max) {
     max[i] = largest + smallest;
 }
 
-TEMPLATE_TEST_CASE_SIG("block reductions reach every thread", "[simt]", ((class Number, int Threads), Number, Threads), (float, 1), (float, 32),
-                       (double, 64), (float, 256), (double, 1024)) {
+TEMPLATE_TEST_CASE_SIG("block reductions reach every thread", "[simt]", ((class Number, int Threads), Number, Threads),
+                       (float, 1), (float, 32), (double, 64), (float, 256), (double, 1024)) {
     const int blocks = 7;
     std::vector<Number> sum(blocks * Threads);
     std::vector<float> max(sum.size());
@@ -179,8 +183,8 @@ __global__ void count_up(T* sum, T* seen, int rounds, int* arrived) {
     for (int i = 0; i < rounds; ++i) atomicAdd(&seen[std::size_t(atomicAdd(sum, 1))], 1);
 }
 
-TEMPLATE_TEST_CASE("atomicAdd holds across blocks and returns each old value once", "[simt][at_once]", int, unsigned, unsigned long long, float,
-                   double) {
+TEMPLATE_TEST_CASE("atomicAdd holds across blocks and returns each old value once", "[simt][at_once]", int, unsigned,
+                   unsigned long long, float, double) {
     const OpenMPThreads two(2);
     const int block = GENERATE(1, 32), blocks = 2, rounds = 320000 / block;
     TestType sum = 0;
@@ -206,7 +210,8 @@ __global__ void extremes(T* min, T* max, T* swapped, T* lock, T* guarded) {
 
 TEMPLATE_TEST_CASE("atomicMin, Max, Exch and CAS hold across blocks", "[simt]", int, unsigned, unsigned long long) {
     const unsigned blocks = simt::finds_races ? 200 : 100000;  // who looks for races remembers each block's fences
-    TestType min = std::numeric_limits<TestType>::max(), max = std::numeric_limits<TestType>::min(), lock = 0, guarded = 0;
+    TestType min = std::numeric_limits<TestType>::max(), max = std::numeric_limits<TestType>::min(), lock = 0,
+             guarded = 0;
     TestType want_min = min, want_max = max, swapped[2] = {};
     simt::launch<extremes<TestType>>({.grid = blocks, .block = 1}, &min, &max, swapped, &lock, &guarded);
     for (unsigned i = 0; i < blocks; ++i) {
@@ -313,7 +318,8 @@ TEST_CASE("an exception reaches the caller of launch, and waiting threads are un
     const int block = GENERATE(1, 32, 200);
     const unsigned thrower = GENERATE(0u, 1u) * unsigned(block - 1), in_block = GENERATE(0u, 11u);
     int alive = 0, went_on = 0;
-    CHECK_THROWS_AS((simt::launch<throws_in>({.grid = 12, .block = block}, thrower, in_block, &alive, &went_on)), std::out_of_range);
+    CHECK_THROWS_AS((simt::launch<throws_in>({.grid = 12, .block = block}, thrower, in_block, &alive, &went_on)),
+                    std::out_of_range);
     CHECK(alive == 0);
     CHECK(went_on == 0);
     CHECK_NOTHROW(simt::launch<throws_in>({.grid = 12, .block = block}, 5000u, 0u, &alive, &went_on));

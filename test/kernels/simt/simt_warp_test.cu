@@ -39,8 +39,8 @@ int source_lane(Shuffle kind, int lane, int operand, int width) {
     return -1;
 }
 
-TEMPLATE_TEST_CASE("shuffles follow the guide for every kind, width and type", "[simt]", int, unsigned, long long, unsigned long long, float,
-                   double) {
+TEMPLATE_TEST_CASE("shuffles follow the guide for every kind, width and type", "[simt]", int, unsigned, long long,
+                   unsigned long long, float, double) {
     const Shuffle kind = GENERATE(Shuffle::index, Shuffle::exclusive_or, Shuffle::up, Shuffle::down);
     const TestType scale = sizeof(TestType) == 8 ? TestType(1ll << 40) : TestType(3);  // needs all bits of the type
     for (int width : {1, 2, 4, 8, 16, 32})
@@ -83,14 +83,16 @@ __global__ void collect(Collected* out, unsigned mask) {
 }
 
 TEST_CASE("votes and reductions cover the lanes of the mask, also in a partial warp", "[simt]") {
-    const unsigned threads = GENERATE(2u, 20u, 32u, 40u, 96u), mask = GENERATE(0xffffffffu, 0x0000ffffu, 0x80000001u, 0x10u);
+    const unsigned threads = GENERATE(2u, 20u, 32u, 40u, 96u),
+                   mask = GENERATE(0xffffffffu, 0x0000ffffu, 0x80000001u, 0x10u);
     CAPTURE(threads, mask);
     std::vector<Collected> out(threads);
     simt::launch<collect>({.grid = 1, .block = threads}, out.data(), mask);
     for (unsigned i = 0; i < threads; ++i) {
         Collected want{};
         if (mask >> i % 32 & 1) {
-            want = {0, 0, 1, 1, 0, ~0u, 0, ~0u, 0, 0, 0, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()};
+            want = {0, 0, 1, 1, 0, ~0u, 0, ~0u, 0, 0, 0, std::numeric_limits<int>::max(),
+                    std::numeric_limits<int>::min()};
             for (unsigned lane = 0, first = i / 32 * 32; lane < 32; ++lane) {
                 if (!(mask >> lane & 1) || first + lane >= threads) continue;
                 const unsigned word = scrambled(first + lane);

@@ -1,4 +1,5 @@
-// agreement_test.cpp - ranks that were started differently, or of which one cannot start, all hear the same before any goes on
+// agreement_test.cpp - ranks that were started differently, or of which one cannot start, all hear the same before any
+// goes on
 #include "llmc/comm/agreement.h"
 
 #include "test/support/agreement_support.h"
@@ -9,7 +10,9 @@ using Catch::Contains;
 
 TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agreement]") {
     const auto of_rank = [](const std::vector<std::vector<Fact>>& facts) {
-        return only(complaints(int(facts.size()), [&](Communicator& ranks) { require_alike(ranks, facts[std::size_t(ranks.rank())], "MEND"); }));
+        return only(complaints(int(facts.size()), [&](Communicator& ranks) {
+            require_alike(ranks, facts[std::size_t(ranks.rank())], "MEND");
+        }));
     };
     const std::vector<Fact> one{{"--lr", "1"}, {"--seed", "1"}, {"--tf32", "false"}};
     CHECK(of_rank({one, one, one}) == "accepted");
@@ -18,10 +21,12 @@ TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agr
     other[1].value = "2";
     other[2].value = "true";
     CHECK(of_rank({one, other}) == on_this_host(1) + " has --seed 2, " + on_this_host(0) + " has 1; MEND");
-    CHECK(of_rank({one, one, other, other}) == on_this_host(2) + " (one of 2 that differ) has --seed 2, " + on_this_host(0) + " has 1; MEND");
+    CHECK(of_rank({one, one, other, other}) ==
+          on_this_host(2) + " (one of 2 that differ) has --seed 2, " + on_this_host(0) + " has 1; MEND");
     CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "6 tokens", "/b"}}}) ==
           on_this_host(1) + " has a shard of 6 tokens (/b), " + on_this_host(0) + " has 5 tokens (/a); MEND");
-    CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "5 tokens", "/b"}}}) == "accepted");  // each where it has them
+    // each where it has them
+    CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "5 tokens", "/b"}}}) == "accepted");
     CHECK(of_rank({{{"first", "1"}, {"second", "2"}}, {{"first", "1"}}}) ==
           on_this_host(1) + " has nothing more , " + on_this_host(0) + " has second 2; MEND");
     CHECK(of_rank({{{"--prompt", "\xff"}}, {{"--prompt", "a"}}}) ==  // not UTF-8
@@ -32,7 +37,8 @@ TEST_CASE("nobody goes on when one cannot", "[start_agreement]") {
     const auto heard = [](int ranks, const std::function<int(int rank)>& work, Blame blame = Blame::input) {
         return only(complaints(ranks, [&](Communicator& communicator) {
             try {
-                if (together(communicator, [&] { return work(communicator.rank()); }) != communicator.rank()) throw Error("another rank's result");
+                if (together(communicator, [&] { return work(communicator.rank()); }) != communicator.rank())
+                    throw Error("another rank's result");
             } catch (const SharedError& error) {
                 if (error.blame() != blame) throw Error("another blame");
                 throw;
@@ -42,11 +48,14 @@ TEST_CASE("nobody goes on when one cannot", "[start_agreement]") {
     CHECK(heard(3, [](int rank) { return rank; }) == "accepted");
     CHECK(heard(3, [](int rank) { return rank < 1 ? rank : throw Error("no file " + std::to_string(rank)); }) ==
           on_this_host(1) + " (one of 2 that failed): no file 1");
-    CHECK(heard(3, [](int rank) { return rank != 2 ? rank : throw Error("no room", Blame::runtime); }, Blame::runtime) ==
+    CHECK(heard(3, [](int rank) { return rank != 2 ? rank : throw Error("no room", Blame::runtime); },
+                Blame::runtime) ==
           on_this_host(2) + ": no room");
-    CHECK(heard(3, [](int rank) { return rank != 0 ? rank : throw std::runtime_error("unforeseen"); }, Blame::runtime) ==
+    CHECK(heard(3, [](int rank) { return rank != 0 ? rank : throw std::runtime_error("unforeseen"); },
+                Blame::runtime) ==
           on_this_host(0) + ": unforeseen");
-    CHECK(heard(3, [](int) -> int { throw Error("no such flag"); }) == "no such flag");  // the same everywhere: nobody is named
+    // the same everywhere: nobody is named
+    CHECK(heard(3, [](int) -> int { throw Error("no such flag"); }) == "no such flag");
     CHECK_THROWS_AS(together(*alone(), []() -> int { throw std::bad_alloc(); }), std::bad_alloc);
 }
 
@@ -63,6 +72,7 @@ TEST_CASE("what the first rank fails at ends all of them", "[start_agreement]") 
         return said;
     };
     CHECK(heard([](Communicator&) {}) == "accepted");
-    CHECK(heard([](Communicator& communicator) { throw Error("no room for rank " + std::to_string(communicator.rank())); }) ==
-          on_this_host(0) + ": no room for rank 0");
+    CHECK(heard([](Communicator& communicator) {
+              throw Error("no room for rank " + std::to_string(communicator.rank()));
+          }) == on_this_host(0) + ": no room for rank 0");
 }

@@ -57,7 +57,8 @@ TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
         const Ended ended = run_case(name, 3, 30);
         CAPTURE(name, ended.output, ended.seconds);
         REQUIRE(ended.exit_code != 0);
-        REQUIRE_THAT(ended.output, Contains("process rank 1 ") && Contains("exited on signal 9 (Killed)"));  // it came to that
+        // it came to that
+        REQUIRE_THAT(ended.output, Contains("process rank 1 ") && Contains("exited on signal 9 (Killed)"));
         REQUIRE(ended.seconds < kSecondsToEnd);
         REQUIRE(ended.count("reached the end") == 0);
     }
@@ -185,6 +186,8 @@ TEST_CASE("mpi rank: sizes differ", "[.]") {
         comm.group_begin(nullptr);
         comm.broadcast(data.span().first(comm.rank() == 0 ? 10 : 1000), 1);
         comm.sync(comm.group_end());
-        comm.barrier();  // rank 1, which has seen no error, is ended here: Open MPI 4's mpirun may hang where one aborts while another one finalizes
+        // rank 1, which has seen no error, is ended here: Open MPI 4's mpirun may hang where one aborts while another
+        // one finalizes
+        comm.barrier();
     });
 }

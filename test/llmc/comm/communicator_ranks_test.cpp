@@ -1,4 +1,5 @@
-// What is the same on every communicator, and ranks as threads: every collective in every order, and failures that must not hang.
+// What is the same on every communicator, and ranks as threads: every collective in every order, and failures that must
+// not hang.
 #include "llmc/comm/communicator.h"
 
 #include <atomic>
@@ -18,7 +19,8 @@ using namespace std::chrono_literals;
 using Catch::Contains;
 
 TEST_CASE("shards cover an array without overlap, start aligned, and all but the last are equal", "[communicator]") {
-    for (const std::int64_t elements : std::vector<std::int64_t>{0, 1, 127, 128, 129, 1'000'003, 128 * 24, (std::int64_t(1) << 40) + 1})
+    for (const std::int64_t elements :
+         std::vector<std::int64_t>{0, 1, 127, 128, 129, 1'000'003, 128 * 24, (std::int64_t(1) << 40) + 1})
         for (const int ranks : {1, 2, 3, 8, 1000}) {
             CAPTURE(elements, ranks);
             const std::int64_t each = shard_of(elements, 0, ranks).size;
@@ -59,7 +61,8 @@ TEST_CASE("wrong calls of collectives are refused", "[communicator]") {
     REQUIRE_THROWS_WITH(comm->all_to_all(a.span(), a.span()), Contains("memory of its own"));
     REQUIRE_THROWS_WITH(comm->all_to_all(b.span().first(100), a.span().first(100)), Contains("64 bytes"));
     REQUIRE_THROWS_WITH(comm->broadcast(a.span(), 1), Contains("root"));
-    REQUIRE_THROWS_WITH(comm->reduce_scatter(std::span<std::byte>(), std::span<const std::byte>()), Contains("float, bf16 or double"));
+    REQUIRE_THROWS_WITH(comm->reduce_scatter(std::span<std::byte>(), std::span<const std::byte>()),
+                        Contains("float, bf16 or double"));
     comm->group_end();
     run_ranks(2, [&](Communicator& two) {
         const auto mine = on_device(std::vector<float>(512));
@@ -70,7 +73,8 @@ TEST_CASE("wrong calls of collectives are refused", "[communicator]") {
         } catch (const Error& error) {
             message = error.what();
         }
-        expect(message.find("another part of its input") != std::string::npos, "reduce_scatter into the other rank's shard is refused");
+        expect(message.find("another part of its input") != std::string::npos,
+               "reduce_scatter into the other rank's shard is refused");
         two.group_end();
     });
 }
@@ -91,7 +95,8 @@ TEST_CASE("groups after one that failed say why that one did", "[communicator][l
 }
 
 TEST_CASE("the launcher's number of processes is found in the environment", "[communicator]") {
-    const char* const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMIX_RANK"};
+    const char* const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",
+                                     "PMIX_RANK"};
     for (const char* variable : variables) REQUIRE(std::getenv(variable) == nullptr);
     REQUIRE(launched_processes().processes == 1);
     for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
@@ -122,7 +127,8 @@ TEST_CASE("stretches of a stream are added up, and what lies between them is not
     }
     times.stop(stream);
     stream.sync();
-    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), seconds = times.seconds();
+    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(),
+                 seconds = times.seconds();
     CHECK(seconds >= 0.03 * 0.999);  // a GPU's clock counts in other ticks
     CHECK(seconds <= all - 0.06 * 0.999);
     CHECK(times.seconds() == seconds);
@@ -142,7 +148,8 @@ TEST_CASE("ranks as threads: every collective, in every order", "[communicator][
 }
 
 TEST_CASE("ranks as threads: a million elements and three", "[communicator][large]") {
-    for (const int ranks : {2, 3}) REQUIRE_NOTHROW(run_ranks(ranks, [](Communicator& comm) { check_device_collectives(comm, 1'000'003); }));
+    for (const int ranks : {2, 3})
+        REQUIRE_NOTHROW(run_ranks(ranks, [](Communicator& comm) { check_device_collectives(comm, 1'000'003); }));
 }
 
 namespace {

@@ -77,8 +77,10 @@ TEST_CASE("tensors travel over NCCL where every rank has a GPU and the build has
         CHECK(complaint([&] { over_nccl_by(asked, shared, ""); }) ==
               "a GPU is shared by ranks: A; expected a GPU for each rank, --device and those behind it; "
               "start fewer ranks on that host, or add --comm mpi, which lets them share it");
-    CHECK_THAT(complaint([&] { over_nccl_by(Transport::automatic, shared, "NCCL"); }), Catch::Contains("shared by ranks"));
-    CHECK_THAT(complaint([&] { over_nccl_by(Transport::nccl, own, "NCCL: none"); }), Catch::Contains("this build lacks NCCL: none"));
+    CHECK_THAT(complaint([&] { over_nccl_by(Transport::automatic, shared, "NCCL"); }),
+               Catch::Contains("shared by ranks"));
+    CHECK_THAT(complaint([&] { over_nccl_by(Transport::nccl, own, "NCCL: none"); }),
+               Catch::Contains("this build lacks NCCL: none"));
 }
 
 TEST_CASE("who cannot open NCCL keeps the control plane", "[placement]") {

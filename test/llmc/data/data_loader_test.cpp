@@ -1,4 +1,5 @@
-// data_loader_test.cpp - who reads which tokens when: sequential and shuffled order, ranks, epochs, going on from a state, prefetch
+// data_loader_test.cpp - who reads which tokens when: sequential and shuffled order, ranks, epochs, going on from a
+// state, prefetch
 #include <memory>
 #include <set>
 
@@ -35,14 +36,16 @@ void append_rows(std::vector<Row>& rows, const Batch& batch, int seq_len) {
     for (std::size_t first = 0; first < batch.inputs.size(); first += std::size_t(seq_len)) {
         Row row(batch.inputs.begin() + std::ptrdiff_t(first), batch.inputs.begin() + std::ptrdiff_t(first) + seq_len);
         for (std::size_t i = 0; i < row.size(); ++i) {
-            if (batch.targets[first + i] != row[i] + 1) FAIL("target " << batch.targets[first + i] << " of input " << row[i]);
+            if (batch.targets[first + i] != row[i] + 1)
+                FAIL("target " << batch.targets[first + i] << " of input " << row[i]);
             if (row[i] != row[0] + int(i)) FAIL("input " << row[i] << " in the row that begins with " << row[0]);
         }
         rows.push_back(row);
     }
 }
 
-// Rows of `steps` global steps in the order (step, micro-step, rank, row), as a single process with one large batch would see them.
+// Rows of `steps` global steps in the order (step, micro-step, rank, row), as a single process with one large batch
+// would see them.
 std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderOptions& of_rank_0, int steps) {
     std::vector<std::unique_ptr<DataLoader>> ranks;
     for (int rank = 0; rank < of_rank_0.shape.world; ++rank) {
@@ -59,7 +62,8 @@ std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderOptions& of
 
 }  // namespace
 
-TEST_CASE("sequential: step k of all ranks and micro-steps covers [k D, (k + 1) D), targets one further", "[data_loader]") {
+TEST_CASE("sequential: step k of all ranks and micro-steps covers [k D, (k + 1) D), targets one further",
+          "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {5000});
     const auto [world, micro_batches, micro_batch, seq_len] =
@@ -75,7 +79,8 @@ TEST_CASE("sequential: step k of all ranks and micro-steps covers [k D, (k + 1) 
                 const Batch& batch = loader.next();
                 REQUIRE(batch.inputs.size() == std::size_t(micro_batch * seq_len));
                 CHECK(batch.valid_targets == micro_batch * seq_len);
-                CHECK(batch.from == LoaderPosition{0, 0, k * step_tokens + std::int64_t(m) * world * micro_batch * seq_len});
+                CHECK(batch.from == LoaderPosition{0, 0,
+                                                   k * step_tokens + std::int64_t(m) * world * micro_batch * seq_len});
                 const std::int64_t first = k * step_tokens + std::int64_t(m * world + rank) * micro_batch * seq_len;
                 for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
                     REQUIRE(batch.inputs[i] == first + std::int64_t(i));
@@ -92,7 +97,8 @@ TEST_CASE("sequential: step k of all ranks and micro-steps covers [k D, (k + 1) 
 
 TEST_CASE("sequential: a shard is left exactly when a micro-step and its last target no longer fit", "[data_loader]") {
     const TemporaryFolder folder;
-    // Micro-steps of 2 ranks * 2 * 5 = 20 tokens: 3 fit 61, 2 fit 60 (the last target is missing), none fits 20, 1 fits 21.
+    // Micro-steps of 2 ranks * 2 * 5 = 20 tokens: 3 fit 61, 2 fit 60 (the last target is missing), none fits 20, 1 fits
+    // 21.
     const ShardSet shards = counting_shards(folder, {61, 60, 20, 21});
     DataLoader loader(shards, options(2, 5, 1, 2));
     CHECK(loader.dropped_tokens() == 0 + 19 + 20 + 0);
@@ -121,7 +127,8 @@ TEST_CASE("sequential: the first shards may be too small", "[data_loader]") {
     CHECK(loader.next().from == LoaderPosition{1, 2, 0});
 }
 
-TEST_CASE("shuffled: rows and their order depend on the seed alone, not on ranks, micro-batches and accumulation", "[data_loader]") {
+TEST_CASE("shuffled: rows and their order depend on the seed alone, not on ranks, micro-batches and accumulation",
+          "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {500, 333, 7, 411});  // 62 + 41 + 0 + 51 sequences of 8
     const int sequences = 62 + 41 + 51, rows_per_step = 24, steps = 20;   // over three epochs
@@ -143,7 +150,8 @@ TEST_CASE("shuffled: rows and their order depend on the seed alone, not on ranks
     }
     CHECK(all.size() == std::size_t(sequences));
     CHECK((epochs[0] != epochs[1] && epochs[1] != epochs[2] && epochs[0] != epochs[2]));
-    CHECK(all.begin()->front() == 0);                          // the sequences are those that sequential reading would meet:
+    // the sequences are those that sequential reading would meet:
+    CHECK(all.begin()->front() == 0);
     CHECK(all.rbegin()->back() == 500 + 333 + 7 + 51 * 8 - 1);  // multiples of 8 from each shard's first token
     CHECK((global_rows(shards, shuffled(options(24, 8, 0, 1, 1), 8), steps) != reference));
 
@@ -159,13 +167,15 @@ TEST_CASE("shuffled: a micro-step may be the whole epoch", "[data_loader]") {
     const ShardSet shards = counting_shards(folder, {31});
     const auto rows = global_rows(shards, shuffled(options(5, 3, 0, 2), 1), 3);
     for (int e = 0; e < 3; ++e) CHECK(std::set<Row>(rows.begin() + e * 10, rows.begin() + (e + 1) * 10).size() == 10);
-    CHECK_THROWS_WITH(DataLoader(shards, shuffled(options(11, 3, 0, 1), 1)), Contains("31 tokens") && Contains("is 10; expected at least 11"));
+    CHECK_THROWS_WITH(DataLoader(shards, shuffled(options(11, 3, 0, 1), 1)),
+                      Contains("31 tokens") && Contains("is 10; expected at least 11"));
 }
 
 TEST_CASE("a restored loader goes on exactly, prefetched or not", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {300, 200});
-    const bool shuffle = GENERATE(false, true), prefetch_before = GENERATE(false, true), prefetch_after = GENERATE(false, true);
+    const bool shuffle = GENERATE(false, true), prefetch_before = GENERATE(false, true),
+               prefetch_after = GENERATE(false, true);
     CAPTURE(shuffle, prefetch_before, prefetch_after);
     DataLoaderOptions before = options(2, 8, 1, 2), after = before;
     if (shuffle) before.shuffle_seed = after.shuffle_seed = 3;
@@ -188,7 +198,8 @@ TEST_CASE("a restored loader goes on exactly, prefetched or not", "[data_loader]
     }
 }
 
-TEST_CASE("a shuffled state goes on with other ranks and micro-batches, a sequential one with any shape", "[data_loader]") {
+TEST_CASE("a shuffled state goes on with other ranks and micro-batches, a sequential one with any shape",
+          "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {300, 200});
     std::vector<Row> expected, rows;
@@ -210,11 +221,17 @@ TEST_CASE("a state of other data, another order or no place at all is refused", 
     const ShardSet shards = counting_shards(folder, {300, 200});
     DataLoader sequential(shards, options(2, 8, 0, 1)), shuffled_loader(shards, shuffled(options(2, 8, 0, 1), 3));
     DataLoaderState state = sequential.state();
-    const auto refused = [&](DataLoader& loader, const std::string& words) { CHECK_THROWS_WITH(loader.restore(state), Contains(words)); };
+    const auto refused = [&](DataLoader& loader, const std::string& words) {
+        CHECK_THROWS_WITH(loader.restore(state), Contains(words));
+    };
     SECTION("tokens") { state.tokens = 501; refused(sequential, "number of training tokens is 500; expected 501"); }
     SECTION("shards") { state.shards = 3; refused(sequential, "number of training shards is 2; expected 3"); }
     SECTION("order") { refused(shuffled_loader, "order of the training data is shuffled; expected sequential"); }
-    SECTION("seed") { state = shuffled_loader.state(); state.seed = 4; refused(shuffled_loader, "order is 3; expected 4"); }
+    SECTION("seed") {
+        state = shuffled_loader.state();
+        state.seed = 4;
+        refused(shuffled_loader, "order is 3; expected 4");
+    }
     SECTION("sequence length") {
         state = DataLoader(shards, shuffled(options(2, 7, 0, 1), 3)).state();
         refused(shuffled_loader, "number of training sequences is 61; expected 70");
@@ -222,15 +239,20 @@ TEST_CASE("a state of other data, another order or no place at all is refused", 
     SECTION("epoch") { state.next.epoch = -1; refused(sequential, "epoch"); }
     SECTION("shard") { state.next.shard = 2; refused(sequential, "0 to 1"); }
     SECTION("position") { state.next.position = 300; refused(sequential, "0 to 299"); }
-    SECTION("shuffled position") { state = shuffled_loader.state(); state.next.position = 61; refused(shuffled_loader, "0 to 60"); }
+    SECTION("shuffled position") {
+        state = shuffled_loader.state();
+        state.next.position = 61;
+        refused(shuffled_loader, "0 to 60");
+    }
 }
 
 TEST_CASE("data too short for one micro-step, and impossible shapes, are refused", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {60, 48});
     CHECK_NOTHROW(DataLoader(shards, options(1, 59, 0, 1)));
-    CHECK_THROWS_WITH(DataLoader(shards, options(3, 10, 0, 2)),
-                      Contains("is 60; expected at least 61") && Contains("2 ranks * micro-batch 3 * sequence length 10 + 1"));
+    CHECK_THROWS_WITH(
+        DataLoader(shards, options(3, 10, 0, 2)),
+        Contains("is 60; expected at least 61") && Contains("2 ranks * micro-batch 3 * sequence length 10 + 1"));
     CHECK_THROWS_AS(DataLoader(shards, options(1, 1000, 0, 1)), Error);
     CHECK_THROWS_AS(DataLoader(shards, shuffled(options(1, 60, 0, 1), 1)), Error);
     CHECK_THROWS_WITH(DataLoader(shards, options(0, 1, 0, 1)), Contains("micro-batch is 0"));
@@ -240,7 +262,8 @@ TEST_CASE("data too short for one micro-step, and impossible shapes, are refused
     CHECK_THROWS_WITH(DataLoader(shards, options(1, 1, -1, 2)), Contains("rank is -1"));
     CHECK_THROWS_WITH(DataLoader(shards, options(1, 1, 0, 1, 0)), Contains("micro-batches per step is 0"));
     CHECK_THROWS_AS(DataLoader(shards, options(1 << 30, 1 << 30, 0, 1)), Error);
-    CHECK_THROWS_WITH(DataLoader(shards, options(1 << 15, 1 << 15, 0, 1 << 30, 1 << 30)), Contains("micro-batches per step is 1073741824"));
+    CHECK_THROWS_WITH(DataLoader(shards, options(1 << 15, 1 << 15, 0, 1 << 30, 1 << 30)),
+                      Contains("micro-batches per step is 1073741824"));
 }
 
 TEST_CASE("offsets past 2^31 bytes are read where they lie", "[data_loader]") {
@@ -294,7 +317,8 @@ TEST_CASE("the first token of a document can be left out of the targets", "[data
 
 TEST_CASE("padded: every token of every shard is a target once an epoch, whoever reads it", "[data_loader]") {
     const TemporaryFolder folder;
-    // Of 2 * 2 * 5 = 20 positions a micro-step: exactly three; one target more; fewer than one row; a single token, which has no target.
+    // Of 2 * 2 * 5 = 20 positions a micro-step: exactly three; one target more; fewer than one row; a single token,
+    // which has no target.
     const ShardSet shards = counting_shards(folder, {61, 62, 4, 1, 33});
     const bool shuffle = GENERATE(false, true), prefetch = GENERATE(false, true);
     const std::int64_t targets = 60 + 61 + 3 + 0 + 32, rows = 12 + 13 + 1 + 0 + 7;
@@ -306,7 +330,8 @@ TEST_CASE("padded: every token of every shard is a target once an epoch, whoever
         if (shuffle) o.shuffle_seed = 3;
         DataLoader loader(shards, o);
         CHECK(loader.dropped_tokens() == 1);
-        // Shuffled, 33 rows fill eight micro-steps of four rows, and the first row of the ninth; so read four epochs of them.
+        // Shuffled, 33 rows fill eight micro-steps of four rows, and the first row of the ninth; so read four epochs of
+        // them.
         const int epochs = shuffle ? 4 : 1, steps = shuffle ? int(rows) : 3 + 4 + 1 + 2;
         CHECK(loader.steps_in(epochs) == steps);
         for (int step = 0; step < steps; ++step) {
@@ -326,7 +351,9 @@ TEST_CASE("padded: every token of every shard is a target once an epoch, whoever
         }
         CHECK(loader.state().next.epoch == epochs);
         DataLoader other(shards, options(2, 5, rank, 2));
-        if (!shuffle) CHECK_THROWS_WITH(other.restore(loader.state()), Contains("ends of the training shards") && Contains("padded"));
+        if (!shuffle)
+            CHECK_THROWS_WITH(other.restore(loader.state()),
+                              Contains("ends of the training shards") && Contains("padded"));
     }
     const std::size_t times = shuffle ? 4 : 1;
     CHECK(seen.size() == std::size_t(targets) * times);
@@ -360,7 +387,8 @@ TEST_CASE("prefetched batches are the same batches", "[data_loader]") {
     }
 }
 
-TEST_CASE("a bad id reaches the caller of next(), again and again, and only when it is that batch's turn", "[data_loader]") {
+TEST_CASE("a bad id reaches the caller of next(), again and again, and only when it is that batch's turn",
+          "[data_loader]") {
     const TemporaryFolder folder;
     ShardBytes bytes(std::vector<std::uint16_t>(41, 1), 257, 256);
     bytes.ids[25] = 300;

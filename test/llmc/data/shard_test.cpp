@@ -1,4 +1,5 @@
-// shard_test.cpp - what is read is what was written; every damaged shard is refused in words that name it; a half-written one is never seen
+// shard_test.cpp - what is read is what was written; every damaged shard is refused in words that name it; a
+// half-written one is never seen
 #include <unistd.h>
 
 #include <clocale>
@@ -54,7 +55,8 @@ TEST_CASE("a shard that cannot be is refused, naming file, what was found and wh
     ShardBytes bad = good;
     const auto refused = [&](const std::string& content, const std::string& found, const std::string& expected) {
         test::write_file(path, content);
-        CHECK_THROWS_WITH(Shard(path), Contains(path) && Contains(found) && Contains("expected") && Contains(expected) && !Contains("\n"));
+        CHECK_THROWS_WITH(Shard(path), Contains(path) && Contains(found) && Contains("expected") &&
+                                           Contains(expected) && !Contains("\n"));
     };
     SECTION("empty") { refused("", "empty", "header"); }
     SECTION("shorter than a header") { refused(good.bytes().substr(0, 1023), "1023", "1024"); }
@@ -64,16 +66,39 @@ TEST_CASE("a shard that cannot be is refused, naming file, what was found and wh
     SECTION("version") { bad.header[1] = 2; refused(bad.bytes(), "version is 2", "expected 1"); }
     SECTION("negative count") { bad.header[2] = -3; refused(bad.bytes(), "-3", "at least 1"); }
     SECTION("no token") { refused(ShardBytes({}).bytes(), "token count in the header is 0", "at least 1"); }
-    SECTION("a count that overflows 32 bits in bytes") { bad.header[2] = 0x7fffffff; refused(bad.bytes(), "1030", "4294968318"); }
-    SECTION("negative vocabulary") { bad.header[3] = -1; refused(bad.bytes(), "vocabulary size (header word 3) is -1", "1 to 65536"); }
+    SECTION("a count that overflows 32 bits in bytes") {
+        bad.header[2] = 0x7fffffff;
+        refused(bad.bytes(), "1030", "4294968318");
+    }
+    SECTION("negative vocabulary") {
+        bad.header[3] = -1;
+        refused(bad.bytes(), "vocabulary size (header word 3) is -1", "1 to 65536");
+    }
     SECTION("vocabulary past uint16") { bad.header[3] = 65537; refused(bad.bytes(), "65537", "1 to 65536"); }
-    SECTION("end of text without a vocabulary") { bad.header[4] = 256; refused(bad.bytes(), "(header word 3) is 0", "1 to 65536"); }
-    SECTION("end of text outside") { bad.header[3] = bad.header[4] = 257; refused(bad.bytes(), "end-of-text id (header word 4) is 257", "0 to 256"); }
-    SECTION("negative end of text") { bad.header[3] = 257; bad.header[4] = -1; refused(bad.bytes(), "is -1", "0 to 256"); }
-    SECTION("missing") { CHECK_THROWS_WITH(Shard(folder / "none.bin"), Contains(folder / "none.bin") && Contains("missing")); }
-    SECTION("a folder") { CHECK_THROWS_WITH(Shard(folder.path()), Contains(folder.path() + " is a folder") && Contains(folder.path() + "/*")); }
+    SECTION("end of text without a vocabulary") {
+        bad.header[4] = 256;
+        refused(bad.bytes(), "(header word 3) is 0", "1 to 65536");
+    }
+    SECTION("end of text outside") {
+        bad.header[3] = bad.header[4] = 257;
+        refused(bad.bytes(), "end-of-text id (header word 4) is 257", "0 to 256");
+    }
+    SECTION("negative end of text") {
+        bad.header[3] = 257;
+        bad.header[4] = -1;
+        refused(bad.bytes(), "is -1", "0 to 256");
+    }
+    SECTION("missing") {
+        CHECK_THROWS_WITH(Shard(folder / "none.bin"), Contains(folder / "none.bin") && Contains("missing"));
+    }
+    SECTION("a folder") {
+        CHECK_THROWS_WITH(Shard(folder.path()),
+                          Contains(folder.path() + " is a folder") && Contains(folder.path() + "/*"));
+    }
     SECTION("a pipe") { CHECK_THROWS_WITH(Shard("/dev/null"), Contains("/dev/null") && Contains("regular file")); }
-    SECTION("below a file") { CHECK_THROWS_WITH(Shard(good.write(path) + "/x"), Contains(path + "/x is unreadable (Not a directory)")); }
+    SECTION("below a file") {
+        CHECK_THROWS_WITH(Shard(good.write(path) + "/x"), Contains(path + "/x is unreadable (Not a directory)"));
+    }
     SECTION("unreadable") {
         good.write(path);
         std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
@@ -92,7 +117,8 @@ TEST_CASE("an id outside the vocabulary is refused wherever it lies, when it is 
     const Shard shard(bytes.write(folder / "ids.bin"));
     CHECK(shard.read(0, offset).size() == std::size_t(offset));
     CHECK(shard.read(offset + 1, 5000 - offset).size() == std::size_t(5000 - offset));
-    const std::string message = (folder / "ids.bin: id of token ") + std::to_string(offset) + " is 257; expected less than its vocabulary of 257";
+    const std::string message = (folder / "ids.bin: id of token ") + std::to_string(offset) +
+                                " is 257; expected less than its vocabulary of 257";
     CHECK_THROWS_WITH(shard.read(0, 5001), Contains(message));
     CHECK_THROWS_WITH(shard.read(offset, 1), Contains(message));  // again, and with another start of the read
     try {
@@ -136,9 +162,10 @@ TEST_CASE("a set of shards that cannot be is refused", "[shard]") {
     CHECK_THROWS_WITH(ShardSet(folder / "*.bin"), Contains('"' + (folder / "*.bin") + '"') && Contains("at least 1"));
     CHECK_THROWS_WITH(ShardSet(folder / "none.bin"), Contains(folder / "none.bin"));
     CHECK_THROWS_AS(ShardSet(std::vector<std::string>{}), Error);
-    const std::string bytes = ShardBytes({1}, 257, 256).write(folder / "bytes.bin"), gpt2 = ShardBytes({1}).write(folder / "gpt2.bin");
-    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"),
-                      Contains("50257 with end of text 50256 in " + gpt2) && Contains("257 with end of text 256 in " + bytes));
+    const std::string bytes = ShardBytes({1}, 257, 256).write(folder / "bytes.bin"),
+                      gpt2 = ShardBytes({1}).write(folder / "gpt2.bin");
+    CHECK_THROWS_WITH(ShardSet(folder / "*.bin"), Contains("50257 with end of text 50256 in " + gpt2) &&
+                                                      Contains("257 with end of text 256 in " + bytes));
     const std::string other = ShardBytes({1}, 257, 0).write(folder / "bytes2.bin");
     CHECK_THROWS_WITH(ShardSet(folder / "bytes*"), Contains("end of text 0 in " + other));
 }
@@ -199,7 +226,9 @@ TEST_CASE("nothing half-written stays behind", "[shard]") {
         writer.append(ids);
         CHECK_THROWS_WITH(writer.append(counting(3, 999)), Contains("is 1000") && Contains("vocabulary of 1000"));
     }
-    SECTION("no such folder") { CHECK_THROWS_WITH(ShardWriter(folder / "none/w.bin", {}), Contains("not writable (No such file or directory)")); }
+    SECTION("no such folder") {
+        CHECK_THROWS_WITH(ShardWriter(folder / "none/w.bin", {}), Contains("not writable (No such file or directory)"));
+    }
     SECTION("impossible vocabulary") {
         CHECK_THROWS_AS(ShardWriter(folder / "w.bin", {65537, 0}), Error);
         CHECK_THROWS_AS(ShardWriter(folder / "w.bin", {10, 10}), Error);
@@ -215,7 +244,8 @@ TEST_CASE("a series of shards holds the stream, cut where it must be, and appear
     series.append(std::span(ids).subspan(3));
     series.seal();
     CHECK_FALSE(std::filesystem::exists(folder / "s_000000.bin"));
-    CHECK(series.publish() == std::vector<std::string>{folder / "s_000000.bin", folder / "s_000001.bin", folder / "s_000002.bin"});
+    CHECK(series.publish() == std::vector<std::string>{folder / "s_000000.bin", folder / "s_000001.bin",
+                                                       folder / "s_000002.bin"});
     CHECK(folder.names() == std::vector<std::string>{"s_000000.bin", "s_000001.bin", "s_000002.bin"});
     std::vector<std::uint16_t> read;
     const ShardSet shards(folder / "s_*.bin");

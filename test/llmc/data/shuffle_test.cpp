@@ -28,8 +28,9 @@ TEST_CASE("a permutation holds every number once and is uniform over seeds", "[s
     const Permutation large((std::int64_t(1) << 62) + 12345, 5, 0);
     CHECK(large(large.size() - 1) < large.size());
 
-    // All 24 orders of 4 equally often over seeds and over epochs; first images of 10, and distances between neighbours' images in 101, likewise.
-    // Chi-square with n - 1 degrees of freedom has mean n - 1 and variance 2 (n - 1); six deviations.
+    // All 24 orders of 4 equally often over seeds and over epochs; first images of 10, and distances between
+    // neighbours' images in 101, likewise. Chi-square with n - 1 degrees of freedom has mean n - 1 and variance 2 (n -
+    // 1); six deviations.
     const auto uniform = [](const std::map<std::int64_t, int>& counts, int cells, int draws) {
         const double expected = double(draws) / cells;
         double chi_square = (cells - double(counts.size())) * expected;
@@ -40,8 +41,8 @@ TEST_CASE("a permutation holds every number once and is uniform over seeds", "[s
     std::map<std::int64_t, int> orders_by_seed, orders_by_epoch, images, distances;
     constexpr int kDraws = 24000;
     for (int draw = 0; draw < kDraws; ++draw) {
-        const Permutation by_seed(4, std::uint64_t(draw), 0), by_epoch(4, 1, std::uint64_t(draw)), ten(10, std::uint64_t(draw), 3),
-            many(101, std::uint64_t(draw), 0);
+        const Permutation by_seed(4, std::uint64_t(draw), 0), by_epoch(4, 1, std::uint64_t(draw)),
+            ten(10, std::uint64_t(draw), 3), many(101, std::uint64_t(draw), 0);
         ++orders_by_seed[by_seed(0) * 16 + by_seed(1) * 4 + by_seed(2)];
         ++orders_by_epoch[by_epoch(0) * 16 + by_epoch(1) * 4 + by_epoch(2)];
         ++images[ten(0)];

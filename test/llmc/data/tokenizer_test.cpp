@@ -72,14 +72,16 @@ TEST_CASE("a vocabulary without a table shows ids and encodes nothing", "[tokeni
     CHECK(tokenizer->decode(std::vector<int>{15496, 11, 50256}) == "15496 11 50256");
     CHECK(tokenizer->decode({}).empty());
     CHECK_THROWS_WITH(tokenizer->decode(std::vector<int>{50257}), Contains("0 to 50256"));
-    CHECK_THROWS_WITH(tokenizer->encode("Hello"), Contains("50257 ids with end of text 50256") && Contains("expected 257"));
+    CHECK_THROWS_WITH(tokenizer->encode("Hello"),
+                      Contains("50257 ids with end of text 50256") && Contains("expected 257"));
     CHECK_THROWS_AS(tokenizer_for({257, 0})->encode("Hello"), Error);  // another end of text, another tokenizer
 }
 
 TEST_CASE("printable text is valid UTF-8 without control characters", "[tokenizer]") {
     const auto [text, shown] = GENERATE(table<std::string, std::string>({
         {"plain\n\ttext", "plain\n\ttext"},
-        {"Gr\xc3\xbc\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80", "Gr\xc3\xbc\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"Gr\xc3\xbc\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80",
+         "Gr\xc3\xbc\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80"},
         {"\x1b[2J\r\x7f", "\\x1b[2J\\x0d\\x7f"},
         {std::string("a\0b", 3), "a\\x00b"},
         {"\xc2\x9b" "31m", "\\xc2\\x9b" "31m"},              // U+009B, a control character in two bytes
@@ -98,14 +100,17 @@ TEST_CASE("printable text is valid UTF-8 without control characters", "[tokenize
 }
 
 TEST_CASE("documents by key: neighbouring lines with the same key", "[tokenizer]") {
-    const Documents expected = {"Ge1:1 In the beginning\nGe1:2 And the earth\nno verse\n", "Ge2:1 Thus the heavens\nGe2:2 And on: the seventh\n",
-                                "Exo1:1 Now these\n", "Ge1:1 again"};
+    const Documents expected = {"Ge1:1 In the beginning\nGe1:2 And the earth\nno verse\n",
+                                "Ge2:1 Thus the heavens\nGe2:2 And on: the seventh\n", "Exo1:1 Now these\n",
+                                "Ge1:1 again"};
     CHECK(DocumentRule::keyed_by("^([^:]+):").split(kVerses) == expected);
     CHECK(DocumentRule::keyed_by("^([^:]+):").split("title\n\nGe1:1 x\n") == Documents{"title\n\n", "Ge1:1 x\n"});
     CHECK(DocumentRule::keyed_by("^([^:]+):").split("no key\nat all\n") == Documents{"no key\nat all\n"});
-    CHECK(DocumentRule::keyed_by("^(a)|b").split("a\nb\na\n") == Documents{"a\nb\na\n"});  // a match that leaves the group out has no key
+    // a match that leaves the group out has no key
+    CHECK(DocumentRule::keyed_by("^(a)|b").split("a\nb\na\n") == Documents{"a\nb\na\n"});
     CHECK(DocumentRule::keyed_by("^(a?)").split("a\nb\n") == Documents{"a\n", "b\n"});      // an empty key is a key
-    CHECK(DocumentRule::keyed_by("^(.)").split(std::string_view("\0x\n\0y\nz", 7)) == Documents{std::string_view("\0x\n\0y\n", 6), "z"});
+    CHECK(DocumentRule::keyed_by("^(.)").split(std::string_view("\0x\n\0y\nz", 7)) ==
+          Documents{std::string_view("\0x\n\0y\n", 6), "z"});
 }
 
 TEST_CASE("documents by start: a line that matches begins one", "[tokenizer]") {
@@ -143,7 +148,8 @@ TEST_CASE("text files become shards: every document after an end of text, every 
     CHECK(summary.train.tokens == summary.train.bytes + 5);
     CHECK(summary.val.tokens == 7 + 8 + 2);
     CHECK(summary.train.shards.size() == 5);  // 42 tokens
-    CHECK(summary.val.shards == std::vector<std::string>{folder / "out/t_val_000000.bin", folder / "out/t_val_000001.bin"});
+    CHECK(summary.val.shards == std::vector<std::string>{folder / "out/t_val_000000.bin",
+                                                         folder / "out/t_val_000001.bin"});
     CHECK(std::filesystem::file_size(folder / "out/t_val_000000.bin") == 1024 + 20);
 }
 
@@ -152,7 +158,8 @@ TEST_CASE("a document longer than a piece is written whole, documents are counte
     std::string text(3'000'001, 'a');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = char(i * 7 % 251);
     std::erase(text, '\n');
-    const std::string verses = test::write_file(folder / "verses", kVerses), large = test::write_file(folder / "large", text);
+    const std::string verses = test::write_file(folder / "verses", kVerses),
+                      large = test::write_file(folder / "large", text);
     TextCorpusOptions options = corpus(folder, {verses, large});
     options.documents = DocumentRule::keyed_by("^([^:]+):");
     options.hold_out = 5;  // four documents of verses, then the large one
@@ -173,11 +180,17 @@ TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer
         CHECK(test::read_bytes(a) == "a");
     };
     SECTION("no file") { options.files.clear(); refused("number of text files is 0"); }
-    SECTION("missing") { options.files.push_back(folder / "none"); refused("text file " + (folder / "none") + " is missing"); }
+    SECTION("missing") {
+        options.files.push_back(folder / "none");
+        refused("text file " + (folder / "none") + " is missing");
+    }
     SECTION("a folder") { options.files.push_back(folder.path()); refused(folder.path() + " is a folder"); }
     SECTION("empty") { options.files.push_back(empty); refused("text file " + empty + " is empty"); }
     SECTION("hold-out") { options.hold_out = 1; refused("--hold-out is 1; expected at least 2"); }
-    SECTION("nothing for validation") { options.hold_out = 3; refused("number of documents is 2; expected at least the 3"); }
+    SECTION("nothing for validation") {
+        options.hold_out = 3;
+        refused("number of documents is 2; expected at least the 3");
+    }
     SECTION("shard tokens") { options.shard_tokens = 1; refused("--shard-tokens is 1"); }
     SECTION("name") { options.name = "x/y"; refused("\"x/y\""); }
     SECTION("no output folder") { options.output_dir = ""; refused("--output-dir"); }
@@ -187,9 +200,11 @@ TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer
 
 TEST_CASE("a disk too full for the validation shards leaves no training shard either", "[tokenizer]") {
     const TemporaryFolder folder;
-    const std::string small = test::write_file(folder / "a", "a"), large = test::write_file(folder / "b", std::string(5000, 'b'));
+    const std::string small = test::write_file(folder / "a", "a"),
+                      large = test::write_file(folder / "b", std::string(5000, 'b'));
     const test::FullDisk disk(2000);
-    CHECK_THROWS_WITH(write_text_corpus(corpus(folder, {small, large})), Contains("writing shard") && Contains("t_val_000000.bin"));
+    CHECK_THROWS_WITH(write_text_corpus(corpus(folder, {small, large})),
+                      Contains("writing shard") && Contains("t_val_000000.bin"));
     CHECK(std::filesystem::is_empty(folder / "out"));
 }
 

@@ -14,7 +14,8 @@ using test::counting_shards;
 using test::TemporaryFolder;
 using Row = std::vector<std::int32_t>;
 
-TEST_CASE("validation: the same targets exactly once, whatever the batch and the number of ranks", "[validation_batches]") {
+TEST_CASE("validation: the same targets exactly once, whatever the batch and the number of ranks",
+          "[validation_batches]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {100, 1, 37, 64});  // 99 + 0 + 36 + 63 = 198 targets
     const int asked = GENERATE(1, 10, 16, 99, 100, 110, 135, 136, 197, 198, 199, 100000);
@@ -26,10 +27,12 @@ TEST_CASE("validation: the same targets exactly once, whatever the batch and the
     std::int64_t valid = 0;
     std::set<Row> contexts;
     for (int rank = 0; rank < world; ++rank) {
-        ValidationBatches batches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = rank, .world = world});
+        ValidationBatches batches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = rank,
+                                                  .world = world});
         CHECK(batches.targets() == std::min(asked, 198));
         CHECK(batches.all_there_is() == (asked > 198));
-        CHECK(batches.size() == ValidationBatches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len, .rank = 0, .world = world}).size());
+        CHECK(batches.size() == ValidationBatches(shards, asked, {.micro_batch = micro_batch, .seq_len = seq_len,
+                                                                  .rank = 0, .world = world}).size());
         for (std::int64_t j = 0; j < batches.size(); ++j) {
             const Batch& batch = batches[j];
             valid += batch.valid_targets;
@@ -74,8 +77,10 @@ TEST_CASE("validation: batches repeat, need no order, and are refused where they
     CHECK(batches[2].inputs == last.inputs);
     CHECK_THROWS_AS(batches[3], Error);
     CHECK_THROWS_AS(batches[-1], Error);
-    CHECK_THROWS_WITH(ValidationBatches(shards, 0, {.micro_batch = 1, .seq_len = 4}), Contains("number of validation tokens is 0"));
+    CHECK_THROWS_WITH(ValidationBatches(shards, 0, {.micro_batch = 1,
+                                                    .seq_len = 4}), Contains("number of validation tokens is 0"));
     CHECK_THROWS_AS(ValidationBatches(shards, 10, {.micro_batch = 0, .seq_len = 4}), Error);
     const ShardSet one_token(folder / "s_1.bin");
-    CHECK_THROWS_WITH(ValidationBatches(one_token, 10, {.micro_batch = 1, .seq_len = 4}), Contains("is 1; expected at least 2"));
+    CHECK_THROWS_WITH(ValidationBatches(one_token, 10, {.micro_batch = 1,
+                                                        .seq_len = 4}), Contains("is 1; expected at least 2"));
 }

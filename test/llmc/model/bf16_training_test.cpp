@@ -1,8 +1,10 @@
-// bf16_training_test.cpp - a model trained in bf16, its parameters rounded to nearest or stochastically, learns what it learns in fp32
+// bf16_training_test.cpp - a model trained in bf16, its parameters rounded to nearest or stochastically, learns what it
+// learns in fp32
 //
-// Runs from the same weights over the same batches are compared by three averages: the training loss over all steps, that over the last 20, and the
-// final loss on other text. On the way, where the loss falls fastest, averages over 20 steps may differ by more: there a run that is one step ahead
-// has a lower loss, and in the end the same. Measured with three seeds: at most 0.0002. With the quickstart's own text, four seeds and either
+// Runs from the same weights over the same batches are compared by three averages: the training loss over all steps,
+// that over the last 20, and the final loss on other text. On the way, where the loss falls fastest, averages over 20
+// steps may differ by more: there a run that is one step ahead has a lower loss, and in the end the same. Measured with
+// three seeds: at most 0.0002. With the quickstart's own text, four seeds and either
 // rounding: at most 0.0041 over all steps, 0.0030 over the last 20 and 0.0026 in validation.
 #include <array>
 #include <numeric>
@@ -16,7 +18,8 @@ using namespace test;
 
 namespace {
 
-// An endless text in which every letter makes a few others likely to follow: what a model learns of real text in as many steps.
+// An endless text in which every letter makes a few others likely to follow: what a model learns of real text in as
+// many steps.
 class Text {
 public:
     // The language is always the same, what is said in it follows from `seed`.
@@ -26,7 +29,8 @@ public:
             for (int& letter : followers) letter = low(language, kLetters);
     }
     int letter() {
-        return last_ = engine_() % 8 == 0 ? low(engine_, kLetters) : followers_[std::size_t(last_)][std::size_t(low(engine_, kFollowers))];
+        return last_ = engine_() % 8 == 0 ? low(engine_, kLetters)
+                                          : followers_[std::size_t(last_)][std::size_t(low(engine_, kFollowers))];
     }
     GlobalBatch batch(MicroBatchShape shape) {
         GlobalBatch batch{shape.batch, shape.seq_len, {}, {}};
@@ -77,7 +81,9 @@ Run train(const Recipe& recipe, kernels::DType dtype, bool stochastic_rounding) 
     return run;
 }
 
-double mean(std::span<const double> values) { return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size()); }
+double mean(std::span<const double> values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+}
 
 void compare_with_fp32(const Recipe& recipe, double least_learnt) {
     const Run fp32 = train(recipe, kernels::DType::fp32, false);
@@ -98,7 +104,8 @@ void compare_with_fp32(const Recipe& recipe, double least_learnt) {
 TEST_CASE("200 steps of a small model in bf16 are those in fp32 to a hundredth of a nat", "[bf16_training]") {
     const ModelConfig quickstart{.layers = 4, .heads = 4, .channels = 128, .max_seq_len = 128, .vocabulary = 257};
     compare_with_fp32({.setup = {.config = quickstart, .shape = {8, 128}},
-                       .schedule = {.peak = 3e-3, .final_fraction = 0, .warmup_steps = 50, .total_steps = 200}, .seed = 1}, 2.0);
+                       .schedule = {.peak = 3e-3, .final_fraction = 0, .warmup_steps = 50, .total_steps = 200},
+                       .seed = 1}, 2.0);
 }
 
 TEST_CASE("20 steps of GPT-2 124M in bf16 are those in fp32 to a hundredth of a nat", "[.][bf16_training_124M]") {

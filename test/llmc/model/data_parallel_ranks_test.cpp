@@ -1,4 +1,5 @@
-// data_parallel_test.cpp - ranks x micro-batches: every valid token of the global batch weighs the same, whoever computes it, at every ZeRO stage
+// data_parallel_ranks_test.cpp - ranks x micro-batches: every valid token of the global batch weighs the same, whoever
+// computes it, at every ZeRO stage
 #include "test/support/processes.h"
 #include "test/support/rank_support.h"
 
@@ -56,7 +57,8 @@ void check_one_step(Partition partition, const RankRunner& how) {
             const double kappa = double(batch.positions()) / double(batch.valid_targets());
             CHECK(std::fabs(step.grad_scale - kappa * max_norm / (norm + 1e-6)) <= 1e-6 * kappa);
             double largest = 0;
-            for (std::size_t i = 0; i < want.gradient.size(); ++i) largest = std::max(largest, std::fabs(kappa * got.gradient[i] - want.gradient[i]));
+            for (std::size_t i = 0; i < want.gradient.size(); ++i)
+                largest = std::max(largest, std::fabs(kappa * got.gradient[i] - want.gradient[i]));
             CHECK(largest <= 2e-6 * largest_magnitude(want.gradient));
         }
 }
@@ -68,7 +70,8 @@ void check_five_steps(Partition partition, const RankRunner& how) {
         std::vector<double> parameters = widen(initial_weights(1));
         ReferenceAdamW reference{.eps = 1e-4, .max_norm = max_norm};
         for (const GlobalBatch& batch : batches)
-            reference.update(table, parameters, reference_gradient(table, parameters, batch.reference()).gradient, 6e-4f);
+            reference.update(table, parameters, reference_gradient(table, parameters, batch.reference()).gradient,
+                             6e-4f);
         for (const int stage : {0, 1, 2}) {
             CAPTURE(partition.ranks, partition.micro_batches, max_norm, stage);
             RankRun run = run_at(partition, stage);
@@ -146,9 +149,11 @@ TEST_CASE("ZeRO stage 1 has the bits of stage 0, and stage 2 too where there is 
     CHECK(!same_bits(zero.master_weights, initial_weights(1)));
     CHECK(same_bits(one.ranks[0].parameters, zero.ranks[0].parameters));
     CHECK(same_bits(one.master_weights, zero.master_weights));
-    CHECK(std::memcmp(one.ranks[0].scalars.data(), zero.ranks[0].scalars.data(), 5 * sizeof(kernels::StepScalars)) == 0);
+    CHECK(std::memcmp(one.ranks[0].scalars.data(), zero.ranks[0].scalars.data(),
+                      5 * sizeof(kernels::StepScalars)) == 0);
     CHECK(one.ranks[0].moments.size() < zero.ranks[0].moments.size() / std::size_t(partition.ranks) * 11 / 10 + 1024);
-    CHECK(same_bits(two.master_weights, zero.master_weights) == (partition.micro_batches == 1));  // else the sums have another order
+    // else the sums have another order
+    CHECK(same_bits(two.master_weights, zero.master_weights) == (partition.micro_batches == 1));
 }
 
 TEST_CASE("a rank without any target, and a step without any, leave all ranks alike", "[ranks]") {
@@ -187,8 +192,9 @@ TEST_CASE("whatever the communication stream does late or early, the result is t
     };
     const RunResult want = run_order({});
     CHECK(std::isfinite(want.ranks[0].scalars[2].loss));
-    for (const LocalSettings& local : {LocalSettings{.order = LocalOrder::late}, LocalSettings{.order = LocalOrder::early},
-                                       LocalSettings{.delay = std::chrono::microseconds(500), .seed = 3}}) {
+    for (const LocalSettings& local :
+         {LocalSettings{.order = LocalOrder::late}, LocalSettings{.order = LocalOrder::early},
+          LocalSettings{.delay = std::chrono::microseconds(500), .seed = 3}}) {
         CAPTURE(int(local.order));
         const RunResult got = run_order(local);
         CHECK(got.ranks_agree());
@@ -201,7 +207,8 @@ TEST_CASE("whatever the communication stream does late or early, the result is t
 TEST_CASE("gradients that travel in bf16 are rounded once on the way out and once as a sum", "[ranks]") {
     const int stage = GENERATE(0, 1, 2), micro_batches = GENERATE(1, 2);
     CAPTURE(stage, micro_batches);
-    // Both ranks compute the same gradient g: the sum is 2 round(g), exactly. So do both micro-batches, which at stage 2 travel one by one.
+    // Both ranks compute the same gradient g: the sum is 2 round(g), exactly. So do both micro-batches, which at stage
+    // 2 travel one by one.
     GlobalBatch batch = random_batch(1, 4);
     const auto four_times = [](std::vector<int>& values) {
         const std::vector<int> copy = values;
@@ -215,14 +222,16 @@ TEST_CASE("gradients that travel in bf16 are rounded once on the way out and onc
     run.exchange.reduce_in_bf16 = true;
     const auto rounded = run_ranks(run, {batch}).gradient;
     std::size_t wrong = 0;
-    for (std::size_t i = 0; i < exact.size(); ++i) wrong += rounded[i] != 2 * kernels::bf16_to_float(kernels::bf16_from_float(exact[i] / 2));
+    for (std::size_t i = 0; i < exact.size(); ++i)
+        wrong += rounded[i] != 2 * kernels::bf16_to_float(kernels::bf16_from_float(exact[i] / 2));
     CHECK(wrong == 0);
     CHECK(!same_bits(exact, rounded));
 }
 
 TEST_CASE("gradients travel with the same bits whether or not their norms are taken on the way", "[ranks]") {
     const int stage = GENERATE(0, 1, 2), micro_batches = GENERATE(1, 2);
-    const auto small_batches = GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches, SmallBatches::micro_batches);
+    const auto small_batches = GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches,
+                                        SmallBatches::micro_batches);
     if ((small_batches == SmallBatches::micro_batches) != (stage == 2)) return;
     CAPTURE(stage, micro_batches, int(small_batches));
     RankRun run = run_at({2, micro_batches}, stage);
@@ -232,7 +241,8 @@ TEST_CASE("gradients travel with the same bits whether or not their norms are ta
         run.exchange.small_batches = small;
         return run_ranks(run, batches_with_gaps(2));
     };
-    const RunResult with = run_with(true, small_batches), without = run_with(true, SmallBatches::none), exact = run_with(false, small_batches);
+    const RunResult with = run_with(true, small_batches), without = run_with(true, SmallBatches::none),
+                    exact = run_with(false, small_batches);
     CHECK(same_bits(with.gradient, without.gradient));
     CHECK(same_bits(with.master_weights, without.master_weights));
     // The norms are those of what was rounded: in the first step, whatever travels.

@@ -1,5 +1,5 @@
-// gradient_exchange_test.cpp - buckets and shards cover every parameter once, and sums that are exact in any order come out exactly, however ranks
-// and micro-batches share the tokens
+// gradient_exchange_ranks_test.cpp - buckets and shards cover every parameter once, and sums that are exact in any order come
+// out exactly, however ranks and micro-batches share the tokens
 #include "kernels/device/memory.h"
 #include "kernels/gradient_copy.h"
 #include "test/support/processes.h"
@@ -30,7 +30,8 @@ TEST_CASE("buckets follow the backward pass and shards cover every element once"
         }
         REQUIRE(end == 0);
         REQUIRE(buckets.shard_elements() == shards);
-        for (int layer = 0; layer < layers; ++layer) REQUIRE(buckets.of_tensor(table.block(layer).qkv_weight) == layers - 1 - layer);
+        for (int layer = 0; layer < layers; ++layer)
+            REQUIRE(buckets.of_tensor(table.block(layer).qkv_weight) == layers - 1 - layer);
         REQUIRE(buckets.of_tensor(table.final_ln_bias()) == 0);
         REQUIRE(buckets.of_tensor(table.token_table()) == buckets.embeddings());
         REQUIRE(buckets.of_tensor(table.position_table()) == buckets.embeddings());
@@ -52,10 +53,13 @@ TEST_CASE("tiles of all modules cover a bucket or a shard once, and each its own
         REQUIRE(tiles.bucket_start.size() == 4);
         REQUIRE(tiles.module_start.size() == 10);
         for (int bucket = 0; bucket < 3; ++bucket)
-            for (std::size_t i = tiles.bucket_start[std::size_t(bucket)]; i < tiles.bucket_start[std::size_t(bucket) + 1]; ++i) {
+            for (std::size_t i = tiles.bucket_start[std::size_t(bucket)];
+                 i < tiles.bucket_start[std::size_t(bucket) + 1]; ++i) {
                 const auto& starts = tiles.module_start;
-                const auto module = std::upper_bound(starts.begin(), starts.end(), std::int32_t(i)) - starts.begin() - 1;
-                const std::int64_t first = buckets[bucket].first + (shards_only ? buckets[bucket].shard.first : 0) + tiles.tiles[i].first;
+                const auto module = std::upper_bound(starts.begin(), starts.end(),
+                                                     std::int32_t(i)) - starts.begin() - 1;
+                const std::int64_t first = buckets[bucket].first + (shards_only ? buckets[bucket].shard.first : 0) +
+                                           tiles.tiles[i].first;
                 for (std::int64_t element = first; element < first + tiles.tiles[i].size; ++element) {
                     if (shards_only) REQUIRE(module_of[std::size_t(element)].empty());
                     module_of[std::size_t(element)] = modules.names[std::size_t(module)];
@@ -77,14 +81,16 @@ TEST_CASE("gradient_copy refuses what it cannot do", "[ranks][gradient_copy]") {
     device::Array<kernels::bf16> narrow(32);
     CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(16), .in = in.span()}, nullptr)),
                       Catch::Contains("size of a gradient's copy is 16"));
-    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(8), .in = in.span().first(8)}, nullptr)),
+    CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(8),
+                                                             .in = in.span().first(8)}, nullptr)),
                       Catch::Contains("a multiple of 16"));
-    CHECK_THROWS_WITH((kernels::gradient_copy<kernels::bf16, float>({.out = narrow.span(), .in = in.span(), .accumulate = true}, nullptr)),
+    CHECK_THROWS_WITH((kernels::gradient_copy<kernels::bf16, float>({.out = narrow.span(), .in = in.span(),
+                                                                     .accumulate = true}, nullptr)),
                       Catch::Contains("added to is bf16; expected fp32"));
 }
 
-// Instead of a model, every token has a vector of small integers as its gradient: all partial sums are integers below 2^24 times 2^-8, so fp32 adds
-// them exactly in any order, and what is not exact is not rounding but plumbing.
+// Instead of a model, every token has a vector of small integers as its gradient: all partial sums are integers below
+// 2^24 times 2^-8, so fp32 adds them exactly in any order, and what is not exact is not rounding but plumbing.
 namespace {
 
 struct IntegerGradients {
@@ -96,7 +102,8 @@ struct IntegerGradients {
     IntegerGradients() : of_tokens(std::size_t(kTokens * table.elements())), valid(kTokens) {
         std::mt19937 engine(5);
         for (std::int16_t& u : of_tokens) u = std::int16_t(int(engine() % 2049) - 1024);
-        for (int token = 0; token < kTokens; ++token) valid[std::size_t(token)] = token < 64 ? token % 3 == 0 : token >= 128;
+        for (int token = 0; token < kTokens; ++token)
+            valid[std::size_t(token)] = token < 64 ? token % 3 == 0 : token >= 128;
     }
 
     // Calls use(token, its gradient) for the valid ones of [first, first + count).
@@ -163,8 +170,9 @@ struct IntegerGradients {
         });
         for (const int stage : {0, 1, 2}) {
             CAPTURE(partition.ranks, partition.micro_batches, stage);
-            const RunResult got = run_body(how, table, partition.ranks, stage,
-                                         [&](Communicator& communicator) { return run(communicator, partition.micro_batches, stage); });
+            const RunResult got = run_body(how, table, partition.ranks, stage, [&](Communicator& communicator) {
+                return run(communicator, partition.micro_batches, stage);
+            });
             std::size_t wrong = 0;
             for (const ParameterSpec& spec : table.tensors())
                 for (std::int64_t i = spec.offset; i < spec.offset + spec.size(); ++i)

@@ -7,7 +7,8 @@ using namespace test;
 
 namespace {
 
-const ModelSetup kSmall{.config = {.layers = 2, .heads = 4, .channels = 64, .max_seq_len = 64, .vocabulary = 257}, .shape = {16, 64}};
+const ModelSetup kSmall{.config = {.layers = 2, .heads = 4, .channels = 64, .max_seq_len = 64, .vocabulary = 257},
+                        .shape = {16, 64}};
 
 std::string refusal(const ModelSetup& setup, const Context& context) {
     try {
@@ -52,7 +53,8 @@ TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") 
         setup.dtype = kernels::DType::bf16;
         master_weights += model_bytes(setup).master_weights;
         const GradientBuckets buckets(table, two);
-        const std::size_t working = std::size_t(2 * buckets.largest_block() + buckets[buckets.embeddings()].size) * sizeof(float);
+        const std::size_t working = std::size_t(2 * buckets.largest_block() + buckets[buckets.embeddings()].size) *
+                                    sizeof(float);
         kept += gradient_bytes(table, {.sharding = two}) - working;
     }
     CHECK(moments == 2 * flat);
@@ -94,7 +96,8 @@ TEST_CASE("a batch that does not fit is refused with the largest that does", "[m
     context.device.memory_free = total(16);
     CHECK(refusal(kSmall, context) == "accepted");
     context.device.memory_free = total(16) - 1;
-    CHECK_THAT(refusal(kSmall, context), Catch::StartsWith("--micro-batch is 16; ") && Catch::Contains("the largest that fits is 15"));
+    CHECK_THAT(refusal(kSmall, context),
+               Catch::StartsWith("--micro-batch is 16; ") && Catch::Contains("the largest that fits is 15"));
     context.device.memory_free = total(5) + 1;
     CHECK_THAT(refusal(kSmall, context), Catch::Contains("the largest that fits is 5"));
     context.device.memory_free = total(1);
@@ -119,7 +122,8 @@ TEST_CASE("what travels in bf16 takes room from the batch", "[memory_plan]") {
 TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]") {
     Context context = make_context();
     context.device.memory_free = std::size_t(1) << 50;
-    const ModelSetup vast{.config = {.layers = 65536, .heads = 4096, .channels = 1048576, .max_seq_len = 1 << 20, .vocabulary = 50257},
+    const ModelSetup vast{.config = {.layers = 65536, .heads = 4096, .channels = 1048576, .max_seq_len = 1 << 20,
+                                     .vocabulary = 50257},
                           .shape = {2047, 1 << 20}};
     CHECK(plan_memory(vast, context).total() == std::numeric_limits<std::size_t>::max());
     CHECK_THAT(refusal(vast, context), Catch::Contains("not even one sequence fits"));

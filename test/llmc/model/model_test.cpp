@@ -44,7 +44,8 @@ TEST_CASE("the gradient of a whole model is the slope of its loss", "[model]") {
     trainer.accumulate(batch, 1);
     const std::vector<double> gradient = mean_gradient(trainer, batch);
     const std::vector<float> start = trainer.master_weights();
-    // Along the gradient itself the loss changes by its norm; central differences err by the third derivative and by the loss's rounding.
+    // Along the gradient itself the loss changes by its norm; central differences err by the third derivative and by
+    // the loss's rounding.
     const double step = 2e-3, length = norm(gradient);
     const auto loss_at = [&](double distance) {
         std::vector<float> moved = start;
@@ -57,9 +58,11 @@ TEST_CASE("the gradient of a whole model is the slope of its loss", "[model]") {
 
 TEST_CASE("the first loss is that of a model that knows nothing", "[model]") {
     Context context = make_context();
-    const auto [channels, heads, vocabulary] = GENERATE(table<int, int, int>({{64, 2, 257}, {128, 4, 257}, {256, 4, 2000}}));
+    const auto [channels, heads, vocabulary] = GENERATE(table<int, int,
+                                                        int>({{64, 2, 257}, {128, 4, 257}, {256, 4, 2000}}));
     CAPTURE(channels, vocabulary);
-    const ModelSetup setup{.config = {.layers = 2, .heads = heads, .channels = channels, .max_seq_len = 64, .vocabulary = vocabulary},
+    const ModelSetup setup{.config = {.layers = 2, .heads = heads, .channels = channels, .max_seq_len = 64,
+                                      .vocabulary = vocabulary},
                            .shape = {8, 64}, .training = false};
     const auto model = make_model(setup, context);
     std::vector<float> weights(std::size_t(model->table().elements()));
@@ -88,7 +91,8 @@ TEST_CASE("what is computed again has the same bits as what was kept", "[model]"
     CHECK(same_bits(gradients(Recompute::block), kept));
     for (const auto recompute : {Recompute::gelu, Recompute::gelu_layernorm}) {
         const auto again = gradients(recompute);
-        // cuBLASLt's own GELU, fused into bf16 products on a GPU, and the kernel that computes it again round differently.
+        // cuBLASLt's own GELU, fused into bf16 products on a GPU, and the kernel that computes it again round
+        // differently.
         if (context.device.kind == "cuda" && dtype == kernels::DType::bf16)
             CHECK(largest_error(again, widen(kept)) <= 0x1p-7 * largest_magnitude(widen(kept)));
         else CHECK(same_bits(again, kept));
@@ -179,11 +183,13 @@ TEST_CASE("logits equal fp64, and what comes later does not change them", "[mode
     const auto got = trainer.model().logits(batch.tokens, 0, 11);
     REQUIRE(got.size() == std::size_t(11 * kTinyModel.vocabulary));
     CHECK(largest_error(got, want) <= 2e-6 * (1 + largest_magnitude(want)));
-    // One row of eleven, from products of the same sizes: with AVX2 oneDNN multiplies a single row in another order than many.
+    // One row of eleven, from products of the same sizes: with AVX2 oneDNN multiplies a single row in another order
+    // than many.
     const auto row = trainer.model().logits(batch.tokens, 6, 1);
     const auto without_later = trainer.model().logits(std::span<const int>(batch.tokens).first(7), 6, 1);
     CHECK(same_bits(without_later, row));
     CHECK(largest_error(row, {want.begin() + 6 * kTinyModel.vocabulary, want.begin() + 7 * kTinyModel.vocabulary}) <=
           2e-6 * (1 + largest_magnitude(want)));
-    CHECK_THROWS_WITH(trainer.model().logits(std::vector<int>(17), 0, 1), Catch::Contains("the length of a sequence is 17; expected 1 to 16 tokens"));
+    CHECK_THROWS_WITH(trainer.model().logits(std::vector<int>(17), 0, 1),
+                      Catch::Contains("the length of a sequence is 17; expected 1 to 16 tokens"));
 }

@@ -23,7 +23,8 @@ std::vector<double> random_parameters(const ParameterTable& table, unsigned seed
     std::vector<double> parameters(std::size_t(table.elements()));
     for (const auto& spec : table.tensors())
         for (std::int64_t i = 0; i < spec.rows_in_files * spec.columns; ++i)
-            parameters[std::size_t(spec.offset + i)] = 0.3 * normal(engine) + (spec.is_vector() && spec.name.ends_with("weight"));
+            parameters[std::size_t(spec.offset + i)] = 0.3 * normal(engine) +
+                                                       (spec.is_vector() && spec.name.ends_with("weight"));
     return parameters;
 }
 
@@ -60,7 +61,8 @@ TEST_CASE("the reference's gradient is the slope of its loss, tensor by tensor a
     std::normal_distribution<double> normal(0, 1);
     const auto check = [&](const std::vector<double>& direction) {
         const double h = 1e-3, coarse = difference(tiny, direction, 2 * h), fine = difference(tiny, direction, h);
-        // What the formula leaves out shows in the step from 2 h to h; beside it, the rounding of the loss (some hundred operations deep) over h.
+        // What the formula leaves out shows in the step from 2 h to h; beside it, the rounding of the loss (some
+        // hundred operations deep) over h.
         const double tolerance = std::fabs(coarse - fine) + 100 * kRounding * result.loss.mean() / h;
         CHECK(std::fabs(dot(result.gradient, direction) - fine) <= tolerance);
         CHECK(tolerance < 1e-7);
@@ -130,7 +132,8 @@ TEST_CASE("an untrained model's loss is near ln V plus the spread of its logits"
     for (int& token : tokens) token = int(engine() % 257);
     for (int& target : targets) target = int(engine() % 257);
     const std::vector<double> parameters(initial.begin(), initial.end());
-    CHECK(std::fabs(reference_loss(table, parameters, {tokens, targets, 8, 32}).mean() - std::log(257.0) - 2e-4 * 64) < 0.05);
+    CHECK(std::fabs(reference_loss(table, parameters, {tokens, targets, 8, 32}).mean() - std::log(257.0) - 2e-4 * 64) <
+          0.05);
 }
 
 TEST_CASE("AdamW: first step, clipping and decay by hand", "[reference]") {
@@ -150,8 +153,10 @@ TEST_CASE("AdamW: first step, clipping and decay by hand", "[reference]") {
     CHECK(parameters[plain] == Approx(2 + 0.01 / (1 + 1e-8 / (4 * clip))).epsilon(1e-14));
     // Second step without clipping: two terms in both moments.
     optimizer.max_norm = 0;
-    const double m = 0.9 * optimizer.m[plain] + 0.1 * -4, v = 0.95 * optimizer.v[plain] + 0.05 * 16, before = parameters[plain];
+    const double m = 0.9 * optimizer.m[plain] + 0.1 * -4, v = 0.95 * optimizer.v[plain] + 0.05 * 16,
+                 before = parameters[plain];
     optimizer.update(table, parameters, gradient, 0.01);
-    CHECK(parameters[plain] == Approx(before - 0.01 * (m / (1 - 0.81)) / (std::sqrt(v / (1 - 0.9025)) + 1e-8)).epsilon(1e-14));
+    CHECK(parameters[plain] ==
+          Approx(before - 0.01 * (m / (1 - 0.81)) / (std::sqrt(v / (1 - 0.9025)) + 1e-8)).epsilon(1e-14));
     CHECK(parameters[decayed + 1] == 0);
 }

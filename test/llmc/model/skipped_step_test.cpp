@@ -1,4 +1,5 @@
-// skipped_step_test.cpp - steps that update nothing: without targets, or with a gradient that is not finite, be it on one rank alone
+// skipped_step_test.cpp - steps that update nothing: without targets, or with a gradient that is not finite, be it on
+// one rank alone
 #include <catch2/catch.hpp>
 
 #include "test/support/rank_support.h"
@@ -13,9 +14,11 @@ TEST_CASE("a step without targets is skipped, said and counted, and the run goes
     std::mt19937 engine(1);
     std::vector<std::uint16_t> ids;
     for (int i = 0; i <= 12 * kPositions; ++i) ids.push_back(std::uint16_t('a' + engine() % 20));
-    std::fill_n(ids.begin() + kSkipped * kPositions, kPositions, std::uint16_t(256));  // ends of text, whose successors are masked
+    // ends of text, whose successors are masked
+    std::fill_n(ids.begin() + kSkipped * kPositions, kPositions, std::uint16_t(256));
     ShardBytes(ids, 257, 256).write(shop.path("train_0.bin"));
-    const auto result = shop.run(shop.flags({"-d", "128", "-x", "12", "-v", "0", "--mask-document-start", "-o", shop.path("out")}));
+    const auto result = shop.run(shop.flags({"-d", "128", "-x", "12", "-v", "0", "--mask-document-start", "-o",
+                                             shop.path("out")}));
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     const auto steps = shop.log("out", "step"), skips = shop.log("out", "skip");
@@ -51,7 +54,8 @@ TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks
         Trainer trainer(context, setup);
         const auto state = [&] {
             std::vector<float> all = trainer.master_weights();
-            for (const auto& moments : {trainer.first_moments(), trainer.second_moments()}) all.insert(all.end(), moments.begin(), moments.end());
+            for (const auto& moments : {trainer.first_moments(), trainer.second_moments()})
+                all.insert(all.end(), moments.begin(), moments.end());
             return all;
         };
         Rank& mine = ranks[std::size_t(communicator.rank())];
@@ -73,10 +77,14 @@ TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks
 
 TEST_CASE("a run whose steps are not finite any more ends and says so", "[run]") {
     const Workshop shop;
-    const auto result = shop.run(shop.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay", "1000", "-o", shop.path("out")}));
+    const auto result = shop.run(shop.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay", "1000", "-o",
+                                             shop.path("out")}));
     CAPTURE(result.output);
     CHECK(result.exit_code == 1);
-    CHECK_THAT(result.output, Catch::Contains("error: the number of steps in a row whose loss or gradient norm is not finite is 10; expected fewer"));
+    CHECK_THAT(
+        result.output,
+        Catch::Contains(
+            "error: the number of steps in a row whose loss or gradient norm is not finite is 10; expected fewer"));
     CHECK(shop.log("out", "skip").size() >= 10);
     CHECK(shop.log("out", "skip").back()["reason"] == "loss or gradient norm not finite");
     CHECK(shop.log("out", "end").empty());

@@ -1,4 +1,5 @@
-// token_accumulation_test.cpp - every valid token of a global batch weighs the same, however the batch is cut into micro-batches
+// token_accumulation_test.cpp - every valid token of a global batch weighs the same, however the batch is cut into
+// micro-batches
 #include <cstring>
 
 #include "test/support/model_support.h"
@@ -36,7 +37,8 @@ TEST_CASE("M micro-batches equal one batch and fp64", "[model][accumulation]") {
     CHECK(std::fabs(scalars.loss - want.gradient.loss.mean()) <= 1e-6 * want.gradient.loss.mean());
     const auto got = mean_gradient(trainer, batch);
     double largest = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) largest = std::max(largest, std::fabs(got[i] - want.gradient.gradient[i]));
+    for (std::size_t i = 0; i < got.size(); ++i)
+        largest = std::max(largest, std::fabs(got[i] - want.gradient.gradient[i]));
     CHECK(largest <= 2e-6 * largest_magnitude(want.gradient.gradient));
     CHECK(std::fabs(scalars.grad_norm - want.norm) <= 1e-6 * want.norm);
     CHECK(want.norm > max_norm);  // else clipping would not be looked at
@@ -74,7 +76,8 @@ TEST_CASE("parameters after accumulated steps equal fp64", "[model][accumulation
     CHECK(largest_error(trainer.master_weights(), parameters) <= 1e-6);
 }
 
-TEST_CASE("with the usual epsilon, parameters differ only where gradients are next to nothing", "[model][accumulation]") {
+TEST_CASE("with the usual epsilon, parameters differ only where gradients are next to nothing",
+          "[model][accumulation]") {
     Context context = make_context();
     const int micro_batches = GENERATE(1, 4);
     const float rate = 6e-4f, max_norm = 0.5f;
@@ -108,7 +111,8 @@ TEST_CASE("a step without targets changes nothing, and the next one goes on", "[
     Context context = make_context();
     Trainer trainer(context, tiny_setup());
     trainer.step(random_batch(1));
-    const auto master_weights = trainer.master_weights(), first = trainer.first_moments(), second = trainer.second_moments();
+    const auto master_weights = trainer.master_weights(), first = trainer.first_moments(),
+               second = trainer.second_moments();
     GlobalBatch nothing = random_batch(2);
     std::fill(nothing.targets.begin(), nothing.targets.end(), kernels::kIgnoreTarget);
     const auto skipped = trainer.step(nothing, 4);

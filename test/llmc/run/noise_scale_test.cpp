@@ -1,4 +1,5 @@
-// noise_scale_test.cpp - the noise scale of known gradients, of Gaussian ones, and how far its own error bars may be trusted
+// noise_scale_test.cpp - the noise scale of known gradients, of Gaussian ones, and how far its own error bars may be
+// trusted
 #include "llmc/run/noise_scale.h"
 
 #include <catch2/catch.hpp>
@@ -47,7 +48,8 @@ NoiseMeasurement measure(const Step& step, Kind kind) {
         for (std::size_t m = 0; m < rank.size(); ++m) {
             Vector gradient = rank[m].mean;
             for (double& x : gradient) x *= double(rank[m].tokens);
-            if (kind == Kind::micro_batches || (kind == Kind::first_micro_batches && m == 0)) add(small, gradient, rank[m].tokens);
+            if (kind == Kind::micro_batches || (kind == Kind::first_micro_batches && m == 0))
+                add(small, gradient, rank[m].tokens);
             add_to(sum, gradient);
             rank_tokens += rank[m].tokens;
         }
@@ -58,7 +60,9 @@ NoiseMeasurement measure(const Step& step, Kind kind) {
     return measure_noise(small, squared_norm(total) / (double(tokens) * double(tokens)), tokens);
 }
 
-void check_near(double got, double want, double relative = 1e-12) { CHECK(got == Approx(want).epsilon(relative).margin(1e-300)); }
+void check_near(double got, double want, double relative = 1e-12) {
+    CHECK(got == Approx(want).epsilon(relative).margin(1e-300));
+}
 
 struct Moments {
     double sum = 0, squares = 0;
@@ -146,7 +150,8 @@ TEST_CASE("noise scale of Gaussian gradients is that of their distribution", "[n
         }
     }
     // By ranks, by micro-batches, by first micro-batches: the deviations that follow from the covariance.
-    const double noise_deviation[3] = {isotropic ? 3.266 : 10.47, 1.461, 3.13}, signal_deviation[3] = {isotropic ? 0.6455 : 1.401, 0.619, 0.643};
+    const double noise_deviation[3] = {isotropic ? 3.266 : 10.47, 1.461,
+                                       3.13}, signal_deviation[3] = {isotropic ? 0.6455 : 1.401, 0.619, 0.643};
     for (int k = 0; k < 3; ++k) {
         CAPTURE(isotropic, k);
         check_near(noise[k].mean() / signal[k].mean(), 16, isotropic ? 0.02 : 0.05);
@@ -161,7 +166,8 @@ TEST_CASE("noise scale of Gaussian gradients is that of their distribution", "[n
     }
 }
 
-TEST_CASE("the noise scale does not change with the scale of the loss, nor with how micro-batches spread over ranks", "[noise_scale]") {
+TEST_CASE("the noise scale does not change with the scale of the loss, nor with how micro-batches spread over ranks",
+          "[noise_scale]") {
     std::mt19937_64 bits(8);
     std::normal_distribution<double> normal(0.5, 1);
     Step step(2, std::vector<MicroBatchGradient>(4, {Vector(16), 3})), scaled, one_rank(1);
@@ -184,7 +190,8 @@ TEST_CASE("the noise scale does not change with the scale of the loss, nor with 
 }
 
 TEST_CASE("gradients without noise, and none at all", "[noise_scale]") {
-    const Step equal(2, std::vector<MicroBatchGradient>(3, {{1, -2, 3}, 5})), zero(2, std::vector<MicroBatchGradient>(3, {{0, 0}, 5}));
+    const Step equal(2, std::vector<MicroBatchGradient>(3, {{1, -2, 3}, 5})),
+        zero(2, std::vector<MicroBatchGradient>(3, {{0, 0}, 5}));
     for (Kind kind : {Kind::ranks, Kind::micro_batches, Kind::first_micro_batches}) {
         const auto measured = measure(equal, kind);
         CHECK(std::fabs(measured.noise) <= 1e-6 * 14);
@@ -200,7 +207,8 @@ TEST_CASE("gradients without noise, and none at all", "[noise_scale]") {
 }
 
 TEST_CASE("the error bar of the noise scale is that of repeated runs", "[noise_scale]") {
-    // 400 runs of independent measurements: the deviation of the results against what a run says of itself, long after the start and soon after it.
+    // 400 runs of independent measurements: the deviation of the results against what a run says of itself, long after
+    // the start and soon after it.
     const auto [beta, measurements] = GENERATE(std::pair(0.95, 300), std::pair(0.99, 40));
     std::mt19937_64 bits(9);
     std::normal_distribution<double> normal;
@@ -249,5 +257,6 @@ TEST_CASE("the noise scale refuses what gives none", "[noise_scale]") {
     CHECK_THROWS_AS(NoiseScale(1.0), Error);
     CHECK_THROWS_AS(NoiseScale(-0.1), Error);
     CHECK_THROWS_AS(measure_noise({}, 1, 10), Error);
-    CHECK_THROWS_AS(measure_noise({.norms = 0.3, .tokens = 10, .batches = 1}, 1, 10), Error);  // one that is the whole batch
+    // one that is the whole batch
+    CHECK_THROWS_AS(measure_noise({.norms = 0.3, .tokens = 10, .batches = 1}, 1, 10), Error);
 }

@@ -42,8 +42,8 @@ std::string unwrapped(const std::string& text) {
 }  // namespace
 
 TEST_CASE("flags set what they name, in both spellings", "[options]") {
-    const Options o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l", "3e-3", "--shuffle", "--seed",
-                              "7", "-k", "wsd"});
+    const Options o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l",
+                              "3e-3", "--shuffle", "--seed", "7", "-k", "wsd"});
     CHECK(o.train_data == "a*.bin");
     CHECK(o.val_data == "b*.bin");
     CHECK(o.micro_batch == 8);
@@ -84,7 +84,8 @@ TEST_CASE("a value that cannot be is named with its flag and what was expected",
         {{"-t", "0"}, "--seq-len is \"0\"; expected a whole number from 1"},
         {{"-t", "-1"}, "--seq-len is \"-1\"; expected a whole number from 1"},
         {{"-t", "1e3"}, "--seq-len is \"1e3\"; expected a whole number"},
-        {{"-b", "1048576", "-t", "1048576"}, "--micro-batch times --seq-len is 1099511627776; expected at most 2147483647 tokens"},
+        {{"-b", "1048576", "-t", "1048576"},
+         "--micro-batch times --seq-len is 1099511627776; expected at most 2147483647 tokens"},
         {{"-l", "nan"}, "--lr is \"nan\"; expected a number from 0 to 1000"},
         {{"-l", "inf"}, "--lr is \"inf\"; expected a number from 0 to 1000"},
         {{"-l", "-1"}, "--lr is \"-1\"; expected a number from 0 to 1000"},
@@ -96,7 +97,8 @@ TEST_CASE("a value that cannot be is named with its flag and what was expected",
         {{"--comm", "tcp"}, "--comm is \"tcp\"; expected auto, nccl or mpi"},
         {{"-k", "cosign"}, "--lr-schedule is \"cosign\"; expected cosine, linear, constant or wsd"},
         {{"--dtype", "fp16"}, "--dtype is \"fp16\"; expected fp32 or bf16"},
-        {{"--stochastic-rounding"}, "--stochastic-rounding is given for --dtype fp32; expected parameters in bf16; add --dtype bf16"},
+        {{"--stochastic-rounding"},
+         "--stochastic-rounding is given for --dtype fp32; expected parameters in bf16; add --dtype bf16"},
         {{"-r", "all"}, "--recompute is \"all\"; expected none, gelu, gelu+layernorm or block"},
         {{"--attention", "sparse"}, "--attention is \"sparse\"; expected auto, cudnn, flash or plain"},
         {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},

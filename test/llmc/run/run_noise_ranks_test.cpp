@@ -1,4 +1,4 @@
-// run_noise_test.cpp - the noise scale that training measures, against gradients of every small batch in fp64
+// run_noise_ranks_test.cpp - the noise scale that training measures, against gradients of every small batch in fp64
 #include "llmc/run/run_noise.h"
 #include "test/support/rank_support.h"
 
@@ -17,7 +17,8 @@ Measured measure(const RunResult& run, const GlobalBatch& batch) {
     RunNoise noise(NormModules(table, GradientBuckets(table, {})).names, 0);  // no memory
     noise.add(run.ranks[0].totals.back(), batch.positions());
     Measured measured{noise.whole().report(), {}};
-    for (std::size_t module = 0; module < noise.module_names().size(); ++module) measured.modules.push_back(noise.module(module).report());
+    for (std::size_t module = 0; module < noise.module_names().size(); ++module)
+        measured.modules.push_back(noise.module(module).report());
     return measured;
 }
 
@@ -64,7 +65,8 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
     const auto squares = [&](const std::vector<double>& gradient, int module) {  // -1: all
         double sum = 0;
         for (const NormModules::Stretch& stretch : modules.stretches)
-            for (std::int64_t i = stretch.first; (module < 0 || stretch.module == module) && i < stretch.first + stretch.size; ++i)
+            for (std::int64_t i = stretch.first;
+                 (module < 0 || stretch.module == module) && i < stretch.first + stretch.size; ++i)
                 sum += gradient[std::size_t(i)] * gradient[std::size_t(i)];
         return sum;
     };
@@ -72,7 +74,8 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
     std::vector<GlobalBatch> parts;
     for (int rank = 0; rank < partition.ranks; ++rank)
         for (int micro = 0; micro < (small == SmallBatches::micro_batches ? partition.micro_batches : 1); ++micro)
-            parts.push_back(rows_of(batch, rank * of_rank + micro * of_micro, small == SmallBatches::ranks ? of_rank : of_micro));
+            parts.push_back(rows_of(batch, rank * of_rank + micro * of_micro,
+                                    small == SmallBatches::ranks ? of_rank : of_micro));
     const auto whole = reference_gradient(table, weights, batch.reference());
     std::vector<ReferenceGradient> gradients;
     for (const GlobalBatch& part : parts) gradients.push_back(reference_gradient(table, weights, part.reference()));
@@ -81,7 +84,8 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
         for (const ReferenceGradient& part : gradients) {
             const std::int64_t tokens = part.loss.valid_targets;
             if (tokens == 0) continue;
-            norms.norms += squares(part.gradient, module) * double(tokens);  // of the sum over tokens, over their number
+            // of the sum over tokens, over their number
+            norms.norms += squares(part.gradient, module) * double(tokens);
             norms.tokens += tokens;
             ++norms.batches;
         }
@@ -90,30 +94,38 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
         const NoiseScale::Report& report = module < 0 ? got.whole : got.modules[std::size_t(module)];
         CAPTURE(module);
         // Norms are good to 2e-6; the estimates are differences of norms, weighted by batch sizes.
-        const double small_batch = double(norms.tokens) / double(norms.batches), big_batch = double(batch.valid_targets());
+        const double small_batch = double(norms.tokens) / double(norms.batches),
+                     big_batch = double(batch.valid_targets());
         const double small_norm = norms.norms / double(norms.tokens), most = std::max(small_norm, norm);
-        CHECK(std::fabs(report.signal - want.signal) <= 4e-6 * (big_batch + small_batch) * most / (big_batch - small_batch));
+        CHECK(std::fabs(report.signal - want.signal) <=
+              4e-6 * (big_batch + small_batch) * most / (big_batch - small_batch));
         CHECK(std::fabs(report.noise - want.noise) <= 4e-6 * 2 * most / (1 / small_batch - 1 / big_batch));
     }
 }
 
 TEST_CASE("equal data on all ranks, or in all micro-batches, have no noise", "[ranks][noise]") {
-    const auto [ranks, micro_batches, small] = GENERATE(table<int, int, SmallBatches>({{2, 1, SmallBatches::ranks}, {4, 2, SmallBatches::ranks},
-        {1, 4, SmallBatches::first_micro_batches}, {2, 4, SmallBatches::first_micro_batches}, {2, 4, SmallBatches::micro_batches}}));
+    const auto [ranks, micro_batches,
+                small] = GENERATE(table<int, int, SmallBatches>({{2, 1, SmallBatches::ranks},
+                                                                 {4, 2, SmallBatches::ranks},
+                                                                 {1, 4, SmallBatches::first_micro_batches},
+                                                                 {2, 4, SmallBatches::first_micro_batches},
+                                                                 {2, 4, SmallBatches::micro_batches}}));
     CAPTURE(ranks, micro_batches, int(small));
     const int times = small == SmallBatches::ranks ? ranks : ranks * micro_batches;
     const GlobalBatch batch = repeated(random_batch(4, 16 / times), times);
     const RunResult run = run_ranks(run_with({ranks, micro_batches}, small), {batch});
     const Measured got = measure(run, batch);
     const double norm = std::pow(double(run.ranks[0].scalars[0].grad_norm), 2), big = double(batch.positions());
-    const double per_token = 1 / (big / times) - 1 / big;  // of 1 / b - 1 / B, which a difference of norms is divided by
+    // of 1 / b - 1 / B, which a difference of norms is divided by
+    const double per_token = 1 / (big / times) - 1 / big;
     CHECK(std::fabs(got.whole.noise) <= 1e-6 * norm / per_token);
     CHECK(std::fabs(got.whole.signal - norm) <= 2e-6 * norm);
 }
 
 TEST_CASE("the noise scale does not see the size of the loss, nor who computed a micro-batch", "[ranks][noise]") {
     const GlobalBatch batch = random_batch(6);
-    RankRun run = run_with({2, 4}, GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches, SmallBatches::micro_batches));
+    RankRun run = run_with(
+        {2, 4}, GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches, SmallBatches::micro_batches));
     const Measured once = measure(run_ranks(run, {batch}), batch);
     run.loss_factor = 1024;
     const Measured more = measure(run_ranks(run, {batch}), batch);
@@ -140,7 +152,9 @@ TEST_CASE("what --noise-scale means for a run", "[ranks][noise]") {
     const auto chosen = [](const char* asked, int stage, int ranks, int micro) {
         return choose_noise_estimator(value_by_name("--noise-scale", asked, kNoiseEstimators), stage, ranks, micro);
     };
-    const auto choose = [&](const char* asked, int stage, int ranks, int micro) { return chosen(asked, stage, ranks, micro).small_batches; };
+    const auto choose = [&](const char* asked, int stage, int ranks, int micro) {
+        return chosen(asked, stage, ranks, micro).small_batches;
+    };
     CHECK(choose("off", 0, 8, 8) == SmallBatches::none);
     CHECK(choose("auto", 0, 2, 1) == SmallBatches::ranks);
     CHECK(choose("auto", 1, 2, 4) == SmallBatches::ranks);
@@ -149,13 +163,18 @@ TEST_CASE("what --noise-scale means for a run", "[ranks][noise]") {
     CHECK(choose("auto", 2, 1, 1) == SmallBatches::none);
     CHECK(choose("micro", 1, 4, 2) == SmallBatches::first_micro_batches);
     CHECK(choose("micro", 2, 4, 1) == SmallBatches::micro_batches);
-    CHECK(chosen("auto", 0, 1, 1).note == "noise scale: off, since 1 rank with 1 micro-batch a step leaves nothing to compare");
+    CHECK(chosen("auto", 0, 1, 1).note ==
+          "noise scale: off, since 1 rank with 1 micro-batch a step leaves nothing to compare");
     CHECK(chosen("auto", 0, 2, 1).note.empty());
     CHECK(name_of(choose("auto", 0, 2, 1)) == std::string("rank"));
     CHECK(name_of(choose("auto", 0, 1, 2)) == std::string("micro"));
     CHECK(name_of(choose("auto", 2, 2, 1)) == std::string("micro"));
-    CHECK_THROWS_WITH(choose("rank", 0, 1, 4), Catch::Contains("--noise-scale is rank with one rank; expected at least two ranks"));
-    CHECK_THROWS_WITH(choose("rank", 2, 4, 4), Catch::Contains("--noise-scale is rank at --zero-stage 2; expected micro or auto"));
-    CHECK_THROWS_WITH(choose("micro", 0, 4, 1),
-                      Catch::Contains("--noise-scale is micro for 4 ranks with 1 micro-batch a step; expected at least two micro-batches"));
+    CHECK_THROWS_WITH(choose("rank", 0, 1, 4),
+                      Catch::Contains("--noise-scale is rank with one rank; expected at least two ranks"));
+    CHECK_THROWS_WITH(choose("rank", 2, 4, 4),
+                      Catch::Contains("--noise-scale is rank at --zero-stage 2; expected micro or auto"));
+    CHECK_THROWS_WITH(
+        choose("micro", 0, 4, 1),
+        Catch::Contains(
+            "--noise-scale is micro for 4 ranks with 1 micro-batch a step; expected at least two micro-batches"));
 }

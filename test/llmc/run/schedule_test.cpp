@@ -25,13 +25,29 @@ void check_rates(const Schedule& schedule, std::initializer_list<Expected> expec
 }  // namespace
 
 TEST_CASE("cosine learning rates equal the published recipe's", "[schedule]") {
-    check_rates({.kind = LrSchedule::cosine, .peak = 6e-4, .final_fraction = 0.1, .warmup_steps = 715, .total_steps = 19073},
-                {{0, 8.3916083916e-07}, {1, 1.6783216783e-06}, {99, 8.3916083916e-05}, {713, 5.9916083916e-04}, {714, 6e-04}, {715, 6e-04},
-                 {716, 5.9999999605e-04}, {1000, 5.9967893984e-04}, {5000, 5.3060375144e-04}, {9894, 3.3e-04}, {10000, 3.2510254652e-04},
-                 {15000, 1.2297343086e-04}, {19000, 6.0021067978e-05}, {19072, 6.0000003954e-05}, {19073, 6e-05}, {30000, 6e-05}});
-    check_rates({.kind = LrSchedule::cosine, .peak = 6e-4, .final_fraction = 0.1, .warmup_steps = 10, .total_steps = 50},
+    check_rates(
+        {.kind = LrSchedule::cosine, .peak = 6e-4, .final_fraction = 0.1, .warmup_steps = 715, .total_steps = 19073},
+        {{0, 8.3916083916e-07},
+         {1, 1.6783216783e-06},
+         {99, 8.3916083916e-05},
+         {713, 5.9916083916e-04},
+         {714, 6e-04},
+         {715, 6e-04},
+         {716, 5.9999999605e-04},
+         {1000, 5.9967893984e-04},
+         {5000, 5.3060375144e-04},
+         {9894, 3.3e-04},
+         {10000, 3.2510254652e-04},
+         {15000, 1.2297343086e-04},
+         {19000, 6.0021067978e-05},
+         {19072, 6.0000003954e-05},
+         {19073, 6e-05},
+         {30000, 6e-05}});
+    check_rates({.kind = LrSchedule::cosine, .peak = 6e-4, .final_fraction = 0.1, .warmup_steps = 10,
+                 .total_steps = 50},
                 {{0, 6e-05}, {9, 6e-04}, {10, 6e-04}, {30, 3.3e-04}, {49, 6.0832319892e-05}, {51, 6e-05}});
-    check_rates({.kind = LrSchedule::cosine, .peak = 6e-4, .final_fraction = 0, .warmup_steps = 700, .total_steps = 18865},
+    check_rates({.kind = LrSchedule::cosine, .peak = 6e-4, .final_fraction = 0, .warmup_steps = 700,
+                 .total_steps = 18865},
                 {{0, 8.5714285714e-07}, {10000, 2.8871783199e-04}, {18864, 4.4866294114e-12}});
 }
 
@@ -48,7 +64,8 @@ TEST_CASE("a schedule without warm-up, or with nothing else, divides by nothing"
     for (const auto kind : {LrSchedule::cosine, LrSchedule::linear, LrSchedule::constant, LrSchedule::wsd}) {
         const Schedule no_warmup{.kind = kind, .peak = 1, .final_fraction = 0.5, .warmup_steps = 0, .total_steps = 10};
         CHECK(no_warmup.learning_rate(0) == 1);
-        const Schedule all_warmup{.kind = kind, .peak = 1, .final_fraction = 0.5, .warmup_steps = 10, .total_steps = 10};
+        const Schedule all_warmup{.kind = kind, .peak = 1, .final_fraction = 0.5, .warmup_steps = 10,
+                                  .total_steps = 10};
         for (std::int64_t step : {0, 9, 10, 11, 100}) {
             CAPTURE(int(kind), step);
             CHECK(std::isfinite(all_warmup.learning_rate(step)));

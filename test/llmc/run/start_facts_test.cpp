@@ -1,4 +1,5 @@
-// start_facts_test.cpp - what ranks must have alike: the flags, but for those of the host, and the data, wherever they lie
+// start_facts_test.cpp - what ranks must have alike: the flags, but for those of the host, and the data, wherever they
+// lie
 #include "llmc/run/start_facts.h"
 
 #include "test/support/agreement_support.h"
@@ -42,10 +43,12 @@ TEST_CASE("data are the same if counts, vocabulary and contents are, wherever th
     };
     ShardBytes other(counting(40000), 65536, 65535);
     CHECK(heard(other) == "accepted");
-    CHECK_THAT(heard(other, false), Contains(on_this_host(1) + " has a number of validation shards of 0, " + on_this_host(0) + " has 1; MEND"));
+    CHECK_THAT(heard(other, false), Contains(on_this_host(1) + " has a number of validation shards of 0, " +
+                                             on_this_host(0) + " has 1; MEND"));
     other.header[4] = 65534;
-    CHECK_THAT(heard(other), Contains("has training shard 0 with 40000 tokens, vocabulary 65536, end of text 65534, ") &&
-                                 Contains("theirs.bin") && Contains("ours.bin"));
+    CHECK_THAT(heard(other),
+               Contains("has training shard 0 with 40000 tokens, vocabulary 65536, end of text 65534, ") &&
+                   Contains("theirs.bin") && Contains("ours.bin"));
     CHECK_THAT(heard(ShardBytes(counting(39999), 65536, 65535)), Contains("has training shard 0 with 39999 tokens"));
     for (const int at : {0, 20500, 39999}) {  // in the first, the ninth and the last of the 16 blocks
         other = ShardBytes(counting(40000), 65536, 65535);

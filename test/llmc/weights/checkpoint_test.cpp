@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// More than 64 channels and no multiple of it, so that the matrices are transposed in several pieces, the last one short.
+// More than 64 channels and no multiple of it, so that the matrices are transposed in several pieces, the last one
+// short.
 const ModelConfig kConfig{2, 3, 72, 10, 61};
 const ModelConfig kWide{1, 1, 200, 3, 128};  // by several threads; no row of padding
 
@@ -33,7 +34,8 @@ struct Saved {
     explicit Saved(const ModelConfig& config = kConfig) : table(config), flat(std::size_t(table.elements())) {
         for (const auto& spec : table.tensors())
             for (std::int64_t i = spec.offset; i < spec.offset + spec.rows_in_files * spec.columns; ++i)
-                flat[std::size_t(i)] = std::ldexp(float(i * 7919 % 65521 - 32760), -20);  // all different from their neighbours
+                // all different from their neighbours
+                flat[std::size_t(i)] = std::ldexp(float(i * 7919 % 65521 - 32760), -20);
         flat[0] = -0.0f, flat[1] = 1e-45f, flat[2] = 3.4e38f;
         folder = save_checkpoint(scratch.path() / "run", 100, table, from_flat(table, flat), 60);
     }
@@ -60,7 +62,8 @@ template <class Edit> void rewrite(const fs::path& file, Edit&& edit) {
         const SafetensorsFile source(file);
         for (const TensorInfo& tensor : source.tensors()) {
             const auto bytes = source.bytes(tensor);
-            entries.push_back({{tensor.name, tensor.dtype, tensor.shape}, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+            entries.push_back({{tensor.name, tensor.dtype, tensor.shape},
+                               std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
         }
     }
     edit(entries);
@@ -114,10 +117,12 @@ TEST_CASE("a saved model is read back bit for bit, with zeros in padding and gap
 TEST_CASE("the folder holds what GPT2LMHeadModel.from_pretrained needs", "[checkpoint]") {
     const Saved saved;
     const json config = json::parse(test::read_bytes(saved.folder / "config.json"));
-    CHECK(config == json::parse(R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 72,
-        "n_positions": 10, "n_ctx": 10, "vocab_size": 61, "n_inner": null, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
-        "initializer_range": 0.02, "scale_attn_weights": true, "tie_word_embeddings": true, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
-        "resid_pdrop": 0.0, "bos_token_id": 60, "eos_token_id": 60, "torch_dtype": "float32"})"));
+    CHECK(config == json::parse(R"({
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 72,
+        "n_positions": 10, "n_ctx": 10, "vocab_size": 61, "n_inner": null, "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "scale_attn_weights": true,
+        "tie_word_embeddings": true, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+        "bos_token_id": 60, "eos_token_id": 60, "torch_dtype": "float32"})"));
     const SafetensorsFile file(saved.tensors());
     CHECK(file.metadata() == Metadata{{"format", "pt"}});
     std::map<std::string, std::vector<std::int64_t>> shapes;
@@ -127,8 +132,10 @@ TEST_CASE("the folder holds what GPT2LMHeadModel.from_pretrained needs", "[check
     }
     CHECK(shapes.size() == 28);
     const std::map<std::string, std::vector<std::int64_t>> some{
-        {"transformer.wte.weight", {61, 72}}, {"transformer.wpe.weight", {10, 72}}, {"transformer.h.1.attn.c_attn.weight", {72, 216}},
-        {"transformer.h.1.attn.c_proj.weight", {72, 72}}, {"transformer.h.0.mlp.c_fc.weight", {72, 288}}, {"transformer.h.0.mlp.c_fc.bias", {288}},
+        {"transformer.wte.weight", {61, 72}}, {"transformer.wpe.weight",
+                                               {10, 72}}, {"transformer.h.1.attn.c_attn.weight", {72, 216}},
+        {"transformer.h.1.attn.c_proj.weight", {72, 72}}, {"transformer.h.0.mlp.c_fc.weight",
+                                                           {72, 288}}, {"transformer.h.0.mlp.c_fc.bias", {288}},
         {"transformer.h.0.mlp.c_proj.weight", {288, 72}}, {"transformer.ln_f.bias", {72}}};
     for (const auto& [name, shape] : some) CHECK(shapes[name] == shape);
     CHECK(shapes.count("lm_head.weight") == 0);
@@ -159,17 +166,23 @@ TEST_CASE("values may come tensor by tensor, and a model may have no end of text
     CHECK(folder.filename() == "step_123456789");
     CHECK(test::read_bytes(folder / "model.safetensors") == test::read_bytes(saved.tensors()));
     CHECK(json::parse(test::read_bytes(folder / "config.json"))["eos_token_id"].is_null());
-    CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, by_tensor, 61); }), Contains("end-of-text id is 61"));
-    CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), -5, saved.table, by_tensor, -1); }), Contains("step of a checkpoint is -5"));
+    CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, by_tensor, 61); }),
+               Contains("end-of-text id is 61"));
+    CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), -5, saved.table, by_tensor, -1); }),
+               Contains("step of a checkpoint is -5"));
     const TensorSource wrong_length = [&](int) { return std::span<const float>(saved.flat).first(3); };
-    CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, wrong_length, -1); }), Contains("wte.weight is 3"));
-    CHECK_THAT(complaint([&] { from_flat(saved.table, std::span<const float>(saved.flat).first(3)); }), Contains("to save is 3"));
+    CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, wrong_length, -1); }),
+               Contains("wte.weight is 3"));
+    CHECK_THAT(complaint([&] { from_flat(saved.table, std::span<const float>(saved.flat).first(3)); }),
+               Contains("to save is 3"));
 }
 
 TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byte values", "[checkpoint]") {
     Saved saved;
     SECTION("names without prefix") {
-        rewrite(saved.tensors(), [](auto& entries) { for (Entry& entry : entries) entry.info.name.erase(0, std::strlen("transformer.")); });
+        rewrite(saved.tensors(), [](auto& entries) {
+            for (Entry& entry : entries) entry.info.name.erase(0, std::strlen("transformer."));
+        });
     }
     SECTION("buffers of old versions, and the head that equals the token table") {
         rewrite(saved.tensors(), [](auto& entries) {
@@ -188,8 +201,10 @@ TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byt
     SECTION("fp16") {
         for (float& x : saved.flat) x = 0;
         rewrite(saved.tensors(), [](auto& entries) {
-            for (Entry& entry : entries) entry.info.dtype = "F16", entry.bytes = std::string(entry.bytes.size() / 2, '\0');
-            find(entries, "transformer.h.0.attn.c_attn.weight").bytes.replace(2 * 216 + 2, 2, std::string("\0\x3c", 2));  // 1 at in 1, out 1
+            for (Entry& entry : entries)
+                entry.info.dtype = "F16", entry.bytes = std::string(entry.bytes.size() / 2, '\0');
+            // 1 at in 1, out 1
+            find(entries, "transformer.h.0.attn.c_attn.weight").bytes.replace(2 * 216 + 2, 2, std::string("\0\x3c", 2));
         });
         saved.table.view(std::span(saved.flat), saved.table.block(0).qkv_weight)[72 + 1] = 1;
     }
@@ -203,18 +218,33 @@ TEST_CASE("a tensor that is missing, superfluous, mis-shaped or not finite is na
                Contains("\"transformer.h.2.ln_1.bias\" is unknown") && Contains("2 layers"));
     CHECK_THAT(file_fault([](auto& e) { e.push_back({{"transformer.h.x.attn.bias", "F32", {1}}, "abcd"}); }),
                Contains("\"transformer.h.x.attn.bias\" is unknown"));
-    CHECK_THAT(file_fault([](auto& e) { e.push_back({{"score.weight", "F32", {1}}, "abcd"}); }), Contains("\"score.weight\" is unknown"));
-    CHECK_THAT(file_fault([](auto& e) { Entry copy = e[0]; copy.info.name = "wte.weight"; e.push_back(copy); }), Contains("with and without"));
-    CHECK_THAT(file_fault([](auto& e) { find(e, "transformer.h.1.attn.c_attn.weight").info.shape = {216, 72}; }),
-               Contains("\"h.1.attn.c_attn.weight\": the shape is [216, 72]") && Contains("expected [72, 216]") && Contains("transpose"));
+    CHECK_THAT(file_fault([](auto& e) { e.push_back({{"score.weight", "F32", {1}}, "abcd"}); }),
+               Contains("\"score.weight\" is unknown"));
+    CHECK_THAT(file_fault([](auto& e) { Entry copy = e[0]; copy.info.name = "wte.weight"; e.push_back(copy); }),
+               Contains("with and without"));
+    CHECK_THAT(file_fault([](auto& e) {
+                   find(e, "transformer.h.1.attn.c_attn.weight").info.shape = {216, 72};
+               }),
+               Contains("\"h.1.attn.c_attn.weight\": the shape is [216, 72]") && Contains("expected [72, 216]") &&
+                   Contains("transpose"));
     CHECK_THAT(file_fault([](auto& e) { find(e, "transformer.wte.weight").info.shape = {72, 61, 1}; }),
                Contains("[72, 61, 1]") && Contains("[61, 72]"));
-    CHECK_THAT(file_fault([](auto& e) { find(e, "transformer.ln_f.bias").info.dtype = "I32"; }), Contains("\"ln_f.bias\": the dtype is I32"));
-    CHECK_THAT(file_fault([](auto& e) { Entry head = e[0]; head.info.name = "lm_head.weight"; head.bytes[9] ^= 1; e.push_back(head); }),
+    CHECK_THAT(file_fault([](auto& e) { find(e, "transformer.ln_f.bias").info.dtype = "I32"; }),
+               Contains("\"ln_f.bias\": the dtype is I32"));
+    CHECK_THAT(file_fault([](auto& e) {
+                   Entry head = e[0];
+                   head.info.name = "lm_head.weight";
+                   head.bytes[9] ^= 1;
+                   e.push_back(head);
+               }),
                Contains("\"lm_head.weight\" is different from wte.weight"));
-    CHECK_THAT(file_fault([](auto& e) { find(e, "transformer.h.0.mlp.c_proj.weight").bytes.replace(8, 4, std::string("\0\0\xc0\x7f", 4)); }),
+    CHECK_THAT(file_fault([](auto& e) {
+                   find(e, "transformer.h.0.mlp.c_proj.weight").bytes.replace(8, 4, std::string("\0\0\xc0\x7f", 4));
+               }),
                Contains("\"transformer.h.0.mlp.c_proj.weight\" is nan"));
-    CHECK_THAT(file_fault([](auto& e) { find(e, "transformer.wpe.weight").bytes.replace(8, 4, std::string("\0\0\x80\xff", 4)); }),
+    CHECK_THAT(file_fault([](auto& e) {
+                   find(e, "transformer.wpe.weight").bytes.replace(8, 4, std::string("\0\0\x80\xff", 4));
+               }),
                Contains("\"transformer.wpe.weight\" is -inf"));
 }
 
@@ -225,22 +255,27 @@ TEST_CASE("a configuration this program does not compute is refused by key, valu
         {"model_type", "llama", "\"gpt2\""}, {"activation_function", "gelu", "\"gelu_new\" or \"gelu_pytorch_tanh\""},
         {"activation_function", 3, "\"gelu_new\" or"},
         {"n_inner", 100, "null or 288"}, {"layer_norm_epsilon", 1e-6, "1e-05"}, {"scale_attn_weights", false, "true"},
-        {"scale_attn_by_inverse_layer_idx", true, "false"}, {"add_cross_attention", true, "false"}, {"tie_word_embeddings", false, "true"},
+        {"scale_attn_by_inverse_layer_idx", true, "false"}, {"add_cross_attention", true,
+                                                             "false"}, {"tie_word_embeddings", false, "true"},
         {"n_layer", 2.5, "a whole number"}, {"n_head", "3", "a whole number"}, {"n_embd", -72, "a whole number"},
         {"n_positions", 3000000000, "a whole number"}, {"vocab_size", nullptr, "a whole number"}}));
     CAPTURE(key, value.dump());
-    CHECK_THAT(config_fault({{key, value}}), Contains("config.json: " + key + " is " + value.dump()) && Contains("expected " + expected));
+    CHECK_THAT(config_fault({{key, value}}),
+               Contains("config.json: " + key + " is " + value.dump()) && Contains("expected " + expected));
 }
 
 TEST_CASE("sizes that fit no model or another file", "[checkpoint]") {
     CHECK_THAT(config_fault({{"n_head", 5}}), Contains("config.json") && Contains("channels is 72"));
     CHECK_THAT(config_fault({{"n_layer", 3}}), Contains("\"h.2.ln_1.weight\" is missing"));
-    CHECK_THAT(config_fault({{"vocab_size", 62}}), Contains("\"wte.weight\": the shape is [61, 72]; expected [62, 72]"));
+    CHECK_THAT(config_fault({{"vocab_size", 62}}),
+               Contains("\"wte.weight\": the shape is [61, 72]; expected [62, 72]"));
     const Saved saved;
     const ParameterTable other(ModelConfig{2, 3, 72, 11, 61});
     std::vector<float> flat(std::size_t(other.elements()));
-    CHECK_THAT(complaint([&] { Checkpoint(saved.folder).read(other, flat); }), Contains("11 positions") && Contains("10 positions"));
-    CHECK_THAT(complaint([&] { Checkpoint(saved.folder).read(saved.table, std::span(flat).first(7)); }), Contains("to fill is 7"));
+    CHECK_THAT(complaint([&] { Checkpoint(saved.folder).read(other, flat); }),
+               Contains("11 positions") && Contains("10 positions"));
+    CHECK_THAT(complaint([&] { Checkpoint(saved.folder).read(saved.table, std::span(flat).first(7)); }),
+               Contains("to fill is 7"));
 }
 
 TEST_CASE("keys that are missing have the defaults of GPT2Config", "[checkpoint]") {
@@ -251,7 +286,8 @@ TEST_CASE("keys that are missing have the defaults of GPT2Config", "[checkpoint]
     CHECK_THAT(complaint([&] { read_config_json(scratch.path() / "config.json"); }), Contains("no JSON object"));
     for (const char* text : {"", "{", "{\"n_layer\": 2", "nonsense"}) {
         test::write_bytes(scratch.path() / "config.json", text);
-        CHECK_THAT(complaint([&] { read_config_json(scratch.path() / "config.json"); }), Contains("config.json") && Contains("no valid JSON"));
+        CHECK_THAT(complaint([&] { read_config_json(scratch.path() / "config.json"); }),
+                   Contains("config.json") && Contains("no valid JSON"));
     }
 }
 
@@ -270,8 +306,9 @@ TEST_CASE("folders that are no checkpoint say what is missing", "[checkpoint]") 
 TEST_CASE("a model cut off anywhere is refused", "[checkpoint]") {
     const Saved saved;
     const std::string whole = test::read_bytes(saved.tensors());
-    for (const std::size_t length : {std::size_t(0), std::size_t(1), std::size_t(7), std::size_t(8), std::size_t(100), std::size_t(2000),
-                                     std::size_t(4000), whole.size() / 2, whole.size() - 4, whole.size() - 1}) {
+    for (const std::size_t length :
+         {std::size_t(0), std::size_t(1), std::size_t(7), std::size_t(8), std::size_t(100), std::size_t(2000),
+          std::size_t(4000), whole.size() / 2, whole.size() - 4, whole.size() - 1}) {
         CAPTURE(length);
         test::write_bytes(saved.tensors(), whole.substr(0, length));
         CHECK(saved.fault() != "accepted");
@@ -288,13 +325,16 @@ TEST_CASE("a step folder appears whole or not at all and is never overwritten", 
     const auto folders = [&] { return std::distance(fs::directory_iterator(run), fs::directory_iterator()); };
 
     saved.flat[5] += 1;
-    CHECK_THAT(complaint([&] { save_checkpoint(run, 100, saved.table, source, -1); }), Contains("step_00000100 is there already"));
-    CHECK_THAT(complaint([&] { StagedFolder(run / "step_00000100"); }), Contains("is there already"));  // before anything is written
+    CHECK_THAT(complaint([&] { save_checkpoint(run, 100, saved.table, source, -1); }),
+               Contains("step_00000100 is there already"));
+    // before anything is written
+    CHECK_THAT(complaint([&] { StagedFolder(run / "step_00000100"); }), Contains("is there already"));
     CHECK(test::read_bytes(saved.tensors()) == before);
     CHECK(folders() == 1);
 
     fs::create_directory(run / "step_00000101");
-    CHECK_THAT(complaint([&] { save_checkpoint(run, 101, saved.table, source, -1); }), Contains("step_00000101 is there already"));
+    CHECK_THAT(complaint([&] { save_checkpoint(run, 101, saved.table, source, -1); }),
+               Contains("step_00000101 is there already"));
     fs::remove(run / "step_00000101");
 
     int calls = 0;

@@ -29,7 +29,14 @@ std::span<const float> view(const ParameterTable& table, const std::vector<float
 }  // namespace
 
 TEST_CASE("parameters and optimizer groups of the published sizes", "[parameters]") {
-    struct Row { const char* name; std::int64_t unpadded, padded; int tensors; std::int64_t elements; int others; std::int64_t other_elements; };
+    struct Row {
+        const char* name;
+        std::int64_t unpadded, padded;
+        int tensors;
+        std::int64_t elements;
+        int others;
+        std::int64_t other_elements;
+    };
     const auto row = GENERATE(values<Row>({{"d12", 124439808, 124475904, 50, 124354560, 98, 121344},
                                            {"d24", 354823168, 354871296, 98, 354549760, 194, 321536},
                                            {"d36", 774030080, 774090240, 146, 773488640, 290, 601600},
@@ -57,7 +64,8 @@ TEST_CASE("exactly the embeddings and four matrices of each block decay", "[para
     for (const ParameterSpec& spec : table.tensors()) CHECK(spec.decays != spec.is_vector());
 }
 
-TEST_CASE("tensors lie aligned, in order and apart, and every stretch of the array knows whether it decays", "[parameters]") {
+TEST_CASE("tensors lie aligned, in order and apart, and every stretch of the array knows whether it decays",
+          "[parameters]") {
     const ParameterTable table(ModelConfig{2, 3, 24, 7, 61});
     const auto segments = table.decay_segments();
     REQUIRE(segments.size() == table.tensors().size());
@@ -77,7 +85,8 @@ TEST_CASE("tensors lie aligned, in order and apart, and every stretch of the arr
 
 TEST_CASE("names and shapes are those of Hugging Face, transposed to (out, in)", "[parameters]") {
     const ParameterTable table(ModelConfig{2, 2, 16, 7, 61});
-    const auto is = [&](int tensor, const char* name, std::int64_t rows, std::int64_t columns, std::int64_t rows_in_files, bool transposed) {
+    const auto is = [&](int tensor, const char* name, std::int64_t rows, std::int64_t columns,
+                        std::int64_t rows_in_files, bool transposed) {
         const ParameterSpec& spec = table.tensors()[std::size_t(tensor)];
         CAPTURE(name);
         CHECK(spec.name == name);
@@ -107,7 +116,8 @@ TEST_CASE("names and shapes are those of Hugging Face, transposed to (out, in)",
 }
 
 TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[parameters]") {
-    // 12 layers as in the 124M model, so that the projections' deviation is the published one; narrower, and an odd vocabulary.
+    // 12 layers as in the 124M model, so that the projections' deviation is the published one; narrower, and an odd
+    // vocabulary.
     const ParameterTable table(ModelConfig{12, 6, 384, 1024, 1003});
     const auto flat = initial(table, 1337);
     for (int i = 0; i < int(table.tensors().size()); ++i) {
@@ -117,7 +127,8 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
         const std::size_t filled = std::size_t(spec.rows_in_files * spec.columns);
         CHECK(std::all_of(values.begin() + std::ptrdiff_t(filled), values.end(), [](float x) { return x == 0; }));
         if (spec.is_vector()) {
-            const float expected = spec.name.find("ln_") != std::string::npos && spec.name.ends_with("weight") ? 1.0f : 0.0f;
+            const float expected = spec.name.find("ln_") != std::string::npos && spec.name.ends_with("weight") ? 1.0f
+                                                                                                               : 0.0f;
             CHECK(std::all_of(values.begin(), values.end(), [&](float x) { return x == expected; }));
             continue;
         }
@@ -128,7 +139,8 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
             sum += x, square += x * x, fourth += x * x * x * x, beyond_two += std::fabs(x) > 2;
             if (k > 0) neighbours += x * values[k - 1] / expected;
         }
-        // Five standard deviations of each estimate over n independent normals; that of the deviation is below 1 % here.
+        // Five standard deviations of each estimate over n independent normals; that of the deviation is below 1 %
+        // here.
         const double n = double(filled), five = 5 / std::sqrt(n);
         CHECK(std::fabs(std::sqrt(square / n) - 1) < five / std::sqrt(2.0));
         CHECK(five / std::sqrt(2.0) < 0.01);
@@ -137,7 +149,8 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
         CHECK(std::fabs(neighbours / n) < five);
         CHECK(std::fabs(beyond_two / n - 0.0455003) < five * std::sqrt(0.0455 * 0.9545));
     }
-    CHECK(std::all_of(flat.begin(), flat.end(), [](float x) { return std::isfinite(x); }));  // the gaps too: everything started as NaN
+    // the gaps too: everything started as NaN
+    CHECK(std::all_of(flat.begin(), flat.end(), [](float x) { return std::isfinite(x); }));
 }
 
 TEST_CASE("the random numbers are Philox4x32-10 and Box-Muller", "[parameters]") {
@@ -165,7 +178,8 @@ TEST_CASE("initial values depend on the seed and the tensor, not on threads or o
     for (const std::uint64_t seed : {std::uint64_t(43), (std::uint64_t(1) << 32) + 42}) {
         const auto other = initial(table, seed);
         for (int i = 0; i < int(table.tensors().size()); ++i)
-            if (!table.tensors()[std::size_t(i)].is_vector()) CHECK_FALSE(same_bits(view(table, other, i), view(table, flat, i)));
+            if (!table.tensors()[std::size_t(i)].is_vector())
+                CHECK_FALSE(same_bits(view(table, other, i), view(table, flat, i)));
     }
     CHECK_FALSE(same_bits(view(table, flat, table.block(0).fc_weight), view(table, flat, table.block(1).fc_weight)));
 
@@ -174,9 +188,11 @@ TEST_CASE("initial values depend on the seed and the tensor, not on threads or o
     const ParameterTable longer_table(longer);
     const auto longer_flat = initial(longer_table, 42);
     for (int layer = 0; layer < 2; ++layer)
-        CHECK(same_bits(view(longer_table, longer_flat, longer_table.block(layer).qkv_weight), view(table, flat, table.block(layer).qkv_weight)));
+        CHECK(same_bits(view(longer_table, longer_flat, longer_table.block(layer).qkv_weight),
+                        view(table, flat, table.block(layer).qkv_weight)));
     const auto first_rows = [](std::span<const float> tokens) { return tokens.first(61 * 96); };
-    CHECK(same_bits(first_rows(view(longer_table, longer_flat, table.token_table())), first_rows(view(table, flat, table.token_table()))));
+    CHECK(same_bits(first_rows(view(longer_table, longer_flat, table.token_table())),
+                    first_rows(view(table, flat, table.token_table()))));
 }
 
 TEST_CASE("the table refuses what it cannot lay out or fill", "[parameters]") {

@@ -19,7 +19,9 @@ std::string file_of(const std::string& header, const std::string& data) {
     const std::uint64_t length = header.size();
     return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
 }
-const std::string kGood = R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b":{"dtype":"F32","shape":[2],"data_offsets":[24,32]}})";
+const std::string kGood =
+    R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+    R"("b":{"dtype":"F32","shape":[2],"data_offsets":[24,32]}})";
 
 std::string open_fault(const std::string& bytes) {
     const test::ScratchFolder folder;
@@ -45,7 +47,8 @@ TEST_CASE("tensors written in pieces are read back bit for bit, in order, with t
     const auto path = folder.path() / "m.safetensors";
     const std::vector<float> values{1, -0.0f, 3e-45f, 3.4e38f, -5, 6, 7, 8};
     {
-        const std::vector<TensorToWrite> tensors{{"z", "F32", {2, 3}}, {"empty", "F32", {0, 4}}, {"a \"quoted\"", "F32", {2}}};
+        const std::vector<TensorToWrite> tensors{{"z", "F32", {2, 3}}, {"empty", "F32", {0, 4}},
+                                                 {"a \"quoted\"", "F32", {2}}};
         SafetensorsWriter writer(path, tensors, {{"format", "pt"}, {"k", "v"}});
         writer.append(std::span<const float>(values).first(1));
         writer.append(std::span<const float>(values).subspan(1, 6));
@@ -65,7 +68,8 @@ TEST_CASE("tensors written in pieces are read back bit for bit, in order, with t
     std::vector<float> middle(2);
     file.read(file.tensors()[0], 3, middle);
     CHECK(std::memcmp(middle.data(), &values[3], 8) == 0);
-    CHECK_THAT(complaint([&] { file.read(file.tensors()[0], 5, middle); }), Contains("2 from 5") && Contains("the 6 there are"));
+    CHECK_THAT(complaint([&] { file.read(file.tensors()[0], 5, middle); }),
+               Contains("2 from 5") && Contains("the 6 there are"));
     CHECK_THAT(complaint([&] { file.read(file.tensors()[0], -1, middle); }), Contains("from -1"));
 }
 
@@ -101,7 +105,9 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
         const std::uint16_t word = std::uint16_t(bits);
         std::memcpy(&h, &word, 2);
         const float expected = float(h), upper = std::bit_cast<float>(bits << 16);
-        wrong += std::isnan(expected) ? !std::isnan(half[bits]) : std::bit_cast<std::uint32_t>(half[bits]) != std::bit_cast<std::uint32_t>(expected);
+        wrong += std::isnan(expected)
+                     ? !std::isnan(half[bits])
+                     : std::bit_cast<std::uint32_t>(half[bits]) != std::bit_cast<std::uint32_t>(expected);
         wrong += std::bit_cast<std::uint32_t>(brain[bits]) != std::bit_cast<std::uint32_t>(upper);
     }
     CHECK(wrong == 0);
@@ -109,10 +115,12 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
 
 TEST_CASE("a dtype that is no float is listed but not read as floats", "[safetensors]") {
     const test::ScratchFolder folder;
-    test::write_bytes(folder.path() / "x", file_of(R"({"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}})", "abcd"));
+    test::write_bytes(folder.path() / "x",
+                      file_of(R"({"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}})", "abcd"));
     const SafetensorsFile file(folder.path() / "x");
     CHECK(std::memcmp(file.bytes(file.tensors()[0]).data(), "abcd", 4) == 0);
-    CHECK_THAT(complaint([&] { read_all(file, file.tensors()[0]); }), Contains("\"mask\"") && Contains("BOOL") && Contains("F32, F16 or BF16"));
+    CHECK_THAT(complaint([&] { read_all(file, file.tensors()[0]); }),
+               Contains("\"mask\"") && Contains("BOOL") && Contains("F32, F16 or BF16"));
 }
 
 TEST_CASE("a file cut off at any byte is refused", "[safetensors]") {
@@ -123,8 +131,10 @@ TEST_CASE("a file cut off at any byte is refused", "[safetensors]") {
         CHECK(open_fault(whole.substr(0, length)) != "accepted");
     }
     CHECK_THAT(open_fault(whole.substr(0, 7)), Contains("7 bytes") && Contains("at least the 8 bytes"));
-    CHECK_THAT(open_fault(whole.substr(0, 40)), Contains("header's length is " + std::to_string(kGood.size())) && Contains("between 2 and 32 bytes"));
-    CHECK_THAT(open_fault(whole.substr(0, whole.size() - 1)), Contains("\"b\"") && Contains("end is 32") && Contains("at most 31, the bytes"));
+    CHECK_THAT(open_fault(whole.substr(0, 40)),
+               Contains("header's length is " + std::to_string(kGood.size())) && Contains("between 2 and 32 bytes"));
+    CHECK_THAT(open_fault(whole.substr(0, whole.size() - 1)),
+               Contains("\"b\"") && Contains("end is 32") && Contains("at most 31, the bytes"));
     CHECK_THAT(open_fault(whole + "x"), Contains("length of the data is 33") && Contains("expected 32"));
 }
 
@@ -136,7 +146,8 @@ TEST_CASE("a header that contradicts itself is refused", "[safetensors]") {
         REQUIRE(place != std::string::npos);
         return header_fault(header.replace(place, from.size(), to));
     };
-    CHECK_THAT(open_fault(std::string("\xff\xff\xff\xff\xff\xff\xff\xff", 8) + kGood), Contains("header's length is 18446744073709551615"));
+    CHECK_THAT(open_fault(std::string("\xff\xff\xff\xff\xff\xff\xff\xff", 8) + kGood),
+               Contains("header's length is 18446744073709551615"));
     CHECK_THAT(header_fault(kGood.substr(1)), Contains("invalid at byte"));
     CHECK_THAT(header_fault(kGood + "{"), Contains("invalid at byte"));
     CHECK_THAT(header_fault(std::string(100000, '[')), Contains("invalid"));
@@ -155,11 +166,15 @@ TEST_CASE("a header that contradicts itself is refused", "[safetensors]") {
     CHECK_THAT(with("[0,24]", "[24,0]"), Contains("[24,0]"));
     CHECK_THAT(with("[0,24]", "[0,24,1]"), Contains("two whole numbers"));
     CHECK_THAT(with("[0,24]", "[-8,16]"), Contains("two whole numbers"));
-    CHECK_THAT(with("[24,32]", "[20,28]"), Contains("\"b\"") && Contains("begin is 20") && Contains("expected 24"));        // overlap
-    CHECK_THAT(with("[0,24]", "[8,32]"), Contains("\"a\"") && Contains("begin is 8"));                                     // hole at the start
-    CHECK_THAT(with("[24,32]", "[28,36]"), Contains("\"b\"") && Contains("begin is 28"));                                  // hole
+    // overlap
+    CHECK_THAT(with("[24,32]", "[20,28]"), Contains("\"b\"") && Contains("begin is 20") && Contains("expected 24"));
+    // hole at the start
+    CHECK_THAT(with("[0,24]", "[8,32]"), Contains("\"a\"") && Contains("begin is 8"));
+    // hole
+    CHECK_THAT(with("[24,32]", "[28,36]"), Contains("\"b\"") && Contains("begin is 28"));
     CHECK_THAT(with("\"b\"", "\"a\""), Contains("\"a\"") && Contains("each key once"));
-    CHECK_THAT(with("{\"a\"", "{\"__metadata__\":{\"n\":1},\"a\""), Contains("__metadata__ \"n\" is 1") && Contains("a text"));
+    CHECK_THAT(with("{\"a\"", "{\"__metadata__\":{\"n\":1},\"a\""),
+               Contains("__metadata__ \"n\" is 1") && Contains("a text"));
     CHECK_THAT(with("{\"a\"", "{\"__metadata__\":7,\"a\""), Contains("__metadata__ is 7"));
     CHECK(with("{\"a\"", "{\"__metadata__\":{\"n\":\"1\"},\"a\"") == "accepted");
 }
@@ -167,19 +182,26 @@ TEST_CASE("a header that contradicts itself is refused", "[safetensors]") {
 TEST_CASE("a file without tensors, a folder and nothing", "[safetensors]") {
     CHECK(open_fault(file_of("{}", "")) == "accepted");
     const test::ScratchFolder folder;
-    CHECK_THAT(complaint([&] { SafetensorsFile file(folder.path() / "none"); }), Contains("none") && Contains("missing"));
+    CHECK_THAT(complaint([&] { SafetensorsFile file(folder.path() / "none"); }),
+               Contains("none") && Contains("missing"));
     CHECK_THAT(complaint([&] { SafetensorsFile file(folder.path()); }), Contains("a folder"));
 }
 
 TEST_CASE("the writer refuses what would make a bad file", "[safetensors]") {
     const test::ScratchFolder folder;
     const auto path = folder.path() / "m";
-    CHECK_THAT(complaint([&] { SafetensorsWriter(path, {{"a", "F32", {1}}, {"a", "F32", {1}}}, {}); }), Contains("\"a\""));
+    CHECK_THAT(complaint([&] {
+                   SafetensorsWriter(path, {{"a", "F32", {1}}, {"a", "F32", {1}}}, {});
+               }),
+               Contains("\"a\""));
     CHECK_THAT(complaint([&] { SafetensorsWriter(path, {{"a", "F31", {1}}}, {}); }), Contains("F31"));
     SafetensorsWriter writer(path, {{"a", "F32", {2}}}, {});
     writer.append(std::vector<float>{1});
     CHECK_THAT(complaint([&] { writer.finish(); }), Contains("appended is 4") && Contains("expected 8"));
-    CHECK_THAT(complaint([&] { writer.append(std::vector<float>{2, 3}); }), Contains("8 bytes") && Contains("the 4 bytes still announced"));
+    CHECK_THAT(complaint([&] {
+                   writer.append(std::vector<float>{2, 3});
+               }),
+               Contains("8 bytes") && Contains("the 4 bytes still announced"));
 }
 
 TEST_CASE("a full disk and a missing folder are run-time errors that name the file", "[safetensors]") {

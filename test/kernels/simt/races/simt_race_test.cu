@@ -1,5 +1,5 @@
-// simt_race_test.cu - races that the executor must report, by kernel, block, threads and source lines, whatever order hides them; and kernels that
-// are right, which it must let pass. Only in builds that look for races (simt_race.h)
+// simt_race_test.cu - races that the executor must report, by kernel, block, threads and source lines, whatever order
+// hides them; and kernels that are right, which it must let pass. Only in builds that look for races (simt_race.h)
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -20,7 +20,8 @@ using kernels::bf16;
 
 std::string at(int line) { return "at test/kernels/simt/races/simt_race_test.cu:" + std::to_string(line); }
 
-// What launching Kernel throws; "" where it passes. Reports do not depend on the order, but for which of two threads comes first.
+// What launching Kernel throws; "" where it passes. Reports do not depend on the order, but for which of two threads
+// comes first.
 template <auto Kernel, class... Args>
 std::string race_of(const simt::LaunchConfig& config, Args... args) {
     try {
@@ -47,11 +48,14 @@ __global__ void reads_neighbour(float* out) {
 TEST_CASE("a missing barrier between write and read of shared memory is a race", "[race]") {
     const simt::UseOrder forward{simt::Order{}};
     std::vector<float> out(64);
-    // Descending threads read what was there before, ascending ones what they should: the order that hides the race is reported like the other.
+    // Descending threads read what was there before, ascending ones what they should: the order that hides the race is
+    // reported like the other.
     CHECK(race_of<reads_neighbour<-1, false>>({.grid = 1, .block = 64}, out.data()) ==
-          "kernel reads_neighbour<-1, false>, block (0, 0, 0) of 64 threads: a race: thread 1 reads 4 bytes at byte 0 of shared array line "
+          "kernel reads_neighbour<-1, false>, block (0, 0, 0) of 64 threads: a race: thread 1 reads 4 bytes at byte 0 "
+          "of shared array line "
           "(256 bytes) " +
-              at(kWriteLine + 2) + ", which thread 0 wrote " + at(kWriteLine) + "; no __syncthreads or __syncwarp lies between");
+              at(kWriteLine + 2) + ", which thread 0 wrote " + at(kWriteLine) +
+              "; no __syncthreads or __syncwarp lies between");
     CHECK_THAT((race_of<reads_neighbour<1, false>>({.grid = 1, .block = 64}, out.data())),
                Contains("thread 1 writes 4 bytes at byte 4 ") && Contains("which thread 0 read " + at(kWriteLine + 2)));
     CHECK(race_of<reads_neighbour<-1, true>>({.grid = 1, .block = 64}, out.data()) == "");
@@ -69,9 +73,11 @@ __global__ void hands_over(float* out) {
 
 TEST_CASE("the votes of a block order memory, __syncwarp does not order that of other warps", "[race]") {
     float out = 0;
-    CHECK_THAT(race_of<hands_over<0>>({.grid = 1, .block = 64}, &out), Contains("which thread ") && Contains("; no __syncthreads lies between"));
+    CHECK_THAT(race_of<hands_over<0>>({.grid = 1, .block = 64}, &out),
+               Contains("which thread ") && Contains("; no __syncthreads lies between"));
     CHECK(race_of<hands_over<1>>({.grid = 1, .block = 64}, &out) == "");
-    CHECK_THAT(race_of<hands_over<2>>({.grid = 1, .block = 64}, &out), Contains("which thread ") && Contains("; no __syncthreads lies between"));
+    CHECK_THAT(race_of<hands_over<2>>({.grid = 1, .block = 64}, &out),
+               Contains("which thread ") && Contains("; no __syncthreads lies between"));
 }
 
 template <class T>
@@ -84,8 +90,10 @@ __global__ void write_the_same(T* out) {
 
 TEST_CASE("two writes of shared memory are a race, even of the same value", "[race]") {
     std::vector<bf16> out(48);
-    CHECK_THAT((race_of<write_the_same<unsigned char>>({.grid = 1, .block = 2}, reinterpret_cast<unsigned char*>(out.data()))),
-               Contains("thread 1 writes 1 byte at byte 0 of shared array value (1 bytes) ") && Contains("which thread 0 wrote "));
+    CHECK_THAT(
+        (race_of<write_the_same<unsigned char>>({.grid = 1, .block = 2}, reinterpret_cast<unsigned char*>(out.data()))),
+        Contains("thread 1 writes 1 byte at byte 0 of shared array value (1 bytes) ") &&
+            Contains("which thread 0 wrote "));
     CHECK(race_of<write_the_same<double>>({.grid = 1, .block = 1}, reinterpret_cast<double*>(out.data())) == "");
 }
 
@@ -102,7 +110,8 @@ TEST_CASE("accesses of different width are compared by the byte", "[race]") {
     alignas(16) unsigned char out[64];
     CHECK(race_of<write_parts<1>>({.grid = 1, .block = 4}, out + 0) == "");
     CHECK(race_of<write_parts<-1>>({.grid = 1, .block = 4}, out + 0) == "");
-    CHECK_THAT(race_of<write_parts<0>>({.grid = 1, .block = 2}, out + 0), Contains("thread 1 writes 1 byte of global memory, "));
+    CHECK_THAT(race_of<write_parts<0>>({.grid = 1,
+                                        .block = 2}, out + 0), Contains("thread 1 writes 1 byte of global memory, "));
     CHECK_THAT(race_of<write_parts<0>>({.grid = 1, .block = 4}, out + 0), Contains("thread 1 writes"));
 }
 __global__ void write_in_pack(unsigned short* out, const unsigned short* from) {
@@ -117,7 +126,8 @@ __global__ void write_pack_over(unsigned short* out, const unsigned short* from)
 TEST_CASE("an access of one element of a pack races with that of the pack", "[race]") {
     alignas(16) unsigned short out[8], from[8] = {};
     const unsigned short* const source = from;
-    CHECK_THAT(race_of<write_in_pack>({.grid = 1, .block = 2}, out + 0, source), Contains("thread 1 writes 2 bytes of global memory"));
+    CHECK_THAT(race_of<write_in_pack>({.grid = 1, .block = 2}, out + 0, source),
+               Contains("thread 1 writes 2 bytes of global memory"));
     CHECK_THAT(race_of<write_pack_over>({.grid = 1, .block = 2}, out + 0, source),
                Contains("of global memory") && Contains("kernels/pack.cuh:") && Contains(", called " + at(kPackLine)));
 }
@@ -142,12 +152,16 @@ __global__ void warp_hands_over(int* out) {
 
 TEST_CASE("only __syncwarp orders the memory of a warp, and only of the lanes in its mask", "[race]") {
     std::vector<int> out(32);
-    CHECK_THAT(race_of<warp_hands_over<Between::nothing>>({.grid = 1, .block = 32}, out.data()), Contains("of shared array line"));
+    CHECK_THAT(race_of<warp_hands_over<Between::nothing>>({.grid = 1,
+                                                           .block = 32}, out.data()), Contains("of shared array line"));
     CHECK_THAT(race_of<warp_hands_over<Between::shuffle>>({.grid = 1, .block = 32}, out.data()),
                Contains("no __syncthreads or __syncwarp lies between"));
-    CHECK_THAT(race_of<warp_hands_over<Between::ballot>>({.grid = 1, .block = 32}, out.data()), Contains("of shared array line"));
-    CHECK_THAT(race_of<warp_hands_over<Between::product>>({.grid = 1, .block = 32}, out.data()), Contains("of shared array line"));
-    CHECK_THAT(race_of<warp_hands_over<Between::half>>({.grid = 1, .block = 32}, out.data()), Contains("which thread "));
+    CHECK_THAT(race_of<warp_hands_over<Between::ballot>>({.grid = 1,
+                                                          .block = 32}, out.data()), Contains("of shared array line"));
+    CHECK_THAT(race_of<warp_hands_over<Between::product>>({.grid = 1,
+                                                           .block = 32}, out.data()), Contains("of shared array line"));
+    CHECK_THAT(race_of<warp_hands_over<Between::half>>({.grid = 1,
+                                                        .block = 32}, out.data()), Contains("which thread "));
     CHECK(race_of<warp_hands_over<Between::syncwarp>>({.grid = 1, .block = 32}, out.data()) == "");
 }
 
@@ -195,12 +209,15 @@ TEST_CASE("a shared array that is used again without a barrier is a race", "[rac
     std::vector<float> out(64);
     CHECK_THAT(race_of<reuses_buffer<false>>({.grid = 1, .block = 64}, out.data()), Contains(" of shared array line"));
     CHECK(race_of<reuses_buffer<true>>({.grid = 1, .block = 64}, out.data()) == "");
-    for (std::uint64_t seed = 1; seed <= 32; ++seed) {  // among them: lanes of the writer's warp read first, then the others, then it writes
+    for (std::uint64_t seed = 1; seed <= 32; ++seed) {
+        // among them: lanes of the writer's warp read first, then the others, then it writes
         const simt::UseOrder mix({simt::Order::Kind::mix, seed});
-        CHECK_THAT(race_of<overwrites_after_broadcast<false>>({.grid = 1, .block = 64}, out.data()), Contains("; no __syncthreads lies between"));
+        CHECK_THAT(race_of<overwrites_after_broadcast<false>>({.grid = 1, .block = 64}, out.data()),
+                   Contains("; no __syncthreads lies between"));
     }
     CHECK(race_of<overwrites_after_broadcast<true>>({.grid = 1, .block = 64}, out.data()) == "");
-    CHECK(race_of<overwrites_after_broadcast<false>>({.grid = 1, .block = 32}, out.data()) == "");  // one warp: __syncwarp is enough
+    // one warp: __syncwarp is enough
+    CHECK(race_of<overwrites_after_broadcast<false>>({.grid = 1, .block = 32}, out.data()) == "");
 }
 
 // ---- global memory
@@ -220,15 +237,19 @@ __global__ void squares(float* data) { data[blockIdx.x * blockDim.x + threadIdx.
 
 TEST_CASE("races in global memory are found within a block and across blocks", "[race]") {
     std::vector<float> data(4 * 64), out(64);
-    CHECK_THAT(race_of<same_element>({.grid = 1, .block = 64}, data.data()), Contains("thread 1 writes 4 bytes of global memory, 0x"));
+    CHECK_THAT(race_of<same_element>({.grid = 1, .block = 64}, data.data()),
+               Contains("thread 1 writes 4 bytes of global memory, 0x"));
     CHECK_THAT((race_of<touches_next_block<false>>({.grid = 4, .block = 64}, data.data(), out.data())),
                Contains("kernel touches_next_block<false>, block (1, 0, 0) of 64 threads: a race: thread 5 writes") &&
                    Contains("which thread 0 of block (0, 0, 0) read ") && Contains("; blocks run in no order"));
     CHECK_THAT((race_of<touches_next_block<true>>({.grid = 4, .block = 64}, data.data(), out.data())),
-               Contains("block (1, 0, 0)") && Contains("thread 5 writes") && Contains("which thread 0 of block (0, 0, 0) wrote "));
+               Contains("block (1, 0, 0)") && Contains("thread 5 writes") &&
+                   Contains("which thread 0 of block (0, 0, 0) wrote "));
     // Blocks of one thread have no barriers, and the last one runs long after the first.
-    CHECK_THAT((race_of<touches_next_block<false>>({.grid = dim3(2, 100), .block = 1}, data.data(), out.data())), Contains("of block (0, 0, 0)"));
-    for (int launch = 0; launch < 2; ++launch) CHECK(race_of<squares>({.grid = 4, .block = 64}, data.data()) == "");  // launches come in order
+    CHECK_THAT((race_of<touches_next_block<false>>({.grid = dim3(2, 100), .block = 1}, data.data(), out.data())),
+               Contains("of block (0, 0, 0)"));
+    // launches come in order
+    for (int launch = 0; launch < 2; ++launch) CHECK(race_of<squares>({.grid = 4, .block = 64}, data.data()) == "");
 }
 
 // ---- atomics
@@ -251,7 +272,8 @@ __global__ void counts(int* out) {
 TEST_CASE("atomics do not race with each other, but with plain accesses", "[race]") {
     int out = 0;
     CHECK(race_of<counts<Use::atomics>>({.grid = 3, .block = 64}, &out) == "");
-    CHECK_THAT(race_of<counts<Use::reads_at_once>>({.grid = 1, .block = 64}, &out), Contains("thread 63 reads 4 bytes") && Contains(" updated "));
+    CHECK_THAT(race_of<counts<Use::reads_at_once>>({.grid = 1, .block = 64}, &out),
+               Contains("thread 63 reads 4 bytes") && Contains(" updated "));
     CHECK_THAT(race_of<counts<Use::writes>>({.grid = 1, .block = 64}, &out), Contains(" of shared array counter"));
     out = 0;
     CHECK(race_of<counts<Use::reads_after_barrier>>({.grid = 3, .block = 64}, &out) == "");
@@ -282,7 +304,8 @@ TEST_CASE("a fence, an atomic and a fence order what blocks do", "[race]") {
         return race_of<last_block_sums<Before, After>>({.grid = 5, .block = 64}, parts.data(), &arrived, &sum);
     };
     CHECK(race.operator()<true, true>() == "");
-    CHECK_THAT((race.operator()<false, true>()), Contains("block (4, 0, 0)") && Contains("thread 9 reads") && Contains("of block (0, 0, 0) wrote"));
+    CHECK_THAT((race.operator()<false, true>()),
+               Contains("block (4, 0, 0)") && Contains("thread 9 reads") && Contains("of block (0, 0, 0) wrote"));
     CHECK_THAT((race.operator()<true, false>()), Contains("block (4, 0, 0)") && Contains("thread 9 reads"));
 }
 
@@ -315,8 +338,10 @@ TEST_CASE("a copy belongs to its thread from issue to wait, and to others after 
     CHECK(race_of<copies<Copy::right>>({.grid = 1, .block = 32}, out.data(), rows) == "");
     CHECK_THAT((race_of<copies<Copy::no_barrier>>({.grid = 1, .block = 32}, out.data(), rows)),
                Contains("16 bytes at byte ") && Contains("of shared array rows"));
-    CHECK_THAT((race_of<copies<Copy::no_wait>>({.grid = 1, .block = 32}, out.data(), rows)), Contains("of shared array rows"));
-    CHECK_THAT((race_of<copies<Copy::into_use>>({.grid = 1, .block = 32}, out.data(), rows)), Contains("of shared array rows"));
+    CHECK_THAT((race_of<copies<Copy::no_wait>>({.grid = 1,
+                                                .block = 32}, out.data(), rows)), Contains("of shared array rows"));
+    CHECK_THAT((race_of<copies<Copy::into_use>>({.grid = 1,
+                                                 .block = 32}, out.data(), rows)), Contains("of shared array rows"));
 }
 
 // ---- what a race leaves behind
@@ -337,7 +362,8 @@ __global__ void races_then_waits(float* out, int* alive, int* went_on) {
 TEST_CASE("a race ends the launch, and the executor works as before", "[race]") {
     float out[64];
     int alive = 0, went_on = 0;
-    CHECK_THAT(race_of<races_then_waits>({.grid = 5, .block = 64}, out + 0, &alive, &went_on), Contains("block (0, 0, 0)"));
+    CHECK_THAT(race_of<races_then_waits>({.grid = 5,
+                                          .block = 64}, out + 0, &alive, &went_on), Contains("block (0, 0, 0)"));
     CHECK(alive == 0);
     CHECK(went_on == 0);
     CHECK(race_of<squares>({.grid = 1, .block = 64}, out + 0) == "");
