@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "kernels/device/error.h"
@@ -28,19 +29,16 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine);
 template <class Work>
 auto together(Communicator& communicator, Work&& work) {
     using Result = decltype(work());
-    if constexpr (std::is_void_v<Result>) {
-        together(communicator, [&] { work(); return true; });
-    } else {
-        std::optional<Result> result;
-        std::exception_ptr thrown;
-        try {
-            result.emplace(work());
-        } catch (...) {
-            thrown = std::current_exception();
-        }
-        share_failure(communicator, thrown);
-        return std::move(*result);
+    std::optional<std::conditional_t<std::is_void_v<Result>, std::monostate, Result>> result;
+    std::exception_ptr thrown;
+    try {
+        if constexpr (std::is_void_v<Result>) work();
+        else result.emplace(work());
+    } catch (...) {
+        thrown = std::current_exception();
     }
+    share_failure(communicator, thrown);
+    if constexpr (!std::is_void_v<Result>) return std::move(*result);
 }
 
 // Rank 0 works while the others wait for it; what it throws leaves on every rank as from together(). `work` must not
