@@ -1,3 +1,4 @@
+// options.cpp - the table of flags, and what parses, shows and refuses by it
 #include "llmc/run/options.h"
 
 #include <charconv>
@@ -33,64 +34,70 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "model: d12 (depth), gpt3:c768 (channels), custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint folder or "
           ".safetensors file to start from");
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; without it nothing is written");
-    entry("b,micro-batch", o.micro_batch, "sequences that go through the model at once", Whole{1, 1 << 20});
-    entry("t,seq-len", o.seq_len, "tokens of a sequence", Whole{1, 1 << 20});
+    entry("b,micro-batch", o.micro_batch, "sequences in one forward and backward pass of a rank", Whole{1, 1 << 20});
+    entry("t,seq-len", o.seq_len, "sequence length, in tokens", Whole{1, 1 << 20});
     entry("d,total-batch-tokens", o.total_batch_tokens,
-          "tokens of one update, a multiple of micro-batch * seq-len * ranks; 0: one micro-batch of each rank",
+          "tokens of one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks: gradients "
+          "accumulate over micro-batches; 0: one micro-batch a rank",
           Whole{0, kMany});
-    entry("x,max-steps", o.max_steps, "updates to make; 0: as many as --epochs has", Whole{0, kMany});
+    entry("x,max-steps", o.max_steps, "optimizer steps; 0: as many as --epochs has", Whole{0, kMany});
     entry("epochs", o.epochs, "passes over the training shards, where --max-steps is not given", Whole{1, 1000000});
-    entry("max-minutes", o.max_minutes, "end the run with a checkpoint after so many minutes; 0: no bound",
+    entry("max-minutes", o.max_minutes, "end the run with a checkpoint after so many minutes; 0: no limit",
           Real{0, 1e7});
     entry("shuffle", o.shuffle, "visit the sequences in an order drawn from --seed, new in every epoch");
     entry("mask-document-start", o.mask_document_start,
           "no loss on the first token of a document, which has no context");
-    entry(
-        "pad-last", o.pad_last,
-        "fill up what is left at the end of a shard with positions that count for nothing, instead of leaving it out");
-    entry("overfit-batch", o.overfit_batch, "train on the first batch again and again");
+    entry("pad-last", o.pad_last,
+          "pad what is left at the end of a shard with ignored targets, instead of dropping it");
+    entry("overfit-batch", o.overfit_batch,
+          "train on the first step's batch again and again, to check that the loss goes to 0");
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
-    entry("u,warmup-steps", o.warmup_steps, "steps over which the learning rate rises", Whole{0, kMany});
+    entry("u,warmup-steps", o.warmup_steps, "steps of linear warm-up of the learning rate", Whole{0, kMany});
     entry("q,final-lr-fraction", o.final_lr_fraction, "last learning rate, as a fraction of the peak", Real{0, 1});
-    entry("k,lr-schedule", o.lr_schedule, "course of the learning rate after the warm-up", kLrSchedules);
-    entry("c,weight-decay", o.weight_decay, "decay of matrices and embeddings", Real{0, 1e3});
-    entry("beta1", o.beta1, "Adam's decay of the mean", Real{0, 0.9999999});
-    entry("beta2", o.beta2, "Adam's decay of the squares", Real{0, 0.9999999});
-    entry("eps", o.eps, "Adam's epsilon", Real{0, 1});
-    entry("grad-clip", o.grad_clip, "largest gradient norm; 0: no clipping", Real{0, 1e30});
+    entry("k,lr-schedule", o.lr_schedule,
+          "learning-rate schedule after the warm-up; wsd: constant, then linear over the last fifth", kLrSchedules);
+    entry("c,weight-decay", o.weight_decay, "AdamW's weight decay, of matrices and embeddings only", Real{0, 1e3});
+    entry("beta1", o.beta1, "AdamW's decay rate of the first moment", Real{0, 0.9999999});
+    entry("beta2", o.beta2, "AdamW's decay rate of the second moment", Real{0, 0.9999999});
+    entry("eps", o.eps, "AdamW's epsilon", Real{0, 1});
+    entry("grad-clip", o.grad_clip, "clip the global L2 norm of the gradient to this; 0: no clipping", Real{0, 1e30});
     entry("v,val-every", o.val_every, "steps between validations, which also run first and last; 0: none",
           Whole{0, kMany});
-    entry("val-tokens", o.val_tokens, "tokens of the validation shards to use, from their start", Whole{1, kMany});
-    entry("s,sample-every", o.sample_every, "steps between samples, which also run last; 0: none", Whole{0, kMany});
-    entry("g,sample-tokens", o.sample_tokens, "tokens of a sample, the prompt not counted", Whole{1, 1 << 20});
+    entry("val-tokens", o.val_tokens, "tokens of a validation, from the start of its shards", Whole{1, kMany});
+    entry("s,sample-every", o.sample_every, "steps between samples; one is drawn last too; 0: none", Whole{0, kMany});
+    entry("g,sample-tokens", o.sample_tokens, "new tokens in a sample", Whole{1, 1 << 20});
     entry("samples", o.samples, "samples at a time", Whole{1, 1000});
-    entry("prompt", o.prompt, "text that samples go on from; empty: the start of a document");
-    entry("top-k", o.top_k, "sample among so many likeliest tokens; 0: among all", Whole{0, 65536});
-    entry("temperature", o.temperature, "divides the logits before sampling; 0: always the likeliest token",
-          Real{0, 100});
+    entry("prompt", o.prompt, "text that samples continue; empty: the start of a document");
+    entry("top-k", o.top_k, "sample from the k most likely tokens; 0: from all", Whole{0, 65536});
+    entry("temperature", o.temperature, "softmax temperature of sampling; 0: greedy", Real{0, 100});
     entry("eval-only", o.eval_only, "validate, sample, and stop");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end",
           Whole{0, kMany});
     entry("z,zero-stage", o.zero_stage,
-          "what ranks share out: 0 nothing, 1 Adam's moments (bf16: and master weights), 2 gradients too", Whole{0, 2});
-    entry("reduce-dtype", o.reduce_dtype, "in what gradients travel between ranks", kDTypes);
-    entry("comm", o.comm, "what tensors travel over; auto: NCCL where GPUs have it, else MPI", kTransports);
-    entry("noise-scale", o.noise_scale, "the gradient noise scale; rank: between ranks, micro: between micro-batches",
+          "ZeRO stage, what is sharded over ranks: 0 nothing, 1 Adam's moments (bf16: and master weights), 2 gradients "
+          "too",
+          Whole{0, 2});
+    entry("reduce-dtype", o.reduce_dtype, "data type in which gradients are reduced over ranks", kDTypes);
+    entry("comm", o.comm, "backend of collectives; auto: nccl where every rank has its own GPU, else mpi", kTransports);
+    entry("noise-scale", o.noise_scale,
+          "estimate the gradient noise scale; rank: from the gradients of ranks, micro: from those of micro-batches",
           kNoiseEstimators);
-    entry("noise-scale-beta", o.noise_scale_beta, "decay of its averages over steps", Real{0, 0.9999999});
+    entry("noise-scale-beta", o.noise_scale_beta, "decay rate of its moving averages", Real{0, 0.9999999});
     entry("dtype", o.dtype, "parameters and activations; master weights, moments and gradients are fp32", kDTypes);
     entry("stochastic-rounding", o.stochastic_rounding,
-          "bf16: round parameters from their master weights up or down at random, right on average");
-    entry("r,recompute", o.recompute, "what the backward pass computes again to save memory", kRecomputeLevels);
-    entry("attention", o.attention, "which kernels a GPU runs; auto takes the first of the others that can",
+          "bf16: round master weights to parameters stochastically, without bias, instead of to nearest");
+    entry("r,recompute", o.recompute,
+          "activation checkpointing: what the backward pass recomputes to save memory", kRecomputeLevels);
+    entry("attention", o.attention, "kernels on a GPU; auto: the first of the others that can",
           kernels::kAttentionMethods);
     entry("bf16-arithmetic", o.bf16_arithmetic,
-          "how a CPU multiplies bf16; widen: in fp32; measure: time both at start", kBf16Arithmetics);
-    entry("threads", o.threads, "CPU threads; 0: one for each core", Whole{0, 1024});
-    entry("device", o.device, "which GPU", Whole{0, 1023});
-    entry("seed", o.seed, "of initial weights, shuffle, samples and stochastic rounding",
+          "how a CPU multiplies bf16; native: by bf16 instructions; widen: in fp32; measure: time both at start",
+          kBf16Arithmetics);
+    entry("threads", o.threads, "CPU threads of a rank; 0: one for each of its cores", Whole{0, 1024});
+    entry("device", o.device, "index of the GPU; the ranks of a host take this one and those after it", Whole{0, 1023});
+    entry("seed", o.seed, "random seed of initial weights, shuffle, samples and stochastic rounding",
           Whole{0, std::numeric_limits<std::int64_t>::max()});
-    entry("tf32", o.tf32, "GPUs: multiply fp32 matrices on tensor cores, with 10-bit mantissas");
+    entry("tf32", o.tf32, "GPUs: multiply fp32 matrices in TF32 (10-bit mantissa) on tensor cores");
     entry("dry-run", o.dry_run, "print the options, the data and the memory plan, and stop");
 }
 
