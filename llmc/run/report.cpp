@@ -1,25 +1,34 @@
+// report.cpp - the lines of the terminal and the events of the log
 #include "llmc/run/report.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
-#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "kernels/device/error.h"
 
 namespace llmc {
 namespace {
 
-std::string tokens_text(double per_second) {
-    char text[32];
-    if (per_second >= 1e6) std::snprintf(text, sizeof text, "%.2fM", per_second / 1e6);
-    else if (per_second >= 1e3) std::snprintf(text, sizeof text, "%.1fk", per_second / 1e3);
-    else std::snprintf(text, sizeof text, "%.0f", per_second);
-    return text;
-}
+constexpr const char* kLogName = "log.jsonl";
+
+using Json = nlohmann::ordered_json;
+
+Json number_or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
 
 template <class... Values>
 std::string format(const char* pattern, Values... values) {
-    char text[256];
-    std::snprintf(text, sizeof text, pattern, values...);
+    std::string text(std::size_t(std::snprintf(nullptr, 0, pattern, values...)), '\0');
+    std::snprintf(text.data(), text.size() + 1, pattern, values...);
     return text;
+}
+
+std::string tokens_text(double per_second) {
+    if (per_second >= 1e6) return format("%.2fM", per_second / 1e6);
+    if (per_second >= 1e3) return format("%.1fk", per_second / 1e3);
+    return format("%.0f", per_second);
 }
 
 const char* skip_reason(std::int32_t skip) {
@@ -37,31 +46,56 @@ std::string noise_text(const Report::Noise& noise) {
 }
 
 // The part of the communication's time in which compute did not wait for it.
-nlohmann::ordered_json hidden(const std::optional<CommTimes>& communication) {
+Json hidden(const std::optional<CommTimes>& communication) {
     if (!communication || communication->busy <= 0) return {};
     return std::clamp(1 - communication->waited / communication->busy, 0.0, 1.0);
 }
 
 // Numbers that are unknown are null.
-void write_noise(nlohmann::ordered_json& event, const std::optional<Report::Noise>& noise) {
+void write_noise(Json& event, const std::optional<Report::Noise>& noise) {
     for (const char* key : {"noise_scale_seq", "noise_scale_tokens", "noise_state", "noise_relative_deviation",
                             "noise_at_least_tokens", "noise_scale_tokens_of"})
         event[key] = nullptr;
     if (!noise) return;
     const NoiseScale::Report& x = noise->whole;
     const auto number = [](double value) {
-        return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+        return std::isfinite(value) ? Json(value) : Json();
     };
     event["noise_scale_seq"] = number(x.scale * noise->sequences_per_token);
     event["noise_scale_tokens"] = number(x.scale);
     event["noise_state"] = name_of(x.state);
     event["noise_relative_deviation"] = number(x.relative_deviation);
     event["noise_at_least_tokens"] = number(x.at_least);
-    auto& modules = event["noise_scale_tokens_of"] = nlohmann::ordered_json::object();
+    auto& modules = event["noise_scale_tokens_of"] = Json::object();
     for (const auto& [name, scale] : noise->modules) modules[name] = number(scale);
 }
 
 }  // namespace
+
+Report::Report(const std::string& output_dir, std::int64_t total_steps, bool speaks)
+    : total_steps_(total_steps), speaks_(speaks) {
+    if (!speaks || output_dir.empty()) return;
+    const std::string given = '"' + output_dir + '"';
+    std::error_code error;
+    std::filesystem::create_directories(output_dir, error);
+    if (error) fail("--output-dir", given, "a folder that can be made: " + error.message(), "choose another folder");
+    path_ = (std::filesystem::path(output_dir) / kLogName).string();
+    if (std::filesystem::exists(path_))
+        fail("--output-dir", given, "a folder without another run's " + std::string(kLogName),
+             "choose another folder, or move that run away");
+    log_.reset(std::fopen(path_.c_str(), "wx"));
+    if (!log_)
+        fail("--output-dir", given, "a folder that can be written to: " + std::string(std::strerror(errno)),
+             "choose another folder");
+}
+
+void Report::write(const Json& event) {
+    if (!log_) return;
+    // Text from a model may be no valid UTF-8; what is not is replaced.
+    const std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    if (std::fwrite(line.data(), 1, line.size(), log_.get()) != line.size() || std::fflush(log_.get()) != 0)
+        fail("writing " + path_, std::strerror(errno), "a line to be written", "make room on the disk", Blame::runtime);
+}
 
 void Report::say(const std::string& line) const {
     if (!speaks_) return;
@@ -82,7 +116,7 @@ void Report::step(const Step& s) {
                s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu).c_str() : "n/a", share,
                s.seconds_left ? clock_text(*s.seconds_left).c_str() : "n/a",
                s.noise ? (" | noise " + noise_text(*s.noise)).c_str() : ""));
-    nlohmann::ordered_json event{{"event", "step"},
+    Json event{{"event", "step"},
                                  {"step", s.step},
                                  {"epoch", s.epoch},
                                  {"loss", x.loss},
@@ -96,36 +130,36 @@ void Report::step(const Step& s) {
                                  {"tokens_per_s", s.speed.tokens_per_s},
                                  {"valid_tokens_per_s", s.speed.valid_tokens_per_s},
                                  {"mfu", number_or_null(s.speed.mfu)}};
-    event["comm_ms"] = s.communication ? nlohmann::ordered_json(s.communication->busy * 1e3) : nlohmann::ordered_json();
+    event["comm_ms"] = s.communication ? Json(s.communication->busy * 1e3) : Json();
     event["comm_hidden"] = hidden(s.communication);
     write_noise(event, s.noise);
-    log_.write(event);
+    write(event);
     if (x.skip == kernels::kNoSkip) return;
     say(at(s.step + 1) + " | update skipped: " + skip_reason(x.skip) + " (" + std::to_string(x.skipped_steps) +
         " so far)");
-    log_.write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x.skip)},
+    write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x.skip)},
                 {"skipped_steps", x.skipped_steps}});
 }
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds) {
     say(format("%s | validation loss %.4f over %lld tokens | %s tok/s", at(step).c_str(), loss,
                static_cast<long long>(targets), tokens_text(double(targets) / seconds).c_str()));
-    log_.write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets}, {"ms", seconds * 1e3}});
+    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets}, {"ms", seconds * 1e3}});
 }
 
 void Report::sample(std::int64_t step, const std::string& text) {
     say("--- sample after " + at(step) + " ---\n" + text + "\n---");
-    log_.write({{"event", "sample"}, {"step", step}, {"text", text}});
+    write({{"event", "sample"}, {"step", step}, {"text", text}});
 }
 
 void Report::checkpoint(std::int64_t step, const std::string& folder) {
     say(at(step) + " | saved " + folder);
-    log_.write({{"event", "checkpoint"}, {"step", step}, {"folder", folder}});
+    write({{"event", "checkpoint"}, {"step", step}, {"folder", folder}});
 }
 
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
     say("done: " + reason + ", " + std::to_string(steps) + " steps in " + clock_text(seconds));
-    log_.write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
+    write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
 }
 
 }  // namespace llmc

@@ -1,8 +1,19 @@
-// report.h - what a run tells: one line on the terminal and one event in the log for everything that happens
+// report.h - what a run tells: for everything that happens a line on the terminal and an event in log.jsonl, one JSON
+// object a line, each written through at once
+//
+// {"event":"start", options, versions, device, model, data}   {"event":"step","step":0,"loss":..,...}   "val",
+//                                                             "sample", "checkpoint", "skip", "end"
+// A number that is unknown or not finite is null, never invented.
 #pragma once
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "kernels/grad_norm.h"
 #include "llmc/comm/comm_stream.h"
-#include "llmc/run/log.h"
 #include "llmc/run/noise_scale.h"
 #include "llmc/run/throughput.h"
 
@@ -10,11 +21,12 @@ namespace llmc {
 
 class Report {
 public:
-    // Opens the log (see Log); total_steps is for the progress. Only one rank of a run speaks.
-    Report(const std::string& output_dir, std::int64_t total_steps, bool speaks = true)
-        : log_(speaks ? output_dir : std::string()), total_steps_(total_steps), speaks_(speaks) {}
+    // Makes the folder and log.jsonl in it; without a folder events go nowhere. Throws Error if that cannot be done or
+    // if the folder holds the log of another run. total_steps is for the progress. Only one rank of a run speaks.
+    Report(const std::string& output_dir, std::int64_t total_steps, bool speaks = true);
 
-    void start(const nlohmann::ordered_json& event) { log_.write(event); }
+    // All of these throw a run-time Error when the log cannot be written.
+    void start(const nlohmann::ordered_json& event) { write(event); }
 
     // The noise scale so far.
     struct Noise {
@@ -42,10 +54,13 @@ public:
 private:
     std::string at(std::int64_t step) const;  // "step 12/500"
     void say(const std::string& line) const;
+    void write(const nlohmann::ordered_json& event);  // one line of the log
 
-    Log log_;
+    struct Close { void operator()(std::FILE* file) const { std::fclose(file); } };
     std::int64_t total_steps_;
     bool speaks_;
+    std::string path_;  // of the log
+    std::unique_ptr<std::FILE, Close> log_;
 };
 
 }  // namespace llmc
