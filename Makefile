@@ -171,6 +171,16 @@ $(HOSTBUILD)/llmc/base/processor_check.cpp.o: llmc/base/processor_check.cpp Make
 	@mkdir -p $(@D)
 	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@
 
+# The commit, for --version; nothing where git does not know these sources. It goes into one object, which is made again when it changes.
+COMMIT := $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && git rev-parse --short=12 HEAD 2>/dev/null && \
+            { git status --porcelain -- Makefile train_gpt2.cu kernels llmc 2>/dev/null | grep -q . && echo -dirty; })
+COMMIT := $(subst $() ,,$(COMMIT))
+$(HOSTBUILD)/llmc/run/version.cpp.o: CXXFLAGS += $(COMMIT:%=-DTRAIN_GPT2_COMMIT='"%"')
+$(HOSTBUILD)/llmc/run/version.cpp.o: $(HOSTBUILD)/commit
+$(HOSTBUILD)/commit: ALWAYS
+	@mkdir -p $(@D)
+	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@
+
 # The C++ classes of old MPI versions are not used and would need a library of their own.
 $(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: CXXFLAGS += $(MPI_FLAGS:-I%=-isystem %) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX
 $(HOSTBUILD)/llmc/comm/communicator_nccl.cpp.o: CXXFLAGS += $(if $(filter-out $(CUDA_ROOT),$(NCCL_ROOT)),-isystem $(NCCL_ROOT)/include)
@@ -198,5 +208,5 @@ endif
 clean:
 	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 dev/tokenize
 
-.PHONY: all tools tests test clean
+.PHONY: all tools tests test clean ALWAYS
 -include $(shell find build -name '*.d' 2>/dev/null)

@@ -159,7 +159,7 @@ bool measures_noise(const Plan& plan) { return plan.noise.small_batches != Small
 
 void print(const Plan& plan, const Options& options, Context& context) {
     const device::Info& device = context.device;
-    std::cout << version_text() << "device: " << device.name << ", " << device.threads
+    std::cout << version_text(version_json()) << "device: " << device.name << ", " << device.threads
               << (device.threads == 1 ? " thread" : " threads") << (context.communicator->size() > 1 ? " a rank" : "")
               << '\n'
               << "communication: " << context.communicator->describe() << '\n'
@@ -379,7 +379,7 @@ int main(int argc, char** argv) {
         require_alike(*communicator, facts_of_start(request, options), "start all ranks alike");
         switch (request) {
             case Request::help: if (first_rank) std::cout << help_text(); return 0;
-            case Request::version: if (first_rank) std::cout << version_text(); return 0;
+            case Request::version: if (first_rank) std::cout << version_text(version_json()); return 0;
             case Request::run: return run(options, communicator, interrupt);
         }
     } catch (const SharedError& error) {

@@ -27,12 +27,17 @@ std::string fingerprint_of_file(const std::string& path) {
 
 }  // namespace
 
+std::vector<Fact> facts_of_build(const nlohmann::ordered_json& version) {
+    std::vector<Fact> facts;
+    for (const auto& [name, value] : version.items())
+        facts.push_back({name, value.is_null() ? "unknown" : value.get<std::string>()});
+    return facts;
+}
+
 std::vector<Fact> facts_of_start(Request request, const Options& options) {
     constexpr std::array kOfTheHost{"device", "threads", "train-data", "val-data"};
-    const auto build = version_json();
     const nlohmann::json flags = to_json(options);
-    std::vector<Fact> facts;
-    for (const auto& [name, value] : build.items()) facts.push_back({name, value.get<std::string>()});
+    std::vector<Fact> facts = facts_of_build(version_json());
     facts.push_back({"--help", request == Request::help ? "true" : "false"});
     facts.push_back({"--version", request == Request::version ? "true" : "false"});
     for (const auto& [name, value] : flags.items())

@@ -1,5 +1,6 @@
 // start_facts.h - what the ranks of a run must have alike before it starts (comm/agreement.h compares it)
 #pragma once
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "llmc/comm/agreement.h"
@@ -8,6 +9,8 @@
 
 namespace llmc {
 
+// What a build is, from its version_json(); what that does not know is "unknown".
+std::vector<Fact> facts_of_build(const nlohmann::ordered_json& version);
 // The build and the flags, but for those that a host may have of its own (where its data lie, its threads, its GPU).
 std::vector<Fact> facts_of_start(Request request, const Options& options);
 // The data, shard by shard. Either may be null. Contents are told apart by the number of tokens, the vocabulary and a

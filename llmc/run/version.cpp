@@ -1,3 +1,4 @@
+// version.cpp - the facts of a build, most of them from the compiler
 #include "llmc/run/version.h"
 
 #include "kernels/attention/attention_cudnn.h"
@@ -20,6 +21,15 @@ std::string numbers(int major, int minor, int patch) {
     return std::to_string(major) + '.' + std::to_string(minor) + '.' + std::to_string(patch);
 }
 
+// The Makefile gives it to this file alone, so that a commit compiles nothing else anew.
+nlohmann::ordered_json commit() {
+#if defined(TRAIN_GPT2_COMMIT)
+    return TRAIN_GPT2_COMMIT;
+#else
+    return nullptr;
+#endif
+}
+
 const char* instruction_set() {
 #if defined(__AVX512BF16__)
     return "AVX-512 with BF16";
@@ -35,7 +45,8 @@ const char* instruction_set() {
 }  // namespace
 
 nlohmann::ordered_json version_json() {
-    nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"compiler", std::string("g++ ") + __VERSION__},
+    nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"commit", commit()},
+                                   {"compiler", std::string("g++ ") + __VERSION__},
                                    {"instructions", instruction_set()}};
 #if defined(TRAIN_GPT2_CUDA)
     json["device"] = "cuda";
@@ -51,11 +62,10 @@ nlohmann::ordered_json version_json() {
     return json;
 }
 
-std::string version_text() {
-    const auto json = version_json();
+std::string version_text(const nlohmann::ordered_json& version) {
     std::string text;
-    for (const auto& [key, value] : json.items())
-        text += (text.empty() ? "" : ", ") + key + ' ' + value.get<std::string>();
+    for (const auto& [key, value] : version.items())
+        if (!value.is_null()) text += (text.empty() ? "" : ", ") + key + ' ' + value.get<std::string>();
     return text + '\n';
 }
 

@@ -1,0 +1,41 @@
+// version_test.cpp - what a build says of itself: every fact a text, the commit only where git knew it
+#include "llmc/run/version.h"
+
+#include <catch2/catch.hpp>
+#include <regex>
+
+#include "llmc/run/start_facts.h"
+#include "test/support/agreement_support.h"
+
+using namespace llmc;
+using namespace test;
+
+TEST_CASE("the version names the commit that git knew, or null", "[version]") {
+    const auto version = version_json();
+    REQUIRE(version.contains("commit"));
+    for (const auto& [name, value] : version.items()) {
+        CAPTURE(name);
+        CHECK((value.is_string() || (name == "commit" && value.is_null())));
+    }
+    if (!version["commit"].is_null())
+        CHECK(std::regex_match(version["commit"].get<std::string>(), std::regex("[0-9a-f]{12,40}(-dirty)?")));
+}
+
+TEST_CASE("the version's line leaves out what is not known", "[version]") {
+    CHECK(version_text({{"train_gpt2", "1.2"}, {"commit", "abc-dirty"}, {"device", "cpu"}}) ==
+          "train_gpt2 1.2, commit abc-dirty, device cpu\n");
+    CHECK(version_text({{"train_gpt2", "1.2"}, {"commit", nullptr}, {"device", "cpu"}}) ==
+          "train_gpt2 1.2, device cpu\n");
+}
+
+TEST_CASE("ranks of other commits are told apart, known or not", "[version][start_agreement]") {
+    const auto heard = [](const nlohmann::ordered_json& ours, const nlohmann::ordered_json& theirs) {
+        return only(complaints(2, [&](Communicator& ranks) {
+            require_alike(ranks, facts_of_build({{"commit", ranks.rank() == 0 ? ours : theirs}}), "MEND");
+        }));
+    };
+    CHECK(heard("abc", "abc") == "accepted");
+    CHECK(heard(nullptr, nullptr) == "accepted");
+    CHECK(heard("abc", "def") == on_this_host(1) + " has commit def, " + on_this_host(0) + " has abc; MEND");
+    CHECK(heard("abc", nullptr) == on_this_host(1) + " has commit unknown, " + on_this_host(0) + " has abc; MEND");
+}
