@@ -189,9 +189,9 @@ Launch launched_processes();
 // The communicator of this process: one rank alone, which needs neither launcher nor MPI, else MPI. Call it before the
 // device is chosen: local_rank() says which. chunk_bytes: how much goes to one rank at a time; 0 chooses.
 std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes = 0);
-// Device collectives over NCCL, the control plane as before: `control` is taken, unless this throws. Call it when the
-// device was chosen, one GPU for each rank.
-std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator>&& control);
+// Device collectives over NCCL; the control plane stays `control`. Call it when the device was chosen, one GPU for each
+// rank.
+std::unique_ptr<Communicator> over_nccl(std::shared_ptr<Communicator> control);
 // Empty where this build has it, else what it lacks.
 std::string mpi_lacks();
 std::string nccl_lacks();

@@ -59,17 +59,16 @@ private:
 
 class Nccl final : public Communicator {
 public:
-    explicit Nccl(std::unique_ptr<Communicator>&& control) : Communicator(control->rank(), control->size(),
-                                                                          control->local_rank()) {
+    explicit Nccl(std::shared_ptr<Communicator> control)
+        : Communicator(control->rank(), control->size(), control->local_rank()), control_(std::move(control)) {
         ncclUniqueId id{};
         if (rank() == 0) CHECKED(ncclGetUniqueId(&id));
-        const std::string sent = control->host_gather(rank() == 0 ? std::string_view(id.internal, sizeof id.internal)
-                                                                  : std::string_view())[0];
+        const std::string sent = control_->host_gather(rank() == 0 ? std::string_view(id.internal, sizeof id.internal)
+                                                                   : std::string_view())[0];
         require(sent.size() == sizeof id.internal, "the size of NCCL's identifier from rank 0", sent.size(),
                 std::to_string(sizeof id.internal));
         std::memcpy(id.internal, sent.data(), sizeof id.internal);
         CHECKED(ncclCommInitRank(&nccl_, size(), id, rank()));
-        control_ = std::move(control);  // not before: whoever calls this needs it to say what failed
         watchdog_ = std::thread([this] { watch(); });
     }
     ~Nccl() override {
@@ -188,7 +187,7 @@ private:
         if (watchdog_.joinable()) watchdog_.join();
     }
 
-    std::unique_ptr<Communicator> control_;
+    std::shared_ptr<Communicator> control_;
     CommStream stream_;
     ncclComm_t nccl_ = nullptr;
 
@@ -202,7 +201,7 @@ private:
 
 std::string nccl_lacks() { return {}; }
 
-std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator>&& control) {
+std::unique_ptr<Communicator> over_nccl(std::shared_ptr<Communicator> control) {
     return std::make_unique<Nccl>(std::move(control));
 }
 

@@ -1,3 +1,4 @@
+// memory_plan.cpp - the bytes of every array of a run, and the largest micro-batch whose arrays fit
 #include "llmc/model/memory_plan.h"
 
 #include <cstdio>
@@ -12,6 +13,22 @@ std::string mebibytes(std::size_t bytes) {
     char text[32];
     std::snprintf(text, sizeof text, "%.1f MiB", double(bytes) / double(1 << 20));
     return text;
+}
+
+std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const ParameterTable& table, const Context& context,
+                                          bool reduce_in_bf16) {
+    const ModelBytes model = model_bytes(setup);
+    return {{"parameters, bf16", model.parameters},
+            {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.master_weights},
+            {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
+             setup.training ? gradient_bytes(table, {.sharding = setup.sharding,
+                                                     .reduce_in_bf16 = reduce_in_bf16}) : 0},
+            {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
+            {"master weights gathered to save", setup.training ? model.gathered : 0},
+            {"activations and logits", model.activations},
+            {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
+            {"matrix library", context.matmul.workspace_bytes()},
+            {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes}};
 }
 
 }  // namespace
@@ -37,46 +54,34 @@ std::string MemoryPlan::text() const {
     return text;
 }
 
-MemoryPlan plan_memory(const ModelSetup& setup, const Context& context, bool reduce_in_bf16) {
-    const ModelBytes model = model_bytes(setup);
-    const ParameterTable table(setup.config);
-    MemoryPlan plan;
-    plan.lines = {{"parameters, bf16", model.parameters},
-                  {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32",
-                   model.master_weights},
-                  {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
-                   setup.training ? gradient_bytes(table, {.sharding = setup.sharding,
-                                                           .reduce_in_bf16 = reduce_in_bf16}) : 0},
-                  {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
-                  {"master weights gathered to save", setup.training ? model.gathered : 0},
-                  {"activations and logits", model.activations},
-                  {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
-                  {"matrix library", context.matmul.workspace_bytes()},
-                  {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes}};
-    plan.available = context.device.memory_free;
+MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
+                       bool reduce_in_bf16) {
+    const auto plan_for = [&](int micro_batch) {
+        ModelSetup other = setup;
+        other.shape.batch = micro_batch;
+        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16),
+                          .available = context.device.memory_free, .ranks = context.communicator->size(),
+                          .micro_batch = micro_batch, .largest_micro_batch = micro_batch};
+    };
+    MemoryPlan plan = plan_for(setup.shape.batch);
+    if (plan.fits()) return plan;
+    plan.largest_micro_batch = 0;  // the plan grows with the batch: halve the gap
+    for (int low = 0, high = setup.shape.batch; high - low > 1;) {
+        const int middle = low + (high - low) / 2;
+        if (plan_for(middle).fits()) plan.largest_micro_batch = low = middle;
+        else high = middle;
+    }
     return plan;
 }
 
-void require_room(const ModelSetup& setup, const Context& context, bool reduce_in_bf16) {
-    const MemoryPlan plan = plan_memory(setup, context, reduce_in_bf16);
-    if (plan.available == 0 || plan.total() <= plan.available) return;
-    const auto fits_with = [&](int batch) {
-        ModelSetup other = setup;
-        other.shape.batch = batch;
-        return plan_memory(other, context, reduce_in_bf16).total() <= plan.available;
-    };
-    int fits = 0;  // the plan grows with the batch: halve the gap
-    for (int low = 0, high = setup.shape.batch; high - low > 1;) {
-        const int middle = low + (high - low) / 2;
-        if (fits_with(middle)) fits = low = middle;
-        else high = middle;
-    }
-    const char* share = context.communicator->size() > 1 ? ", this rank's share" : "";
-    fail("--micro-batch", setup.shape.batch,
+void require_room(const MemoryPlan& plan) {
+    if (plan.fits()) return;
+    const int most = plan.largest_micro_batch;
+    fail("--micro-batch", plan.micro_batch,
          "a batch whose memory plan, here " + mebibytes(plan.total()) + ", fits the available " +
-             mebibytes(plan.available) + share,
-         fits > 0
-             ? "the largest that fits is " + std::to_string(fits) + "; keep --total-batch-tokens for the same update"
+             mebibytes(plan.available) + (plan.ranks > 1 ? ", this rank's share" : ""),
+         most > 0
+             ? "the largest that fits is " + std::to_string(most) + "; keep --total-batch-tokens for the same update"
              : "not even one sequence fits: try --recompute block, --dtype bf16, a shorter --seq-len or a smaller "
                "model");
 }

@@ -13,15 +13,21 @@ struct MemoryPlan {
         std::size_t bytes;
     };
     std::vector<Line> lines;
-    std::size_t available = 0;  // 0: unknown
+    std::size_t available = 0;    // to this rank; 0: unknown
+    int ranks = 1;
+    int micro_batch = 0;          // sequences it counts
+    int largest_micro_batch = 0;  // the most of them that fit; 0: not even one
+
     std::size_t total() const;
-    std::string text() const;   // one line each, in MiB, then the sum and what the device has
+    bool fits() const { return available == 0 || total() <= available; }
+    std::string text() const;     // one line each, in MiB, then the sum and what the device has
 };
-// reduce_in_bf16: gradients travel between ranks in bf16, which takes a copy.
-MemoryPlan plan_memory(const ModelSetup& setup, const Context& context, bool reduce_in_bf16 = false);
+// `table` is that of setup.config. reduce_in_bf16: gradients travel between ranks in bf16, which takes a copy.
+MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
+                       bool reduce_in_bf16);
 
 // Throws Error when the plan exceeds what is available; it names the largest micro-batch that fits, or says that none
 // does.
-void require_room(const ModelSetup& setup, const Context& context, bool reduce_in_bf16 = false);
+void require_room(const MemoryPlan& plan);
 
 }  // namespace llmc

@@ -88,7 +88,8 @@ TEST_CASE("who cannot open NCCL keeps the control plane", "[placement]") {
         WARN("skipped: NCCL can be opened here");
         return;
     }
-    auto control = alone();
-    CHECK_THROWS_AS(over_nccl(std::move(control)), Error);
-    CHECK(control);
+    const std::shared_ptr<Communicator> control = alone();
+    CHECK_THROWS_AS(over_nccl(control), Error);
+    CHECK(control.use_count() == 1);
+    CHECK_NOTHROW(control->barrier());
 }

@@ -1,3 +1,4 @@
+// memory_plan_test.cpp - the plan counts what is allocated, and refuses what does not fit
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/optimizer.h"
 #include "test/support/model_support.h"
@@ -10,9 +11,13 @@ namespace {
 const ModelSetup kSmall{.config = {.layers = 2, .heads = 4, .channels = 64, .max_seq_len = 64, .vocabulary = 257},
                         .shape = {16, 64}};
 
+MemoryPlan planned(const ModelSetup& setup, const Context& context, bool reduce_in_bf16 = false) {
+    return plan_memory(setup, ParameterTable(setup.config), context, reduce_in_bf16);
+}
+
 std::string refusal(const ModelSetup& setup, const Context& context) {
     try {
-        require_room(setup, context);
+        require_room(planned(setup, context));
     } catch (const Error& error) {
         return error.what();
     }
@@ -34,7 +39,7 @@ TEST_CASE("the plan counts what is then allocated", "[memory_plan]") {
     CHECK(model_bytes(setup).parameters == flat / 2);
     CHECK(model_bytes(setup).activations < 0.6 * double(model_bytes(kSmall).activations));
     setup.training = false;
-    CHECK(plan_memory(setup, context).text().find("gradients") == std::string::npos);
+    CHECK(planned(setup, context).text().find("gradients") == std::string::npos);
 }
 
 TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") {
@@ -66,7 +71,7 @@ TEST_CASE("the plan counts what travels in bf16 and what a checkpoint gathers", 
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
     const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
-    CHECK(plan_memory(kSmall, context, true).total() == plan_memory(kSmall, context).total() + flat / 2);
+    CHECK(planned(kSmall, context, true).total() == planned(kSmall, context).total() + flat / 2);
     ModelSetup setup = kSmall;
     setup.dtype = kernels::DType::bf16;
     CHECK(model_bytes(setup).gathered == 0);  // every rank has all master weights
@@ -75,15 +80,15 @@ TEST_CASE("the plan counts what travels in bf16 and what a checkpoint gathers", 
     std::int64_t largest = 0;
     for (const GradientBucket& bucket : buckets.all()) largest = std::max(largest, bucket.size);
     CHECK(model_bytes(setup).gathered == std::size_t(largest) * sizeof(float));
-    CHECK_THAT(plan_memory(setup, context).text(), Catch::Contains("master weights gathered to save"));
+    CHECK_THAT(planned(setup, context).text(), Catch::Contains("master weights gathered to save"));
     setup.training = false;
-    CHECK_THAT(plan_memory(setup, context).text(), !Catch::Contains("master weights gathered to save"));
+    CHECK_THAT(planned(setup, context).text(), !Catch::Contains("master weights gathered to save"));
 }
 
 TEST_CASE("124M at four rows of 64 tokens fits into 2.4 GB, in bf16 into 2.5 GB", "[memory_plan]") {
     const Context context = make_context();
-    CHECK(plan_memory({.config = {}, .shape = {4, 64}}, context).total() < 2.4e9);
-    CHECK(plan_memory({.config = {}, .dtype = kernels::DType::bf16, .shape = {4, 64}}, context).total() < 2.5e9);
+    CHECK(planned({.config = {}, .shape = {4, 64}}, context).total() < 2.4e9);
+    CHECK(planned({.config = {}, .dtype = kernels::DType::bf16, .shape = {4, 64}}, context).total() < 2.5e9);
 }
 
 TEST_CASE("a batch that does not fit is refused with the largest that does", "[memory_plan]") {
@@ -91,7 +96,7 @@ TEST_CASE("a batch that does not fit is refused with the largest that does", "[m
     const auto total = [&](int batch) {
         ModelSetup setup = kSmall;
         setup.shape.batch = batch;
-        return plan_memory(setup, context).total();
+        return planned(setup, context).total();
     };
     context.device.memory_free = total(16);
     CHECK(refusal(kSmall, context) == "accepted");
@@ -112,11 +117,11 @@ TEST_CASE("what travels in bf16 takes room from the batch", "[memory_plan]") {
     Context context = make_context();
     ModelSetup setup = kSmall;
     setup.shape = {8, 4};  // rows smaller than the copy
-    context.device.memory_free = plan_memory(setup, context, true).total();
-    CHECK_NOTHROW(require_room(setup, context, true));
+    context.device.memory_free = planned(setup, context, true).total();
+    CHECK_NOTHROW(require_room(planned(setup, context, true)));
     setup.shape.batch = 16;
-    CHECK_THROWS_WITH(require_room(setup, context, true), Catch::Contains("the largest that fits is 8;"));
-    CHECK_THROWS_WITH(require_room(setup, context), !Catch::Contains("the largest that fits is 8;"));
+    CHECK_THROWS_WITH(require_room(planned(setup, context, true)), Catch::Contains("the largest that fits is 8;"));
+    CHECK_THROWS_WITH(require_room(planned(setup, context)), !Catch::Contains("the largest that fits is 8;"));
 }
 
 TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]") {
@@ -125,6 +130,6 @@ TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]
     const ModelSetup vast{.config = {.layers = 65536, .heads = 4096, .channels = 1048576, .max_seq_len = 1 << 20,
                                      .vocabulary = 50257},
                           .shape = {2047, 1 << 20}};
-    CHECK(plan_memory(vast, context).total() == std::numeric_limits<std::size_t>::max());
+    CHECK(planned(vast, context).total() == std::numeric_limits<std::size_t>::max());
     CHECK_THAT(refusal(vast, context), Catch::Contains("not even one sequence fits"));
 }

@@ -1,0 +1,18 @@
+// open_context.cpp - from the options to a device, its stream and its libraries
+#include "llmc/run/open_context.h"
+
+#include "llmc/comm/placement.h"
+
+namespace llmc {
+
+Context open_context(const Options& options, std::shared_ptr<Communicator>& communicator) {
+    const auto bf16 = value_by_name("--bf16-arithmetic", options.bf16_arithmetic, kBf16Arithmetics);
+    const auto attention = value_by_name("--attention", options.attention, kernels::kAttentionMethods);
+    const auto transport = value_by_name("--comm", options.comm, kTransports);
+    Placement placement = place_rank(*communicator, int(options.threads), int(options.device), transport);
+    if (placement.nccl) communicator = over_nccl(communicator);
+    return {std::move(placement.device), device::Stream(), kernels::Matmul({.tf32 = options.tf32, .bf16 = bf16}),
+            kernels::Attention({.method = attention}), communicator};
+}
+
+}  // namespace llmc

@@ -1,0 +1,90 @@
+// plan.cpp - from options and shards to the steps of a run
+#include "llmc/run/plan.h"
+
+#include <limits>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+namespace {
+
+Data open_data(const Options& options) {
+    Data data;
+    if (!options.train_data.empty()) data.train = std::make_unique<ShardSet>(options.train_data);
+    if (!options.val_data.empty()) data.val = std::make_unique<ShardSet>(options.val_data);
+    if (data.train && data.val && data.train->vocabulary() != data.val->vocabulary())
+        fail("the vocabulary of " + options.val_data, data.val->vocabulary().size,
+             "that of " + options.train_data + ", " + std::to_string(data.train->vocabulary().size),
+             "tokenize both with the same tokenizer");
+    return data;
+}
+
+// Positions of one update over all ranks: whole micro-batches of every rank.
+std::int64_t step_tokens(const Options& o, const BatchShape& batch) {
+    const std::int64_t at_once = batch.global_positions();
+    const std::int64_t tokens = o.total_batch_tokens > 0 ? o.total_batch_tokens : at_once;
+    const std::int64_t below = tokens / at_once * at_once;
+    if (tokens % at_once != 0)
+        fail("--total-batch-tokens", tokens,
+             "a multiple of --micro-batch * --seq-len * ranks = " + std::to_string(o.micro_batch) + " * " +
+                 std::to_string(o.seq_len) + " * " + std::to_string(batch.world) + " = " + std::to_string(at_once),
+             tokens < at_once
+                 ? "the nearest is " + std::to_string(at_once)
+                 : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once));
+    require(tokens / at_once <= std::numeric_limits<int>::max(), "--total-batch-tokens", tokens,
+            "at most 2147483647 micro-batches of " + std::to_string(at_once) + " tokens");
+    return tokens;
+}
+
+// What only training needs: batches, the number of steps, optimizer, learning rate and noise scale.
+void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
+    const auto estimator = value_by_name("--noise-scale", o.noise_scale, kNoiseEstimators);
+    plan.noise = choose_noise_estimator(estimator, int(o.zero_stage), batch.world, plan.micro_batches);
+    const auto seed = std::uint64_t(o.seed);
+    plan.loader = std::make_unique<DataLoader>(
+        *plan.data.train, DataLoaderOptions{.shape = batch, .micro_batches = plan.micro_batches,
+                                            .shuffle_seed = o.shuffle ? std::optional(seed) : std::nullopt,
+                                            .mask_document_start = o.mask_document_start, .pad = o.pad_last});
+    plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
+    require(plan.total_steps > 0, "--epochs", o.epochs,
+            "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
+            "give --max-steps, a smaller --total-batch-tokens, or more data");
+    plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
+                      .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
+                      .rounding_seed = o.stochastic_rounding ? std::optional(seed) : std::nullopt};
+    plan.schedule = {.kind = value_by_name("--lr-schedule", o.lr_schedule, kLrSchedules), .peak = o.lr,
+                     .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps,
+                     .total_steps = plan.total_steps};
+}
+
+}  // namespace
+
+Plan make_plan(const Options& o, const Context& context) {
+    const int rank = context.communicator->rank(), ranks = context.communicator->size();
+    Data data = open_data(o);
+    const Vocabulary vocabulary = data.vocabulary();
+    StartingPoint start = starting_point(o, vocabulary);
+    ParameterTable table(start.config);
+    Plan plan{.data = std::move(data), .start = std::move(start), .table = std::move(table)};
+    plan.setup = {.config = plan.start.config, .dtype = value_by_name("--dtype", o.dtype, kDTypes),
+                  .shape = {int(o.micro_batch), int(o.seq_len)},
+                  .recompute = value_by_name("--recompute", o.recompute, kRecomputeLevels), .training = !o.eval_only,
+                  .sharding = {.stage = int(o.zero_stage), .rank = rank, .ranks = ranks}};
+    plan.reduce_in_bf16 = o.reduce_dtype == "bf16";
+
+    const BatchShape batch{.micro_batch = int(o.micro_batch), .seq_len = int(o.seq_len), .rank = rank, .world = ranks};
+    plan.step_tokens = step_tokens(o, batch);
+    plan.micro_batches = int(plan.step_tokens / batch.global_positions());
+    if (!o.eval_only) plan_training(plan, o, batch);
+    if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch);
+    if (o.sample_every > 0)
+        plan.sampler.emplace(SampleSettings{.prompt = o.prompt, .tokens = int(o.sample_tokens),
+                                            .samples = int(o.samples), .top_k = int(o.top_k),
+                                            .temperature = o.temperature, .seed = std::uint64_t(o.seed),
+                                            .longest = int(o.seq_len)},
+                             Vocabulary{plan.start.config.vocabulary, vocabulary.end_of_text});
+    plan.memory = plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16);
+    return plan;
+}
+
+}  // namespace llmc

@@ -1,0 +1,50 @@
+// plan.h - everything that follows from the options and the data, decided before anything large is allocated and
+// anything is written: the data, the model, how much memory it takes, the steps and their batches
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "llmc/data/data_loader.h"
+#include "llmc/data/shard_set.h"
+#include "llmc/data/validation_batches.h"
+#include "llmc/model/memory_plan.h"
+#include "llmc/model/optimizer.h"
+#include "llmc/run/evaluation.h"
+#include "llmc/run/options.h"
+#include "llmc/run/run_noise.h"
+#include "llmc/run/schedule.h"
+#include "llmc/run/starting_point.h"
+
+namespace llmc {
+
+// The shards of --train-data and --val-data. Either may be missing, not both. Batches refer to them, so they stay where
+// they are.
+struct Data {
+    std::unique_ptr<const ShardSet> train, val;
+    Vocabulary vocabulary() const { return train ? train->vocabulary() : val->vocabulary(); }
+};
+
+struct Plan {
+    Data data;
+    StartingPoint start;
+    ParameterTable table;
+    ModelSetup setup{};
+    MemoryPlan memory{};
+    std::int64_t step_tokens = 0, total_steps = 0;  // positions of one update over all ranks; updates
+    int micro_batches = 0;                          // of this rank in one update
+    std::unique_ptr<DataLoader> loader{};           // none with --eval-only
+    std::optional<ValidationBatches> validation{};
+    std::optional<TextSampler> sampler{};
+    NoiseChoice noise{SmallBatches::none, ""};
+    bool reduce_in_bf16 = false;
+    AdamWSettings optimizer{};
+    Schedule schedule{};
+
+    bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
+};
+
+// Throws Error for options that do not fit each other, the data or what the device can do. Whether the memory plan fits
+// is asked apart (require_room), so that the plan can be shown first.
+Plan make_plan(const Options& options, const Context& context);
+
+}  // namespace llmc

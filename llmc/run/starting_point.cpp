@@ -1,0 +1,35 @@
+// starting_point.cpp - opens the checkpoint of --init, or looks its name up
+#include "llmc/run/starting_point.h"
+
+#include <filesystem>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+
+StartingPoint starting_point(const Options& options, Vocabulary vocabulary) {
+    StartingPoint start;
+    if (std::filesystem::exists(options.init) || options.init.find('/') != std::string::npos) {
+        start.checkpoint.emplace(options.init);
+        start.config = start.checkpoint->config();
+    } else {
+        start.config = model_by_name(options.init, vocabulary.size).config;
+    }
+    check(start.config);
+    require(start.config.vocabulary >= vocabulary.size, "the vocabulary of --init " + options.init,
+            start.config.vocabulary, "at least that of the shards, " + std::to_string(vocabulary.size),
+            "use shards made for this model, or another --init");
+    require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,
+            "at most the model's " + std::to_string(start.config.max_seq_len) + " positions",
+            "make it smaller, or train a model with more positions (custom:...,t=N)");
+    return start;
+}
+
+std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, std::uint64_t seed) {
+    std::vector<float> weights(std::size_t(table.elements()));
+    if (start.checkpoint) start.checkpoint->read(table, weights);
+    else table.initialise(weights, seed);
+    return weights;
+}
+
+}  // namespace llmc

@@ -1,0 +1,24 @@
+// starting_point.h - the model that --init names or holds, and the weights that training starts from
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "llmc/data/shard.h"
+#include "llmc/run/options.h"
+#include "llmc/weights/checkpoint.h"
+
+namespace llmc {
+
+struct StartingPoint {
+    ModelConfig config;
+    std::optional<Checkpoint> checkpoint;  // empty: random weights
+};
+
+// Throws Error where --init names nothing, its vocabulary is smaller than that of the shards, or it has fewer positions
+// than --seq-len.
+StartingPoint starting_point(const Options& options, Vocabulary vocabulary);
+
+// table.elements() floats: those of the checkpoint, else random ones from the seed.
+std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, std::uint64_t seed);
+
+}  // namespace llmc
