@@ -1,8 +1,8 @@
+// agreement.cpp - failures and facts of all ranks, gathered and compared
 #include "llmc/comm/agreement.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-
 
 namespace llmc {
 namespace {

@@ -1,3 +1,4 @@
+// placement.cpp - binds ranks to cores, gives them GPUs, and chooses between NCCL and MPI
 #include "llmc/comm/placement.h"
 
 #include <sched.h>

@@ -1,10 +1,10 @@
 // placement.h - which cores and which GPU a rank works with, and what its tensors travel over
 //
-// The ranks of a machine share out its cores, whole ones and side by side, so that they do not move about and take each
-// other's: the hardware threads of a core go to one rank. The launcher may have bound them already. mpirun of Open MPI
-// 4 binds one or two processes to one core each unless it is told otherwise: that is undone. Cores that somebody chose
-// (mpirun --bind-to, srun --cpu-bind, taskset) stay as they are if they are each rank's own, else what they have
-// together is shared out.
+// The cores of a machine are divided among its ranks, whole ones and side by side, so that ranks do not move about and
+// take each other's: the hardware threads of a core go to one rank. The launcher may have bound them already. mpirun of
+// Open MPI 4 binds one or two processes to one core each unless it is told otherwise: that is undone. Cores that
+// somebody chose (mpirun --bind-to, srun --cpu-bind, taskset) stay as they are if they are each rank's own, else what
+// they have together is divided.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,3 +1,4 @@
+// evaluation.cpp - validation over all ranks, and samples from a prompt
 #include "llmc/run/evaluation.h"
 
 #include <cstring>

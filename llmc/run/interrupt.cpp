@@ -1,3 +1,4 @@
+// interrupt.cpp - the thread that waits for signals
 #include "llmc/run/interrupt.h"
 
 #include <pthread.h>

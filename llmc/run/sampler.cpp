@@ -1,3 +1,4 @@
+// sampler.cpp - draws tokens from logits
 #include "llmc/run/sampler.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// schedule.cpp - the learning rate, step by step
 #include "llmc/run/schedule.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// step_log.cpp - from the scalars of a finished step to its report
 #include "llmc/run/step_log.h"
 
 #include <algorithm>

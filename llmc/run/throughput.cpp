@@ -1,3 +1,4 @@
+// throughput.cpp - flops of the model, peaks of the device, and a running mean of the time of a step
 #include "llmc/run/throughput.h"
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// options_test.cpp - what the command line gives, refuses and shows in its help
 #include <catch2/catch.hpp>
 
 #include <nlohmann/json.hpp>

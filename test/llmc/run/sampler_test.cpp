@@ -1,3 +1,4 @@
+// sampler_test.cpp - how often tokens are drawn, and which never
 #include <catch2/catch.hpp>
 
 #include <cmath>

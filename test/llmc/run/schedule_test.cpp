@@ -1,3 +1,4 @@
+// schedule_test.cpp - learning rates against published ones, and at the bends of every schedule
 #include <catch2/catch.hpp>
 
 #include <cmath>
