@@ -66,7 +66,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("val-tokens", o.val_tokens, "tokens of a validation, from the start of its shards", Whole{1, kMany});
     entry("s,sample-every", o.sample_every, "steps between samples; one is drawn last too; 0: none", Whole{0, kMany});
     entry("g,sample-tokens", o.sample_tokens, "new tokens in a sample", Whole{1, 1 << 20});
-    entry("samples", o.samples, "samples at a time", Whole{1, 1000});
+    entry("samples", o.samples, "number of samples drawn each time", Whole{1, 1000});
     entry("prompt", o.prompt, "text that samples continue; empty: the start of a document");
     entry("top-k", o.top_k, "sample from the k most likely tokens; 0: from all", Whole{0, 65536});
     entry("temperature", o.temperature, "softmax temperature of sampling; 0: greedy", Real{0, 100});
@@ -77,7 +77,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "ZeRO stage, what is sharded over ranks: 0 nothing, 1 Adam's moments (bf16: and master weights), 2 gradients "
           "too",
           Whole{0, 2});
-    entry("reduce-dtype", o.reduce_dtype, "data type in which gradients are reduced over ranks", kDTypes);
+    entry("reduce-dtype", o.reduce_dtype, "data type of gradients in the all-reduce or reduce-scatter", kDTypes);
     entry("comm", o.comm, "backend of collectives; auto: nccl where every rank has its own GPU, else mpi", kTransports);
     entry("noise-scale", o.noise_scale,
           "estimate the gradient noise scale; rank: from the gradients of ranks, micro: from those of micro-batches",
