@@ -4,16 +4,20 @@
 #   cpu     the same kernels by the host compiler: one lane a row, vectorised over the pack, blocks over threads
 #   fibers  the same kernels at the GPU's geometry on the host executor: slow, for tests of what a GPU would run
 #
-# SANITIZE builds with the compiler's checks, into build/<device>-<checks>. `DEVICE=fibers SANITIZE=thread` looks for races between the threads of
-# kernels: only they are instrumented, and kernels/simt/races/simt_race.cpp stands in for the compiler's run-time library, which knows no CUDA.
+# SANITIZE builds with the compiler's checks, into build/<device>-<checks>. `DEVICE=fibers SANITIZE=thread` looks for
+# races between the threads of kernels: only they are instrumented, and kernels/simt/races/simt_race.cpp stands in for
+# the compiler's run-time library, which knows no CUDA.
 #
 # Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host objects are shared by cpu and fibers.
-# Objects, rebuilt when this file changes, and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to the programs built last.
+# Objects, rebuilt when this file changes, and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to
+# the programs built last.
 
 # nvcc: on PATH, else in $CUDA_HOME, else where the toolkit installs itself.
-NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
+NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) \
+               $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 # The toolkit is where nvcc says it is: what PATH finds may be a script that starts another one.
-CUDA_ROOT := $(if $(NVCC),$(realpath $(patsubst %/bin,%,$(shell $(NVCC) --dryrun -E -x cu /dev/null 2>&1 | sed -n 's/^\#\$$ _HERE_=//p'))))
+NVCC_HERE := $(if $(NVCC),$(shell $(NVCC) --dryrun -E -x cu /dev/null 2>&1 | sed -n 's/^\#\$$ _HERE_=//p'))
+CUDA_ROOT := $(realpath $(patsubst %/bin,%,$(NVCC_HERE)))
 GPU_FOUND := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
 DEVICE    ?= $(if $(and $(CUDA_ROOT),$(GPU_FOUND)),cuda,cpu)
 ifeq ($(filter $(DEVICE),cuda cpu fibers),)
@@ -21,8 +25,8 @@ ifeq ($(filter $(DEVICE),cuda cpu fibers),)
 endif
 ifeq ($(DEVICE),cuda)
   ifeq ($(CUDA_ROOT),)
-    $(error DEVICE=cuda needs nvcc, which is neither on PATH nor in CUDA_HOME; install the CUDA toolkit, set NVCC=/path/to/nvcc, or build with \
-      DEVICE=cpu)
+    $(error DEVICE=cuda needs nvcc, which is neither on PATH nor in CUDA_HOME; install the CUDA toolkit, \
+      set NVCC=/path/to/nvcc, or build with DEVICE=cpu)
   endif
 endif
 
@@ -32,63 +36,76 @@ BUNDLED   := $(wildcard build/deps/include)
 
 MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
 # $(call library,FOLDER,NAME): the file itself, as Python's packages have no libNAME.so for -l to find.
-library    = $(firstword $(foreach file,lib$(2).so lib$(2).so.*,$(foreach folder,lib64 lib lib/$(MULTIARCH),$(wildcard $(1)/$(folder)/$(file)))))
+LIB_DIRS  := lib64 lib lib/$(MULTIARCH)
+library    = $(firstword $(foreach file,lib$(2).so lib$(2).so.*,$(wildcard $(LIB_DIRS:%=$(1)/%/$(file)))))
 
-# MPI: what mpicxx or pkg-config says, else in build/deps; MPI_ROOT= names another folder. Without it the program runs one process.
-MPI_SAYS   = $(shell mpicxx --showme:$(1) 2>/dev/null || mpicxx -$(1)-info 2>/dev/null || pkg-config --$(2) ompi-c 2>/dev/null || \
-               pkg-config --$(2) mpich 2>/dev/null)
+# MPI: what mpicxx or pkg-config says, else in build/deps; MPI_ROOT= names another folder. Without it the program runs
+# one process.
+MPI_SAYS   = $(shell mpicxx --showme:$(1) 2>/dev/null || mpicxx -$(1)-info 2>/dev/null || \
+               pkg-config --$(2) ompi-c 2>/dev/null || pkg-config --$(2) mpich 2>/dev/null)
 MPI_ROOT  ?= $(if $(call MPI_SAYS,link,libs),,$(wildcard $(CURDIR)/build/deps/openmpi))
 MPI_FLAGS := $(if $(MPI_ROOT),-I$(MPI_ROOT)/include,$(filter -I%,$(call MPI_SAYS,compile,cflags)))
-MPI_LIBS  := $(if $(MPI_ROOT),$(call library,$(MPI_ROOT),mpi) -Wl$(comma)-rpath$(comma)$(MPI_ROOT)/lib,$(filter-out -lmpi_cxx -lmpicxx,\
-               $(filter -L% -l% -Wl$(comma)-rpath%,$(call MPI_SAYS,link,libs))))
+MPI_LIBS  := $(if $(MPI_ROOT),$(call library,$(MPI_ROOT),mpi) -Wl$(comma)-rpath$(comma)$(MPI_ROOT)/lib,\
+               $(filter-out -lmpi_cxx -lmpicxx,$(filter -L% -l% -Wl$(comma)-rpath%,$(call MPI_SAYS,link,libs))))
 
-# NVIDIA's libraries: in the toolkit, the system, or python3's packages (PyTorch brings them along), the first of these folders that has both header
-# and library. CUBLAS_ROOT=, CUDNN_ROOT= and NCCL_ROOT= name another folder; an empty CUDNN_ROOT= builds without cuDNN.
+# NVIDIA's libraries: in the toolkit, the system, or python3's packages (PyTorch brings them along), the first of these
+# folders that has both header and library. CUBLAS_ROOT=, CUDNN_ROOT= and NCCL_ROOT= name another folder; an empty
+# CUDNN_ROOT= builds without cuDNN.
 ifeq ($(DEVICE),cuda)
 PYTHON    := $(shell python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null)
 ROOTS     := $(CUDA_ROOT) /usr $(wildcard $(PYTHON:%=%/*))
 header     = $(wildcard $(1)/include/$(2) $(1)/include/$(MULTIARCH)/$(2))
-root_with  = $(firstword $(foreach root,$(ROOTS),$(and $(call header,$(root),$(1)),$(call library,$(root),$(2)),$(root))))
+root_with  = $(firstword $(foreach root,$(ROOTS),\
+               $(and $(call header,$(root),$(1)),$(call library,$(root),$(2)),$(root))))
 CUBLAS_ROOT    ?= $(or $(call root_with,cublasLt.h,cublasLt),$(CUDA_ROOT))
 CUDNN_ROOT     ?= $(call root_with,cudnn.h,cudnn)
 NCCL_ROOT      ?= $(call root_with,nccl.h,nccl)
 # The header-only interface to cuDNN's graphs.
-CUDNN_FRONTEND ?= $(patsubst %/cudnn_frontend.h,%,$(firstword $(wildcard $(addsuffix /cudnn_frontend.h,$(BUNDLED) $(CUDNN_ROOT)/include \
-                    $(CUDA_ROOT)/include /usr/include $(PYTHON:%/nvidia=%/include)))))
+CUDNN_FRONTEND ?= $(patsubst %/cudnn_frontend.h,%,$(firstword $(wildcard $(addsuffix /cudnn_frontend.h,\
+                    $(BUNDLED) $(CUDNN_ROOT)/include $(CUDA_ROOT)/include /usr/include \
+                    $(PYTHON:%/nvidia=%/include)))))
 # cuDNN compiles kernels with it, and its frontend links to it.
 NVRTC_ROOT := $(call root_with,nvrtc.h,nvrtc)
 CUDNN      := $(and $(CUDNN_ROOT),$(CUDNN_FRONTEND),$(NVRTC_ROOT))
-CUDA_LIBS := $(or $(call library,$(CUBLAS_ROOT),cublasLt),-lcublasLt) $(or $(call library,$(CUDA_ROOT),cudart),-lcudart) \
+CUDA_LIBS := $(or $(call library,$(CUBLAS_ROOT),cublasLt),-lcublasLt) \
+             $(or $(call library,$(CUDA_ROOT),cudart),-lcudart) \
              $(if $(CUDNN),$(call library,$(CUDNN_ROOT),cudnn) $(call library,$(NVRTC_ROOT),nvrtc))
-$(info CUDA in $(CUDA_ROOT), cuBLASLt in $(CUBLAS_ROOT), cuDNN $(if $(CUDNN_ROOT),in $(CUDNN_ROOT),not found), its frontend \
-  $(if $(CUDNN_FRONTEND),in $(CUDNN_FRONTEND),not found), NCCL $(if $(NCCL_ROOT),in $(NCCL_ROOT),not found)$(if $(CUDNN),,: no cuDNN attention))
+$(info CUDA in $(CUDA_ROOT), cuBLASLt in $(CUBLAS_ROOT), cuDNN $(if $(CUDNN_ROOT),in $(CUDNN_ROOT),not found), its \
+  frontend $(if $(CUDNN_FRONTEND),in $(CUDNN_FRONTEND),not found), NCCL $(if $(NCCL_ROOT),in $(NCCL_ROOT),not \
+  found)$(if $(CUDNN),,: no cuDNN attention))
 endif
 
-# MARCH=x86-64-v3 and the like build for other processors than this one; a processor that lacks what the build uses is told so at start.
+# MARCH=x86-64-v3 and the like build for other processors than this one; a processor that lacks what the build uses is
+# told so at start.
 MARCH     ?= native
 OPTIMISE  ?= -O3
 EXTRA     ?=
 
 HOST      := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
 SANITIZE  ?=
-ifneq ($(filter-out thread address undefined address+undefined,$(subst $(comma),+,$(SANITIZE)))$(and $(SANITIZE),$(filter cuda,$(DEVICE))),)
-  $(error SANITIZE is "$(SANITIZE)" with DEVICE=$(DEVICE); expected thread, address, undefined or address,undefined, with DEVICE=cpu or fibers)
+ifneq ($(filter-out thread address undefined address+undefined,$(subst $(comma),+,$(SANITIZE)))$(and \
+        $(SANITIZE),$(filter cuda,$(DEVICE))),)
+  $(error SANITIZE is "$(SANITIZE)" with DEVICE=$(DEVICE); expected thread, address, undefined or address,undefined, \
+    with DEVICE=cpu or fibers)
 endif
 RACES     := $(and $(filter fibers,$(DEVICE)),$(filter thread,$(SANITIZE)))
 SUFFIX    := $(SANITIZE:%=-$(subst $(comma),-,$(SANITIZE)))
 BUILD     := build/$(DEVICE)$(SUFFIX)
 HOSTBUILD := build/$(HOST)$(if $(RACES),,$(SUFFIX))
 
-# Peeling: g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of 0.18, 1024 x 768 fp32, one
-# core).
-PEELING   := $(shell $(CXX) --param=max-completely-peel-times=15 -E -x c++ /dev/null >/dev/null 2>&1 && echo --param=max-completely-peel-times=15)
-# Without errno and traps sqrtf and selects vectorise (AdamW 14.6 ms instead of 64 for 32 M elements, one core); results stay the same.
+# Peeling: g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of
+# 0.18, 1024 x 768 fp32, one core).
+PEELING   := --param=max-completely-peel-times=15
+PEELING   := $(shell $(CXX) $(PEELING) -E -x c++ /dev/null >/dev/null 2>&1 && echo $(PEELING))
+# Without errno and traps sqrtf and selects vectorise (AdamW 14.6 ms instead of 64 for 32 M elements, one core); results
+# stay the same.
 CXXFLAGS  := -std=c++20 $(OPTIMISE) -fno-math-errno -fno-trapping-math $(PEELING) -march=$(MARCH) -fopenmp \
              -Wall -Wextra -Wno-missing-field-initializers -I. $(BUNDLED:%=-isystem %) $(EXTRA)
 KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
 
-# What the checks of memory accesses see must be what the source says, line by line: no vector code, whose masked accesses they miss.
+# What the checks of memory accesses see must be what the source says, line by line: no vector code, whose masked
+# accesses they miss.
 CHECKED   := -O1 -g1 -fno-omit-frame-pointer -fno-tree-vectorize -fdebug-prefix-map=$(CURDIR)=. \
              -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -Wno-tsan -Wno-maybe-uninitialized
 ifneq ($(RACES),)
@@ -97,7 +114,8 @@ ifneq ($(RACES),)
 else ifneq ($(SANITIZE),)
   CXXFLAGS  += $(CHECKED)
   LDLIBS    += -fsanitize=$(SANITIZE)
-  ifeq ($(SANITIZE),thread)  # it does not know libgomp's barriers: loops run on one thread, and omp_* answer as they do outside of a parallel region
+  # It does not know libgomp's barriers: loops run on one thread, and omp_* answer as they do outside a parallel region.
+  ifeq ($(SANITIZE),thread)
     CXXFLAGS := $(filter-out -fopenmp,$(CXXFLAGS)) -fopenmp-simd -Wno-unknown-pragmas
     LDLIBS   := $(filter-out -fopenmp,$(LDLIBS)) -lgomp
   endif
@@ -110,7 +128,8 @@ ifeq ($(DEVICE),cuda)
   NVCCFLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v --threads 0 \
                -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
   CUDA_LIBS += $(if $(NCCL_ROOT),$(call library,$(NCCL_ROOT),nccl))
-  LDLIBS    += -L$(CUDA_ROOT)/lib64 $(CUDA_LIBS) $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(dir $(filter /%,$(CUDA_LIBS)))))
+  LDLIBS    += -L$(CUDA_ROOT)/lib64 $(CUDA_LIBS) \
+               $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(dir $(filter /%,$(CUDA_LIBS)))))
 else
   LDLIBS    += -ldnnl
 endif
@@ -135,10 +154,12 @@ LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(patsubst %,$(BUILD)/%.o,$(KERNEL_C
 TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
 OPERATIONS := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/operations/*.cpp))
 SUPPORT   := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/support/*.cpp))
-# test/*.cu are for the executor. NAME_ranks_test.cpp runs ranks as threads, and so is also a program of its own, soon built for SANITIZE=thread.
+# test/*.cu are for the executor. NAME_ranks_test.cpp runs ranks as threads, and so is also a program of its own, soon
+# built for SANITIZE=thread.
 TEST_SRC  := $(filter-out test/main_ranks.cpp test/operations/% test/support/%,$(call sources,test,cpp)) \
              $(if $(filter cuda,$(DEVICE)),,$(call sources,test,cu))
-TEST_OBJ  := $(patsubst %.cpp,$(HOSTBUILD)/%.cpp.o,$(patsubst %.cu,$(BUILD)/%.cu.o,$(TEST_SRC))) $(OPERATIONS) $(SUPPORT)
+TEST_OBJ  := $(patsubst %.cpp,$(HOSTBUILD)/%.cpp.o,$(patsubst %.cu,$(BUILD)/%.cu.o,$(TEST_SRC))) \
+             $(OPERATIONS) $(SUPPORT)
 RANK_TEST_OBJ := $(patsubst %,$(HOSTBUILD)/%.o,test/main_ranks.cpp $(filter %_ranks_test.cpp,$(TEST_SRC))) $(SUPPORT)
 
 all: $(BUILD)/train_gpt2 tools
@@ -182,8 +203,10 @@ $(HOSTBUILD)/commit: ALWAYS
 	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@
 
 # The C++ classes of old MPI versions are not used and would need a library of their own.
-$(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: CXXFLAGS += $(MPI_FLAGS:-I%=-isystem %) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX
-$(HOSTBUILD)/llmc/comm/communicator_nccl.cpp.o: CXXFLAGS += $(if $(filter-out $(CUDA_ROOT),$(NCCL_ROOT)),-isystem $(NCCL_ROOT)/include)
+$(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: CXXFLAGS += $(MPI_FLAGS:-I%=-isystem %) -DOMPI_SKIP_MPICXX \
+  -DMPICH_SKIP_MPICXX
+$(HOSTBUILD)/llmc/comm/communicator_nccl.cpp.o: CXXFLAGS += \
+  $(if $(filter-out $(CUDA_ROOT),$(NCCL_ROOT)),-isystem $(NCCL_ROOT)/include)
 
 $(HOSTBUILD)/%.cpp.o: %.cpp Makefile
 	@mkdir -p $(@D)
