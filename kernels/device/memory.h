@@ -73,6 +73,7 @@ public:
         }
         return memory_.data();
     }
+    std::byte* data() const { return memory_.data(); }
     std::size_t bytes() const { return memory_.bytes(); }
 
 private:

@@ -21,7 +21,7 @@ Stream::Stream() { CHECKED(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBloc
 Stream::~Stream() {
     if (stream_) cudaStreamDestroy(stream_);
 }
-void Stream::sync() const { sync(stream_); }
+void Stream::sync() const { device::sync(stream_); }
 
 Event::Event() {
     cudaEvent_t event = nullptr;

@@ -269,7 +269,7 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
     const std::size_t channels = op.out_channels, scratch_floats = biased ? bias_gradient_scratch(op.out_channels) : 0;
     if (biased) state_->bias_scratch.at_least((channels + scratch_floats) * sizeof(float));
     // BGRADB overwrites, so what is added to gets its sums from here
-    float* const sums = static_cast<float*>(state_->bias_scratch.data());
+    float* const sums = reinterpret_cast<float*>(state_->bias_scratch.data());
     const Operands operands{op.in.data(), op.dout.data(), op.dweight.data(),
                             !biased ? nullptr : op.accumulate ? sums : op.dbias.data()};
     const Shape shape{Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, biased, false,
