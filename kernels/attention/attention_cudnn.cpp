@@ -31,7 +31,7 @@ std::string last_words() {
 std::string fault_of(cudnnStatus_t status) {
     return status == CUDNN_STATUS_SUCCESS ? "" : std::string(cudnnGetErrorString(status)) + "; " + last_words();
 }
-std::string fault_of(const fe::error_t& status) {
+std::string fault_of(fe::error_t status) {
     if (status.is_good()) return {};
     std::ostringstream code;
     code << status.get_code();
