@@ -40,7 +40,7 @@ public:
     // host code; it must not touch the device. Runs when all that was enqueued before has finished
     void enqueue_host(std::function<void()> work);
     std::int64_t point();                            // what has been enqueued so far; points are numbered upwards
-    // a point that another 128 followed may hold up to the oldest of these
+    // of a point that another 128 followed it may wait for a later one
     void wait(device::StreamRef compute, std::int64_t point);
     void sync(std::int64_t point);                   // throws what failed before the point
 

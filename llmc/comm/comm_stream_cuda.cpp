@@ -17,9 +17,9 @@ struct CommStream::State {
     device::Event computed;
     std::vector<device::Event> events = std::vector<device::Event>(kPoints);
     std::int64_t last = 0;
-    device::StreamRef holder = nullptr;  // the stream that held last,
-    std::int64_t held = 0;    // and the latest point it holds for: a model asks again in every forward pass
-    StreamTimes busy, waited;  // of this stream, of the one that computes
+    device::StreamRef waiter = nullptr;  // the stream that waited last,
+    std::int64_t waited_for = 0;         // and the latest point it waits for: a model asks again in every forward pass
+    StreamTimes busy, waited;            // of this stream, of the one that computes
 
     std::mutex mutex;  // guards `failure`, which the driver's thread writes
     std::exception_ptr failure;
@@ -70,9 +70,9 @@ std::int64_t CommStream::point() {
 }
 void CommStream::wait(device::StreamRef compute, std::int64_t point) {
     check();
-    if (compute != state_->holder) state_->holder = compute, state_->held = 0;
-    if (point <= state_->held) return;
-    state_->held = point;
+    if (compute != state_->waiter) state_->waiter = compute, state_->waited_for = 0;
+    if (point <= state_->waited_for) return;
+    state_->waited_for = point;
     state_->waited.start(compute);
     device::wait(compute, state_->event(point));
     state_->waited.stop(compute);

@@ -1,5 +1,5 @@
-// communicator.h - what the ranks of a run say to each other: communicator_mpi.cpp, communicator_nccl.cpp,
-// communicator_local.h (ranks as threads), and one rank alone
+// communicator.h - what the ranks of a run say to each other: over MPI (communicator_mpi.cpp), NCCL
+// (communicator_nccl.cpp), or one rank alone. The tests add ranks as threads (test/support/communicator_local.h).
 //
 // Every rank makes the same calls in the same order. There are two planes:
 //
@@ -12,9 +12,9 @@
 //   Before  The group begins when all that `compute` was given before group_begin() has finished: what it reads is
 //           there, what it overwrites is no longer read. So begin a group after the kernels that write its input were
 //           enqueued; no other event is needed.
-//   After   From group_end() on until wait() or wait(), the memory of the group belongs to the communicator: what it
+//   After   From group_end() on until wait() or sync(), the memory of the group belongs to the communicator: what it
 //           writes must be neither read nor written, what it reads must not be written. Groups run one after the other:
-//           to hold for one holds for all before it.
+//           to wait for one waits for all before it.
 //   Within  The operations of one group may run in any order and at once: none may touch memory that another one
 //           writes.
 //
