@@ -85,6 +85,7 @@ Info open(int threads, int index) {
     info.cache = std::size_t(properties.l2CacheSize);
     info.id = "GPU-" + hexadecimal(properties.uuid.bytes);
     CHECKED(cudaMemGetInfo(&info.memory_free, &info.memory_total));
+    info.logits_bytes = std::size_t(1) << 30;
     info.threads = threads > 0 ? threads : usable_cores();
     omp_set_num_threads(info.threads);
     name_peaks(info);
