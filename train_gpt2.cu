@@ -141,7 +141,7 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     together(ranks, [&] { require_room(plan.memory); });
     if (options.dry_run) return 0;
 
-    const auto model = make_model(plan.setup, context);
+    const auto model = make_model(plan.setup, plan.table, context);
     load_initial_weights(*model, plan, options, ranks);
     Report report = together(ranks, [&] { return Report(options.output_dir, plan.total_steps, first_rank); });
     if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";

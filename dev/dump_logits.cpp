@@ -37,8 +37,8 @@ void run(const cxxopts::ParseResult& given) {
                 "0 to " + std::to_string(checkpoint.config().vocabulary - 1));
 
     llmc::Context context{device::open(0), device::Stream(), kernels::Matmul()};
-    const auto model = llmc::make_model({.config = checkpoint.config(), .shape = {1, int(seq_len)},
-                                         .training = false}, context);
+    const llmc::ModelSetup setup{.config = checkpoint.config(), .shape = {1, int(seq_len)}, .training = false};
+    const auto model = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);
     std::vector<float> weights(std::size_t(model->table().elements()));
     checkpoint.read(model->table(), weights);
     model->load(weights);

@@ -1,9 +1,13 @@
 // activations.h - what one micro-batch leaves in memory between its forward and its backward pass
 //
 // One allocation, laid out in one place: the same code counts the bytes for the memory plan and hands out the spans.
-// With R = batch * seq_len rows of C channels, a block keeps 16 R C elements; recomputing leaves less:
-//   none 16,  gelu 12 (not gelu's output),  gelu+layernorm 10 (not the normed rows either),  block 1 (only the block's
-//             input)
+//
+// Shapes: B sequences of T positions, C channels, NH heads, V the padded vocabulary. A block keeps 16 B T C elements;
+// recomputing leaves less:
+//   none            16
+//   gelu            12   not gelu's output
+//   gelu+layernorm  10   not the normed rows either
+//   block            1   only the block's input
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -54,79 +58,107 @@ struct MicroBatchShape {
     std::size_t rows() const { return std::size_t(batch) * seq_len; }
 };
 
+// What decides which activations there are, and their sizes.
+struct ActivationSettings {
+    ModelConfig config;
+    MicroBatchShape shape;       // the largest micro-batch
+    Recompute recompute;
+    bool training;               // false: nothing is kept for a backward pass
+    std::size_t logits_bytes;    // held at once (device::Info)
+};
+
 // Rows that go through the head and the classifier at once: all logits of a large micro-batch would not fit.
-inline std::size_t classifier_rows(const ModelConfig& config, std::size_t rows, std::size_t element_bytes,
-                                   std::size_t chunk_bytes) {
-    const std::size_t row_bytes = std::size_t(config.padded_vocabulary()) * element_bytes;
-    const std::size_t most = std::max<std::size_t>(1, chunk_bytes / row_bytes), chunks = (rows + most - 1) / most;
+inline std::size_t classifier_rows(const ActivationSettings& settings, std::size_t element_bytes) {
+    const std::size_t rows = settings.shape.rows();
+    const std::size_t row_bytes = std::size_t(settings.config.padded_vocabulary()) * element_bytes;
+    const std::size_t most = std::max<std::size_t>(1, settings.logits_bytes / row_bytes),
+                      chunks = (rows + most - 1) / most;
     return (rows + chunks - 1) / chunks;
 }
 
-template <class T>
-struct BlockActivations {
-    std::span<T> ln1, qkv, attention, residual_mid, ln2, pre_gelu, gelu;
-    std::span<float> ln1_mean, ln1_rstd, logsumexp, ln2_mean, ln2_rstd;
+template <class Element>
+struct NormActivations {
+    std::span<Element> normed;            // (B, T, C)
+    std::span<float> mean, rstd;          // (B, T)
 };
 
-template <class T>
+template <class Element>
+struct BlockActivations {
+    NormActivations<Element> ln1;         // of the block's input
+    std::span<Element> qkv;               // (B, T, 3C)
+    std::span<Element> attention;         // (B, T, C)
+    std::span<float> logsumexp;           // (B, NH, T)
+    std::span<Element> residual_mid;      // (B, T, C): input + proj(attention)
+    NormActivations<Element> ln2;         // of residual_mid
+    std::span<Element> pre_gelu, gelu;    // (B, T, 4C)
+};
+
+template <class Element>
 struct ActivationSpans {
-    std::vector<std::span<T>> residual;          // the input of every block, then the output of the last
-    std::vector<BlockActivations<T>> block;
-    std::span<T> final_normed;
-    std::span<float> final_mean, final_rstd, losses;
-    std::span<T> branch;                         // (rows, channels): a projection on its way into the residual
-    std::span<T> logits;                         // (classifier rows, padded vocabulary)
+    std::vector<std::span<Element>> residual;          // (B, T, C) each: the input of every block, the last's output
+    std::vector<BlockActivations<Element>> block;
+    NormActivations<Element> final_ln;                 // of the last block's output
+    std::span<float> losses;                           // (B, T)
+    std::span<Element> branch;                         // (B, T, C): a projection on its way into the residual
+    std::span<Element> logits;                         // (classifier_rows, V): a chunk of them
     std::size_t classifier_rows = 0;
     // Gradients; empty in a model that only evaluates.
-    std::span<T> dresidual, dnormed, dwide;      // (rows, channels) twice, (rows, 4 channels)
-    std::span<float> delta, layernorm_scratch;
+    std::span<Element> dresidual, dnormed;             // (B, T, C)
+    std::span<Element> dwide;                          // (B, T, 4C), or (B, T, 3C) of qkv
+    std::span<float> delta;                            // (B, NH, T)
+    std::span<float> layernorm_scratch;                // layernorm_backward_scratch(C)
 };
 
-template <class T>
-ActivationSpans<T> lay_out_activations(Arena& arena, const ModelConfig& config, MicroBatchShape shape,
-                                       Recompute recompute, bool training,
-                                     std::size_t chunk_bytes) {
-    const std::size_t rows = shape.rows(), narrow = rows * std::size_t(config.channels),
+template <class Element>
+ActivationSpans<Element> lay_out_activations(Arena& arena, const ActivationSettings& settings) {
+    const ModelConfig& config = settings.config;
+    const bool training = settings.training;
+    const Recompute recompute = settings.recompute;
+    const std::size_t rows = settings.shape.rows(), narrow = rows * std::size_t(config.channels),
                       scores = std::size_t(config.heads) * rows;
     const bool keep_block = training && recompute != Recompute::block;
     const bool keep_normed = keep_block && recompute != Recompute::gelu_layernorm,
                keep_gelu = keep_normed && recompute != Recompute::gelu;
-    ActivationSpans<T> spans;
-    // What is not kept shares one shard among all blocks.
-    BlockActivations<T> shared;
-    const auto fill = [&](BlockActivations<T>& block, bool normed, bool gelu, bool rest) {
-        if (normed) block.ln1 = arena.take<T>(narrow), block.ln2 = arena.take<T>(narrow);
-        if (gelu) block.gelu = arena.take<T>(4 * narrow);
-        if (!rest) return;
-        block.qkv = arena.take<T>(3 * narrow);
-        block.attention = arena.take<T>(narrow);
-        block.residual_mid = arena.take<T>(narrow);
-        block.pre_gelu = arena.take<T>(4 * narrow);
-        for (auto* statistic : {&block.ln1_mean, &block.ln1_rstd, &block.ln2_mean, &block.ln2_rstd})
-            *statistic = arena.take<float>(rows);
+    struct Fields {
+        bool normed, gelu, rest;
+    };
+    const auto fill = [&](BlockActivations<Element>& block, const Fields& fields) {
+        if (fields.normed)
+            for (auto* norm : {&block.ln1, &block.ln2}) norm->normed = arena.take<Element>(narrow);
+        if (fields.gelu) block.gelu = arena.take<Element>(4 * narrow);
+        if (!fields.rest) return;
+        block.qkv = arena.take<Element>(3 * narrow);
+        block.attention = arena.take<Element>(narrow);
+        block.residual_mid = arena.take<Element>(narrow);
+        block.pre_gelu = arena.take<Element>(4 * narrow);
+        for (auto* norm : {&block.ln1, &block.ln2})
+            for (auto* statistic : {&norm->mean, &norm->rstd}) *statistic = arena.take<float>(rows);
         block.logsumexp = arena.take<float>(scores);
     };
-    fill(shared, !keep_normed, !keep_gelu, !keep_block);
+    ActivationSpans<Element> spans;
+    // What is not kept is memory that all blocks share.
+    BlockActivations<Element> shared;
+    fill(shared, {.normed = !keep_normed, .gelu = !keep_gelu, .rest = !keep_block});
     for (int layer = 0; layer < config.layers; ++layer) {
-        BlockActivations<T> block = shared;
-        fill(block, keep_normed, keep_gelu, keep_block);
+        BlockActivations<Element> block = shared;
+        fill(block, {.normed = keep_normed, .gelu = keep_gelu, .rest = keep_block});
         spans.block.push_back(block);
     }
-    // Without a backward pass the stream of residuals needs two shards: the one read and the one written.
+    // Without a backward pass the stream of residuals needs two: the one read and the one written.
     for (int layer = 0; layer <= config.layers; ++layer)
-        spans.residual.push_back(training || layer < 2 ? arena.take<T>(narrow)
+        spans.residual.push_back(training || layer < 2 ? arena.take<Element>(narrow)
                                                        : spans.residual[std::size_t(layer) - 2]);
-    spans.final_normed = arena.take<T>(narrow);
-    spans.final_mean = arena.take<float>(rows);
-    spans.final_rstd = arena.take<float>(rows);
+    spans.final_ln.normed = arena.take<Element>(narrow);
+    spans.final_ln.mean = arena.take<float>(rows);
+    spans.final_ln.rstd = arena.take<float>(rows);
     spans.losses = arena.take<float>(rows);
-    spans.branch = arena.take<T>(narrow);
-    spans.classifier_rows = classifier_rows(config, rows, sizeof(T), chunk_bytes);
-    spans.logits = arena.take<T>(spans.classifier_rows * std::size_t(config.padded_vocabulary()));
+    spans.branch = arena.take<Element>(narrow);
+    spans.classifier_rows = classifier_rows(settings, sizeof(Element));
+    spans.logits = arena.take<Element>(spans.classifier_rows * std::size_t(config.padded_vocabulary()));
     if (training) {
-        spans.dresidual = arena.take<T>(narrow);
-        spans.dnormed = arena.take<T>(narrow);
-        spans.dwide = arena.take<T>(4 * narrow);
+        spans.dresidual = arena.take<Element>(narrow);
+        spans.dnormed = arena.take<Element>(narrow);
+        spans.dwide = arena.take<Element>(4 * narrow);
         spans.delta = arena.take<float>(scores);
         spans.layernorm_scratch = arena.take<float>(kernels::layernorm_backward_scratch(config.channels));
     }

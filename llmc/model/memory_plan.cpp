@@ -17,7 +17,7 @@ std::string mebibytes(std::size_t bytes) {
 
 std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const ParameterTable& table, const Context& context,
                                           bool reduce_in_bf16) {
-    const ModelBytes model = model_bytes(setup);
+    const ModelBytes model = model_bytes(setup, table, context.device);
     return {{"parameters, bf16", model.parameters},
             {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.master_weights},
             {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",

@@ -78,28 +78,28 @@ ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
         return add({.name = std::move(name), .rows = size, .columns = 1, .offset = 0, .init_deviation = 0,
                     .init_value = value, .decays = false, .transposed_in_files = false, .rows_in_files = size});
     };
+    // Braces evaluate from left to right: the weight comes first in the table.
+    const auto norm = [&](const std::string& name) {
+        return Norm{.weight = vector(name + ".weight", channels, 1), .bias = vector(name + ".bias", channels, 0)};
+    };
+    const auto linear = [&](const std::string& name, std::int64_t outputs, std::int64_t inputs, float deviation) {
+        return Linear{.weight = matrix(name + ".weight", outputs, inputs, deviation),
+                      .bias = vector(name + ".bias", outputs, 0),
+                      .in_channels = int(inputs), .out_channels = int(outputs)};
+    };
 
     token_table_ = embedding("wte.weight", config.padded_vocabulary(), config.vocabulary);
     position_table_ = embedding("wpe.weight", config.max_seq_len, config.max_seq_len);
     for (int layer = 0; layer < config.layers; ++layer) {
         const std::string h = "h." + std::to_string(layer) + ".";
-        BlockParameters block;
-        block.ln1_weight = vector(h + "ln_1.weight", channels, 1);
-        block.ln1_bias = vector(h + "ln_1.bias", channels, 0);
-        block.qkv_weight = matrix(h + "attn.c_attn.weight", 3 * channels, channels, kDeviation);
-        block.qkv_bias = vector(h + "attn.c_attn.bias", 3 * channels, 0);
-        block.attn_proj_weight = matrix(h + "attn.c_proj.weight", channels, channels, branch_deviation);
-        block.attn_proj_bias = vector(h + "attn.c_proj.bias", channels, 0);
-        block.ln2_weight = vector(h + "ln_2.weight", channels, 1);
-        block.ln2_bias = vector(h + "ln_2.bias", channels, 0);
-        block.fc_weight = matrix(h + "mlp.c_fc.weight", 4 * channels, channels, kDeviation);
-        block.fc_bias = vector(h + "mlp.c_fc.bias", 4 * channels, 0);
-        block.mlp_proj_weight = matrix(h + "mlp.c_proj.weight", channels, 4 * channels, branch_deviation);
-        block.mlp_proj_bias = vector(h + "mlp.c_proj.bias", channels, 0);
-        blocks_.push_back(block);
+        blocks_.push_back({.ln1 = norm(h + "ln_1"),
+                           .qkv = linear(h + "attn.c_attn", 3 * channels, channels, kDeviation),
+                           .attn_proj = linear(h + "attn.c_proj", channels, channels, branch_deviation),
+                           .ln2 = norm(h + "ln_2"),
+                           .fc = linear(h + "mlp.c_fc", 4 * channels, channels, kDeviation),
+                           .mlp_proj = linear(h + "mlp.c_proj", channels, 4 * channels, branch_deviation)});
     }
-    final_ln_weight_ = vector("ln_f.weight", channels, 1);
-    final_ln_bias_ = vector("ln_f.bias", channels, 0);
+    final_ln_ = norm("ln_f");
 }
 
 std::int64_t ParameterTable::parameters() const { return decayed().elements + not_decayed().elements; }

@@ -31,10 +31,19 @@ struct ParameterSpec {
     bool is_vector() const { return columns == 1; }
 };
 
-// Tensors of one block; indices into ParameterTable::tensors are handed out by name only.
+// weight and bias are indices into ParameterTable::tensors(), which are handed out by name only.
+struct Linear {  // out = in weight^T + bias
+    int weight, bias;  // (out_channels, in_channels), (out_channels)
+    int in_channels, out_channels;
+};
+struct Norm {  // a layer normalisation
+    int weight, bias;  // (channels) each
+};
 struct BlockParameters {
-    int ln1_weight, ln1_bias, qkv_weight, qkv_bias, attn_proj_weight, attn_proj_bias;
-    int ln2_weight, ln2_bias, fc_weight, fc_bias, mlp_proj_weight, mlp_proj_bias;
+    Norm ln1;
+    Linear qkv, attn_proj;
+    Norm ln2;
+    Linear fc, mlp_proj;
 };
 
 class ParameterTable {
@@ -52,8 +61,7 @@ public:
     int token_table() const { return token_table_; }          // also the head (tied)
     int position_table() const { return position_table_; }
     const BlockParameters& block(int layer) const { return blocks_[layer]; }
-    int final_ln_weight() const { return final_ln_weight_; }
-    int final_ln_bias() const { return final_ln_bias_; }
+    const Norm& final_ln() const { return final_ln_; }
 
     // What belongs to one tensor of a flat array.
     template <class T> std::span<T> view(std::span<T> flat, int tensor) const {
@@ -77,7 +85,8 @@ private:
     std::vector<ParameterSpec> tensors_;
     std::vector<BlockParameters> blocks_;
     std::int64_t elements_ = 0;
-    int token_table_ = 0, position_table_ = 0, final_ln_weight_ = 0, final_ln_bias_ = 0;
+    int token_table_ = 0, position_table_ = 0;
+    Norm final_ln_{};
 };
 
 }  // namespace llmc

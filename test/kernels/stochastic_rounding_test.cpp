@@ -152,7 +152,7 @@ TEST_CASE("a run that goes on has the working parameters it had", "[adamw][round
     const llmc::ModelSetup setup{.config = {.layers = 1, .heads = 2, .channels = 32, .max_seq_len = 16,
                                             .vocabulary = 61},
                                 .dtype = DType::bf16, .shape = {1, 16}};
-    const auto model = llmc::make_model(setup, context);
+    const auto model = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);
     const auto elements = std::size_t(model->table().elements());
     const auto weights = normal<float>(elements, 1, 0.02);
     model->load(weights);

@@ -72,7 +72,7 @@ public:
         setup.sharding.rank = rank_;
         setup.sharding.ranks = ranks_;
         exchange.sharding = setup.sharding;
-        model_ = llmc::make_model(setup, context);
+        model_ = llmc::make_model(setup, llmc::ParameterTable(setup.config), context);
         std::vector<float> weights(std::size_t(model_->table().elements()));
         model_->table().initialise(weights, seed);
         model_->load(weights);

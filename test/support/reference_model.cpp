@@ -56,19 +56,19 @@ public:
             const BlockParameters& p = table_.block(layer);
             BlockValues b;
             residual_.push_back(x);
-            b.normed1 = layernorm(x, p.ln1_weight, p.ln1_bias, b.mean1, b.rstd1);
-            b.qkv = linear(b.normed1, p.qkv_weight, p.qkv_bias);
+            b.normed1 = layernorm(x, p.ln1.weight, p.ln1.bias, b.mean1, b.rstd1);
+            b.qkv = linear(b.normed1, p.qkv.weight, p.qkv.bias);
             attention(b);
-            b.middle = sum(x, linear(b.attention, p.attn_proj_weight, p.attn_proj_bias));
-            b.normed2 = layernorm(b.middle, p.ln2_weight, p.ln2_bias, b.mean2, b.rstd2);
-            b.fc = linear(b.normed2, p.fc_weight, p.fc_bias);
+            b.middle = sum(x, linear(b.attention, p.attn_proj.weight, p.attn_proj.bias));
+            b.normed2 = layernorm(b.middle, p.ln2.weight, p.ln2.bias, b.mean2, b.rstd2);
+            b.fc = linear(b.normed2, p.fc.weight, p.fc.bias);
             b.activated = b.fc;
             for (double& value : b.activated) value = gelu(value);
-            x = sum(b.middle, linear(b.activated, p.mlp_proj_weight, p.mlp_proj_bias));
+            x = sum(b.middle, linear(b.activated, p.mlp_proj.weight, p.mlp_proj.bias));
             blocks_.push_back(std::move(b));
         }
         residual_.push_back(x);
-        final_ = layernorm(x, table_.final_ln_weight(), table_.final_ln_bias(), final_mean_, final_rstd_);
+        final_ = layernorm(x, table_.final_ln().weight, table_.final_ln().bias, final_mean_, final_rstd_);
         const int vocabulary = table_.config().vocabulary;
         logits.assign(std::size_t(rows_) * vocabulary, 0);
         for (int row = 0; row < rows_; ++row)
@@ -114,19 +114,19 @@ public:
                     at(dfinal, row, c) += dlogit * tokens[entry(v, c)];
                     dtokens[entry(v, c)] += dlogit * at(final_, row, c);
                 }
-        Row dx = layernorm_backward(dfinal, residual_.back(), table_.final_ln_weight(), table_.final_ln_bias(),
+        Row dx = layernorm_backward(dfinal, residual_.back(), table_.final_ln().weight, table_.final_ln().bias,
                                     final_mean_, final_rstd_);
         for (int layer = table_.config().layers - 1; layer >= 0; --layer) {
             const BlockParameters& p = table_.block(layer);
             const BlockValues& b = blocks_[std::size_t(layer)];
-            Row dfc = linear_backward(dx, b.activated, p.mlp_proj_weight, p.mlp_proj_bias);
+            Row dfc = linear_backward(dx, b.activated, p.mlp_proj.weight, p.mlp_proj.bias);
             for (std::size_t i = 0; i < dfc.size(); ++i) dfc[i] *= gelu_slope(b.fc[i]);
-            const Row dnormed2 = linear_backward(dfc, b.normed2, p.fc_weight, p.fc_bias);
-            dx = sum(dx, layernorm_backward(dnormed2, b.middle, p.ln2_weight, p.ln2_bias, b.mean2, b.rstd2));
-            const Row dqkv = attention_backward(linear_backward(dx, b.attention, p.attn_proj_weight, p.attn_proj_bias),
+            const Row dnormed2 = linear_backward(dfc, b.normed2, p.fc.weight, p.fc.bias);
+            dx = sum(dx, layernorm_backward(dnormed2, b.middle, p.ln2.weight, p.ln2.bias, b.mean2, b.rstd2));
+            const Row dqkv = attention_backward(linear_backward(dx, b.attention, p.attn_proj.weight, p.attn_proj.bias),
                                                 b);
-            const Row dnormed1 = linear_backward(dqkv, b.normed1, p.qkv_weight, p.qkv_bias);
-            dx = sum(dx, layernorm_backward(dnormed1, residual_[std::size_t(layer)], p.ln1_weight, p.ln1_bias, b.mean1,
+            const Row dnormed1 = linear_backward(dqkv, b.normed1, p.qkv.weight, p.qkv.bias);
+            dx = sum(dx, layernorm_backward(dnormed1, residual_[std::size_t(layer)], p.ln1.weight, p.ln1.bias, b.mean1,
                                             b.rstd1));
         }
         for (int row = 0; row < rows_; ++row)

@@ -31,8 +31,8 @@ TEST_CASE("buckets follow the backward pass and shards cover every element once"
         REQUIRE(end == 0);
         REQUIRE(buckets.shard_elements() == shards);
         for (int layer = 0; layer < layers; ++layer)
-            REQUIRE(buckets.of_tensor(table.block(layer).qkv_weight) == layers - 1 - layer);
-        REQUIRE(buckets.of_tensor(table.final_ln_bias()) == 0);
+            REQUIRE(buckets.of_tensor(table.block(layer).qkv.weight) == layers - 1 - layer);
+        REQUIRE(buckets.of_tensor(table.final_ln().bias) == 0);
         REQUIRE(buckets.of_tensor(table.token_table()) == buckets.embeddings());
         REQUIRE(buckets.of_tensor(table.position_table()) == buckets.embeddings());
         sizes.push_back(shards);
@@ -70,10 +70,10 @@ TEST_CASE("tiles of all modules cover a bucket or a shard once, and each its own
     const auto at = [&](int tensor) { return module_of[std::size_t(table.tensors()[std::size_t(tensor)].offset)]; };
     CHECK(at(table.token_table()) == "wte");
     CHECK(at(table.position_table()) == "wpe");
-    CHECK(at(table.block(1).ln2_bias) == "h.1.ln");
-    CHECK(at(table.block(0).attn_proj_bias) == "h.0.attn");
-    CHECK(at(table.block(1).mlp_proj_bias) == "h.1.mlp");
-    CHECK(at(table.final_ln_bias()) == "ln_f");
+    CHECK(at(table.block(1).ln2.bias) == "h.1.ln");
+    CHECK(at(table.block(0).attn_proj.bias) == "h.0.attn");
+    CHECK(at(table.block(1).mlp_proj.bias) == "h.1.mlp");
+    CHECK(at(table.final_ln().bias) == "ln_f");
 }
 
 TEST_CASE("gradient_copy refuses what it cannot do", "[ranks][gradient_copy]") {
@@ -136,7 +136,7 @@ struct IntegerGradients {
         Context context = make_context(communicator);
         ModelSetup setup = tiny_setup();
         setup.sharding = {.stage = stage, .rank = communicator.rank(), .ranks = communicator.size()};
-        const auto model = make_model(setup, context);
+        const auto model = make_model(setup, ParameterTable(setup.config), context);
         model->load(std::vector<float>(std::size_t(table.elements())));
         GradientExchange exchange(table, {.sharding = setup.sharding}, context);
         Optimizer optimizer(*model, exchange, {.max_grad_norm = 0}, context);

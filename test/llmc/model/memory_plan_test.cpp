@@ -15,6 +15,10 @@ MemoryPlan planned(const ModelSetup& setup, const Context& context, bool reduce_
     return plan_memory(setup, ParameterTable(setup.config), context, reduce_in_bf16);
 }
 
+ModelBytes bytes_of(const ModelSetup& setup, const Context& context) {
+    return model_bytes(setup, ParameterTable(setup.config), context.device);
+}
+
 std::string refusal(const ModelSetup& setup, const Context& context) {
     try {
         require_room(planned(setup, context));
@@ -31,18 +35,19 @@ TEST_CASE("the plan counts what is then allocated", "[memory_plan]") {
     const ParameterTable table(kSmall.config);
     const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
     ModelSetup setup = kSmall;
-    CHECK(model_bytes(setup).master_weights == flat);
+    CHECK(bytes_of(setup, context).master_weights == flat);
     CHECK(gradient_bytes(table, {}) == flat);
-    CHECK(model_bytes(setup).parameters == 0);  // in fp32 they are the master weights
+    CHECK(bytes_of(setup, context).parameters == 0);  // in fp32 they are the master weights
     CHECK(optimizer_bytes(table) == 2 * flat);
     setup.dtype = kernels::DType::bf16;
-    CHECK(model_bytes(setup).parameters == flat / 2);
-    CHECK(model_bytes(setup).activations < 0.6 * double(model_bytes(kSmall).activations));
+    CHECK(bytes_of(setup, context).parameters == flat / 2);
+    CHECK(bytes_of(setup, context).activations < 0.6 * double(bytes_of(kSmall, context).activations));
     setup.training = false;
     CHECK(planned(setup, context).text().find("gradients") == std::string::npos);
 }
 
 TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") {
+    const Context context = make_context();
     const ParameterTable table(kSmall.config);
     const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
     std::size_t moments = 0, master_weights = 0, kept = 0;
@@ -54,9 +59,9 @@ TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") 
         moments += optimizer_bytes(table, one);
         ModelSetup setup = kSmall;
         setup.sharding = one;
-        CHECK(model_bytes(setup).master_weights == flat);  // in fp32 they are the parameters
+        CHECK(bytes_of(setup, context).master_weights == flat);  // in fp32 they are the parameters
         setup.dtype = kernels::DType::bf16;
-        master_weights += model_bytes(setup).master_weights;
+        master_weights += bytes_of(setup, context).master_weights;
         const GradientBuckets buckets(table, two);
         const std::size_t working = std::size_t(2 * buckets.largest_block() + buckets[buckets.embeddings()].size) *
                                     sizeof(float);
@@ -74,12 +79,12 @@ TEST_CASE("the plan counts what travels in bf16 and what a checkpoint gathers", 
     CHECK(planned(kSmall, context, true).total() == planned(kSmall, context).total() + flat / 2);
     ModelSetup setup = kSmall;
     setup.dtype = kernels::DType::bf16;
-    CHECK(model_bytes(setup).gathered == 0);  // every rank has all master weights
+    CHECK(bytes_of(setup, context).gathered == 0);  // every rank has all master weights
     setup.sharding = {.stage = 1, .rank = 0, .ranks = 3};
     const GradientBuckets buckets(table, setup.sharding);
     std::int64_t largest = 0;
     for (const GradientBucket& bucket : buckets.all()) largest = std::max(largest, bucket.size);
-    CHECK(model_bytes(setup).gathered == std::size_t(largest) * sizeof(float));
+    CHECK(bytes_of(setup, context).gathered == std::size_t(largest) * sizeof(float));
     CHECK_THAT(planned(setup, context).text(), Catch::Contains("master weights gathered to save"));
     setup.training = false;
     CHECK_THAT(planned(setup, context).text(), !Catch::Contains("master weights gathered to save"));

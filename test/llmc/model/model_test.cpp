@@ -37,6 +37,24 @@ TEST_CASE("loss and gradients of a whole model equal fp64", "[model]") {
     CHECK(std::fabs(scalars.grad_norm - norm(want.gradient)) <= 1e-6 * norm(want.gradient));
 }
 
+TEST_CASE("logits in chunks give the same loss, gradients and logits", "[model]") {
+    Context context = make_context();
+    const std::size_t row_bytes = std::size_t(kTinyModel.padded_vocabulary()) * sizeof(float);
+    const std::size_t rows = GENERATE(1u, 7u, 100u);  // of 256
+    CAPTURE(rows);
+    context.device.logits_bytes = rows * row_bytes;
+    Trainer trainer(context, tiny_setup());
+    const GlobalBatch batch = random_batch_with_gaps(2);
+    const auto want = reference_gradient(trainer.table(), widen(trainer.master_weights()), batch.reference());
+    const auto scalars = trainer.step(batch);
+    CHECK(std::fabs(scalars.loss - want.loss.mean()) <= 1e-6 * want.loss.mean());
+    CHECK(largest_difference(mean_gradient(trainer, batch), want.gradient) <= 2e-6 * largest_magnitude(want.gradient));
+    const GlobalBatch sequence = random_batch(6, 1, 11);
+    const auto logits = reference_logits(trainer.table(), widen(trainer.master_weights()), sequence.reference());
+    CHECK(largest_error(trainer.model().logits(sequence.tokens, 0, 11), logits) <=
+          2e-6 * (1 + largest_magnitude(logits)));
+}
+
 TEST_CASE("the gradient of a whole model is the slope of its loss", "[model]") {
     Context context = make_context();
     Trainer trainer(context, tiny_setup());
@@ -64,7 +82,7 @@ TEST_CASE("the first loss is that of a model that knows nothing", "[model]") {
     const ModelSetup setup{.config = {.layers = 2, .heads = heads, .channels = channels, .max_seq_len = 64,
                                       .vocabulary = vocabulary},
                            .shape = {8, 64}, .training = false};
-    const auto model = make_model(setup, context);
+    const auto model = make_model(setup, ParameterTable(setup.config), context);
     std::vector<float> weights(std::size_t(model->table().elements()));
     model->table().initialise(weights, 1337);
     model->load(weights);
@@ -100,17 +118,37 @@ TEST_CASE("what is computed again has the same bits as what was kept", "[model]"
 }
 
 TEST_CASE("recomputing takes less memory", "[model]") {
+    const device::Info device = device::open(2);
     const ModelSetup base{.config = {}, .shape = {4, 1024}};
     std::size_t last = std::numeric_limits<std::size_t>::max();
     for (const auto recompute : {Recompute::none, Recompute::gelu, Recompute::gelu_layernorm, Recompute::block}) {
         ModelSetup setup = base;
         setup.recompute = recompute;
-        CHECK(model_bytes(setup).activations < last);
-        last = model_bytes(setup).activations;
+        CHECK(model_bytes(setup, ParameterTable(setup.config), device).activations < last);
+        last = model_bytes(setup, ParameterTable(setup.config), device).activations;
     }
     ModelSetup evaluating = base;
     evaluating.training = false;
-    CHECK(model_bytes(evaluating).activations < model_bytes(base).activations / 3);
+    CHECK(model_bytes(evaluating, ParameterTable(evaluating.config), device).activations < model_bytes(base, ParameterTable(base.config), device).activations / 3);
+}
+
+TEST_CASE("logits are held up to the device's bytes of them, at least one row", "[model]") {
+    device::Info device = device::open(2);
+    CHECK(device.logits_bytes >= std::size_t(100) << 20);
+    ActivationSettings settings{.config = {}, .shape = {4, 1024}, .recompute = Recompute::none, .training = true,
+                                .logits_bytes = device.logits_bytes};
+    const std::size_t row = std::size_t(settings.config.padded_vocabulary()) * sizeof(float);
+    settings.logits_bytes = 512 * row;
+    CHECK(classifier_rows(settings, sizeof(float)) == 512);
+    settings.logits_bytes = 600 * row;
+    CHECK(classifier_rows(settings, sizeof(float)) == 586);  // seven chunks of the same size
+    settings.logits_bytes = row - 1;
+    CHECK(classifier_rows(settings, sizeof(float)) == 1);
+    const ModelSetup setup{.config = settings.config, .shape = settings.shape};
+    device.logits_bytes = 1024 * row;
+    const std::size_t more = model_bytes(setup, ParameterTable(setup.config), device).activations;
+    device.logits_bytes = 512 * row;
+    CHECK(more - model_bytes(setup, ParameterTable(setup.config), device).activations == 512 * row);
 }
 
 TEST_CASE("bf16 follows fp64 as closely as its eight bits allow", "[model]") {

@@ -140,7 +140,7 @@ TEST_CASE("AdamW: first step, clipping and decay by hand", "[reference]") {
     const ParameterTable table(ModelConfig{1, 1, 8, 4, 5});
     std::vector<double> parameters(std::size_t(table.elements()), 0.0), gradient(parameters.size(), 0.0);
     const auto decayed = std::size_t(table.tensors()[std::size_t(table.token_table())].offset);
-    const auto plain = std::size_t(table.tensors()[std::size_t(table.final_ln_bias())].offset);
+    const auto plain = std::size_t(table.tensors()[std::size_t(table.final_ln().bias)].offset);
     parameters[decayed] = parameters[plain] = 2;
     gradient[decayed] = 3, gradient[plain] = -4;
     ReferenceAdamW optimizer;

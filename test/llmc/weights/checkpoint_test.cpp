@@ -141,7 +141,7 @@ TEST_CASE("the folder holds what GPT2LMHeadModel.from_pretrained needs", "[check
     CHECK(shapes.count("lm_head.weight") == 0);
 
     // Matrices stand as (in, out).
-    const int qkv = saved.table.block(1).qkv_weight;
+    const int qkv = saved.table.block(1).qkv.weight;
     const auto ours = saved.table.view(std::span<const float>(saved.flat), qkv);
     for (const TensorInfo& tensor : file.tensors()) {
         if (tensor.name != "transformer.h.1.attn.c_attn.weight") continue;
@@ -206,7 +206,7 @@ TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byt
             // 1 at in 1, out 1
             find(entries, "transformer.h.0.attn.c_attn.weight").bytes.replace(2 * 216 + 2, 2, std::string("\0\x3c", 2));
         });
-        saved.table.view(std::span(saved.flat), saved.table.block(0).qkv_weight)[72 + 1] = 1;
+        saved.table.view(std::span(saved.flat), saved.table.block(0).qkv.weight)[72 + 1] = 1;
     }
     CHECK(same_bits(saved.load(saved.folder), saved.flat));
 }

@@ -98,20 +98,25 @@ TEST_CASE("names and shapes are those of Hugging Face, transposed to (out, in)",
     is(table.token_table(), "wte.weight", 128, 16, 61, false);
     is(table.position_table(), "wpe.weight", 7, 16, 7, false);
     const BlockParameters& block = table.block(1);
-    is(block.ln1_weight, "h.1.ln_1.weight", 16, 1, 16, false);
-    is(block.ln1_bias, "h.1.ln_1.bias", 16, 1, 16, false);
-    is(block.qkv_weight, "h.1.attn.c_attn.weight", 48, 16, 48, true);
-    is(block.qkv_bias, "h.1.attn.c_attn.bias", 48, 1, 48, false);
-    is(block.attn_proj_weight, "h.1.attn.c_proj.weight", 16, 16, 16, true);
-    is(block.attn_proj_bias, "h.1.attn.c_proj.bias", 16, 1, 16, false);
-    is(block.ln2_weight, "h.1.ln_2.weight", 16, 1, 16, false);
-    is(block.ln2_bias, "h.1.ln_2.bias", 16, 1, 16, false);
-    is(block.fc_weight, "h.1.mlp.c_fc.weight", 64, 16, 64, true);
-    is(block.fc_bias, "h.1.mlp.c_fc.bias", 64, 1, 64, false);
-    is(block.mlp_proj_weight, "h.1.mlp.c_proj.weight", 16, 64, 16, true);
-    is(block.mlp_proj_bias, "h.1.mlp.c_proj.bias", 16, 1, 16, false);
-    is(table.final_ln_weight(), "ln_f.weight", 16, 1, 16, false);
-    is(table.final_ln_bias(), "ln_f.bias", 16, 1, 16, false);
+    is(block.ln1.weight, "h.1.ln_1.weight", 16, 1, 16, false);
+    is(block.ln1.bias, "h.1.ln_1.bias", 16, 1, 16, false);
+    is(block.qkv.weight, "h.1.attn.c_attn.weight", 48, 16, 48, true);
+    is(block.qkv.bias, "h.1.attn.c_attn.bias", 48, 1, 48, false);
+    is(block.attn_proj.weight, "h.1.attn.c_proj.weight", 16, 16, 16, true);
+    is(block.attn_proj.bias, "h.1.attn.c_proj.bias", 16, 1, 16, false);
+    is(block.ln2.weight, "h.1.ln_2.weight", 16, 1, 16, false);
+    is(block.ln2.bias, "h.1.ln_2.bias", 16, 1, 16, false);
+    is(block.fc.weight, "h.1.mlp.c_fc.weight", 64, 16, 64, true);
+    is(block.fc.bias, "h.1.mlp.c_fc.bias", 64, 1, 64, false);
+    is(block.mlp_proj.weight, "h.1.mlp.c_proj.weight", 16, 64, 16, true);
+    is(block.mlp_proj.bias, "h.1.mlp.c_proj.bias", 16, 1, 16, false);
+    is(table.final_ln().weight, "ln_f.weight", 16, 1, 16, false);
+    is(table.final_ln().bias, "ln_f.bias", 16, 1, 16, false);
+    for (const Linear& layer : {block.qkv, block.attn_proj, block.fc, block.mlp_proj}) {
+        CHECK(table.tensors()[std::size_t(layer.weight)].rows == layer.out_channels);
+        CHECK(table.tensors()[std::size_t(layer.weight)].columns == layer.in_channels);
+        CHECK(table.tensors()[std::size_t(layer.bias)].rows == layer.out_channels);
+    }
     CHECK(table.tensors().size() == 2 + 12 * 2 + 2);
 }
 
@@ -181,15 +186,15 @@ TEST_CASE("initial values depend on the seed and the tensor, not on threads or o
             if (!table.tensors()[std::size_t(i)].is_vector())
                 CHECK_FALSE(same_bits(view(table, other, i), view(table, flat, i)));
     }
-    CHECK_FALSE(same_bits(view(table, flat, table.block(0).fc_weight), view(table, flat, table.block(1).fc_weight)));
+    CHECK_FALSE(same_bits(view(table, flat, table.block(0).fc.weight), view(table, flat, table.block(1).fc.weight)));
 
     ModelConfig longer = config;
     longer.max_seq_len = 64, longer.vocabulary = 257;  // moves every offset
     const ParameterTable longer_table(longer);
     const auto longer_flat = initial(longer_table, 42);
     for (int layer = 0; layer < 2; ++layer)
-        CHECK(same_bits(view(longer_table, longer_flat, longer_table.block(layer).qkv_weight),
-                        view(table, flat, table.block(layer).qkv_weight)));
+        CHECK(same_bits(view(longer_table, longer_flat, longer_table.block(layer).qkv.weight),
+                        view(table, flat, table.block(layer).qkv.weight)));
     const auto first_rows = [](std::span<const float> tokens) { return tokens.first(61 * 96); };
     CHECK(same_bits(first_rows(view(longer_table, longer_flat, table.token_table())),
                     first_rows(view(table, flat, table.token_table()))));

@@ -1,0 +1,31 @@
+// logits.cpp - Model::logits(): what the model expects after given positions of a sequence, on the host, for sampling
+#include <algorithm>
+
+#include "kernels/device/error.h"
+#include "kernels/device/memory.h"
+#include "llmc/model/model.h"
+
+namespace llmc {
+namespace {
+
+// Lengths of sequences are rounded up to this, so that few shapes occur; causality keeps the padding out of the
+// results.
+constexpr int kSeqLenStep = 64;
+
+}  // namespace
+
+std::vector<float> Model::logits(std::span<const int> tokens, int first_row, int rows) {
+    const int longest = std::min(setup_.config.max_seq_len,
+                                 int(std::min<std::size_t>(setup_.shape.rows(), 1 << 30)));
+    require(int(tokens.size()) <= longest && !tokens.empty(), "the length of a sequence", tokens.size(),
+            "1 to " + std::to_string(longest) + " tokens");
+    const int seq_len = std::min(longest, (int(tokens.size()) + kSeqLenStep - 1) / kSeqLenStep * kSeqLenStep);
+    std::vector<int> padded(tokens.begin(), tokens.end());
+    padded.resize(std::size_t(seq_len), 0);
+    const device::Array<int> on_device(padded, context_.stream);
+    forward({.tokens = on_device.span(), .targets = {}, .bucket_token = {}, .bucket_start = {}, .bucket_row = {},
+             .shape = {.batch = 1, .seq_len = seq_len}});
+    return logits_of_rows(first_row, rows);
+}
+
+}  // namespace llmc

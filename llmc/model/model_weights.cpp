@@ -1,0 +1,83 @@
+// model_weights.cpp - weights between host, device and ranks: loading them, and gathering them for a checkpoint
+#include "llmc/model/model_weights.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+
+using kernels::bf16;
+using kernels::DType;
+
+std::int64_t master_weight_elements(const ParameterTable& table, DType dtype, const Sharding& sharding) {
+    return dtype == DType::bf16 && sharding.stage > 0 ? GradientBuckets(table, sharding).shard_elements()
+                                                      : table.elements();
+}
+
+ModelWeights::ModelWeights(const ParameterTable& table, DType dtype, const Sharding& sharding, Context& context)
+    : context_(context),
+      dtype_(dtype),
+      table_(table),
+      buckets_(table_, sharding),
+      arriving_(std::size_t(buckets_.size())),
+      master_weights_(std::size_t(master_weight_elements(table_, dtype, sharding))),
+      rounded_(dtype == DType::bf16 ? std::size_t(table_.elements()) : 0) {}
+
+ModelWeights::~ModelWeights() {
+    try {
+        for (const CommEvent event : arriving_) context_.communicator->sync(event);
+    } catch (...) {  // whoever uses the communicator next is told
+    }
+}
+
+void ModelWeights::load(std::span<const float> host) {
+    require(std::int64_t(host.size()) == table_.elements(), "the number of parameters", host.size(),
+            std::to_string(table_.elements()));
+    wait_for_parameters();
+    if (has_all_master_weights()) master_weights_.upload(host, context_.stream);
+    else
+        for (const GradientBucket& bucket : buckets_.all()) {
+            const auto from = bucket.shard_in_flat(host);
+            device::copy_to_device(bucket.in_shards(master_weights_.span()).data(), from.data(), from.size_bytes(),
+                                   context_.stream);
+        }
+    if (rounded_.size() > 0) {
+        std::vector<bf16> rounded(host.size());
+        std::transform(host.begin(), host.end(), rounded.begin(), kernels::bf16_from_float);
+        rounded_.upload(rounded, context_.stream);
+        context_.stream.sync();  // before the temporary goes
+    }
+    context_.stream.sync();
+}
+
+std::function<std::span<const float>(int tensor)> ModelWeights::master_weights_on_host() {
+    wait_for_parameters();  // in fp32 they are the master weights
+    if (has_all_master_weights())
+        return [this](int tensor) -> std::span<const float> {
+            const auto master = table_.view(master_weights_.span(), tensor);
+            return {static_cast<const float*>(
+                        device::on_host(master.data(), master.size_bytes(), host_copy_, context_.stream)),
+                    master.size()};
+        };
+    Communicator& communicator = *context_.communicator;
+    const bool reader = communicator.rank() == 0;
+    const auto flat = std::make_shared<std::vector<float>>(reader ? std::size_t(table_.elements()) : 0);
+    const device::Array<float> gathered(std::size_t(buckets_.largest()));
+    for (const GradientBucket& bucket : buckets_.all()) {
+        const auto whole = gathered.span().first(std::size_t(bucket.size));
+        communicator.group_begin(context_.stream);
+        communicator.all_gather<float>(whole, bucket.in_shards(master_weights_.span()));
+        communicator.wait(context_.stream, communicator.group_end());
+        if (reader)
+            device::copy_to_host(bucket.in_flat(std::span(*flat)).data(), whole.data(), whole.size_bytes(),
+                                 context_.stream);
+    }
+    context_.stream.sync();
+    return [this, flat](int tensor) -> std::span<const float> {
+        return table_.view(std::span<const float>(*flat), tensor);
+    };
+}
+
+}  // namespace llmc

@@ -1,0 +1,78 @@
+// model_weights.h - a model's weights on the device: the working parameters that it computes with, and fp32 master
+// weights that the optimizer updates
+//
+//   fp32  one array is both
+//   bf16  the working parameters are the master weights, rounded; at ZeRO stage 1 and 2 a rank keeps the master weights
+//         of its shards only (gradient_buckets.h)
+//
+// At ZeRO stage 1 and 2 every rank's working parameters arrive from the others, bucket by bucket, during the next
+// forward pass.
+#pragma once
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/device/memory.h"
+#include "llmc/comm/communicator.h"
+#include "llmc/model/context.h"
+#include "llmc/model/gradient_buckets.h"
+#include "llmc/weights/parameters.h"
+
+namespace llmc {
+
+// Of this rank, alignment gaps included.
+std::int64_t master_weight_elements(const ParameterTable& table, kernels::DType dtype, const Sharding& sharding);
+
+class ModelWeights {
+public:
+    const ParameterTable& table() const { return table_; }
+    kernels::DType dtype() const { return dtype_; }
+    // All of them, or in bf16 at stage 1 and 2 those of this rank's shards (gradient_buckets.h).
+    std::span<float> master_weights() const { return master_weights_.span(); }
+    bool has_all_master_weights() const { return std::int64_t(master_weights_.size()) == table_.elements(); }
+    // The working parameters in bf16; in fp32 they are the master weights.
+    std::span<kernels::bf16> rounded_parameters() const { return rounded_.span(); }
+
+    // Sets master weights and working parameters from a host array of table().elements() floats; waits.
+    void load(std::span<const float> host);
+    // The master weights of one tensor after another, for a checkpoint: every rank calls this, since shards are
+    // gathered, and rank 0 alone may call what it returns, until the next update or load(). What that returns is valid
+    // until its next call. Both wait.
+    std::function<std::span<const float>(int tensor)> master_weights_on_host();
+
+    // The working parameters of a bucket are gathered by the group up to `event`: whoever reads them here waits for it.
+    void parameters_arrive(int bucket, CommEvent event) { arriving_[std::size_t(bucket)] = event; }
+    void wait_for_parameters() const {
+        for (int bucket = 0; bucket < buckets_.size(); ++bucket) wait_for_parameters(bucket);
+    }
+    void wait_for_parameters(int bucket) const {
+        context_.communicator->wait(context_.stream, arriving_[std::size_t(bucket)]);
+    }
+
+protected:
+    // The context must outlive it. Weights are undefined until load().
+    ModelWeights(const ParameterTable& table, kernels::DType dtype, const Sharding& sharding, Context& context);
+    ~ModelWeights();  // waits for parameters on their way
+
+    const GradientBuckets& buckets() const { return buckets_; }
+    // The working parameters of one tensor; Element is that of dtype().
+    template <class Element> std::span<const Element> parameter(int tensor) const {
+        if constexpr (std::is_same_v<Element, float>)
+            return table_.view(std::span<const float>(master_weights_.span()), tensor);
+        else return table_.view(std::span<const Element>(rounded_.span()), tensor);
+    }
+
+    Context& context_;
+
+private:
+    kernels::DType dtype_;
+    ParameterTable table_;
+    GradientBuckets buckets_;
+    std::vector<CommEvent> arriving_;  // of every bucket
+    device::Array<float> master_weights_;
+    device::Array<kernels::bf16> rounded_;
+    std::vector<std::byte> host_copy_;  // of master_weights_on_host()
+};
+
+}  // namespace llmc
