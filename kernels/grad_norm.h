@@ -14,7 +14,7 @@
 // Numerics  squares in float over short runs, sums of runs in double, in an order that depends on the tiles alone;
 //           rounded to nearest into bf16.
 // Traffic   elements * 4 bytes, 6 with `rounded`: a pass for each would move 10.
-// Source    Pascanu et al. 2013, arXiv 1211.5063 (clipping); shared normaliser: README, section "Token-exact loss".
+// Source    Pascanu et al. 2013, arXiv 1211.5063 (clipping); shared normaliser: llmc/README.md, "Token-exact loss".
 #pragma once
 #include <vector>
 
