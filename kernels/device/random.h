@@ -1,14 +1,18 @@
-// random.h - random bits that follow from a seed, a step and the index of an element, whoever asks for them; and
-// rounding to bf16 with them
+// random.h - random bits: Philox for arrays, SplitMix64 for sequences; and rounding to bf16 with them
 //
-//   Philox 4x32-10: ten rounds turn a counter of 128 bits and a key of 64 into four random words. Key: the seed.
-//   Counter: (call, step). Elements go in groups of 32, which share four calls: element i takes 16 bits of word i % 4
-//   of call i / 32 * 4 + i / 4 % 4, the lower ones in the first half of the group, the upper ones in the second. So
-//   four neighbours need one call, and sixteen a vector of whole words.
+//   Philox 4x32-10: ten rounds turn a counter of 128 bits and a key of 64 into four random words. Whatever the counter
+//   names, a tensor's element or an optimizer's step, has its bits without those before it.
+//   SplitMix64: a counter through a mixing function, 64 bits a call, one after another.
 //
-// The same bits at every geometry, on any number of threads, and for a slice as for the whole. No kernel syntax here:
-// host files include it too.
-// Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
+// Stochastic rounding: RandomBits follow from a seed, a step and the index of an element, whoever asks for them. Key:
+// the seed. Counter: (call, step). Each 32 elements share four calls: element i takes 16 bits of word i % 4 of call
+// i / 32 * 4 + i / 4 % 4, the lower ones in the first half of the 32, the upper ones in the second. So four neighbours
+// need one call, and sixteen a vector of whole words. The same bits at every geometry, on any number of threads, and
+// for a slice as for the whole.
+//
+// No kernel syntax here: host files include it too.
+// Sources: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"; Steele, Lea, Flood 2014,
+// "Fast splittable pseudorandom number generators".
 #pragma once
 #include "kernels/device/types.h"
 
@@ -37,13 +41,30 @@ struct Philox {
     }
 };
 
+// Every seed has the whole period, 2^64.
+class SplitMix64 {
+public:
+    constexpr explicit SplitMix64(std::uint64_t seed) : state_(seed) {}
+    constexpr std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
+
+    // Every output bit depends on every input bit.
+    static constexpr std::uint64_t mix(std::uint64_t x) {
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+        return x ^ x >> 31;
+    }
+
+private:
+    std::uint64_t state_;
+};
+
 // What the random bits of an array follow from, besides the element.
 struct RandomStream {
     std::uint64_t seed;
     std::int64_t step;
 };
 
-// The random bits of `Elements` neighbours: of four, or of whole groups of 32.
+// The random bits of `Elements` neighbours: of four, or of whole runs of 32.
 template <int Elements>
 class RandomBits {
     static_assert(Elements == 4 || Elements % 32 == 0);
@@ -64,7 +85,7 @@ public:
             for (int w = 0; w < 4; ++w) word_[4 * j + w] = std::uint32_t(philox.lane[w][j]);
     }
     // Those of element `first` + k, among the ones drawn. `first` is a multiple of 4 and k below 4, or with whole
-    // groups of 16 and below 16.
+    // runs of 16 and below 16.
     constexpr std::uint32_t of(std::int64_t first, int k) const {
         const std::int64_t word = Elements == 4 ? 0 : first % Elements / 32 * 16;
         return word_[word + k] >> (first & 16) & 0xffff;

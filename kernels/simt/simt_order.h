@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "kernels/device/error.h"
+#include "kernels/device/random.h"
 
 namespace simt {
 
@@ -73,24 +74,18 @@ private:
     const Order* const before_;
 };
 
-// SplitMix64: a block's draws depend on the seed and the block alone, not on the core that runs it.
+// A block's draws depend on the seed and the block alone, not on the core that runs it.
 class Draws {
 public:
-    Draws() = default;
-    Draws(std::uint64_t seed, std::uint64_t block) : state_(seed) { state_ = next() + block; }
-    unsigned below(unsigned limit) { return unsigned((next() >> 32) * limit >> 32); }
+    Draws() : bits_(0) {}
+    Draws(std::uint64_t seed, std::uint64_t block) : bits_(kernels::SplitMix64(seed).next() + block) {}
+    unsigned below(unsigned limit) { return unsigned((bits_.next() >> 32) * limit >> 32); }
     template <class T> void shuffle(T* items, unsigned count) {
         for (unsigned left = count; left > 1; --left) std::swap(items[left - 1], items[below(left)]);
     }
 
 private:
-    std::uint64_t next() {
-        std::uint64_t mixed = state_ += 0x9e3779b97f4a7c15u;
-        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
-        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
-        return mixed ^ mixed >> 31;
-    }
-    std::uint64_t state_ = 0;
+    kernels::SplitMix64 bits_;
 };
 
 }  // namespace simt

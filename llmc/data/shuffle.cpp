@@ -1,23 +1,20 @@
+// shuffle.cpp - the Feistel network of a permutation, its keys and rounds, and the walk back below the size
 #include "llmc/data/shuffle.h"
 
 #include <cmath>
 
 #include "kernels/device/error.h"
+#include "kernels/device/random.h"
 
 namespace llmc {
 namespace {
 
-// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every output bit depends on every input bit.
-std::uint64_t mix(std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
+using kernels::SplitMix64;
 
 // Adds to `half` a hash of the other half, modulo base. The high half of hash * base lies in [0, base) without a
 // division.
 std::uint64_t add_hash(std::uint64_t half, std::uint64_t other, std::uint64_t key, std::uint64_t base) {
-    const std::uint64_t sum = half + std::uint64_t((unsigned __int128)(mix(other ^ key)) * base >> 64);
+    const std::uint64_t sum = half + std::uint64_t((unsigned __int128)(SplitMix64::mix(other ^ key)) * base >> 64);
     return sum < base ? sum : sum - base;
 }
 
@@ -29,8 +26,8 @@ Permutation::Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t st
     if (left_base_ * left_base_ < size_) ++left_base_;
     right_base_ = (size_ + left_base_ - 1) / left_base_;
 
-    std::uint64_t state = mix(seed + 0x9e3779b97f4a7c15u) ^ stream;
-    for (std::uint64_t& key : keys_) key = mix(state += 0x9e3779b97f4a7c15u);
+    SplitMix64 keys(SplitMix64(seed).next() ^ stream);
+    for (std::uint64_t& key : keys_) key = keys.next();
 }
 
 std::int64_t Permutation::operator()(std::int64_t index) const {

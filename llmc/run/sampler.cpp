@@ -9,13 +9,7 @@
 
 namespace llmc {
 
-// SplitMix64 (Steele, Lea, Flood 2014): a counter through a mixing function, whole period 2^64.
-double Sampler::uniform() {
-    std::uint64_t mixed = state_ += 0x9e3779b97f4a7c15u;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
-    return double((mixed ^ mixed >> 31) >> 11) * 0x1p-53;
-}
+double Sampler::uniform() { return double(bits_.next() >> 11) * 0x1p-53; }
 
 int Sampler::next(std::span<const float> logits) {
     // NaN compares false with everything; an id with a NaN logit is never drawn.

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/device/types.h"
+#include "kernels/device/random.h"
 
 namespace llmc {
 
@@ -15,7 +15,7 @@ class Sampler {
 public:
     // top_k 0: among all tokens. temperature 0: the likeliest token (the lowest id among equals).
     Sampler(std::uint64_t seed, int top_k, double temperature)
-        : state_(seed),
+        : bits_(seed),
           top_k_(top_k),
           temperature_(temperature) {}
 
@@ -26,7 +26,7 @@ public:
     double uniform();
 
 private:
-    std::uint64_t state_;
+    kernels::SplitMix64 bits_;
     int top_k_;
     double temperature_;
 };

@@ -1,8 +1,7 @@
 // parameters.cpp - the table of tensors, and their initial values
 //
-// A normal number depends on nothing but (seed, tensor, element): Philox4x32-10 (Salmon et al. 2011) turns that triple
-// into 128 random bits and Box-Muller turns those into four normals. So filling is parallel and gives the same bits
-// with any number of threads.
+// A normal number depends on nothing but (seed, tensor, element): Philox turns that triple into 128 random bits and
+// Box-Muller turns those into four normals. So filling is parallel and gives the same bits with any number of threads.
 #include "llmc/weights/parameters.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <numbers>
 
 #include "kernels/device/error.h"
+#include "kernels/device/random.h"
 
 namespace llmc {
 namespace {
@@ -17,27 +17,15 @@ namespace {
 constexpr std::int64_t kAlignment = kernels::kTensorAlignment;
 constexpr float kDeviation = 0.02f;
 
-std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint32_t stream, std::uint64_t counter) {
-    std::array<std::uint32_t, 4> x{std::uint32_t(counter), std::uint32_t(counter >> 32), stream, 0};
-    std::uint32_t key0 = std::uint32_t(seed), key1 = std::uint32_t(seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-        const std::uint64_t product0 = std::uint64_t(0xD2511F53) * x[0], product1 = std::uint64_t(0xCD9E8D57) * x[2];
-        x = {std::uint32_t(product1 >> 32) ^ x[1] ^ key0, std::uint32_t(product1),
-             std::uint32_t(product0 >> 32) ^ x[3] ^ key1, std::uint32_t(product0)};
-        key0 += 0x9E3779B9;
-        key1 += 0xBB67AE85;
-    }
-    return x;
-}
-
 // Elements 4 * counter .. 4 * counter + 3 of a tensor's stream.
 std::array<double, 4> four_normals(std::uint64_t seed, std::uint32_t stream, std::uint64_t counter) {
-    const auto bits = philox(seed, stream, counter);
+    kernels::Philox<1> bits{{{std::uint32_t(counter)}, {counter >> 32}, {stream}, {0}}};
+    bits.run(seed);
     std::array<double, 4> normals;
     for (int pair = 0; pair < 2; ++pair) {
         // the half keeps the logarithm finite
-        const double radius = std::sqrt(-2 * std::log((bits[2 * pair] + 0.5) * 0x1p-32));
-        const double angle = 2 * std::numbers::pi * 0x1p-32 * bits[2 * pair + 1];
+        const double radius = std::sqrt(-2 * std::log((double(bits.lane[2 * pair][0]) + 0.5) * 0x1p-32));
+        const double angle = 2 * std::numbers::pi * 0x1p-32 * double(bits.lane[2 * pair + 1][0]);
         normals[2 * pair] = radius * std::cos(angle);
         normals[2 * pair + 1] = radius * std::sin(angle);
     }

@@ -59,6 +59,12 @@ TEST_CASE("Philox 4x32-10 gives the published numbers", "[adamw][rounding]") {
           Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
+TEST_CASE("SplitMix64 gives the published numbers", "[rounding][shuffle][sampler]") {
+    SplitMix64 bits(0);
+    for (const std::uint64_t published : {0xe220a8397b1dcdafu, 0x6e789e6aa1b965f4u, 0x06c45d188009454fu})
+        CHECK(bits.next() == published);
+}
+
 TEST_CASE("a number is rounded up for as many of the 65536 noises as its fraction says", "[adamw][rounding]") {
     for (const float sign : {1.0f, -1.0f})
         // subnormal to largest
