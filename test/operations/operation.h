@@ -252,7 +252,7 @@ struct Evaluated final : Op {
 using Maker = std::function<std::unique_ptr<Operation>(DType, const Shape&)>;
 
 // Makes an operation, or says whether it could, which takes no time.
-struct Making {
+struct Factory {
     std::unique_ptr<Operation> (*make)(DType, const Shape&);
     bool (*applies)(DType, const Shape&);
     std::unique_ptr<Operation> operator()(DType dtype, const Shape& shape) const {
@@ -260,7 +260,7 @@ struct Making {
     }
 };
 template <template <class> class Op>
-inline constexpr Making make{[](DType dtype, const Shape& shape) -> std::unique_ptr<Operation> {
+inline constexpr Factory make{[](DType dtype, const Shape& shape) -> std::unique_ptr<Operation> {
                                  if (dtype == DType::bf16) return std::make_unique<Evaluated<Op<bf16>>>(shape);
                                  return std::make_unique<Evaluated<Op<float>>>(shape);
                              },
@@ -273,7 +273,7 @@ struct Registration {
     std::vector<std::string> dimensions;  // what the numbers of a shape mean
     std::vector<Shape> edges;             // tested
     std::vector<Shape> small, large;      // timed on a CPU and on a GPU
-    Making make;
+    Factory make;
     Maker forward = {};                   // of a backward pass: takes the same shapes
     std::vector<DType> dtypes = {DType::fp32, DType::bf16};
     bool same_on_any_threads = true;      // bit for bit

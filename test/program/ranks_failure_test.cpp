@@ -23,9 +23,9 @@ double seconds_since(Clock::time_point began) { return std::chrono::duration<dou
 // Two ranks, each with flags of its own, under mpirun.
 class Ranks {
 public:
-    Ranks(const Workshop& shop, const Arguments& first, const Arguments& second, const Arguments& launcher = {},
+    Ranks(const TrainingFolder& folder, const Arguments& first, const Arguments& second, const Arguments& launcher = {},
           const std::string& second_program = program("train_gpt2"))
-        : marker_(shop.path("")) {
+        : marker_(folder.path("")) {
         Arguments all{"mpirun", "--oversubscribe"};
         all.insert(all.end(), launcher.begin(), launcher.end());
         for (const Arguments* rank : {&first, &second}) {
@@ -33,7 +33,7 @@ public:
             all.insert(all.end(), {"-np", "1", rank == &second ? second_program : program("train_gpt2")});
             all.insert(all.end(), rank->begin(), rank->end());
         }
-        process_.emplace(all, shop.path("output.txt"));
+        process_.emplace(all, folder.path("output.txt"));
     }
     ~Ranks() {
         if (!ended_)
@@ -58,7 +58,7 @@ public:
         return false;
     }
     // Waits; a run that goes on for too long is killed. `began`: the moment that should end it.
-    Ended end(Clock::time_point began = Clock::now()) {
+    JobResult end(Clock::time_point began = Clock::now()) {
         std::thread guard([this] {
             for (int i = 0; i < 600 && !ended_; ++i) std::this_thread::sleep_for(100ms);
             if (!ended_) process_->signal(SIGKILL);
@@ -83,64 +83,66 @@ private:
     std::atomic<bool> ended_ = false;
 };
 
-Arguments endless(const Workshop& shop) { return shop.flags({"-x", "100000000", "-v", "0", "-o", shop.path("out")}); }
+Arguments endless(const TrainingFolder& folder) {
+    return folder.flags({"-x", "100000000", "-v", "0", "-o", folder.path("out")});
+}
 
-void check_refused(const Workshop& shop, const Arguments& first, const Arguments& second, const std::string& because,
-                   const std::string& second_program = program("train_gpt2")) {
-    Ranks ranks(shop, first, second, {}, second_program);
-    const Ended ended = ranks.end();
+void check_refused(const TrainingFolder& folder, const Arguments& first, const Arguments& second,
+                   const std::string& because, const std::string& second_program = program("train_gpt2")) {
+    Ranks ranks(folder, first, second, {}, second_program);
+    const JobResult ended = ranks.end();
     CAPTURE(ended.output);
     CHECK(ended.exit_code == 2);
     CHECK(ended.seconds < kSecondsToEnd);
     CHECK(ended.count("error: ") == 1);
     CHECK_THAT(ended.output, Contains(because));
-    CHECK_FALSE(fs::exists(shop.path("out")));
+    CHECK_FALSE(fs::exists(folder.path("out")));
 }
 
 }  // namespace
 
 TEST_CASE("ranks that were started differently are refused before anything is written", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
+    const TrainingFolder folder;
     const auto with = [&](Arguments more) {
-        more.insert(more.begin(), {"-x", "3", "-v", "0", "-o", shop.path("out")});
-        return shop.flags(more);
+        more.insert(more.begin(), {"-x", "3", "-v", "0", "-o", folder.path("out")});
+        return folder.flags(more);
     };
-    check_refused(shop, with({"--seed", "1"}), with({"--seed", "2"}), " has --seed 2, rank 0 on ");
-    write_bytes(shop.path("build"), read_bytes(program("train_gpt2")) + "other");
-    fs::permissions(shop.path("build"), fs::perms::owner_all);
-    check_refused(shop, with({}), with({}), " has build ", shop.path("build"));
-    check_refused(shop, with({}), {"--help"}, " has --help true, rank 0 on ");
-    check_refused(shop, with({}), with({"--wrong"}), "error: rank 1 on ");
-    check_refused(shop, with({"--wrong"}), with({"--wrong"}), "error: command line: ");
+    check_refused(folder, with({"--seed", "1"}), with({"--seed", "2"}), " has --seed 2, rank 0 on ");
+    write_bytes(folder.path("build"), read_bytes(program("train_gpt2")) + "other");
+    fs::permissions(folder.path("build"), fs::perms::owner_all);
+    check_refused(folder, with({}), with({}), " has build ", folder.path("build"));
+    check_refused(folder, with({}), {"--help"}, " has --help true, rank 0 on ");
+    check_refused(folder, with({}), with({"--wrong"}), "error: rank 1 on ");
+    check_refused(folder, with({"--wrong"}), with({"--wrong"}), "error: command line: ");
     // A file that one host does not have.
-    check_refused(shop, with({}), with({"-i", shop.path("nowhere/train_*.bin")}),
+    check_refused(folder, with({}), with({"-i", folder.path("nowhere/train_*.bin")}),
                   "nowhere/train_*.bin\" is 0; expected at least 1");
     // Another file under the name of the first one, of the same length.
-    fs::create_directories(shop.path("other"));
-    std::string bytes = read_bytes(shop.path("train_0.bin"));
+    fs::create_directories(folder.path("other"));
+    std::string bytes = read_bytes(folder.path("train_0.bin"));
     bytes[5000] ^= 1;
-    write_bytes(shop.path("other/train_0.bin"), bytes);
-    check_refused(shop, with({}), with({"-i", shop.path("other/train_*.bin")}),
+    write_bytes(folder.path("other/train_0.bin"), bytes);
+    check_refused(folder, with({}), with({"-i", folder.path("other/train_*.bin")}),
                   " has training shard 0 with 6001 tokens, ");
     // The same file elsewhere is accepted.
-    write_bytes(shop.path("other/train_0.bin"), read_bytes(shop.path("train_0.bin")));
-    Ranks ranks(shop, with({}), with({"-i", shop.path("other/train_*.bin")}));
-    const Ended ended = ranks.end();
+    write_bytes(folder.path("other/train_0.bin"), read_bytes(folder.path("train_0.bin")));
+    Ranks ranks(folder, with({}), with({"-i", folder.path("other/train_*.bin")}));
+    const JobResult ended = ranks.end();
     CAPTURE(ended.output);
     CHECK(ended.exit_code == 0);
-    CHECK(shop.log("out", "end").size() == 1);
+    CHECK(folder.log("out", "end").size() == 1);
 }
 
 TEST_CASE("what one rank meets on the way ends the run everywhere, said once", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
-    std::string bytes = read_bytes(shop.path("train_0.bin"));
+    const TrainingFolder folder;
+    std::string bytes = read_bytes(folder.path("train_0.bin"));
     // token 1000 lies in the 16th run of 64 positions, which rank 1 reads in step 8; its id becomes 512 and more
     bytes[1024 + 2 * 1000 + 1] = 2;
-    write_bytes(shop.path("train_0.bin"), bytes);
-    Ranks ranks(shop, endless(shop), endless(shop));
-    const Ended ended = ranks.end();
+    write_bytes(folder.path("train_0.bin"), bytes);
+    Ranks ranks(folder, endless(folder), endless(folder));
+    const JobResult ended = ranks.end();
     CAPTURE(ended.output);
     CHECK(ended.exit_code == 1);
     CHECK(ended.seconds < kSecondsToEnd);
@@ -151,11 +153,11 @@ TEST_CASE("what one rank meets on the way ends the run everywhere, said once", "
 TEST_CASE("what rank 0 does for all and cannot is said once and ends the run everywhere with its exit code",
           "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
-    fs::create_directories(shop.path("out"));
+    const TrainingFolder folder;
+    fs::create_directories(folder.path("out"));
     const auto check_ended = [&](int exit_code, const std::string& because) {
-        const auto flags = shop.flags({"-x", "100", "-n", "5", "-z", "1", "-v", "0", "-o", shop.path("out")});
-        const Ended ended = Ranks(shop, flags, Arguments(flags)).end();
+        const auto flags = folder.flags({"-x", "100", "-n", "5", "-z", "1", "-v", "0", "-o", folder.path("out")});
+        const JobResult ended = Ranks(folder, flags, Arguments(flags)).end();
         CAPTURE(ended.output);
         CHECK(ended.exit_code == exit_code);
         CHECK(ended.seconds < kSecondsToEnd);
@@ -163,25 +165,25 @@ TEST_CASE("what rank 0 does for all and cannot is said once and ends the run eve
         CHECK_THAT(ended.output, Contains("error: rank 0 on ") && Contains(because));
     };
     SECTION("at the start: a folder with another run") {
-        write_bytes(shop.path("out/log.jsonl"), "{}\n");
+        write_bytes(folder.path("out/log.jsonl"), "{}\n");
         check_ended(2, "another run's log.jsonl");
     }
     SECTION("on the way: a checkpoint that cannot be made") {
-        write_bytes(shop.path("out/step_00000005"), "");
+        write_bytes(folder.path("out/step_00000005"), "");
         check_ended(1, "step_00000005 is there already");
-        CHECK_FALSE(fs::exists(shop.path("out/.step_00000005.partial")));
+        CHECK_FALSE(fs::exists(folder.path("out/.step_00000005.partial")));
     }
 }
 
 TEST_CASE("a rank that is killed ends the run everywhere", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
-    Ranks ranks(shop, endless(shop), endless(shop));
+    const TrainingFolder folder;
+    Ranks ranks(folder, endless(folder), endless(folder));
     REQUIRE(ranks.trains());
     const int victim = GENERATE(0, 1);
     const auto killed = Clock::now();
     kill(ranks.process_of(victim), SIGKILL);
-    const Ended ended = ranks.end(killed);
+    const JobResult ended = ranks.end(killed);
     CAPTURE(victim, ended.output);
     CHECK(ended.exit_code != 0);
     CHECK(ended.seconds < kSecondsToEnd);
@@ -190,8 +192,8 @@ TEST_CASE("a rank that is killed ends the run everywhere", "[run][ranks][mpi]") 
 
 TEST_CASE("a rank that is stopped is waited for, and that is said; the run goes on with it", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
-    Ranks ranks(shop, endless(shop), endless(shop));
+    const TrainingFolder folder;
+    Ranks ranks(folder, endless(folder), endless(folder));
     REQUIRE(ranks.trains());
     const pid_t stopped = ranks.process_of(1);
     kill(stopped, SIGSTOP);
@@ -202,34 +204,34 @@ TEST_CASE("a rank that is stopped is waited for, and that is said; the run goes 
     CHECK(said());
     kill(stopped, SIGCONT);
     kill(stopped, SIGTERM);
-    const Ended ended = ranks.end();
+    const JobResult ended = ranks.end();
     CAPTURE(ended.output);
     CHECK(ended.exit_code == 128 + SIGTERM);
-    CHECK(shop.log("out", "end").size() == 1);
+    CHECK(folder.log("out", "end").size() == 1);
 }
 
 TEST_CASE("a run that is interrupted ends before the same step everywhere and saves one checkpoint",
           "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
-    Ranks ranks(shop, endless(shop), endless(shop), {"--mca", "odls_base_sigkill_timeout", "3"});
+    const TrainingFolder folder;
+    Ranks ranks(folder, endless(folder), endless(folder), {"--mca", "odls_base_sigkill_timeout", "3"});
     REQUIRE(ranks.trains());
     const auto interrupted = Clock::now();
     SECTION("Ctrl-C") { ranks.launcher().signal(SIGINT); }
     SECTION("SIGTERM") { ranks.launcher().signal(SIGTERM); }
     SECTION("SIGUSR1, which mpirun passes on") { ranks.launcher().signal(SIGUSR1); }
     SECTION("SIGTERM to one rank") { kill(ranks.process_of(1), SIGTERM); }
-    const Ended ended = ranks.end(interrupted);
+    const JobResult ended = ranks.end(interrupted);
     CAPTURE(ended.output);
     CHECK(ended.seconds < kSecondsToEnd);
     CHECK(ended.count("error: ") == 0);
     // mpirun says 1 for what it was told itself, else what its processes say.
     CHECK((ended.exit_code == 1 || ended.exit_code == 128 + SIGTERM || ended.exit_code == 128 + SIGUSR1));
-    const auto end = shop.log("out", "end");
+    const auto end = folder.log("out", "end");
     REQUIRE(end.size() == 1);
     CHECK(end[0]["reason"] == "interrupted");
     int checkpoints = 0;
-    for (const auto& entry : fs::directory_iterator(shop.path("out")))
+    for (const auto& entry : fs::directory_iterator(folder.path("out")))
         if (entry.path().filename().string().starts_with("step_")) {
             ++checkpoints;
             CHECK(std::stoll(entry.path().filename().string().substr(5)) == end[0]["steps"].get<long long>());
@@ -238,12 +240,12 @@ TEST_CASE("a run that is interrupted ends before the same step everywhere and sa
 }
 
 TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]") {
-    const Workshop shop;
-    write_bytes(shop.path("no_hosts"), "# name slots=N\n\n");
+    const TrainingFolder folder;
+    write_bytes(folder.path("no_hosts"), "# name slots=N\n\n");
     const auto check_refused = [&](const std::string& script, Arguments variables, const std::string& because) {
         variables.insert(variables.begin(), {"env", "-u", "HOSTFILE", "PROGRAM=" + program("train_gpt2"), "RANKS=2"});
         variables.push_back((fs::path(program("")) / "../../scripts" / script).string());
-        Process process(variables, shop.path("output.txt"));
+        Process process(variables, folder.path("output.txt"));
         const int exit_code = process.exit_code();
         const std::string output = process.output();
         CAPTURE(output);
@@ -251,15 +253,15 @@ TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]
         CHECK(std::count(output.begin(), output.end(), '\n') == 1);
         CHECK_THAT(output, Catch::StartsWith("error: " + because));
     };
-    check_refused("run_one_node.sh", {"PROGRAM=" + shop.path("nowhere")},
-                  "PROGRAM is " + shop.path("nowhere") + "; expected ");
-    check_refused("run_slurm.sbatch", {"PROGRAM=" + shop.path("nowhere")},
-                  "PROGRAM is " + shop.path("nowhere") + "; expected ");
+    check_refused("run_one_node.sh", {"PROGRAM=" + folder.path("nowhere")},
+                  "PROGRAM is " + folder.path("nowhere") + "; expected ");
+    check_refused("run_slurm.sbatch", {"PROGRAM=" + folder.path("nowhere")},
+                  "PROGRAM is " + folder.path("nowhere") + "; expected ");
     if (!have_mpi()) return;
     for (const std::string ranks : {"two", "0", "2x"})
         check_refused("run_one_node.sh", {"RANKS=" + ranks}, "RANKS is " + ranks + "; expected ");
     for (const char* hosts : {"", "no_hosts", "nowhere"})
-        check_refused("run_two_nodes.sh", {std::string("HOSTFILE=") + (*hosts ? shop.path(hosts) : "")},
+        check_refused("run_two_nodes.sh", {std::string("HOSTFILE=") + (*hosts ? folder.path(hosts) : "")},
                       "HOSTFILE is ");
     check_refused("run_two_nodes.sh", {}, "HOSTFILE is ");
 }
@@ -267,13 +269,13 @@ TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]
 TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, and says so", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const int signal = GENERATE(SIGINT, SIGTERM);
-    const Workshop shop;
+    const TrainingFolder folder;
     std::signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
     setenv("PROGRAM", program("train_gpt2").c_str(), 1);
     setenv("RANKS", "2", 1);
-    Arguments all = endless(shop);
+    Arguments all = endless(folder);
     all.insert(all.begin(), (fs::path(program("")) / "../../scripts/run_one_node.sh").string());
-    Process script(all, shop.path("output.txt"));
+    Process script(all, folder.path("output.txt"));
     for (int i = 0; i < 3000 && script.output().find("step 3/") == std::string::npos; ++i)
         std::this_thread::sleep_for(10ms);
     script.signal(signal);
@@ -282,23 +284,23 @@ TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, an
     CAPTURE(signal, script.output());
     CHECK(seconds_since(began) < kSecondsToEnd);
     CHECK_THAT(script.output(), Contains("communication: 2 ranks"));
-    REQUIRE(shop.log("out", "end").size() == 1);
-    CHECK(fs::exists(fs::path(shop.path("out")) / shop.log("out", "checkpoint")[0]["folder"].get<std::string>()));
+    REQUIRE(folder.log("out", "end").size() == 1);
+    CHECK(fs::exists(fs::path(folder.path("out")) / folder.log("out", "checkpoint")[0]["folder"].get<std::string>()));
 }
 
 TEST_CASE("the script for one node starts a rank for each GPU that it may use", "[run][ranks]") {
-    const Workshop shop;
+    const TrainingFolder folder;
     const auto command = [&](const std::string& name, const std::string& text) {
-        write_bytes(shop.path(name), "#!/bin/sh\n" + text);
-        fs::permissions(shop.path(name), fs::perms::owner_all);
+        write_bytes(folder.path(name), "#!/bin/sh\n" + text);
+        fs::permissions(folder.path(name), fs::perms::owner_all);
     };
     command("mpirun", "echo \"$@\"\n");
     command("nvidia-smi", "printf 'GPU 0: A\\nGPU 1: B\\nGPU 2: C\\nGPU 3: D\\n'\n");
     const auto started = [&](const std::string& variables) {
         const std::string script = (fs::path(program("")) / "../../scripts/run_one_node.sh").string();
-        Process process({"env", "PATH=" + shop.path("") + ":" + std::getenv("PATH"), "sh", "-c",
+        Process process({"env", "PATH=" + folder.path("") + ":" + std::getenv("PATH"), "sh", "-c",
                          variables + " exec " + script + " -x 1"},
-                        shop.path("output.txt"));
+                        folder.path("output.txt"));
         REQUIRE(process.exit_code() == 0);
         const std::string output = process.output();
         const auto at = output.find("-np ");
@@ -314,8 +316,8 @@ TEST_CASE("the script for one node starts a rank for each GPU that it may use", 
 
 TEST_CASE("every rank has its share of the machine's cores, whatever mpirun bound it to unasked", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
-    const auto dry = shop.flags({"--threads", "0", "--dry-run"});
+    const TrainingFolder folder;
+    const auto dry = folder.flags({"--threads", "0", "--dry-run"});
     const auto threads_in = [](const std::string& output) {
         const auto end = output.find(" thread");
         REQUIRE(end != std::string::npos);
@@ -325,11 +327,11 @@ TEST_CASE("every rank has its share of the machine's cores, whatever mpirun boun
         arguments.insert(arguments.begin(), "mpirun");
         arguments.push_back(program("train_gpt2"));
         arguments.insert(arguments.end(), dry.begin(), dry.end());
-        Process process(arguments, shop.path("output.txt"));
+        Process process(arguments, folder.path("output.txt"));
         REQUIRE(process.exit_code() == 0);
         return threads_in(process.output());
     };
-    const int all = threads_in(shop.run(dry).output);
+    const int all = threads_in(folder.run(dry).output);
     CHECK(launched({"-np", "1"}) == all);
     CHECK(launched({"--oversubscribe", "-np", "2"}) == std::max(1, all / 2));
     CHECK(launched({"--bind-to", "none", "--oversubscribe", "-np", "2"}) == std::max(1, all / 2));
@@ -340,8 +342,8 @@ TEST_CASE("every rank has its share of the machine's cores, whatever mpirun boun
         const auto end = output.find(" MiB", line);
         return std::stod(output.substr(output.rfind(' ', end - 1)));
     };
-    const double whole = available_in(shop.run(dry).output);
-    const std::string shared = shop.run_ranks(3, dry).output;
+    const double whole = available_in(folder.run(dry).output);
+    const std::string shared = folder.run_ranks(3, dry).output;
     CHECK(available_in(shared) < whole / 2);
     CHECK(available_in(shared) > whole / 5);
     if (all > 1) CHECK(launched({"--bind-to", "hwthread", "-np", "1"}) == 1);  // asked for

@@ -12,16 +12,16 @@ using namespace test;
 namespace {
 
 // 384 positions a step: 24 sequences for 1, 2, 3 or 4 ranks.
-std::vector<std::string> flags_of(const Workshop& shop, const std::string& out,
+std::vector<std::string> flags_of(const TrainingFolder& folder, const std::string& out,
                                   const std::vector<std::string>& more = {}) {
     std::vector<std::string> all{"-b", "2", "-d", "384", "-x", "12", "-v", "6", "--val-tokens", "500", "--eps", "1e-4",
-                                 "-o", shop.path(out)};
+                                 "-o", folder.path(out)};
     all.insert(all.end(), more.begin(), more.end());
-    return shop.flags(all);
+    return folder.flags(all);
 }
 
-std::string model_of(const Workshop& shop, const std::string& out) {
-    return read_bytes(fs::path(shop.path(out)) / "step_00000012" / "model.safetensors");
+std::string model_of(const TrainingFolder& folder, const std::string& out) {
+    return read_bytes(fs::path(folder.path(out)) / "step_00000012" / "model.safetensors");
 }
 
 double largest_difference(const std::string& a, const std::string& b) {  // of the tensors: headers are equal
@@ -49,53 +49,55 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 
 TEST_CASE("1, 2, 3 and 4 ranks at ZeRO stages 0, 1 and 2 train the same", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
-    const auto alone = shop.run(flags_of(shop, "alone"));
+    const TrainingFolder folder;
+    const auto alone = folder.run(flags_of(folder, "alone"));
     CAPTURE(alone.output);
     REQUIRE(alone.exit_code == 0);
-    const auto want = numbers(shop.log("alone", "step"), "loss"), want_val = numbers(shop.log("alone", "val"), "loss");
+    const auto want = numbers(folder.log("alone", "step"), "loss");
+    const auto want_val = numbers(folder.log("alone", "val"), "loss");
     REQUIRE(want.size() == 12);
     // What another order of the same sums does: one rank with micro-batches of 6 rows instead of 2.
-    REQUIRE(shop.run(flags_of(shop, "rounded", {"-b", "6"})).exit_code == 0);
-    const double loss_rounding = largest_difference(numbers(shop.log("rounded", "step"), "loss"), want);
-    const double model_rounding = largest_difference(model_of(shop, "rounded"), model_of(shop, "alone"));
+    REQUIRE(folder.run(flags_of(folder, "rounded", {"-b", "6"})).exit_code == 0);
+    const double loss_rounding = largest_difference(numbers(folder.log("rounded", "step"), "loss"), want);
+    const double model_rounding = largest_difference(model_of(folder, "rounded"), model_of(folder, "alone"));
     REQUIRE((model_rounding > 0 && loss_rounding < 1e-5 && model_rounding < 1e-4));
     constexpr double kTimes = 8;
     for (const int ranks : {1, 2, 3, 4}) {
         std::string stage_zero;
         for (const int stage : {0, 1, 2}) {
             const std::string out = "ranks" + std::to_string(ranks) + "-stage" + std::to_string(stage);
-            const auto result = shop.run_ranks(ranks, flags_of(shop, out, {"-z", std::to_string(stage)}));
+            const auto result = folder.run_ranks(ranks, flags_of(folder, out, {"-z", std::to_string(stage)}));
             CAPTURE(out, result.output);
             REQUIRE(result.exit_code == 0);
             // Rank 0 alone speaks.
             CHECK(std::count(result.output.begin(), result.output.end(), '\n') ==
                   std::count(alone.output.begin(), alone.output.end(), '\n'));
-            const auto losses = numbers(shop.log(out, "step"), "loss"), val = numbers(shop.log(out, "val"), "loss");
+            const auto losses = numbers(folder.log(out, "step"), "loss"), val = numbers(folder.log(out, "val"), "loss");
             CHECK(largest_difference(losses, want) <= kTimes * loss_rounding);
             CHECK(largest_difference(val, want_val) <= kTimes * loss_rounding);
-            const std::string model = model_of(shop, out);
-            CHECK(largest_difference(model, model_of(shop, "alone")) <= kTimes * model_rounding);
+            const std::string model = model_of(folder, out);
+            CHECK(largest_difference(model, model_of(folder, "alone")) <= kTimes * model_rounding);
             if (stage == 0) stage_zero = model;
             if (stage == 1) CHECK(model == stage_zero);
-            if (ranks == 1 && stage == 0) CHECK(model == model_of(shop, "alone"));
+            if (ranks == 1 && stage == 0) CHECK(model == model_of(folder, "alone"));
         }
     }
 }
 
 TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, train as one", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
+    const TrainingFolder folder;
     std::vector<double> want;
     std::vector<nlohmann::json> want_steps;
     for (const int ranks : {1, 2, 3, 4}) {
         const std::string out = "ranks" + std::to_string(ranks);
-        const auto result = shop.run_ranks(ranks, shop.flags({"-b", std::to_string(24 / ranks), "-d", "384", "-x", "0",
-                                                              "--epochs", "1", "--mask-document-start", "--pad-last",
-                                                              "-v", "0", "--lr", "1e-3", "-o", shop.path(out)}));
+        const auto flags = folder.flags({"-b", std::to_string(24 / ranks), "-d", "384", "-x", "0", "--epochs", "1",
+                                         "--mask-document-start", "--pad-last", "-v", "0", "--lr", "1e-3", "-o",
+                                         folder.path(out)});
+        const auto result = folder.run_ranks(ranks, flags);
         CAPTURE(out, result.output);
         REQUIRE(result.exit_code == 0);
-        const auto steps = shop.log(out, "step");
+        const auto steps = folder.log(out, "step");
         CHECK(steps.back()["comm_hidden"].is_number() == (ranks > 1));
         if (ranks == 1) {
             want_steps = steps, want = numbers(steps, "loss");
@@ -112,26 +114,26 @@ TEST_CASE("ranks with unequal numbers of valid targets, one of them with none, t
 
 TEST_CASE("ranks train in bf16 and save the master weights of all, whatever each keeps", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
+    const TrainingFolder folder;
     std::vector<std::string> models;
     for (const char* stage : {"0", "1"}) {
         const std::string out = std::string("stage") + stage;
-        const auto result = shop.run_ranks(
+        const auto result = folder.run_ranks(
             2,
-            flags_of(shop, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding", "--reduce-dtype", "bf16"}));
+            flags_of(folder, out, {"-z", stage, "--dtype", "bf16", "--stochastic-rounding", "--reduce-dtype", "bf16"}));
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
-        models.push_back(model_of(shop, out));
-        CHECK(shop.log(out, "start")[0]["noise_scale"] == "rank");
-        CHECK(shop.log(out, "step").back()["noise_state"] == "warming");
+        models.push_back(model_of(folder, out));
+        CHECK(folder.log(out, "start")[0]["noise_scale"] == "rank");
+        CHECK(folder.log(out, "step").back()["noise_state"] == "warming");
     }
     CHECK(models[0] == models[1]);
 }
 
 TEST_CASE("what a rank refuses ends all of them, with one line and the exit code", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const Workshop shop;
-    const auto refused = shop.run_ranks(2, shop.flags({"-x", "1", "-d", "192"}));
+    const TrainingFolder folder;
+    const auto refused = folder.run_ranks(2, folder.flags({"-x", "1", "-d", "192"}));
     CAPTURE(refused.output);
     CHECK(refused.exit_code == 2);
     CHECK_THAT(
@@ -139,12 +141,12 @@ TEST_CASE("what a rank refuses ends all of them, with one line and the exit code
         Catch::Contains(
             "--total-batch-tokens is 192; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 2 = 128; "
             "the nearest are 128 and 256"));
-    CHECK_THAT(shop.run_ranks(2, shop.flags({"-x", "1", "-d", "64"})).output,
+    CHECK_THAT(folder.run_ranks(2, folder.flags({"-x", "1", "-d", "64"})).output,
                Catch::Contains(" = 128; the nearest is 128\n"));
     // Only rank 0 writes; the others hear that it could not.
-    fs::create_directories(shop.path("out"));
-    write_bytes(shop.path("out/step_00000001"), "in the way");
-    const auto failed = shop.run_ranks(2, shop.flags({"-x", "1", "-v", "0", "-o", shop.path("out")}));
+    fs::create_directories(folder.path("out"));
+    write_bytes(folder.path("out/step_00000001"), "in the way");
+    const auto failed = folder.run_ranks(2, folder.flags({"-x", "1", "-v", "0", "-o", folder.path("out")}));
     CAPTURE(failed.output);
     CHECK(failed.exit_code == 1);
     CHECK_THAT(failed.output, Catch::Contains("error: rank 0 on ") && Catch::Contains("step_00000001"));

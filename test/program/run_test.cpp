@@ -9,12 +9,12 @@
 using namespace test;
 
 TEST_CASE("a run trains, validates, samples, logs and keeps the model", "[run]") {
-    const Workshop shop;
-    const auto result = shop.run(shop.flags({"-x", "60", "-d", "128", "-v", "20", "-s", "30", "-g", "20", "-n", "25",
-                                             "--shuffle", "-o", shop.path("out")}));
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-x", "60", "-d", "128", "-v", "20", "-s", "30", "-g", "20", "-n",
+                                                 "25", "--shuffle", "-o", folder.path("out")}));
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
-    const auto steps = shop.log("out", "step");
+    const auto steps = folder.log("out", "step");
     REQUIRE(steps.size() == 60);
     CHECK(steps.front()["loss"].get<double>() > 5.0);
     CHECK(steps.back()["loss"].get<double>() < 2.0);
@@ -22,113 +22,113 @@ TEST_CASE("a run trains, validates, samples, logs and keeps the model", "[run]")
     CHECK(steps.back()["valid_tokens"] == 128);
     CHECK(steps.back()["tokens_so_far"] == 60 * 128);
     CHECK(steps.back()["mfu"].is_null());
-    const auto validations = shop.log("out", "val");
+    const auto validations = folder.log("out", "val");
     CHECK(numbers(validations, "step") == std::vector<double>{0, 20, 40, 60});
     CHECK(validations.front()["valid_tokens"] == 699);
     CHECK(std::fabs(validations.front()["loss"].get<double>() - std::log(257.0)) < 0.2);
     CHECK(validations.back()["loss"].get<double>() < 2.0);
-    const auto samples = shop.log("out", "sample");
+    const auto samples = folder.log("out", "sample");
     CHECK(numbers(samples, "step") == std::vector<double>{30, 60});
     CHECK(samples.back()["text"].get<std::string>().size() > 5);
     CHECK(result.output.find(samples.back()["text"].get<std::string>()) != std::string::npos);
-    CHECK(numbers(shop.log("out", "checkpoint"), "step") == std::vector<double>{25, 50, 60});
-    for (const char* folder : {"step_00000025", "step_00000050", "step_00000060"})
+    CHECK(numbers(folder.log("out", "checkpoint"), "step") == std::vector<double>{25, 50, 60});
+    for (const char* step : {"step_00000025", "step_00000050", "step_00000060"})
         for (const char* file : {"model.safetensors", "config.json"})
-            CHECK(fs::exists(fs::path(shop.path("out")) / folder / file));
-    CHECK(shop.log("out", "start").size() == 1);
-    CHECK(shop.log("out", "end").front()["reason"] == "all steps made");
+            CHECK(fs::exists(fs::path(folder.path("out")) / step / file));
+    CHECK(folder.log("out", "start").size() == 1);
+    CHECK(folder.log("out", "end").front()["reason"] == "all steps made");
 }
 
 TEST_CASE("the same command gives the same bits", "[run]") {
-    const Workshop shop;
+    const TrainingFolder folder;
     const auto dtype = GENERATE("fp32", "bf16");
     for (const char* out : {"one", "two"})
-        REQUIRE(shop.run(shop.flags({"-x", "8", "--dtype", dtype, "--bf16-arithmetic", "native", "-d", "128",
-                                     "--shuffle", "-o", shop.path(out)})).exit_code == 0);
-    CHECK(numbers(shop.log("one", "step"), "loss") == numbers(shop.log("two", "step"), "loss"));
-    CHECK(read_bytes(shop.path("one/step_00000008/model.safetensors")) ==
-          read_bytes(shop.path("two/step_00000008/model.safetensors")));
+        REQUIRE(folder.run(folder.flags({"-x", "8", "--dtype", dtype, "--bf16-arithmetic", "native", "-d", "128",
+                                         "--shuffle", "-o", folder.path(out)})).exit_code == 0);
+    CHECK(numbers(folder.log("one", "step"), "loss") == numbers(folder.log("two", "step"), "loss"));
+    CHECK(read_bytes(folder.path("one/step_00000008/model.safetensors")) ==
+          read_bytes(folder.path("two/step_00000008/model.safetensors")));
 }
 
 TEST_CASE("a run starts from what another one saved", "[run]") {
-    const Workshop shop;
-    REQUIRE(shop.run(shop.flags({"-x", "20", "-o", shop.path("first")})).exit_code == 0);
-    const double saved = shop.log("first", "val").back()["loss"];
-    auto flags = shop.flags({"-x", "1", "-o", shop.path("second")});
-    flags[5] = shop.path(GENERATE("first/step_00000020", "first/step_00000020/model.safetensors"));
-    const auto result = shop.run(flags);
+    const TrainingFolder folder;
+    REQUIRE(folder.run(folder.flags({"-x", "20", "-o", folder.path("first")})).exit_code == 0);
+    const double saved = folder.log("first", "val").back()["loss"];
+    auto flags = folder.flags({"-x", "1", "-o", folder.path("second")});
+    flags[5] = folder.path(GENERATE("first/step_00000020", "first/step_00000020/model.safetensors"));
+    const auto result = folder.run(flags);
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
-    CHECK(shop.log("second", "val").front()["loss"].get<double>() == saved);
-    flags.insert(flags.end(), {"--eval-only", "-o", shop.path("third")});
-    REQUIRE(shop.run(flags).exit_code == 0);
-    CHECK(shop.log("third", "val").front()["loss"].get<double>() == saved);
+    CHECK(folder.log("second", "val").front()["loss"].get<double>() == saved);
+    flags.insert(flags.end(), {"--eval-only", "-o", folder.path("third")});
+    REQUIRE(folder.run(flags).exit_code == 0);
+    CHECK(folder.log("third", "val").front()["loss"].get<double>() == saved);
 }
 
 TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
-    const Workshop shop;
-    Process process = shop.start(shop.flags({"-x", "100000000", "-v", "0", "-o", shop.path("out")}));
+    const TrainingFolder folder;
+    Process process = folder.start(folder.flags({"-x", "100000000", "-v", "0", "-o", folder.path("out")}));
     for (int i = 0; i < 600 && process.output().find("step 3/") == std::string::npos; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     process.signal(SIGINT);
     const int exit_code = process.exit_code();
     CAPTURE(process.output());
     CHECK(exit_code == 130);
-    const auto checkpoints = shop.log("out", "checkpoint");
+    const auto checkpoints = folder.log("out", "checkpoint");
     REQUIRE(checkpoints.size() == 1);
     CHECK(fs::exists(fs::path(checkpoints[0]["folder"].get<std::string>()) / "model.safetensors"));
-    CHECK(checkpoints[0]["step"] == shop.log("out", "step").size());
-    CHECK(shop.log("out", "end").front()["reason"] == "interrupted");
+    CHECK(checkpoints[0]["step"] == folder.log("out", "step").size());
+    CHECK(folder.log("out", "end").front()["reason"] == "interrupted");
 }
 
 TEST_CASE("--max-minutes ends a run cleanly", "[run]") {
-    const Workshop shop;
-    const auto result = shop.run(shop.flags({"-x", "100000000", "--max-minutes", "0.02", "-v", "1000000", "-o",
-                                             shop.path("out")}));
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-x", "100000000", "--max-minutes", "0.02", "-v", "1000000", "-o",
+                                                 folder.path("out")}));
     CHECK(result.exit_code == 0);
-    CHECK(shop.log("out", "checkpoint").size() == 1);
-    CHECK(shop.log("out", "val").size() == 2);
-    CHECK(shop.log("out", "end").front()["reason"] == "out of time (--max-minutes)");
+    CHECK(folder.log("out", "checkpoint").size() == 1);
+    CHECK(folder.log("out", "val").size() == 2);
+    CHECK(folder.log("out", "end").front()["reason"] == "out of time (--max-minutes)");
 }
 
 TEST_CASE("--dry-run tells the plan and writes nothing", "[run]") {
-    const Workshop shop;
-    const auto result = shop.run(shop.flags({"-x", "10", "--dry-run", "-o", shop.path("out")}));
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-x", "10", "--dry-run", "-o", folder.path("out")}));
     CHECK(result.exit_code == 0);
     for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ",
                              "training data: 1 shard, 6001 tokens, vocabulary 257"}) {
         CAPTURE(part);
         CHECK(result.output.find(part) != std::string::npos);
     }
-    CHECK(!fs::exists(shop.path("out")));
+    CHECK(!fs::exists(folder.path("out")));
 }
 
 TEST_CASE("--overfit-batch learns one batch by heart", "[run]") {
-    const Workshop shop;
-    REQUIRE(shop.run(shop.flags({"-x", "150", "--overfit-batch", "-c", "0", "-v", "0", "-o",
-                                 shop.path("out")})).exit_code == 0);
-    CHECK(shop.log("out", "step").back()["loss"].get<double>() < 0.05);
+    const TrainingFolder folder;
+    REQUIRE(folder.run(folder.flags({"-x", "150", "--overfit-batch", "-c", "0", "-v", "0", "-o",
+                                     folder.path("out")})).exit_code == 0);
+    CHECK(folder.log("out", "step").back()["loss"].get<double>() < 0.05);
 }
 
 TEST_CASE("without an output folder nothing is written, and that is said", "[run]") {
-    const Workshop shop;
-    const auto result = shop.run(shop.flags({"-x", "2", "-v", "0"}));
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-x", "2", "-v", "0"}));
     CHECK(result.exit_code == 0);
     CHECK(result.output.find("no --output-dir") != std::string::npos);
 }
 
 TEST_CASE("another run's folder is not written over", "[run]") {
-    const Workshop shop;
-    REQUIRE(shop.run(shop.flags({"-x", "2", "-o", shop.path("out")})).exit_code == 0);
-    const std::string before = read_bytes(shop.path("out/log.jsonl"));
-    const auto second = shop.run(shop.flags({"-x", "2", "-o", shop.path("out")}));
+    const TrainingFolder folder;
+    REQUIRE(folder.run(folder.flags({"-x", "2", "-o", folder.path("out")})).exit_code == 0);
+    const std::string before = read_bytes(folder.path("out/log.jsonl"));
+    const auto second = folder.run(folder.flags({"-x", "2", "-o", folder.path("out")}));
     CHECK(second.exit_code == 2);
     CHECK_THAT(second.output, Catch::Contains("--output-dir") && Catch::Contains("another run's log.jsonl"));
-    CHECK(read_bytes(shop.path("out/log.jsonl")) == before);
+    CHECK(read_bytes(folder.path("out/log.jsonl")) == before);
 }
 
 TEST_CASE("what is wrong is one line that names it, and nothing is written", "[run]") {
-    const Workshop shop;
+    const TrainingFolder folder;
     ShardBytes bad_id({1, 2, 3, 300, 5, 6, 7, 8}, 257, 256);
     ShardBytes magic(std::vector<std::uint16_t>(100, 1), 257,
                      256), version = magic, negative = magic, over_long = magic, truncated = magic;
@@ -144,28 +144,28 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
                                       {"truncated.bin", truncated},
                                       {"few.bin", ShardBytes(std::vector<std::uint16_t>(64, 1), 257, 256)},
                                       {"gpt2.bin", ShardBytes(std::vector<std::uint16_t>(100, 1))}})
-        shard.write(shop.path(name));
-    write_bytes(shop.path("empty.bin"), "");
-    fs::create_directory(shop.path("folder.bin"));
-    fs::create_directory(shop.path("damaged"));
-    write_bytes(shop.path("damaged/config.json"), "{\"model_type\": \"gpt2\"");
-    write_bytes(shop.path("damaged/model.safetensors"), "123");
+        shard.write(folder.path(name));
+    write_bytes(folder.path("empty.bin"), "");
+    fs::create_directory(folder.path("folder.bin"));
+    fs::create_directory(folder.path("damaged"));
+    write_bytes(folder.path("damaged/config.json"), "{\"model_type\": \"gpt2\"");
+    write_bytes(folder.path("damaged/model.safetensors"), "123");
 
     struct Case {
         std::vector<std::string> flags;
         std::vector<std::string> says;
     };
     const std::vector<Case> cases{
-        {{"-i", shop.path("none_*.bin")}, {"none_*.bin"}},
-        {{"-i", shop.path("empty.bin")}, {"empty.bin"}},
-        {{"-i", shop.path("folder.bin")}, {"folder.bin", "folder"}},
-        {{"-i", shop.path("magic.bin")}, {"magic.bin", "7", "20240520"}},
-        {{"-i", shop.path("version.bin")}, {"version.bin", "version", "2"}},
-        {{"-i", shop.path("negative.bin")}, {"negative.bin", "-1"}},
-        {{"-i", shop.path("over_long.bin")}, {"over_long.bin", "1224", "1222"}},
-        {{"-i", shop.path("truncated.bin")}, {"truncated.bin", "1224", "1226"}},
-        {{"-i", shop.path("few.bin")}, {"64", "65"}},
-        {{"-j", shop.path("gpt2.bin")}, {"vocabulary", "50257", "257"}},
+        {{"-i", folder.path("none_*.bin")}, {"none_*.bin"}},
+        {{"-i", folder.path("empty.bin")}, {"empty.bin"}},
+        {{"-i", folder.path("folder.bin")}, {"folder.bin", "folder"}},
+        {{"-i", folder.path("magic.bin")}, {"magic.bin", "7", "20240520"}},
+        {{"-i", folder.path("version.bin")}, {"version.bin", "version", "2"}},
+        {{"-i", folder.path("negative.bin")}, {"negative.bin", "-1"}},
+        {{"-i", folder.path("over_long.bin")}, {"over_long.bin", "1224", "1222"}},
+        {{"-i", folder.path("truncated.bin")}, {"truncated.bin", "1224", "1226"}},
+        {{"-i", folder.path("few.bin")}, {"64", "65"}},
+        {{"-j", folder.path("gpt2.bin")}, {"vocabulary", "50257", "257"}},
         {{"-b", "0"}, {"--micro-batch", "\"0\""}},
         {{"-t", "abc"}, {"--seq-len", "\"abc\""}},
         {{"-t", "33", "-b", "1"}, {"--seq-len is 33", "the model's 32 positions"}},
@@ -179,56 +179,56 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"-e", "d13"}, {"d13", "d12"}},
         {{"-e", "custom:l=2,h=3,c=32,t=32"}, {"heads"}},
         {{"-e", "gpt3:c12288"}, {"--micro-batch is 4", "memory plan", "not even one sequence fits"}},
-        {{"-e", shop.path("damaged")}, {"damaged/"}},
-        {{"-e", shop.path("nowhere/")}, {"nowhere"}},
+        {{"-e", folder.path("damaged")}, {"damaged/"}},
+        {{"-e", folder.path("nowhere/")}, {"nowhere"}},
         {{"-k", "cosign"}, {"--lr-schedule", "cosine"}},
         {{"--dtype", "fp8"}, {"--dtype", "bf16"}},
         {{"--attention", "flash"}, {"--attention is \"flash\"; expected auto"}},
-        {{"-o", shop.path("train_0.bin/out")}, {"--output-dir", "train_0.bin/out"}},
+        {{"-o", folder.path("train_0.bin/out")}, {"--output-dir", "train_0.bin/out"}},
         {{"--device", "1"}, {"--device is 1"}},
         {{"--prompt", "caf\xc3\xa9", "-e", "custom:l=2,h=2,c=32,t=32,v=300", "-s", "1"}, {"vocabulary"}},
     };
     for (const Case& given : cases) {
-        auto flags = shop.flags({"-x", "1"});
+        auto flags = folder.flags({"-x", "1"});
         flags.insert(flags.end(), given.flags.begin(), given.flags.end());
-        if (given.flags[0] != "-o") flags.insert(flags.end(), {"-o", shop.path("out")});
-        const auto result = shop.run(flags);
+        if (given.flags[0] != "-o") flags.insert(flags.end(), {"-o", folder.path("out")});
+        const auto result = folder.run(flags);
         CAPTURE(given.flags, result.output);
         CHECK(result.exit_code == 2);
         const auto line = result.output.substr(std::min(result.output.find("error: "), result.output.size()));
         CHECK(std::count(line.begin(), line.end(), '\n') == 1);
         for (const std::string& part : given.says) CHECK_THAT(line, Catch::Contains(part));
-        CHECK(!fs::exists(shop.path("out")));
+        CHECK(!fs::exists(folder.path("out")));
     }
 }
 
 TEST_CASE("a token outside the vocabulary ends the run where it is read", "[run]") {
-    const Workshop shop;
+    const TrainingFolder folder;
     std::vector<std::uint16_t> ids(1000, 5);
     ids[321] = 300;
-    ShardBytes(ids, 257, 256).write(shop.path("train_0.bin"));
-    const auto result = shop.run(shop.flags({"-x", "100", "-v", "0", "-o", shop.path("out")}));
+    ShardBytes(ids, 257, 256).write(folder.path("train_0.bin"));
+    const auto result = folder.run(folder.flags({"-x", "100", "-v", "0", "-o", folder.path("out")}));
     CHECK(result.exit_code == 1);
     for (const char* part : {"error: ", "train_0.bin", "321", "300", "257"})
         CHECK_THAT(result.output, Catch::Contains(part));
 }
 
 TEST_CASE("text becomes shards that train", "[run]") {
-    const Workshop shop;
+    const TrainingFolder folder;
     std::string text;
     for (int i = 0; i < 400; ++i)
         text += "chapter " + std::to_string(i % 40) + ": the quick brown fox jumps over the lazy dog\n\n";
-    write_bytes(shop.path("text.txt"), text);
-    const auto shards = shop.run(
-        {"-o", shop.path("shards"), "--name", "fox", "--document-start", "^$", shop.path("text.txt")}, "tokenize");
+    write_bytes(folder.path("text.txt"), text);
+    const auto shards = folder.run(
+        {"-o", folder.path("shards"), "--name", "fox", "--document-start", "^$", folder.path("text.txt")}, "tokenize");
     CAPTURE(shards.output);
     REQUIRE(shards.exit_code == 0);
-    auto flags = shop.flags({"-x", "3"});
-    flags[1] = shop.path("shards/fox_train_*.bin");
-    flags[3] = shop.path("shards/fox_val_*.bin");
-    CHECK(shop.run(flags).exit_code == 0);
-    const auto missing = shop.run({"-o", shop.path("none"), shop.path("missing.txt")}, "tokenize");
+    auto flags = folder.flags({"-x", "3"});
+    flags[1] = folder.path("shards/fox_train_*.bin");
+    flags[3] = folder.path("shards/fox_val_*.bin");
+    CHECK(folder.run(flags).exit_code == 0);
+    const auto missing = folder.run({"-o", folder.path("none"), folder.path("missing.txt")}, "tokenize");
     CHECK(missing.exit_code == 2);
     CHECK(missing.lines() == 1);
-    CHECK(!fs::exists(shop.path("none")));
+    CHECK(!fs::exists(folder.path("none")));
 }

@@ -15,7 +15,7 @@
 namespace test {
 
 // How a job ended.
-struct Ended {
+struct JobResult {
     int exit_code;
     double seconds;
     std::string output;
@@ -42,7 +42,7 @@ inline bool have_mpi() {
 }
 
 // Runs a hidden case on `ranks` processes, or without mpirun on one; killed after `seconds`, which gives exit code 137.
-inline Ended run_case(const std::string& name, int ranks, int seconds) {
+inline JobResult run_case(const std::string& name, int ranks, int seconds) {
     const ScratchFolder folder;
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(),
                       output = (folder.path() / "output").string();
@@ -58,7 +58,7 @@ inline Ended run_case(const std::string& name, int ranks, int seconds) {
 
 // A hidden case that must pass on every rank.
 inline void check_case(const std::string& name, int ranks) {
-    const Ended ended = run_case(name, ranks, 120);
+    const JobResult ended = run_case(name, ranks, 120);
     CAPTURE(name, ranks, ended.output);
     REQUIRE(ended.exit_code == 0);
     REQUIRE(ended.count("All tests passed") == ranks);

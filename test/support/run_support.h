@@ -64,9 +64,9 @@ struct Result {
 };
 
 // A folder with shards of a language a small model learns quickly, and what it takes to train on them.
-class Workshop {
+class TrainingFolder {
 public:
-    Workshop() {
+    TrainingFolder() {
         std::mt19937 engine(1);
         std::vector<std::uint16_t> ids{256};
         for (int i = 0; i < 6000; ++i)

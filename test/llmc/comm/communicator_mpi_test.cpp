@@ -31,7 +31,7 @@ TEST_CASE("ranks as processes: in chunks of 512 bytes", "[communicator][mpi]") {
 
 TEST_CASE("a process that throws ends the job, and says once why", "[communicator][mpi]") {
     if (!have_mpi()) return;
-    const Ended ended = run_case("mpi rank: one throws", 3, 30);
+    const JobResult ended = run_case("mpi rank: one throws", 3, 30);
     CAPTURE(ended.output, ended.seconds);
     REQUIRE(ended.exit_code == 3);
     REQUIRE(ended.seconds < kSecondsToEnd);
@@ -42,7 +42,7 @@ TEST_CASE("a process that throws ends the job, and says once why", "[communicato
 
 TEST_CASE("what all processes throw is said once", "[communicator][mpi]") {
     if (!have_mpi()) return;
-    const Ended ended = run_case("mpi rank: all throw", 4, 30);
+    const JobResult ended = run_case("mpi rank: all throw", 4, 30);
     CAPTURE(ended.output, ended.seconds);
     REQUIRE(ended.exit_code == 2);
     REQUIRE(ended.seconds < kSecondsToEnd);
@@ -54,7 +54,7 @@ TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
     if (!have_mpi()) return;
     for (const std::string others : {"in a collective", "at a barrier"}) {
         const std::string name = "mpi rank: one is killed while the others are " + others;
-        const Ended ended = run_case(name, 3, 30);
+        const JobResult ended = run_case(name, 3, 30);
         CAPTURE(name, ended.output, ended.seconds);
         REQUIRE(ended.exit_code != 0);
         // it came to that
@@ -67,7 +67,7 @@ TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
 TEST_CASE("a process that leaves by an exception nobody reports ends the job", "[communicator][mpi]") {
     if (!have_mpi()) return;
     for (const std::string when : {"under way", "between collectives"}) {
-        const Ended ended = run_case("mpi rank: one leaves " + when, 3, 30);
+        const JobResult ended = run_case("mpi rank: one leaves " + when, 3, 30);
         CAPTURE(when, ended.output, ended.seconds);
         REQUIRE(ended.exit_code != 0);
         REQUIRE_THAT(ended.output, Contains("rank 2 leaves " + when));  // as Catch2 tells of the exception
@@ -78,7 +78,7 @@ TEST_CASE("a process that leaves by an exception nobody reports ends the job", "
 
 TEST_CASE("messages that do not fit become an Error that names call, rank and line", "[communicator][mpi]") {
     if (!have_mpi()) return;
-    const Ended ended = run_case("mpi rank: sizes differ", 2, 30);
+    const JobResult ended = run_case("mpi rank: sizes differ", 2, 30);
     CAPTURE(ended.output, ended.seconds);
     REQUIRE(ended.exit_code == 4);
     REQUIRE(ended.seconds < kSecondsToEnd);
@@ -88,7 +88,7 @@ TEST_CASE("messages that do not fit become an Error that names call, rank and li
 TEST_CASE("a launcher of another MPI is noticed", "[communicator][mpi]") {
     if (!have_mpi()) return;
     setenv("PMI_SIZE", "4", 1);
-    const Ended ended = run_case("mpi rank: every collective", 0, 60);
+    const JobResult ended = run_case("mpi rank: every collective", 0, 60);
     unsetenv("PMI_SIZE");
     CAPTURE(ended.output);
     REQUIRE(ended.exit_code != 0);

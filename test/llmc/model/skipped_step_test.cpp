@@ -9,19 +9,19 @@ using namespace llmc;
 using namespace test;
 
 TEST_CASE("a step without targets is skipped, said and counted, and the run goes on", "[run]") {
-    const Workshop shop;
+    const TrainingFolder folder;
     constexpr int kPositions = 128, kSkipped = 8;
     std::mt19937 engine(1);
     std::vector<std::uint16_t> ids;
     for (int i = 0; i <= 12 * kPositions; ++i) ids.push_back(std::uint16_t('a' + engine() % 20));
     // ends of text, whose successors are masked
     std::fill_n(ids.begin() + kSkipped * kPositions, kPositions, std::uint16_t(256));
-    ShardBytes(ids, 257, 256).write(shop.path("train_0.bin"));
-    const auto result = shop.run(shop.flags({"-d", "128", "-x", "12", "-v", "0", "--mask-document-start", "-o",
-                                             shop.path("out")}));
+    ShardBytes(ids, 257, 256).write(folder.path("train_0.bin"));
+    const auto result = folder.run(folder.flags({"-d", "128", "-x", "12", "-v", "0", "--mask-document-start", "-o",
+                                                 folder.path("out")}));
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
-    const auto steps = shop.log("out", "step"), skips = shop.log("out", "skip");
+    const auto steps = folder.log("out", "step"), skips = folder.log("out", "skip");
     REQUIRE(steps.size() == 12);
     const auto& skipped = steps[kSkipped];
     CHECK(skipped["valid_tokens"] == 0);
@@ -76,16 +76,16 @@ TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks
 }
 
 TEST_CASE("a run whose steps are not finite any more ends and says so", "[run]") {
-    const Workshop shop;
-    const auto result = shop.run(shop.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay", "1000", "-o",
-                                             shop.path("out")}));
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay", "1000", "-o",
+                                                 folder.path("out")}));
     CAPTURE(result.output);
     CHECK(result.exit_code == 1);
     CHECK_THAT(
         result.output,
         Catch::Contains(
             "error: the number of steps in a row whose loss or gradient norm is not finite is 10; expected fewer"));
-    CHECK(shop.log("out", "skip").size() >= 10);
-    CHECK(shop.log("out", "skip").back()["reason"] == "loss or gradient norm not finite");
-    CHECK(shop.log("out", "end").empty());
+    CHECK(folder.log("out", "skip").size() >= 10);
+    CHECK(folder.log("out", "skip").back()["reason"] == "loss or gradient norm not finite");
+    CHECK(folder.log("out", "end").empty());
 }
