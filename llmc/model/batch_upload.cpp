@@ -1,3 +1,4 @@
+// batch_upload.cpp - staging of a micro-batch in page-locked memory and its copy to the device
 #include "llmc/model/batch_upload.h"
 
 #include "kernels/device/memory.h"

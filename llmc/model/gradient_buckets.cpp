@@ -1,3 +1,4 @@
+// gradient_buckets.cpp - cuts of the parameter array into buckets, modules of norms and tiles, on the host
 #include "llmc/model/gradient_buckets.h"
 
 #include <algorithm>

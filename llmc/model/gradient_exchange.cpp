@@ -1,3 +1,4 @@
+// gradient_exchange.cpp - reductions of gradients over the ranks, bucket after bucket, and the sums of their norms
 #include "llmc/model/gradient_exchange.h"
 
 #include <algorithm>

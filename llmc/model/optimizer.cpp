@@ -1,3 +1,4 @@
+// optimizer.cpp - AdamW over the shards of a rank, its step's scalars, and the gathering of parameters
 #include "llmc/model/optimizer.h"
 #include "kernels/device/memory.h"
 

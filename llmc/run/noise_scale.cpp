@@ -1,3 +1,4 @@
+// noise_scale.cpp - two norms to signal and noise, and their running averages
 #include "llmc/run/noise_scale.h"
 
 #include <cmath>

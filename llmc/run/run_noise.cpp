@@ -1,3 +1,4 @@
+// run_noise.cpp - the choice of small batches and the norms of a step, as measurements of the noise scale
 #include "llmc/run/run_noise.h"
 
 #include "kernels/device/error.h"
