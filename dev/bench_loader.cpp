@@ -28,9 +28,9 @@ struct TemporaryShard {
         llmc::ShardWriter writer((folder / "random.bin").string(), {});
         std::mt19937 engine(1);
         std::uniform_int_distribution<int> ids(0, 50256);
-        std::vector<std::uint16_t> piece(1 << 20);
-        for (auto& id : piece) id = std::uint16_t(ids(engine));
-        for (int i = 0; i < 64; ++i) writer.append(piece);
+        std::vector<std::uint16_t> chunk(1 << 20);
+        for (auto& id : chunk) id = std::uint16_t(ids(engine));
+        for (int i = 0; i < 64; ++i) writer.append(chunk);
         writer.publish();
         return writer.path();
     }

@@ -50,8 +50,8 @@ std::int64_t whole_number(const cxxopts::ParseResult& given, const std::string& 
     return number;
 }
 
-void print(const char* part, const llmc::TextCorpusPart& summary) {
-    std::cout << part << summary.documents << " documents, " << summary.bytes << " bytes, " << summary.tokens
+void print(const char* split, const llmc::TextCorpusSplit& summary) {
+    std::cout << split << summary.documents << " documents, " << summary.bytes << " bytes, " << summary.tokens
               << " tokens, " << summary.shards.size() << (summary.shards.size() == 1 ? " shard: " : " shards: ")
               << summary.shards.front();
     if (summary.shards.size() > 1) std::cout << " to " << summary.shards.back();

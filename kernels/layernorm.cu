@@ -1,3 +1,5 @@
+// layernorm.cu - kernels that take whole rows: a warp each on a GPU, a thread on a CPU
+//
 // Forward: a warp per row (one thread on a CPU) reads it once and keeps it for the two passes over it that follow.
 // Backward: the same per row for dresidual; the sums over rows for the parameters are kept per warp, then per block,
 // then added up over blocks.
@@ -82,8 +84,8 @@ __global__ void layernorm_forward_kernel(Op op, int rows_per_block) {
 }
 
 // Four warps a block on a GPU, their rows cached where that needs no more shared memory than any kernel may have
-// unasked (3072 floats a row), else read again, from L1 or L2: not measured yet. On a CPU the row
-// is in L1 anyway, and 1, 16 or 64 rows a block take the same time.
+// unasked (3072 floats a row), else read again, from L1 or L2: not measured yet. On a CPU the row is in L1 anyway, and
+// 1, 16 or 64 rows a block take the same time.
 constexpr int kForwardWarps = 4, kForwardCpuRows = 16;
 constexpr std::size_t kRowCacheBytes = 48 * 1024;
 
@@ -110,14 +112,14 @@ void launch_forward(const Op& op, StreamRef stream) {
 
 // A block takes rows_per_block neighbouring rows. Each warp adds up dweight and dbias over its rows in shared memory of
 // its own, where every lane comes back to what it wrote itself: no barrier until the block adds its warps up. The sums
-// lie in pieces of four floats, lane beside lane, so that a warp's accesses meet no bank twice. One warp alone (a CPU,
-// or rows too wide for shared memory) adds up in the block's part of `scratch`.
+// lie in chunks of four floats, lane beside lane, so that a warp's accesses meet no bank twice. One warp alone (a CPU,
+// or rows too wide for shared memory) adds up in the block's rows of `scratch`.
 //
 // scratch: dweight (blocks, channels), then dbias (blocks, channels).
 template <class T, int Lanes, int PackBytes, bool SumsInShared>
 __global__ void layernorm_backward_kernel(LayerNormBackward<T> op, int rows_per_block) {
     using Pack = kernels::Pack<T, PackBytes>;
-    constexpr int kPiece = SumsInShared ? 4 : Pack::size, kPieceBytes = kPiece * sizeof(float);
+    constexpr int kChunk = SumsInShared ? 4 : Pack::size, kChunkBytes = kChunk * sizeof(float);
     SIMT_DYN_SHARED(float, warp_sums);
     const int lane = threadIdx.x % Lanes, warp = threadIdx.x / Lanes, warps = blockDim.x / Lanes;
     const int channels = op.channels, packs = channels / Pack::size;
@@ -125,12 +127,12 @@ __global__ void layernorm_backward_kernel(LayerNormBackward<T> op, int rows_per_
     float* block_dbias = block_dweight + std::size_t(gridDim.x) * channels;
     float* dweight_sum = SumsInShared ? warp_sums + 2 * warp * channels : block_dweight;
     float* dbias_sum = SumsInShared ? dweight_sum + channels : block_dbias;
-    const auto place = [=](int pack, int piece) { return (piece * packs + pack) * kPiece; };
+    const auto place = [=](int pack, int chunk) { return (chunk * packs + pack) * kChunk; };
 
     for (int i = lane; i < packs; i += Lanes)
-        for (int piece = 0; piece < Pack::size / kPiece; ++piece) {
-            store(dweight_sum + place(i, piece), kernels::Pack<float, kPieceBytes>{});
-            store(dbias_sum + place(i, piece), kernels::Pack<float, kPieceBytes>{});
+        for (int chunk = 0; chunk < Pack::size / kChunk; ++chunk) {
+            store(dweight_sum + place(i, chunk), kernels::Pack<float, kChunkBytes>{});
+            store(dbias_sum + place(i, chunk), kernels::Pack<float, kChunkBytes>{});
         }
 
     const int first_row = blockIdx.x * rows_per_block;
@@ -167,15 +169,15 @@ __global__ void layernorm_backward_kernel(LayerNormBackward<T> op, int rows_per_
                                            (to_float(weight[k]) * d[k] - g_mean - n[k] * gn_mean) * rstd);
             }
             store(&op.dresidual[first + i * Pack::size], dresidual);
-            for (int piece = 0; piece < Pack::size / kPiece; ++piece) {
-                auto dweight = load<kPieceBytes>(dweight_sum + place(i, piece));
-                auto dbias = load<kPieceBytes>(dbias_sum + place(i, piece));
-                for (int k = 0; k < kPiece; ++k) {
-                    dweight[k] += d[piece * kPiece + k] * n[piece * kPiece + k];
-                    dbias[k] += d[piece * kPiece + k];
+            for (int chunk = 0; chunk < Pack::size / kChunk; ++chunk) {
+                auto dweight = load<kChunkBytes>(dweight_sum + place(i, chunk));
+                auto dbias = load<kChunkBytes>(dbias_sum + place(i, chunk));
+                for (int k = 0; k < kChunk; ++k) {
+                    dweight[k] += d[chunk * kChunk + k] * n[chunk * kChunk + k];
+                    dbias[k] += d[chunk * kChunk + k];
                 }
-                store(dweight_sum + place(i, piece), dweight);
-                store(dbias_sum + place(i, piece), dbias);
+                store(dweight_sum + place(i, chunk), dweight);
+                store(dbias_sum + place(i, chunk), dbias);
             }
         }
     }
@@ -183,7 +185,7 @@ __global__ void layernorm_backward_kernel(LayerNormBackward<T> op, int rows_per_
     if constexpr (SumsInShared) {
         __syncthreads();
         for (int channel = threadIdx.x; channel < channels; channel += blockDim.x) {
-            const int at = place(channel / Pack::size, channel % Pack::size / kPiece) + channel % kPiece;
+            const int at = place(channel / Pack::size, channel % Pack::size / kChunk) + channel % kChunk;
             float dweight = 0.0f, dbias = 0.0f;
             for (int w = 0; w < warps; ++w) {
                 dweight += warp_sums[2 * w * channels + at];

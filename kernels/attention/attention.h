@@ -1,7 +1,7 @@
 // attention.h - causal self-attention on packed queries, keys and values, and its gradient
 //
-//   s[i, j] = (q_i . k_j) / sqrt(head_size) for j <= i,   p = softmax_j(s),   out_i = sum_j p[i, j] v_j,   logsumexp_i
-//                                                         = log sum_j exp(s[i, j])
+//   s[i, j] = (q_i . k_j) / sqrt(head_size) for j <= i,   p = softmax_j(s),   out_i = sum_j p[i, j] v_j
+//   logsumexp_i = log sum_j exp(s[i, j])
 //   backward: p from logsumexp, delta_i = dout_i . out_i, dv_j = sum_i p[i, j] dout_i, ds = p (dout_i . v_j - delta_i),
 //   dq = ds k, dk = ds^T q
 //
@@ -39,7 +39,7 @@ struct AttentionBackward {
     int batch, seq_len, heads, head_size;
 };
 
-// The plain implementation: attention.cu | attention_cpu.cpp. Both enqueue on `stream`; outputs are ready when the
+// The plain implementation: plain_gpu.cu | attention_cpu.cpp. Both enqueue on `stream`; outputs are ready when the
 // stream has passed this point. Both throw Error unless head_size is a multiple of 16 / sizeof(T) and at most 256, and
 // every span is long enough.
 template <class T>

@@ -1,11 +1,11 @@
 // attention_cpu.cpp - attention.h on a CPU: tiles of 64 queries by 64 keys, every product a register-blocked loop over
-// vectors (attention_cpu_tile.h)
+// vectors (cpu_tile.h)
 //
 // Scores are kept transposed, keys down and queries across, so that no product needs its keys or values transposed and
 // the softmax of 16 queries runs down the lanes of one vector without any sum across it:
 //
-//   scores[key][query] = K Q^T,   out += P^T V;     backward:  dP = V dout^T,   dv += P dout,   dk += dS Q,   dq +=
-//                                 dS^T K
+//   forward:   scores[key][query] = K Q^T,   out += P^T V
+//   backward:  dP = V dout^T,   dv += P dout,   dk += dS Q,   dq += dS^T K
 //
 // Tensors of bf16 are widened to float tiles when they are loaded; p and ds are never rounded. Scores are in units of
 // log 2, as exp2 wants them. Every sum runs over its terms in one order whatever the number of threads, so results

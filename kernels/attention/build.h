@@ -1,5 +1,4 @@
-// build.h - which implementations of attention a build holds: attention_build_gpu.cpp (cuda, fibers) |
-// attention_build_cpu.cpp
+// build.h - which implementations of attention a build holds: build_gpu.cpp (cuda, fibers) | build_cpu.cpp
 #pragma once
 #include <vector>
 

@@ -1,4 +1,4 @@
-// build_cpu.cpp - attention_build.h for CPUs
+// build_cpu.cpp - build.h for CPUs
 #include "kernels/attention/build.h"
 
 namespace kernels {

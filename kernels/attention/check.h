@@ -37,4 +37,12 @@ void check_attention(const AttentionBackward<T>& op) {
             "at least batch * heads * seq_len");
 }
 
+// The blocks of a launch with one for each tile of each sequence.
+inline unsigned attention_blocks(std::size_t tiles, std::size_t sequences) {
+    const std::size_t count = tiles * sequences;
+    require(count <= 0x7fffffff, "the number of attention's blocks", count, "at most 2147483647",
+            "use a smaller --micro-batch");
+    return unsigned(count);
+}
+
 }  // namespace kernels

@@ -1,5 +1,5 @@
-// flash.cuh - what the kernels of attention_flash.h share: sizes of tiles, how tiles come to shared memory,
-// and the products of a warp
+// flash.cuh - what the kernels of flash.h share: sizes of tiles, how tiles come to shared memory, and the products of a
+// warp
 //
 // Roles     A block owns a tile of rows (queries, or keys for dk and dv) of one sequence, that is one head of one batch
 //           element, and walks over tiles of columns (keys, or queries). Each of its four warps owns 16 or 32 of the
@@ -167,33 +167,33 @@ __device__ void for_each(Sums<Fragments, Eights>& sums, Place place, Visit&& vis
 }
 
 // The warp's rows as the left operand of products over channels.
-template <int HeadSize, int Fragments, bool Kept>
+template <int HeadSize, int Fragments, bool InRegisters>
 class Operand {
 public:
     // The rows must have arrived.
     __device__ Operand(const bf16* rows, Place place)
         : address_(rows + place.lane % 16 * kPitch<HeadSize> + place.lane / 16 * 8) {
-        if constexpr (Kept)
+        if constexpr (InRegisters)
             UNROLLED for (int k = 0; k < HeadSize / 16; ++k)
                 UNROLLED for (int g = 0; g < Fragments; ++g)
-                    ldmatrix(kept_[k][g].reg, address_ + g * 16 * kPitch<HeadSize> + k * 16);
+                    ldmatrix(fragments_[k][g].reg, address_ + g * 16 * kPitch<HeadSize> + k * 16);
     }
     // Channels 16 k to 16 k + 15.
     __device__ void load(FragmentA (&rows)[Fragments], int k) const {
         UNROLLED for (int g = 0; g < Fragments; ++g) {
-            if constexpr (Kept) rows[g] = kept_[k][g];
+            if constexpr (InRegisters) rows[g] = fragments_[k][g];
             else ldmatrix(rows[g].reg, address_ + g * 16 * kPitch<HeadSize> + k * 16);
         }
     }
 
 private:
     const bf16* address_;
-    FragmentA kept_[Kept ? HeadSize / 16 : 1][Fragments];
+    FragmentA fragments_[InRegisters ? HeadSize / 16 : 1][Fragments];
 };
 
 // products = rows . columns
-template <int HeadSize, int Fragments, bool Kept, int Eights>
-__device__ void multiply(Sums<Fragments, Eights>& products, const Operand<HeadSize, Fragments, Kept>& rows,
+template <int HeadSize, int Fragments, bool InRegisters, int Eights>
+__device__ void multiply(Sums<Fragments, Eights>& products, const Operand<HeadSize, Fragments, InRegisters>& rows,
                          const bf16* columns, Place place) {
     const bf16* const address = columns + (place.lane % 8 + place.lane / 16 * 8) * kPitch<HeadSize> +
                                 place.lane / 8 % 2 * 8;
@@ -274,12 +274,5 @@ void with_head_size(int head_size, Launch&& launch) {
 }
 
 inline unsigned tiles_of(int seq_len, Tile tile) { return unsigned((seq_len + tile.rows() - 1) / tile.rows()); }
-
-inline unsigned blocks(std::size_t tiles, std::size_t sequences) {
-    const std::size_t count = tiles * sequences;
-    require(count <= 0x7fffffff, "the number of flash attention's blocks", count, "at most 2147483647",
-            "use a smaller --micro-batch");
-    return unsigned(count);
-}
 
 }  // namespace kernels::flash

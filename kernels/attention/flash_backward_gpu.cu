@@ -1,4 +1,4 @@
-// flash_backward_gpu.cu - the backward pass of attention_flash.h: one kernel for delta and dq, one for dk and dv
+// flash_backward_gpu.cu - the backward pass of flash.h: one kernel for delta and dq, one for dk and dv
 //
 // Both compute p = 2^(c s - log2(e) logsumexp), with s = q . k and c = log2(e) / sqrt(head_size), instead of reading
 // it; ds = p (dp - delta) with dp = dout . v. The first kernel computes the delta of its own queries on the way, as it
@@ -213,7 +213,8 @@ void flash_attention_backward(const AttentionBackward<bf16>& op, StreamRef strea
         constexpr Tile kDq = tiles_for(HeadSize).dq, kDkv = tiles_for(HeadSize).dkv;
         const std::size_t sequences = std::size_t(op.batch) * op.heads;
         const unsigned dq_tiles = tiles_of(op.seq_len, kDq), dkv_tiles = tiles_of(op.seq_len, kDkv);
-        const unsigned dq_blocks = blocks(dq_tiles, sequences), dkv_blocks = blocks(dkv_tiles, sequences);
+        const unsigned dq_blocks = attention_blocks(dq_tiles, sequences),
+                       dkv_blocks = attention_blocks(dkv_tiles, sequences);
         const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize))),
                     scale = float(1 / std::sqrt(double(HeadSize)));
         simt::launch<flash_dq_kernel<HeadSize>>(

@@ -1,4 +1,4 @@
-// flash_forward_gpu.cu - the forward pass of attention_flash.h
+// flash_forward_gpu.cu - the forward pass of flash.h
 //
 // Exponentials are powers of two: with s = q . k and c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused
 // multiply-add gives the exponent. The rounding of c max is the same in p, in its sum and in the logsumexp, so that it
@@ -118,7 +118,7 @@ void flash_attention_forward(const AttentionForward<bf16>& op, StreamRef stream)
         constexpr Tile kTile = tiles_for(HeadSize).forward;
         const unsigned tiles = tiles_of(op.seq_len, kTile);
         const float exponent_scale = float(std::numbers::log2e / std::sqrt(double(HeadSize)));
-        simt::launch<flash_forward_kernel<HeadSize>>({.grid = blocks(tiles, std::size_t(op.batch) * op.heads),
+        simt::launch<flash_forward_kernel<HeadSize>>({.grid = attention_blocks(tiles, std::size_t(op.batch) * op.heads),
                                                       .block = kThreads,
                                                       .shared_bytes = tile_bytes<HeadSize>(kTile, 1, 2),
                                                       .stream = stream},

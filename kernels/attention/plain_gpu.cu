@@ -6,7 +6,7 @@
 //           rows: a lane computes the scores of its rows against columns lane, lane + 8, lane + 16, lane + 24, and
 //           keeps of each row of the result the packs lane, lane + 8, ... of four channels.
 // Cost      A product of 4 rows by 4 columns reads 8 packs of shared memory for 64 multiply-adds: bound by arithmetic,
-//           not by shared memory. Rows of a tile are padded by one pack, so that the eight lanes of a group read from
+//           not by shared memory. Rows of a tile are padded by one pack, so that the eight lanes of a row read from
 //           different banks.
 #include <cmath>
 
@@ -26,15 +26,15 @@ __device__ __forceinline__ int smaller(int a, int b) { return a < b ? a : b; }
 
 using FloatPack = Pack<float, kGpuPackBytes>;
 
-// Packs: of four channels, kept by each lane, so that head sizes up to 32 * Packs are served; the channels beyond
+// Packs: of four channels, summed by each lane, so that head sizes up to 32 * Packs are served; the channels beyond
 // head_size are zero.
-// Groups: of eight lanes in a block.
+// Rows: of the tile that a block owns; eight lanes share four of them.
 // Kernels ask for __launch_bounds__(threads, 1): shared memory limits the blocks at work anyway, and without the 1 some
 // kernels spill.
-template <int Packs, int Groups>
+template <int Packs, int Rows>
 struct Geometry {
     static constexpr int packs = Packs;
-    static constexpr int threads = kLanes * Groups, rows = kRowsPerLane * Groups;
+    static constexpr int rows = Rows, threads = kLanes * Rows / kRowsPerLane;
     static constexpr int channels = kLanes * kFloatPack * Packs, pitch = channels + kFloatPack;
 };
 
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(G::threads, 1) attention_forward_kernel(Attent
                 for (float& x : pack) x *= correction;
         }
         store_weights(weights, score, place);
-        __syncwarp();  // the rows of weights that a lane reads were written by its own group
+        __syncwarp();  // the rows of weights that a lane reads were written by the eight lanes that share them
         out.template accumulate<G>(weights, values, place);
     }
 
@@ -266,9 +266,9 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
             dq.store_row(&op.dqkv[element(op, task, query, 3, 0)], r, scale, op.head_size, place);
 }
 
-// Shared: keys and values of the block, queries and dout of the step, weights twice. blockIdx.y chooses which kept
-// packs of the channels.
-template <class T, class G, int KeptPacks>
+// Shared: keys and values of the block, queries and dout of the step, weights twice. blockIdx.y chooses which packs
+// of the channels a block sums.
+template <class T, class G, int PacksPerBlock>
 __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionBackward<T> op, float scale) {
     SIMT_DYN_SHARED(float, shared);
     float *keys = shared, *values = keys + G::rows * G::pitch, *queries = values + G::rows * G::pitch,
@@ -277,12 +277,12 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
     const Place place;
     const Task task(op.batch, op.heads, op.seq_len);
     const int first_key = task.tile * G::rows, keys_here = smaller(G::rows, op.seq_len - first_key);
-    const int first_channel = blockIdx.y * KeptPacks * kLanes * kFloatPack;
+    const int first_channel = blockIdx.y * PacksPerBlock * kLanes * kFloatPack;
     const std::size_t row = std::size_t(op.heads) * op.head_size;
     load_tile<G, G::rows>(keys, &op.qkv[element(op, task, first_key, 3, 1)], 3 * row, keys_here, op.head_size);
     load_tile<G, G::rows>(values, &op.qkv[element(op, task, first_key, 3, 2)], 3 * row, keys_here, op.head_size);
 
-    Sums<KeptPacks> dk, dv;
+    Sums<PacksPerBlock> dk, dv;
     static_assert(G::rows == kColumns, "the first tile of queries is the one on the diagonal");
     for (int first_query = first_key; first_query < op.seq_len; first_query += kColumns) {
         __syncthreads();  // the tiles of queries and dout are free again
@@ -334,13 +334,6 @@ void with_packs(int head_size, Launch&& launch) {
     else launch.template operator()<8>();
 }
 
-unsigned blocks(std::size_t tiles, std::size_t sequences) {
-    const std::size_t count = tiles * sequences;
-    require(count <= 0x7fffffff, "the number of attention's blocks", count, "at most 2147483647",
-            "use a smaller --micro-batch");
-    return unsigned(count);
-}
-
 }  // namespace
 
 // 64 queries a block, 44 KiB of shared memory at head size 64; head sizes above 128 take 32 queries to stay near 100
@@ -349,9 +342,9 @@ template <class T>
 void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
     check_attention(op);
     with_packs(op.head_size, [&]<int Packs>() {
-        using G = Geometry<Packs, (Packs > 4 ? 8 : 16)>;
+        using G = Geometry<Packs, (Packs > 4 ? 32 : 64)>;
         const int tiles = (op.seq_len + G::rows - 1) / G::rows;
-        simt::launch<attention_forward_kernel<T, G>>({.grid = blocks(tiles, std::size_t(op.batch) * op.heads),
+        simt::launch<attention_forward_kernel<T, G>>({.grid = attention_blocks(tiles, std::size_t(op.batch) * op.heads),
                                                       .block = G::threads, .shared_bytes = shared_bytes<G>(1, 2, 1),
                                                       .stream = stream},
                                                      op, tiles, 1.0f / std::sqrt(float(op.head_size)));
@@ -365,19 +358,19 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
     const std::size_t sequences = std::size_t(op.batch) * op.heads, rows = sequences * op.seq_len;
     const float scale = 1.0f / std::sqrt(float(op.head_size));
     constexpr int kThreads = 256, kRowsPerBlock = kThreads / kLanes;
-    const unsigned delta_blocks = blocks((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1);
+    const unsigned delta_blocks = attention_blocks((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1);
     simt::launch<attention_delta_kernel<T>>({.grid = delta_blocks, .block = kThreads, .stream = stream}, op, rows);
     with_packs(op.head_size, [&]<int Packs>() {
-        using G = Geometry<Packs, 8>;
+        using G = Geometry<Packs, 32>;
         // of two results: more would not fit in registers, so blocks share the channels
-        constexpr int kKeptPacks = Packs > 4 ? 4 : Packs;
+        constexpr int kPacksPerBlock = Packs > 4 ? 4 : Packs;
         const int tiles = (op.seq_len + G::rows - 1) / G::rows;
-        const unsigned grid = blocks(tiles, sequences);
+        const unsigned grid = attention_blocks(tiles, sequences);
         simt::launch<attention_dq_kernel<T, G>>(
             {.grid = grid, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 1),
              .stream = stream}, op, tiles, scale);
-        simt::launch<attention_dkv_kernel<T, G, kKeptPacks>>(
-            {.grid = {grid, Packs / kKeptPacks}, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 2),
+        simt::launch<attention_dkv_kernel<T, G, kPacksPerBlock>>(
+            {.grid = {grid, Packs / kPacksPerBlock}, .block = G::threads, .shared_bytes = shared_bytes<G>(2, 2, 2),
              .stream = stream}, op, scale);
     });
 }

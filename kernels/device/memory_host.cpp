@@ -41,11 +41,11 @@ void copy_to_host(void* host, const void* device, std::size_t bytes, StreamRef) 
     if (bytes) std::memcpy(host, device, bytes);
 }
 void copy_on_device(void* to, const void* from, std::size_t bytes, StreamRef) {
-    constexpr std::size_t kPiece = std::size_t(1) << 20;
+    constexpr std::size_t kChunk = std::size_t(1) << 20;
     #pragma omp parallel for
-    for (std::size_t first = 0; first < bytes; first += kPiece)
+    for (std::size_t first = 0; first < bytes; first += kChunk)
         std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
-                    std::min(kPiece, bytes - first));
+                    std::min(kChunk, bytes - first));
 }
 void fill_zero(void* device, std::size_t bytes, StreamRef) {
     if (bytes) std::memset(device, 0, bytes);

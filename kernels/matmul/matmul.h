@@ -45,7 +45,7 @@ struct LinearBackwardWeight {
     bool accumulate;          // false: the gradients are overwritten, true: added to
 };
 
-// How bf16 tensors are multiplied on a CPU: by bf16 instructions, or widened to float in pieces that stay in the cache.
+// How bf16 tensors are multiplied on a CPU: by bf16 instructions, or widened to float in tiles that stay in the cache.
 enum class Bf16Arithmetic { measure, native, widen };
 
 struct MatmulOptions {

@@ -1,11 +1,10 @@
-// onednn_widen.h - products of bf16 matrices in float arithmetic, for processors whose bf16 instructions are
-// missing or slow
+// onednn_widen.h - products of bf16 matrices in float arithmetic, for processors whose bf16 instructions are missing or
+// slow
 //
-//   out (+)= left * right                left: (rows, inner) bf16, right: (inner, columns) bf16, either of them stored
-//                                        transposed
+//   out (+)= left * right     left: (rows, inner) bf16, right: (inner, columns) bf16, either of them stored transposed
 //
-// Pieces of both factors are widened into a scratch of kScratchFloats floats (6.5 MB, within the last cache) and
-// multiplied by oneDNN's float GEMM; sums over the pieces stay in float, and a bf16 result is rounded once. Cost beside
+// Tiles of both factors are widened into a scratch of kScratchFloats floats (6.5 MB, within the last cache) and
+// multiplied by oneDNN's float GEMM; sums over the tiles stay in float, and a bf16 result is rounded once. Cost beside
 // the GEMM: each element of a factor is widened once per tile of the other, 1 / 512 + 1 / 1024 of the multiplications.
 #pragma once
 #include <oneapi/dnnl/dnnl.h>
@@ -28,7 +27,7 @@ struct Factor {
     bool transposed;
 };
 
-// Part (first_row .. + rows, first_column .. + columns) of a factor, in the order in which it is stored.
+// The tile (first_row .. + rows, first_column .. + columns) of a factor, in the order in which it is stored.
 inline void widen(float* to, const Factor& from, std::int64_t first_row, std::int64_t rows, std::int64_t first_column,
                   std::int64_t columns) {
     if (from.transposed) std::swap(first_row, first_column), std::swap(rows, columns);
@@ -63,7 +62,7 @@ inline dnnl_status_t multiply(const Product& op, float* scratch) {
     float* const left = scratch;
     float* const right = left + kTileRows * kTileInner;
     float* const tile = right + kTileInner * kTileColumns;
-    const bool inner_is_one_piece = op.inner <= kTileInner;
+    const bool inner_is_one_tile = op.inner <= kTileInner;
     for (std::int64_t row = 0; row < op.rows; row += kTileRows) {
         const std::int64_t rows = std::min(kTileRows, op.rows - row);
         for (std::int64_t column = 0; column < op.columns; column += kTileColumns) {
@@ -71,8 +70,8 @@ inline dnnl_status_t multiply(const Product& op, float* scratch) {
             float* const out = op.out ? tile : op.out_float + row * op.columns + column;
             for (std::int64_t k = 0; k < op.inner; k += kTileInner) {
                 const std::int64_t inner = std::min(kTileInner, op.inner - k);
-                if (column == 0 || !inner_is_one_piece) widen(left, op.left, row, rows, k, inner);
-                if (row == 0 || !inner_is_one_piece || op.columns > kTileColumns)
+                if (column == 0 || !inner_is_one_tile) widen(left, op.left, row, rows, k, inner);
+                if (row == 0 || !inner_is_one_tile || op.columns > kTileColumns)
                     widen(right, op.right, k, inner, column, columns);
                 const dnnl_status_t status = dnnl_sgemm(
                     op.left.transposed ? 'T' : 'N', op.right.transposed ? 'T' : 'N', rows, columns, inner, 1.0f, left,

@@ -90,12 +90,12 @@ private:
         unsigned mask;
         Site site;
     };
-    // Lanes that wait for each other. A lane waits in one group at a time, so there are never more groups than lanes.
-    struct Group { unsigned mask, arrived; Site site; Combine combine; };
+    // Lanes that wait for each other. A lane waits in one at a time, so there are never more of them than lanes.
+    struct Collective { unsigned mask, arrived; Site site; Combine combine; };
     struct Warp {
         unsigned existing;  // lanes that the block has at all
-        int waiting_groups;
-        std::array<Group, kWarpLanes> groups;
+        int collectives_under_way;
+        std::array<Collective, kWarpLanes> collectives;
         std::array<void*, kWarpLanes> operands;
     };
 

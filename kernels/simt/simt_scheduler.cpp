@@ -43,7 +43,7 @@ void BlockScheduler::reset(dim3 block) {
         thread.fiber = nullptr;
         thread.state = State::ready;
     }
-    for (Warp& warp : warps_) warp.waiting_groups = 0;
+    for (Warp& warp : warps_) warp.collectives_under_way = 0;
     live_ = count;
     at_barrier_ = 0;
     failure_ = nullptr;
@@ -231,18 +231,19 @@ void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine
         fault("lane " + std::to_string(lane) + " calls " + spell(site) + " with mask " + hexadecimal(mask) +
               ", which leaves it out");
     mask &= warp.existing;  // a partial last warp: lanes that do not exist are not waited for
-    Group* group = std::find_if(warp.groups.data(), warp.groups.data() + warp.waiting_groups,
-                                [&](const Group& g) { return g.mask == mask; });
-    if (group == warp.groups.data() + warp.waiting_groups) {
-        *group = {mask, 0, site, combine};
-        ++warp.waiting_groups;
-    } else if (!same(site, group->site) || combine != group->combine) {
+    Collective* const end = warp.collectives.data() + warp.collectives_under_way;
+    Collective* collective = std::find_if(warp.collectives.data(), end,
+                                          [&](const Collective& c) { return c.mask == mask; });
+    if (collective == end) {
+        *collective = {mask, 0, site, combine};
+        ++warp.collectives_under_way;
+    } else if (!same(site, collective->site) || combine != collective->combine) {
         me.state = State::in_collective;
         fault("lanes of one warp meet in different operations");
     }
-    group->arrived |= 1u << lane;
+    collective->arrived |= 1u << lane;
     warp.operands[lane] = operands;
-    if (group->arrived != mask) {
+    if (collective->arrived != mask) {
         me.state = State::in_collective;
         suspend();
         return;
@@ -254,7 +255,7 @@ void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine
     } else if (combine) {
         combine(warp.operands.data(), mask);
     }
-    *group = warp.groups[--warp.waiting_groups];
+    *collective = warp.collectives[--warp.collectives_under_way];
     if (order_.kind == Order::Kind::forward) {
         wake_lanes(&me - lane, mask & ~(1u << lane));  // this one goes on at once: a switch less
     } else {

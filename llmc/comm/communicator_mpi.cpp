@@ -93,7 +93,7 @@ public:
     Mpi(std::unique_ptr<Session> session, std::int64_t chunk_bytes)
         : Communicator(session->rank, session->size, session->local_rank), session_(std::move(session)) {
         const std::int64_t wanted = chunk_bytes > 0 ? chunk_bytes : std::min(kLargestChunk, kStagingBytes / size());
-        chunk_ = std::clamp(wanted / kChunkMultiple * kChunkMultiple, kChunkMultiple, std::int64_t(1) << 30);
+        chunk_bytes_ = std::clamp(wanted / kChunkMultiple * kChunkMultiple, kChunkMultiple, std::int64_t(1) << 30);
     }
     ~Mpi() override { settle(std::uncaught_exceptions() > 0); }
 
@@ -178,7 +178,7 @@ public:
 
 private:
     // Bytes on the device that go to, or come from, one rank.
-    struct Part {
+    struct Message {
         int peer;
         std::byte* device;
         std::int64_t bytes;
@@ -188,8 +188,8 @@ private:
     void begin_group(device::StreamRef compute) override {
         require(!leaving_, "a group of collectives", "begun after another one was given up", "none");
         if (!stream_) {
-            gathered_ = device::Memory(chunk_ * size());
-            if (!device::memory_is_host_memory()) pinned_ = device::PinnedMemory(2 * chunk_ * size());
+            gathered_ = device::Memory(chunk_bytes_ * size());
+            if (!device::memory_is_host_memory()) pinned_ = device::PinnedMemory(2 * chunk_bytes_ * size());
             stream_.emplace();
         }
         stream_->after(compute);
@@ -209,13 +209,13 @@ private:
     }
 
     // Bytes [first, first + bytes) of the array: what lies in the shard of `rank` at `offset` bytes, at most one chunk.
-    struct Piece {
+    struct Chunk {
         std::int64_t first, bytes;
     };
-    Piece piece(const Collective& op, int rank, std::int64_t offset) const {
+    Chunk chunk_of(const Collective& op, int rank, std::int64_t offset) const {
         const ShardRange shard = shard_of(op.elements, rank, size());
         const std::int64_t width = bytes_of(op.element);
-        return {shard.first * width + offset, std::clamp(shard.size * width - offset, std::int64_t(0), chunk_)};
+        return {shard.first * width + offset, std::clamp(shard.size * width - offset, std::int64_t(0), chunk_bytes_)};
     }
     std::int64_t largest_shard_bytes(const Collective& op) const {
         return shard_of(op.elements, 0, size()).size * bytes_of(op.element);
@@ -226,19 +226,19 @@ private:
     }
 
     template <class T> void reduce_scatter(const Collective& op) {
-        for (std::int64_t offset = 0; offset < largest_shard_bytes(op); offset += chunk_) {
-            const Piece mine = piece(op, rank(), offset);
-            std::vector<Part> sends, receives;
+        for (std::int64_t offset = 0; offset < largest_shard_bytes(op); offset += chunk_bytes_) {
+            const Chunk mine = chunk_of(op, rank(), offset);
+            std::vector<Message> sends, receives;
             for_peers([&](int peer) {
-                const Piece theirs = piece(op, peer, offset);
+                const Chunk theirs = chunk_of(op, peer, offset);
                 if (theirs.bytes > 0)
                     sends.push_back({peer, const_cast<std::byte*>(op.in) + theirs.first, theirs.bytes});
-                if (mine.bytes > 0) receives.push_back({peer, gathered_.data() + peer * chunk_, mine.bytes});
+                if (mine.bytes > 0) receives.push_back({peer, gathered_.data() + peer * chunk_bytes_, mine.bytes});
             });
             transfer(std::move(sends), std::move(receives));
             if (mine.bytes == 0) continue;
             const std::size_t elements = mine.bytes / sizeof(T);
-            const std::int64_t stride = chunk_ / std::int64_t(sizeof(T));
+            const std::int64_t stride = chunk_bytes_ / std::int64_t(sizeof(T));
             const kernels::SumRanks<T> sum{
                 .out = {reinterpret_cast<T*>(op.out + offset), elements},
                 .own = {reinterpret_cast<const T*>(op.in + mine.first), elements},
@@ -254,11 +254,11 @@ private:
         const ShardRange shard = shard_of(op.elements, rank(), size());
         const std::int64_t width = bytes_of(op.element);
         copy_own(op.out + shard.first * width, op.in, shard.size * width);
-        for (std::int64_t offset = 0; offset < largest_shard_bytes(op); offset += chunk_) {
-            const Piece mine = piece(op, rank(), offset);
-            std::vector<Part> sends, receives;
+        for (std::int64_t offset = 0; offset < largest_shard_bytes(op); offset += chunk_bytes_) {
+            const Chunk mine = chunk_of(op, rank(), offset);
+            std::vector<Message> sends, receives;
             for_peers([&](int peer) {
-                const Piece theirs = piece(op, peer, offset);
+                const Chunk theirs = chunk_of(op, peer, offset);
                 if (mine.bytes > 0) sends.push_back({peer, const_cast<std::byte*>(op.in) + offset, mine.bytes});
                 if (theirs.bytes > 0) receives.push_back({peer, op.out + theirs.first, theirs.bytes});
             });
@@ -269,9 +269,9 @@ private:
     void all_to_all(const Collective& op) {
         const std::int64_t part = op.elements / size() * bytes_of(op.element);
         copy_own(op.out + rank() * part, op.in + rank() * part, part);
-        for (std::int64_t offset = 0; offset < part; offset += chunk_) {
-            const std::int64_t bytes = std::min(chunk_, part - offset);
-            std::vector<Part> sends, receives;
+        for (std::int64_t offset = 0; offset < part; offset += chunk_bytes_) {
+            const std::int64_t bytes = std::min(chunk_bytes_, part - offset);
+            std::vector<Message> sends, receives;
             for_peers([&](int peer) {
                 sends.push_back({peer, const_cast<std::byte*>(op.in) + peer * part + offset, bytes});
                 receives.push_back({peer, op.out + peer * part + offset, bytes});
@@ -282,16 +282,17 @@ private:
 
     void broadcast(const Collective& op) {
         const std::int64_t bytes = op.elements * bytes_of(op.element);
-        for (std::int64_t offset = 0; offset < bytes; offset += chunk_) {
-            std::vector<Part> part{{op.root, op.out + offset, std::min(chunk_, bytes - offset)}};
-            place(part, 0);
-            if (rank() == op.root) fetch(part);
-            stream_->enqueue_host([this, part = part[0]] {
+        for (std::int64_t offset = 0; offset < bytes; offset += chunk_bytes_) {
+            std::vector<Message> message{{op.root, op.out + offset, std::min(chunk_bytes_, bytes - offset)}};
+            place(message, 0);
+            if (rank() == op.root) fetch(message);
+            stream_->enqueue_host([this, message = message[0]] {
                 complete([&](MPI_Request* request) {
-                    CHECKED(MPI_Ibcast(part.host, int(part.bytes), MPI_BYTE, part.peer, session_->payload, request));
+                    CHECKED(MPI_Ibcast(message.host, int(message.bytes), MPI_BYTE, message.peer, session_->payload,
+                                       request));
                 });
             });
-            if (rank() != op.root) deliver(part);
+            if (rank() != op.root) deliver(message);
         }
     }
 
@@ -302,31 +303,31 @@ private:
 
     // The host's addresses of device memory: the same on a CPU, else chunks of the page-locked memory from number
     // `chunk` on. What goes to several ranks is there once.
-    void place(std::vector<Part>& parts, int chunk) {
-        for (std::size_t i = 0; i < parts.size(); ++i) {
-            if (device::memory_is_host_memory()) parts[i].host = parts[i].device;
-            else if (i > 0 && parts[i].device == parts[i - 1].device) parts[i].host = parts[i - 1].host;
-            else parts[i].host = pinned_.data() + chunk++ * chunk_;
+    void place(std::vector<Message>& messages, int chunk) {
+        for (std::size_t i = 0; i < messages.size(); ++i) {
+            if (device::memory_is_host_memory()) messages[i].host = messages[i].device;
+            else if (i > 0 && messages[i].device == messages[i - 1].device) messages[i].host = messages[i - 1].host;
+            else messages[i].host = pinned_.data() + chunk++ * chunk_bytes_;
         }
     }
-    void fetch(const std::vector<Part>& parts) {
+    void fetch(const std::vector<Message>& messages) {
         if (device::memory_is_host_memory()) return;
-        for (std::size_t i = 0; i < parts.size(); ++i)
-            if (i == 0 || parts[i].host != parts[i - 1].host)
-                stream_->enqueue([part = parts[i]](device::StreamRef stream) {
-                    device::copy_to_host(part.host, part.device, part.bytes, stream);
+        for (std::size_t i = 0; i < messages.size(); ++i)
+            if (i == 0 || messages[i].host != messages[i - 1].host)
+                stream_->enqueue([message = messages[i]](device::StreamRef stream) {
+                    device::copy_to_host(message.host, message.device, message.bytes, stream);
                 });
     }
-    void deliver(const std::vector<Part>& parts) {
+    void deliver(const std::vector<Message>& messages) {
         if (device::memory_is_host_memory()) return;
-        for (const Part& part : parts)
-            stream_->enqueue([part](device::StreamRef stream) {
-                device::copy_to_device(part.device, part.host, part.bytes, stream);
+        for (const Message& message : messages)
+            stream_->enqueue([message](device::StreamRef stream) {
+                device::copy_to_device(message.device, message.host, message.bytes, stream);
             });
     }
 
-    // Enqueues: every part of `sends` goes to its rank, every part of `receives` comes from its rank.
-    void transfer(std::vector<Part> sends, std::vector<Part> receives) {
+    // Enqueues: every one of `sends` goes to its rank, every one of `receives` comes from its rank.
+    void transfer(std::vector<Message> sends, std::vector<Message> receives) {
         place(sends, 0);
         place(receives, size());
         fetch(sends);
@@ -335,11 +336,11 @@ private:
             {
                 const std::lock_guard lock(mpi_);
                 auto request = requests.begin();
-                for (const Part& part : receives)
-                    CHECKED(MPI_Irecv(part.host, int(part.bytes), MPI_BYTE, part.peer, 0, session_->payload,
+                for (const Message& message : receives)
+                    CHECKED(MPI_Irecv(message.host, int(message.bytes), MPI_BYTE, message.peer, 0, session_->payload,
                                       &*request++));
-                for (const Part& part : sends)
-                    CHECKED(MPI_Isend(part.host, int(part.bytes), MPI_BYTE, part.peer, 0, session_->payload,
+                for (const Message& message : sends)
+                    CHECKED(MPI_Isend(message.host, int(message.bytes), MPI_BYTE, message.peer, 0, session_->payload,
                                       &*request++));
             }
             finish(requests, receives, sends);
@@ -358,8 +359,8 @@ private:
     }
 
     // Waits for all requests: those of `receives`, then those of `sends`; or of an operation of all ranks.
-    void finish(std::vector<MPI_Request>& requests, std::span<const Part> receives = {},
-                std::span<const Part> sends = {}) {
+    void finish(std::vector<MPI_Request>& requests, std::span<const Message> receives = {},
+                std::span<const Message> sends = {}) {
         std::vector<MPI_Status> statuses(requests.size());
         const auto began = std::chrono::steady_clock::now();
         while (true) {
@@ -388,8 +389,8 @@ private:
 
     // A rank that is stopped or lost to the network looks like a run that computes: what tells them apart is said once.
     // By rank 0, for which the others wait in earnest while it saves and samples.
-    void tell_of_wait(const std::vector<MPI_Request>& requests, std::span<const Part> receives,
-                      std::span<const Part> sends) {
+    void tell_of_wait(const std::vector<MPI_Request>& requests, std::span<const Message> receives,
+                      std::span<const Message> sends) {
         std::string whom = "another rank";
         for (std::size_t i = receives.size() + sends.size(); i-- > 0;) {
             const std::lock_guard lock(mpi_);
@@ -406,7 +407,7 @@ private:
     }
 
     std::unique_ptr<Session> session_;
-    std::int64_t chunk_ = 0;             // bytes, a multiple of kChunkMultiple
+    std::int64_t chunk_bytes_ = 0;       // a multiple of kChunkMultiple
     mutable std::mutex mpi_;             // held for the length of one call that does not block
     std::atomic<bool> leaving_ = false, told_ = false;
     device::Memory gathered_;              // (ranks, chunk): what reduce_scatter sums

@@ -1,3 +1,4 @@
+// data_loader.cpp - which tokens of which shard make up the next batch, in sequence or shuffled
 #include "llmc/data/data_loader.h"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
     if (options_.shuffle_seed) {
         std::vector<std::int64_t> sequences;
         for (const Shard& shard : shards_.shards()) {
-            sequences.push_back(pieces(shard, shape.seq_len));
+            sequences.push_back(chunks(shard, shape.seq_len));
             dropped_tokens_ += tokens_left_over(shard, sequences.back() * shape.seq_len);
         }
         sequences_.emplace(sequences);
@@ -51,7 +52,7 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
     } else {
         std::int64_t longest = 0;
         for (const Shard& shard : shards_.shards()) {
-            const std::int64_t steps = pieces(shard, shape.global_positions());
+            const std::int64_t steps = chunks(shard, shape.global_positions());
             micro_steps_per_epoch_ += steps;
             dropped_tokens_ += tokens_left_over(shard, steps * shape.global_positions());
             longest = std::max(longest, shard.tokens());
@@ -70,7 +71,7 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
     }
 }
 
-std::int64_t DataLoader::pieces(const Shard& shard, std::int64_t positions) const {
+std::int64_t DataLoader::chunks(const Shard& shard, std::int64_t positions) const {
     return (shard.tokens() - 1 + (options_.pad ? positions - 1 : 0)) / positions;
 }
 

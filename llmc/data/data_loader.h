@@ -75,7 +75,8 @@ public:
 private:
     bool fits(const LoaderPosition& at) const;
     void settle(LoaderPosition& at) const;  // moves on to where a sequential micro-step fits
-    std::int64_t pieces(const Shard& shard, std::int64_t positions) const;  // of so many positions that a shard gives
+    // how many chunks of so many positions a shard gives
+    std::int64_t chunks(const Shard& shard, std::int64_t positions) const;
     LoaderPosition fill(Batch& batch, LoaderPosition at) const;  // returns where the next one begins
     LoaderPosition fill_sequential(Batch& batch, LoaderPosition at) const;
     LoaderPosition fill_shuffled(Batch& batch, LoaderPosition at) const;

@@ -1,3 +1,4 @@
+// text_corpus.cpp - text files to training and validation shards, one document after the other
 #include "llmc/data/text_corpus.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPieceBytes = 1 << 20;  // encoded at a time; bytes can be cut anywhere
+constexpr std::size_t kChunkBytes = 1 << 20;  // encoded at a time; bytes can be cut anywhere
 
 void check(const TextCorpusOptions& options) {
     require(!options.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
@@ -41,11 +42,11 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
              "a folder this user may read and write", "change --output-dir");
 }
 
-class PartWriter {
+class SplitWriter {
 public:
-    PartWriter(const TextCorpusOptions& options, const char* part)
+    SplitWriter(const TextCorpusOptions& options, const char* split)
         : bytes_(tokenizer_for(kByteVocabulary)),
-          shards_((fs::path(options.output_dir) / (options.name + part)).string(), kByteVocabulary,
+          shards_((fs::path(options.output_dir) / (options.name + split)).string(), kByteVocabulary,
                   options.shard_tokens) {}
 
     void write(std::string_view document) {
@@ -53,14 +54,14 @@ public:
         summary_.bytes += std::int64_t(document.size());
         const std::uint16_t end_of_text = kByteVocabulary.end_of_text;
         shards_.append({&end_of_text, 1});
-        for (; !document.empty(); document.remove_prefix(std::min(kPieceBytes, document.size()))) {
-            const std::vector<int> ids = bytes_->encode(document.substr(0, kPieceBytes));
+        for (; !document.empty(); document.remove_prefix(std::min(kChunkBytes, document.size()))) {
+            const std::vector<int> ids = bytes_->encode(document.substr(0, kChunkBytes));
             const std::vector<std::uint16_t> narrow(ids.begin(), ids.end());
             shards_.append(narrow);
         }
     }
     void seal() { shards_.seal(); }
-    TextCorpusPart publish() {
+    TextCorpusSplit publish() {
         summary_.tokens = shards_.tokens();
         summary_.shards = shards_.publish();
         return summary_;
@@ -69,7 +70,7 @@ public:
 private:
     std::unique_ptr<Tokenizer> bytes_;
     ShardSeriesWriter shards_;
-    TextCorpusPart summary_;
+    TextCorpusSplit summary_;
 };
 
 }  // namespace
@@ -95,7 +96,7 @@ TextCorpusSummary write_text_corpus(const TextCorpusOptions& options) {
              "a folder this user may write to", "change --output-dir");
     refuse_older_shards(options.output_dir, options.name);
 
-    PartWriter train(options, "_train"), val(options, "_val");
+    SplitWriter train(options, "_train"), val(options, "_val");
     for (std::size_t i = 0; i < documents.size(); ++i)
         (std::int64_t(i + 1) % options.hold_out == 0 ? val : train).write(documents[i]);
     train.seal();

@@ -20,12 +20,12 @@ struct TextCorpusOptions {
     std::int64_t shard_tokens = 100'000'000;
 };
 
-struct TextCorpusPart {
+struct TextCorpusSplit {
     std::int64_t documents = 0, bytes = 0, tokens = 0;
     std::vector<std::string> shards;
 };
 struct TextCorpusSummary {
-    TextCorpusPart train, val;
+    TextCorpusSplit train, val;
 };
 
 // Throws Error, and leaves no shard behind, where a file cannot be read or is empty, an option is out of range, nothing

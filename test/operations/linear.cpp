@@ -212,7 +212,7 @@ std::unique_ptr<Operation> without_gelu(DType dtype, const Shape& s) {
     return make<LinearForward>(dtype, {s[0], s[1], s[2], s[3], s[4], 0});
 }
 
-// One row, odd rows, narrow channels, and every edge of the pieces in which bf16 is widened (512 rows, 1024 columns,
+// One row, odd rows, narrow channels, and every edge of the tiles in which bf16 is widened (512 rows, 1024 columns,
 // 768 in between).
 const std::vector<Shape> kEdges = with_each({{1, 16, 48},
                                              {3, 48, 80},

@@ -15,9 +15,9 @@ std::string output_of(const std::string& command) {
     struct Close { void operator()(FILE* pipe) const { pclose(pipe); } };
     const std::unique_ptr<FILE, Close> pipe(popen(command.c_str(), "r"));
     std::string output;
-    std::array<char, 4096> piece;
-    for (std::size_t count; pipe && (count = std::fread(piece.data(), 1, piece.size(), pipe.get())) > 0;)
-        output.append(piece.data(), count);
+    std::array<char, 4096> chunk;
+    for (std::size_t count; pipe && (count = std::fread(chunk.data(), 1, chunk.size(), pipe.get())) > 0;)
+        output.append(chunk.data(), count);
     return output;
 }
 

@@ -153,7 +153,7 @@ TEST_CASE("text files become shards: every document after an end of text, every 
     CHECK(std::filesystem::file_size(folder / "out/t_val_000000.bin") == 1024 + 20);
 }
 
-TEST_CASE("a document longer than a piece is written whole, documents are counted through files", "[tokenizer]") {
+TEST_CASE("a document longer than a chunk is written whole, documents are counted through files", "[tokenizer]") {
     const TemporaryFolder folder;
     std::string text(3'000'001, 'a');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = char(i * 7 % 251);
