@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # coverage.sh - which lines of kernels/ the tests run at the GPU's geometry, by gcov's count
 #
-# Builds into build/fibers-coverage, runs the tests of kernels and models on one thread, and prints for every file of kernels/ the share of lines
-# that ran
-# and the lines that did not. Exit codes: 0 all did but those of `exceptions`, 1 others did not. Needs gcov and jq; takes some minutes.
+# Builds into build/fibers-coverage, runs the tests of kernels and models on one thread, and prints for every file of
+# kernels/ the share of lines that ran and the lines that did not. Exit codes: 0 all did but those of `exceptions`, 1
+# others did not. Needs gcov and jq; takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=(make -j"$(nproc)" DEVICE=fibers SUFFIX=-coverage OPTIMISE=-O1 EXTRA=--coverage build/fibers-coverage/tests)

@@ -43,9 +43,8 @@ __device__ inline int find_segment(std::span<const DecaySegment> segments, std::
 }
 
 // Rounds packs of a slice, to nearest or stochastically. One thread alone draws for a stretch of many packs at a time,
-// so that the
-// generator vectorises: without and with it AdamW takes 19.7 and 20.9 ms for 32 M elements on one core, 24.0 and 24.5
-// on two.
+// so that the generator vectorises: without and with it AdamW takes 19.7 and 20.9 ms for 32 M elements on one core,
+// 24.0 and 24.5 on two.
 template <class T, bool Stochastic>
 class Rounder {
 public:

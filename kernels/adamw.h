@@ -1,8 +1,8 @@
 // adamw.h - AdamW over all parameters in one launch
 //
 //   g = grad * grad_scale;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-//   master -= lr * (m * first_correction / (sqrt(v * second_correction) + eps) + decay * master);   parameter = rounded
-//                                                                                                   master
+//   master -= lr * (m * first_correction / (sqrt(v * second_correction) + eps) + decay * master)
+//   parameter = rounded master
 //
 // Everything that changes from step to step is read on the device from StepScalars (grad_norm.h); a skipped step
 // changes nothing.
@@ -25,7 +25,7 @@ struct DecaySegment {
     std::int32_t decays;  // 0 or 1
 };
 
-// How bf16 parameters are rounded from their master weights: to nearest, or stochastically (random.cuh) with bits that
+// How bf16 parameters are rounded from their master weights: to nearest, or stochastically (random.h) with bits that
 // follow from the seed, the number of the update (StepScalars::adam_step) and the element's index among all parameters:
 // done again, or by several ranks, an update gives the same bits.
 struct Rounding {

@@ -1,5 +1,6 @@
-// Two passes, both column sums: chunks of rows into `scratch`, then the chunks' sums into dbias. Few rows need only
-// one.
+// bias_gradient.cu - column sums in two passes, or one where there are few rows
+//
+// Chunks of rows into `scratch`, then the chunks' sums into dbias.
 #include "kernels/bias_gradient.h"
 
 #include "kernels/device/error.h"

@@ -1,10 +1,9 @@
 // classifier.h - softmax and cross-entropy fused; the logits become their own gradient in place
 //
-//   loss[row] = log(sum over c < vocabulary of exp(logits[row, c])) - logits[row, target]        0 where the target is
-//                                                                                                kIgnoreTarget
-//   dlogits[row, c] = scale * (softmax(logits[row])[c] - [c == target])                           exactly 0 on ignored
-//                                                                                                 rows and for c >=
-//                                                                                                 vocabulary
+//   loss[row] = log(sum over c < vocabulary of exp(logits[row, c])) - logits[row, target]
+//   dlogits[row, c] = scale * (softmax(logits[row])[c] - [c == target])
+//
+// A row whose target is kIgnoreTarget has loss 0; dlogits are exactly 0 there and for c >= vocabulary.
 //
 // Shapes    logits: (rows, padded_vocabulary) T; losses: (rows) float; targets: (rows) int.
 // Numerics  in float, about the row's maximum. A target outside [0, vocabulary) that is not kIgnoreTarget gives a NaN

@@ -1,3 +1,5 @@
+// embedding.cu - forward: a row of two tables added, `Lanes` threads a row; backward: sums over the rows of a token
+//
 // Backward: a block per token that occurs (and per slice of channels) adds up the rows where it does; the same per
 // position over the batch.
 #include "kernels/embedding.h"

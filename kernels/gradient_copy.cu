@@ -1,3 +1,4 @@
+// gradient_copy.cu - one elementwise kernel for every pair of gradient types that is copied or added
 #include "kernels/gradient_copy.h"
 
 #include "kernels/device/error.h"

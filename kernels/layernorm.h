@@ -1,11 +1,11 @@
 // layernorm.h - layer normalisation, alone and fused with the residual addition before it, and its gradient
 //
 //   residual = left + right                                   (fused form; the plain form is given `residual`)
-//   normed   = (residual - mean) * rstd * weight + bias,      mean = avg(residual),  rstd = 1 / sqrt(var(residual) +
-//            1e-5)
+//   normed   = (residual - mean) * rstd * weight + bias,      mean = avg(residual)
+//   rstd     = 1 / sqrt(var(residual) + 1e-5)
 //   with n = (residual - mean) * rstd and g = weight * dnormed:
-//   dresidual (+)= (g - avg(g) - n * avg(g * n)) * rstd,      dweight (+)= sum over rows of dnormed * n,   dbias (+)=
-//                                                             sum over rows of dnormed
+//   dresidual (+)= (g - avg(g) - n * avg(g * n)) * rstd
+//   dweight   (+)= sum over rows of dnormed * n,              dbias (+)= sum over rows of dnormed
 //
 // Shapes    left, right, residual, normed and their gradients: (rows, channels) T; weight, bias: (channels) T; dweight,
 //           dbias: (channels) float; mean, rstd: (rows) float.

@@ -4,8 +4,7 @@
 // them with -ffast-math, which cancels the rounding trick. On a GPU they are the hardware's approximations.
 //
 // Error, checked in test/kernels/math_test.cu: fast_exp 3e-7 relative for |x| <= 87 (a GPU: 2 + |x| units in the last
-// place); 0 below -87.3, so that masked
-// scores vanish;  fast_tanh 4e-7 absolute.
+// place); 0 below -87.3, so that masked scores vanish;  fast_tanh 4e-7 absolute.
 #pragma once
 #include "kernels/simt/simt.h"
 

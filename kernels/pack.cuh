@@ -19,9 +19,8 @@ inline constexpr int kGpuPackBytes = 16;
 inline constexpr int kCpuPackBytes = 64;
 
 // `address` must be aligned to Bytes; the host executor checks it, a GPU faults. On a GPU the pack arrives in
-// registers; on a CPU it is the memory
-// itself: by value g++ copies it to the stack first (LayerNorm backward 18-26 % slower). Bind it to `const auto&` where
-// nothing is stored to in between.
+// registers; on a CPU it is the memory itself: by value g++ copies it to the stack first (LayerNorm backward 18-26 %
+// slower). Bind it to `const auto&` where nothing is stored to in between.
 #if defined(TRAIN_GPT2_CUDA)
 template <int Bytes, class T>
 __device__ Pack<T, Bytes> load(const T* address) {

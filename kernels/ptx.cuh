@@ -7,20 +7,20 @@
 //     A  reg[0..3]: rows group, group + 8, group, group + 8;  columns 2 t, 2 t + 1 in reg[0..1], 8 further in reg[2..3]
 //     B  reg[0..1]: rows 2 t, 2 t + 1, 8 further in reg[1];  column group
 //     D  d[0..3]:   rows group, group, group + 8, group + 8;  columns 2 t, 2 t + 1, 2 t, 2 t + 1
-// Two D side by side, rounded by bf16_pair, are the A of a next product: reg = (left 0 1, left 2 3, right 0 1, right 2
-// 3).
+// Two D side by side, rounded by bf16_pair, are the A of a next product:
+//     reg = (left 0 1, left 2 3, right 0 1, right 2 3)
 //
 // ldmatrix(reg, row) loads one, two or four 8 x 8 matrices, as many as `reg` has elements, from rows of 16 bytes at
 // multiples of 16 in shared memory: lane 8 j + i gives the address of row i of matrix j, and every lane gets in reg[j]
 // the elements 2 t and 2 t + 1 of row `group`; with _trans, of column `group`. Where an operand's first element is at
 // `tile` and its rows are `pitch` elements apart (a multiple of 8):
-//     A stored [m][k]                ldmatrix(a.reg, tile + lane % 16 * pitch + lane / 16 * 8)
-//     A stored [k][m]                ldmatrix_trans(a.reg, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 *
-//                                    8)
-//     B stored [n][k]                ldmatrix(b.reg, tile + lane % 8 * pitch + lane / 8 % 2 * 8)
-//     B stored [k][n]                ldmatrix_trans(b.reg, tile + lane % 16 * pitch)
-//     two B, n and n + 8, of [n][k]  ldmatrix(pair, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
-//     two B, n and n + 8, of [k][n]  ldmatrix_trans(pair, tile + lane % 16 * pitch + lane / 16 * 8)
+//     A stored [m][k]  ldmatrix(a.reg, tile + lane % 16 * pitch + lane / 16 * 8)
+//     A stored [k][m]  ldmatrix_trans(a.reg, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
+//     B stored [n][k]  ldmatrix(b.reg, tile + lane % 8 * pitch + lane / 8 % 2 * 8)
+//     B stored [k][n]  ldmatrix_trans(b.reg, tile + lane % 16 * pitch)
+// and for two B, n and n + 8:
+//     of [n][k]        ldmatrix(pair, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
+//     of [k][n]        ldmatrix_trans(pair, tile + lane % 16 * pitch + lane / 16 * 8)
 // A pitch of an odd number of 16 bytes makes the loads free of bank conflicts.
 //
 // All 32 lanes of a warp call mma_m16n8k16 and ldmatrix together; both order no memory: a barrier must lie between

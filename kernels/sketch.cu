@@ -1,3 +1,5 @@
+// sketch.cu - signs by a hash of the index, and sums over the indices of a bucket in a fixed order
+//
 // Two passes: runs of rows of kSketchBuckets values each into `scratch`, then the runs' sums into the sketch.
 #include "kernels/sketch.h"
 

@@ -1,3 +1,4 @@
+// sum_ranks.cu - one elementwise kernel that adds the contributions in the order of the ranks
 #include "kernels/sum_ranks.h"
 
 #include <type_traits>

@@ -1,7 +1,7 @@
 // sum_ranks.h - the sum of what every rank contributed, in the order of the ranks
 //
-//   out[i] = (...((x_0[i] + x_1[i]) + x_2[i]) + ...) + x_{R-1}[i],  x_rank = own, x_r = others[r * stride + ...] for
-//                                                                   the rest
+//   out[i] = (...((x_0[i] + x_1[i]) + x_2[i]) + ...) + x_{R-1}[i]
+//   x_rank = own, for the rest x_r = others[r * stride + ...]
 //
 // The order is part of the contract: it makes the sum the same bits on every rank, in every run, and at every ZeRO
 // stage.

@@ -1,4 +1,5 @@
-// range.h - named stretches of host time for NVIDIA's profilers (NVTX), seen by `nsys profile`; nothing in a build for CPUs
+// range.h - named stretches of host time for NVIDIA's profilers (NVTX), seen by `nsys profile`; nothing in a build for
+// CPUs
 #pragma once
 #if defined(TRAIN_GPT2_CUDA)
 #include <nvtx3/nvToolsExt.h>

@@ -1,3 +1,4 @@
+// background_task.cpp - the thread of a BackgroundTask, and how its owner and it wait for each other
 #include "llmc/base/background_task.h"
 
 #include <utility>

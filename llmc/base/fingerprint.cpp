@@ -1,3 +1,4 @@
+// fingerprint.cpp - FNV-1a over words of four bytes
 #include "llmc/base/fingerprint.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// mapped_file.cpp - stat, open and mmap of a file, each refusal in its own words
 #include "llmc/base/mapped_file.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// staged_folder.cpp - the hidden folder, its fsyncs and the rename that shows it
 #include "llmc/base/staged_folder.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // comm_stream.h - a stream beside the one that computes, for work that alternates between device and host:
-// comm_stream_cpu.cpp | comm_stream_cuda.cpp
+// comm_stream_host.cpp | comm_stream_cuda.cpp
 //
 // What is enqueued runs in order, beside the caller. What is ready when:
 //   after(compute)        what is enqueued from now on sees all that `compute` was given before this call, and may

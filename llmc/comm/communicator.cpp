@@ -154,14 +154,14 @@ int number_in(const char* variable) {
 
 std::unique_ptr<Communicator> alone() { return std::make_unique<Alone>(); }
 
-// Open MPI's mpirun; MPICH's, and Slurm's PMI; srun. SLURM_NTASKS is also set in a batch script, outside srun: there
-// only PMIx tells of a task.
 std::string host_name() {
     char name[256] = {};
     gethostname(name, sizeof name - 1);
     return name;
 }
 
+// Open MPI's mpirun; MPICH's, and Slurm's PMI; srun. SLURM_NTASKS is also set in a batch script, outside srun: there
+// only PMIx tells of a task.
 Launch launched_processes() {
     for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
         if (const int processes = number_in(variable); processes > 0) return {processes, variable};

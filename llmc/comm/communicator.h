@@ -142,8 +142,8 @@ public:
 
     // Ends the program on every rank within seconds, with this exit code where the launcher passes it on. Prints
     // "error: rank R on HOST: REASON" once; when several ranks fail at once, some may be ended before they print
-    // theirs. main() calls it for an exception that leaves the run. Ranks that are threads throw it instead
-    // (communicator_local.h).
+    // theirs. main() calls it for an exception that leaves the run. Ranks that are threads, in tests,
+    // throw it instead.
     [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;
 
 protected:

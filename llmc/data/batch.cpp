@@ -1,3 +1,4 @@
+// batch.cpp - cutting inputs and targets from shards, and which shard holds a row
 #include "llmc/data/batch.h"
 
 #include <algorithm>

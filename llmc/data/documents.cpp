@@ -1,3 +1,4 @@
+// documents.cpp - documents of a text, told apart by POSIX regular expressions line by line
 #include "llmc/data/documents.h"
 
 #include <regex.h>

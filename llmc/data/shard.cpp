@@ -1,3 +1,4 @@
+// shard.cpp - checks of a shard's header and length, and of every id that is read
 #include "llmc/data/shard.h"
 
 #include <algorithm>

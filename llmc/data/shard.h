@@ -1,11 +1,10 @@
 // shard.h - a file of token ids, llm.c's format, mapped into memory
 //
 //   256 little-endian int32    [0] = 20240520   [1] = version 1   [2] = number of tokens
-//                              [3] = vocabulary size   [4] = end-of-text id         ours; both 0 as llm.c writes them:
-//                                                      GPT-2's 50257 and 50256
+//                              [3] = vocabulary size   [4] = end-of-text id
 //   uint16 per token           so the file is exactly 1024 + 2 * tokens bytes long
 //
-// Source    karpathy/llm.c, which leaves the words from [3] on unused.
+// Source    karpathy/llm.c, which leaves the words from [3] on unused: 0 in both of ours means GPT-2's 50257 and 50256.
 #pragma once
 #include <cstdint>
 #include <span>

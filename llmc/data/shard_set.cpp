@@ -1,3 +1,4 @@
+// shard_set.cpp - globbing of shard names, in the order of their bytes, and one vocabulary for all
 #include "llmc/data/shard_set.h"
 
 #include <glob.h>

@@ -1,3 +1,4 @@
+// shard_writer.cpp - buffered writing of shards under temporary names, synced when sealed and renamed when published
 #include "llmc/data/shard_writer.h"
 
 #include <fcntl.h>
@@ -108,8 +109,7 @@ void ShardWriter::publish() {
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) refused_by_disk("renaming shard");
     temporary_.clear();
     // The new name lives in the folder, which has to reach the disk too. Some file systems cannot sync folders
-    // (EINVAL); that is
-    // no reason to refuse.
+    // (EINVAL); that is no reason to refuse.
     const auto parent = std::filesystem::path(path_).parent_path();
     const int folder = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return;

@@ -1,3 +1,4 @@
+// tokenizer.cpp - the tokenizer of bytes, the one that shows ids, and text made safe for terminals
 #include "llmc/data/tokenizer.h"
 
 #include <cstdint>

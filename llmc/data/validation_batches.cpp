@@ -1,3 +1,4 @@
+// validation_batches.cpp - which rows of the validation shards are used, and their share of each rank
 #include "llmc/data/validation_batches.h"
 
 #include <algorithm>

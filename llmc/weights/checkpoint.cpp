@@ -1,3 +1,4 @@
+// checkpoint.cpp - Hugging Face's names and shapes matched with the parameter table, to read and to write
 #include "llmc/weights/checkpoint.h"
 
 #include <algorithm>

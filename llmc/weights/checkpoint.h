@@ -29,8 +29,7 @@ public:
 
     const ModelConfig& config() const { return table_.config(); }
     // Fills a host array of table.elements() floats; rows past the vocabulary and gaps become 0. Throws Error naming
-    // the tensor that holds a NaN or
-    // an infinity: no training could go on from it.
+    // the tensor that holds a NaN or an infinity: no training could go on from it.
     void read(const ParameterTable& table, std::span<float> flat) const;
 
 private:
@@ -52,8 +51,7 @@ void write_model(const std::filesystem::path& folder, const ParameterTable& tabl
                  int end_of_text);
 
 // write_model into step_folder(), all or nothing; returns the folder. When it returns the folder is on the disk. A
-// folder that is there already is
-// never touched: that, and whatever the system refuses, is a run-time Error.
+// folder that is there already is never touched: that, and whatever the system refuses, is a run-time Error.
 std::filesystem::path save_checkpoint(const std::filesystem::path& output_dir, std::int64_t step,
                                       const ParameterTable& table, const TensorSource& master_weights, int end_of_text);
 

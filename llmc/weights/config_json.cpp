@@ -1,3 +1,4 @@
+// config_json.cpp - reading config.json with every key checked, and writing it
 #include "llmc/weights/config_json.h"
 
 #include <fstream>

@@ -1,8 +1,8 @@
 // safetensors.h - files of named tensors, in Hugging Face's format
 //
 //   8 bytes   length of the header, little-endian
-//   header    JSON: {"__metadata__": {text: text}, NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin,
-//             end]}, ...}, padded with spaces
+//   header    JSON, padded with spaces: {"__metadata__": {text: text},
+//             NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}
 //   data      the tensors one after the other, little-endian, row-major; offsets count from here, without holes or
 //             overlap
 //

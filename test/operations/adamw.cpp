@@ -47,7 +47,7 @@ Rounding stochastic(int first) {
     return {.stochastic = true, .seed = 0xfedcba9876543210, .first_element = std::int64_t(first) * 16};
 }
 
-// The bits of one element, as random.cuh defines them, from a call of the generator for it alone.
+// The bits of one element, as random.h defines them, from a call of the generator for it alone.
 std::uint32_t noise_of(std::uint64_t seed, std::int64_t step, std::int64_t element) {
     const std::int64_t call = element / 32 * 4 + element / 4 % 4;
     kernels::Philox<1> philox{{{std::uint32_t(call)}, {std::uint64_t(call) >> 32}, {std::uint32_t(step)},

@@ -3,8 +3,8 @@
 //
 // Every operation adds its own rounding, taken as independent of all others, to what its operands carry, so errors of
 // sums grow with the root of their length (Higham, Mary 2019, doi 10.1137/18M1226312). A formula evaluated on such
-// numbers is its own reference and its own tolerance, element
-// by element: a float result lies within kDeviations standard deviations.
+// numbers is its own reference and its own tolerance, element by element: a float result lies within kDeviations
+// standard deviations.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// communicator_suite.cpp - sums, moves and refusals of every collective, against plain loops
 #include "test/support/communicator_suite.h"
 
 #include <cstring>

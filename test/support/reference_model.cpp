@@ -1,3 +1,4 @@
+// reference_model.cpp - forward and backward pass and AdamW of the reference, row by row in double
 #include "test/support/reference_model.h"
 
 #include <algorithm>

@@ -194,9 +194,8 @@ private:
     }
 
     // What comes after `now` comes after all that is ordered before it, so that need not be kept. Of what is not, two
-    // are enough where they are of
-    // different blocks or warps: nothing that any thread does can come after both, but by a barrier that is common to
-    // all.
+    // are enough where they are of different blocks or warps: nothing that any thread does can come after both, but by
+    // a barrier that is common to all.
     void keep(Record (&kept)[2], const Record& now) const {
         Record* place = nullptr;
         for (Record& record : kept)

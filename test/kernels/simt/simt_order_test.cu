@@ -2,9 +2,8 @@
 // kernel
 //
 // Each faulty kernel is wrong, or an Error, in the orders that its test names; its repaired twin is right in all of
-// them. No single order finds
-// everything: forward misses a missing barrier where threads read what lower ones write, reverse one where they read
-// what higher ones write.
+// them. No single order finds everything: forward misses a missing barrier where threads read what lower ones write,
+// reverse one where they read what higher ones write.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>

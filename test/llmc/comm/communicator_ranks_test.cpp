@@ -1,5 +1,5 @@
-// What is the same on every communicator, and ranks as threads: every collective in every order, and failures that must
-// not hang.
+// communicator_ranks_test.cpp - what is the same on every communicator, and ranks as threads: every collective in every
+// order, and failures that must not hang
 #include "llmc/comm/communicator.h"
 
 #include <atomic>

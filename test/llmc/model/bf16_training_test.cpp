@@ -4,8 +4,8 @@
 // Runs from the same weights over the same batches are compared by three averages: the training loss over all steps,
 // that over the last 20, and the final loss on other text. On the way, where the loss falls fastest, averages over 20
 // steps may differ by more: there a run that is one step ahead has a lower loss, and in the end the same. Measured with
-// three seeds: at most 0.0002. With the quickstart's own text, four seeds and either
-// rounding: at most 0.0041 over all steps, 0.0030 over the last 20 and 0.0026 in validation.
+// three seeds: at most 0.0002. With the quickstart's own text, four seeds and either rounding: at most 0.0041 over all
+// steps, 0.0030 over the last 20 and 0.0026 in validation.
 #include <array>
 #include <numeric>
 #include <span>

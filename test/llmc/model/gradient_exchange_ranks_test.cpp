@@ -1,5 +1,5 @@
-// gradient_exchange_ranks_test.cpp - buckets and shards cover every parameter once, and sums that are exact in any order come
-// out exactly, however ranks and micro-batches share the tokens
+// gradient_exchange_ranks_test.cpp - buckets and shards cover every parameter once, and sums that are exact in any
+// order come out exactly, however ranks and micro-batches share the tokens
 #include "kernels/device/memory.h"
 #include "kernels/gradient_copy.h"
 #include "test/support/processes.h"
