@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Lets Hugging Face's transformers judge a checkpoint of train_gpt2, or writes a model for train_gpt2 to read.
 
-    check_transformers.py STEP_DIR --tokens 1,2,3                       logits and loss of one sequence
-    check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS      compare with our logits; exit 1 above --tolerance
+    check_transformers.py STEP_DIR --tokens 1,2,3                   logits and loss of one sequence
+    check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS  compare with our logits; exit 1 above --tolerance
     check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
     check_transformers.py --create DIR --layers 2 --heads 4 --channels 64 --vocabulary 257 --positions 64 --seed 1
 
-IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default: one sequence).
-A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len.
+IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
+one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len.
 """
 import argparse
 import os
@@ -29,8 +29,9 @@ def libraries():
 def create(args):
     _, torch, transformers = libraries()
     torch.manual_seed(args.seed)
-    config = transformers.GPT2Config(n_layer=args.layers, n_head=args.heads, n_embd=args.channels, vocab_size=args.vocabulary,
-                                     n_positions=args.positions, bos_token_id=None, eos_token_id=None)
+    config = transformers.GPT2Config(n_layer=args.layers, n_head=args.heads, n_embd=args.channels,
+                                     vocab_size=args.vocabulary, n_positions=args.positions, bos_token_id=None,
+                                     eos_token_id=None)
     model = transformers.GPT2LMHeadModel(config)
     with torch.no_grad():  # biases and gains too, so that a tensor read into the wrong place shows
         for parameter in model.parameters():
@@ -40,27 +41,30 @@ def create(args):
 
 
 def open_model(args, torch, transformers):
-    model, info = transformers.GPT2LMHeadModel.from_pretrained(args.folder, output_loading_info=True, dtype=torch.float32)
+    model, info = transformers.GPT2LMHeadModel.from_pretrained(args.folder, output_loading_info=True,
+                                                               dtype=torch.float32)
     faults = {kind: sorted(names) for kind, names in info.items() if names}
     if faults:
         sys.exit(f"check_transformers.py: {args.folder}: loading is {faults}; expected every tensor and no other")
     count = sum(p.numel() for p in model.parameters())
-    print(f"{args.folder}: {model.config.n_layer} layers, {model.config.n_embd} channels, vocabulary {model.config.vocab_size}, {count} parameters")
+    print(f"{args.folder}: {model.config.n_layer} layers, {model.config.n_embd} channels, "
+          f"vocabulary {model.config.vocab_size}, {count} parameters")
     return model.to(torch.float64 if args.float64 else torch.float32).eval()
 
 
 def sequences(ids, seq_len, limit, source):
     seq_len = seq_len or len(ids)
     if seq_len < 1 or len(ids) % seq_len or seq_len > limit:
-        sys.exit(f"check_transformers.py: {source}: {len(ids)} ids in sequences of {seq_len}; expected whole sequences of at most {limit}; "
-                 "change --seq-len")
+        sys.exit(f"check_transformers.py: {source}: {len(ids)} ids in sequences of {seq_len}; "
+                 f"expected whole sequences of at most {limit}; change --seq-len")
     return ids.reshape(-1, seq_len)
 
 
 def shard_loss(args, model, numpy, torch):
     header = numpy.fromfile(args.shard, dtype="<i4", count=256)
     if len(header) < 256 or header[0] != 20240520 or header[1] != 1:
-        sys.exit(f"check_transformers.py: {args.shard}: header is {header[:2].tolist()}; expected [20240520, 1]; name a token shard")
+        sys.exit(f"check_transformers.py: {args.shard}: header is {header[:2].tolist()}; expected [20240520, 1]; "
+                 "name a token shard")
     tokens = numpy.memmap(args.shard, dtype="<u2", mode="r", offset=1024, shape=(int(header[2]),))
     seq_len = args.seq_len or model.config.n_positions
     rows = min(args.val_tokens, len(tokens) - 1) // seq_len
@@ -69,9 +73,9 @@ def shard_loss(args, model, numpy, torch):
     total = 0.0
     for first in range(0, rows, args.batch):
         last = min(rows, first + args.batch)
-        piece = torch.from_numpy(tokens[first * seq_len:last * seq_len + 1].astype(numpy.int64))
-        logits = model(piece[:-1].view(-1, seq_len)).logits
-        total += torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), piece[1:], reduction="sum").item()
+        chunk = torch.from_numpy(tokens[first * seq_len:last * seq_len + 1].astype(numpy.int64))
+        logits = model(chunk[:-1].view(-1, seq_len)).logits
+        total += torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), chunk[1:], reduction="sum").item()
     loss = total / (rows * seq_len)
     print(f"loss {loss:.8f} over {rows * seq_len} tokens")
     if args.expect_loss is not None:
@@ -88,40 +92,47 @@ def check_logits(args, model, numpy, torch):
         ids, source = numpy.fromfile(args.token_ids, dtype="<i4"), args.token_ids
     vocabulary = model.config.vocab_size
     if len(ids) == 0 or ids.min() < 0 or ids.max() >= vocabulary:
-        sys.exit(f"check_transformers.py: {source}: {len(ids)} ids; expected at least one, all from 0 to {vocabulary - 1}")
+        sys.exit(f"check_transformers.py: {source}: {len(ids)} ids; "
+                 f"expected at least one, all from 0 to {vocabulary - 1}")
     batch = torch.from_numpy(sequences(ids, args.seq_len, model.config.n_positions, source).astype(numpy.int64))
     theirs = model(batch).logits
     if batch.shape[1] > 1:
         loss = torch.nn.functional.cross_entropy(theirs[:, :-1].flatten(0, 1).double(), batch[:, 1:].flatten())
         print(f"loss {loss.item():.8f} of predicting each next token")
     theirs = theirs.flatten(0, 1).double().numpy()
-    print(f"logits {theirs.shape}: mean {theirs.mean():.6f}, largest {abs(theirs).max():.6f}, last row starts {theirs[-1, :4].round(5).tolist()}")
+    print(f"logits {theirs.shape}: mean {theirs.mean():.6f}, largest {abs(theirs).max():.6f}, "
+          f"last row starts {theirs[-1, :4].round(5).tolist()}")
     if not args.logits:
         return True
     ours = numpy.fromfile(args.logits, dtype="<f4").astype(numpy.float64)
     if ours.size != theirs.size:
-        sys.exit(f"check_transformers.py: {args.logits}: {ours.size} values; expected {theirs.shape[0]} rows x {vocabulary} = {theirs.size}")
+        sys.exit(f"check_transformers.py: {args.logits}: {ours.size} values; "
+                 f"expected {theirs.shape[0]} rows x {vocabulary} = {theirs.size}")
     difference = abs(ours.reshape(theirs.shape) - theirs)
     row, column = numpy.unravel_index(difference.argmax(), difference.shape)
-    print(f"largest difference {difference.max():.3e} at row {row}, id {column}; mean {difference.mean():.3e}; tolerance {args.tolerance:.0e}")
+    print(f"largest difference {difference.max():.3e} at row {row}, id {column}; mean {difference.mean():.3e}; "
+          f"tolerance {args.tolerance:.0e}")
     return bool(difference.max() <= args.tolerance)  # false for NaN too
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", metavar="STEP_DIR", help="a folder step_XXXXXXXX, or any GPT-2 that transformers opens")
+    parser.add_argument("folder", nargs="?", metavar="STEP_DIR",
+                        help="a folder step_XXXXXXXX, or any GPT-2 that transformers opens")
     parser.add_argument("--tokens", help="ids separated by commas")
     parser.add_argument("--token-ids", metavar="FILE", help="raw int32 ids")
     parser.add_argument("--logits", metavar="FILE", help="our logits of the same ids, raw float32")
     parser.add_argument("--shard", metavar="FILE", help="token shard to take the loss of")
-    parser.add_argument("--val-tokens", type=int, default=1 << 20, help="tokens of the shard to predict (default %(default)s)")
+    parser.add_argument("--val-tokens", type=int, default=1 << 20,
+                        help="tokens of the shard to predict (default %(default)s)")
     parser.add_argument("--expect-loss", type=float, help="our loss over the same tokens")
     parser.add_argument("--seq-len", type=int, default=0)
     parser.add_argument("--batch", type=int, default=4, help="sequences at a time (default %(default)s)")
     parser.add_argument("--tolerance", type=float, default=1e-4)
     parser.add_argument("--float64", action="store_true", help="let transformers compute in fp64")
     parser.add_argument("--create", metavar="DIR", help="write a small random model there instead")
-    for name, default in (("layers", 2), ("heads", 4), ("channels", 64), ("vocabulary", 257), ("positions", 64), ("seed", 1)):
+    for name, default in (("layers", 2), ("heads", 4), ("channels", 64), ("vocabulary", 257), ("positions", 64),
+                          ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"of the model to create (default {default})")
     args = parser.parse_args()
 

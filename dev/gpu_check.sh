@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# gpu_check.sh [--rehearse] [FOLDER] - builds for CUDA, tests and measures on this machine's GPU, and writes it all down in FOLDER (build/gpu_check)
+# gpu_check.sh [--rehearse] [FOLDER] - builds for CUDA, tests and measures on this machine's GPU, and writes it all down
+# in FOLDER (build/gpu_check)
 #
-# Needs nvcc, g++ and a GPU; no network (scripts/bundle_deps.sh gathers what else the build needs, make too, beforehand). Takes 9 minutes at most:
-# every step has a limit of its own and none starts after that time. A step that fails stops nothing. FOLDER gets summary.md, written as it goes,
-# and at the end logs.tar.gz with a log of every step.
-# --rehearse needs no GPU: it compiles for CUDA where nvcc is, then goes through the same steps with the CPU build at tiny sizes.
+# Needs nvcc, g++ and a GPU; no network (scripts/bundle_deps.sh gathers what else the build needs, make too,
+# beforehand). Takes 9 minutes at most: every step has a limit of its own and none starts after that time. A step that
+# fails stops nothing. FOLDER gets summary.md, written as it goes, and at the end logs.tar.gz with a log of every step.
+# --rehearse needs no GPU: it compiles for CUDA where nvcc is, then goes through the same steps with the CPU build at
+# tiny sizes.
 #
 # Exit codes: 0 every step that ran passed, 1 one did not, 2 there is no GPU or the command line is wrong.
 set -uo pipefail
@@ -20,7 +22,8 @@ done
 cd "$(dirname "$0")/.."
 folder=${folder:-$PWD/build/gpu_check}
 if ! $rehearse && [ -z "$(nvidia-smi -L 2>/dev/null | grep GPU)" ]; then
-    echo "error: nvidia-smi finds no GPU; expected one of compute capability 8.0 or later; --rehearse runs what needs none" >&2
+    echo "error: nvidia-smi finds no GPU; expected one of compute capability 8.0 or later;" \
+        "--rehearse runs what needs none" >&2
     exit 2
 fi
 logs=$folder/logs
@@ -55,7 +58,8 @@ step() {
         *) verdict="**fail** ($status)" ;;
     esac
     [ $status -eq 0 ] || failed=$((failed + 1))
-    note=$(grep -E '^(All tests passed|test cases:|median |={9} ERROR SUMMARY|={9} RACECHECK SUMMARY)' "$logs/$name.log" | tail -n 1)
+    note=$(grep -E '^(All tests passed|test cases:|median |={9} (ERROR|RACECHECK) SUMMARY)' "$logs/$name.log" |
+        tail -n 1)
     row "$name" "$verdict" "$((SECONDS - began)) s" "${note:-$(median_ms "$name")}"
     return $status
 }
@@ -72,16 +76,21 @@ commit=$(git describe --always --dirty 2>/dev/null || echo "no git")
 say "# $($rehearse && echo "Rehearsal on a CPU" || echo "GPU check"), $(date -u +%Y-%m-%dT%H:%MZ), $commit"
 say
 $rehearse ||
-    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm --format=csv | sed 's/^/    /' | tee -a "$folder/summary.md"
-tools="$("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${CXX:-g++} --version | head -n 1); $(make --version | head -n 1)"
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm --format=csv |
+        sed 's/^/    /' | tee -a "$folder/summary.md"
+tools=$("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc")
+tools+="; $(${CXX:-g++} --version | head -n 1); $(make --version | head -n 1)"
 say "    $tools; $(nproc) cores; $(uname -sr)"
 say
 say "| step | result | time | |"
 say "|---|---|---|---|"
 
 # --- build
-if [ -n "$nvcc" ]; then step build_cuda 240 make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" build/cuda/train_gpt2 tools tests
-else skip build_cuda "no nvcc"; fi
+if [ -n "$nvcc" ]; then
+    step build_cuda 240 make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" build/cuda/train_gpt2 tools tests
+else
+    skip build_cuda "no nvcc"
+fi
 if $rehearse; then step build_cpu 400 make -j"$(nproc)" DEVICE=cpu build/cpu/train_gpt2 tools tests; fi
 
 # --- correctness of every kernel, in both types, and of whole models
@@ -92,7 +101,8 @@ if $rehearse; then
     step tests_models 60 "$bin/tests" "$whole_models"
 else
     step tests_attention 40 "$bin/tests" "[attention_methods],[attention_choice]" --durations yes
-    step tests_kernels 70 "$bin/tests" "[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw]" --durations yes
+    step tests_kernels 70 "$bin/tests" --durations yes \
+        "[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw]"
     step tests_matmul 30 "$bin/tests" "[matmul]" --durations yes
     step tests_models 30 "$bin/tests" "[model],[accumulation],[memory_plan],[interrupt]" --durations yes
 fi
@@ -109,7 +119,10 @@ int main(int, char** argv) {  // PATH TOKENS: ids below 50257 in llm.c's format
     std::int32_t header[256] = {20240520, 1, std::atoi(argv[2])};
     std::vector<std::uint16_t> ids(header[2]);
     std::uint64_t state = 1;
-    for (auto& id : ids) id = std::uint16_t(((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % 50257);
+    for (auto& id : ids) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        id = std::uint16_t((state >> 33) % 50257);
+    }
     std::FILE* file = std::fopen(argv[1], "wb");
     return !file || std::fwrite(header, 1, sizeof header, file) != sizeof header ||
            std::fwrite(ids.data(), 2, ids.size(), file) != ids.size() || std::fclose(file);
@@ -120,13 +133,23 @@ step data 20 bash -c '"${CXX:-g++}" -O1 -o "$1/random_shard" "$1/random_shard.cp
 batch=64
 $rehearse && batch=4
 train=("$bin/train_gpt2" -i "$shard" -e $init -t $length -v 0 --dtype bf16)
-while [ $batch -gt 1 ] && ! timeout 30 "${train[@]}" -x $train_steps -b $batch --dry-run >"$logs/dry_run.log" 2>&1; do batch=$((batch / 2)); done
+while [ $batch -gt 1 ] && ! timeout 30 "${train[@]}" -x $train_steps -b $batch --dry-run >"$logs/dry_run.log" 2>&1; do
+    batch=$((batch / 2))
+done
 step training 75 "${train[@]}" -x $train_steps -b $batch
 peer=(python3 dev/peer_pytorch.py -e $init -i "$shard" -b $batch -t $length -x $peer_steps --dtype bf16)
 $rehearse && peer+=(--no-compile --device cpu)
-if python3 -c 'import torch, numpy' 2>/dev/null; then step peer_pytorch 120 "${peer[@]}"; else skip peer_pytorch "no python3 with torch and numpy"; fi
+if python3 -c 'import torch, numpy' 2>/dev/null; then
+    step peer_pytorch 120 "${peer[@]}"
+else
+    skip peer_pytorch "no python3 with torch and numpy"
+fi
 for method in cudnn flash plain; do
-    if $rehearse; then skip "training_$method" "needs a GPU"; else step "training_$method" 30 "${train[@]}" -x 10 -b $batch --attention $method; fi
+    if $rehearse; then
+        skip "training_$method" "needs a GPU"
+    else
+        step "training_$method" 30 "${train[@]}" -x 10 -b $batch --attention $method
+    fi
 done
 
 # --- ranks: two share the GPU over MPI; one alone over NCCL
@@ -135,16 +158,22 @@ if command -v mpirun >/dev/null; then
     mpirun=(mpirun --bind-to none --oversubscribe)
     small=(-i "$shard" -e $init -t $length -v 0 --dtype bf16 -x 4 -b 2)
     step ranks_mpi 45 "${mpirun[@]}" -np 2 "$bin/train_gpt2" "${small[@]}" -d $((4 * length)) -z 1 --comm mpi
-    if $rehearse; then skip ranks_nccl "needs a GPU"; else step ranks_nccl 30 "${mpirun[@]}" -np 1 "$bin/train_gpt2" "${small[@]}" --comm nccl; fi
+    if $rehearse; then
+        skip ranks_nccl "needs a GPU"
+    else
+        step ranks_nccl 30 "${mpirun[@]}" -np 1 "$bin/train_gpt2" "${small[@]}" --comm nccl
+    fi
 else
     skip ranks_mpi "no mpirun"
 fi
 
-# --- memory errors, races, barriers, uninitialised reads; the tools know least of cuDNN's kernels, which are NVIDIA's: only the first one sees them
+# --- memory errors, races, barriers, uninitialised reads; the tools know least of cuDNN's kernels, which are NVIDIA's:
+# only the first one sees them
 sanitizer=$(command -v compute-sanitizer || ls "$(dirname "${nvcc:-/}")/compute-sanitizer" 2>/dev/null)
 ours="$whole_models,plain attention follows fp64,flash attention follows fp64"
 for tool in memcheck racecheck synccheck initcheck; do
-    if $rehearse || [ -z "$sanitizer" ]; then skip $tool "$($rehearse && echo "needs a GPU" || echo "no compute-sanitizer")"
+    if $rehearse || [ -z "$sanitizer" ]; then
+        skip $tool "$($rehearse && echo "needs a GPU" || echo "no compute-sanitizer")"
     else
         cases=$ours$([ $tool = memcheck ] && echo ",cuDNN attention follows fp64")
         step $tool 35 "$sanitizer" --tool $tool --error-exitcode 1 "$bin/tests" "$cases"
@@ -165,8 +194,10 @@ $rehearse || step tests_runs 75 "$bin/tests" "[run]" --durations yes  # last: ev
 number() { awk '{ print $2 }' <<<"$1"; }
 ours_ms=$(number "$(median_ms training)") peer_ms=$(number "$(grep -E '^median ' "$logs/peer_pytorch.log" 2>/dev/null)")
 say
-say "    $init, $batch x $length tokens, bf16, one step: train_gpt2 ${ours_ms:-n/a} ms, PyTorch ${peer_ms:-n/a} ms, ratio $(
-    awk -v ours="${ours_ms:-0}" -v theirs="${peer_ms:-0}" 'BEGIN { if (ours > 0 && theirs > 0) printf "%.2f", ours / theirs; else printf "n/a" }')"
+ratio=$(awk -v ours="${ours_ms:-0}" -v theirs="${peer_ms:-0}" 'BEGIN {
+    if (ours > 0 && theirs > 0) printf "%.2f", ours / theirs; else printf "n/a" }')
+say "    $init, $batch x $length tokens, bf16, one step: train_gpt2 ${ours_ms:-n/a} ms, PyTorch ${peer_ms:-n/a} ms," \
+    "ratio $ratio"
 for name in "${steps[@]}"; do
     log=$logs/$name.log
     {
@@ -179,7 +210,11 @@ for name in "${steps[@]}"; do
                 grep -h '^CUDA in ' "$log"
                 tail -n 2 "$log" | cut -c 1-150
                 ;;
-            tests_* | *check) head -n 1 "$log"; grep -E 'FAILED:|^[0-9.]+ s: |^=====' "$log" | sort -rn | uniq | head -n 20; tail -n 5 "$log" ;;
+            tests_* | *check)
+                head -n 1 "$log"
+                grep -E 'FAILED:|^[0-9.]+ s: |^=====' "$log" | sort -rn | uniq | head -n 20
+                tail -n 5 "$log"
+                ;;
             training*) head -n 40 "$log" | grep -vE '^step '; grep -E '^step ' "$log" | tail -n 3 ;;
             peer_pytorch) head -n 1 "$log"; tail -n 6 "$log" ;;
             *) cat "$log" ;;

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# kernel_resources.sh - what every kernel of the CUDA build takes of a multiprocessor, and whether any spills registers to memory
+# kernel_resources.sh - what every kernel of the CUDA build takes of a multiprocessor, and whether any spills registers
+# to memory
 #
-# Reads what `make DEVICE=cuda` keeps of ptxas (build/cuda/kernels/*.ptxas) and prints a table: registers a thread on sm_80 and sm_90a, and the shared
-# memory that is declared in the kernel; what a launch adds (dynamic shared memory) stands beside its launcher. Needs no GPU.
+# Reads what `make DEVICE=cuda` keeps of ptxas (build/cuda/kernels/*.ptxas) and prints a table: registers a thread on
+# sm_80 and sm_90a, and the shared memory that is declared in the kernel; what a launch adds (dynamic shared memory)
+# stands beside its launcher. Needs no GPU.
 #
 # Exit codes: 0 no kernel spills, 1 one does, 2 there is nothing to read.
 set -euo pipefail
@@ -14,7 +16,8 @@ if [ ${#reports[@]} -eq 0 ]; then
     exit 2
 fi
 
-# One line a kernel and architecture: name, architecture, registers, bytes of shared memory, bytes of stack and of spills. Then one line a kernel.
+# One line a kernel and architecture: name, architecture, registers, bytes of shared memory, bytes of stack and of
+# spills. Then one line a kernel.
 awk -F"'" '
     /Compiling entry function/ { name = $2; architecture = $4 }
     /bytes stack frame/ { split($0, n, /[^0-9]+/); stack = n[2]; spilt = n[3] + n[4] }
@@ -25,7 +28,8 @@ awk -F"'" '
     }' "${reports[@]}" | c++filt -p |
     sed -E 's/kernels::\(anonymous namespace\)::|kernels:://g; s/\(anonymous namespace\):://g' | sort | awk '
     {
-        fields = NF; spilt = $fields; stack = $(fields - 1); shared = $(fields - 2); registers = $(fields - 3); architecture = $(fields - 4)
+        fields = NF; spilt = $fields; stack = $(fields - 1); shared = $(fields - 2); registers = $(fields - 3)
+        architecture = $(fields - 4)
         name = $1
         for (i = 2; i < fields - 4; ++i) name = name " " $i
         if (!(name in seen)) { seen[name] = 1; order[++kernels] = name }
@@ -35,10 +39,12 @@ awk -F"'" '
         if (spilt > 0) { spills[name] += spilt; ++spilling }
     }
     END {
-        print "| kernel | registers, sm_80 | sm_90a | static shared memory, bytes | stack, bytes | spilt, bytes |\n|---|---|---|---|---|---|"
+        print "| kernel | registers, sm_80 | sm_90a | static shared memory, bytes | stack, bytes | spilt, bytes |"
+        print "|---|---|---|---|---|---|"
         for (i = 1; i <= kernels; ++i) {
             name = order[i]
-            printf "| `%s` | %s | %s | %d | %d | %d |\n", name, used[name, "sm_80"], used[name, "sm_90a"], memory[name], frame[name], spills[name]
+            printf "| `%s` | %s | %s | %d | %d | %d |\n", name, used[name, "sm_80"], used[name, "sm_90a"],
+                memory[name], frame[name], spills[name]
         }
         printf "\n%d kernels, %d of them spill\n", kernels, spilling
         exit spilling > 0

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The same training run in PyTorch: the peer that train_gpt2 is measured against, for speed and for loss.
 
-Model, initial deviations, optimizer groups, schedule and order of the data are those of train_gpt2; the kernels are PyTorch's (torch.compile,
-scaled_dot_product_attention, fused AdamW). With --init set to a checkpoint folder both start from the same weights.
+Model, initial deviations, optimizer groups, schedule and order of the data are those of train_gpt2; the kernels are
+PyTorch's (torch.compile, scaled_dot_product_attention, fused AdamW). With --init set to a checkpoint folder both start
+from the same weights.
 
     peer_pytorch.py -e d12 -i 'data/train_*.bin' -j 'data/val_*.bin' -b 4 -t 1024 -d 32768 -x 100 --dtype bf16
     peer_pytorch.py -e custom:l=4,h=4,c=128 --random-data -b 4 -t 64 -x 20
@@ -27,7 +28,8 @@ except ImportError as missing:
     sys.exit(f"peer_pytorch.py: module {missing.name} is missing; expected numpy and torch; "
              "run it with a Python that has them (pip install torch numpy)")
 
-BY_DEPTH = {6: (384, 6), 12: (768, 12), 24: (1024, 16), 36: (1280, 20), 48: (1600, 25), 60: (1920, 30), 72: (2880, 30), 84: (3456, 36)}
+BY_DEPTH = {6: (384, 6), 12: (768, 12), 24: (1024, 16), 36: (1280, 20), 48: (1600, 25), 60: (1920, 30),
+            72: (2880, 30), 84: (3456, 36)}
 
 
 def stop(message):
@@ -70,7 +72,8 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Returns the mean loss over targets other than -1. The head is the token table; the softmax runs over the real vocabulary."""
+    """Returns the mean loss over targets other than -1. The head is the token table; the softmax runs over the real
+    vocabulary."""
 
     def __init__(self, layers, heads, channels, positions, vocabulary):
         super().__init__()
@@ -109,7 +112,8 @@ def load_weights(model, folder):
             if entry["dtype"] != "F32":
                 stop(f"{folder}: tensor {name}: the dtype is {entry['dtype']}; expected F32")
             begin, end = entry["data_offsets"]
-            value = torch.from_numpy(np.frombuffer(data[begin:end].tobytes(), dtype="<f4").reshape(entry["shape"]).copy())
+            array = np.frombuffer(data[begin:end].tobytes(), dtype="<f4").reshape(entry["shape"])
+            value = torch.from_numpy(array.copy())
             parameter = parameters.pop(key)
             if value.dim() == 2 and key.startswith("h."):
                 value = value.t()
@@ -128,14 +132,16 @@ def make_model(text, vocabulary):
         return model
     if text.startswith("custom:"):
         try:
-            sizes = {key: int(value) for key, value in (part.split("=") for part in text.removeprefix("custom:").split(","))}
+            pairs = (pair.split("=") for pair in text.removeprefix("custom:").split(","))
+            sizes = {key: int(value) for key, value in pairs}
             return GPT2(sizes["l"], sizes["h"], sizes["c"], sizes.get("t", 1024), sizes.get("v", vocabulary))
         except (KeyError, ValueError):
             stop(f"--init is {text}; expected custom:l=4,h=4,c=128[,t=1024][,v=257]")
     if text[:1] == "d" and text[1:].isdigit() and int(text[1:]) in BY_DEPTH:
         channels, heads = BY_DEPTH[int(text[1:])]
         return GPT2(int(text[1:]), heads, channels, 1024, vocabulary)
-    stop(f"--init is {text}; expected one of {', '.join(f'd{depth}' for depth in BY_DEPTH)}, custom:... or a checkpoint folder")
+    stop(f"--init is {text}; expected one of {', '.join(f'd{depth}' for depth in BY_DEPTH)}, custom:... "
+         "or a checkpoint folder")
 
 
 class Shards:
@@ -156,30 +162,32 @@ class Shards:
         """Micro-batches in order, for ever. A shard is left when the next one does not fit."""
         size = rows * length
         if all(len(tokens) <= size for tokens in self.tokens):
-            stop(f"--micro-batch {rows} x --seq-len {length}: no shard holds {size + 1} tokens; expected a smaller batch")
+            stop(f"--micro-batch {rows} x --seq-len {length}: no shard holds {size + 1} tokens; "
+                 "expected a smaller batch")
         while True:
             for tokens in self.tokens:
                 for first in range(0, len(tokens) - size, size):
-                    piece = torch.from_numpy(tokens[first:first + size + 1].astype(np.int64))
-                    yield piece[:-1].view(rows, length), piece[1:].view(rows, length)
+                    chunk = torch.from_numpy(tokens[first:first + size + 1].astype(np.int64))
+                    yield chunk[:-1].view(rows, length), chunk[1:].view(rows, length)
 
     def validation(self, count, rows, length):
-        """Batches that predict the first `count` tokens of the first shard; the last one is filled up with targets -1."""
+        """Batches that predict the first `count` tokens of the first shard; the last one is filled up with targets
+        -1."""
         tokens = self.tokens[0]
         count = min(count, len(tokens) - 1)
         for first in range(0, count, rows * length):
             used = min(rows * length, count - first)
-            piece = torch.from_numpy(tokens[first:first + used + 1].astype(np.int64))
+            chunk = torch.from_numpy(tokens[first:first + used + 1].astype(np.int64))
             inputs, targets = torch.zeros(rows * length, dtype=torch.int64), torch.full((rows * length,), -1)
-            inputs[:used], targets[:used] = piece[:-1], piece[1:]
+            inputs[:used], targets[:used] = chunk[:-1], chunk[1:]
             yield inputs.view(rows, length), targets.view(rows, length), used
 
 
 def random_batches(rows, length, vocabulary, seed):
     generator = torch.Generator().manual_seed(seed)
     while True:
-        piece = torch.randint(vocabulary, (rows * length + 1,), generator=generator)
-        yield piece[:-1].view(rows, length), piece[1:].view(rows, length)
+        chunk = torch.randint(vocabulary, (rows * length + 1,), generator=generator)
+        yield chunk[:-1].view(rows, length), chunk[1:].view(rows, length)
 
 
 def learning_rate(step, args):
@@ -220,7 +228,8 @@ def parse():
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--seed", type=int, default=1337)
     add("--no-compile", dest="compile", action="store_false")
-    add("--timing-skip", type=int, default=3, help="first steps left out of the median: compilation and warm-up (default %(default)s)")
+    add("--timing-skip", type=int, default=3,
+        help="first steps left out of the median: compilation and warm-up (default %(default)s)")
     args = parser.parse_args()
     micro = args.micro_batch * args.seq_len
     args.total_batch_tokens = args.total_batch_tokens or micro
@@ -249,7 +258,8 @@ def main():
               {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(args.beta1, args.beta2), eps=args.eps, fused=True)
     for group in groups:
-        print(f"weight decay {group['weight_decay']}: {len(group['params'])} tensors, {sum(p.numel() for p in group['params'])} elements")
+        print(f"weight decay {group['weight_decay']}: {len(group['params'])} tensors, "
+              f"{sum(p.numel() for p in group['params'])} elements")
     print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, compile {args.compile}, dtype "
           f"{'pure bf16' if args.pure_bf16 else args.dtype}, {args.total_batch_tokens} tokens a step")
 
@@ -280,13 +290,14 @@ def main():
         if device_type == "cuda":
             torch.cuda.synchronize()
         times.append(1000 * (time.perf_counter() - begun))
-        print(f"step {step} loss {value:.6f} norm {float(norm):.4f} lr {optimizer.param_groups[0]['lr']:.4e} ms {times[-1]:.1f} "
-              f"tokens/s {args.total_batch_tokens / times[-1] * 1000:.0f}", flush=True)
+        print(f"step {step} loss {value:.6f} norm {float(norm):.4f} lr {optimizer.param_groups[0]['lr']:.4e} "
+              f"ms {times[-1]:.1f} tokens/s {args.total_batch_tokens / times[-1] * 1000:.0f}", flush=True)
 
     if args.val_data:
         total = count = 0
         with torch.no_grad(), precision():
-            for tokens, targets, used in Shards(args.val_data).validation(args.val_tokens, args.micro_batch, args.seq_len):
+            batches = Shards(args.val_data).validation(args.val_tokens, args.micro_batch, args.seq_len)
+            for tokens, targets, used in batches:
                 total += run(tokens.to(args.device), targets.to(args.device), "sum").item()
                 count += used
         print(f"val loss {total / count:.6f} over {count} tokens")

