@@ -92,12 +92,6 @@ ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
 
 std::int64_t ParameterTable::parameters() const { return decayed().elements + not_decayed().elements; }
 
-std::int64_t ParameterTable::parameters_unpadded() const {
-    std::int64_t sum = 0;
-    for (const ParameterSpec& spec : tensors_) sum += spec.rows_in_files * spec.columns;
-    return sum;
-}
-
 std::vector<kernels::DecaySegment> ParameterTable::decay_segments() const {
     std::vector<kernels::DecaySegment> segments;
     for (const ParameterSpec& spec : tensors_)

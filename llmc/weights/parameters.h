@@ -56,7 +56,6 @@ public:
     std::int64_t elements() const { return elements_; }
     // without gaps, the tied head counted once, the padded vocabulary included
     std::int64_t parameters() const;
-    std::int64_t parameters_unpadded() const;                 // with `vocabulary` rows
 
     int token_table() const { return token_table_; }          // also the head (tied)
     int position_table() const { return position_table_; }

@@ -43,7 +43,9 @@ TEST_CASE("parameters and optimizer groups of the published sizes", "[parameters
                                            {"d48", 1557611200, 1557686400, 194, 1556684800, 386, 1001600}}));
     CAPTURE(row.name);
     const ParameterTable table(model_by_name(row.name, 50257).config);
-    CHECK(table.parameters_unpadded() == row.unpadded);
+    std::int64_t unpadded = 0;
+    for (const ParameterSpec& spec : table.tensors()) unpadded += spec.rows_in_files * spec.columns;
+    CHECK(unpadded == row.unpadded);
     CHECK(table.parameters() == row.padded);
     CHECK(table.decayed().tensors == row.tensors);
     CHECK(table.decayed().elements == row.elements);
