@@ -17,17 +17,20 @@ constexpr std::int64_t kTile = 16384;
 // half that of the norm.
 constexpr int kRun = 16;
 
+enum class Copy { none, rounded };
+
 // Block i takes tile i.
-template <int Threads, int PackBytes, bool Rounds>
+template <int Threads, int PackBytes, Copy Kind>
 __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op) {
     using Pack = kernels::Pack<float, PackBytes>;
     using RoundedPack = kernels::Pack<bf16, PackBytes / 2>;
+    constexpr bool kRounds = Kind == Copy::rounded;
     // Packs of one run: a GPU's thread takes few, so that all its loads are under way at once.
     constexpr int kPacks = Threads == 1 ? kRun : kRun / Pack::size;
     const NormTile tile = op.tiles[blockIdx.x];
     const std::int64_t packs = tile.size / Pack::size;
     const float* data = op.values.data() + tile.first;
-    bf16* copy = Rounds ? op.rounded.data() + tile.first : nullptr;
+    bf16* copy = kRounds ? op.rounded.data() + tile.first : nullptr;
     const auto rounded = [](const Pack& x) {
         RoundedPack out;
         for (int k = 0; k < Pack::size; ++k) out[k] = round_to<bf16>(x[k]);
@@ -44,20 +47,20 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
             // else GCC takes the pack apart into scalars: 10.3 ms for 32 million floats on one core, 3.1 with it
             #pragma omp simd
             for (int k = 0; k < Pack::size; ++k) run[k] += x[k] * x[k];
-            if constexpr (Rounds) out[j] = rounded(x);
+            if constexpr (kRounds) out[j] = rounded(x);
         }
-        for (int j = 0; Rounds && j < kPacks; ++j) store(&copy[(i + j * Threads) * Pack::size], out[j]);
+        for (int j = 0; kRounds && j < kPacks; ++j) store(&copy[(i + j * Threads) * Pack::size], out[j]);
         #pragma omp simd
         for (int k = 0; k < Pack::size; ++k) sum[k] += run[k];
     }
     for (; i < packs; i += Threads) {
         const Pack x = load<PackBytes>(&data[i * Pack::size]);
         for (int k = 0; k < Pack::size; ++k) sum[k] += x[k] * x[k];
-        if constexpr (Rounds) store(&copy[i * Pack::size], rounded(x));
+        if constexpr (kRounds) store(&copy[i * Pack::size], rounded(x));
     }
     for (std::int64_t c = packs * Pack::size + threadIdx.x; c < tile.size; c += Threads) {
         sum[0] += data[c] * data[c];
-        if constexpr (Rounds) copy[c] = round_to<bf16>(data[c]);
+        if constexpr (kRounds) copy[c] = round_to<bf16>(data[c]);
     }
 
     for (int k = 1; k < Pack::size; ++k) sum[0] += sum[k];
@@ -65,7 +68,7 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
     if (threadIdx.x == 0) op.partial[blockIdx.x] = total;
 }
 
-// Block g takes module m.
+// Block m takes module m.
 template <int Threads>
 __global__ void __launch_bounds__(Threads) module_sums_kernel(ModuleSums op) {
     double sum = 0;
@@ -76,19 +79,19 @@ __global__ void __launch_bounds__(Threads) module_sums_kernel(ModuleSums op) {
 }
 
 template <int Threads>
-__global__ void __launch_bounds__(Threads) put_counts_kernel(std::span<double> sums, RankCounts counts) {
-    sums[kValidTargets] = double(counts.valid_targets);
-    sums[kSmallTokens] = double(counts.small_tokens);
-    sums[kSmallBatches] = double(counts.small_batches);
+__global__ void __launch_bounds__(Threads) put_counts_kernel(RankSumsHeader* header, RankCounts counts) {
+    header->valid_targets = double(counts.valid_targets);
+    header->small_tokens = double(counts.small_tokens);
+    header->small_batches = double(counts.small_batches);
 }
 
 // In double throughout; what the optimizer reads is rounded to float once.
-__device__ void decide(const StepScalarsInput& op) {
+__device__ void decide(const StepScalarsInput& op, const RankSums& totals) {
     StepScalars& step = op.scalars[0];
-    const double loss_sum = op.totals[kLossSum];
-    const auto valid_targets = std::int64_t(op.totals[kValidTargets]);
+    const double loss_sum = totals.header->loss_sum;
+    const auto valid_targets = std::int64_t(totals.header->valid_targets);
     double squared_norm = 0;
-    for (std::size_t module = 0; module < op.modules; ++module) squared_norm += op.totals[kFirstNorm + module];
+    for (const double of_module : totals.norms) squared_norm += of_module;
     // Exactly 1 when every position is a valid target, so that such a step equals one that knows no ignored targets.
     const double kappa = valid_targets > 0 ? double(op.positions) / double(valid_targets) : NAN;
     const double norm = kappa * sqrt(squared_norm);
@@ -113,7 +116,7 @@ __device__ void decide(const StepScalarsInput& op) {
 }
 
 template <int Threads>
-__global__ void __launch_bounds__(Threads) step_scalars_kernel(StepScalarsInput op) {
+__global__ void __launch_bounds__(Threads) step_scalars_kernel(StepScalarsInput op, RankSums totals) {
     const std::size_t row = op.totals.size();
     for (std::size_t i = threadIdx.x; i < row; i += Threads) {
         double sum = 0;
@@ -121,7 +124,15 @@ __global__ void __launch_bounds__(Threads) step_scalars_kernel(StepScalarsInput 
         op.totals[i] = sum;
     }
     __syncthreads();
-    if (threadIdx.x == 0) decide(op);
+    if (threadIdx.x == 0) decide(op, totals);
+}
+
+template <class Header, class Double>
+RankSumsView<Header, Double> view(std::span<Double> row, std::size_t modules) {
+    require(row.size() == rank_sums_size(modules), "size of rank_sums", row.size(), "rank_sums_size(modules)");
+    const std::size_t first = sizeof(Header) / sizeof(double);
+    return {.header = reinterpret_cast<Header*>(row.data()), .norms = row.subspan(first, modules),
+            .small_norms = row.subspan(first + modules, modules)};
 }
 
 // 256 threads on a GPU: not measured yet.
@@ -141,8 +152,8 @@ void squared_norms(const SquaredNorms& op, StreamRef stream) {
     if (op.tiles.empty()) return;
     constexpr int kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
     const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream};
-    if (op.rounded.empty()) simt::launch<squared_norms_kernel<kThreads, kPackBytes, false>>(config, op);
-    else simt::launch<squared_norms_kernel<kThreads, kPackBytes, true>>(config, op);
+    if (op.rounded.empty()) simt::launch<squared_norms_kernel<kThreads, kPackBytes, Copy::none>>(config, op);
+    else simt::launch<squared_norms_kernel<kThreads, kPackBytes, Copy::rounded>>(config, op);
 }
 
 void module_sums(const ModuleSums& op, StreamRef stream) {
@@ -153,9 +164,13 @@ void module_sums(const ModuleSums& op, StreamRef stream) {
                                                 .stream = stream}, op);
 }
 
-void put_counts(std::span<double> rank_sums, const RankCounts& counts, StreamRef stream) {
-    require(rank_sums.size() >= kFirstNorm, "size of rank_sums", rank_sums.size(), "rank_sums_size(modules)");
-    simt::launch<put_counts_kernel<1>>({.grid = 1, .block = 1, .stream = stream}, rank_sums, counts);
+RankSums rank_sums(std::span<double> row, std::size_t modules) { return view<RankSumsHeader>(row, modules); }
+ConstRankSums rank_sums(std::span<const double> row, std::size_t modules) {
+    return view<const RankSumsHeader>(row, modules);
+}
+
+void put_counts(const RankSums& row, const RankCounts& counts, StreamRef stream) {
+    simt::launch<put_counts_kernel<1>>({.grid = 1, .block = 1, .stream = stream}, row.header, counts);
 }
 
 void step_scalars(const StepScalarsInput& op, StreamRef stream) {
@@ -165,7 +180,8 @@ void step_scalars(const StepScalarsInput& op, StreamRef stream) {
     require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums",
             op.rank_sums.size(), "a row of each rank");
     require(op.positions > 0, "positions", op.positions, "at least 1");
-    simt::launch<step_scalars_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, op);
+    simt::launch<step_scalars_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, op,
+                                             rank_sums(op.totals, op.modules));
 }
 
 }  // namespace kernels

@@ -49,20 +49,39 @@ struct ModuleSums {
 };
 void module_sums(const ModuleSums& op, StreamRef stream);
 
-// What one rank knows of a step, as a row of doubles that all ranks exchange: these, then for each module the squared
-// norm of this rank's shards of the reduced gradient, then for each module the sum of |A_i|^2 / T_i over the small
-// batches that the noise scale compares with the whole batch.
-// Counts are exact: they stay far below 2^53.
-enum RankSum { kLossSum, kValidTargets, kSmallTokens, kSmallBatches, kFirstNorm };
-// Doubles of a row, a multiple of what the communicator cuts shards at.
-constexpr std::size_t rank_sums_size(std::size_t modules) { return (kFirstNorm + 2 * modules + 31) / 32 * 32; }
-struct RankCounts {
-    std::int64_t valid_targets = 0;                   // of this rank
-    // sum of T_i over this rank's small batches, and how many they are
-    std::int64_t small_tokens = 0, small_batches = 0;
+// What one rank knows of a step: a row of doubles, which all ranks exchange. It begins with these; the norms follow.
+// The noise scale compares the whole batch with small ones, of T_i tokens and with the gradient A_i.
+struct RankSumsHeader {
+    double loss_sum;
+    // Counts are exact: they stay far below 2^53.
+    double valid_targets;
+    double small_tokens;   // sum of T_i
+    double small_batches;  // how many there are
 };
-// Writes the counts into a rank's row.
-void put_counts(std::span<double> rank_sums, const RankCounts& counts, StreamRef stream);
+// A row, or the sum of all ranks' rows, where it lies: on the device or on the host.
+template <class Header, class Double>
+struct RankSumsView {
+    Header* header;
+    std::span<Double> norms;        // (modules): |.|^2 of this rank's shards of the reduced gradient
+    std::span<Double> small_norms;  // (modules): sum of |A_i|^2 / T_i
+};
+using RankSums = RankSumsView<RankSumsHeader, double>;
+using ConstRankSums = RankSumsView<const RankSumsHeader, const double>;
+
+// Doubles of a row, a multiple of what the communicator cuts shards at.
+constexpr std::size_t rank_sums_size(std::size_t modules) {
+    return (sizeof(RankSumsHeader) / sizeof(double) + 2 * modules + 31) / 32 * 32;
+}
+// Views of a row. Throw Error unless it has rank_sums_size(modules) doubles.
+RankSums rank_sums(std::span<double> row, std::size_t modules);
+ConstRankSums rank_sums(std::span<const double> row, std::size_t modules);
+
+struct RankCounts {
+    std::int64_t valid_targets = 0;                    // of this rank
+    std::int64_t small_tokens = 0, small_batches = 0;  // of this rank's small batches
+};
+// Writes the counts into a row's header and leaves the rest.
+void put_counts(const RankSums& row, const RankCounts& counts, StreamRef stream);
 
 // Lives on the device from step to step; copied to the host for the log, one step late.
 struct StepScalars {

@@ -1,8 +1,6 @@
 // gradient_buckets.cpp - cuts of the parameter array into buckets, modules of norms and tiles, on the host
 #include "llmc/model/gradient_buckets.h"
 
-#include <algorithm>
-
 #include "kernels/device/error.h"
 
 namespace llmc {
@@ -28,6 +26,13 @@ GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sh
         while (spec.offset >= buckets_[std::size_t(bucket)].first + buckets_[std::size_t(bucket)].size) --bucket;
         of_tensor_.push_back(bucket);
     }
+
+    if (sharding.shards_state()) {
+        for (int i = size() - 1; i >= 0; --i) owned_.push_back(shard(i));
+    } else {
+        owned_.push_back({.first = 0, .size = table.elements(), .offset = 0, .bucket = std::nullopt});
+    }
+    for (const OwnedShard& shard : owned_) owned_elements_ += shard.size;
 }
 
 NormModules::NormModules(const ParameterTable& table, const GradientBuckets& buckets) {

@@ -1,40 +1,33 @@
 // gradient_exchange.h - the gradients of a step: where the backward pass leaves them, how the ranks add them up, and
-// their norms
+// what the optimizer finds
 //
-//   stage 0   all gradients are shard_offset; in the last micro-batch every bucket is all-reduced
+// One subclass for each way of reducing (gradient_policies.cpp), chosen by make_gradient_exchange():
+//
+//   stage 0   all gradients are kept; in the last micro-batch every bucket is all-reduced
 //   stage 1   the same, reduce-scattered: afterwards a rank has the sum of its shards
 //   stage 2   every bucket of every micro-batch is reduce-scattered out of a working buffer and added to this rank's
 //             shards, in fp32; only the shards, two buffers for blocks and one for the tables exist
 // A bucket's reduction begins when its gradients have been enqueued and runs beside the rest of the backward pass. Sums
 // are over ranks, never means: a token weighs 1 / positions of the whole step on every rank.
 //
-// At every stage a rank takes the squared norm of its own shards only, and all rows of these sums are gathered: so
-// stages 0 and 1 have the same bits, and every rank decides alike.
+// At every stage a rank takes the squared norm of its own shards only, and all rows of these sums are gathered
+// (step_sums.h): so stages 0 and 1 have the same bits, and every rank decides alike.
 //
 // Streams. The memory of a bucket belongs to the communicator from its group_begin() to the wait() for it. These are
 //   all the places:
 //   complete()  begins its group, after the kernels that write the bucket and those that take its norm and round it
 //               before the reduction
 //   finish()    waits for each group before the norm of its shard, so that the optimizer, and the next step's backward
-//               pass, come after
+//               pass, come after; then begins the group of the rows of sums and waits for it
 //   open()      stage 2: waits for the group that used the working buffer last, before the next bucket's gradients are
 //               written into it
 // The optimizer's all-gather of parameters is waited for in the next forward pass (model.h).
 #pragma once
-#include "kernels/device/memory.h"
-#include "llmc/model/gradient_buckets.h"
+#include <memory>
+
+#include "llmc/model/step_sums.h"
 
 namespace llmc {
-
-struct Context;
-
-// The small batches whose gradients the noise scale compares with that of the whole step (noise_scale.h).
-enum class SmallBatches { none, ranks, first_micro_batches, micro_batches };
-
-struct MicroStep {
-    int index = 0, count = 1;        // of the step's micro-batches
-    std::int64_t valid_targets = 0;  // of this rank's
-};
 
 class GradientExchange {
 public:
@@ -43,76 +36,81 @@ public:
         SmallBatches small_batches = SmallBatches::none;
         bool reduce_in_bf16 = false;  // what travels; everything else is fp32
     };
-    // The context must outlive it. Throws Error for small batches that this stage never has.
-    GradientExchange(const ParameterTable& table, const Settings& settings, Context& context);
-    ~GradientExchange();  // waits for what is under way
+    virtual ~GradientExchange();  // waits for what is under way
     GradientExchange(const GradientExchange&) = delete;
     GradientExchange& operator=(const GradientExchange&) = delete;
 
     // Before each micro-batch; the first begins a step.
-    void begin(const MicroStep& micro);
+    void begin(const MicroStep& micro) { sums_.begin(micro); }
     // Where the losses of this rank's micro-batches add up.
-    std::span<double> loss_sum() const { return row().subspan(kernels::kLossSum, 1); }
+    std::span<double> loss_sum() const { return sums_.loss_sum(); }
 
-    // For the backward pass. open() comes before a bucket's first gradient, complete() after its last; accumulate():
-    // gradients are added.
+    // ---- for the backward pass, bucket by bucket, the embeddings' last
     const GradientBuckets& buckets() const { return buckets_; }
+    // Where the gradient of a tensor is written, from open() to complete() of its bucket.
     std::span<float> gradient(int tensor) const;
-    bool accumulate() const { return stage() < 2 && micro_.index > 0; }
-    void open(int bucket);
+    // Whether it is added to what lies there, the sum of the step's earlier micro-batches.
+    virtual bool accumulate() const = 0;
+    // Before a bucket's first gradient. On return: what is enqueued on the compute stream may write the gradients.
+    virtual void open(int bucket) = 0;
+    // After the kernels that write a bucket's gradients were enqueued. On return: its norm as part of a small batch is
+    // enqueued, and if it is reduced with this micro-batch, its group is under way.
     void complete(int bucket);
 
-    // After the last micro-batch: enqueues what makes the reduced shards and all ranks' sums ready on the compute
-    // stream.
+    // ---- for the optimizer
+    // After the last micro-batch. On return: what is enqueued on the compute stream sees reduced() and
+    // sums().rank_sums().
     void finish();
-    std::span<const double> rank_sums() const { return rank_sums_.span(); }  // a row of each rank (grad_norm.h)
-    std::size_t modules() const { return modules_.names.size(); }
-    const std::vector<std::string>& module_names() const { return modules_.names; }
-    // The reduced gradient of this rank's shard of a bucket, accumulated with weight 1 / positions; at stage 0 all of
-    // the flat array is reduced.
-    std::span<float> shard(int bucket) const;
-    std::span<float> whole() const { return gradients_.span(); }  // stages 0 and 1
-    int stage() const { return settings_.sharding.stage; }
+    // The reduced gradient of what this rank owns, accumulated with weight 1 / positions, until the next begin().
+    virtual std::span<float> reduced(const OwnedShard& shard) const = 0;
+    const StepSums& sums() const { return sums_; }
 
-private:
-    struct Pending {
-        int bucket = -1;  // none
-        bool accumulate = false;
-        CommEvent reduced{};
-    };
-    std::size_t buffer_of(int bucket) const { return bucket == buckets_.embeddings() ? 2 : std::size_t(bucket) % 2; }
-    template <class T> std::span<T> memory(std::span<T> all, int bucket) const;
-    std::span<double> row() const;
-    std::span<double> norms(int which) const {
-        return row().subspan(kernels::kFirstNorm + std::size_t(which) * modules(), modules());
-    }
-    bool small_batch_ends() const;
-    void take_norms(const device::Array<kernels::NormTile>& tiles, const NormTiles& plan, int bucket,
-                    std::span<const float> values, std::span<kernels::bf16> rounded = {});
-    CommEvent reduce(int bucket);
-    template <class T> CommEvent reduce(int bucket, std::span<T> whole);
-    void receive(int bucket, bool accumulate);
-    void settle(Pending& pending);
+protected:
+    // `written_elements`: how many gradients the backward pass needs room for. The context must outlive it.
+    GradientExchange(const ParameterTable& table, const Settings& settings, Context& context,
+                     std::int64_t written_elements);
+
+    // What the backward pass writes into: all of it, and a bucket's part; and that part in bf16, where bf16 travels.
+    std::span<float> written() const { return written_.span(); }
+    std::span<float> written(int bucket) const { return in_place(written_.span(), bucket); }
+    std::span<kernels::bf16> rounded(int bucket) const { return in_place(rounded_.span(), bucket); }
+    bool travels_in_bf16() const { return rounded_.size() > 0; }
+    // A group that leaves the sum over ranks, in the type that travels, in all of the bucket or in this rank's shard of
+    // it. On return: it is under way.
+    CommEvent all_reduce(int bucket);
+    CommEvent reduce_scatter(int bucket);
+    const MicroStep& micro() const { return sums_.micro(); }
 
     Context& context_;
-    Settings settings_;
+
+private:
+    // ---- of a policy
+    // Where a bucket begins in the memory that the backward pass writes into.
+    virtual std::int64_t place(int bucket) const = 0;
+    // Whether the buckets of this micro-batch are reduced.
+    virtual bool reduces() const = 0;
+    // Begins the reduction of a bucket. On return: it is under way.
+    virtual void reduce(int bucket) = 0;
+    // Once a bucket, after the last micro-batch. On return: the compute stream sees reduced() of its shard, and the
+    // communicator has left its memory.
+    virtual void settle(int bucket) = 0;
+
+    template <class Enqueue> CommEvent in_group(int bucket, Enqueue&& enqueue);
+    template <class T> std::span<T> in_place(std::span<T> all, int bucket) const {
+        return all.subspan(std::size_t(place(bucket)), std::size_t(buckets_[bucket].size));
+    }
+
     const ParameterTable& table_;
     GradientBuckets buckets_;
-    NormModules modules_;
-    NormTiles all_plan_, shard_plan_;
-    device::Array<kernels::NormTile> all_tiles_, shard_tiles_;
-    device::Array<std::int32_t> all_modules_, shard_modules_;
-    device::Array<float> gradients_, shards_;  // shards_: stage 2, then gradients_ are the working buffers
-    device::Array<kernels::bf16> sent_;      // as gradients_, where bf16 travels
-    device::Array<double> partial_, rank_sums_;
-
-    MicroStep micro_{};
-    kernels::RankCounts counts_{};
-    std::vector<CommEvent> reduced_;       // of every bucket
-    Pending pending_[3];                   // of every working buffer
+    StepSums sums_;
+    device::Array<float> written_;
+    device::Array<kernels::bf16> rounded_;  // as written_, where bf16 travels
     CommEvent last_{};
 };
 
+// The policy of the stage. The context must outlive it. Throws Error for small batches that this stage never has.
+std::unique_ptr<GradientExchange> make_gradient_exchange(const ParameterTable& table,
+                                                         const GradientExchange::Settings& settings, Context& context);
 // Device bytes, for the memory plan.
 std::size_t gradient_bytes(const ParameterTable& table, const GradientExchange::Settings& settings);
 

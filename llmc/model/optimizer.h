@@ -41,27 +41,25 @@ public:
 
     // The scalars of the step before `steps_back` others; waits until they are there. Two steps are kept.
     const kernels::StepScalars& scalars(int steps_back = 0) const;
-    // The sums over all ranks that these scalars come from (grad_norm.h).
-    std::span<const double> totals(int steps_back = 0) const;
+    // The sums over all ranks that these scalars come from; overwritten two steps later.
+    kernels::ConstRankSums totals(int steps_back = 0) const;
     bool scalars_ready() const { return copied_[slot_].is_done(); }
 
-    // Of the flat array, or of this rank's shards (gradient_buckets.h).
+    // Of what this rank owns (gradient_buckets.h).
     std::span<float> first_moments() const { return first_.span(); }
     std::span<float> second_moments() const { return second_.span(); }
 
 private:
     // What one launch updates.
-    struct Shard {
-        std::int64_t first, size;  // in the flat array
-        std::int64_t offset;       // where its moments begin
+    struct Launch {
+        OwnedShard shard;
         std::size_t first_segment, segments;
-        int bucket;                // -1: all of them
     };
-    kernels::Rounding rounding(const Shard& shard) const {
+    kernels::Rounding rounding(const OwnedShard& shard) const {
         return {.stochastic = settings_.rounding_seed.has_value(), .seed = settings_.rounding_seed.value_or(0),
                 .first_element = shard.first};
     }
-    template <class T, class Update> void update_shards(Model& model, std::span<T> parameters, Update&& update);
+    template <class T, class Update> void update_all(Model& model, std::span<T> parameters, Update&& update);
     std::byte* host_slot(int slot) const {
         return host_.data() + std::size_t(slot) * (sizeof(kernels::StepScalars) + totals_.size() * sizeof(double));
     }
@@ -69,7 +67,7 @@ private:
     Context& context_;
     GradientExchange& gradients_;
     AdamWSettings settings_;
-    std::vector<Shard> shards_;
+    std::vector<Launch> launches_;
     device::Array<float> first_, second_;
     device::Array<kernels::DecaySegment> segments_;
     device::Array<double> totals_;

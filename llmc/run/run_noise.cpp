@@ -9,23 +9,24 @@ NoiseChoice choose_noise_estimator(NoiseEstimator asked, int stage, int ranks, i
     const auto counts = std::to_string(ranks) + (ranks == 1 ? " rank with " : " ranks with ") +
                         std::to_string(micro_batches) + (micro_batches == 1 ? " micro-batch" : " micro-batches") +
                         " a step";
+    const bool has_rank_sums = !Sharding{.stage = stage}.shards_gradients();
     if (asked == NoiseEstimator::off) return {SmallBatches::none, ""};
     if (asked == NoiseEstimator::rank) {
-        require(stage < 2, "--noise-scale", "rank at --zero-stage 2",
+        require(has_rank_sums, "--noise-scale", "rank at --zero-stage 2",
                 "micro or auto: a rank's gradient is never whole there");
         require(ranks >= 2, "--noise-scale", "rank with one rank", "at least two ranks",
                 "use micro or auto, or start more ranks");
         return {SmallBatches::ranks, ""};
     }
-    const bool micro = stage == 2 ? ranks * micro_batches >= 2 : micro_batches >= 2;
+    const bool micro = (has_rank_sums ? 1 : ranks) * micro_batches >= 2;
     if (asked == NoiseEstimator::micro)
         require(micro, "--noise-scale", "micro for " + counts, "at least two micro-batches",
                 "make --total-batch-tokens larger, or use auto");
-    else if (stage < 2 && ranks >= 2) return {SmallBatches::ranks, ""};
+    else if (has_rank_sums && ranks >= 2) return {SmallBatches::ranks, ""};
     if (!micro)
         return {SmallBatches::none,
                 "noise scale: off, since " + counts + (ranks == 1 ? " leaves" : " leave") + " nothing to compare"};
-    return {stage == 2 ? SmallBatches::micro_batches : SmallBatches::first_micro_batches, ""};
+    return {has_rank_sums ? SmallBatches::first_micro_batches : SmallBatches::micro_batches, ""};
 }
 
 const char* name_of(SmallBatches small_batches) {
@@ -35,10 +36,10 @@ const char* name_of(SmallBatches small_batches) {
 RunNoise::RunNoise(std::vector<std::string> modules, double beta)
     : names_(std::move(modules)), whole_(beta), modules_(names_.size(), NoiseScale(beta)) {}
 
-void RunNoise::add(std::span<const double> totals, std::int64_t positions) {
-    const auto tokens = std::int64_t(totals[kernels::kValidTargets]);
-    SmallBatchNorms small{.tokens = std::int64_t(totals[kernels::kSmallTokens]),
-                          .batches = std::int64_t(totals[kernels::kSmallBatches])};
+void RunNoise::add(const kernels::ConstRankSums& totals, std::int64_t positions) {
+    const auto tokens = std::int64_t(totals.header->valid_targets);
+    SmallBatchNorms small{.tokens = std::int64_t(totals.header->small_tokens),
+                          .batches = std::int64_t(totals.header->small_batches)};
     if (small.batches == 0 || (small.batches == 1 && small.tokens == tokens)) return;
     const double inverse_weight = double(positions);  // sums of gradients are the accumulated ones times this
     const auto measure = [&](double accumulated_norm, double small_norms) {
@@ -48,8 +49,7 @@ void RunNoise::add(std::span<const double> totals, std::int64_t positions) {
     };
     double norm = 0, small_norms = 0;
     for (std::size_t module = 0; module < names_.size(); ++module) {
-        const double of_module = totals[kernels::kFirstNorm + module],
-                     small_of_module = totals[kernels::kFirstNorm + names_.size() + module];
+        const double of_module = totals.norms[module], small_of_module = totals.small_norms[module];
         modules_[module].add(measure(of_module, small_of_module));
         norm += of_module;
         small_norms += small_of_module;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "llmc/base/names.h"
-#include "llmc/model/gradient_exchange.h"
+#include "llmc/model/step_sums.h"
 #include "llmc/run/noise_scale.h"
 
 namespace llmc {
@@ -36,9 +36,9 @@ class RunNoise {
 public:
     RunNoise(std::vector<std::string> modules, double beta);
 
-    // `totals`: all ranks' sums of a step that was not skipped (grad_norm.h), its gradients accumulated with weight 1 /
-    // positions. A step in which nothing can be compared, since all its targets lie in one small batch, is left out.
-    void add(std::span<const double> totals, std::int64_t positions);
+    // `totals`: all ranks' sums of a step that was not skipped, its gradients accumulated with weight 1 / positions. A
+    // step in which nothing can be compared, since all its targets lie in one small batch, is left out.
+    void add(const kernels::ConstRankSums& totals, std::int64_t positions);
 
     const NoiseScale& whole() const { return whole_; }
     const std::vector<std::string>& module_names() const { return names_; }

@@ -13,9 +13,10 @@ struct Norms {
     std::vector<double> partial;
     std::vector<bf16> rounded;
 };
-Norms norms_of(const std::vector<float>& values, const std::vector<NormTile>& tiles, bool rounds) {
+enum class Copy { none, rounded };
+Norms norms_of(const std::vector<float>& values, const std::vector<NormTile>& tiles, Copy copy) {
     const auto partial = poisoned<double>(tiles.size());
-    const auto rounded = poisoned<bf16>(rounds ? values.size() : 0);
+    const auto rounded = poisoned<bf16>(copy == Copy::rounded ? values.size() : 0);
     const auto device_values = on_device(values);
     const auto device_tiles = on_device(tiles);
     squared_norms({.partial = partial.span(), .values = device_values.span(), .tiles = device_tiles.span(),
@@ -25,7 +26,7 @@ Norms norms_of(const std::vector<float>& values, const std::vector<NormTile>& ti
 std::vector<double> partials_of(const std::vector<float>& values) {
     std::vector<NormTile> tiles;
     append_tiles(tiles, 0, std::int64_t(values.size()));
-    return norms_of(values, tiles, false).partial;
+    return norms_of(values, tiles, Copy::none).partial;
 }
 double sum(const std::vector<double>& values) {
     double total = 0;
@@ -36,9 +37,9 @@ double sum(const std::vector<double>& values) {
 // A rank's row of sums.
 std::vector<double> row_of(double loss_sum, std::int64_t valid_targets, const std::vector<double>& norms) {
     std::vector<double> row(rank_sums_size(norms.size()));
-    row[kLossSum] = loss_sum;
-    row[kValidTargets] = double(valid_targets);
-    std::copy(norms.begin(), norms.end(), row.begin() + kFirstNorm);
+    const RankSums sums = rank_sums(std::span(row), norms.size());
+    *sums.header = {.loss_sum = loss_sum, .valid_targets = double(valid_targets)};
+    std::copy(norms.begin(), norms.end(), sums.norms.begin());
     return row;
 }
 
@@ -93,7 +94,7 @@ TEST_CASE("squared_norms that round have the bits of a pass for each", "[grad_no
     const std::vector<NormTile> tiles{{16, 16384}, {16416, 48}, {20000, size}};
     CAPTURE(size);
     auto values = normal<float>(std::size_t(20000 + size + 9), 3, 0.01);
-    CHECK(same_bits(norms_of(values, tiles, true).partial, norms_of(values, tiles, false).partial));
+    CHECK(same_bits(norms_of(values, tiles, Copy::rounded).partial, norms_of(values, tiles, Copy::none).partial));
 
     // Ties to either side, what is just not one, the largest numbers, infinities, subnormal numbers, zeros and NaN:
     // each in every place of a pack.
@@ -106,7 +107,7 @@ TEST_CASE("squared_norms that round have the bits of a pass for each", "[grad_no
     for (const NormTile& tile : tiles)
         for (std::int64_t i = tile.first; i < tile.first + tile.size; ++i)
             want[std::size_t(i)] = bf16_from_float(values[std::size_t(i)]);
-    CHECK(same_bits(norms_of(values, tiles, true).rounded, want));
+    CHECK(same_bits(norms_of(values, tiles, Copy::rounded).rounded, want));
 }
 
 TEST_CASE("the loss of a step weighs every valid token alike", "[grad_norm]") {
@@ -228,7 +229,8 @@ TEST_CASE("what the ranks know of a step adds up in their order", "[grad_norm]")
     std::vector<double> rows, want(rank_sums_size(modules));
     for (int rank = 0; rank < ranks; ++rank) {
         auto row = row_of(0.1 * (rank + 1), 100 + rank, std::vector<double>(modules, 1.0 / (3 + rank)));
-        for (std::size_t i = kFirstNorm + modules; i < kFirstNorm + 2 * modules; ++i) row[i] = double(i) / (rank + 7);
+        for (std::size_t i = 0; i < modules; ++i)
+            rank_sums(std::span(row), modules).small_norms[i] = double(4 + modules + i) / (rank + 7);
         rows.insert(rows.end(), row.begin(), row.end());
         for (std::size_t i = 0; i < row.size(); ++i) want[i] += row[i];
     }
@@ -238,11 +240,12 @@ TEST_CASE("what the ranks know of a step adds up in their order", "[grad_norm]")
     step_scalars({scalars.span(), totals.span(), device_rows.span(), modules, 1000, 1e-3f, 0, 0.9f, 0.95f}, nullptr);
     CHECK(totals.download(nullptr) == want);
     const StepScalars step = scalars.download(nullptr)[0];
-    CHECK(step.valid_targets == std::int64_t(want[kValidTargets]));
-    CHECK(step.loss == want[kLossSum] / want[kValidTargets]);
+    const RankSums sums = rank_sums(std::span(want), modules);
+    CHECK(step.valid_targets == std::int64_t(sums.header->valid_targets));
+    CHECK(step.loss == sums.header->loss_sum / sums.header->valid_targets);
     double squares = 0;
-    for (std::size_t module = 0; module < modules; ++module) squares += want[kFirstNorm + module];
-    CHECK(step.grad_norm == float(1000 / want[kValidTargets] * std::sqrt(squares)));
+    for (const double of_module : sums.norms) squares += of_module;
+    CHECK(step.grad_norm == float(1000 / sums.header->valid_targets * std::sqrt(squares)));
 }
 
 TEST_CASE("norms of modules are sums of their tiles, added with a factor", "[grad_norm]") {
@@ -258,12 +261,31 @@ TEST_CASE("norms of modules are sums of their tiles, added with a factor", "[gra
                nullptr);
     CHECK(sums.download(nullptr) == std::vector<double>{4.5, 0, 42});
     auto row = poisoned<double>(rank_sums_size(3));
-    put_counts(row.span(), {.valid_targets = 3, .small_tokens = (std::int64_t(1) << 40) + 1,
-                            .small_batches = 2}, nullptr);
-    const auto counts = row.download(nullptr);
-    CHECK(counts[kValidTargets] == 3);
-    CHECK(counts[kSmallTokens] == 0x1p40 + 1);
-    CHECK(counts[kSmallBatches] == 2);
+    const auto before = row.download(nullptr);
+    put_counts(rank_sums(row.span(), 3), {.valid_targets = 3, .small_tokens = (std::int64_t(1) << 40) + 1,
+                                          .small_batches = 2}, nullptr);
+    const auto after = row.download(nullptr);
+    const RankSumsHeader counts = *rank_sums(std::span(after), 3).header;
+    CHECK(counts.valid_targets == 3);
+    CHECK(counts.small_tokens == 0x1p40 + 1);
+    CHECK(counts.small_batches == 2);
+    // The rest of the row stays: the sum of the losses lies there before the counts.
+    CHECK(same_bits(std::span(after).first(1), std::span(before).first(1)));
+    CHECK(same_bits(std::span(after).subspan(4), std::span(before).subspan(4)));
+}
+
+TEST_CASE("a row of sums is its header, the norms of modules and those of small batches", "[grad_norm]") {
+    const std::size_t modules = GENERATE(0, 1, 14, 15, 40);
+    std::vector<double> row(rank_sums_size(modules));
+    CHECK(row.size() % 32 == 0);
+    const RankSums sums = rank_sums(std::span(row), modules);
+    CHECK(&sums.header->loss_sum == row.data());
+    CHECK(&sums.header->small_batches == row.data() + 3);
+    CHECK(sums.norms.size() == modules);
+    CHECK(sums.norms.data() == row.data() + 4);
+    CHECK(sums.small_norms.size() == modules);
+    CHECK(sums.small_norms.data() == row.data() + 4 + modules);
+    CHECK(row.size() - 4 - 2 * modules < 32);
 }
 
 TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
@@ -283,5 +305,5 @@ TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
     CHECK_THROWS_WITH(module_sums({.sums = partial.span(), .partial = partial.span(),
                                    .module_start = start.span().first(1)}, nullptr),
                       Catch::Contains("module_start"));
-    CHECK_THROWS_WITH(put_counts(partial.span(), {}, nullptr), Catch::Contains("size of rank_sums"));
+    CHECK_THROWS_WITH(rank_sums(partial.span(), 0), Catch::Contains("size of rank_sums is 1"));
 }

@@ -170,19 +170,20 @@ TEST_CASE("a run that goes on has the working parameters it had", "[adamw][round
         return bits(host);
     };
     const auto nearest = working();
-    llmc::GradientExchange exchange(model->table(), {}, context);
-    llmc::Optimizer optimizer(*model, exchange, {.rounding_seed = 11}, context);
+    const auto exchange = llmc::make_gradient_exchange(model->table(), {}, context);
+    llmc::Optimizer optimizer(*model, *exchange, {.rounding_seed = 11}, context);
     optimizer.round_parameters(*model);
     CHECK(working() == Masters(weights).rounded({11, 0}));
     CHECK(working() != nearest);
 
     const auto step = [&](int valid_targets) {
-        exchange.begin({.valid_targets = valid_targets});
+        exchange->begin({.valid_targets = valid_targets});
         optimizer.step(*model, {.learning_rate = 1e-3f, .positions = 16});
         return optimizer.scalars().adam_step;
     };
     const auto gradients = normal<float>(elements, 2, 0.01);
-    device::copy_to_device(exchange.whole().data(), gradients.data(), elements * sizeof(float), context.stream);
+    const auto all = exchange->reduced(exchange->buckets().owned().front());
+    device::copy_to_device(all.data(), gradients.data(), elements * sizeof(float), context.stream);
     for (int made = 1; made <= 3; ++made) REQUIRE(step(16) == made);
     REQUIRE(step(0) == 3);  // skipped
     const auto before = working();

@@ -76,7 +76,7 @@ public:
         std::vector<float> weights(std::size_t(model_->table().elements()));
         model_->table().initialise(weights, seed);
         model_->load(weights);
-        gradients_ = std::make_unique<llmc::GradientExchange>(model_->table(), exchange, context);
+        gradients_ = llmc::make_gradient_exchange(model_->table(), exchange, context);
         optimizer_ = std::make_unique<llmc::Optimizer>(*model_, *gradients_, settings, context);
     }
 
@@ -123,7 +123,8 @@ public:
         model_->wait_for_parameters();
         return read(model_->rounded_parameters());
     }
-    std::vector<float> gradients() const { return read(gradients_->whole()); }
+    // All of them, at stage 0.
+    std::vector<float> gradients() const { return read(gradients_->reduced(gradients_->buckets().owned().front())); }
     std::vector<float> first_moments() const { return read(optimizer_->first_moments()); }
     std::vector<float> second_moments() const { return read(optimizer_->second_moments()); }
 

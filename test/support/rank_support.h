@@ -29,7 +29,7 @@ struct RankRun {
 // What a rank knows after its last step.
 struct RankResult {
     std::vector<kernels::StepScalars> scalars;         // of every step
-    std::vector<std::vector<double>> totals;           // of every step
+    std::vector<std::vector<double>> totals;           // of every step, a row of sums
     std::vector<float> parameters;                     // the working ones; bf16 widened
     std::vector<float> moments;                        // of its shards, first and second
     // of the last step, reduced: its shards, in their places in the flat array
@@ -117,14 +117,14 @@ inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& tab
     return result;
 }
 
-// The reduced shards of this rank, in their places in the flat array.
-inline std::vector<float> pieces_of(const llmc::GradientExchange& exchange, const llmc::ParameterTable& table,
-                                    const llmc::Context& context) {
+// The reduced gradient of what this rank owns, in its place in the flat array.
+inline std::vector<float> reduced_shards(const llmc::GradientExchange& exchange, const llmc::ParameterTable& table,
+                                         const llmc::Context& context) {
     std::vector<float> gradient(std::size_t(table.elements()));
-    for (int bucket = 0; bucket < exchange.buckets().size(); ++bucket) {
-        const auto shard = exchange.shard(bucket);
-        device::copy_to_host(exchange.buckets()[bucket].shard_in_flat(std::span(gradient)).data(), shard.data(),
-                             shard.size_bytes(), context.stream);
+    for (const llmc::OwnedShard& shard : exchange.buckets().owned()) {
+        const auto reduced = exchange.reduced(shard);
+        device::copy_to_host(shard.in_flat(std::span(gradient)).data(), reduced.data(), reduced.size_bytes(),
+                             context.stream);
     }
     context.stream.sync();
     return gradient;
@@ -140,14 +140,15 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
         for (const GlobalBatch& batch : batches) {
             mine.scalars.push_back(trainer.step(batch, run.partition.micro_batches, 6e-4f, run.loss_factor));
             const auto totals = trainer.optimizer().totals();
-            mine.totals.emplace_back(totals.begin(), totals.end());
+            const double* row = &totals.header->loss_sum;
+            mine.totals.emplace_back(row, row + kernels::rank_sums_size(totals.norms.size()));
         }
         for (const kernels::bf16 x : trainer.rounded()) mine.parameters.push_back(kernels::bf16_to_float(x));
         if (mine.parameters.empty()) mine.parameters = trainer.master_weights();
         mine.moments = trainer.first_moments();
         const auto second = trainer.second_moments();
         mine.moments.insert(mine.moments.end(), second.begin(), second.end());
-        mine.gradient = pieces_of(trainer.exchange(), table, context);
+        mine.gradient = reduced_shards(trainer.exchange(), table, context);
         const auto master_weights = trainer.model().master_weights_on_host();
         if (communicator.rank() > 0) return mine;
         mine.master_weights.resize(std::size_t(table.elements()));

@@ -26,8 +26,22 @@ TEST_CASE("buckets follow the backward pass and shards cover every element once"
             REQUIRE(bucket.shard_offset == shards);
             shards += bucket.shard.size;
             REQUIRE((bucket.first % 32 == 0 && bucket.shard.first % 32 == 0 && bucket.shard.size % 32 == 0));
-            for (int& owner : bucket.shard_in_flat(std::span(owners))) ++owner;
         }
+        REQUIRE(buckets.owned_elements() == shards);
+        int expected = buckets.size();  // what the forward pass needs first
+        for (const OwnedShard& shard : buckets.owned()) {
+            REQUIRE(shard.bucket == --expected);
+            REQUIRE(shard.in_flat(std::span(owners)).data() ==
+                    buckets[expected].shard_in_flat(std::span(owners)).data());
+            REQUIRE(shard.size == buckets[expected].shard.size);
+            REQUIRE(shard.offset == buckets[expected].shard_offset);
+            for (int& owner : shard.in_flat(std::span(owners))) ++owner;
+        }
+        REQUIRE(expected == 0);
+        const GradientBuckets all(table, {.stage = 0, .rank = rank, .ranks = ranks});
+        REQUIRE(all.owned().size() == 1);
+        REQUIRE((all.owned()[0].first == 0 && all.owned()[0].offset == 0 && !all.owned()[0].bucket));
+        REQUIRE(all.owned_elements() == table.elements());
         REQUIRE(end == 0);
         REQUIRE(buckets.shard_elements() == shards);
         for (int layer = 0; layer < layers; ++layer)
@@ -42,13 +56,14 @@ TEST_CASE("buckets follow the backward pass and shards cover every element once"
 }
 
 TEST_CASE("tiles of all modules cover a bucket or a shard once, and each its own module", "[ranks]") {
-    const bool shards_only = GENERATE(false, true);
+    const TilesOf of = GENERATE(TilesOf::buckets, TilesOf::shards);
+    const bool shards_only = of == TilesOf::shards;
     const ParameterTable table(kTinyModel);
     std::vector<std::string> module_of(std::size_t(table.elements()));
     for (int rank = 0; rank < 3; ++rank) {
         const GradientBuckets buckets(table, {.stage = 1, .rank = rank, .ranks = 3});
         const NormModules modules(table, buckets);
-        const NormTiles tiles(modules, buckets, shards_only);
+        const NormTiles tiles(modules, buckets, of);
         REQUIRE(modules.names.size() == 9);
         REQUIRE(tiles.bucket_start.size() == 4);
         REQUIRE(tiles.module_start.size() == 10);
@@ -138,7 +153,8 @@ struct IntegerGradients {
         setup.sharding = {.stage = stage, .rank = communicator.rank(), .ranks = communicator.size()};
         const auto model = make_model(setup, ParameterTable(setup.config), context);
         model->load(std::vector<float>(std::size_t(table.elements())));
-        GradientExchange exchange(table, {.sharding = setup.sharding}, context);
+        const auto policy = make_gradient_exchange(table, {.sharding = setup.sharding}, context);
+        GradientExchange& exchange = *policy;
         Optimizer optimizer(*model, exchange, {.max_grad_norm = 0}, context);
         const int share = kTokens / communicator.size() / micro_batches, tables = exchange.buckets().embeddings();
         double loss = 0;
@@ -157,7 +173,7 @@ struct IntegerGradients {
         optimizer.step(*model, {.learning_rate = 1e-3f, .positions = kTokens});
         RankResult mine;
         mine.scalars = {optimizer.scalars()};
-        mine.gradient = pieces_of(exchange, table, context);
+        mine.gradient = reduced_shards(exchange, table, context);
         return mine;
     }
 

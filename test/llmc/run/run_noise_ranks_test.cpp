@@ -15,7 +15,8 @@ struct Measured {
 Measured measure(const RunResult& run, const GlobalBatch& batch) {
     const ParameterTable table(kTinyModel);
     RunNoise noise(NormModules(table, GradientBuckets(table, {})).names, 0);  // no memory
-    noise.add(run.ranks[0].totals.back(), batch.positions());
+    noise.add(kernels::rank_sums(std::span(run.ranks[0].totals.back()), noise.module_names().size()),
+              batch.positions());
     Measured measured{noise.whole().report(), {}};
     for (std::size_t module = 0; module < noise.module_names().size(); ++module)
         measured.modules.push_back(noise.module(module).report());
@@ -143,7 +144,9 @@ TEST_CASE("a step whose targets all lie on one rank, or in nothing, measures not
     GlobalBatch batch = random_batch(1);
     std::fill(batch.targets.begin() + 128, batch.targets.end(), kernels::kIgnoreTarget);
     const RunResult run = run_ranks(run_with({2, 1}, SmallBatches::ranks), {batch});
-    CHECK(run.ranks[0].totals[0][kernels::kSmallBatches] == 1);
+    const std::size_t modules = NormModules(ParameterTable(kTinyModel), GradientBuckets(ParameterTable(kTinyModel), {}))
+                                    .names.size();
+    CHECK(kernels::rank_sums(std::span(run.ranks[0].totals[0]), modules).header->small_batches == 1);
     CHECK(measure(run, batch).whole.state == NoiseScale::State::invalid);
     CHECK(std::isnan(measure(run, batch).whole.signal));
 }

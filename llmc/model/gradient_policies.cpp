@@ -1,0 +1,166 @@
+// gradient_policies.cpp - one class for each way of reducing gradients, and the choice between them
+//
+// Contracts of the methods: gradient_exchange.h.
+#include "kernels/device/error.h"
+#include "kernels/gradient_copy.h"
+#include "llmc/model/context.h"
+#include "llmc/model/gradient_exchange.h"
+
+namespace llmc {
+namespace {
+
+using kernels::bf16;
+using Settings = GradientExchange::Settings;
+
+template <class T> std::span<T> in(std::span<T> bucket, const ShardRange& range) {
+    return bucket.subspan(std::size_t(range.first), std::size_t(range.size));
+}
+
+// Of every gradient that the backward pass writes.
+std::size_t bytes_written(const Settings& settings) {
+    return sizeof(float) + (settings.reduce_in_bf16 ? sizeof(bf16) : 0);
+}
+
+// All gradients in one array, summed over the micro-batches; a bucket is reduced once a step, in place.
+class WholeGradients : public GradientExchange {
+public:
+    static std::size_t bytes(const ParameterTable& table, const Settings& settings) {
+        return std::size_t(table.elements()) * bytes_written(settings);
+    }
+    WholeGradients(const ParameterTable& table, const Settings& settings, Context& context)
+        : GradientExchange(table, settings, context, table.elements()),
+          groups_(std::size_t(buckets().size())) {
+        require(settings.small_batches != SmallBatches::micro_batches, "small batches for the noise scale",
+                "micro-batches", "ranks or first micro-batches below stage 2, which has only their sums");
+    }
+
+    bool accumulate() const final { return !micro().is_first(); }
+    void open(int) final {}  // finish() of the step before left every bucket to the compute stream
+    std::span<float> reduced(const OwnedShard& shard) const final { return shard.in_flat(written()); }
+
+private:
+    virtual CommEvent begin_reduction(int bucket) = 0;
+    // Where the reduction leaves sums, counted from the start of the bucket.
+    virtual ShardRange summed(const GradientBucket& bucket) const = 0;
+
+    std::int64_t place(int bucket) const final { return buckets()[bucket].first; }
+    bool reduces() const final { return micro().is_last(); }
+    void reduce(int bucket) final { groups_[std::size_t(bucket)] = begin_reduction(bucket); }
+    void settle(int bucket) final {
+        context_.communicator->wait(context_.stream, groups_[std::size_t(bucket)]);
+        if (!travels_in_bf16()) return;
+        const ShardRange range = summed(buckets()[bucket]);
+        kernels::gradient_copy<float, bf16>({.out = in(written(bucket), range), .in = in(rounded(bucket), range)},
+                                            context_.stream);
+    }
+
+    std::vector<CommEvent> groups_;  // of every bucket
+};
+
+// Every rank ends with all of the sum.
+class AllReducedGradients final : public WholeGradients {
+public:
+    using WholeGradients::WholeGradients;
+
+private:
+    CommEvent begin_reduction(int bucket) override { return all_reduce(bucket); }
+    ShardRange summed(const GradientBucket& bucket) const override { return {.first = 0, .size = bucket.size}; }
+};
+
+// Every rank ends with the sum of its shards; the other shards keep what it had itself.
+class ReduceScatteredGradients final : public WholeGradients {
+public:
+    using WholeGradients::WholeGradients;
+
+private:
+    CommEvent begin_reduction(int bucket) override { return reduce_scatter(bucket); }
+    ShardRange summed(const GradientBucket& bucket) const override { return bucket.shard; }
+};
+
+// The sums of this rank's shards alone. The backward pass writes into working buffers, two for the blocks in turn and
+// one for the embeddings, out of which every micro-batch is reduced.
+class ShardedGradients final : public GradientExchange {
+public:
+    static std::size_t bytes(const ParameterTable& table, const Settings& settings) {
+        const GradientBuckets buckets(table, settings.sharding);
+        return std::size_t(buffer_elements(buckets)) * bytes_written(settings) +
+               std::size_t(buckets.shard_elements()) * sizeof(float);
+    }
+    ShardedGradients(const ParameterTable& table, const Settings& settings, Context& context)
+        : GradientExchange(table, settings, context, buffer_elements(GradientBuckets(table, settings.sharding))),
+          shards_(std::size_t(buckets().shard_elements())) {
+        const SmallBatches small = settings.small_batches;
+        require(small == SmallBatches::none || small == SmallBatches::micro_batches,
+                "small batches for the noise scale", small == SmallBatches::ranks ? "ranks" : "first micro-batches",
+                "micro-batches at stage 2, which never has a rank's sum");
+        shards_.zero(context.stream);
+    }
+
+    bool accumulate() const override { return false; }
+    void open(int bucket) override { drain(buffer_of(bucket)); }
+    std::span<float> reduced(const OwnedShard& shard) const override { return shard.in_owned(shards_.span()); }
+
+private:
+    // A working buffer whose bucket travels, or has travelled.
+    struct Buffer {
+        std::optional<int> bucket{};
+        bool accumulate = false;
+        CommEvent group{};
+    };
+    static std::int64_t buffer_elements(const GradientBuckets& buckets) {
+        return 2 * buckets.largest_block() + buckets[buckets.embeddings()].size;
+    }
+    std::size_t number_of(int bucket) const { return bucket == buckets().embeddings() ? 2 : std::size_t(bucket) % 2; }
+    Buffer& buffer_of(int bucket) { return buffers_[number_of(bucket)]; }
+
+    std::int64_t place(int bucket) const override {
+        return std::int64_t(number_of(bucket)) * buckets().largest_block();
+    }
+    bool reduces() const override { return true; }
+    void reduce(int bucket) override {
+        buffer_of(bucket) = {.bucket = bucket, .accumulate = !micro().is_first(), .group = reduce_scatter(bucket)};
+    }
+    void settle(int bucket) override {
+        if (Buffer& buffer = buffer_of(bucket); buffer.bucket == bucket) drain(buffer);
+    }
+    // Adds what a buffer holds to this rank's shards; afterwards it may be written again.
+    void drain(Buffer& buffer) {
+        if (!buffer.bucket) return;
+        const int bucket = *buffer.bucket;
+        context_.communicator->wait(context_.stream, buffer.group);
+        const ShardRange range = buckets()[bucket].shard;
+        const std::span<float> out = reduced(buckets().shard(bucket));
+        if (travels_in_bf16())
+            kernels::gradient_copy<float, bf16>({.out = out, .in = in(rounded(bucket), range),
+                                                 .accumulate = buffer.accumulate}, context_.stream);
+        else
+            kernels::gradient_copy<float, float>({.out = out, .in = in(written(bucket), range),
+                                                  .accumulate = buffer.accumulate}, context_.stream);
+        buffer.bucket.reset();
+    }
+
+    device::Array<float> shards_;
+    Buffer buffers_[3];
+};
+
+// The one place where a policy is chosen: use.operator()<Policy>().
+template <class Use> auto with_policy(const Sharding& sharding, Use&& use) {
+    if (sharding.shards_gradients()) return use.template operator()<ShardedGradients>();
+    if (sharding.shards_state()) return use.template operator()<ReduceScatteredGradients>();
+    return use.template operator()<AllReducedGradients>();
+}
+
+}  // namespace
+
+std::unique_ptr<GradientExchange> make_gradient_exchange(const ParameterTable& table, const Settings& settings,
+                                                         Context& context) {
+    return with_policy(settings.sharding, [&]<class Policy>() -> std::unique_ptr<GradientExchange> {
+        return std::make_unique<Policy>(table, settings, context);
+    });
+}
+
+std::size_t gradient_bytes(const ParameterTable& table, const Settings& settings) {
+    return with_policy(settings.sharding, [&]<class Policy>() { return Policy::bytes(table, settings); });
+}
+
+}  // namespace llmc

@@ -1,0 +1,85 @@
+// step_sums.cpp - the norms of buckets and shards by module, and this rank's row among those of all ranks
+#include "llmc/model/step_sums.h"
+
+#include <algorithm>
+
+#include "kernels/device/error.h"
+#include "llmc/model/context.h"
+
+namespace llmc {
+
+StepSums::StepSums(const ParameterTable& table, const GradientBuckets& buckets, const Sharding& sharding,
+                   SmallBatches small_batches, Context& context)
+    : context_(context),
+      small_batches_(small_batches),
+      rank_(sharding.rank),
+      embeddings_(buckets.embeddings()),
+      modules_(table, buckets),
+      bucket_tiles_(NormTiles(modules_, buckets, TilesOf::buckets), context.stream),
+      shard_tiles_(NormTiles(modules_, buckets, TilesOf::shards), context.stream),
+      partial_(std::max(bucket_tiles_.tiles.size(), shard_tiles_.tiles.size())),
+      rank_sums_(kernels::rank_sums_size(modules()) * std::size_t(sharding.ranks)) {
+    rank_sums_.zero(context.stream);
+    context.stream.sync();  // before the tiles on the host may go
+}
+
+std::span<double> StepSums::row_memory() const {
+    const std::size_t size = kernels::rank_sums_size(modules());
+    return rank_sums_.span().subspan(std::size_t(rank_) * size, size);
+}
+
+void StepSums::begin(const MicroStep& micro) {
+    require(micro.valid_targets >= 0, "the valid targets of a micro-batch", micro.valid_targets, "at least 0");
+    micro_ = micro;
+    if (micro.is_first()) {
+        counts_ = {};
+        device::fill_zero(row_memory().data(), row_memory().size_bytes(), context_.stream);
+    }
+    counts_.valid_targets += micro.valid_targets;
+}
+
+bool StepSums::small_batch_ends() const {
+    switch (small_batches_) {
+        case SmallBatches::none: return false;
+        case SmallBatches::ranks: return micro_.is_last();
+        case SmallBatches::first_micro_batches: return micro_.is_first();
+        case SmallBatches::micro_batches: break;
+    }
+    return true;
+}
+
+void StepSums::take_norms(const Tiles& of, int bucket, std::span<const float> values,
+                          std::span<kernels::bf16> rounded) {
+    const std::size_t first = of.plan.bucket_start[std::size_t(bucket)],
+                      count = of.plan.bucket_start[std::size_t(bucket) + 1] - first;
+    kernels::squared_norms({.partial = partial_.span().subspan(first, count), .values = values,
+                            .tiles = of.tiles.span().subspan(first, count), .rounded = rounded}, context_.stream);
+}
+
+void StepSums::add_small_batch(int bucket, std::span<const float> gradient, std::span<kernels::bf16> rounded) {
+    take_norms(bucket_tiles_, bucket, gradient, rounded);  // the tiles cover the bucket, gaps included
+    const std::int64_t tokens = small_batches_ == SmallBatches::ranks ? counts_.valid_targets : micro_.valid_targets;
+    if (bucket != embeddings_ || tokens == 0) return;
+    kernels::module_sums({.sums = row().small_norms, .partial = partial_.span(),
+                          .module_start = bucket_tiles_.module_start.span(), .factor = 1 / double(tokens),
+                          .accumulate = true}, context_.stream);
+    counts_.small_tokens += tokens;
+    counts_.small_batches += 1;
+}
+
+void StepSums::add_reduced(int bucket, std::span<const float> shard) { take_norms(shard_tiles_, bucket, shard, {}); }
+
+CommEvent StepSums::gather() {
+    kernels::module_sums({.sums = row().norms, .partial = partial_.span(),
+                          .module_start = shard_tiles_.module_start.span()}, context_.stream);
+    kernels::put_counts(row(), counts_, context_.stream);
+    const auto bytes = [](std::span<double> values) {
+        return std::span(reinterpret_cast<std::byte*>(values.data()), values.size_bytes());
+    };
+    Communicator& communicator = *context_.communicator;
+    communicator.group_begin(context_.stream);
+    communicator.all_gather<std::byte>(bytes(rank_sums_.span()), bytes(row_memory()));
+    return communicator.group_end();
+}
+
+}  // namespace llmc
