@@ -58,15 +58,15 @@ struct Training {
 int Training::train(const Interrupt& interrupt) {
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
-    GradientExchange gradients(model.table(), {.sharding = plan.setup.sharding,
-                                               .small_batches = plan.noise.small_batches,
-                                               .reduce_in_bf16 = plan.reduce_in_bf16}, context);
-    Optimizer optimizer(model, gradients, plan.optimizer, context);
+    const auto gradients = make_gradient_exchange(plan.table, {.sharding = plan.setup.sharding,
+                                                               .small_batches = plan.noise.small_batches,
+                                                               .reduce_in_bf16 = plan.reduce_in_bf16}, context);
+    Optimizer optimizer(model, *gradients, plan.optimizer, context);
     optimizer.round_parameters(model);
     auto peak = peak_flops(context.device, plan.setup.dtype, options.tf32);
     if (peak) *peak *= ranks.size();
     Throughput throughput(flops_per_token(model.table(), shape.seq_len), peak);
-    RunNoise noise(gradients.module_names(), options.noise_scale_beta);
+    RunNoise noise(gradients->sums().module_names(), options.noise_scale_beta);
     StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps, plan.measures_noise() ? &noise : nullptr,
                      shape.seq_len);
     StepBatches batches(*plan.loader, options.overfit_batch);

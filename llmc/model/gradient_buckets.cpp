@@ -1,4 +1,4 @@
-// gradient_buckets.cpp - cuts of the parameter array into buckets, modules of norms and tiles, on the host
+// gradient_buckets.cpp - the cuts: a bucket a block, and a shard a rank
 #include "llmc/model/gradient_buckets.h"
 
 #include "kernels/device/error.h"
@@ -35,51 +35,10 @@ GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sh
     for (const OwnedShard& shard : owned_) owned_elements_ += shard.size;
 }
 
-NormModules::NormModules(const ParameterTable& table, const GradientBuckets& buckets) {
-    // A stretch reaches from its first tensor to the first of what follows, gaps included: they are 0.
-    const auto add = [&](int module, int from, int to) {
-        const auto offset = [&](int tensor) {
-            return tensor < int(table.tensors().size()) ? table.tensors()[std::size_t(tensor)].offset
-                                                        : table.elements();
-        };
-        stretches.push_back({.first = offset(from), .size = offset(to) - offset(from),
-                             .bucket = buckets.of_tensor(from), .module = module});
-    };
-    const auto module = [&](const std::string& name) {
-        names.push_back(name);
-        return int(names.size()) - 1;
-    };
-    const int layers = table.config().layers;
-    for (int layer = layers - 1; layer >= 0; --layer) {
-        const BlockParameters& block = table.block(layer);
-        const std::string h = "h." + std::to_string(layer) + ".";
-        add(module(h + "attn"), block.qkv.weight, block.ln2.weight);
-        add(module(h + "mlp"), block.fc.weight,
-            layer + 1 < layers ? table.block(layer + 1).ln1.weight : table.final_ln().weight);
-        const int ln = module(h + "ln");
-        add(ln, block.ln1.weight, block.qkv.weight);
-        add(ln, block.ln2.weight, block.fc.weight);
-        if (layer == layers - 1) add(module("ln_f"), table.final_ln().weight, table.final_ln().bias + 1);
-    }
-    add(module("wte"), table.token_table(), table.position_table());
-    add(module("wpe"), table.position_table(), table.block(0).ln1.weight);
-}
-
-NormTiles::NormTiles(const NormModules& modules, const GradientBuckets& buckets,
-                     bool shards_only) : module_start{0}, bucket_start{0} {
-    const auto close = [&](int module, int bucket) {
-        while (int(module_start.size()) <= module) module_start.push_back(std::int32_t(tiles.size()));
-        while (int(bucket_start.size()) <= bucket) bucket_start.push_back(tiles.size());
-    };
-    for (const NormModules::Stretch& stretch : modules.stretches) {
-        close(stretch.module, stretch.bucket);
-        const GradientBucket& bucket = buckets[stretch.bucket];
-        const ShardRange part = shards_only ? bucket.shard : ShardRange{0, bucket.size};
-        const std::int64_t begin = bucket.first + part.first, end = begin + part.size;
-        const std::int64_t first = std::max(begin, stretch.first), last = std::min(end, stretch.first + stretch.size);
-        if (last > first) kernels::append_tiles(tiles, first - begin, last - first);
-    }
-    close(int(modules.names.size()), buckets.size());
+OwnedShard GradientBuckets::shard(int bucket) const {
+    const GradientBucket& whole = buckets_[std::size_t(bucket)];
+    return {.first = whole.first + whole.shard.first, .size = whole.shard.size, .offset = whole.shard_offset,
+            .bucket = bucket};
 }
 
 }  // namespace llmc

@@ -1,4 +1,5 @@
-// gradient_exchange.cpp - reductions of gradients over the ranks, bucket after bucket, and the sums of their norms
+// gradient_exchange.cpp - what all ways of reducing share: the memory of gradients, what travels, and the order of a
+// step
 #include "llmc/model/gradient_exchange.h"
 
 #include "kernels/device/error.h"

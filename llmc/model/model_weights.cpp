@@ -12,8 +12,7 @@ using kernels::bf16;
 using kernels::DType;
 
 std::int64_t master_weight_elements(const ParameterTable& table, DType dtype, const Sharding& sharding) {
-    return dtype == DType::bf16 && sharding.stage > 0 ? GradientBuckets(table, sharding).shard_elements()
-                                                      : table.elements();
+    return dtype == DType::bf16 ? GradientBuckets(table, sharding).owned_elements() : table.elements();
 }
 
 ModelWeights::ModelWeights(const ParameterTable& table, DType dtype, const Sharding& sharding, Context& context)

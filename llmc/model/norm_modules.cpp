@@ -23,16 +23,16 @@ NormModules::NormModules(const ParameterTable& table, const GradientBuckets& buc
     for (int layer = layers - 1; layer >= 0; --layer) {
         const BlockParameters& block = table.block(layer);
         const std::string h = "h." + std::to_string(layer) + ".";
-        add(module(h + "attn"), block.qkv_weight, block.ln2_weight);
-        add(module(h + "mlp"), block.fc_weight,
-            layer + 1 < layers ? table.block(layer + 1).ln1_weight : table.final_ln_weight());
+        add(module(h + "attn"), block.qkv.weight, block.ln2.weight);
+        add(module(h + "mlp"), block.fc.weight,
+            layer + 1 < layers ? table.block(layer + 1).ln1.weight : table.final_ln().weight);
         const int ln = module(h + "ln");
-        add(ln, block.ln1_weight, block.qkv_weight);
-        add(ln, block.ln2_weight, block.fc_weight);
-        if (layer == layers - 1) add(module("ln_f"), table.final_ln_weight(), table.final_ln_bias() + 1);
+        add(ln, block.ln1.weight, block.qkv.weight);
+        add(ln, block.ln2.weight, block.fc.weight);
+        if (layer == layers - 1) add(module("ln_f"), table.final_ln().weight, table.final_ln().bias + 1);
     }
     add(module("wte"), table.token_table(), table.position_table());
-    add(module("wpe"), table.position_table(), table.block(0).ln1_weight);
+    add(module("wpe"), table.position_table(), table.block(0).ln1.weight);
 }
 
 NormTiles::NormTiles(const NormModules& modules, const GradientBuckets& buckets, TilesOf of)

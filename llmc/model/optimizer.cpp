@@ -1,4 +1,4 @@
-// optimizer.cpp - AdamW over the shards of a rank, its step's scalars, and the gathering of parameters
+// optimizer.cpp - AdamW over what this rank owns, the gathering of parameters, and the step's numbers for the host
 #include "llmc/model/optimizer.h"
 
 #include <algorithm>
