@@ -39,7 +39,7 @@ std::string fault_of(int status) {
     char text[MPI_MAX_ERROR_STRING] = {};
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Error_string(status, text, &length);
-    return "rank " + std::to_string(rank) + ": " + text;
+    return "on rank " + std::to_string(rank) + ": " + text;
 }
 
 // MPI from its beginning to its end.
