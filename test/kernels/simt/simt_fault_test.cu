@@ -118,7 +118,7 @@ TEST_CASE("a barrier and a collective that wait for each other are reported", "[
     CHECK_THAT(message, Contains("thread 63 has exited"));
 }
 
-constexpr int kMissingLanesLine = NEXT_LINE + 1;
+constexpr int kMissingLanesLine = NEXT_LINE + 2;
 __global__ void missing_lanes(float* out) {
     if (threadIdx.x % 32 < 20 || blockIdx.x != 3)
         out[blockIdx.x * 96 + threadIdx.x] = __shfl_down_sync(kAllLanes, float(threadIdx.x), 1);
