@@ -1,22 +1,20 @@
 #!/usr/bin/env bash
 # coverage.sh - which lines of kernels/ the tests run at the GPU's geometry, by gcov's count
 #
-# Builds into build/fibers-coverage, runs the tests of kernels and models on one thread, and prints for every file of
-# kernels/ the share of lines that ran and the lines that did not. Exit codes: 0 all did but those of `exceptions`, 1
-# others did not. Needs gcov and jq; takes some minutes.
+# Builds into build/fibers-coverage, runs the tests of kernels on one thread, and prints for every file of kernels/ the
+# share of lines that ran and the lines that did not. Exit codes: 0 all did but those of `exceptions`, 1 others did not.
+# Needs gcov and jq; takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=(make -j"$(nproc)" DEVICE=fibers SUFFIX=-coverage OPTIMISE=-O1 EXTRA=--coverage build/fibers-coverage/tests)
 "${build[@]}" >build/coverage.log 2>&1 || { tail -n 20 build/coverage.log; exit 1; }
 find build/fibers-coverage build/cpu-coverage -name '*.gcda' -delete
-filter="[simt],[ptx],[math],[rounding],[attention],[attention_choice],[attention_methods]"
-for file in kernels/*.cu; do filter+=",[$(basename "$file" .cu)]"; done
-OMP_NUM_THREADS=1 build/fibers-coverage/tests "$filter" | tail -n 3
+OMP_NUM_THREADS=1 build/fibers-coverage/tests "[kernels]~[matmul]" | tail -n 3
 
 # FILE reason: what has no GPU's geometry, or runs only where something fails
 exceptions='
 kernels/attention/choice.cpp        host code; the branches with a cuDNN run where there is one
-kernels/attention/attention_cudnn_absent.cpp  stands in where there is no cuDNN: nothing asks it to compute
+kernels/attention/attention_cudnn_absent.cpp stands in where there is no cuDNN: nothing asks it to compute
 kernels/embedding_buckets.cpp       a closing brace: unwinding when memory ends
 kernels/matmul/                     the CPU library and its checks: no kernels
 kernels/sketch.cu                   rows cut short, which one bucket a thread has not
@@ -31,14 +29,17 @@ kernels/simt/simt_skip.cpp          ends its process, before gcov has written it
 '
 find build/fibers-coverage build/cpu-coverage -name '*.gcda' | while read -r data; do
     gcov --json-format --stdout "$data" 2>/dev/null |
-        jq -r '.files[] | select(.file | test("^(\\./)?kernels/")) | .file as $file | .lines[] |
-            "\($file) \(.line_number) \(.count)"'
+        jq -r '.files[] | select(.file | test("^(\\./)?kernels/")) | .file as $file |
+               .lines[] | "\($file) \(.line_number) \(.count)"'
 done | sed 's|^\./||' | awk -v exceptions="$exceptions" '
     { count[$1 " " $2] += $3; if (!($1 in first)) { first[$1] = 1; files[++n] = $1 } }
     END {
         m = split(exceptions, rows, "\n")
         for (i = 1; i <= m; ++i)
-            if (split(rows[i], field, " ") > 1) excused[field[1]] = substr(rows[i], index(rows[i], field[2]))
+            if (split(rows[i], field, " ") > 1) {
+                sub(/^[^ ]+ +/, "", rows[i])
+                excused[field[1]] = rows[i]
+            }
         for (key in count) {
             split(key, at, " ")
             ++lines[at[1]]

@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# kernel_resources.sh - what every kernel of the CUDA build takes of a multiprocessor, and whether any spills registers
-# to memory
+# kernel_resources.sh [BUILD] - what every kernel of the CUDA build takes of a multiprocessor, and whether any spills
+# registers to memory
 #
-# Reads what `make DEVICE=cuda` keeps of ptxas (build/cuda/kernels/*.ptxas) and prints a table: registers a thread on
-# sm_80 and sm_90a, and the shared memory that is declared in the kernel; what a launch adds (dynamic shared memory)
-# stands beside its launcher. Needs no GPU.
+# Reads what `make DEVICE=cuda` keeps of ptxas (the .ptxas files below BUILD, which is build/cuda) and prints a table:
+# registers a thread on sm_80 and sm_90a, and the shared memory that is declared in the kernel; what a launch adds
+# (dynamic shared memory) stands beside its launcher. Needs no GPU.
 #
 # Exit codes: 0 no kernel spills, 1 one does, 2 there is nothing to read.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shopt -s nullglob
-reports=(build/cuda/kernels/*.ptxas)
+shopt -s nullglob globstar
+build=${1:-build/cuda}
+reports=("$build"/kernels/**/*.ptxas)
 if [ ${#reports[@]} -eq 0 ]; then
-    echo "error: build/cuda/kernels has no .ptxas file; expected those of a CUDA build: make DEVICE=cuda" >&2
+    echo "error: $build/kernels has no .ptxas file; expected those of a CUDA build: make DEVICE=cuda" >&2
     exit 2
 fi
 
-# One line a kernel and architecture: name, architecture, registers, bytes of shared memory, bytes of stack and of
-# spills. Then one line a kernel.
+# One line a kernel and architecture: name, architecture, registers, bytes of shared memory, of stack and of spills.
+# Then one line a kernel.
 awk -F"'" '
     /Compiling entry function/ { name = $2; architecture = $4 }
     /bytes stack frame/ { split($0, n, /[^0-9]+/); stack = n[2]; spilt = n[3] + n[4] }
@@ -28,8 +29,8 @@ awk -F"'" '
     }' "${reports[@]}" | c++filt -p |
     sed -E 's/kernels::\(anonymous namespace\)::|kernels:://g; s/\(anonymous namespace\):://g' | sort | awk '
     {
-        fields = NF; spilt = $fields; stack = $(fields - 1); shared = $(fields - 2); registers = $(fields - 3)
-        architecture = $(fields - 4)
+        fields = NF; spilt = $fields; stack = $(fields - 1); shared = $(fields - 2)
+        registers = $(fields - 3); architecture = $(fields - 4)
         name = $1
         for (i = 2; i < fields - 4; ++i) name = name " " $i
         if (!(name in seen)) { seen[name] = 1; order[++kernels] = name }

@@ -1,122 +1,204 @@
 #!/usr/bin/env bash
-# test.sh - builds train_gpt2 and runs every test that needs no GPU; the last line says "N passed, N failed"
+# test.sh [kernels|host|ranks|run|cuda|all] - builds train_gpt2 and runs the tests of a tier that need no GPU, by
+# default of all; the last line says "N passed, N failed"
 #
-#   1. unit and whole-run tests on the CPU, those of matrix products and models also with older instructions; ranks as threads under ThreadSanitizer
-#   2. the kernels and a whole tiny model at the GPU's geometry, on the host executor's fibers; the kernels again in its other orders of threads
-#      and once more with checks of every memory access: for races between threads, with AddressSanitizer and UndefinedBehaviorSanitizer
-#   3. the CUDA build for sm_80 and sm_90a, where nvcc is found
-#   4. the quickstart, with 18 seconds of training
+#   kernels   what kernels compute: on the CPU, with older instructions too; at the GPU's geometry on fibers, in four
+#             orders of threads, with a check of every memory access for races, and under AddressSanitizer and
+#             UndefinedBehaviorSanitizer
+#   host      data, weights, options and models: on the CPU; models with older instructions and at the GPU's geometry;
+#             the rest under the sanitizers too
+#   ranks     several ranks, as threads, as processes and on two hosts; as threads under ThreadSanitizer
+#   run       whole runs of the program, training in bf16 beside fp32, and the quickstart with 18 seconds of training
+#   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found
 #
+# Every test runs unless a tag leaves it out (test/README.md). Programs are built in the background while tests run.
 # Every test's time is printed, and the slowest ten of all at the end.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+tier=${1:-all}
+case $tier in
+    kernels | host | ranks | run | cuda | all) ;;
+    *) echo "error: \"$tier\" is no tier of tests; expected kernels, host, ranks, run, cuda or all" >&2; exit 2 ;;
+esac
 scripts/install_deps.sh || exit 1
+is() { [ $tier = all ] || [[ " $* " == *" $tier "* ]]; }
 
 jobs=$(nproc)
-passed=0 failed=0 skipped=0
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+mkdir "$logs/builds" "$logs/results" "$logs/tests"
+builder=
+cleanup() {
+    [ -z "$builder" ] || kill -- "-$builder" 2>/dev/null
+    rm -rf "$logs"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
 
-# one NAME COMMAND...: a test that is one command; exit code 77 says that it cannot run here
-one() {
-    local name=$1 began=$SECONDS
-    shift
-    local status=0
-    "$@" >"$logs/out" 2>&1 || status=$?
+# ---- builds: one after the other in the background, at a lower priority than the tests
+
+builds=()
+# build NAME MAKE-ARGUMENTS...: what tests name as NEEDS
+build() { builds+=("$(printf '%q ' "$@")"); }
+build_all() {
+    local line name began
+    for line in "${builds[@]}"; do
+        eval "set -- $line"
+        name=$1 began=$SECONDS
+        shift
+        if nice make -j"$jobs" PRECOMPILE=1 "$@" >"$logs/builds/$name.log" 2>&1; then
+            echo "built $name ($((SECONDS - began)) s)"
+            touch "$logs/builds/$name.done"
+        else
+            echo "FAILED: build of $name ($((SECONDS - began)) s)"
+            tail -n 40 "$logs/builds/$name.log"
+            touch "$logs/builds/$name.failed"
+        fi
+    done
+}
+# await NAME: whether it was built
+await() {
+    until [ -e "$logs/builds/$1.done" ] || [ -e "$logs/builds/$1.failed" ]; do sleep 0.2; done
+    [ -e "$logs/builds/$1.done" ]
+}
+
+# ---- tests: two at a time, as most use one core
+
+number=0
+# start KIND NEEDS NAME COMMAND...: begins when NEEDS is built and fewer than two others run
+start() {
+    local kind=$1 needs=$2
+    shift 2
+    number=$((number + 1))
+    if ! await "$needs"; then
+        echo "0 1 0" >"$logs/results/$number"
+        echo "FAILED: $1: $needs was not built"
+        return
+    fi
+    while [ "$(jobs -rp | grep -cvx "$builder")" -ge 2 ]; do wait -n; done
+    "$kind" "$number" "$@" &
+}
+# NEEDS NAME COMMAND...: a test that is one command; exit code 77 says that it cannot run here
+one() { start run_one "$@"; }
+# NEEDS NAME PROGRAM ARGUMENTS...: a Catch2 program, every test case counted
+cases() { start run_cases "$@"; }
+
+run_one() {
+    local number=$1 name=$2 began=$SECONDS status=0
+    local out=$logs/tests/$number
+    shift 2
+    "$@" >"$out" 2>&1 || status=$?
+    local took=$((SECONDS - began))
     if [ $status -eq 0 ]; then
-        passed=$((passed + 1))
-        echo "ok: $name ($((SECONDS - began)) s)"
-        echo "    $((SECONDS - began)) s: $name" >>"$logs/times"
+        echo "1 0 0" >"$logs/results/$number"
+        { echo "ok: $name ($took s)"; grep -E '^(validation loss|[0-9.]+ ms a step)' "$out" | sed 's/^/    /'; } | cat
+        echo "    $took s: $name" >>"$logs/times"
     elif [ $status -eq 77 ]; then
-        skipped=$((skipped + 1))
-        echo "skipped: $name: $(tail -n 1 "$logs/out")"
+        echo "0 0 1" >"$logs/results/$number"
+        echo "skipped: $name: $(tail -n 1 "$out")"
     else
-        failed=$((failed + 1))
-        tail -n 60 "$logs/out"
-        echo "FAILED: $name ($((SECONDS - began)) s)"
+        echo "0 1 0" >"$logs/results/$number"
+        { tail -n 60 "$out"; echo "FAILED: $name ($took s)"; } | cat
     fi
 }
 
-# cases NAME PROGRAM ARGS...: a Catch2 program, every test case counted. Threads sleep while they wait: on a machine with other work, spinning
-# makes the thousands of small launches of these tests take ten times as long.
-cases() {
-    local name=$1 began=$SECONDS summary bad
-    shift
-    OMP_WAIT_POLICY=passive "$@" --durations yes >"$logs/out" 2>&1
-    local status=$?
-    grep -E '^[0-9.]+ s: ' "$logs/out" | sed 's/^/    /' | tee "$logs/durations"
-    sed "s|\$| ($name)|" "$logs/durations" >>"$logs/times"
-    summary=$(grep -E '^(All tests passed|test cases:)' "$logs/out" | tail -n 1)
+# Threads sleep while they wait: on a machine with other work, spinning makes the thousands of small launches of these
+# tests take ten times as long.
+run_cases() {
+    local number=$1 name=$2 began=$SECONDS status=0 passed=0 failed=0 summary all
+    local out=$logs/tests/$number
+    shift 2
+    OMP_WAIT_POLICY=passive "$@" --durations yes >"$out" 2>&1 || status=$?
+    grep -E '^[0-9.]+ s: ' "$out" | sed 's/^/    /' >"$out.times"
+    sed "s|\$| ($name)|" "$out.times" >>"$logs/times"
+    summary=$(grep -E '^(All tests passed|test cases:)' "$out" | tail -n 1)
     if [[ $summary =~ in\ ([0-9]+)\ test\ case ]]; then
-        passed=$((passed + BASH_REMATCH[1]))
+        passed=${BASH_REMATCH[1]}
     elif [[ $summary =~ test\ cases:\ *([0-9]+) ]]; then
-        local all=${BASH_REMATCH[1]}
-        bad=$([[ $summary =~ ([0-9]+)\ failed ]] && echo "${BASH_REMATCH[1]}" || echo 0)
-        passed=$((passed + all - bad)) failed=$((failed + bad))
+        all=${BASH_REMATCH[1]}
+        [[ $summary =~ ([0-9]+)\ failed ]] && failed=${BASH_REMATCH[1]}
+        passed=$((all - failed))
     fi
-    if [ $status -ne 0 ] || [ -z "$summary" ]; then
-        grep -vE '^[0-9.]+ s: ' "$logs/out" | tail -n 80
-        [[ $summary =~ failed ]] || failed=$((failed + 1))  # a crash, or no test of that name
-    fi
-    echo "$name: ${summary:-no summary, exit status $status} ($((SECONDS - began)) s)"
+    {
+        cat "$out.times"
+        if [ $status -ne 0 ] || [ -z "$summary" ]; then
+            grep -vE '^[0-9.]+ s: ' "$out" | tail -n 80
+            [ "$failed" -gt 0 ] || failed=1  # a crash, or no test of that name
+        fi
+        echo "$name: ${summary:-no summary, exit status $status} ($((SECONDS - began)) s)"
+    } >"$out.report"
+    echo "$passed $failed 0" >"$logs/results/$number"
+    cat "$out.report"
 }
 
-make -j"$jobs" DEVICE=cpu all tests >"$logs/build" 2>&1 ||
-    { tail -n 40 "$logs/build"; echo "FAILED: build for the CPU"; echo "0 passed, 1 failed"; exit 1; }
-echo "built for the CPU ($SECONDS s)"
-cases "CPU" build/cpu/tests
-cases "GPT-2 124M in bf16 and fp32" build/cpu/tests "[bf16_training_124M]"
+# ---- what a tier runs
+
+nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
+is kernels host ranks run && build cpu DEVICE=cpu all tests
+is kernels host && build fibers DEVICE=fibers build/fibers/tests
+is kernels && build fibers-thread DEVICE=fibers SANITIZE=thread build/fibers-thread/tests
+is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
+asan=build/fibers-address-undefined
+is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined $asan/tests
+# Kernels as in build/cuda; host code without optimisation, as nothing here can run it.
+cuda=build/cuda-check
+is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda SUFFIX=-check OPTIMISE=-O0 $cuda/train_gpt2 $cuda/tests
+set -m  # a process group of its own, to end it as a whole
+build_all &
+builder=$!
+set +m
+
+ranks="[ranks],[mpi],[local]"
+host="~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
 # The library reads the variable once, so every cap is a process of its own.
-for most in AVX2 AVX512_CORE AVX512_CORE_BF16; do
-    cases "matrix products and models with instructions up to $most" env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests "[matmul],[model]"
-done
+caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 
-began=$SECONDS
-make -j"$jobs" DEVICE=fibers build/fibers/tests >"$logs/build" 2>&1 || { tail -n 40 "$logs/build"; failed=$((failed + 1)); }
-echo "built for fibers ($((SECONDS - began)) s)"
-kernel_tags="[simt],[ptx],[math],[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw],[rounding]"
-kernel_tags+=",[sum_ranks],[gradient_copy],[sketch],[attention_methods]"
-cases "GPU geometry on fibers" build/fibers/tests "$kernel_tags,[model]"
+is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.3 DEVICE=cpu scripts/quickstart.sh
+is run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
+is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
+is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
+is host && cases cpu "host code" build/cpu/tests "$host"
+is ranks && cases cpu "ranks" build/cpu/tests "$ranks"
+for most in $caps; do
+    cap=(env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests)
+    is kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
+    is host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
+done
+is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
+
+# Matrix products are a library's, which these builds do not change. One thread runs the blocks: two of these programs
+# run at a time.
+export OMP_NUM_THREADS=1
+is kernels && cases fibers "GPU geometry on fibers" build/fibers/tests "[kernels]~[matmul]"
+is host && cases fibers "models at the GPU's geometry" build/fibers/tests "[model]"
 for order in reverse random mix; do
-    cases "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order build/fibers/tests "$kernel_tags"
+    is kernels && cases fibers "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order \
+        build/fibers/tests "[kernels]~[matmul]~[one_order]~[large]"
 done
+is kernels && cases fibers-thread "races between the threads of kernels" build/fibers-thread/tests \
+    "[kernels]~[matmul]~[large]~[races]~[at_once]"
+unset OMP_NUM_THREADS
+is ranks && cases cpu-thread "races between ranks that are threads" build/cpu-thread/rank_tests "~[mpi]~[large]"
+is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
+    "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
+# Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.
+is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
+    "$host~[model]~[reference]~[interrupt],[communicator]~[mpi]"
 
-# checked NAME DEVICE SANITIZE PROGRAM FILTER: tests under checks of every memory access
-checked() {
-    local name=$1 program=build/$2-${3//,/-}/$4 began=$SECONDS
-    if make -j"$jobs" DEVICE="$2" SANITIZE="$3" "$program" >"$logs/build" 2>&1; then
-        echo "built for $name ($((SECONDS - began)) s)"
-        cases "$name" "$program" "$5"
-    else
-        tail -n 40 "$logs/build"
-        failed=$((failed + 1))
-    fi
-}
-# Left out: kernels that race on purpose, and those whose blocks must run at the same time.
-checked "races between the threads of kernels" fibers thread tests "[race],${kernel_tags//]/]~[races]~[at_once]}"
-checked "races between ranks that are threads" cpu thread rank_tests "[local],[ranks]~[mpi]"
-# Left out: training through oneDNN, which is not instrumented, what only repeats accesses many times, and a count of memory mappings, of which
-# AddressSanitizer has some of its own.
-host_tags="[attention_choice],[background_task],[checkpoint],[communicator]~[mpi],[data_loader]"
-host_tags+=",[model_config],[noise_scale],[options],[parameters],[placement],[safetensors],[sampler],[schedule]"
-host_tags+=",[shard],[shuffle],[start_agreement],[tokenizer],[validation_batches]"
-checked "AddressSanitizer, UndefinedBehaviorSanitizer" fibers address,undefined tests "${kernel_tags//]/]~[mappings]~[statistics]},$host_tags"
-
-if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
-    one "CUDA build compiles and links for sm_80 and sm_90a" make -j"$jobs" DEVICE=cuda build/cuda/train_gpt2 build/cuda/tests
-    one "a CUDA build without a GPU says so" test/program/no_gpu.sh build/cuda/train_gpt2
-    one "no kernel spills registers" dev/kernel_resources.sh
-else
-    skipped=$((skipped + 1))
+if is cuda && [ -n "$nvcc" ]; then
+    one cuda "the CUDA build compiles and links for sm_80 and sm_90a" test -x $cuda/train_gpt2
+    one cuda "a CUDA build without a GPU says so" test/program/no_gpu.sh $cuda/train_gpt2
+    one cuda "no kernel spills registers" dev/kernel_resources.sh $cuda
+elif is cuda; then
+    number=$((number + 1))
+    echo "0 0 1" >"$logs/results/$number"
     echo "skipped: CUDA build (no nvcc)"
 fi
-
-one "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
-one "quickstart" env QUICKSTART_MINUTES=0.3 DEVICE=cpu scripts/quickstart.sh
-grep -E '^(validation loss|[0-9.]+ ms a step)' "$logs/out" | sed 's/^/    /'
+wait
 
 echo "the slowest tests:"
-sort -rn "$logs/times" | head -n 10
+sort -rn "$logs/times" 2>/dev/null | head -n 10
 echo "took $SECONDS s"
-if [ $skipped -gt 0 ]; then echo "$passed passed, $failed failed, $skipped skipped"; else echo "$passed passed, $failed failed"; fi
-[ $failed -eq 0 ]
+read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' "$logs"/results/*)
+[ "$skipped" -gt 0 ] && skipped=", $skipped skipped" || skipped=
+echo "$passed passed, $failed failed$skipped"
+[ "$failed" -eq 0 ]

@@ -84,7 +84,7 @@ template <class T> struct State {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("weight decay stops and starts with its segments", "[adamw]", float, bf16) {
+TEMPLATE_TEST_CASE("weight decay stops and starts with its segments", "[adamw][one_order]", float, bf16) {
     constexpr std::size_t kElements = 60000;
     const std::vector<float> initial(kElements, 0.75f);
     State<TestType> state(initial);
@@ -104,7 +104,7 @@ TEMPLATE_TEST_CASE("weight decay stops and starts with its segments", "[adamw]",
     CHECK(decaying < int(kElements) - 1000);
 }
 
-TEMPLATE_TEST_CASE("a skipped step changes nothing", "[adamw]", float, bf16) {
+TEMPLATE_TEST_CASE("a skipped step changes nothing", "[adamw][one_order]", float, bf16) {
     constexpr std::size_t kElements = 5008;
     State<TestType> state(normal<float>(kElements, 1));
     state.update(normal<float>(kElements, 2), scalars_of(1, 1.0f));
@@ -115,7 +115,8 @@ TEMPLATE_TEST_CASE("a skipped step changes nothing", "[adamw]", float, bf16) {
     CHECK(state.bytes() == before);
 }
 
-TEST_CASE("a step without valid targets leaves parameters, moments and the count of updates alone", "[adamw]") {
+TEST_CASE("a step without valid targets leaves parameters, moments and the count of updates alone",
+          "[adamw][one_order]") {
     constexpr std::size_t kElements = 64;
     State<float> state(normal<float>(kElements, 1));
     state.update(normal<float>(kElements, 2), scalars_of(1, 1.0f));
@@ -133,7 +134,7 @@ TEST_CASE("a step without valid targets leaves parameters, moments and the count
     CHECK(step.learning_rate == 3e-4f);
 }
 
-TEST_CASE("the parameters are the rounded master weights, bit for bit", "[adamw]") {
+TEST_CASE("the parameters are the rounded master weights, bit for bit", "[adamw][one_order]") {
     const std::size_t elements = GENERATE(16, 4096, 4112, 70000);
     const Rounding rounding{.stochastic = GENERATE(false, true), .seed = 5, .first_element = 48};
     const auto initial = normal<float>(elements, 1, 0.02);
@@ -150,7 +151,7 @@ TEST_CASE("the parameters are the rounded master weights, bit for bit", "[adamw]
     CHECK(same_bits(state.parameter.download(nullptr), want.download(nullptr)));
 }
 
-TEST_CASE("adamw refuses what it cannot do", "[adamw]") {
+TEST_CASE("adamw refuses what it cannot do", "[adamw][one_order]") {
     device::Array<float> master(32), m(32), v(32), grad(32);
     device::Array<bf16> parameter(32);
     device::Array<DecaySegment> segments(1);

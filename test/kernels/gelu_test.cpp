@@ -15,7 +15,7 @@ constexpr double kGate = 3e-7 + 10 * 6e-8;
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("gelu_forward keeps its digits where it is small", "[gelu]", float) {
+TEMPLATE_TEST_CASE("gelu_forward keeps its digits where it is small", "[gelu][one_order]", float) {
     std::vector<float> x;
     for (int i = 0; i < 64; ++i) x.push_back(-0.05f * i);
     const auto in = test::on_device(x);
@@ -29,7 +29,7 @@ TEMPLATE_TEST_CASE("gelu_forward keeps its digits where it is small", "[gelu]", 
     }
 }
 
-TEMPLATE_TEST_CASE("GELU passes on what is not a number", "[gelu]", float, bf16) {
+TEMPLATE_TEST_CASE("GELU passes on what is not a number", "[gelu][one_order]", float, bf16) {
     std::vector<TestType> x(32, test::narrow<TestType>(1)), dy = x;
     x[3] = test::narrow<TestType>(NAN);
     const auto in = test::on_device(x), dout = test::on_device(dy);
@@ -43,7 +43,7 @@ TEMPLATE_TEST_CASE("GELU passes on what is not a number", "[gelu]", float, bf16)
     }
 }
 
-TEST_CASE("GELU refuses what it cannot do", "[gelu]") {
+TEST_CASE("GELU refuses what it cannot do", "[gelu][one_order]") {
     device::Array<float> a(32), b(32);
     const auto part = [](const device::Array<float>& array, std::size_t size) { return array.span().first(size); };
     CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 18), part(b, 18)}, nullptr), Catch::Contains("is 18"));

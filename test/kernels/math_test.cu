@@ -33,7 +33,7 @@ double largest_relative_error_of_exp(float from, float to, std::uint32_t stride)
     return largest;
 }
 
-TEST_CASE("fast_exp is within 3e-7 of exp for |x| <= 87", "[math]") {
+TEST_CASE("fast_exp is within 3e-7 of exp for |x| <= 87", "[math][one_order]") {
     // A stride of 61 takes 137518 samples from each power of two.
     CHECK(largest_relative_error_of_exp(-87.0f, -0x1p-6f, 61) <= 3e-7);
     CHECK(largest_relative_error_of_exp(0x1p-6f, 87.0f, 61) <= 3e-7);
@@ -46,7 +46,7 @@ TEST_CASE("fast_exp is within 3e-7 of exp for |x| <= 87", "[math]") {
     CHECK(largest_relative_error_of_exp(-87.3f, -87.0f, 1) <= 3e-7);
 }
 
-TEST_CASE("fast_exp at its ends", "[math]") {
+TEST_CASE("fast_exp at its ends", "[math][one_order]") {
     CHECK(fast_exp(0.0f) == 1.0f);
     CHECK(fast_exp(-0.0f) == 1.0f);
     CHECK(fast_exp(std::nextafter(-87.3f, -kInfinity)) == 0.0f);
@@ -74,7 +74,7 @@ double largest_error_of_tanh(float from, float to, std::uint32_t stride) {
     return largest;
 }
 
-TEST_CASE("fast_tanh is within 4e-7 of tanh", "[math]") {
+TEST_CASE("fast_tanh is within 4e-7 of tanh", "[math][one_order]") {
     const float largest = std::numeric_limits<float>::max();
     CHECK(largest_error_of_tanh(0x1p-10f, 20.0f, 61) <= 4e-7);
     CHECK(largest_error_of_tanh(-20.0f, -0x1p-10f, 61) <= 4e-7);
@@ -88,7 +88,7 @@ TEST_CASE("fast_tanh is within 4e-7 of tanh", "[math]") {
 }
 
 // The compiler may vectorise a loop over it, and must get the same bits.
-TEST_CASE("fast_exp gives the same bits in a loop and alone", "[math]") {
+TEST_CASE("fast_exp gives the same bits in a loop and alone", "[math][one_order]") {
     std::vector<float> in, out;
     for (float x = -90; x < 90; x += 0.01f) in.push_back(x);
     in.push_back(kNaN);

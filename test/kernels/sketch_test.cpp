@@ -24,7 +24,7 @@ double squared_norm(const std::vector<float>& values) {
 
 }  // namespace
 
-TEST_CASE("every draw has new signs", "[sketch]") {
+TEST_CASE("every draw has new signs", "[sketch][one_order]") {
     const auto values = normal<float>(3 * kSketchBuckets, 1);
     const auto one = sketch_of(values, 9), other = sketch_of(values, 10);
     int equal = 0;
@@ -34,7 +34,7 @@ TEST_CASE("every draw has new signs", "[sketch]") {
     CHECK(std::abs(equal - kSketchBuckets / 8) < 5 * std::sqrt(kSketchBuckets * 7 / 64.0));
 }
 
-TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it", "[sketch_statistics]") {
+TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it", "[sketch][statistics][one_order]") {
     constexpr int kRanks = 8, kDraws = 100, kSize = 1 << 16;
     std::vector<std::vector<float>> gradients;
     std::vector<double> mean(kSize);
@@ -71,7 +71,7 @@ TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it",
     CHECK(signal_ratio == Approx(1).epsilon(0).margin(0.015));
 }
 
-TEST_CASE("a sketch refuses what is too short", "[sketch]") {
+TEST_CASE("a sketch refuses what is too short", "[sketch][one_order]") {
     const device::Array<float> values(10), out(kSketchBuckets), short_out(kSketchBuckets - 1),
         scratch(kernels::sketch_scratch());
     CHECK_THROWS_AS(kernels::sketch({short_out.span(), scratch.span(), values.span(), 1, 0}, nullptr), Error);

@@ -50,7 +50,7 @@ double fraction_different(const std::vector<std::uint16_t>& a, const std::vector
 
 }  // namespace
 
-TEST_CASE("Philox 4x32-10 gives the published numbers", "[adamw][rounding]") {
+TEST_CASE("Philox 4x32-10 gives the published numbers", "[adamw][one_order][rounding]") {
     using Words = std::array<std::uint32_t, 4>;
     CHECK(philox_words({0, 0, 0, 0}, 0) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
     CHECK(philox_words({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, ~std::uint64_t(0)) ==
@@ -59,13 +59,14 @@ TEST_CASE("Philox 4x32-10 gives the published numbers", "[adamw][rounding]") {
           Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("SplitMix64 gives the published numbers", "[rounding][shuffle][sampler]") {
+TEST_CASE("SplitMix64 gives the published numbers", "[rounding][shuffle][sampler][one_order]") {
     SplitMix64 bits(0);
     for (const std::uint64_t published : {0xe220a8397b1dcdafu, 0x6e789e6aa1b965f4u, 0x06c45d188009454fu})
         CHECK(bits.next() == published);
 }
 
-TEST_CASE("a number is rounded up for as many of the 65536 noises as its fraction says", "[adamw][rounding]") {
+TEST_CASE("a number is rounded up for as many of the 65536 noises as its fraction says",
+          "[adamw][one_order][rounding]") {
     for (const float sign : {1.0f, -1.0f})
         // subnormal to largest
         for (const std::uint32_t upper : {0x0000u, 0x0001u, 0x007fu, 0x0080u, 0x3f80u, 0x3fffu, 0x4049u, 0x7f7eu})
@@ -84,7 +85,7 @@ TEST_CASE("a number is rounded up for as many of the 65536 noises as its fractio
             }
 }
 
-TEST_CASE("what has no bf16 beyond it is not rounded up", "[adamw][rounding]") {
+TEST_CASE("what has no bf16 beyond it is not rounded up", "[adamw][one_order][rounding]") {
     for (const std::uint32_t noise : {0x0000u, 0x0001u, 0x8000u, 0xffffu}) {
         CAPTURE(noise);
         for (const std::uint32_t sign : {0u, 0x80000000u}) {
@@ -100,7 +101,7 @@ TEST_CASE("what has no bf16 beyond it is not rounded up", "[adamw][rounding]") {
     }
 }
 
-TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw][rounding][statistics]") {
+TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw][one_order][rounding][statistics]") {
     constexpr int kSteps = 4096, kElements = 512;
     const std::uint64_t seed = GENERATE(0u, 1u, 1337u);
     const auto values = normal<float>(kElements, 5, 0.02);
@@ -139,7 +140,7 @@ TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw
     CHECK(std::fabs(chi_squared - kElements) < 5 * std::sqrt(2.0 * kElements));
 }
 
-TEST_CASE("another step, seed or place rounds differently", "[adamw][rounding]") {
+TEST_CASE("another step, seed or place rounds differently", "[adamw][one_order][rounding]") {
     // half way between two bf16, so that half of all would agree by chance
     const Masters master_weights(std::vector<float>(8192, 1.00390625f));
     const auto base = master_weights.rounded({42, 7});
@@ -198,7 +199,7 @@ TEST_CASE("a run that goes on has the working parameters it had", "[adamw][round
     CHECK(working() == before);
 }
 
-TEST_CASE("rounding refuses what it cannot do", "[adamw][rounding]") {
+TEST_CASE("rounding refuses what it cannot do", "[adamw][one_order][rounding]") {
     device::Array<float> master(32), m(32), v(32), grad(32);
     device::Array<bf16> parameter(32);
     device::Array<DecaySegment> segments(1);

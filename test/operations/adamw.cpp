@@ -174,15 +174,15 @@ struct RoundParameters : Operation {
 const std::vector<Shape> kElements{{16}, {48}, {272}, {4112}, {40000}};
 const std::vector<int> kFirsts{0, 1, 15, std::numeric_limits<int>::max() - 3};
 
-const Registered adamw({.name = "adamw", .tag = "[adamw]", .dimensions = {"elements", "step"},
+const Registered adamw({.name = "adamw", .tag = "[adamw][one_order]", .dimensions = {"elements", "step"},
                         .edges = with_each({{16}, {4096}, {4112}, {70000 / 16 * 16}, {200000}}, {1, 3, 1000}),
                         .small = {{1 << 24, 10}}, .large = {{124475904, 10}}, .make = make<AdamW>});
-const Registered stochastic_adamw({.name = "adamw, stochastic rounding", .tag = "[adamw][rounding]",
+const Registered stochastic_adamw({.name = "adamw, stochastic rounding", .tag = "[adamw][rounding][one_order]",
                                    .dimensions = {"elements", "step", "first / 16"},
                                    .edges = with_each(with_each(kElements, {3}), kFirsts), .small = {{1 << 24, 10, 0}},
                                    .large = {{124475904, 10, 0}}, .make = make<StochasticAdamW>,
                                    .dtypes = {DType::bf16}});
-const Registered round_parameters({.name = "round parameters", .tag = "[rounding]",
+const Registered round_parameters({.name = "round parameters", .tag = "[rounding][one_order]",
                                    .dimensions = {"elements", "first / 16", "stochastic"},
                                    .edges = with_each(with_each(kElements, kFirsts), {0, 1}),
                                    .small = {{1 << 24, 0, 0}, {1 << 24, 0, 1}},

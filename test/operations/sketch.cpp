@@ -47,7 +47,7 @@ struct Sketch : Operation {
 
 // Nothing; a row less one, a row, and a little more; a row for each run of rows and a little more.
 const Registered sketch({.name = "sketch",
-                         .tag = "[sketch]",
+                         .tag = "[sketch][one_order]",
                          .dimensions = {"elements", "draw"},
                          .edges = {{0, 0},
                                    {64, 5},

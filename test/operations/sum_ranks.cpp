@@ -47,7 +47,7 @@ struct SumRanks : Operation {
 // Nothing; less than a pack, just one and a little more; tiles and what follows them. Every place of a rank among few
 // and many.
 const Registered sum_ranks({.name = "sum over ranks",
-                            .tag = "[sum_ranks]",
+                            .tag = "[sum_ranks][one_order]",
                             .dimensions = {"elements", "ranks", "rank", "in place"},
                             .edges = {{0, 2, 1, 0},
                                       {1, 1, 0, 0},

@@ -7,7 +7,7 @@
 # The launcher is scripts/run_two_nodes.sh, as a user starts it; instead of ssh it enters the other namespace. Exit code 77: namespaces are not
 # permitted here.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 program=$(realpath "${1:-train_gpt2}")
 
 skip() {

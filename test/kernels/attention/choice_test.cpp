@@ -35,7 +35,7 @@ std::string refusal(AttentionMethod asked, const AttentionBuild& build, DType dt
 }  // namespace
 
 TEST_CASE("auto tries cuDNN, then flash, then plain, as far as build, dtype and head size allow",
-          "[attention][attention_choice]") {
+          "[attention][attention_choice][one_order]") {
     CHECK(attention_candidates(automatic, kEverything, DType::bf16, 64) == Methods{cudnn, flash, plain});
     CHECK(attention_candidates(automatic, kEverything, DType::bf16, 72) == Methods{cudnn, plain});
     CHECK(attention_candidates(automatic, kEverything, DType::fp32, 64) == Methods{plain});
@@ -43,7 +43,8 @@ TEST_CASE("auto tries cuDNN, then flash, then plain, as far as build, dtype and 
     CHECK(attention_candidates(automatic, kCpu, DType::bf16, 64) == Methods{plain});
 }
 
-TEST_CASE("an attention asked for by name is taken or refused, never replaced", "[attention][attention_choice]") {
+TEST_CASE("an attention asked for by name is taken or refused, never replaced",
+          "[attention][attention_choice][one_order]") {
     CHECK(attention_candidates(cudnn, kEverything, DType::bf16, 64) == Methods{cudnn});
     CHECK(attention_candidates(flash, kEverything, DType::bf16, 80) == Methods{flash});
     CHECK(attention_candidates(plain, kEverything, DType::fp32, 24) == Methods{plain});
@@ -63,7 +64,7 @@ TEST_CASE("an attention asked for by name is taken or refused, never replaced", 
                                    "leave the flag out; on a GPU build with make DEVICE=cuda"));
 }
 
-TEST_CASE("every method of attention has one name", "[attention][attention_choice]") {
+TEST_CASE("every method of attention has one name", "[attention][attention_choice][one_order]") {
     std::set<std::string_view> names;
     for (const auto& [name, method] : kAttentionMethods) {
         CHECK(llmc::value_by_name("--attention", name, kAttentionMethods) == method);
@@ -72,7 +73,7 @@ TEST_CASE("every method of attention has one name", "[attention][attention_choic
     CHECK(names.size() == 4);
 }
 
-TEST_CASE("what was chosen is said", "[attention][attention_choice]") {
+TEST_CASE("what was chosen is said", "[attention][attention_choice][one_order]") {
     const AttentionBuild build = attention_build();
     const Attention attention;
     const std::string fp32 = attention.describe({DType::fp32, {2, 64, 2, 64}, true});
@@ -90,7 +91,7 @@ TEST_CASE("what was chosen is said", "[attention][attention_choice]") {
 }
 
 TEST_CASE("where cuDNN cannot run, auto goes on without it and says why; asked for by name it is refused",
-          "[attention][attention_choice]") {
+          "[attention][attention_choice][one_order]") {
     if (!attention_build().cudnn) return;
     try {
         device::open(1);
@@ -113,7 +114,7 @@ TEST_CASE("where cuDNN cannot run, auto goes on without it and says why; asked f
             Catch::EndsWith("use auto, flash or plain"));
 }
 
-TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[attention][attention_choice]") {
+TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[attention][attention_choice][one_order]") {
     const AttentionShape shape{2, 5, 3, 8};
     const auto element = [](const CudnnLayout& layout, int b, int h, int t, int c) {
         const auto& s = layout.strides;
@@ -150,7 +151,7 @@ TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[att
     CHECK(last == std::int64_t(512) * 4096 * 3 * 64 * 128 - 1);
 }
 
-TEST_CASE("a plan of cuDNN serves one pass and one shape", "[attention][attention_choice]") {
+TEST_CASE("a plan of cuDNN serves one pass and one shape", "[attention][attention_choice][one_order]") {
     const std::set<CudnnPlanKey> keys{{false, {1, 2, 3, 8}}, {true, {1, 2, 3, 8}},  {false, {2, 2, 3, 8}},
                                       {false, {1, 3, 3, 8}}, {false, {1, 2, 4, 8}}, {false, {1, 2, 3, 16}}};
     CHECK(keys.size() == 6);

@@ -71,7 +71,7 @@ __global__ void reads_neighbour(float* out) {
     out[i] = line[(i + Step + 64) % 64];
 }
 
-TEST_CASE("a missing barrier between write and read of shared memory shows", "[simt][races]") {
+TEST_CASE("a missing barrier between write and read of shared memory shows", "[simt][one_order][races]") {
     const auto lower = each_thread([](int i) { return (i + 63) % 64; }),
                higher = each_thread([](int i) { return (i + 1) % 64; });
     CHECK(kinds_that_find<reads_neighbour<-1, false>>(lower) ==
@@ -92,7 +92,8 @@ __global__ void hands_over(float* out) {
     out[i] = (i >= 32) != UpperWrites ? line[i % 32] : 0.0f;
 }
 
-TEST_CASE("a missing barrier between warps that run in the lucky order shows in another one", "[simt][races]") {
+TEST_CASE("a missing barrier between warps that run in the lucky order shows in another one",
+          "[simt][one_order][races]") {
     const auto upward = each_thread([](int i) { return i >= 32 ? i - 32 : 0; }),
                downward = each_thread([](int i) { return i < 32 ? i + 32 : 0; });
     CHECK(kinds_that_find<hands_over<false, false>>(upward) == std::set{Kind::reverse, Kind::random, Kind::mix});
@@ -116,7 +117,7 @@ __global__ void reuses_buffer(float* out) {
     out[i] = sum;
 }
 
-TEST_CASE("a buffer that is used again without a barrier shows", "[simt][races]") {
+TEST_CASE("a buffer that is used again without a barrier shows", "[simt][one_order][races]") {
     const auto want = each_thread([](int i) { return 600 + 3 * (i < 63 ? i + 1 : i); });
     CHECK(kinds_that_find<reuses_buffer<false>>(want) == std::set{Kind::reverse, Kind::random, Kind::mix});
     CHECK(kinds_that_find<reuses_buffer<true>>(want).empty());
@@ -139,7 +140,7 @@ __global__ void sums_in_lockstep(float* out) {
     out[i] = line[i - lane];
 }
 
-TEST_CASE("a warp that is taken to run in lock-step shows", "[simt][races]") {
+TEST_CASE("a warp that is taken to run in lock-step shows", "[simt][one_order][races]") {
     const auto want = each_thread([](int i) { return i < 32 ? 496 : 1520; });
     // Descending lanes finish each partial sum before a lower lane reads it.
     CHECK(kinds_that_find<sums_in_lockstep<false>>(want) == std::set{Kind::forward, Kind::random, Kind::mix});
@@ -161,7 +162,7 @@ __global__ void counts_warps(float* out) {
     out[threadIdx.x] = float(counter);
 }
 
-TEST_CASE("a race that needs two warps to take turns shows where they do", "[simt][races]") {
+TEST_CASE("a race that needs two warps to take turns shows where they do", "[simt][one_order][races]") {
     const std::vector<float> want(kThreads, 2.0f);
     CHECK(kinds_that_find<counts_warps<false>>(want) == std::set{Kind::mix});
     CHECK(kinds_that_find<counts_warps<true>>(want).empty());
@@ -190,7 +191,7 @@ __global__ void forgets_a_dynamic_element(float* out) {
     out[i] = sum;
 }
 
-TEST_CASE("a read of shared memory that nobody wrote gives NaN in every order", "[simt]") {
+TEST_CASE("a read of shared memory that nobody wrote gives NaN in every order", "[simt][one_order]") {
     const std::vector<float> want(kThreads, 63.0f);
     for (const Order& order : all_orders()) {
         CAPTURE(int(order.kind), order.seed);
@@ -248,7 +249,8 @@ std::string message_of(const Order& order, Target target, int past, std::size_t 
     return {};
 }
 
-TEST_CASE("a write outside a shared array is reported in every order, with kernel, block and array", "[simt]") {
+TEST_CASE("a write outside a shared array is reported in every order, with kernel, block and array",
+          "[simt][one_order]") {
     for (Order order : all_orders())
         for (bool poison : {true, false}) {
             order.poison = poison;
@@ -277,7 +279,7 @@ TEST_CASE("a write outside a shared array is reported in every order, with kerne
 
 // ---- how an order is chosen
 
-TEST_CASE("SIMT_ORDER and SIMT_POISON are read, and refused where unknown", "[simt]") {
+TEST_CASE("SIMT_ORDER and SIMT_POISON are read, and refused where unknown", "[simt][one_order]") {
     CHECK(simt::parse_order("", "") == Order{Kind::forward, 1, true});
     CHECK(simt::parse_order("forward", "1") == Order{Kind::forward, 1, true});
     CHECK(simt::parse_order("reverse", "0") == Order{Kind::reverse, 1, false});
@@ -301,7 +303,7 @@ std::vector<int> order_of_begin(std::vector<int> visited = std::vector<int>(kThr
     return visited;
 }
 
-TEST_CASE("a seed gives one order, another seed another", "[simt]") {
+TEST_CASE("a seed gives one order, another seed another", "[simt][one_order]") {
     const auto begin = [](const Order& order) {
         const simt::UseOrder use(order);
         return order_of_begin();
@@ -329,7 +331,7 @@ std::string output_of_child(const std::string& environment) {
     return test::output_of_child(environment, "[.simt_order_child]");
 }
 
-TEST_CASE("the environment chooses the order of a process", "[simt]") {
+TEST_CASE("the environment chooses the order of a process", "[simt][one_order]") {
     CHECK_THAT(output_of_child("SIMT_ORDER="), Contains("begins with 0\n"));
     CHECK_THAT(output_of_child("SIMT_ORDER=reverse"), Contains("begins with 63\n"));
     CHECK_THAT(output_of_child("SIMT_ORDER=backward"),

@@ -40,7 +40,7 @@ TEST_CASE("a kernel of a process in which a barrier is skipped", "[.simt_skip_ch
     }
 }
 
-TEST_CASE("SIMT_SKIP_BARRIER takes out one barrier, and says where there is none", "[simt]") {
+TEST_CASE("SIMT_SKIP_BARRIER takes out one barrier, and says where there is none", "[simt][one_order]") {
     const auto skipping = [](const std::string& file, int line) {
         return test::output_of_child("SIMT_SKIP_BARRIER=" + file + ":" + std::to_string(line), "[.simt_skip_child]");
     };
@@ -62,7 +62,7 @@ TEST_CASE("SIMT_SKIP_BARRIER takes out one barrier, and says where there is none
     nowhere(skipping("skip_test.cu", kBlockLine), at("skip_test.cu", kBlockLine));
 }
 
-TEST_CASE("SIMT_SKIP_BARRIER refuses what is no place", "[simt]") {
+TEST_CASE("SIMT_SKIP_BARRIER refuses what is no place", "[simt][one_order]") {
     CHECK_NOTHROW(simt::SkippedBarrier("a.cu:1"));
     for (const char* place : {"a.cu", "a.cu:", ":7", "a.cu:0", "a.cu:-1", "a.cu:7x", "7"})
         CHECK_THROWS_WITH(simt::SkippedBarrier(place), "SIMT_SKIP_BARRIER is \"" + std::string(place) +
