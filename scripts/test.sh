@@ -148,7 +148,7 @@ builder=$!
 set +m
 
 ranks="[ranks],[mpi],[local]"
-host="~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
+host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
 # The library reads the variable once, so every cap is a process of its own.
 caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 
@@ -177,7 +177,7 @@ done
 is kernels && cases fibers-thread "races between the threads of kernels" build/fibers-thread/tests \
     "[kernels]~[matmul]~[large]~[races]~[at_once]"
 unset OMP_NUM_THREADS
-is ranks && cases cpu-thread "races between ranks that are threads" build/cpu-thread/rank_tests "~[mpi]~[large]"
+is ranks && cases cpu-thread "races between ranks that are threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
 is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
     "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
 # Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.

@@ -98,11 +98,13 @@ TEMPLATE_TEST_CASE("attention touches nothing beyond the ends of its tensors", "
     check_nothing_beyond_the_ends(PlainRun<TestType>({2, 2, 16, seq_len}, 7));
 }
 
-TEMPLATE_TEST_CASE("attention of earlier positions does not depend on later ones", "[attention]", float, bf16) {
+TEMPLATE_TEST_CASE("attention of earlier positions does not depend on later ones", "[attention][large]", float,
+                   bf16) {
     check_earlier_positions_are_independent<PlainRun<TestType>>({2, 2, 16, 100}, GENERATE(1, 37, 64, 99));
 }
 
-TEMPLATE_TEST_CASE("attention gives the same bits whatever the number of threads", "[attention]", float, bf16) {
+TEMPLATE_TEST_CASE("attention gives the same bits whatever the number of threads", "[attention][large]", float,
+                   bf16) {
     // three heads leave threads idle at 2 and 8
     check_same_bits_on_any_threads(PlainRun<TestType>({1, 3, 16, 150}, 12));
 }
