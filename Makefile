@@ -209,8 +209,8 @@ $(HOSTBUILD)/llmc/base/processor_check.cpp.o: llmc/base/processor_check.cpp Make
 
 # The commit, for --version; nothing where git does not know these sources. It goes into one object, which is made
 # again when it changes.
-COMMIT := $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && git rev-parse --short=12 HEAD 2>/dev/null && \
-            { git status --porcelain -- Makefile train_gpt2.cu kernels llmc | grep -q . && echo -dirty; })
+COMMIT := $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && git rev-parse --short=12 HEAD 2>/dev/null \
+            && { git status --porcelain -- Makefile train_gpt2.cu kernels llmc | grep -q . && echo -dirty; })
 COMMIT := $(subst $() ,,$(COMMIT))
 $(HOSTBUILD)/llmc/run/version.cpp.o: CXXFLAGS += $(COMMIT:%=-DTRAIN_GPT2_COMMIT='"%"')
 $(HOSTBUILD)/llmc/run/version.cpp.o: $(HOSTBUILD)/commit

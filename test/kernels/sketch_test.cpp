@@ -34,7 +34,8 @@ TEST_CASE("every draw has new signs", "[sketch][one_order]") {
     CHECK(std::abs(equal - kSketchBuckets / 8) < 5 * std::sqrt(kSketchBuckets * 7 / 64.0));
 }
 
-TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it", "[sketch][statistics][one_order]") {
+TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it",
+          "[sketch][statistics][one_order][large]") {
     constexpr int kRanks = 8, kDraws = 100, kSize = 1 << 16;
     std::vector<std::vector<float>> gradients;
     std::vector<double> mean(kSize);
