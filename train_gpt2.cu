@@ -107,7 +107,8 @@ int Training::train(const Interrupt& interrupt) {
             const Batch& batch = batches.next(micro_batch);
             record.epoch = batch.from.epoch;
             gradients->begin({.index = micro_batch, .count = plan.micro_batches, .valid_targets = batch.valid_targets});
-            model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, true), token_weight, *gradients);
+            model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
+                                   token_weight, *gradients);
         }
         const auto learning_rate = float(plan.schedule.learning_rate(step));
         optimizer.step(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});

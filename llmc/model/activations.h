@@ -34,7 +34,7 @@ inline std::size_t saturating_sum(std::size_t a, std::size_t b) {
     return a + b < a ? std::numeric_limits<std::size_t>::max() : a + b;
 }
 
-// Hands out aligned shards of an allocation one after another; without an allocation it only counts.
+// Hands out aligned spans of an allocation one after another; without an allocation it only counts.
 class Arena {
 public:
     explicit Arena(std::byte* base) : base_(base) {}

@@ -12,7 +12,7 @@ BatchUpload::BatchUpload(MicroBatchShape shape, int vocabulary, Context& context
 }
 
 MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int> targets, MicroBatchShape shape,
-                               bool for_training) {
+                               Purpose purpose) {
     const std::size_t rows = shape.rows();
     require(rows <= largest_.rows() && tokens.size() == rows && targets.size() == rows, "the tokens of a micro-batch",
             tokens.size(), std::to_string(rows) + " tokens and targets, at most " + std::to_string(largest_.rows()));
@@ -29,7 +29,7 @@ MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int>
     };
     MicroBatch batch{.tokens = place(tokens), .targets = place(targets), .bucket_token = {}, .bucket_start = {},
                      .bucket_row = {}, .shape = shape};
-    if (for_training) {
+    if (purpose == Purpose::training) {
         const auto buckets = kernels::bucket_rows_by_token(tokens, vocabulary_);
         batch.bucket_token = place(buckets.token);
         batch.bucket_start = place(buckets.start);

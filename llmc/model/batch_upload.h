@@ -7,16 +7,19 @@
 
 namespace llmc {
 
+// What a micro-batch is for: training needs the token buckets, too.
+enum class Purpose { training, evaluation };
+
 class BatchUpload {
 public:
     // For micro-batches of at most `shape`. The context must outlive it.
     BatchUpload(MicroBatchShape shape, int vocabulary, Context& context);
 
-    // Copies tokens and targets (shape.rows() of each), and with `for_training` the token buckets, in one transfer on
+    // Copies tokens and targets (shape.rows() of each), and for training the token buckets, in one transfer on
     // the context's stream. The result is valid on that stream until the next call; the caller may reuse `tokens` and
     // `targets` at once.
     MicroBatch upload(std::span<const int> tokens, std::span<const int> targets, MicroBatchShape shape,
-                      bool for_training);
+                      Purpose purpose);
 
     static std::size_t device_bytes(MicroBatchShape shape) { return (5 * shape.rows() + 1) * sizeof(int); }
 

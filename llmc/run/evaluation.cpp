@@ -31,7 +31,7 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     loss_sum.zero(context.stream);
     for (std::int64_t i = 0; i < batches.size(); ++i) {
         const Batch& batch = batches[i];
-        model.evaluate(upload.upload(batch.inputs, batch.targets, shape, false), loss_sum.span());
+        model.evaluate(upload.upload(batch.inputs, batch.targets, shape, Purpose::evaluation), loss_sum.span());
     }
     const double sum = sum_over_ranks(*context.communicator, loss_sum.download(context.stream)[0]);
     return {.loss = sum / double(batches.targets()), .seconds = seconds_now() - began};

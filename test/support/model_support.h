@@ -93,7 +93,7 @@ public:
             const auto ignored = std::count(targets.begin(), targets.end(), kernels::kIgnoreTarget);
             gradients_->begin({.index = micro, .count = micro_batches,
                                .valid_targets = std::int64_t(targets.size()) - ignored});
-            model_->forward_backward(upload_.upload(part(batch.tokens), targets, shape, true),
+            model_->forward_backward(upload_.upload(part(batch.tokens), targets, shape, llmc::Purpose::training),
                                      loss_factor * float(1.0 / double(batch.positions())), *gradients_);
         }
     }

@@ -9,6 +9,10 @@ using namespace test;
 
 namespace {
 
+std::size_t activation_bytes(const ModelSetup& setup, const device::Info& device) {
+    return model_bytes(setup, ParameterTable(setup.config), device).activations;
+}
+
 double norm(const std::vector<double>& values) {
     double squares = 0;
     for (double x : values) squares += x * x;
@@ -90,7 +94,7 @@ TEST_CASE("the first loss is that of a model that knows nothing", "[model]") {
     device::Array<double> loss_sum(1);
     loss_sum.zero(context.stream);
     const GlobalBatch batch = random_batch(4, 8, 64, vocabulary);
-    model->evaluate(upload.upload(batch.tokens, batch.targets, setup.shape, false), loss_sum.span());
+    model->evaluate(upload.upload(batch.tokens, batch.targets, setup.shape, Purpose::evaluation), loss_sum.span());
     const double loss = loss_sum.download(context.stream)[0] / double(batch.positions());
     CHECK(std::fabs(loss - std::log(vocabulary) - 2e-4 * channels) < 0.05);
 }
@@ -124,12 +128,12 @@ TEST_CASE("recomputing takes less memory", "[model]") {
     for (const auto recompute : {Recompute::none, Recompute::gelu, Recompute::gelu_layernorm, Recompute::block}) {
         ModelSetup setup = base;
         setup.recompute = recompute;
-        CHECK(model_bytes(setup, ParameterTable(setup.config), device).activations < last);
-        last = model_bytes(setup, ParameterTable(setup.config), device).activations;
+        CHECK(activation_bytes(setup, device) < last);
+        last = activation_bytes(setup, device);
     }
     ModelSetup evaluating = base;
     evaluating.training = false;
-    CHECK(model_bytes(evaluating, ParameterTable(evaluating.config), device).activations < model_bytes(base, ParameterTable(base.config), device).activations / 3);
+    CHECK(activation_bytes(evaluating, device) < activation_bytes(base, device) / 3);
 }
 
 TEST_CASE("logits are held up to the device's bytes of them, at least one row", "[model]") {
@@ -146,9 +150,9 @@ TEST_CASE("logits are held up to the device's bytes of them, at least one row", 
     CHECK(classifier_rows(settings, sizeof(float)) == 1);
     const ModelSetup setup{.config = settings.config, .shape = settings.shape};
     device.logits_bytes = 1024 * row;
-    const std::size_t more = model_bytes(setup, ParameterTable(setup.config), device).activations;
+    const std::size_t more = activation_bytes(setup, device);
     device.logits_bytes = 512 * row;
-    CHECK(more - model_bytes(setup, ParameterTable(setup.config), device).activations == 512 * row);
+    CHECK(more - activation_bytes(setup, device) == 512 * row);
 }
 
 TEST_CASE("bf16 follows fp64 as closely as its eight bits allow", "[model]") {
