@@ -9,8 +9,6 @@
 // are enough, and every MPI has them, as long as no call blocks while it holds the mutex: else rank 0 could wait in the
 // control plane for a rank whose communication stream waits for that of rank 0. So every operation is a non-blocking
 // one that is tested until it is complete, and each plane has its own MPI communicator.
-#include <mpi.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,63 +19,17 @@
 #include <sstream>
 #include <thread>
 
-#include "kernels/device/checked.h"
 #include "kernels/device/memory.h"
 #include "kernels/sum_ranks.h"
 #include "llmc/comm/comm_stream.h"
 #include "llmc/comm/communicator.h"
+#include "llmc/comm/mpi_session.h"
 
 namespace llmc {
 namespace {
 
 using kernels::bf16;
 using namespace std::chrono_literals;
-
-std::string fault_of(int status) {
-    if (status == MPI_SUCCESS) return {};
-    int rank = -1, length = 0;
-    char text[MPI_MAX_ERROR_STRING] = {};
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Error_string(status, text, &length);
-    return "on rank " + std::to_string(rank) + ": " + text;
-}
-
-// MPI from its beginning to its end.
-struct Session {
-    explicit Session(const Launch& launch) {
-        int provided = 0;
-        CHECKED(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
-        CHECKED(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-        CHECKED(MPI_Comm_size(MPI_COMM_WORLD, &size));
-        CHECKED(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-        if (size != launch.processes || provided < MPI_THREAD_SERIALIZED) MPI_Finalize();
-        require(
-            size == launch.processes, "the number of ranks that MPI sees", size,
-            std::to_string(launch.processes) + ", as " + launch.variable + " says",
-            "start the program with the mpirun of the MPI that it was built with, or under Slurm with srun --mpi=pmix");
-        require(provided >= MPI_THREAD_SERIALIZED, "the thread level of MPI", provided, "MPI_THREAD_SERIALIZED or more",
-                "use an MPI that has it");
-        // Copies inherit that errors return.
-        CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &control));
-        CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &payload));
-        MPI_Comm machine;
-        CHECKED(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
-        CHECKED(MPI_Comm_rank(machine, &local_rank));
-        CHECKED(MPI_Comm_free(&machine));
-    }
-    ~Session() {
-        if (orderly) MPI_Finalize();
-        // rank 0 says why before the launcher, which sees one leave, ends the others
-        else if (rank > 0) std::this_thread::sleep_for(500ms);
-    }
-    Session(const Session&) = delete;
-    Session& operator=(const Session&) = delete;
-
-    int rank = 0, size = 1, local_rank = 0;
-    MPI_Comm control = MPI_COMM_NULL, payload = MPI_COMM_NULL;
-    // MPI_Finalize waits for all ranks: one that has failed leaves without it, and the launcher ends the others
-    bool orderly = true;
-};
 
 // all_reduce of 256 MiB between 2 processes on 2 cores busy with other work (Zen 5), best of 5, three rounds: 39-43 ms
 // in chunks of 256 KiB, 23-126 with 1 MiB, 19-20 with 4 MiB (26-75 in a later run), 74-106 with 16 MiB, 43-103 with 64
@@ -90,7 +42,7 @@ constexpr auto kLongWait = 15s;
 
 class Mpi final : public Communicator {
 public:
-    Mpi(std::unique_ptr<Session> session, std::int64_t chunk_bytes)
+    Mpi(std::unique_ptr<MpiSession> session, std::int64_t chunk_bytes)
         : Communicator(session->rank, session->size, session->local_rank), session_(std::move(session)) {
         const std::int64_t wanted = chunk_bytes > 0 ? chunk_bytes : std::min(kLargestChunk, kStagingBytes / size());
         chunk_bytes_ = std::clamp(wanted / kChunkMultiple * kChunkMultiple, kChunkMultiple, std::int64_t(1) << 30);
@@ -148,8 +100,7 @@ public:
         std::string all(total, '\0');
         complete([&](MPI_Request* request) {
             CHECKED(MPI_Iallgatherv(mine.data(), size_of_mine, MPI_BYTE, all.data(), sizes.data(), places.data(),
-                                    MPI_BYTE, session_->control,
-                                      request));
+                                    MPI_BYTE, session_->control, request));
         });
         std::vector<std::string> texts;
         for (int rank = 0; rank < size(); ++rank) texts.push_back(all.substr(places[rank], sizes[rank]));
@@ -406,7 +357,7 @@ private:
         std::cerr << line.str() << std::flush;
     }
 
-    std::unique_ptr<Session> session_;
+    std::unique_ptr<MpiSession> session_;
     std::int64_t chunk_bytes_ = 0;       // a multiple of kChunkMultiple
     mutable std::mutex mpi_;             // held for the length of one call that does not block
     std::atomic<bool> leaving_ = false, told_ = false;
@@ -422,7 +373,7 @@ private:
 std::string mpi_lacks() { return {}; }
 
 std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes) {
-    return std::make_unique<Mpi>(std::make_unique<Session>(launch), chunk_bytes);
+    return std::make_unique<Mpi>(std::make_unique<MpiSession>(launch), chunk_bytes);
 }
 
 }  // namespace llmc

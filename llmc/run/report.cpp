@@ -58,9 +58,7 @@ void write_noise(Json& event, const std::optional<Report::Noise>& noise) {
         event[key] = nullptr;
     if (!noise) return;
     const NoiseScale::Report& x = noise->whole;
-    const auto number = [](double value) {
-        return std::isfinite(value) ? Json(value) : Json();
-    };
+    const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
     event["noise_scale_seq"] = number(x.scale * noise->sequences_per_token);
     event["noise_scale_tokens"] = number(x.scale);
     event["noise_state"] = name_of(x.state);
@@ -116,20 +114,11 @@ void Report::step(const Step& s) {
                s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu).c_str() : "n/a", share,
                s.seconds_left ? clock_text(*s.seconds_left).c_str() : "n/a",
                s.noise ? (" | noise " + noise_text(*s.noise)).c_str() : ""));
-    Json event{{"event", "step"},
-                                 {"step", s.step},
-                                 {"epoch", s.epoch},
-                                 {"loss", x.loss},
-                                 {"lr", x.learning_rate},
-                                 {"grad_norm", x.grad_norm},
-                                 {"clip", x.clip},
-                                 {"tokens", s.positions},
-                                 {"valid_tokens", x.valid_targets},
-                                 {"tokens_so_far", s.tokens_so_far},
-                                 {"ms", s.speed.ms},
-                                 {"tokens_per_s", s.speed.tokens_per_s},
-                                 {"valid_tokens_per_s", s.speed.valid_tokens_per_s},
-                                 {"mfu", number_or_null(s.speed.mfu)}};
+    Json event{{"event", "step"}, {"step", s.step}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
+               {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"tokens", s.positions},
+               {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms},
+               {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s},
+               {"mfu", number_or_null(s.speed.mfu)}};
     event["comm_ms"] = s.communication ? Json(s.communication->busy * 1e3) : Json();
     event["comm_hidden"] = hidden(s.communication);
     write_noise(event, s.noise);
@@ -137,8 +126,7 @@ void Report::step(const Step& s) {
     if (x.skip == kernels::kNoSkip) return;
     say(at(s.step + 1) + " | update skipped: " + skip_reason(x.skip) + " (" + std::to_string(x.skipped_steps) +
         " so far)");
-    write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x.skip)},
-                {"skipped_steps", x.skipped_steps}});
+    write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x.skip)}, {"skipped_steps", x.skipped_steps}});
 }
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds) {

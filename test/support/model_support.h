@@ -20,7 +20,7 @@ inline constexpr int kTinyRows = 16, kTinySeqLen = 16;
 // One rank's parts of a run; the communicator must outlive them.
 inline llmc::Context make_context(llmc::Communicator& communicator) {
     return {.device = device::open(1), .stream = device::Stream(), .matmul = kernels::Matmul(),
-            .communicator = std::shared_ptr<llmc::Communicator>(&communicator, [](auto*) {})};
+            .communicator = {std::shared_ptr<void>(), &communicator}};  // points to it, owns nothing
 }
 inline llmc::Context make_context() { return {device::open(2), device::Stream(), kernels::Matmul()}; }
 

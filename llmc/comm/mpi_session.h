@@ -1,0 +1,60 @@
+// mpi_session.h - MPI from its beginning to its end, and what its statuses mean; for communicator_mpi.cpp alone
+#pragma once
+#include <mpi.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "kernels/device/checked.h"
+#include "llmc/comm/communicator.h"
+
+namespace llmc {
+
+inline std::string fault_of(int status) {
+    if (status == MPI_SUCCESS) return {};
+    int rank = -1, length = 0;
+    char text[MPI_MAX_ERROR_STRING] = {};
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Error_string(status, text, &length);
+    return "on rank " + std::to_string(rank) + ": " + text;
+}
+
+// MPI from its beginning to its end.
+struct MpiSession {
+    explicit MpiSession(const Launch& launch) {
+        int provided = 0;
+        CHECKED(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
+        CHECKED(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+        CHECKED(MPI_Comm_size(MPI_COMM_WORLD, &size));
+        CHECKED(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+        if (size != launch.processes || provided < MPI_THREAD_SERIALIZED) MPI_Finalize();
+        require(size == launch.processes, "the number of ranks that MPI sees", size,
+                std::to_string(launch.processes) + ", as " + launch.variable + " says",
+                "start the program with the mpirun of the MPI that it was built with, or under Slurm with "
+                "srun --mpi=pmix");
+        require(provided >= MPI_THREAD_SERIALIZED, "the thread level of MPI", provided, "MPI_THREAD_SERIALIZED or more",
+                "use an MPI that has it");
+        // Copies inherit that errors return.
+        CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &control));
+        CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &payload));
+        MPI_Comm machine;
+        CHECKED(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
+        CHECKED(MPI_Comm_rank(machine, &local_rank));
+        CHECKED(MPI_Comm_free(&machine));
+    }
+    ~MpiSession() {
+        if (orderly) MPI_Finalize();
+        // rank 0 says why before the launcher, which sees one leave, ends the others
+        else if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+    MpiSession(const MpiSession&) = delete;
+    MpiSession& operator=(const MpiSession&) = delete;
+
+    int rank = 0, size = 1, local_rank = 0;
+    MPI_Comm control = MPI_COMM_NULL, payload = MPI_COMM_NULL;
+    // MPI_Finalize waits for all ranks: one that has failed leaves without it, and the launcher ends the others
+    bool orderly = true;
+};
+
+}  // namespace llmc
