@@ -106,7 +106,8 @@ public:
     double loss(const GlobalBatch& batch) {
         loss_sum_.zero(context_.stream);
         const llmc::MicroBatchShape shape{batch.rows, batch.seq_len};
-        model_->evaluate(upload_.upload(batch.tokens, batch.targets, shape, false), loss_sum_.span());
+        const auto on_device = upload_.upload(batch.tokens, batch.targets, shape, llmc::Purpose::evaluation);
+        model_->evaluate(on_device, loss_sum_.span());
         return loss_sum_.download(context_.stream)[0] / double(batch.valid_targets());
     }
 
