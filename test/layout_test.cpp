@@ -1,4 +1,5 @@
-// layout_test.cpp - the house itself: includes run one way, no file leads back to itself, no line is longer than 120 columns
+// layout_test.cpp - the house itself: includes run one way, no file leads back to itself, no line is longer than 120
+// columns
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -16,7 +17,8 @@ using Catch::Contains;
 using Strings = std::vector<std::string>;
 using Includes = std::map<std::string, Strings>;  // of every file, those of the project
 
-// From the ground up. A file includes its own wing and those of lower floors, so wings of one floor do not know each other.
+// From the ground up. A file includes its own wing and those of lower floors, so wings of one floor do not know each
+// other.
 const std::vector<Strings> kFloors = {
     {"kernels/device"},
     {"kernels/simt"},
@@ -40,7 +42,8 @@ Place place_of(const std::string& path) {
     Place place;
     for (int floor = 0; floor < int(kFloors.size()); ++floor)
         for (const std::string& wing : kFloors[std::size_t(floor)])
-            if ((path == wing || path.starts_with(wing + "/")) && wing.size() > place.wing.size()) place = {floor, wing};
+            if ((path == wing || path.starts_with(wing + "/")) && wing.size() > place.wing.size())
+                place = {floor, wing};
     return place;
 }
 
@@ -177,7 +180,8 @@ TEST_CASE("lines have at most 120 columns, and every source file opens by saying
             ++number;
             if (columns(line) > 120) FAIL_CHECK(file << ':' << number << " has " << columns(line) << " columns");
             const std::string opening = "// " + fs::path(file).filename().string() + " - ";
-            if (source && number == 1 && !line.starts_with(opening)) FAIL_CHECK(file << " does not open with " << opening);
+            if (source && number == 1 && !line.starts_with(opening))
+                FAIL_CHECK(file << " does not open with " << opening);
         }
     }
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# no_gpu.sh TRAIN_GPT2 - a CUDA build on a machine without a GPU: one line that says what and how to mend it, exit code 2, nothing written; --version
-# says all the same whether cuDNN is there
+# no_gpu.sh TRAIN_GPT2 - a CUDA build on a machine without a GPU: one line that says what and how to mend it, exit code
+# 2, nothing written; --version says all the same whether cuDNN is there
 set -uo pipefail
 if nvidia-smi -L 2>/dev/null | grep -q GPU; then echo "this machine has a GPU: nothing to check"; exit 0; fi
 folder=$(mktemp -d)
@@ -11,5 +11,5 @@ echo "$message"
 version=$("$1" --version) || exit 1
 echo "$version"
 [[ $version =~ cuDNN\ (no|[0-9]+\.[0-9]+\.[0-9]+) ]] || exit 1
-[ $status -eq 2 ] && [ "$(echo "$message" | wc -l)" -eq 1 ] && [[ $message == "error: no GPU can be used: "*"make DEVICE=cpu"* ]] &&
-    [ ! -e "$folder/out" ]
+[ $status -eq 2 ] && [ "$(echo "$message" | wc -l)" -eq 1 ] &&
+    [[ $message == "error: no GPU can be used: "*"make DEVICE=cpu"* ]] && [ ! -e "$folder/out" ]

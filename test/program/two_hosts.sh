@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# two_hosts.sh - trains with one rank on each of two hosts, which are network namespaces of this machine with addresses and names of their own, and
-# compares losses and weights with two ranks on one host, bit for bit
+# two_hosts.sh - trains with one rank on each of two hosts, which are network namespaces of this machine with addresses
+# and names of their own, and compares losses and weights with two ranks on one host, bit for bit
 #
 #   test/program/two_hosts.sh [build/cpu/train_gpt2]
 #
-# The launcher is scripts/run_two_nodes.sh, as a user starts it; instead of ssh it enters the other namespace. Exit code 77: namespaces are not
-# permitted here.
+# The launcher is scripts/run_two_nodes.sh, as a user starts it; instead of ssh it enters the other namespace. Exit code
+# 77: namespaces are not permitted here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=$(realpath "${1:-train_gpt2}")
@@ -49,7 +49,7 @@ host "$a" hosta true 2>/dev/null || skip "host names of their own are not permit
 
 # What mpirun calls instead of ssh: AGENT HOST COMMAND...
 cat >"$work/agent" <<AGENT
-#!/usr/bin/env bash
+# !/usr/bin/env bash
 shift  # the only other host
 exec ip netns exec $b unshare --uts bash -c 'hostname hostb && eval "\$1"' agent "\$*"
 AGENT
@@ -60,12 +60,15 @@ printf '10.97.0.1 slots=1\n10.97.0.2 slots=1\n' >"$work/hosts"
 for ((i = 0; i < 600; ++i)); do echo "$i $((i * 7 % 100)) $((i * 13 % 100))"; done >"$work/text"
 "${program%/*}/tokenize" -o "$work" --name count --document-start '^[0-9]*0 ' "$work/text" >"$work/tokenized" 2>&1 ||
     { cat "$work/tokenized"; exit 1; }
-flags=(-i "$work/count_train_*.bin" -e "custom:l=2,h=2,c=32,t=32" -b 2 -t 32 -d 256 -x 20 -v 0 --threads 1 --lr 1e-2 -z 1)
+flags=(-i "$work/count_train_*.bin" -e "custom:l=2,h=2,c=32,t=32" -b 2 -t 32 -d 256 -x 20 -v 0 --threads 1 --lr 1e-2
+    -z 1)
 export OMP_WAIT_POLICY=passive
 
 export PROGRAM=$program HOSTFILE=$work/hosts INTERFACE=veth0 RSH=$work/agent
-host "$a" hosta timeout -k 5 120 scripts/run_two_nodes.sh "${flags[@]}" -o "$work/two" >"$work/two.txt" 2>&1 || { cat "$work/two.txt"; exit 1; }
-RANKS=2 timeout -k 5 120 scripts/run_one_node.sh "${flags[@]}" -o "$work/one" >"$work/one.txt" 2>&1 || { cat "$work/one.txt"; exit 1; }
+host "$a" hosta timeout -k 5 120 scripts/run_two_nodes.sh "${flags[@]}" -o "$work/two" >"$work/two.txt" 2>&1 ||
+    { cat "$work/two.txt"; exit 1; }
+RANKS=2 timeout -k 5 120 scripts/run_one_node.sh "${flags[@]}" -o "$work/one" >"$work/one.txt" 2>&1 ||
+    { cat "$work/one.txt"; exit 1; }
 
 losses() { grep -o '"event":"step","step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$work/$1/log.jsonl"; }
 [ "$(losses one | wc -l)" = 20 ] || { echo "the run on one host has not logged 20 steps"; exit 1; }
@@ -75,20 +78,28 @@ cmp "$work/one/step_00000020/model.safetensors" "$work/two/step_00000020/model.s
 # The ranks were on two hosts: a refusal names both.
 status=0
 host "$a" hosta env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 60 \
-    mpirun --mca plm_rsh_agent "$work/agent" --bind-to none --mca btl tcp,self --mca btl_tcp_if_include veth0 --mca oob_tcp_if_include veth0 \
+    mpirun --mca plm_rsh_agent "$work/agent" --bind-to none --mca btl tcp,self --mca btl_tcp_if_include veth0 \
+    --mca oob_tcp_if_include veth0 \
     -np 1 --host 10.97.0.1 "$program" "${flags[@]}" --seed 1 : \
     -np 1 --host 10.97.0.2 "$program" "${flags[@]}" --seed 2 >"$work/refused.txt" 2>&1 || status=$?
-if ! grep -q '^error: rank 1 on hostb has --seed 2, rank 0 on hosta has 1; start all ranks alike$' "$work/refused.txt" || [ $status != 2 ]; then
+refusal='error: rank 1 on hostb has --seed 2, rank 0 on hosta has 1; start all ranks alike'
+if ! grep -qx "$refusal" "$work/refused.txt" || [ $status != 2 ]; then
     cat "$work/refused.txt"
     echo "two hosts with other seeds: exit code $status, expected 2 and a message that names both"
     exit 1
 fi
 
 # So does a rank that is killed: nothing is left on either host.
-host "$a" hosta timeout -k 5 60 scripts/run_two_nodes.sh "${flags[@]}" -x 100000000 -o "$work/killed" >"$work/killed.txt" 2>&1 &
+host "$a" hosta timeout -k 5 60 scripts/run_two_nodes.sh "${flags[@]}" -x 100000000 -o "$work/killed" \
+    >"$work/killed.txt" 2>&1 &
 launcher=$!
 for ((i = 0; i < 300; ++i)); do grep -q '^step 3/' "$work/killed.txt" && break; sleep 0.1; done
-ranks_on() { for process in $(ip netns pids "$1"); do [ "$(readlink "/proc/$process/exe")" = "$program" ] && echo "$process"; done; true; }
+ranks_on() {
+    for process in $(ip netns pids "$1"); do
+        [ "$(readlink "/proc/$process/exe")" = "$program" ] && echo "$process"
+    done
+    true
+}
 victim=$(ranks_on "$b" | head -n 1)
 [ -n "$victim" ] || { cat "$work/killed.txt"; echo "no rank on the second host"; exit 1; }
 kill -KILL "$victim"
@@ -96,4 +107,4 @@ began=$SECONDS
 if wait "$launcher"; then echo "a run whose rank was killed ended with exit code 0"; exit 1; fi
 while [ -n "$(ranks_on "$a")$(ranks_on "$b")" ] && [ $((SECONDS - began)) -lt 10 ]; do sleep 0.1; done
 [ -z "$(ranks_on "$a")$(ranks_on "$b")" ] || { echo "ranks go on 10 s after one was killed"; exit 1; }
-echo "two hosts and one host: 20 losses and the weights are the same bits; a refusal names both; a killed rank ends both"
+echo "two hosts and one host: 20 losses and the weights are the same bits; a refusal names both, a killed rank ends both"
