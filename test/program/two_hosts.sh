@@ -49,7 +49,7 @@ host "$a" hosta true 2>/dev/null || skip "host names of their own are not permit
 
 # What mpirun calls instead of ssh: AGENT HOST COMMAND...
 cat >"$work/agent" <<AGENT
-# !/usr/bin/env bash
+#!/usr/bin/env bash
 shift  # the only other host
 exec ip netns exec $b unshare --uts bash -c 'hostname hostb && eval "\$1"' agent "\$*"
 AGENT
