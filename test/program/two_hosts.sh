@@ -93,7 +93,7 @@ fi
 host "$a" hosta timeout -k 5 60 scripts/run_two_nodes.sh "${flags[@]}" -x 100000000 -o "$work/killed" \
     >"$work/killed.txt" 2>&1 &
 launcher=$!
-for ((i = 0; i < 300; ++i)); do grep -q '^step 3/' "$work/killed.txt" && break; sleep 0.1; done
+for ((i = 0; i < 300; ++i)); do grep -qs '^step 3/' "$work/killed.txt" && break; sleep 0.1; done
 ranks_on() {
     for process in $(ip netns pids "$1"); do
         [ "$(readlink "/proc/$process/exe")" = "$program" ] && echo "$process"
