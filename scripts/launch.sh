@@ -36,6 +36,8 @@ launch() {
     }
     trap 'interrupt 130' INT
     trap 'interrupt 143' TERM
+    trap 'interrupt 138' USR1
+    trap 'interrupt 129' HUP
     while :; do
         status=0
         wait "$process" || status=$?

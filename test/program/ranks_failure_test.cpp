@@ -266,9 +266,10 @@ TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]
     check_refused("run_two_nodes.sh", {}, "HOSTFILE is ");
 }
 
-TEST_CASE("the script for one node starts ranks, saves on Ctrl-C and SIGTERM, and says so", "[run][ranks][mpi]") {
+TEST_CASE("the script for one node starts ranks, saves on every signal that asks it to end, and says so",
+          "[run][ranks][mpi]") {
     if (!have_mpi()) return;
-    const int signal = GENERATE(SIGINT, SIGTERM);
+    const int signal = GENERATE(SIGINT, SIGTERM, SIGUSR1, SIGHUP);
     const TrainingFolder folder;
     std::signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
     setenv("PROGRAM", program("train_gpt2").c_str(), 1);
