@@ -44,8 +44,8 @@ namespace {
 using dnnl::memory;
 
 // Native bf16 arithmetic stays unless widening is faster by more than noise explains. It took 0.42 of the time of
-// widening with AVX-512's bf16 instructions on a Zen 5, 0.2 with a Xeon's AMX, and 2.0 times as long where it is emulated. Near
-// the limit are that Xeon's bf16 instructions without AMX: 1.2 to 1.3.
+// widening with AVX-512's bf16 instructions on a Zen 5, 0.2 with a Xeon's AMX, and 2.0 times as long where it is
+// emulated. Near the limit are that Xeon's bf16 instructions without AMX: 1.2 to 1.3.
 constexpr double kClearlyFaster = 1.2;
 
 enum class Product { forward, backward_input, backward_weight };
