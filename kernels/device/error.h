@@ -1,6 +1,7 @@
-// error.h - the one exception of the project: what is wrong, the value found, what was expected, how to mend it.
+// error.h - the one kind of exception of the project: what is wrong, the value found, what was expected, how to mend
+// it.
 //
-// Libraries throw it; only main() catches it, prints it on one line and chooses the exit code.
+// Libraries throw it, or add to it and throw on; only main() prints it, on one line, and chooses the exit code.
 #pragma once
 #include <sstream>
 #include <stdexcept>

@@ -97,8 +97,8 @@ private:
 };
 
 // x rounded away from zero with probability equal to its distance from the bf16 towards zero, in units of that from one
-// bf16 to the next; `noise` is uniform below 2^16. What bf16 holds exactly stays; infinities and NaN stay what they
-// are. Beyond the largest finite bf16: towards zero.
+// bf16 to the next; `noise` is uniform below 2^16. What bf16 holds exactly stays; infinities stay what
+// they are, every NaN becomes the same one. Beyond the largest finite bf16: towards zero.
 constexpr bf16 round_stochastically(float x, std::uint32_t noise) {
     constexpr std::uint32_t kInfinity = 0x7f800000, kLargest = 0x7f7f0000;
     const auto bits = std::bit_cast<std::uint32_t>(x), magnitude = bits & 0x7fffffff;

@@ -70,28 +70,28 @@ void Communicator::add_sharded(const Collective& op, std::int64_t mine_size) {
     if (op.elements > 0) first_.push_back(op);
 }
 
-void Communicator::reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
+void Communicator::reduce_scatter(ElementType element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
                                   std::int64_t elements) {
-    require(element != Element::byte, "the type that reduce_scatter sums", "byte", "float, bf16 or double");
+    require(element != ElementType::byte, "the type that reduce_scatter sums", "byte", "float, bf16 or double");
     add_sharded({Collective::Kind::reduce_scatter, element, elements, mine, whole}, mine_size);
 }
 
-void Communicator::all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine,
+void Communicator::all_gather(ElementType element, std::byte* whole, std::int64_t elements, const std::byte* mine,
                               std::int64_t mine_size) {
     add_sharded({Collective::Kind::all_gather, element, elements, whole, mine}, mine_size);
 }
 
-void Communicator::all_reduce(Element element, std::byte* data, std::int64_t elements) {
+void Communicator::all_reduce(ElementType element, std::byte* data, std::int64_t elements) {
     const ShardRange shard = shard_of(elements, rank_, size_);
     std::byte* mine = data + shard.first * bytes_of(element);
     require_open("all_reduce", data, elements);
-    require(element != Element::byte, "the type that all_reduce sums", "byte", "float, bf16 or double");
+    require(element != ElementType::byte, "the type that all_reduce sums", "byte", "float, bf16 or double");
     if (elements == 0) return;
     first_.push_back({Collective::Kind::reduce_scatter, element, elements, mine, data});
     second_.push_back({Collective::Kind::all_gather, element, elements, data, mine});
 }
 
-void Communicator::all_to_all(Element element, std::byte* out, std::int64_t out_elements, const std::byte* in,
+void Communicator::all_to_all(ElementType element, std::byte* out, std::int64_t out_elements, const std::byte* in,
                               std::int64_t elements) {
     require(out_elements == elements, "the size of all_to_all's output", out_elements, "the size of its input");
     require_open("all_to_all", out, elements);
@@ -103,7 +103,7 @@ void Communicator::all_to_all(Element element, std::byte* out, std::int64_t out_
     if (elements > 0) first_.push_back({Collective::Kind::all_to_all, element, elements, out, in});
 }
 
-void Communicator::broadcast(Element element, std::byte* data, std::int64_t elements, int root) {
+void Communicator::broadcast(ElementType element, std::byte* data, std::int64_t elements, int root) {
     require_open("broadcast", data, elements);
     require(root >= 0 && root < size_, "the root of a broadcast", root,
             "a rank, from 0 to " + std::to_string(size_ - 1));

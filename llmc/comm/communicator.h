@@ -54,13 +54,13 @@ struct CommEvent {
     std::int64_t number = 0;
 };
 
-enum class Element { fp32, bf16, fp64, byte };
+enum class ElementType { fp32, bf16, fp64, byte };
 template <class T>
-inline constexpr Element element_of = std::is_same_v<T, float>           ? Element::fp32
-                                      : std::is_same_v<T, kernels::bf16> ? Element::bf16
-                                      : std::is_same_v<T, double>        ? Element::fp64
-                                                                         : Element::byte;
-constexpr std::int64_t bytes_of(Element element) {
+inline constexpr ElementType element_of = std::is_same_v<T, float>           ? ElementType::fp32
+                                      : std::is_same_v<T, kernels::bf16> ? ElementType::bf16
+                                      : std::is_same_v<T, double>        ? ElementType::fp64
+                                                                         : ElementType::byte;
+constexpr std::int64_t bytes_of(ElementType element) {
     constexpr std::int64_t kBytes[] = {4, 2, 8, 1};
     return kBytes[int(element)];
 }
@@ -68,7 +68,7 @@ constexpr std::int64_t bytes_of(Element element) {
 // One device collective, as it is handed to an implementation.
 struct Collective {
     enum class Kind { reduce_scatter, all_gather, all_to_all, broadcast } kind;
-    Element element;
+    ElementType element;
     // of the whole array: reduce_scatter's input, all_gather's output, both of all_to_all, broadcast's data
     std::int64_t elements;
     std::byte* out;
@@ -161,14 +161,14 @@ private:
     }
     void require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const;
     void add_sharded(const Collective& operation, std::int64_t mine_size);
-    void reduce_scatter(Element element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
+    void reduce_scatter(ElementType element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
                         std::int64_t elements);
-    void all_gather(Element element, std::byte* whole, std::int64_t elements, const std::byte* mine,
+    void all_gather(ElementType element, std::byte* whole, std::int64_t elements, const std::byte* mine,
                     std::int64_t mine_size);
-    void all_reduce(Element element, std::byte* data, std::int64_t elements);
-    void all_to_all(Element element, std::byte* out, std::int64_t out_elements, const std::byte* in,
+    void all_reduce(ElementType element, std::byte* data, std::int64_t elements);
+    void all_to_all(ElementType element, std::byte* out, std::int64_t out_elements, const std::byte* in,
                     std::int64_t elements);
-    void broadcast(Element element, std::byte* data, std::int64_t elements, int root);
+    void broadcast(ElementType element, std::byte* data, std::int64_t elements, int root);
 
     int rank_, size_, local_rank_;
     bool in_group_ = false;

@@ -149,8 +149,8 @@ private:
     void enqueue(std::span<const Collective> operations) override {
         for (const Collective& op : operations) switch (op.kind) {
                 case Collective::Kind::reduce_scatter:
-                    if (op.element == Element::bf16) reduce_scatter<bf16>(op);
-                    else if (op.element == Element::fp64) reduce_scatter<double>(op);
+                    if (op.element == ElementType::bf16) reduce_scatter<bf16>(op);
+                    else if (op.element == ElementType::fp64) reduce_scatter<double>(op);
                     else reduce_scatter<float>(op);
                     break;
                 case Collective::Kind::all_gather: all_gather(op); break;

@@ -31,10 +31,10 @@ std::string fault_of(ncclResult_t status) {
     return status == ncclSuccess ? "" : std::string(ncclGetErrorString(status)) + ", " + ncclGetLastError(nullptr);
 }
 
-ncclDataType_t type_of(Element element) {
-    return element == Element::fp32   ? ncclFloat32
-           : element == Element::bf16 ? ncclBfloat16
-           : element == Element::fp64 ? ncclFloat64
+ncclDataType_t type_of(ElementType element) {
+    return element == ElementType::fp32   ? ncclFloat32
+           : element == ElementType::bf16 ? ncclBfloat16
+           : element == ElementType::fp64 ? ncclFloat64
                                       : ncclUint8;
 }
 

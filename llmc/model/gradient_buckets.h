@@ -33,12 +33,6 @@ struct GradientBucket {
     template <class T> std::span<T> in_flat(std::span<T> flat) const {
         return flat.subspan(std::size_t(first), std::size_t(size));
     }
-    template <class T> std::span<T> shard_in_flat(std::span<T> flat) const {
-        return flat.subspan(std::size_t(first + shard.first), std::size_t(shard.size));
-    }
-    template <class T> std::span<T> in_shards(std::span<T> shards) const {
-        return shards.subspan(std::size_t(shard_offset), std::size_t(shard.size));
-    }
 };
 
 // A stretch of the flat array, and where it lies in an array of all that this rank owns.

@@ -6,21 +6,24 @@
 //   stage 0   all gradients are kept; in the last micro-batch every bucket is all-reduced
 //   stage 1   the same, reduce-scattered: afterwards a rank has the sum of its shards
 //   stage 2   every bucket of every micro-batch is reduce-scattered out of a working buffer and added to this rank's
-//             shards, in fp32; only the shards, two buffers for blocks and one for the tables exist
+//             shards, in fp32; only the shards, two buffers for blocks and one for the embeddings exist
+//
 // A bucket's reduction begins when its gradients have been enqueued and runs beside the rest of the backward pass. Sums
 // are over ranks, never means: a token weighs 1 / positions of the whole step on every rank.
 //
 // At every stage a rank takes the squared norm of its own shards only, and all rows of these sums are gathered
 // (step_sums.h): so stages 0 and 1 have the same bits, and every rank decides alike.
 //
-// Streams. The memory of a bucket belongs to the communicator from its group_begin() to the wait() for it. These are
-//   all the places:
+// Streams. The memory of a bucket belongs to the communicator from its group_begin() to the wait() for it. All places:
+//
 //   complete()  begins its group, after the kernels that write the bucket and those that take its norm and round it
 //               before the reduction
 //   finish()    waits for each group before the norm of its shard, so that the optimizer, and the next step's backward
 //               pass, come after; then begins the group of the rows of sums and waits for it
 //   open()      stage 2: waits for the group that used the working buffer last, before the next bucket's gradients are
 //               written into it
+//   the destructor waits on the host for what is still under way
+//
 // The optimizer's all-gather of parameters is waited for in the next forward pass (model.h).
 #pragma once
 #include <memory>

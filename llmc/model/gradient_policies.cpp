@@ -143,7 +143,7 @@ private:
     Buffer buffers_[3];
 };
 
-// The one place where a policy is chosen: use.operator()<Policy>().
+// The one place where a policy is chosen: calls use with it.
 template <class Use> auto with_policy(const Sharding& sharding, Use&& use) {
     if (sharding.shards_gradients()) return use.template operator()<ShardedGradients>();
     if (sharding.shards_state()) return use.template operator()<ReduceScatteredGradients>();

@@ -1,6 +1,6 @@
 // model.cpp - GPT-2's forward and backward pass, in fp32 and bf16
 //
-// Shapes in comments: B sequences of T positions, C channels, NH heads, V the padded vocabulary; r rows of a chunk that
+// Shapes in comments: B sequences of T positions, C channels, V the padded vocabulary; r rows of a chunk that
 // goes through the head at once. x is the residual stream, (B, T, C).
 #include "llmc/model/model.h"
 
@@ -148,7 +148,8 @@ private:
         layernorm_backward(Dresidual::add, a.ln1, act_.residual[layer], p.ln1, gradients);
     }
 
-    // Computes again what the recompute level did not keep, in the same way and so to the same bits.
+    // Computes again what the recompute level did not keep: to the same bits, but for GELU in bf16 on a GPU, whose last
+    // bit may differ from that of the matrix library.
     void recompute_block(int layer) {
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];

@@ -37,9 +37,9 @@ void ModelWeights::load(std::span<const float> host) {
     wait_for_parameters();
     if (has_all_master_weights()) master_weights_.upload(host, context_.stream);
     else
-        for (const GradientBucket& bucket : buckets_.all()) {
-            const auto from = bucket.shard_in_flat(host);
-            device::copy_to_device(bucket.in_shards(master_weights_.span()).data(), from.data(), from.size_bytes(),
+        for (const OwnedShard& shard : buckets_.owned()) {
+            const auto from = shard.in_flat(host);
+            device::copy_to_device(shard.in_owned(master_weights_.span()).data(), from.data(), from.size_bytes(),
                                    context_.stream);
         }
     if (rounded_.size() > 0) {
@@ -64,10 +64,11 @@ std::function<std::span<const float>(int tensor)> ModelWeights::master_weights_o
     const bool reader = communicator.rank() == 0;
     const auto flat = std::make_shared<std::vector<float>>(reader ? std::size_t(table_.elements()) : 0);
     const device::Array<float> gathered(std::size_t(buckets_.largest()));
-    for (const GradientBucket& bucket : buckets_.all()) {
+    for (const OwnedShard& shard : buckets_.owned()) {
+        const GradientBucket& bucket = buckets_[*shard.bucket];
         const auto whole = gathered.span().first(std::size_t(bucket.size));
         communicator.group_begin(context_.stream);
-        communicator.all_gather<float>(whole, bucket.in_shards(master_weights_.span()));
+        communicator.all_gather<float>(whole, shard.in_owned(master_weights_.span()));
         communicator.wait(context_.stream, communicator.group_end());
         if (reader)
             device::copy_to_host(bucket.in_flat(std::span(*flat)).data(), whole.data(), whole.size_bytes(),

@@ -71,8 +71,8 @@ std::vector<Bytes> results_of(const Collective& op, const std::vector<Bytes>& in
         switch (op.kind) {
             case Collective::Kind::reduce_scatter: {
                 const ShardRange shard = shard_of(op.elements, rank, ranks);
-                if (op.element == Element::bf16) sum_shard<kernels::bf16>(out, inputs, shard);
-                else if (op.element == Element::fp64) sum_shard<double>(out, inputs, shard);
+                if (op.element == ElementType::bf16) sum_shard<kernels::bf16>(out, inputs, shard);
+                else if (op.element == ElementType::fp64) sum_shard<double>(out, inputs, shard);
                 else sum_shard<float>(out, inputs, shard);
                 break;
             }

@@ -109,9 +109,11 @@ inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& tab
                      .master_weights = {}};
     for (int rank = 0; rank < ranks; ++rank) {
         const llmc::GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks});
-        for (const llmc::GradientBucket& bucket : buckets.all())
-            std::ranges::copy(bucket.shard_in_flat(std::span(result.ranks[std::size_t(rank)].gradient)),
-                              bucket.shard_in_flat(std::span(result.gradient)).begin());
+        for (int bucket = 0; bucket < buckets.size(); ++bucket) {
+            const llmc::OwnedShard shard = buckets.shard(bucket);
+            std::ranges::copy(shard.in_flat(std::span(result.ranks[std::size_t(rank)].gradient)),
+                              shard.in_flat(std::span(result.gradient)).begin());
+        }
     }
     result.master_weights = result.ranks[0].master_weights;
     return result;

@@ -183,7 +183,8 @@ TEST_CASE("bf16 is multiplied natively where that is faster, and widened where i
     if (uses("AVX-512 BF16")) {  // which is faster depends on the processor: the choice follows the figures it names
         double native = 0, widened = 0;
         const std::string figures = said.substr(said.find("(one thread: "));
-        REQUIRE(std::sscanf(figures.c_str(), "(one thread: %lf GFLOP/s natively, %lf widened)", &native, &widened) == 2);
+        REQUIRE(std::sscanf(figures.c_str(), "(one thread: %lf GFLOP/s natively, %lf widened)", &native,
+                            &widened) == 2);
         const bool chose_native = Catch::contains(said, "; bf16 multiplied natively (");
         CHECK(chose_native == !Catch::contains(said, "; bf16 widened to fp32 ("));
         if (native > widened) CHECK(chose_native);
