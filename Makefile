@@ -154,10 +154,11 @@ LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(patsubst %,$(BUILD)/%.o,$(KERNEL_C
 TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
 OPERATIONS := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/operations/*.cpp))
 SUPPORT   := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/support/*.cpp))
-# test/*.cu are for the executor. NAME_ranks_test.cpp runs ranks as threads, and so is also a program of its own, soon
-# built for SANITIZE=thread.
-TEST_SRC  := $(filter-out test/main_ranks.cpp test/operations/% test/support/%,$(call sources,test,cpp)) \
-             $(if $(filter cuda,$(DEVICE)),,$(call sources,test,cu))
+# Files and folders of test cases; others may be named where a build needs few. test/*.cu are for the executor.
+# NAME_ranks_test.cpp runs ranks as threads, and so is in rank_tests, too, a small program for SANITIZE=thread.
+TESTS     ?= test
+TEST_SRC  := test/main.cpp $(filter %_test.cpp,$(call sources,$(TESTS),cpp)) \
+             $(if $(filter cuda,$(DEVICE)),,$(call sources,$(TESTS),cu))
 TEST_OBJ  := $(patsubst %.cpp,$(HOSTBUILD)/%.cpp.o,$(patsubst %.cu,$(BUILD)/%.cu.o,$(TEST_SRC))) \
              $(OPERATIONS) $(SUPPORT)
 RANK_TEST_OBJ := $(patsubst %,$(HOSTBUILD)/%.o,test/main_ranks.cpp $(filter %_ranks_test.cpp,$(TEST_SRC))) $(SUPPORT)

@@ -135,10 +135,12 @@ run_cases() {
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
 is kernels host ranks run && build cpu DEVICE=cpu all tests
 is kernels host && build fibers DEVICE=fibers build/fibers/tests
-is kernels && build fibers-thread DEVICE=fibers SANITIZE=thread build/fibers-thread/tests
+is kernels && build fibers-thread DEVICE=fibers SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
 is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 asan=build/fibers-address-undefined
-is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined $asan/tests
+# Without what is left out below, as whole programs, models and ranks that are processes.
+checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run test/llmc/weights"
+is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
 # Kernels as in build/cuda; host code without optimisation, as nothing here can run it.
 cuda=build/cuda-check
 is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda SUFFIX=-check OPTIMISE=-O0 $cuda/train_gpt2 $cuda/tests
