@@ -70,8 +70,8 @@ double gemm_flops_per_second(bench::ColdTimer& timer, int size, double budget) {
     std::vector<T> host(elements);
     // no zeros: they would cost a GPU less power
     for (std::size_t i = 0; i < elements; ++i) host[i] = narrow<T>(double(i % 251) / 251 - 0.5);
-    const device::Array<T> left(std::span<const T>(host), nullptr), right(std::span<const T>(host),
-                                                                          nullptr), out(elements);
+    const device::Array<T> left(std::span<const T>(host), nullptr), right(std::span<const T>(host), nullptr);
+    const device::Array<T> out(elements);
     kernels::Matmul matmul;
     const auto multiply = [&] {
         matmul.forward<T>({out.span(), {}, left.span(), right.span(), {}, size, size, size}, nullptr);

@@ -148,10 +148,9 @@ void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
         else launch_token_gradient<HugeBuckets>(op, HugeBuckets::lanes, stream);
         launch_position_gradient<SmallBuckets>(op, SmallBuckets::lanes, stream);
     } else if (op.channels % kCpuPackElements == 0) {
-        launch_token_gradient<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(op, kCpuSliceBytes / kCpuRowPackBytes<T>,
-                                                                         stream);
-        launch_position_gradient<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(op, kCpuSliceBytes / kCpuRowPackBytes<T>,
-                                                                            stream);
+        using Geometry = RowSumGeometry<1, 1, kCpuRowPackBytes<T>>;
+        launch_token_gradient<Geometry>(op, kCpuSliceBytes / kCpuRowPackBytes<T>, stream);
+        launch_position_gradient<Geometry>(op, kCpuSliceBytes / kCpuRowPackBytes<T>, stream);
     } else {
         launch_token_gradient<RowSumGeometry<1, 1, 16>>(op, kCpuSliceBytes / 16, stream);
         launch_position_gradient<RowSumGeometry<1, 1, 16>>(op, kCpuSliceBytes / 16, stream);

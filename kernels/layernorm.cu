@@ -98,9 +98,8 @@ void launch_forward(const Op& op, StreamRef stream) {
             simt::launch<layernorm_forward_kernel<Op, T, 32, kGpuPackBytes, true>>(
                 {.grid = blocks, .block = threads, .shared_bytes = cache_bytes, .stream = stream}, op, kForwardWarps);
         else
-            simt::launch<layernorm_forward_kernel<Op, T, 32, kGpuPackBytes, false>>({.grid = blocks, .block = threads,
-                                                                                     .stream = stream}, op,
-                                                                                    kForwardWarps);
+            simt::launch<layernorm_forward_kernel<Op, T, 32, kGpuPackBytes, false>>(
+                {.grid = blocks, .block = threads, .stream = stream}, op, kForwardWarps);
     } else {
         const simt::LaunchConfig config{.grid = unsigned(op.rows + kForwardCpuRows - 1) / kForwardCpuRows, .block = 1,
                                         .stream = stream};

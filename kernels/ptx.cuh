@@ -122,8 +122,9 @@ inline float fast_exp2(float x) { return x < -126.0f ? 0.0f : std::exp2(x); }
 template <int Count> requires (Count == 1 || Count == 2 || Count == 4)
 void ldmatrix(unsigned (&reg)[Count], const bf16* row, PTX_CALLER) { simt::ldmatrix<Count, false>(reg, row, where); }
 template <int Count> requires (Count == 1 || Count == 2 || Count == 4)
-void ldmatrix_trans(unsigned (&reg)[Count], const bf16* row, PTX_CALLER) { simt::ldmatrix<Count,
-                                                                          true>(reg, row, where); }
+void ldmatrix_trans(unsigned (&reg)[Count], const bf16* row, PTX_CALLER) {
+    simt::ldmatrix<Count, true>(reg, row, where);
+}
 
 inline void ldmatrix(FragmentB (&pair)[2], const bf16* row, PTX_CALLER) {
     unsigned reg[4];

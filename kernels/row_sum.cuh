@@ -153,9 +153,8 @@ void column_sums(float* out, const T* in, int rows, int channels, int rows_per_c
     else {
         const int slice_bytes = rows_per_chunk < rows ? channels * int(sizeof(T)) : 1024;
         if (channels % kCpuPackElements == 0)
-            launch_column_sums<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(out, in, rows, channels, rows_per_chunk,
-                                                                          slice_bytes / kCpuRowPackBytes<T>,
-                                                                           accumulate, stream);
+            launch_column_sums<RowSumGeometry<1, 1, kCpuRowPackBytes<T>>>(
+                out, in, rows, channels, rows_per_chunk, slice_bytes / kCpuRowPackBytes<T>, accumulate, stream);
         else
             launch_column_sums<RowSumGeometry<1, 1, 16>>(out, in, rows, channels, rows_per_chunk, slice_bytes / 16,
                                                          accumulate, stream);

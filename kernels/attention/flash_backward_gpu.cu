@@ -164,8 +164,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     Sums<kFragments, HeadSize / 8> dk = {}, dv = {};
     const auto step = [&](int first_query) {
         const bf16 *const queries = stages.first(first_query), *const dout = stages.second(first_query);
-        const float *const exponent = statistics + stages.stage(first_query) * (2 * kQueries), *const delta = exponent +
-                                                                                                              kQueries;
+        const float *const exponent = statistics + stages.stage(first_query) * (2 * kQueries);
+        const float *const delta = exponent + kQueries;
         Sums<kFragments, kQueries / 8> p, ds;
         multiply(p, own_k, queries, place);
         multiply(ds, own_v, dout, place);

@@ -141,8 +141,8 @@ struct Sums {
 
 // Shared: queries, keys, values, weights.
 template <class T, class G>
-__global__ void __launch_bounds__(G::threads, 1) attention_forward_kernel(AttentionForward<T> op, int tiles,
-                                                                          float scale) {
+__global__ void __launch_bounds__(G::threads, 1)
+attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
     SIMT_DYN_SHARED(float, shared);
     float *queries = shared, *keys = queries + G::rows * G::pitch, *values = keys + kColumns * G::pitch,
           *weights = values + kColumns * G::pitch;

@@ -157,8 +157,8 @@ struct Matmul::State {
     bool plan_form(Plan& plan, const Shape& shape, const Operands& operands, bool fuse) const {
         const cudaDataType_t type = shape.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
         const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
-        plan.description = make_description(shape.dtype == DType::fp32 && options.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                                                       : CUBLAS_COMPUTE_32F);
+        const bool tf32 = shape.dtype == DType::fp32 && options.tf32;
+        plan.description = make_description(tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
         plan.a = shape.product == Product::backward_weight ? make_layout(type, in, rows) : make_layout(type, in, out);
         plan.b = shape.product == Product::forward ? make_layout(type, in, rows) : make_layout(type, out, rows);
         plan.d = shape.product == Product::forward         ? make_layout(type, out, rows)

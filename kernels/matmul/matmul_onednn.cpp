@@ -95,8 +95,11 @@ Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
     const memory::desc weight_desc({out, in}, type, Strides{in, 1});
     memory::desc source, weights, result;
     switch (shape.product) {
-        case Product::forward: source = in_desc; weights = memory::desc({in, out}, type,
-                                                                        Strides{1, in}); result = out_desc; break;
+        case Product::forward:
+            source = in_desc;
+            weights = memory::desc({in, out}, type, Strides{1, in});
+            result = out_desc;
+            break;
         case Product::backward_input: source = out_desc; weights = weight_desc; result = in_desc; break;
         case Product::backward_weight:
             source = memory::desc({out, rows}, type, Strides{1, out});

@@ -118,8 +118,8 @@ LoaderPosition DataLoader::fill_shuffled(Batch& batch, LoaderPosition at) const 
     for (std::int64_t row = 0; row < micro_batch; ++row) {
         // Below 2 * sequences, for a micro-step is no longer than an epoch.
         const std::int64_t position = at.position + std::int64_t(rank) * micro_batch + row;
-        const auto [shard, sequence] = sequences_->find(position < sequences ? this_epoch(position)
-                                                                             : next_epoch(position - sequences));
+        const std::int64_t shuffled = position < sequences ? this_epoch(position) : next_epoch(position - sequences);
+        const auto [shard, sequence] = sequences_->find(shuffled);
         const auto begin = std::size_t(row * seq_len), length = std::size_t(seq_len);
         const std::int64_t first = sequence * seq_len,
                            valid = std::min<std::int64_t>(seq_len, shards_[shard].tokens() - 1 - first);

@@ -32,8 +32,8 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
 
     std::array<std::int32_t, kShardHeaderWords> header;
     std::memcpy(header.data(), file_.bytes().data(), sizeof header);
-    const auto [magic, version, tokens, vocabulary, end_of_text] = std::array{header[0], header[1], header[2],
-                                                                              header[3], header[4]};
+    const auto [magic, version, tokens, vocabulary, end_of_text] =
+        std::array{header[0], header[1], header[2], header[3], header[4]};
     require(magic == kShardMagic, file + "magic number", magic, std::to_string(kShardMagic),
             "it is no token shard: name only shards, or write it with dev/tokenize");
     require(version == kShardVersion, file + "version", version, std::to_string(kShardVersion),

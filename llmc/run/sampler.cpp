@@ -22,8 +22,8 @@ int Sampler::next(std::span<const float> logits) {
         return logits[std::size_t(a)] != logits[std::size_t(b)] ? logits[std::size_t(a)] > logits[std::size_t(b)]
                                                                 : a < b;
     };
-    const std::size_t kept = temperature_ == 0 ? 1 : top_k_ > 0 ? std::min(ids.size(),
-                                                                           std::size_t(top_k_)) : ids.size();
+    const std::size_t wanted = temperature_ == 0 ? 1 : top_k_ > 0 ? std::size_t(top_k_) : ids.size();
+    const std::size_t kept = std::min(ids.size(), wanted);
     if (kept < ids.size()) std::nth_element(ids.begin(), ids.begin() + std::ptrdiff_t(kept) - 1, ids.end(), likelier);
     ids.resize(kept);
     if (kept == 1) return ids[0];

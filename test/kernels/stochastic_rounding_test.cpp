@@ -35,9 +35,8 @@ struct Masters {
     std::vector<std::uint16_t> rounded(const RandomStream& stream, std::int64_t first = 0) const {
         const auto parameter = poisoned<bf16>(master.size());
         const auto scalars = on_device(std::vector<StepScalars>{{.adam_step = stream.step}});
-        round_parameters({parameter.span(), master.span(), scalars.span(), {.stochastic = true, .seed = stream.seed,
-                                                                            .first_element = first}},
-                         nullptr);
+        const Rounding rounding{.stochastic = true, .seed = stream.seed, .first_element = first};
+        round_parameters({parameter.span(), master.span(), scalars.span(), rounding}, nullptr);
         return bits(parameter.download(nullptr));
     }
 };

@@ -28,9 +28,9 @@ struct JobResult {
 
 // Says why and returns false where ranks cannot be processes. Where they can, sets the environment for mpirun.
 inline bool have_mpi() {
-    const std::string lacks = !llmc::mpi_lacks().empty() ? "this build lacks " + llmc::mpi_lacks()
-                              : std::system("command -v mpirun >/dev/null") != 0 ? "no mpirun"
-                                                                                 : "";
+    std::string lacks;
+    if (!llmc::mpi_lacks().empty()) lacks = "this build lacks " + llmc::mpi_lacks();
+    else if (std::system("command -v mpirun >/dev/null") != 0) lacks = "no mpirun";
     if (!lacks.empty()) {
         WARN("skipped: " + lacks);
         return false;

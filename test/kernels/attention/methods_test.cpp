@@ -59,8 +59,8 @@ Results reference(const AttentionShape& s, const std::vector<double>& qkv, const
                 const double largest = *std::max_element(score.begin(), score.end());
                 double sum = 0;
                 for (double x : score) sum += std::exp(x - largest);
-                const double logsumexp = r.logsumexp[(std::size_t(b) * s.heads + h) * s.seq_len + i] = largest +
-                                                                                                       std::log(sum);
+                const double logsumexp = largest + std::log(sum);
+                r.logsumexp[(std::size_t(b) * s.heads + h) * s.seq_len + i] = logsumexp;
                 double* const out = &r.out[at(s, b, i, h)];
                 for (int j = 0; j <= i; ++j)
                     for (int c = 0; c < s.head_size; ++c)

@@ -134,8 +134,8 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
         const std::size_t filled = std::size_t(spec.rows_in_files * spec.columns);
         CHECK(std::all_of(values.begin() + std::ptrdiff_t(filled), values.end(), [](float x) { return x == 0; }));
         if (spec.is_vector()) {
-            const float expected = spec.name.find("ln_") != std::string::npos && spec.name.ends_with("weight") ? 1.0f
-                                                                                                               : 0.0f;
+            const bool norm_weight = spec.name.find("ln_") != std::string::npos && spec.name.ends_with("weight");
+            const float expected = norm_weight ? 1.0f : 0.0f;
             CHECK(std::all_of(values.begin(), values.end(), [&](float x) { return x == expected; }));
             continue;
         }
