@@ -92,6 +92,7 @@ RACES     := $(and $(filter fibers,$(DEVICE)),$(filter thread,$(SANITIZE)))
 SUFFIX    := $(SANITIZE:%=-$(subst $(comma),-,$(SANITIZE)))
 BUILD     := build/$(DEVICE)$(SUFFIX)
 HOSTBUILD := build/$(HOST)$(if $(RACES),,$(SUFFIX))
+PLAINBUILD := build/$(HOST)$(if $(SANITIZE),,$(SUFFIX))
 
 # Peeling: g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of
 # 0.18, 1024 x 768 fp32, one core).
@@ -103,11 +104,13 @@ CXXFLAGS  := -std=c++20 $(OPTIMISE) -fno-math-errno -fno-trapping-math $(PEELING
              -Wall -Wextra -Wno-missing-field-initializers -I. $(BUNDLED:%=-isystem %) $(EXTRA)
 KERNELDEF := $(if $(filter fibers,$(DEVICE)),-DTRAIN_GPT2_FIBERS)
 LDLIBS    := -fopenmp
+PLAINFLAGS := $(CXXFLAGS)
 
 # What the checks of memory accesses see must be what the source says, line by line: no vector code, whose masked
-# accesses they miss.
+# accesses they miss. What a use of a null pointer or of a wrong type does, AddressSanitizer sees itself.
 CHECKED   := -O1 -g1 -fno-omit-frame-pointer -fno-tree-vectorize -fdebug-prefix-map=$(CURDIR)=. \
-             -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -Wno-tsan -Wno-maybe-uninitialized
+             -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -Wno-tsan -Wno-maybe-uninitialized \
+             $(if $(findstring address,$(SANITIZE)),-fno-sanitize=null$(comma)vptr$(comma)object-size)
 ifneq ($(RACES),)
   KERNELDEF += -DTRAIN_GPT2_RACES
   CUFLAGS   := $(CHECKED)
@@ -147,29 +150,35 @@ HAS_NOT   := $(filter-out $(HAS),cuda host gpu cpu cublaslt onednn cudnn nccl mp
 LEFT_OUT  := $(foreach end,$(HAS_NOT) $(HAS:%=%_absent),%_$(end).cpp %_$(end).cu %_$(end)_test.cpp %_$(end)_test.cu)
 # $(call sources,FOLDERS,SUFFIX): those of this build, in the folders and below.
 sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(if $(RACES),,-not -path '*/races/*'))))
+# UNITE="llmc test" compiles the files of every folder below these as one, which reads once what they include: for builds
+# of which nothing is built again. What has flags of its own stays apart, and where each file gives a name its own sense.
+UNITE     ?=
+APART     := %/processor_check.cpp %/version.cpp %/communicator_mpi.cpp %/communicator_nccl.cpp test/support/% \
+             test/operations/% test/main%
+is_united  = $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1)))
+united     = $(dir $(1))united$(if $(filter %_ranks_test.cpp,$(1)),_ranks)$(if $(filter %_test.cpp \
+               %_test.cu,$(1)),_test)$(suffix $(1))
+# $(call objects,FOLDER,SOURCES)
+objects    = $(sort $(foreach file,$(2),$(1)/$(if $(call is_united,$(file)),$(call united,$(file)),$(file)).o))
+
 KERNEL_CU := $(call sources,kernels,cu)
 EXECUTOR  := $(if $(filter cuda,$(DEVICE)),,$(call sources,kernels/simt,cpp))
 HOST_SRC  := $(filter-out kernels/simt/%,$(call sources,kernels llmc,cpp))
-LIBRARY   := $(HOST_SRC:%=$(HOSTBUILD)/%.o) $(patsubst %,$(BUILD)/%.o,$(KERNEL_CU) $(EXECUTOR))
+LIBRARY   := $(call objects,$(HOSTBUILD),$(HOST_SRC)) $(call objects,$(BUILD),$(KERNEL_CU) $(EXECUTOR))
 TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
-OPERATIONS := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/operations/*.cpp))
-SUPPORT   := $(patsubst %,$(HOSTBUILD)/%.o,$(wildcard test/support/*.cpp))
+# What results are compared with is not what the sanitizers are to judge: those objects are of the plain build.
+EXPECTED  := test/support/reference_model.cpp
+OPERATIONS := $(call objects,$(PLAINBUILD),$(wildcard test/operations/*.cpp))
+SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
+             $(call objects,$(PLAINBUILD),$(EXPECTED)) build/test/main.cpp.o
 # Files and folders of test cases; others may be named where a build needs few. test/*.cu are for the executor.
 # NAME_ranks_test.cpp runs ranks as threads, and so is in rank_tests, too, a small program for SANITIZE=thread.
 TESTS     ?= test
-TEST_SRC  := test/main.cpp $(filter %_test.cpp,$(call sources,$(TESTS),cpp)) \
-             $(if $(filter cuda,$(DEVICE)),,$(call sources,$(TESTS),cu))
-TEST_OBJ  := $(patsubst %.cpp,$(HOSTBUILD)/%.cpp.o,$(patsubst %.cu,$(BUILD)/%.cu.o,$(TEST_SRC))) \
-             $(OPERATIONS) $(SUPPORT)
-RANK_TEST_OBJ := $(patsubst %,$(HOSTBUILD)/%.o,test/main_ranks.cpp $(filter %_ranks_test.cpp,$(TEST_SRC))) $(SUPPORT)
-
-# Test cases are compiled faster than they could be made to run; what they compare with, in support and operations, is
-# not. PRECOMPILE=1 reads Catch2's header once for all of them; ccache keeps no file that uses such a header, unless it
-# is told to.
-PRECOMPILE ?=
-CASES      := $(patsubst %,$(HOSTBUILD)/%.o,$(filter %_test.cpp,$(TEST_SRC)))
-CASE_FLAGS := $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
-CATCH      := $(if $(PRECOMPILE),$(HOSTBUILD)/test/catch.h)
+TEST_CPP  := $(filter %_test.cpp,$(call sources,$(TESTS),cpp))
+TEST_CU   := $(if $(filter cuda,$(DEVICE)),,$(call sources,$(TESTS),cu))
+RANK_CPP  := $(filter %_ranks_test.cpp,$(TEST_CPP))
+CASES     := $(call objects,$(HOSTBUILD),$(TEST_CPP)) $(call objects,$(BUILD),$(TEST_CU))
+RANK_OBJ  := $(call objects,$(HOSTBUILD),$(RANK_CPP) test/main_ranks.cpp) $(SUPPORT)
 
 all: $(BUILD)/train_gpt2 tools
 	@ln -sfn $(BUILD)/train_gpt2 train_gpt2
@@ -184,22 +193,31 @@ $(BUILD)/train_gpt2: $(HOSTBUILD)/train_gpt2.cu.o $(LIBRARY)
 $(TOOLS): $(BUILD)/%: $(HOSTBUILD)/dev/%.cpp.o $(LIBRARY)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
 $(BUILD)/bench: $(OPERATIONS)  # measures what the tests check
-$(BUILD)/tests: $(TEST_OBJ) $(LIBRARY)
+# The program's objects come first: of an inline function that a test uses, too, the linker takes what they hold.
+$(BUILD)/tests: $(LIBRARY) $(CASES) $(OPERATIONS) $(SUPPORT)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
-$(BUILD)/rank_tests: $(RANK_TEST_OBJ) $(LIBRARY)
+$(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
 
-$(CASES): private CXXFLAGS += $(CASE_FLAGS) $(CATCH:%=-include %)
-$(CASES): $(CATCH:%=%.gch)
-$(HOSTBUILD)/test/catch.h.gch: Makefile
+# Test cases are compiled faster than they could be made to run; what they compare with, in support and operations, is
+# not. Under the sanitizers, which double what an optimiser has to read, that goes for host code, too.
+$(CASES): private CXXFLAGS += $(if $(SANITIZE),-O0 -fno-sanitize=undefined,$(if $(filter -O2 -O3,$(OPTIMISE)),-O1))
+ifneq ($(and $(SANITIZE),$(if $(RACES),,host)),)
+$(HOSTBUILD)/llmc/%.o: private CXXFLAGS += -O0
+endif
+
+# Catch2 itself takes longer to compile than any test: once, for all builds, and never checked by a sanitizer.
+build/test/main.cpp.o: test/main.cpp Makefile
 	@mkdir -p $(@D)
-	@echo '#include <catch2/catch.hpp>' >$(@:.gch=)
-	$(CXX) $(CXXFLAGS) $(CASE_FLAGS) -x c++-header $(@:.gch=) -o $@
+	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. -MMD -MP -c $< -o $@
 
 # main() is host code; only its name says CUDA.
 $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) -MMD -MP -x c++ -c $< -o $@
+
+# cxxopts brings std::regex, and the optimiser has nothing to gain there (options.cpp: 16 s with -O3, 11 s with -O1).
+$(HOSTBUILD)/llmc/run/options.cpp.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
 
 # Runs before anything else and must itself run on every processor.
 BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | \
@@ -225,14 +243,30 @@ $(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: CXXFLAGS += $(MPI_FLAGS:-I%=-isys
 $(HOSTBUILD)/llmc/comm/communicator_nccl.cpp.o: CXXFLAGS += \
   $(if $(filter-out $(CUDA_ROOT),$(NCCL_ROOT)),-isystem $(NCCL_ROOT)/include)
 
+define compile_host
+@mkdir -p $(@D)
+$(CXX) $(CXXFLAGS) -MMD -MP -c $< -o $@
+endef
+define compile_executor
+@mkdir -p $(@D)
+$(CXX) $(CXXFLAGS) $(CUFLAGS) $(KERNELDEF) -MMD -MP -x c++ -c $< -o $@
+endef
+
 $(HOSTBUILD)/%.cpp.o: %.cpp Makefile
+	$(compile_host)
+$(HOSTBUILD)/%.cpp.o: $(HOSTBUILD)/%.cpp Makefile
+	$(compile_host)
+
+ifneq ($(PLAINBUILD),$(HOSTBUILD))
+$(PLAINBUILD)/test/%.cpp.o: test/%.cpp Makefile
 	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS) -MMD -MP -c $< -o $@
+	$(CXX) $(PLAINFLAGS) -MMD -MP -c $< -o $@
+endif
 
 ifneq ($(BUILD),$(HOSTBUILD))
+$(BUILD)/kernels/simt/%.cpp.o: CUFLAGS :=
 $(BUILD)/kernels/simt/%.cpp.o: kernels/simt/%.cpp Makefile
-	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS) $(KERNELDEF) -MMD -MP -c $< -o $@
+	$(compile_executor)
 endif
 
 ifeq ($(DEVICE),cuda)
@@ -241,9 +275,22 @@ $(BUILD)/kernels/%.cu.o: kernels/%.cu Makefile
 	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
 else
 $(BUILD)/%.cu.o: %.cu Makefile
-	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS) $(CUFLAGS) $(KERNELDEF) -MMD -MP -x c++ -c $< -o $@
+	$(compile_executor)
+$(BUILD)/%.cu.o: $(BUILD)/%.cu Makefile
+	$(compile_executor)
 endif
+
+# $(call unite,FOLDER,SOURCES): the rules for the files that include those of a folder.
+define unite_one
+$(1)/$(2): ALWAYS
+	@mkdir -p $$(@D)
+	@printf '#include "%s"\n' $(3) | cmp -s - $$@ || printf '#include "%s"\n' $(3) >$$@
+endef
+unite      = $(foreach one,$(sort $(foreach file,$(call is_united,$(2)),$(call united,$(file)))),$(eval $(call \
+               unite_one,$(1),$(one),$(foreach file,$(call is_united,$(2)),$(if $(filter $(one),$(call \
+               united,$(file))),$(file))))))
+$(call unite,$(HOSTBUILD),$(HOST_SRC) $(TEST_CPP))
+$(call unite,$(BUILD),$(TEST_CU))
 
 clean:
 	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 dev/tokenize

@@ -39,6 +39,8 @@ trap 'exit 130' INT TERM
 
 # ---- builds: one after the other in the background, at a lower priority than the tests
 
+# These builds are made once and to be tested: files of a folder are compiled as one. The program on the CPU is built as
+# its user builds it.
 builds=()
 # build NAME MAKE-ARGUMENTS...: what tests name as NEEDS
 build() { builds+=("$(printf '%q ' "$@")"); }
@@ -48,7 +50,7 @@ build_all() {
         eval "set -- $line"
         name=$1 began=$SECONDS
         shift
-        if nice make -j"$jobs" PRECOMPILE=1 "$@" >"$logs/builds/$name.log" 2>&1; then
+        if nice make -j"$jobs" UNITE="llmc test" "$@" >"$logs/builds/$name.log" 2>&1; then
             echo "built $name ($((SECONDS - began)) s)"
             touch "$logs/builds/$name.done"
         else
@@ -134,9 +136,9 @@ run_cases() {
 # ---- what a tier runs
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
-is kernels host ranks run && build cpu DEVICE=cpu all tests
-is kernels host && build fibers DEVICE=fibers build/fibers/tests
-is kernels && build fibers-thread DEVICE=fibers SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
+is kernels host ranks run && build cpu DEVICE=cpu UNITE=test all tests
+is kernels host && build fibers DEVICE=fibers UNITE=test build/fibers/tests
+is kernels && build fibers-thread DEVICE=fibers UNITE=test SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
 is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 asan=build/fibers-address-undefined
 # Without what is left out below, as whole programs, models and ranks that are processes.
@@ -185,7 +187,7 @@ is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: ke
     "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
 # Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.
 is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
-    "$host~[model]~[reference]~[interrupt],[communicator]~[mpi]"
+    "$host~[model]~[reference]~[interrupt]~[statistics],[communicator]~[mpi]~[large]"
 
 if is cuda && [ -n "$nvcc" ]; then
     one cuda "the CUDA build compiles and links for sm_80 and sm_90a" test -x $cuda/train_gpt2

@@ -1,4 +1,4 @@
-// main.cpp - Catch2's session, compiled once, with the test cases that follow from registrations
+// main.cpp - Catch2's session, compiled once for all builds, with the test cases that follow from registrations
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <string>

@@ -22,6 +22,9 @@ private:
     Blame blame_;
 };
 
+// Text of a user or a file, as part of a message.
+inline std::string in_quotes(std::string_view text) { return std::string(1, '"').append(text).append(1, '"'); }
+
 // "WHAT is VALUE; expected EXPECTED; MEND". An empty `mend` is left out.
 template <class Value>
 [[noreturn]] void fail(std::string_view what, const Value& value, std::string_view expected, std::string_view mend = {},

@@ -23,8 +23,6 @@ constexpr std::int64_t kTransposedRows = 64;
 // Smaller matrices are transposed by one thread: on a busy machine waking the others takes longer than the work.
 constexpr std::int64_t kElementsWorthThreads = 1 << 16;
 
-std::string in_quotes(std::string_view text) { return std::string(1, '"').append(text).append(1, '"'); }
-
 std::vector<std::int64_t> shape_in_files(const ParameterSpec& spec) {
     if (spec.is_vector()) return {spec.rows};
     if (spec.transposed_in_files) return {spec.columns, spec.rows};

@@ -36,7 +36,6 @@ std::optional<unsigned> element_bytes(std::string_view dtype) {
     return std::nullopt;
 }
 
-std::string in_quotes(std::string_view text) { return std::string(1, '"').append(text).append(1, '"'); }
 // JSON of any length as part of a one-line message.
 std::string excerpt(const nlohmann::json& value) {
     std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);

@@ -10,7 +10,7 @@ using kernels::bf16;
 
 namespace {
 
-template <class T> bool same_bits(const device::Array<T>& a, const device::Array<T>& b) {
+template <class T> bool same_device_bits(const device::Array<T>& a, const device::Array<T>& b) {
     return test::same_bits(a.download(nullptr), b.download(nullptr));
 }
 
@@ -41,9 +41,9 @@ TEMPLATE_TEST_CASE("layer normalisation gives the same bits alone and after a re
     kernels::layernorm_forward<TestType>({alone.span(), mean.span(), rstd.span(), residual.span(), weight.span(),
                                           bias.span(), rows, channels},
                                          nullptr);
-    CHECK(same_bits(fused, alone));
-    CHECK(same_bits(fused_mean, mean));
-    CHECK(same_bits(fused_rstd, rstd));
+    CHECK(same_device_bits(fused, alone));
+    CHECK(same_device_bits(fused_mean, mean));
+    CHECK(same_device_bits(fused_rstd, rstd));
 }
 
 TEST_CASE("layernorm refuses what it cannot do", "[layernorm]") {

@@ -163,11 +163,11 @@ void check(const Registration& registration, DType dtype, const Shape& shape) {
     if (forward) check_gradients(*op, *forward, after);
 }
 
-struct Case : Catch::ITestInvoker {
+struct RegisteredCase : Catch::ITestInvoker {
     const Registration& registration;
     DType dtype;
     Shape shape;
-    Case(const Registration& registration, DType dtype, Shape shape)
+    RegisteredCase(const Registration& registration, DType dtype, Shape shape)
         : registration(registration),
           dtype(dtype),
           shape(std::move(shape)) {}
@@ -184,7 +184,7 @@ void register_operation_tests() {
                     const std::string name = registration.name + ", " + name_of(dtype) + ": " +
                                              registration.describe(shape);
                     const std::string tags = "[operations]" + registration.tag;
-                    Catch::AutoReg(new Case(registration, dtype, shape), CATCH_INTERNAL_LINEINFO, Catch::StringRef(),
+                    Catch::AutoReg(new RegisteredCase(registration, dtype, shape), CATCH_INTERNAL_LINEINFO, Catch::StringRef(),
                                    {name, tags});
                 }
 }

@@ -157,11 +157,10 @@ struct LayerNormBackward : Operation {
 };
 
 // One row; rows that no block divides; a pack's tail on a CPU; GPT-2's width; more rows than blocks; rows wider than a
-// GPU's shared memory.
+// GPU's shared memory. About 100 where that makes a row's sums other ones.
 std::vector<Shape> edges() {
-    auto shapes = with_each(
-        with_each({{1, 16}, {3, 48}, {37, 80}, {5, 768}, {2100, 32}, {3, 13056}, {3, 13000}}, {0, 100}), {0});
-    shapes.push_back({3, 96, 0, 1});
+    auto shapes = with_each(with_each({{1, 16}, {3, 48}, {37, 80}, {5, 768}, {3, 13000}}, {0, 100}), {0});
+    shapes.insert(shapes.end(), {{2100, 32, 0, 0}, {3, 13056, 0, 0}, {3, 96, 0, 1}});
     return shapes;
 }
 const std::vector<Shape> kSmall{{1024, 768, 0, 0}}, kLarge{{65536, 768, 0, 0}};

@@ -14,7 +14,7 @@ using namespace llmc;
 // What every rank hears when `work` runs on all of them; "accepted" where it hears nothing.
 inline std::vector<std::string> complaints(int ranks, const std::function<void(Communicator&)>& work) {
     std::vector<std::string> heard(static_cast<std::size_t>(ranks));
-    run_ranks(ranks, [&](Communicator& communicator) {
+    llmc::run_ranks(ranks, [&](Communicator& communicator) {
         heard[std::size_t(communicator.rank())] = complaint([&] { work(communicator); });
     });
     return heard;

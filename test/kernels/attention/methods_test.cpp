@@ -89,11 +89,11 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
     return std::sqrt(sum);
 }
 
-struct Run {
+struct Passes {
     AttentionShape shape;
     device::Array<bf16> qkv, dout, out, dqkv;
     device::Array<float> logsumexp, delta;
-    Run(const AttentionShape& s, const std::vector<bf16>& host_qkv, const std::vector<bf16>& host_dout)
+    Passes(const AttentionShape& s, const std::vector<bf16>& host_qkv, const std::vector<bf16>& host_dout)
         : shape(s),
           qkv(on_device(host_qkv)),
           dout(on_device(host_dout)),
@@ -146,7 +146,7 @@ void check_near_fp64(AttentionMethod method) {
     const double dqkv_bound = 2 * distance(rounded.dqkv, want.dqkv) + sums * norm(want.dqkv);
     CAPTURE(shape.batch, shape.seq_len, shape.heads, shape.head_size);
     Attention attention = make_attention(method);
-    Run run(shape, qkv, dout), again(shape, qkv, dout);
+    Passes run(shape, qkv, dout), again(shape, qkv, dout);
     run.both_passes(attention);
     const Results got = run.results();
     CHECK(distance(got.out, want.out) <= out_bound);
@@ -175,7 +175,7 @@ TEST_CASE("attention can be captured in a CUDA graph and replayed", "[attention]
         CAPTURE(int(method));
         if (!runs_here(method)) continue;
         Attention attention = make_attention(method);
-        Run direct(shape, qkv, dout), captured(shape, qkv, dout);
+        Passes direct(shape, qkv, dout), captured(shape, qkv, dout);
         direct.both_passes(attention);  // plans, and takes the workspace
         device::sync(nullptr);
         const device::Stream stream;

@@ -60,10 +60,10 @@ struct Collected {
     bool operator==(const Collected&) const = default;
 };
 
-__device__ unsigned scrambled(unsigned i) { return i * 2654435761u; }
+__device__ unsigned word_of(unsigned i) { return i * 2654435761u; }
 
 __global__ void collect(Collected* out, unsigned mask) {
-    const unsigned lane = threadIdx.x % 32, word = scrambled(threadIdx.x);
+    const unsigned lane = threadIdx.x % 32, word = word_of(threadIdx.x);
     if (!(mask >> lane & 1)) return;
     const bool odd = word >> 31;
     Collected& c = out[threadIdx.x];
@@ -95,7 +95,7 @@ TEST_CASE("votes and reductions cover the lanes of the mask, also in a partial w
                     std::numeric_limits<int>::min()};
             for (unsigned lane = 0, first = i / 32 * 32; lane < 32; ++lane) {
                 if (!(mask >> lane & 1) || first + lane >= threads) continue;
-                const unsigned word = scrambled(first + lane);
+                const unsigned word = word_of(first + lane);
                 want.ballot |= (word >> 31) << lane;
                 want.any |= word >> 31;
                 want.all &= word >> 31;

@@ -128,7 +128,7 @@ TEST_CASE("averages of the noise scale are corrected for their start", "[noise_s
     CHECK(resumed.report().noise == average.report().noise);
 }
 
-TEST_CASE("noise scale of Gaussian gradients is that of their distribution", "[noise_scale]") {
+TEST_CASE("noise scale of Gaussian gradients is that of their distribution", "[noise_scale][statistics]") {
     constexpr int kDimensions = 256, kRanks = 4, kMicroBatches = 4, kSteps = 2000;
     const bool isotropic = GENERATE(true, false);
     Vector deviation(kDimensions, 0.5);  // covariance 0.25 I: trace 64

@@ -122,7 +122,7 @@ TEST_CASE("names and shapes are those of Hugging Face, transposed to (out, in)",
     CHECK(table.tensors().size() == 2 + 12 * 2 + 2);
 }
 
-TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[parameters]") {
+TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[parameters][statistics]") {
     // 12 layers as in the 124M model, so that the projections' deviation is the published one; narrower, and an odd
     // vocabulary.
     const ParameterTable table(ModelConfig{12, 6, 384, 1024, 1003});
