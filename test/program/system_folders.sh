@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# system_folders.sh - wherever a library is said to be, no command of the build names a folder that compiler and linker
+# look through by themselves: -isystem /usr/include hides the C library from the headers of C++
+#
+# Needs no CUDA: of nvcc the Makefile asks only where it is.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+nvcc_of() {  # ROOT: an nvcc that says that its toolkit is there
+    printf '#!/bin/sh\necho "#\\$ _HERE_=%s/bin" >&2\n' "$1" >"$folder/nvcc"
+    chmod +x "$folder/nvcc"
+}
+mkdir -p "$folder/toolkit/bin"
+system="(-isystem|-I|-L|-Wl,-rpath,) *(/usr/include|/usr/local/include|/usr/lib|/usr/lib64|/lib|/lib64)(/$(
+    "${CXX:-g++}" -print-multiarch))?/?( |\$)"
+failed=0
+# check TOOLKIT ROOTS...: the compile and link commands of everything
+check() {
+    nvcc_of "$1"
+    local toolkit=$1 commands named
+    shift
+    commands=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" "$@" all tests 2>/dev/null)
+    if [ "$(grep -c -- "-DTRAIN_GPT2_CUDA" <<<"$commands")" -lt 50 ]; then
+        echo "toolkit in $toolkit, $*: the build has hardly a command"; failed=1; return
+    fi
+    named=$(grep -oE -- "$system" <<<"$commands" | sort | uniq -c)
+    [ -z "$named" ] || { echo "toolkit in $toolkit, $*: the build's commands name"; echo "$named"; failed=1; }
+}
+check /usr
+for root in /usr /usr/; do
+    for library in MPI_ROOT NCCL_ROOT CUBLAS_ROOT CUDNN_ROOT; do check "$folder/toolkit" $library=$root; done
+    check "$folder/toolkit" MPI_ROOT=$root NCCL_ROOT=$root CUBLAS_ROOT=$root CUDNN_ROOT=$root NVRTC_ROOT=$root \
+        CUDNN_FRONTEND="${root%/}/include"
+done
+exit $failed
