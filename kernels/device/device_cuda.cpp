@@ -4,11 +4,12 @@
 #include <omp.h>
 #include <sched.h>
 
-#include <array>
+#include <algorithm>
 #include <cstdio>
 #include <span>
 
 #include "kernels/device/checked_cuda.h"
+#include "kernels/device/peaks.h"
 
 namespace device {
 namespace {
@@ -27,31 +28,6 @@ std::string hexadecimal(std::span<const char> bytes) {
         text += digits;
     }
     return text;
-}
-
-// Dense peaks in FLOP/s from NVIDIA's data sheets: bf16 and TF32 on tensor cores with fp32 accumulation, fp32 on the
-// CUDA cores.
-struct Peak {
-    const char* name;
-    double bf16, tf32, fp32;
-};
-constexpr std::array kPeaks{
-    Peak{"A100", 312e12, 156e12, 19.5e12},     Peak{"H100 PCIe", 756e12, 378e12, 51e12},
-    Peak{"H100", 989.4e12, 494.7e12, 66.9e12}, Peak{"H200", 989.4e12, 494.7e12, 66.9e12},
-    Peak{"L40S", 362e12, 183e12, 91.6e12},     Peak{"L4", 121e12, 60e12, 30.3e12},
-    Peak{"A10", 125e12, 62.5e12, 31.2e12},     Peak{"RTX 4090", 165.2e12, 82.6e12, 82.6e12},
-    Peak{"RTX 3090", 71e12, 35.6e12, 35.6e12},
-};
-
-void name_peaks(Info& info) {
-    for (const Peak& peak : kPeaks)
-        if (info.name.ends_with(peak.name) || info.name.find(std::string(peak.name) + " ") != std::string::npos ||
-            info.name.find(std::string(peak.name) + "-") != std::string::npos) {
-            info.peak_flops_bf16 = peak.bf16;
-            info.peak_flops_tf32 = peak.tf32;
-            info.peak_flops_fp32 = peak.fp32;
-            return;
-        }
 }
 
 }  // namespace
@@ -85,10 +61,16 @@ Info open(int threads, int index) {
     info.cache = std::size_t(properties.l2CacheSize);
     info.id = "GPU-" + hexadecimal(properties.uuid.bytes);
     CHECKED(cudaMemGetInfo(&info.memory_free, &info.memory_total));
-    info.logits_bytes = std::size_t(1) << 30;
+    // All of 65,536 rows of GPT-2's vocabulary in bf16 where there are 105 GB. Of the memory that there is, not of what
+    // is free: how gradients are summed, and so their last bits, must not depend on who else uses the GPU.
+    info.logits_bytes = std::max(std::size_t(1) << 30, info.memory_total / 16);
     info.threads = threads > 0 ? threads : usable_cores();
     omp_set_num_threads(info.threads);
-    name_peaks(info);
+    if (const auto peaks = peaks_of(info.name)) {
+        info.peak_flops_bf16 = peaks->bf16;
+        info.peak_flops_tf32 = peaks->tf32;
+        info.peak_flops_fp32 = peaks->fp32;
+    }
     return info;
 }
 

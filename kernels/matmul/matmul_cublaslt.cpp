@@ -11,7 +11,8 @@
 //                      column of D
 //
 // Which epilogues have an algorithm depends on the shape and the GPU. Each shape is planned once: the fused form where
-// the library offers one, else the bare product followed by our own kernel. GELU in fp32 is always our own: the
+// the library offers one, else the bare product followed by our own kernel, and where it has not even that, as for
+// products of one row on some GPUs, plain_product.h. GELU in fp32 is always our own: the
 // accuracy of the library's tanh is not documented.
 #include <cublasLt.h>
 
@@ -26,6 +27,7 @@
 #include "kernels/device/memory.h"
 #include "kernels/gelu.h"
 #include "kernels/matmul/check.h"
+#include "kernels/matmul/plain_product.h"
 
 namespace kernels {
 namespace {
@@ -121,7 +123,29 @@ struct Plan {
     Layout a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     bool fused_gelu = false, fused_bias_gradient = false;
+    bool by_library = true;
 };
+
+// The product of `shape` without the library. T is the type of all tensors but a weight's gradient, which is float.
+template <class T>
+void run_plain(const Shape& shape, const Operands& operands, StreamRef stream) {
+    const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
+    const T* const a = static_cast<const T*>(operands.a);
+    const T* const b = static_cast<const T*>(operands.b);
+    const auto result = [&]<class Out>(Out* d, std::int64_t m, std::int64_t n, std::int64_t k, MatrixView<T> left,
+                                       MatrixView<T> right, const void* bias) {
+        plain_product<T, Out>({{d, std::size_t(m * n)}, left, right, static_cast<const T*>(bias), int(m), int(n),
+                               int(k), shape.accumulate}, stream);
+    };
+    switch (shape.product) {
+        case Product::forward:  // in weight^T
+            return result(static_cast<T*>(operands.d), rows, out, in, {b, in, 1}, {a, 1, in}, operands.bias);
+        case Product::backward_input:  // dout weight
+            return result(static_cast<T*>(operands.d), rows, in, out, {b, out, 1}, {a, in, 1}, nullptr);
+        case Product::backward_weight:  // dout^T in
+            return result(static_cast<float*>(operands.d), out, in, rows, {b, 1, out}, {a, in, 1}, nullptr);
+    }
+}
 
 cublasLtEpilogue_t epilogue_of(const Shape& shape, bool fuse) {
     switch (shape.product) {
@@ -205,12 +229,15 @@ struct Matmul::State {
         const bool may_fuse_gelu = !shape.with_gelu ||
                                    (shape.dtype == DType::bf16 && auxiliary_rows % kAuxiliaryMultiple == 0);
         Plan plan;
-        if (!(may_fuse_gelu && plan_form(plan, shape, operands, true)) && !plan_form(plan, shape, operands, false))
-            throw Error("cuBLASLt has no algorithm for " + shape.call(), Blame::runtime);
+        plan.by_library = (may_fuse_gelu && plan_form(plan, shape, operands, true)) ||
+                          plan_form(plan, shape, operands, false);
         return plans.emplace(shape, std::move(plan)).first->second;
     }
 
     void run(const Plan& plan, const Shape& shape, const Operands& operands, StreamRef stream) {
+        if (!plan.by_library)
+            return shape.dtype == DType::bf16 ? run_plain<bf16>(shape, operands, stream)
+                                              : run_plain<float>(shape, operands, stream);
         set_addresses(plan, shape, operands);
         const float alpha = 1.0f, beta = shape.accumulate ? 1.0f : 0.0f;
         const cublasStatus_t status = cublasLtMatmul(library.get(), plan.description.get(), &alpha, operands.a,

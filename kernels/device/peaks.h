@@ -1,0 +1,17 @@
+// peaks.h - what GPUs can compute at most, from their data sheets
+#pragma once
+#include <optional>
+#include <string_view>
+
+namespace device {
+
+// Dense FLOP/s: bf16 and TF32 on tensor cores with fp32 accumulation, fp32 on the CUDA cores.
+struct Peaks {
+    double bf16, tf32, fp32;
+};
+
+// Of a GPU by the whole name that CUDA gives it: a part of it would take "H200 NVL", "RTX 3090 Ti" or a laptop's "RTX
+// 4090" for cards that are faster or slower by a third. Empty: not in the table.
+std::optional<Peaks> peaks_of(std::string_view name);
+
+}  // namespace device

@@ -1,0 +1,31 @@
+// plain_product.h - a matrix product of any shape, for the few that a library has no algorithm for
+//
+//   out[i, j] (+)= bias[j] + sum over k of a[i, k] b[k, j]
+//
+// Sums in float, in the order of k. Reads each factor once for every row or column of the other one: right, not fast.
+#pragma once
+#include "kernels/device/types.h"
+
+namespace kernels {
+
+// A matrix in memory: element (i, j) is at[i * row + j * column], in elements.
+template <class T>
+struct MatrixView {
+    const T* at;
+    std::int64_t row, column;
+};
+
+template <class T, class Out>
+struct PlainProduct {
+    std::span<Out> out;     // (m, n)
+    MatrixView<T> a, b;     // (m, k), (k, n)
+    const T* bias;          // n, or nullptr
+    int m, n, k;
+    bool accumulate;
+};
+
+// Device memory, on `stream`; returns before it has run. Throws Error where `out` is too small or a size is not
+// positive. For Out = T and for Out = float.
+template <class T, class Out> void plain_product(const PlainProduct<T, Out>& op, StreamRef stream);
+
+}  // namespace kernels
