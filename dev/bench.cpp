@@ -94,9 +94,12 @@ bool wanted(const Options& options, const Registration& registration, DType dtyp
            (options.dtype == "both" || options.dtype == name_of(dtype));
 }
 
-nlohmann::json measure(const Registration& registration, DType dtype, const Shape& shape, const Roofline& roofline,
-                       bench::ColdTimer& timer, const device::Info& device, double budget) {
+// Nothing where this build or this machine cannot do it.
+std::optional<nlohmann::json> measure(const Registration& registration, DType dtype, const Shape& shape,
+                                      const Roofline& roofline, bench::ColdTimer& timer, const device::Info& device,
+                                      double budget) {
     const auto op = registration.make(dtype, shape);
+    if (!op || !op->runs_here()) return {};
     for (Storage& tensor : op->tensors) tensor.reset();
     const bench::Timing timing = timer.time([&] { op->run(nullptr); }, budget);
     nlohmann::json result{{"operation", registration.name},
@@ -167,10 +170,12 @@ int main(int argc, char** argv) try {
         for (const DType dtype : registration.dtypes)
             for (const Shape& shape : large ? registration.large : registration.small) {
                 if (!wanted(*options, registration, dtype)) continue;
-                const nlohmann::json result = measure(registration, dtype, shape, roofline, timer, device,
-                                                      options->seconds);
-                if (options->json) report["results"].push_back(result);
-                else print(result);
+                const auto result = measure(registration, dtype, shape, roofline, timer, device, options->seconds);
+                if (options->json && result) report["results"].push_back(*result);
+                else if (result) print(*result);
+                else if (!options->json)
+                    std::printf("%-28s %-5s %41s  %s\n", registration.name.c_str(), name_of(dtype),
+                                "cannot be done here", registration.describe(shape).c_str());
             }
     if (options->json) std::printf("%s\n", report.dump(2).c_str());
 } catch (const Error& error) {

@@ -162,6 +162,9 @@ is run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_tr
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
+is host && one cpu "no flag names a folder of the system" test/program/system_folders.sh
+is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench --filter attention \
+    --seconds 0.01
 is ranks && cases cpu "ranks" build/cpu/tests "$ranks"
 for most in $caps; do
     cap=(env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests)
@@ -187,7 +190,7 @@ is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: ke
     "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
 # Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.
 is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
-    "$host~[model]~[reference]~[interrupt]~[statistics],[communicator]~[mpi]~[large]"
+    "$host~[model]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
 
 if is cuda && [ -n "$nvcc" ]; then
     one cuda "the CUDA build compiles and links for sm_80 and sm_90a" test -x $cuda/train_gpt2

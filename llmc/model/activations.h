@@ -67,13 +67,18 @@ struct ActivationSettings {
     std::size_t logits_bytes;    // held at once (device::Info)
 };
 
-// Rows that go through the head and the classifier at once: all logits of a large micro-batch would not fit.
+// Rows that go through the head and the classifier at once: all logits of a large micro-batch would not fit. Whole
+// tiles of every matrix product but in the last chunk, where the bytes suffice for one.
 inline std::size_t classifier_rows(const ActivationSettings& settings, std::size_t element_bytes) {
     const std::size_t rows = settings.shape.rows();
     const std::size_t row_bytes = std::size_t(settings.config.padded_vocabulary()) * element_bytes;
-    const std::size_t most = std::max<std::size_t>(1, settings.logits_bytes / row_bytes),
-                      chunks = (rows + most - 1) / most;
-    return (rows + chunks - 1) / chunks;
+    constexpr std::size_t kTile = 256;
+    std::size_t most = std::max<std::size_t>(1, settings.logits_bytes / row_bytes);
+    if (rows <= most) return rows;
+    const std::size_t multiple = most < kTile ? 1 : kTile;
+    most = most / multiple * multiple;
+    const std::size_t chunks = (rows + most - 1) / most;
+    return ((rows + chunks - 1) / chunks + multiple - 1) / multiple * multiple;
 }
 
 template <class Element>

@@ -148,7 +148,7 @@ bool can(kernels::AttentionMethod method, const Shape& s) {
     if (sizeof(T) != sizeof(bf16)) return false;
     const kernels::AttentionBuild build = kernels::attention_build();
     if (method == kernels::AttentionMethod::flash) return build.flash_supports && build.flash_supports(s[2]);
-    return build.cudnn && kernels::CudnnAttention().refusal({s[0], s[3], s[1], s[2]}, true).empty();
+    return build.cudnn;
 }
 
 template <class T, kernels::AttentionMethod Method, class Base>
@@ -156,6 +156,10 @@ struct ByMethod : Base {
     kernels::Attention attention{{.method = Method}};
     explicit ByMethod(const Shape& shape) : Base(shape) { this->rounds_weights = true; }
     static bool applies(const Shape& shape) { return can<T>(Method, shape); }
+    bool runs_here() override {
+        const kernels::AttentionShape shape{this->s.batch, this->s.seq_len, this->s.heads, this->s.head_size};
+        return Method != kernels::AttentionMethod::cudnn || kernels::CudnnAttention().refusal(shape, true).empty();
+    }
 };
 template <class T, kernels::AttentionMethod Method>
 struct MethodForward : ByMethod<T, Method, AttentionForward<T>> {

@@ -181,7 +181,9 @@ public:
     virtual void evaluate(Values<double>& values) const = 0;
     virtual void evaluate(Values<Rounded>& values) const = 0;
     virtual void evaluate(PlainLoop& values) const = 0;
-    static bool applies(const Shape&) { return true; }  // whether T can have this shape
+    static bool applies(const Shape&) { return true; }  // whether T can have this shape: known at once
+    // Whether the machine, or a library, can do it; asked where it would run, as finding out may take long.
+    virtual bool runs_here() { return true; }
 
     // The values before a run; outputs are 0.
     template <class Number> Values<Number> values() const {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "kernels/device/device.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/shard_support.h"
 
@@ -85,6 +86,8 @@ public:
                                      "-t",        "16",
                                      "--lr",      "1e-2",
                                      "--threads", "1"};
+        // Cases start up to four ranks, which share the GPUs of a machine that has fewer.
+        if (device::count() > 0 && device::count() < 4) all.insert(all.end(), {"--comm", "mpi"});
         all.insert(all.end(), more.begin(), more.end());
         return all;
     }

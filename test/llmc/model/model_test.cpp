@@ -145,7 +145,17 @@ TEST_CASE("logits are held up to the device's bytes of them, at least one row", 
     settings.logits_bytes = 512 * row;
     CHECK(classifier_rows(settings, sizeof(float)) == 512);
     settings.logits_bytes = 600 * row;
-    CHECK(classifier_rows(settings, sizeof(float)) == 586);  // seven chunks of the same size
+    CHECK(classifier_rows(settings, sizeof(float)) == 512);  // whole tiles
+    settings.logits_bytes = 2000 * row;
+    CHECK(classifier_rows(settings, sizeof(float)) == 1536);  // three chunks, as 4096 rows need with at most 1792
+    settings.logits_bytes = 250 * row;
+    CHECK(classifier_rows(settings, sizeof(float)) == 241);  // 17 chunks of the same size
+    settings.logits_bytes = 5000 * row;
+    CHECK(classifier_rows(settings, sizeof(float)) == 4096);
+    settings.shape = {64, 1024};
+    settings.logits_bytes = std::size_t(1) << 30;
+    CHECK(classifier_rows(settings, sizeof(kernels::bf16)) == 9472);  // 37 tiles, seven times
+    settings.shape = {4, 1024};
     settings.logits_bytes = row - 1;
     CHECK(classifier_rows(settings, sizeof(float)) == 1);
     const ModelSetup setup{.config = settings.config, .shape = settings.shape};
