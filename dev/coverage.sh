@@ -16,7 +16,9 @@ exceptions='
 kernels/attention/choice.cpp        host code; the branches with a cuDNN run where there is one
 kernels/attention/attention_cudnn_absent.cpp stands in where there is no cuDNN: nothing asks it to compute
 kernels/embedding_buckets.cpp       a closing brace: unwinding when memory ends
-kernels/matmul/                     the CPU library and its checks: no kernels
+kernels/matmul/check.h              of what a library computes: no kernels
+kernels/matmul/matmul_onednn.cpp    the same
+kernels/matmul/onednn_widen.h       the same
 kernels/sketch.cu                   rows cut short, which one bucket a thread has not
 kernels/simt/simt_fiber.h           no memory for stacks
 kernels/simt/simt_host.cpp          freeing memory after gcov has written its counts
