@@ -1,4 +1,4 @@
-// batch_upload.h - brings micro-batches to the device, beside the kernels of the one before
+// batch_upload.h - brings micro-batches to the device; the host prepares one while the device is busy with another
 #pragma once
 #include <array>
 
@@ -16,8 +16,8 @@ public:
     BatchUpload(MicroBatchShape shape, int vocabulary, Context& context);
 
     // Copies tokens and targets (shape.rows() of each), and for training the token buckets, in one transfer on
-    // the context's stream. The result is valid on that stream until the next call; the caller may reuse `tokens` and
-    // `targets` at once.
+    // the context's stream, so after the kernels enqueued before: 1.3 MB for 65,536 tokens. The result is valid on
+    // that stream until the next call; the caller may reuse `tokens` and `targets` at once.
     MicroBatch upload(std::span<const int> tokens, std::span<const int> targets, MicroBatchShape shape,
                       Purpose purpose);
 
