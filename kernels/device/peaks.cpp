@@ -8,13 +8,12 @@ namespace device {
 namespace {
 
 struct Entry {
-    std::string_view name;  // without "NVIDIA ", which drivers before 465 did not give
+    std::string_view name;  // without "NVIDIA ", which older drivers do not give
     Peaks peaks;
 };
 
-constexpr Peaks kA100{312e12, 156e12, 19.5e12};      // NVIDIA A100 Tensor Core GPU Architecture, table 1
-constexpr Peaks kH100Sxm{989.4e12, 494.7e12, 66.9e12};  // NVIDIA H100 Tensor Core GPU Architecture, table 2
-constexpr Peaks kHopperNvl{835.5e12, 417.5e12, 60e12};  // data sheets of H100 NVL and H200 NVL, half of "with sparsity"
+constexpr Peaks kA100{312e12, 156e12, 19.5e12};         // NVIDIA A100 Tensor Core GPU Architecture
+constexpr Peaks kH100Sxm{989.4e12, 494.7e12, 66.9e12};  // NVIDIA H100 Tensor Core GPU Architecture
 
 constexpr std::array kTable{
     Entry{"A100-SXM4-40GB", kA100},
@@ -23,15 +22,12 @@ constexpr std::array kTable{
     Entry{"A100 80GB PCIe", kA100},
     Entry{"H100 80GB HBM3", kH100Sxm},
     Entry{"H100 PCIe", {756e12, 378e12, 51.2e12}},     // as kH100Sxm
-    Entry{"H100 NVL", kHopperNvl},
     Entry{"H200", kH100Sxm},                           // H200 data sheet: as H100 SXM
-    Entry{"H200 NVL", kHopperNvl},
-    Entry{"GH200 480GB", kH100Sxm},                    // GH200 data sheet: as H100 SXM
     Entry{"L40S", {362.05e12, 183e12, 91.6e12}},       // L40S data sheet
     Entry{"L4", {121e12, 60e12, 30.3e12}},             // L4 data sheet, half of "with sparsity"
     Entry{"A10", {125e12, 62.5e12, 31.2e12}},          // A10 data sheet
-    Entry{"GeForce RTX 4090", {165.2e12, 82.6e12, 82.6e12}},  // NVIDIA Ada GPU Architecture, appendix A
-    Entry{"GeForce RTX 3090", {71e12, 35.6e12, 35.6e12}},     // NVIDIA Ampere GA102 GPU Architecture, table 9
+    Entry{"GeForce RTX 4090", {165.2e12, 82.6e12, 82.6e12}},  // NVIDIA Ada GPU Architecture
+    Entry{"GeForce RTX 3090", {71e12, 35.6e12, 35.6e12}},     // NVIDIA Ampere GA102 GPU Architecture
 };
 
 }  // namespace
