@@ -133,10 +133,9 @@ public:
     // stack in use.
 #if defined(__SANITIZE_ADDRESS__)
     void leave_for(const Fiber& to) {
-        const std::byte* low = to.memory_;
-        std::size_t bytes = to.bytes_;
-        if (!low) own_stack(low, bytes);
-        __sanitizer_start_switch_fiber(&frames_, low, bytes);
+        const bool is_own = !to.memory_;
+        __sanitizer_start_switch_fiber(&frames_, is_own ? own_stack().low : to.memory_,
+                                       is_own ? own_stack().bytes : to.bytes_);
     }
     void arrive() { __sanitizer_finish_switch_fiber(frames_, nullptr, nullptr); }
 #else
@@ -146,13 +145,22 @@ public:
 
 private:
 #if defined(__SANITIZE_ADDRESS__)
-    static void own_stack(const std::byte*& low, std::size_t& bytes) {
-        pthread_attr_t attributes;
-        void* address = nullptr;
-        if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
-        pthread_attr_getstack(&attributes, &address, &bytes);
-        pthread_attr_destroy(&attributes);
-        low = static_cast<const std::byte*>(address);
+    struct OwnStack {
+        const std::byte* low = nullptr;
+        std::size_t bytes = 0;
+        OwnStack() {
+            pthread_attr_t attributes;
+            void* address = nullptr;
+            if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+            pthread_attr_getstack(&attributes, &address, &bytes);
+            pthread_attr_destroy(&attributes);
+            low = static_cast<const std::byte*>(address);
+        }
+    };
+    // Asked once: of the first thread the C library reads it from a list of all mappings, of which fibers have many.
+    static const OwnStack& own_stack() {
+        thread_local const OwnStack stack;
+        return stack;
     }
     void* frames_ = nullptr;  // AddressSanitizer's own of this stack
 #endif
