@@ -14,6 +14,10 @@
 namespace device {
 namespace {
 
+// CUDA loads a kernel when it is first launched, ours, cuBLASLt's and cuDNN's, after memory_free was read. A guess until
+// dev/gpu_check.sh has compared the memory in use with the plan.
+constexpr std::size_t kLibraryBytes = std::size_t(512) << 20;
+
 int usable_cores() {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -61,6 +65,7 @@ Info open(int threads, int index) {
     info.cache = std::size_t(properties.l2CacheSize);
     info.id = "GPU-" + hexadecimal(properties.uuid.bytes);
     CHECKED(cudaMemGetInfo(&info.memory_free, &info.memory_total));
+    info.library_bytes = kLibraryBytes;
     // All of 65,536 rows of GPT-2's vocabulary in bf16 where there are 105 GB. Of the memory that there is, not of what
     // is free: how gradients are summed, and so their last bits, must not depend on who else uses the GPU.
     info.logits_bytes = std::max(std::size_t(1) << 30, info.memory_total / 16);

@@ -148,6 +148,10 @@ bool over_nccl_by(Transport asked, const std::vector<std::string>& gpus, const s
     return asked == Transport::nccl || (!gpus[0].empty() && lacks.empty());
 }
 
+// NCCL's buffers: channels of 4 MiB (NCCL_BUFFSIZE) for each neighbour and protocol. A guess, as kLibraryBytes of
+// device_cuda.cpp is.
+constexpr std::size_t kNcclBytes = std::size_t(512) << 20;
+
 Placement place_rank(Communicator& communicator, int threads, int device, Transport asked) {
     share_cores(communicator, threads);
     device::Info opened = together(communicator, [&] {
@@ -159,6 +163,7 @@ Placement place_rank(Communicator& communicator, int threads, int device, Transp
                                                  memories[std::size_t(communicator.rank())]));
     const auto gpus = opened.id.empty() ? std::vector<std::string>(memories.size()) : memories;
     const bool nccl = together(communicator, [&] { return over_nccl_by(asked, gpus, nccl_lacks()); });
+    if (nccl) opened.library_bytes += kNcclBytes;
     return {std::move(opened), nccl};
 }
 

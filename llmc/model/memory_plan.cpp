@@ -28,7 +28,8 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
             {"activations and logits", model.activations},
             {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
             {"matrix library", context.matmul.workspace_bytes()},
-            {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes}};
+            {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
+            {"loaded when first used", context.device.library_bytes}};
 }
 
 }  // namespace

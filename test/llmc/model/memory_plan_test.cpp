@@ -118,6 +118,18 @@ TEST_CASE("a batch that does not fit is refused with the largest that does", "[m
     CHECK(refusal(kSmall, context) == "accepted");
 }
 
+TEST_CASE("what libraries load later has its room", "[memory_plan]") {
+    Context context = make_context();
+    context.device.library_bytes = 0;
+    const std::size_t without = planned(kSmall, context).total();
+    context.device.memory_free = without;
+    CHECK(refusal(kSmall, context) == "accepted");
+    context.device.library_bytes = 1 << 20;
+    CHECK(planned(kSmall, context).total() == without + (1 << 20));
+    CHECK_THAT(planned(kSmall, context).text(), Catch::Contains("loaded when first used"));
+    CHECK_THAT(refusal(kSmall, context), Catch::StartsWith("--micro-batch is 16; "));
+}
+
 TEST_CASE("what travels in bf16 takes room from the batch", "[memory_plan]") {
     Context context = make_context();
     ModelSetup setup = kSmall;
