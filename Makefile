@@ -175,7 +175,7 @@ HOST_SRC  := $(filter-out kernels/simt/%,$(call sources,kernels llmc,cpp))
 LIBRARY   := $(call objects,$(HOSTBUILD),$(HOST_SRC)) $(call objects,$(BUILD),$(KERNEL_CU) $(EXECUTOR))
 TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
 # What results are compared with is not what the sanitizers are to judge: those objects are of the plain build.
-EXPECTED  := test/support/reference_model.cpp
+EXPECTED  := test/support/reference_model.cpp test/support/communicator_suite.cpp
 OPERATIONS := $(call objects,$(PLAINBUILD),$(wildcard test/operations/*.cpp))
 SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
              $(call objects,$(PLAINBUILD),$(EXPECTED)) build/test/main.cpp.o

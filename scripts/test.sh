@@ -8,7 +8,7 @@
 #   host      data, weights, options and models: on the CPU; models with older instructions and at the GPU's geometry;
 #             the rest under the sanitizers too
 #   ranks     several ranks, as threads, as processes and on two hosts; as threads under ThreadSanitizer
-#   run       whole runs of the program, training in bf16 beside fp32, and the quickstart with 18 seconds of training
+#   run       whole runs of the program, training in bf16 beside fp32, and the quickstart with 6 seconds of training
 #   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found
 #
 # Every test runs unless a tag leaves it out (test/README.md). Programs are built in the background while tests run.
@@ -157,7 +157,7 @@ host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
 # The library reads the variable once, so every cap is a process of its own.
 caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 
-is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.3 DEVICE=cpu scripts/quickstart.sh
+is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
 is run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"

@@ -212,20 +212,20 @@ std::unique_ptr<Operation> without_gelu(DType dtype, const Shape& s) {
     return make<LinearForward>(dtype, {s[0], s[1], s[2], s[3], s[4], 0});
 }
 
-// One row, odd rows, narrow channels, and every edge of the tiles in which bf16 is widened (512 rows, 1024 columns,
-// 768 in between).
-const std::vector<Shape> kEdges = with_each({{1, 16, 48},
-                                             {3, 48, 80},
-                                             {37, 80, 16},
-                                             {5, 768, 768},
-                                             {300, 48, 64},
-                                             {520, 16, 16},
-                                             {520, 784, 16},
-                                             {520, 16, 1040},
-                                             {3, 784, 1040},
-                                             {4, 1040, 784},
-                                             {800, 1040, 16}},
-                                            {0, 1, 2});
+// One row, odd rows and narrow channels, without and with each of `choices` (bias, GELU, what is added to); then every
+// edge of the tiles in which bf16 is widened (512 rows, 1024 columns, 768 in between), and one layer in fp32, with all.
+std::vector<Shape> edges(int choices) {
+    auto shapes = with_each({{1, 16, 48}, {3, 48, 80}, {37, 80, 16}, {300, 48, 64}}, {0, 1, 2});
+    auto tiles = with_each({{520, 16, 16}, {520, 784, 16}, {520, 16, 1040}, {3, 784, 1040}, {4, 1040, 784},
+                            {800, 1040, 16}}, {2});
+    tiles.push_back({5, 768, 768, 0});
+    for (int choice = 0; choice < choices; ++choice) {
+        shapes = with_each(shapes, {0, 1});
+        tiles = with_each(tiles, {1});
+    }
+    shapes.insert(shapes.end(), tiles.begin(), tiles.end());
+    return shapes;
+}
 // The layers of GPT-2 124M.
 std::vector<Shape> layers(int rows) {
     return with_each({{rows, 768, 2304}, {rows, 768, 768}, {rows, 768, 3072}, {rows, 3072, 768}}, {0});
@@ -240,16 +240,16 @@ const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias
     kInput{"rows", "in", "out", "arithmetic", "gelu"}, kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
 
 const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensions = kForward,
-                          .edges = with_each(with_each(kEdges, {0, 1}), {0, 1}),
+                          .edges = edges(2),
                           .small = with_each(with_each(kSmall, {1}), {0, 1}),
                           .large = with_each(with_each(kLarge, {1}), {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
 const Registered backward_input({.name = "linear backward input", .tag = "[matmul]", .dimensions = kInput,
-                                 .edges = with_each(kEdges, {0, 1}), .small = with_each(kSmall, {0, 1}),
+                                 .edges = edges(1), .small = with_each(kSmall, {0, 1}),
                                  .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
                                  .forward = make<LinearOfInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
-                                  .edges = with_each(with_each(kEdges, {0, 1}), {0, 1}),
+                                  .edges = edges(2),
                                   .small = with_each(with_each(kSmall, {1}), {1}),
                                   .large = with_each(with_each(kLarge, {1}), {1}), .make = make<LinearBackwardWeight>,
                                   .forward = without_gelu, .same_on_any_threads = false});

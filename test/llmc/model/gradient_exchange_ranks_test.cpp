@@ -108,7 +108,7 @@ TEST_CASE("gradient_copy refuses what it cannot do", "[ranks][gradient_copy]") {
 namespace {
 
 struct IntegerGradients {
-    static constexpr int kTokens = 256;
+    static constexpr int kTokens = 64;
     ParameterTable table{kTinyModel};
     std::vector<std::int16_t> of_tokens;  // (kTokens, elements)
     std::vector<char> valid;              // rank 1 of 4 has none
@@ -117,7 +117,7 @@ struct IntegerGradients {
         std::mt19937 engine(5);
         for (std::int16_t& u : of_tokens) u = std::int16_t(int(engine() % 2049) - 1024);
         for (int token = 0; token < kTokens; ++token)
-            valid[std::size_t(token)] = token < 64 ? token % 3 == 0 : token >= 128;
+            valid[std::size_t(token)] = token < kTokens / 4 ? token % 3 == 0 : token >= kTokens / 2;
     }
 
     // Calls use(token, its gradient) for the valid ones of [first, first + count).
