@@ -10,8 +10,8 @@ ROWS, CHANNELS, PADDED, PARAMETERS = 64 * 1024, 768, 50304, 124475904
 H200 = dict(
     name='H200', sms=132, issues=4, clock=1.98e9, warps=64, blocks=32, registers=65536, shared=228 * 1024,
     dram=4.3e12,         # measured by others: a copy, bytes read and written
-    # Assumed, not measured. Latencies are those of a memory under load, about twice what idle ones are; the second
-    # level is what others measured on H100 PCIe (5.6 TB/s), by number of multiprocessors and clock.
+    # Assumed, not measured. Latencies are those of a memory under load, about twice an idle one's; the bandwidth of the
+    # second level is 42 % of 64 bytes a clock and multiprocessor.
     dram_latency=600e-9, l2=7.0e12, l2_latency=250e-9,
 )
 

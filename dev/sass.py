@@ -211,7 +211,7 @@ class Kernel:
         return whole + path + self.blocks[block]
 
 
-# Clocks until a result is there that takes longer than its stall count says; of the size that others have measured.
+# Clocks until a result is there that takes longer than its stall count says: assumed, not measured.
 SLOW = {'LDS': 30, 'SHFL': 25, 'MUFU': 20, 'F2F': 20, 'F2I': 20, 'I2F': 20, 'BAR': 30}
 
 
