@@ -61,6 +61,7 @@ def judge(row, kernel, registers, shared, machine=H200):
     counts, loops, facts, warp, clock = Counter(), [], [], 0.0, machine['clock']
     blocks_an_sm = -(-row['blocks'] // machine['sms'])
     resident = min(resident_blocks(machine, row['threads'], registers, shared + row['dynamic']), blocks_an_sm)
+    if resident == 0: raise ValueError('a block needs more than a multiprocessor has')
     warps = resident * -(-row['threads'] // 32)
     for kind, read, write, elements, origin in row['passes']:
         loop = kernel.pass_loop(kind) if kind else None
@@ -78,7 +79,7 @@ def judge(row, kernel, registers, shared, machine=H200):
         if loop: loops.append(loop)
         at_once = loads_in_flight(path, bool(loop))
         facts.append(dict(instructions=len(path) / step, width=widest[0], at_once=at_once,
-                          in_flight=warps * 32 * at_once * moved(path, 'loads') / sum(i.loads for i in path)))
+                          in_flight=warps * 32 * at_once * moved(path, 'loads') / max(1, sum(i.loads for i in path))))
     if loops:
         around = kernel.around(loops)
         tally(around, 1, counts)

@@ -35,6 +35,7 @@ needs=(
     "gnuplot-nox cmd:gnuplot"
     "jq cmd:jq"
     "bible-kjv cmd:bible"
+    "python3 cmd:python3"
 )
 
 has_header() { printf '#include <%s>\n' "$1" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }

@@ -140,6 +140,7 @@ class Judge(unittest.TestCase):
         both = SERIAL.replace('@P0 BRA', 'STG.E.64 desc[UR4][R2.64], R0\n@P0 BRA')
         with self.assertRaisesRegex(ValueError, 'elements'): judged(both, [('rw', 4, 4, 640, 'dram')], BYTES)
         self.assertTrue(judged(both, [('rw', 4, 0.5, 640, 'dram')], BYTES))
+        with self.assertRaisesRegex(ValueError, 'more than'): judged(SERIAL, READ, BYTES, threads=1024, registers=128)
 
     def test_an_allowance_must_not_get_worse(self):
         few = dict(threads=32, bytes_moved=BYTES // 16)
