@@ -27,12 +27,40 @@ __device__ __forceinline__ int first_bucket() {
     return (blockIdx.x % kBlocksPerRun * kThreads + threadIdx.x) * kBuckets;
 }
 
+// A GPU's thread adds up one bucket over the rows of a run. Loads of kRowsAtOnce rows are under way before the first is
+// used: 8 of 4 bytes a thread fill what a memory's latency leaves open (a model, dev/results/2026-11-22-sass-model.md).
+__device__ __forceinline__ float bucket_sum(const Sketch& op, std::int64_t row, std::int64_t end_row, int bucket) {
+    constexpr int kRowsAtOnce = 8;
+    const auto add = [](float sum, float value, std::uint32_t hash) {
+        return sum + __uint_as_float(__float_as_uint(value) ^ (hash & 0x80000000u));
+    };
+    float sum = 0.0f;
+    if (row >= end_row) return sum;
+    int left = int(end_row - row);
+    std::uint32_t key = mix(op.draw) + std::uint32_t(row);
+    const float* value = &op.values[row * kSketchBuckets + bucket];
+    for (; left >= kRowsAtOnce; left -= kRowsAtOnce, key += kRowsAtOnce, value += kRowsAtOnce * kSketchBuckets) {
+        float values[kRowsAtOnce];
+        for (int j = 0; j < kRowsAtOnce; ++j) values[j] = value[j * kSketchBuckets];
+        for (int j = 0; j < kRowsAtOnce; ++j) sum = add(sum, values[j], mix(mix(key + j) + std::uint32_t(bucket)));
+    }
+    for (; left > 0; --left, ++key, value += kSketchBuckets)
+        sum = add(sum, *value, mix(mix(key) + std::uint32_t(bucket)));
+    return sum;
+}
+
 // Rows and buckets are aligned to nothing (the number of buckets is prime): single loads, neighbouring lanes from
 // neighbouring addresses.
 __global__ void __launch_bounds__(kThreads) sketch_runs_kernel(Sketch op, std::int64_t rows_per_run) {
     const std::int64_t size = op.values.size(), run = blockIdx.x / kBlocksPerRun;
     const int first = first_bucket();
     if (first >= kSketchBuckets) return;
+    if constexpr (kBuckets == 1) {
+        const std::int64_t rows = (size - first + kSketchBuckets - 1) / kSketchBuckets;  // that have this bucket
+        const std::int64_t end = (run + 1) * rows_per_run;
+        op.scratch[run * kSketchBuckets + first] = bucket_sum(op, run * rows_per_run, end < rows ? end : rows, first);
+        return;
+    }
     const int buckets = kSketchBuckets - first < kBuckets ? kSketchBuckets - first : kBuckets;
     float sum[kBuckets] = {};
     for (std::int64_t row = run * rows_per_run; row < (run + 1) * rows_per_run; ++row) {

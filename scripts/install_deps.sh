@@ -3,14 +3,23 @@
 #
 # On Debian and Ubuntu with apt; elsewhere it names what is missing and stops. Does nothing where all is there. Needs no
 # CUDA: the CUDA build finds its toolkit by nvcc on PATH. Where there is one, cuDNN's frontend, which is headers only,
-# goes to build/deps/include; without it the CUDA build has no cuDNN attention, and that is all.
+# goes to build/deps/include; without it the CUDA build has no cuDNN attention, and that is all. The disassembler that
+# dev/kernel_sass.py reads goes to build/deps/bin where the toolkit has none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if [ ! -e build/deps/include/cudnn_frontend.h ] &&
-    { command -v nvcc || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; } >/dev/null; then
+nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null || true)
+if [ -n "$nvcc" ] && [ ! -e build/deps/include/cudnn_frontend.h ]; then
     scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include build/deps/include ||
         echo "note: cuDNN's frontend could not be downloaded; the CUDA build goes without cuDNN attention" >&2
+fi
+if [ -n "$nvcc" ]; then
+    for tool in cuobjdump nvdisasm; do
+        command -v $tool >/dev/null || [ -x "$(dirname "$nvcc")/$tool" ] || [ -x build/deps/bin/$tool ] ||
+            { scripts/unpack_wheel.sh nvidia-cuda-$tool==13.2.51 'nvidia/*/bin' build/deps/bin &&
+                chmod +x build/deps/bin/$tool; } ||
+            echo "note: $tool could not be downloaded; dev/kernel_sass.py cannot run" >&2
+    done
 fi
 
 # package, and a file or a command by which it is known to be there
@@ -26,6 +35,7 @@ needs=(
     "gnuplot-nox cmd:gnuplot"
     "jq cmd:jq"
     "bible-kjv cmd:bible"
+    "python3 cmd:python3"
 )
 
 has_header() { printf '#include <%s>\n' "$1" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }

@@ -9,7 +9,7 @@
 #             the rest under the sanitizers too
 #   ranks     several ranks, as threads, as processes and on two hosts; as threads under ThreadSanitizer
 #   run       whole runs of the program, training in bf16 beside fp32, and the quickstart with 6 seconds of training
-#   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found
+#   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found, and what its machine code tells
 #
 # Every test runs unless a tag leaves it out (test/README.md). Programs are built in the background while tests run.
 # Every test's time is printed, and the slowest ten of all at the end.
@@ -163,6 +163,7 @@ is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
 is host && one cpu "no flag names a folder of the system" test/program/system_folders.sh
+is kernels && one cpu "the judge of machine code finds slow kernels" python3 test/dev/kernel_sass_test.py
 is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench --filter attention \
     --seconds 0.01
 is ranks && cases cpu "ranks" build/cpu/tests "$ranks"
@@ -196,6 +197,7 @@ if is cuda && [ -n "$nvcc" ]; then
     one cuda "the CUDA build compiles and links for sm_80 and sm_90a" test -x $cuda/train_gpt2
     one cuda "a CUDA build without a GPU says so" test/program/no_gpu.sh $cuda/train_gpt2
     one cuda "no kernel spills registers" dev/kernel_resources.sh $cuda
+    one cuda "no memory-bound kernel is below 85 % of a copy's bandwidth, by a model of sm_90a" dev/kernel_sass.py $cuda
 elif is cuda; then
     number=$((number + 1))
     echo "0 0 1" >"$logs/results/$number"

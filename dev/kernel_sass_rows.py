@@ -1,0 +1,94 @@
+# kernel_sass_rows.py - the machine and the kernels that kernel_sass.py judges: what a launch of GPT-2 124M looks like
+#
+# B = 64, T = 1024, C = 768, V = 50304, bf16: 65,536 rows, 124,475,904 parameters. A row of the table is one launch.
+# What it says of grid, block and elements follows from the kernel's launcher, its bytes from the contract's `Traffic`.
+
+ROWS, CHANNELS, PADDED, PARAMETERS = 64 * 1024, 768, 50304, 124475904
+
+# An H200 SXM. Threads, registers, shared memory and blocks of a multiprocessor: CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability", 9.0.
+H200 = dict(
+    name='H200', sms=132, issues=4, clock=1.98e9, warps=64, blocks=32, registers=65536, shared=228 * 1024,
+    dram=4.3e12,         # measured by others: a copy, bytes read and written
+    # Assumed, not measured. Latencies are those of a memory under load, about twice an idle one's; the bandwidth of the
+    # second level is 42 % of 64 bytes a clock and multiprocessor.
+    dram_latency=600e-9, l2=7.0e12, l2_latency=250e-9,
+)
+
+# Results an SM and clock, of 32 lanes: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions",
+# compute capability 9.0, to be compared with its newest edition. The first pattern that an instruction's name and
+# modifiers match.
+PIPES = [
+    ('double precision', 64, r'D(ADD|MUL|FMA|SETP)\b'),
+    ('conversion of 64 bits', 16, r'(F2F|F2I|I2F)\b.*64'),
+    ('exp2, rcp, rsqrt', 16, r'MUFU\b'),
+    ('conversion', 64, r'(F2F|F2I|I2F|F2FP|I2FP|FRND)\b'),
+    ('float', 128, r'F(ADD|MUL|FMA|SWZADD)\b|HFMA2|HADD2|HMUL2'),
+    ('integer multiply-add', 64, r'IMAD\b'),
+    ('shuffle', 32, r'SHFL\b'),
+    ('integer, logic, comparison', 64, r'(V?IADD3?|IADD3|VIADD|LOP3|SHF|PRMT|LEA|MOV|I?SETP|ISETP|FSETP|FMNMX|V?IMNMX|'
+                                       r'VIADDMNMX|SEL|FSEL|PLOP3|IABS|POPC|FLO)\b'),
+]
+
+
+def row(name, kernel, contract, blocks, threads, passes, dram=None, l2=None, entries=1, dynamic=0, worst=None, why=''):
+    """kernel: a pattern of its demangled name. contract: bytes that it must move. dram, l2: bytes that it does move,
+    where they are not the contract's. passes: (kind, bytes an element of the widest accesses, elements a thread and
+    entry, where its loads come from). entries: how often a thread comes to the passes. dynamic: shared bytes.
+    worst: allowance of a row below the limit: the percentage it may not fall below, with the reason."""
+    return dict(name=name, kernel=kernel, contract=contract, blocks=blocks, threads=threads, passes=passes,
+                dram=dram or contract, l2=l2 or dram or contract, entries=entries, dynamic=dynamic, worst=worst,
+                why=why)
+
+
+def ceil(a, b): return -(-a // b)
+
+
+def elementwise(name, kernel, elements, tile, read, write, moved, threads=256, **more):
+    return row(name, kernel, elements * moved, ceil(elements, tile), threads,
+               [('rw', read, write, tile / threads, 'dram')], **more)
+
+
+ACTIVATION = ROWS * CHANNELS
+TOKENS = 16384  # distinct ones in a micro-batch, assumed: 4 rows each
+
+TABLE = [
+    # The second pass finds its row in the second-level cache (classifier.h): three passes there, two over DRAM.
+    row('classifier', r'classifier_kernel<kernels::bf16, 1024', 2 * 2 * ROWS * PADDED, ROWS, 1024,
+        [('r', 2, 0, PADDED / 1024, 'dram'), ('rw', 2, 2, PADDED / 1024, 'l2')], l2=3 * 2 * ROWS * PADDED),
+    # The pass over shared memory between them is not counted. Weight and bias come from the caches.
+    row('layernorm forward', r'layernorm_forward_kernel<kernels::LayerNormForward<kernels::bf16>.*true', 4 * ACTIVATION,
+        ROWS // 4, 128, [('r', 2, 0, 24, 'dram'), ('rw', 4, 2, 24, 'l2')], dynamic=4 * CHANNELS * 2),
+    row('residual + layernorm forward',
+        r'layernorm_forward_kernel<kernels::ResidualLayerNormForward<kernels::bf16>.*true', 8 * ACTIVATION,
+        ROWS // 4, 128, [('rw', 4, 2, 24, 'dram')], dynamic=4 * CHANNELS * 2),
+    row('layernorm backward', r'layernorm_backward_kernel<kernels::bf16.*true', 8 * ACTIVATION, 256, 256,
+        [('r', 6, 0, 24, 'dram'), ('rw', 8, 2, 24, 'l2')], entries=32, dynamic=2 * 8 * CHANNELS * 4,
+        l2=12 * ACTIVATION),
+    elementwise('gelu forward', r'gelu_forward_kernel<kernels::bf16', 4 * ACTIVATION, 8192, 2, 2, 4),
+    elementwise('gelu backward', r'gelu_backward_kernel<kernels::bf16', 4 * ACTIVATION, 8192, 4, 2, 6),
+    # qkv's: 128 chunks of 512 rows, 9 slices of 32 packs; eight teams share a chunk's rows.
+    row('bias gradient', r'column_sums_kernel<.*<32, 8, 16>, kernels::bf16', 2 * ROWS * 3 * CHANNELS, 128 * 9, 256,
+        [('r', 2, 0, 512 // 8 * 8, 'dram')]),
+    row('embedding forward', r'embedding_forward_kernel<kernels::bf16', 4 * ACTIVATION, ROWS // 8, 256,
+        [('rw', 4, 2, 24, 'dram')], l2=6 * ACTIVATION),
+    row('embedding backward, tokens', r'token_gradient_kernel<.*<32, 4, 16>, kernels::bf16',
+        2 * ACTIVATION + 8 * TOKENS * CHANNELS, TOKENS * 3, 128, [('r', 2, 0, 8, 'dram')]),
+    row('embedding backward, positions', r'position_gradient_kernel<.*<32, 4, 16>, kernels::bf16',
+        2 * ACTIVATION + 4 * 1024 * CHANNELS, 1024 * 3, 128, [('r', 2, 0, 64 // 4 * 8, 'dram')]),
+    row('gradient copy, fp32 to bf16', r'gradient_copy_kernel<kernels::bf16, float', 6 * PARAMETERS,
+        ceil(PARAMETERS, 1024), 256, [('', 4, 2, 4, 'dram')]),
+    row('gradient copy, bf16 added to fp32', r'gradient_copy_kernel<float, kernels::bf16', 10 * PARAMETERS,
+        ceil(PARAMETERS, 1024), 256, [('', 4, 4, 4, 'dram')]),
+    # A shard of 8 ranks: every thread adds 8 contributions to each of 4 packs.
+    row('sum of 8 ranks', r'sum_ranks_kernel<kernels::bf16', 9 * 2 * PARAMETERS // 8, ceil(PARAMETERS // 8, 8192), 256,
+        [('r', 2, 0, 8 * 8, 'dram')], entries=4),
+    # 32 runs of 238 rows of 16,381 buckets
+    row('sketch', r'sketch_runs_kernel', 4 * PARAMETERS, 64 * 32, 256, [('r', 4, 0, 238, 'dram')]),
+    row('squared norms', r'squared_norms_kernel<.*0>', 4 * PARAMETERS, ceil(PARAMETERS, 16384), 256,
+        [('r', 4, 0, 64, 'dram')]),
+    row('squared norms and bf16', r'squared_norms_kernel<.*1>', 6 * PARAMETERS, ceil(PARAMETERS, 16384), 256,
+        [('rw', 4, 2, 64, 'dram')]),
+    elementwise('adamw', r'adamw_kernel<kernels::bf16, false', PARAMETERS, 4096, 16, 12, 30),
+    elementwise('adamw, rounded stochastically', r'adamw_kernel<kernels::bf16, true', PARAMETERS, 4096, 16, 12, 30),
+]

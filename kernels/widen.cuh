@@ -1,0 +1,39 @@
+// widen.cuh - a pack's elements as floats and back, two elements of bf16 at a time on a GPU
+//
+// Element by element nvcc takes three instructions for the upper half of a register and two for each rounded element
+// (sm_90a); a shift or a mask, and one rounding of a pair, do. A CPU's compiler vectorises to_float and round_to, and
+// leaves its loops to the kernels.
+#pragma once
+#include "kernels/pack.cuh"
+#include "kernels/ptx.cuh"
+
+namespace kernels {
+
+template <class T, int Bytes>
+__device__ __forceinline__ void widen(const Pack<T, Bytes>& pack, float (&x)[Bytes / sizeof(T)]) {
+    if constexpr (simt::gpu_geometry && sizeof(T) == sizeof(bf16)) {
+        const auto pairs = std::bit_cast<Pack<unsigned, Bytes>>(pack);
+        for (int k = 0; k < pairs.size; ++k) {
+            x[2 * k] = __uint_as_float(pairs[k] << 16);
+            x[2 * k + 1] = __uint_as_float(pairs[k] & 0xffff0000u);
+        }
+    } else {
+        for (int k = 0; k < pack.size; ++k) x[k] = to_float(pack[k]);
+    }
+}
+
+// To nearest, as round_to.
+template <class T, int Size>
+__device__ __forceinline__ Pack<T, Size * int(sizeof(T))> rounded_pack(const float (&x)[Size]) {
+    if constexpr (simt::gpu_geometry && sizeof(T) == sizeof(bf16)) {
+        Pack<unsigned, Size * int(sizeof(T))> pairs;
+        for (int k = 0; k < pairs.size; ++k) pairs[k] = bf16_pair(x[2 * k], x[2 * k + 1]);
+        return std::bit_cast<Pack<T, Size * int(sizeof(T))>>(pairs);
+    } else {
+        Pack<T, Size * int(sizeof(T))> pack;
+        for (int k = 0; k < Size; ++k) pack[k] = round_to<T>(x[k]);
+        return pack;
+    }
+}
+
+}  // namespace kernels
