@@ -1,301 +1,403 @@
-// layernorm.cu - kernels that take whole rows: a warp each on a GPU, a thread on a CPU
+// layernorm.cu - LayerNorm of rows that a GPU holds in registers, and the launchers, which take the loops of
+// layernorm_loop.cuh on a CPU and for rows wider than that
 //
-// Forward: a warp per row (one thread on a CPU) reads it once and keeps it for the two passes over it that follow.
-// Backward: the same per row for dresidual; the sums over rows for the parameters are kept per warp, then per block,
-// then added up over blocks.
+// A row is read once: its loads are under way before the first of them is needed, and the rest happens in registers.
+// Backward, each thread also keeps the sums for dweight and dbias of its channels over all its rows. They are added up
+// over a block's warps once, at its end, and over the blocks by a second kernel, for both at once.
 #include "kernels/layernorm.h"
 
-#include <type_traits>
-
-#include "kernels/device/error.h"
-#include "kernels/pack.cuh"
-#include "kernels/reduce.cuh"
+#include "kernels/device/limits.h"
+#include "kernels/layernorm_check.h"
+#include "kernels/layernorm_loop.cuh"
 #include "kernels/row_sum.cuh"
 
 namespace kernels {
 namespace {
 
-constexpr float kEpsilon = 1e-5f;
+// ---- rows in registers
 
-template <class Op, class T>
-inline constexpr bool kFused = std::is_same_v<Op, ResidualLayerNormForward<T>>;
+constexpr int kWarp = 32, kMostRowWarps = 16;
 
-// `Lanes` threads share a row: 32 on a GPU (a warp), 1 on a CPU, where the sums need no neighbour and the pack
-// vectorises.
-// Each lane re-reads only what it wrote itself, to the row cache or to `residual`, so no barrier is needed.
-template <class Op, class T, int Lanes, int PackBytes, bool RowCache>
-__global__ void layernorm_forward_kernel(Op op, int rows_per_block) {
-    using Pack = kernels::Pack<T, PackBytes>;
-    SIMT_DYN_SHARED(Pack, row_cache);
-    const int lane = threadIdx.x % Lanes, row_in_block = threadIdx.x / Lanes, rows_at_once = blockDim.x / Lanes;
-    const int packs = op.channels / Pack::size;
-    [[maybe_unused]] Pack* cache = row_cache + row_in_block * packs;
-    const int first_row = blockIdx.x * rows_per_block;
-    const int end_row = first_row + rows_per_block < op.rows ? first_row + rows_per_block : op.rows;
+// How rows lie in registers: a thread holds packs lane, lane + lanes, ... of its row, `Packs` at most. A row belongs to
+// a warp, and takes no barrier, or (RowPerBlock) to a block of as many warps as it needs.
+template <class T, int Packs_, bool RowPerBlock_>
+struct Form {
+    static constexpr int packs = Packs_, pack_size = kGpuPackBytes / sizeof(T), elements = packs * pack_size;
+    static constexpr bool row_per_block = RowPerBlock_;
+};
 
-    for (int row = first_row + row_in_block; row < end_row; row += rows_at_once) {
-        const std::size_t first = std::size_t(row) * op.channels;
-        const auto again = [&](int i) -> decltype(auto) {
-            if constexpr (RowCache) return Pack(cache[i]);
-            else return load<PackBytes>(&op.residual[first + i * Pack::size]);
-        };
+// A pack as the words in which it was loaded. As elements, nvcc gives every bf16 a register of its own.
+template <class T>
+struct WordPack {
+    static constexpr int size = kGpuPackBytes / sizeof(T);
+    unsigned word[kGpuPackBytes / sizeof(unsigned)] = {};
+    __device__ float operator[](int k) const {
+        if constexpr (sizeof(T) == sizeof(float)) return __uint_as_float(word[k]);
+        else return __uint_as_float(k % 2 == 0 ? word[k / 2] << 16 : word[k / 2] & 0xffff0000u);
+    }
+};
 
-        Partial<Pack::size> sum;
-        for (int i = lane; i < packs; i += Lanes) {
-            Pack residual;
-            if constexpr (kFused<Op, T>) {
-                const auto& left = load<PackBytes>(&op.left[first + i * Pack::size]);
-                const auto& right = load<PackBytes>(&op.right[first + i * Pack::size]);
-                for (int k = 0; k < Pack::size; ++k) residual[k] = round_to<T>(to_float(left[k]) + to_float(right[k]));
-                store(&op.residual[first + i * Pack::size], residual);
-            } else {
-                residual = load<PackBytes>(&op.residual[first + i * Pack::size]);
-            }
-            if constexpr (RowCache) cache[i] = residual;
-            for (int k = 0; k < Pack::size; ++k) sum[k] += to_float(residual[k]);
+// Its place in this thread.
+template <class T, class F>
+struct Row {
+    using Pack = WordPack<T>;
+    using Packs = Pack[F::packs];
+    int lane, lanes, packs, first, step;  // first, step: the rows that come to this thread
+    __device__ explicit Row(int channels) : packs(channels / Pack::size) {
+        if constexpr (F::row_per_block) {
+            lane = threadIdx.x, lanes = blockDim.x, first = blockIdx.x, step = gridDim.x;
+        } else {
+            const int warps = blockDim.x / kWarp;
+            lane = threadIdx.x % kWarp, lanes = kWarp;
+            first = blockIdx.x * warps + threadIdx.x / kWarp, step = gridDim.x * warps;
         }
-        const float mean = lanes_sum<Lanes>(sum.total()) / op.channels;
+    }
+    __device__ int pack(int p) const { return lane + p * lanes; }
+    __device__ bool has(int p) const { return pack(p) < packs; }
+    // Of the first `wanted` packs; where there are no more, `to` stays as it was.
+    __device__ void load(Packs& to, const T* row, int wanted) const {
+        UNROLLED for (int p = 0; p < F::packs; ++p)
+            if (pack(p) < wanted) to[p] = std::bit_cast<Pack>(kernels::load<kGpuPackBytes>(row + pack(p) * Pack::size));
+    }
+    __device__ void load(Packs& to, const T* row) const { load(to, row, packs); }
+    // So that elements are unpacked again after this, instead of keeping a register each.
+    __device__ void renew(Packs& packs) const {
+        UNROLLED for (Pack& pack : packs)
+            UNROLLED for (unsigned& word : pack.word) kernels::renew(word);
+    }
+    // Rounds; `rounded` is what was stored.
+    __device__ Pack store(T* row, int p, const float (&from)[Pack::size]) const {
+        kernels::Pack<T, kGpuPackBytes> rounded;
+        UNROLLED for (int k = 0; k < Pack::size; ++k) rounded[k] = round_to<T>(from[k]);
+        if (has(p)) kernels::store(row + pack(p) * Pack::size, rounded);
+        return std::bit_cast<Pack>(rounded);
+    }
+};
 
-        Partial<Pack::size> squares;
-        for (int i = lane; i < packs; i += Lanes) {
-            const auto& residual = again(i);
-            for (int k = 0; k < Pack::size; ++k) {
-                const float centred = to_float(residual[k]) - mean;
-                squares[k] += centred * centred;
-            }
-        }
-        const float rstd = rsqrtf(lanes_sum<Lanes>(squares.total()) / op.channels + kEpsilon);
-
-        for (int i = lane; i < packs; i += Lanes) {
-            const auto& residual = again(i);
-            const auto& weight = load<PackBytes>(&op.weight[i * Pack::size]);
-            const auto& bias = load<PackBytes>(&op.bias[i * Pack::size]);
-            Pack normed;
-            for (int k = 0; k < Pack::size; ++k)
-                normed[k] = round_to<T>((to_float(residual[k]) - mean) * rstd * to_float(weight[k]) +
-                                        to_float(bias[k]));
-            store(&op.normed[first + i * Pack::size], normed);
-        }
-        if (lane == 0) {
-            op.mean[row] = mean;
-            op.rstd[row] = rstd;
+// Adds up each of the sums over the threads of a row, in the same order in all of them. Where that is a block, calls
+// take turns 0, 1, 0, ...: whoever writes a turn's sums again has met the others at the turn between, after they read
+// these.
+template <class F, int Count>
+__device__ void add_up_row(float (&sums)[Count], [[maybe_unused]] int turn) {
+    UNROLLED for (float& sum : sums) sum = lanes_sum<kWarp>(sum);
+    if constexpr (F::row_per_block) {
+        SIMT_SHARED(float, warp_sums, [2][Count][kMostRowWarps]);
+        const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+        if (threadIdx.x % kWarp == 0)
+            UNROLLED for (int i = 0; i < Count; ++i) warp_sums[turn][i][warp] = sums[i];
+        __syncthreads();
+        UNROLLED for (int i = 0; i < Count; ++i) {
+            sums[i] = 0.0f;
+            for (int other = 0; other < warps; ++other) sums[i] += warp_sums[turn][i][other];
         }
     }
 }
 
-// Four warps a block on a GPU, their rows cached where that needs no more shared memory than any kernel may have
-// unasked (3072 floats a row), else read again, from L1 or L2: not measured yet. On a CPU the row is in L1 anyway, and
-// 1, 16 or 64 rows a block take the same time.
-constexpr int kForwardWarps = 4, kForwardCpuRows = 16;
-constexpr std::size_t kRowCacheBytes = 48 * 1024;
+// Warps of a block, at most where that is a row, and blocks of a multiprocessor, to which registers are limited: 80 a
+// thread with three packs, 168 with seven, else 128. Not measured.
+template <class F>
+inline constexpr int kForwardWarps = F::row_per_block ? kMostRowWarps : F::packs > 6 ? 4 : 8;
+template <class F>
+inline constexpr int kForwardBlocks = F::row_per_block ? 1 : F::packs > 3 && F::packs <= 6 ? 2 : 3;
+
+template <class Op, class T, class F>
+__global__ void __launch_bounds__(kWarp* kForwardWarps<F>, kForwardBlocks<F>) layernorm_forward_kernel(Op op) {
+    using Pack = typename Row<T, F>::Pack;
+    using Packs = typename Row<T, F>::Packs;
+    const Row<T, F> row(op.channels);
+    for (int r = row.first; r < op.rows; r += row.step) {
+        const std::size_t first = std::size_t(r) * op.channels;
+        Packs residual{}, weight{}, bias{};
+        if constexpr (kFusedLayerNorm<Op, T>) {
+            Packs right{};
+            row.load(residual, &op.left[first]);
+            row.load(right, &op.right[first]);
+            UNROLLED for (int p = 0; p < F::packs; ++p) {
+                float sum[Pack::size];
+                UNROLLED for (int k = 0; k < Pack::size; ++k) sum[k] = residual[p][k] + right[p][k];
+                residual[p] = row.store(&op.residual[first], p, sum);
+            }
+        } else {
+            row.load(residual, &op.residual[first]);
+        }
+
+        Partial<2> partial;
+        UNROLLED for (int p = 0; p < F::packs; ++p)
+            UNROLLED for (int k = 0; k < Pack::size; ++k) partial[k % 2] += residual[p][k];
+        float sum[] = {partial.total()};
+        add_up_row<F>(sum, 0);
+        const float mean = sum[0] / op.channels;
+
+        Partial<2> squares;
+        UNROLLED for (int p = 0; p < F::packs; ++p)
+            UNROLLED for (int k = 0; k < Pack::size; ++k) {
+                const float centred = row.has(p) ? residual[p][k] - mean : 0.0f;
+                squares[k % 2] += centred * centred;
+            }
+        row.load(weight, op.weight.data());
+        row.load(bias, op.bias.data());
+        float square_sum[] = {squares.total()};
+        add_up_row<F>(square_sum, 1);
+        const float rstd = rsqrtf(square_sum[0] / op.channels + kLayerNormEpsilon);
+
+        row.renew(residual);
+        UNROLLED for (int p = 0; p < F::packs; ++p) {
+            float normed[Pack::size];
+            UNROLLED for (int k = 0; k < Pack::size; ++k)
+                normed[k] = (residual[p][k] - mean) * rstd * weight[p][k] + bias[p][k];
+            row.store(&op.normed[first], p, normed);
+        }
+        if (row.lane == 0) {
+            op.mean[r] = mean;
+            op.rstd[r] = rstd;
+        }
+    }
+}
+
+// The same here: 168 registers a thread up to 24 channels, 128 for a block's row, else 255. A block adds up its warps'
+// sums through shared memory, 56 KiB at most.
+template <class F>
+inline constexpr int kBackwardWarps = F::row_per_block ? kMostRowWarps : 4;
+template <class F>
+inline constexpr int kBackwardBlocks = F::row_per_block ? 1 : F::elements > 24 ? 2 : 3;
+
+// scratch: dweight (blocks, channels), then dbias (blocks, channels).
+template <class T, class F>
+__global__ void __launch_bounds__(kWarp * kBackwardWarps<F>, kBackwardBlocks<F>)
+layernorm_backward_kernel(LayerNormBackward<T> op) {
+    using Pack = typename Row<T, F>::Pack;
+    using Packs = typename Row<T, F>::Packs;
+    const Row<T, F> row(op.channels);
+    const int packs_to_add = op.accumulate_dresidual ? row.packs : 0;
+    float sums[2][F::packs][Pack::size] = {};  // of dweight and dbias
+    int turn = 0;
+
+    for (int r = row.first; r < op.rows; r += row.step) {
+        const std::size_t first = std::size_t(r) * op.channels;
+        Packs dnormed{}, residual{}, dresidual{}, weight{};
+        row.load(dnormed, &op.dnormed[first]);
+        row.load(residual, &op.residual[first]);
+        row.load(dresidual, &op.dresidual[first], packs_to_add);
+        const float mean = op.mean[r], rstd = op.rstd[r];
+        row.load(weight, op.weight.data());
+
+        Partial<2> g_partial, gn_partial;
+        UNROLLED for (int p = 0; p < F::packs; ++p)
+            UNROLLED for (int k = 0; k < Pack::size; ++k) {
+                const float g = weight[p][k] * dnormed[p][k], n = (residual[p][k] - mean) * rstd;
+                g_partial[k % 2] += g;
+                gn_partial[k % 2] += g * n;
+            }
+        float g_sums[] = {g_partial.total(), gn_partial.total()};
+        add_up_row<F>(g_sums, turn);
+        turn ^= 1;
+        const float g_mean = g_sums[0] / op.channels, gn_mean = g_sums[1] / op.channels;
+
+        row.renew(dnormed);
+        row.renew(residual);
+        row.renew(weight);
+        UNROLLED for (int p = 0; p < F::packs; ++p) {
+            float slope[Pack::size];
+            UNROLLED for (int k = 0; k < Pack::size; ++k) {
+                const float d = dnormed[p][k], n = (residual[p][k] - mean) * rstd;
+                slope[k] = dresidual[p][k] + (weight[p][k] * d - g_mean - n * gn_mean) * rstd;
+                sums[0][p][k] += d * n;
+                sums[1][p][k] += d;
+            }
+            row.store(&op.dresidual[first], p, slope);
+        }
+    }
+
+    using Chunk = kernels::Pack<float, kGpuPackBytes>;
+    constexpr int kPackChunks = Pack::size / Chunk::size, kChunks = F::packs * kPackChunks;
+    const auto store_sum = [&](int which, int pack, int chunk, const Chunk& sum) {
+        if (pack >= row.packs) return;
+        store(&op.scratch[(std::size_t(which) * gridDim.x + blockIdx.x) * op.channels + pack * Pack::size +
+                          chunk * Chunk::size], sum);
+    };
+    const auto chunk_of = [&](int which, int chunk) {
+        Chunk sum;
+        UNROLLED for (int k = 0; k < Chunk::size; ++k)
+            sum[k] = sums[which][chunk / kPackChunks][chunk % kPackChunks * Chunk::size + k];
+        return sum;
+    };
+    if constexpr (F::row_per_block) {
+        UNROLLED for (int which = 0; which < 2; ++which)
+            UNROLLED for (int chunk = 0; chunk < kChunks; ++chunk)
+                store_sum(which, row.pack(chunk / kPackChunks), chunk % kPackChunks, chunk_of(which, chunk));
+    } else {
+        SIMT_DYN_SHARED(Chunk, shared);  // [warps][dweight, dbias][kChunks][lanes]
+        const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+        UNROLLED for (int which = 0; which < 2; ++which)
+            UNROLLED for (int chunk = 0; chunk < kChunks; ++chunk)
+                shared[((warp * 2 + which) * kChunks + chunk) * kWarp + row.lane] = chunk_of(which, chunk);
+        __syncthreads();
+        for (int i = threadIdx.x; i < 2 * kChunks * kWarp; i += blockDim.x) {
+            Chunk sum = shared[i];
+            for (int other = 1; other < warps; ++other)
+                UNROLLED for (int k = 0; k < Chunk::size; ++k) sum[k] += shared[other * 2 * kChunks * kWarp + i][k];
+            const int chunk = i / kWarp % kChunks;
+            store_sum(i / kWarp / kChunks, chunk / kPackChunks * kWarp + i % kWarp, chunk % kPackChunks, sum);
+        }
+    }
+}
+
+// Calls launch.template operator()<Form>(warps of a row) with the form for so many channels, and says whether there is
+// one. Every width of GPT-2 has rows of one warp in bf16 (768, 1024 to 1280, 1600 channels), and 768 in fp32, where
+// wider ones take a block.
+template <class T, class Launch>
+bool with_form(int channels, Launch&& launch) {
+    const int packs = channels * int(sizeof(T)) / kGpuPackBytes;
+    constexpr int kBlockPacks = 3;
+    const auto fits = [&](int a_lane) { return packs <= a_lane * kWarp; };
+    if constexpr (sizeof(T) == 2) {
+        if (fits(3)) return launch.template operator()<Form<T, 3, false>>(1), true;
+        if (fits(5)) return launch.template operator()<Form<T, 5, false>>(1), true;
+        if (fits(7)) return launch.template operator()<Form<T, 7, false>>(1), true;
+    } else {
+        if (fits(6)) return launch.template operator()<Form<T, 6, false>>(1), true;
+    }
+    const int warps = (packs + kBlockPacks * kWarp - 1) / (kBlockPacks * kWarp);
+    if (warps > kMostRowWarps) return false;
+    launch.template operator()<Form<T, kBlockPacks, true>>(warps);
+    return true;
+}
+
+// ---- launchers
+
+// Of four rows, a warp each, on a GPU; on a CPU 1, 16 or 64 rows a block take the same time.
+constexpr int kLoopWarps = 4, kForwardCpuRows = 16;
+
+int smaller(int a, int b) { return a < b ? a : b; }
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 template <class T, class Op>
 void launch_forward(const Op& op, StreamRef stream) {
     if constexpr (simt::gpu_geometry) {
-        const unsigned blocks = (op.rows + kForwardWarps - 1) / kForwardWarps, threads = 32 * kForwardWarps;
-        const std::size_t cache_bytes = std::size_t(kForwardWarps) * op.channels * sizeof(T);
-        if (cache_bytes <= kRowCacheBytes)
-            simt::launch<layernorm_forward_kernel<Op, T, 32, kGpuPackBytes, true>>(
-                {.grid = blocks, .block = threads, .shared_bytes = cache_bytes, .stream = stream}, op, kForwardWarps);
-        else
-            simt::launch<layernorm_forward_kernel<Op, T, 32, kGpuPackBytes, false>>(
-                {.grid = blocks, .block = threads, .stream = stream}, op, kForwardWarps);
+        const bool launched = with_form<T>(op.channels, [&]<class F>(int row_warps) {
+            const int warps = F::row_per_block ? row_warps : kForwardWarps<F>;
+            const int blocks = kForwardBlocks<F> * (kForwardWarps<F> / warps) * device::limits().multiprocessors;
+            simt::launch<layernorm_forward_kernel<Op, T, F>>(
+                {.grid = unsigned(smaller(blocks, ceil_div(op.rows, warps / row_warps))),
+                 .block = unsigned(kWarp * warps), .stream = stream}, op);
+        });
+        if (!launched)
+            simt::launch<layernorm_forward_loop_kernel<Op, T, kWarp, kGpuPackBytes>>(
+                {.grid = unsigned(ceil_div(op.rows, kLoopWarps)), .block = kWarp * kLoopWarps, .stream = stream}, op,
+                kLoopWarps);
     } else {
-        const simt::LaunchConfig config{.grid = unsigned(op.rows + kForwardCpuRows - 1) / kForwardCpuRows, .block = 1,
+        const simt::LaunchConfig config{.grid = unsigned(ceil_div(op.rows, kForwardCpuRows)), .block = 1,
                                         .stream = stream};
         if (op.channels % kCpuPackElements == 0)
-            simt::launch<layernorm_forward_kernel<Op, T, 1, kCpuRowPackBytes<T>, false>>(config, op, kForwardCpuRows);
-        else simt::launch<layernorm_forward_kernel<Op, T, 1, 16, false>>(config, op, kForwardCpuRows);
+            simt::launch<layernorm_forward_loop_kernel<Op, T, 1, kCpuRowPackBytes<T>>>(config, op, kForwardCpuRows);
+        else simt::launch<layernorm_forward_loop_kernel<Op, T, 1, 16>>(config, op, kForwardCpuRows);
     }
 }
 
-// A block takes rows_per_block neighbouring rows. Each warp adds up dweight and dbias over its rows in shared memory of
-// its own, where every lane comes back to what it wrote itself: no barrier until the block adds its warps up. The sums
-// lie in chunks of four floats, lane beside lane, so that a warp's accesses meet no bank twice. One warp alone (a CPU,
-// or rows too wide for shared memory) adds up in the block's rows of `scratch`.
-//
-// scratch: dweight (blocks, channels), then dbias (blocks, channels).
-template <class T, int Lanes, int PackBytes, bool SumsInShared>
-__global__ void layernorm_backward_kernel(LayerNormBackward<T> op, int rows_per_block) {
-    using Pack = kernels::Pack<T, PackBytes>;
-    constexpr int kChunk = SumsInShared ? 4 : Pack::size, kChunkBytes = kChunk * sizeof(float);
-    SIMT_DYN_SHARED(float, warp_sums);
-    const int lane = threadIdx.x % Lanes, warp = threadIdx.x / Lanes, warps = blockDim.x / Lanes;
-    const int channels = op.channels, packs = channels / Pack::size;
-    float* block_dweight = &op.scratch[std::size_t(blockIdx.x) * channels];
-    float* block_dbias = block_dweight + std::size_t(gridDim.x) * channels;
-    float* dweight_sum = SumsInShared ? warp_sums + 2 * warp * channels : block_dweight;
-    float* dbias_sum = SumsInShared ? dweight_sum + channels : block_dbias;
-    const auto place = [=](int pack, int chunk) { return (chunk * packs + pack) * kChunk; };
+// A CPU block of 32 rows: 0.26 ms on one core for 1024 x 768 fp32, as with 128; with 2, 0.29 ms, for clearing and
+// adding up more sums.
+constexpr int kMostCpuBlocks = 256, kBackwardCpuRows = 32;
+// On a GPU, one warp each, where rows are wider than any model's.
+constexpr int kLoopBlocks = 2;
 
-    for (int i = lane; i < packs; i += Lanes)
-        for (int chunk = 0; chunk < Pack::size / kChunk; ++chunk) {
-            store(dweight_sum + place(i, chunk), kernels::Pack<float, kChunkBytes>{});
-            store(dbias_sum + place(i, chunk), kernels::Pack<float, kChunkBytes>{});
-        }
-
-    const int first_row = blockIdx.x * rows_per_block;
-    const int end_row = first_row + rows_per_block < op.rows ? first_row + rows_per_block : op.rows;
-    for (int row = first_row + warp; row < end_row; row += warps) {
-        const std::size_t first = std::size_t(row) * channels;
-        const float mean = op.mean[row], rstd = op.rstd[row];
-
-        Partial<Pack::size> g_sum, gn_sum;
-        for (int i = lane; i < packs; i += Lanes) {
-            const auto& dnormed = load<PackBytes>(&op.dnormed[first + i * Pack::size]);
-            const auto& residual = load<PackBytes>(&op.residual[first + i * Pack::size]);
-            const auto& weight = load<PackBytes>(&op.weight[i * Pack::size]);
-            for (int k = 0; k < Pack::size; ++k) {
-                const float g = to_float(weight[k]) * to_float(dnormed[k]), n = (to_float(residual[k]) - mean) * rstd;
-                g_sum[k] += g;
-                gn_sum[k] += g * n;
-            }
-        }
-        const float g_mean = lanes_sum<Lanes>(g_sum.total()) / channels,
-                    gn_mean = lanes_sum<Lanes>(gn_sum.total()) / channels;
-
-        for (int i = lane; i < packs; i += Lanes) {
-            const auto& dnormed = load<PackBytes>(&op.dnormed[first + i * Pack::size]);
-            const auto& residual = load<PackBytes>(&op.residual[first + i * Pack::size]);
-            const auto& weight = load<PackBytes>(&op.weight[i * Pack::size]);
-            Pack dresidual{};
-            if (op.accumulate_dresidual) dresidual = load<PackBytes>(&op.dresidual[first + i * Pack::size]);
-            float d[Pack::size], n[Pack::size];
-            for (int k = 0; k < Pack::size; ++k) {
-                d[k] = to_float(dnormed[k]);
-                n[k] = (to_float(residual[k]) - mean) * rstd;
-                dresidual[k] = round_to<T>(to_float(dresidual[k]) +
-                                           (to_float(weight[k]) * d[k] - g_mean - n[k] * gn_mean) * rstd);
-            }
-            store(&op.dresidual[first + i * Pack::size], dresidual);
-            for (int chunk = 0; chunk < Pack::size / kChunk; ++chunk) {
-                auto dweight = load<kChunkBytes>(dweight_sum + place(i, chunk));
-                auto dbias = load<kChunkBytes>(dbias_sum + place(i, chunk));
-                for (int k = 0; k < kChunk; ++k) {
-                    dweight[k] += d[chunk * kChunk + k] * n[chunk * kChunk + k];
-                    dbias[k] += d[chunk * kChunk + k];
-                }
-                store(dweight_sum + place(i, chunk), dweight);
-                store(dbias_sum + place(i, chunk), dbias);
-            }
-        }
-    }
-
-    if constexpr (SumsInShared) {
-        __syncthreads();
-        for (int channel = threadIdx.x; channel < channels; channel += blockDim.x) {
-            const int at = place(channel / Pack::size, channel % Pack::size / kChunk) + channel % kChunk;
-            float dweight = 0.0f, dbias = 0.0f;
-            for (int w = 0; w < warps; ++w) {
-                dweight += warp_sums[2 * w * channels + at];
-                dbias += warp_sums[(2 * w + 1) * channels + at];
-            }
-            block_dweight[channel] = dweight;
-            block_dbias[channel] = dbias;
-        }
-    }
+// Blocks that a GPU has at work, each of which has sums of its own.
+template <class F>
+int backward_blocks(int row_warps) {
+    const int a_multiprocessor = F::row_per_block ? kMostRowWarps / row_warps : kBackwardBlocks<F>;
+    return a_multiprocessor * device::limits().multiprocessors;
 }
-
-// Two blocks a multiprocessor of 132, near enough; the sums of 100 KiB a block fit beside each other on sm_90 and alone
-// on sm_80. Not measured yet. A CPU block of 32 rows: 0.26 ms on one core for 1024 x 768 fp32, as with 128; with 2,
-// 0.29 ms, for clearing and adding up more sums.
-constexpr int kMostBlocks = 256, kMostWarps = 8, kBackwardCpuRows = 32;
-constexpr std::size_t kWarpSumsBytes = 100 * 1024;
 
 // Returns the number of blocks, which is how many sums each channel has in `scratch`.
 template <class T>
 int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
-    const int fitting_warps = int(kWarpSumsBytes / (2 * sizeof(float) * op.channels));
-    const int warps = !simt::gpu_geometry || fitting_warps < 1 ? 1
-                      : fitting_warps < kMostWarps             ? fitting_warps
-                                                               : kMostWarps;
-    const int least_rows = simt::gpu_geometry ? warps : kBackwardCpuRows;
-    const int fewest_rows = (op.rows + kMostBlocks - 1) / kMostBlocks;
-    const int rows_per_block = fewest_rows > least_rows ? fewest_rows : least_rows;
-    const int blocks = (op.rows + rows_per_block - 1) / rows_per_block;
-    simt::LaunchConfig config{.grid = unsigned(blocks), .block = 1, .stream = stream};
+    int blocks = 0;
     if constexpr (simt::gpu_geometry) {
-        config.block = 32 * warps;
-        if (fitting_warps < 1)
-            simt::launch<layernorm_backward_kernel<T, 32, kGpuPackBytes, false>>(config, op, rows_per_block);
-        else {
-            config.shared_bytes = std::size_t(2) * warps * op.channels * sizeof(float);
-            simt::launch<layernorm_backward_kernel<T, 32, kGpuPackBytes, true>>(config, op, rows_per_block);
-        }
-    } else if (op.channels % kCpuPackElements == 0) {
-        simt::launch<layernorm_backward_kernel<T, 1, kCpuRowPackBytes<T>, false>>(config, op, rows_per_block);
+        const bool launched = with_form<T>(op.channels, [&]<class F>(int row_warps) {
+            const int warps = F::row_per_block ? row_warps : kBackwardWarps<F>;
+            blocks = smaller(backward_blocks<F>(row_warps), ceil_div(op.rows, warps / row_warps));
+            simt::launch<layernorm_backward_kernel<T, F>>(
+                {.grid = unsigned(blocks), .block = unsigned(kWarp * warps),
+                 .shared_bytes = F::row_per_block ? 0 : 2 * sizeof(float) * F::elements * kWarp * warps,
+                 .stream = stream}, op);
+        });
+        if (launched) return blocks;
+        const int rows_per_block = ceil_div(op.rows, kLoopBlocks * device::limits().multiprocessors);
+        blocks = ceil_div(op.rows, rows_per_block);
+        simt::launch<layernorm_backward_loop_kernel<T, kWarp, kGpuPackBytes>>(
+            {.grid = unsigned(blocks), .block = kWarp, .stream = stream}, op, rows_per_block);
     } else {
-        simt::launch<layernorm_backward_kernel<T, 1, 16, false>>(config, op, rows_per_block);
+        const int fewest_rows = ceil_div(op.rows, kMostCpuBlocks);
+        const int rows_per_block = fewest_rows > kBackwardCpuRows ? fewest_rows : kBackwardCpuRows;
+        blocks = ceil_div(op.rows, rows_per_block);
+        const simt::LaunchConfig config{.grid = unsigned(blocks), .block = 1, .stream = stream};
+        if (op.channels % kCpuPackElements == 0)
+            simt::launch<layernorm_backward_loop_kernel<T, 1, kCpuRowPackBytes<T>>>(config, op, rows_per_block);
+        else simt::launch<layernorm_backward_loop_kernel<T, 1, 16>>(config, op, rows_per_block);
     }
     return blocks;
 }
 
-// What was expected of a span.
-constexpr const char *kWholeTensor = "at least rows * channels", *kOneARow = "at least rows",
-                     *kOneAChannel = "at least channels";
-
-void check_shape(int rows, int channels, std::size_t pack_elements) {
-    require(rows > 0, "rows of a LayerNorm", rows, "at least 1");
-    require(channels > 0 && channels % pack_elements == 0, "channels of a LayerNorm", channels,
-            "a multiple of 16 bytes' worth of elements");
-}
-template <class Span>
-void check_size(const char* what, const Span& span, std::size_t need, const char* expected) {
-    require(span.size() >= need, what, span.size(), expected);
+template <class T>
+int most_backward_blocks(int channels) {
+    int blocks = kLoopBlocks * device::limits().multiprocessors;
+    with_form<T>(channels, [&]<class F>(int row_warps) { blocks = backward_blocks<F>(row_warps); });
+    return blocks;
 }
 
-// Of the tensors that both forward forms have.
-template <class T, class Op>
-void check_forward(const Op& op) {
-    check_shape(op.rows, op.channels, 16 / sizeof(T));
-    const std::size_t rows = op.rows, channels = op.channels;
-    check_size("the size of LayerNorm's residual", op.residual, rows * channels, kWholeTensor);
-    check_size("the size of LayerNorm's normed", op.normed, rows * channels, kWholeTensor);
-    check_size("the size of LayerNorm's mean", op.mean, rows, kOneARow);
-    check_size("the size of LayerNorm's rstd", op.rstd, rows, kOneARow);
-    check_size("the size of LayerNorm's weight", op.weight, channels, kOneAChannel);
-    check_size("the size of LayerNorm's bias", op.bias, channels, kOneAChannel);
+// dweight (blockIdx.y = 0) or dbias (1) of the channels of a slice, from the blocks' sums.
+template <class Geometry>
+__global__ void layernorm_parameters_kernel(float* dweight, float* dbias, const float* scratch, int blocks,
+                                            int channels, int packs_per_slice, bool accumulate) {
+    const int packs = channels / (Geometry::pack_bytes / int(sizeof(float))), first = blockIdx.x * packs_per_slice;
+    const int end = first + packs_per_slice < packs ? first + packs_per_slice : packs;
+    block_row_sum<Geometry>(blockIdx.y == 0 ? dweight : dbias,
+                            scratch + std::size_t(blockIdx.y) * blocks * channels, channels, Slice{first, end}, blocks,
+                            [](int i) { return i; }, accumulate);
+}
+
+// On a GPU in slices of 32 channels, so that GPT-2's 2 * 768 make 48 blocks, of 32 teams that share the rows: not
+// measured. A CPU takes slices of 1 KiB.
+template <class T>
+void add_up_parameters(const LayerNormBackward<T>& op, int blocks, StreamRef stream) {
+    const auto launch = [&]<class Geometry>(Geometry, int packs_per_slice) {
+        const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(float)));
+        simt::launch<layernorm_parameters_kernel<Geometry>>(
+            {.grid = {unsigned(ceil_div(packs, packs_per_slice)), 2}, .block = Geometry::threads, .stream = stream},
+            op.dweight.data(), op.dbias.data(), op.scratch.data(), blocks, op.channels, packs_per_slice,
+            op.accumulate_parameters);
+    };
+    if constexpr (simt::gpu_geometry) launch(RowSumGeometry<8, 32, kGpuPackBytes>{}, 8);
+    else if (op.channels % kCpuPackElements == 0) launch(RowSumGeometry<1, 1, kCpuRowPackBytes<float>>{}, 8);
+    else launch(RowSumGeometry<1, 1, 16>{}, 64);
 }
 
 }  // namespace
 
 template <class T>
 void layernorm_forward(const LayerNormForward<T>& op, StreamRef stream) {
-    check_forward<T>(op);
+    check_layernorm_forward<T>(op);
     launch_forward<T>(op, stream);
 }
 
 template <class T>
 void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, StreamRef stream) {
-    check_forward<T>(op);
-    const std::size_t elements = std::size_t(op.rows) * op.channels;
-    check_size("the size of LayerNorm's left", op.left, elements, kWholeTensor);
-    check_size("the size of LayerNorm's right", op.right, elements, kWholeTensor);
+    check_layernorm_forward<T>(op);
     launch_forward<T>(op, stream);
 }
 
-std::size_t layernorm_backward_scratch(int channels) { return std::size_t(2) * kMostBlocks * channels; }
+std::size_t layernorm_backward_scratch(int channels) {
+    int blocks = kMostCpuBlocks;
+    if constexpr (simt::gpu_geometry) {
+        const int fp32 = most_backward_blocks<float>(channels), in_bf16 = most_backward_blocks<bf16>(channels);
+        blocks = fp32 > in_bf16 ? fp32 : in_bf16;
+    }
+    return std::size_t(2) * blocks * channels;
+}
 
 template <class T>
 void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream) {
-    check_shape(op.rows, op.channels, 16 / sizeof(T));
-    const std::size_t rows = op.rows, channels = op.channels;
-    check_size("the size of LayerNorm's dresidual", op.dresidual, rows * channels, kWholeTensor);
-    check_size("the size of LayerNorm's dnormed", op.dnormed, rows * channels, kWholeTensor);
-    check_size("the size of LayerNorm's residual", op.residual, rows * channels, kWholeTensor);
-    check_size("the size of LayerNorm's mean", op.mean, rows, kOneARow);
-    check_size("the size of LayerNorm's rstd", op.rstd, rows, kOneARow);
-    check_size("the size of LayerNorm's weight", op.weight, channels, kOneAChannel);
-    check_size("the size of LayerNorm's dweight", op.dweight, channels, kOneAChannel);
-    check_size("the size of LayerNorm's dbias", op.dbias, channels, kOneAChannel);
-    check_size("the size of LayerNorm's scratch", op.scratch, layernorm_backward_scratch(op.channels),
-               "at least layernorm_backward_scratch(channels)");
-
-    const int blocks = launch_backward(op, stream);
-    const float* scratch = op.scratch.data();
-    column_sums(op.dweight.data(), scratch, blocks, op.channels, blocks, op.accumulate_parameters, stream);
-    column_sums(op.dbias.data(), scratch + blocks * channels, blocks, op.channels, blocks, op.accumulate_parameters,
-                stream);
+    check_layernorm_backward(op);
+    add_up_parameters(op, launch_backward(op, stream), stream);
 }
 
 template void layernorm_forward(const LayerNormForward<float>&, StreamRef);

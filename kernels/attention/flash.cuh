@@ -20,14 +20,6 @@
 #include "kernels/ptx.cuh"
 #include "kernels/reduce.cuh"
 
-// Fragments are arrays, and lie in registers only where every loop over them is unrolled; left to itself nvcc put 528
-// bytes on the stack once.
-#if defined(TRAIN_GPT2_CUDA)
-#define UNROLLED _Pragma("unroll")
-#else
-#define UNROLLED
-#endif
-
 namespace kernels::flash {
 
 inline constexpr int kWarpThreads = 32, kWarps = 4, kThreads = kWarps * kWarpThreads;

@@ -1,10 +1,10 @@
 // plain_gpu.cu - attention.h with plain float arithmetic, for a GPU without tensor cores' help and as the reference for
 // those that use them
 //
-// Geometry  A block owns a tile of rows and walks over tiles of 32 columns, staged in shared memory as floats. Forward
-//           and dq: rows are queries, columns keys; dk and dv: rows are keys, columns queries. Eight lanes share four
-//           rows: a lane computes the scores of its rows against columns lane, lane + 8, lane + 16, lane + 24, and
-//           keeps of each row of the result the packs lane, lane + 8, ... of four channels.
+// Geometry  A block owns a tile of rows and walks over tiles of 32 columns (16 with heads above 128), staged in shared
+//           memory as floats. Forward and dq: rows are queries, columns keys; dk and dv: rows are keys, columns
+//           queries. Eight lanes share four rows: a lane computes the scores of its rows against columns lane, lane +
+//           8, ..., and keeps of each row of the result the packs lane, lane + 8, ... of four channels.
 // Cost      A product of 4 rows by 4 columns reads 8 packs of shared memory for 64 multiply-adds: bound by arithmetic,
 //           not by shared memory. Rows of a tile are padded by one pack, so that the eight lanes of a row read from
 //           different banks.
@@ -18,9 +18,8 @@
 namespace kernels {
 namespace {
 
-constexpr int kLanes = 8, kRowsPerLane = 4, kColumnsPerLane = 4, kColumns = kLanes * kColumnsPerLane;
-constexpr int kFloatPack = 4;                         // floats in 16 bytes
-constexpr int kWeightsPitch = kColumns + kFloatPack;  // floats from row to row of a tile of weights
+constexpr int kLanes = 8, kRowsPerLane = 4;
+constexpr int kFloatPack = 4;  // floats in 16 bytes
 
 __device__ __forceinline__ int smaller(int a, int b) { return a < b ? a : b; }
 
@@ -28,12 +27,14 @@ using FloatPack = Pack<float, kGpuPackBytes>;
 
 // Packs: of four channels, summed by each lane, so that head sizes up to 32 * Packs are served; the channels beyond
 // head_size are zero.
-// Rows: of the tile that a block owns; eight lanes share four of them.
+// Rows: of the tile that a block owns; eight lanes share four of them. Columns: of the tiles that it walks over.
 // Kernels ask for __launch_bounds__(threads, 1): shared memory limits the blocks at work anyway, and without the 1 some
 // kernels spill.
-template <int Packs, int Rows>
+template <int Packs, int Rows, int Columns>
 struct Geometry {
     static constexpr int packs = Packs;
+    static constexpr int columns = Columns, columns_per_lane = Columns / kLanes;
+    static constexpr int weights_pitch = Columns + kFloatPack;  // floats from row to row of a tile of weights
     static constexpr int rows = Rows, threads = kLanes * Rows / kRowsPerLane;
     static constexpr int channels = kLanes * kFloatPack * Packs, pitch = channels + kFloatPack;
 };
@@ -79,18 +80,19 @@ __device__ void load_tile(float* tile, const T* from, std::size_t stride, int va
     }
 }
 
-using Products = float[kRowsPerLane][kColumnsPerLane];
+template <class G>
+using Products = float[kRowsPerLane][G::columns_per_lane];
 
 // products[r][k] = row (first_row + r) . column (lane + 8 k)
 template <class G>
-__device__ void multiply(Products& products, const float* rows, const float* columns, Place place) {
+__device__ void multiply(Products<G>& products, const float* rows, const float* columns, Place place) {
     for (int r = 0; r < kRowsPerLane; ++r)
-        for (int k = 0; k < kColumnsPerLane; ++k) products[r][k] = 0.0f;
+        for (int k = 0; k < G::columns_per_lane; ++k) products[r][k] = 0.0f;
     for (int c = 0; c < G::channels; c += kFloatPack) {
         FloatPack row[kRowsPerLane];
         for (int r = 0; r < kRowsPerLane; ++r)
             row[r] = load<kGpuPackBytes>(rows + (place.first_row + r) * G::pitch + c);
-        for (int k = 0; k < kColumnsPerLane; ++k) {
+        for (int k = 0; k < G::columns_per_lane; ++k) {
             const FloatPack column = load<kGpuPackBytes>(columns + (place.lane + k * kLanes) * G::pitch + c);
             for (int r = 0; r < kRowsPerLane; ++r)
                 for (int e = 0; e < kFloatPack; ++e) products[r][k] += row[r][e] * column[e];
@@ -98,10 +100,11 @@ __device__ void multiply(Products& products, const float* rows, const float* col
     }
 }
 
-__device__ void store_weights(float* weights, const Products& products, Place place) {
+template <class G>
+__device__ void store_weights(float* weights, const Products<G>& products, Place place) {
     for (int r = 0; r < kRowsPerLane; ++r)
-        for (int k = 0; k < kColumnsPerLane; ++k)
-            weights[(place.first_row + r) * kWeightsPitch + place.lane + k * kLanes] = products[r][k];
+        for (int k = 0; k < G::columns_per_lane; ++k)
+            weights[(place.first_row + r) * G::weights_pitch + place.lane + k * kLanes] = products[r][k];
 }
 
 // What a lane keeps of its rows of a result: packs lane, lane + 8, ... of the channels from `first_channel` on.
@@ -112,10 +115,10 @@ struct Sums {
     // += sum over columns of weights[row][column] * column's channels
     template <class G>
     __device__ void accumulate(const float* weights, const float* columns, Place place, int first_channel = 0) {
-        for (int first = 0; first < kColumns; first += kFloatPack) {
+        for (int first = 0; first < G::columns; first += kFloatPack) {
             FloatPack weight[kRowsPerLane];
             for (int r = 0; r < kRowsPerLane; ++r)
-                weight[r] = load<kGpuPackBytes>(weights + (place.first_row + r) * kWeightsPitch + first);
+                weight[r] = load<kGpuPackBytes>(weights + (place.first_row + r) * G::weights_pitch + first);
             for (int column = 0; column < kFloatPack; ++column)
                 for (int p = 0; p < Packs; ++p) {
                     const int channel = first_channel + (place.lane + p * kLanes) * kFloatPack;
@@ -144,8 +147,8 @@ template <class T, class G>
 __global__ void __launch_bounds__(G::threads, 1)
 attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
     SIMT_DYN_SHARED(float, shared);
-    float *queries = shared, *keys = queries + G::rows * G::pitch, *values = keys + kColumns * G::pitch,
-          *weights = values + kColumns * G::pitch;
+    float *queries = shared, *keys = queries + G::rows * G::pitch, *values = keys + G::columns * G::pitch,
+          *weights = values + G::columns * G::pitch;
     const Place place;
     Task task(op.batch, op.heads, op.seq_len);
     task.tile = tiles - 1 - task.tile;
@@ -158,19 +161,19 @@ attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
     float maximum[kRowsPerLane], sum[kRowsPerLane];
     for (int r = 0; r < kRowsPerLane; ++r) maximum[r] = -INFINITY, sum[r] = 0.0f;
 
-    for (int first_key = 0; first_key < last_query; first_key += kColumns) {
+    for (int first_key = 0; first_key < last_query; first_key += G::columns) {
         __syncthreads();  // the tiles of keys and values are free again
-        const int valid = smaller(kColumns, op.seq_len - first_key);
-        load_tile<G, kColumns>(keys, &op.qkv[element(op, task, first_key, 3, 1)], stride, valid, op.head_size);
-        load_tile<G, kColumns>(values, &op.qkv[element(op, task, first_key, 3, 2)], stride, valid, op.head_size);
+        const int valid = smaller(G::columns, op.seq_len - first_key);
+        load_tile<G, G::columns>(keys, &op.qkv[element(op, task, first_key, 3, 1)], stride, valid, op.head_size);
+        load_tile<G, G::columns>(values, &op.qkv[element(op, task, first_key, 3, 2)], stride, valid, op.head_size);
         __syncthreads();
 
-        Products score;
+        Products<G> score;
         multiply<G>(score, queries, keys, place);
         for (int r = 0; r < kRowsPerLane; ++r) {
             const int query = first_query + place.first_row + r;
             float largest = maximum[r];
-            for (int k = 0; k < kColumnsPerLane; ++k) {
+            for (int k = 0; k < G::columns_per_lane; ++k) {
                 const int key = first_key + place.lane + k * kLanes;
                 score[r][k] = key <= query ? score[r][k] * scale : -INFINITY;
                 largest = fmaxf(largest, score[r][k]);
@@ -179,14 +182,14 @@ attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
             const float correction = fast_exp(maximum[r] - largest);
             maximum[r] = largest;
             sum[r] *= correction;
-            for (int k = 0; k < kColumnsPerLane; ++k) {
+            for (int k = 0; k < G::columns_per_lane; ++k) {
                 score[r][k] = fast_exp(score[r][k] - largest);
                 sum[r] += score[r][k];
             }
             for (auto& pack : out.element[r])
                 for (float& x : pack) x *= correction;
         }
-        store_weights(weights, score, place);
+        store_weights<G>(weights, score, place);
         __syncwarp();  // the rows of weights that a lane reads were written by the eight lanes that share them
         out.template accumulate<G>(weights, values, place);
     }
@@ -225,7 +228,7 @@ template <class T, class G>
 __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBackward<T> op, int tiles, float scale) {
     SIMT_DYN_SHARED(float, shared);
     float *queries = shared, *dout = queries + G::rows * G::pitch, *keys = dout + G::rows * G::pitch,
-          *values = keys + kColumns * G::pitch, *weights = values + kColumns * G::pitch;
+          *values = keys + G::columns * G::pitch, *weights = values + G::columns * G::pitch;
     const Place place;
     Task task(op.batch, op.heads, op.seq_len);
     task.tile = tiles - 1 - task.tile;
@@ -242,22 +245,22 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
     }
 
     Sums<G::packs> dq;
-    for (int first_key = 0; first_key < last_query; first_key += kColumns) {
+    for (int first_key = 0; first_key < last_query; first_key += G::columns) {
         __syncthreads();  // the tiles of keys and values are free again
-        const int valid = smaller(kColumns, op.seq_len - first_key);
-        load_tile<G, kColumns>(keys, &op.qkv[element(op, task, first_key, 3, 1)], 3 * row, valid, op.head_size);
-        load_tile<G, kColumns>(values, &op.qkv[element(op, task, first_key, 3, 2)], 3 * row, valid, op.head_size);
+        const int valid = smaller(G::columns, op.seq_len - first_key);
+        load_tile<G, G::columns>(keys, &op.qkv[element(op, task, first_key, 3, 1)], 3 * row, valid, op.head_size);
+        load_tile<G, G::columns>(values, &op.qkv[element(op, task, first_key, 3, 2)], 3 * row, valid, op.head_size);
         __syncthreads();
 
-        Products score, ds;
+        Products<G> score, ds;
         multiply<G>(score, queries, keys, place);
         multiply<G>(ds, dout, values, place);
         for (int r = 0; r < kRowsPerLane; ++r)
-            for (int k = 0; k < kColumnsPerLane; ++k) {
+            for (int k = 0; k < G::columns_per_lane; ++k) {
                 const bool sees = first_key + place.lane + k * kLanes <= first_query + place.first_row + r;
                 ds[r][k] = sees ? fast_exp(score[r][k] * scale - logsumexp[r]) * (ds[r][k] - delta[r]) : 0.0f;
             }
-        store_weights(weights, ds, place);
+        store_weights<G>(weights, ds, place);
         __syncwarp();
         dq.template accumulate<G>(weights, keys, place);
     }
@@ -272,8 +275,8 @@ template <class T, class G, int PacksPerBlock>
 __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionBackward<T> op, float scale) {
     SIMT_DYN_SHARED(float, shared);
     float *keys = shared, *values = keys + G::rows * G::pitch, *queries = values + G::rows * G::pitch,
-          *dout = queries + kColumns * G::pitch, *p_weights = dout + kColumns * G::pitch,
-          *ds_weights = p_weights + G::rows * kWeightsPitch;
+          *dout = queries + G::columns * G::pitch, *p_weights = dout + G::columns * G::pitch,
+          *ds_weights = p_weights + G::rows * G::weights_pitch;
     const Place place;
     const Task task(op.batch, op.heads, op.seq_len);
     const int first_key = task.tile * G::rows, keys_here = smaller(G::rows, op.seq_len - first_key);
@@ -283,18 +286,18 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
     load_tile<G, G::rows>(values, &op.qkv[element(op, task, first_key, 3, 2)], 3 * row, keys_here, op.head_size);
 
     Sums<PacksPerBlock> dk, dv;
-    static_assert(G::rows == kColumns, "the first tile of queries is the one on the diagonal");
-    for (int first_query = first_key; first_query < op.seq_len; first_query += kColumns) {
+    static_assert(G::rows == G::columns, "the first tile of queries is the one on the diagonal");
+    for (int first_query = first_key; first_query < op.seq_len; first_query += G::columns) {
         __syncthreads();  // the tiles of queries and dout are free again
-        const int valid = smaller(kColumns, op.seq_len - first_query);
-        load_tile<G, kColumns>(queries, &op.qkv[element(op, task, first_query, 3, 0)], 3 * row, valid, op.head_size);
-        load_tile<G, kColumns>(dout, &op.dout[element(op, task, first_query, 1, 0)], row, valid, op.head_size);
+        const int valid = smaller(G::columns, op.seq_len - first_query);
+        load_tile<G, G::columns>(queries, &op.qkv[element(op, task, first_query, 3, 0)], 3 * row, valid, op.head_size);
+        load_tile<G, G::columns>(dout, &op.dout[element(op, task, first_query, 1, 0)], row, valid, op.head_size);
         __syncthreads();
 
-        Products p, ds;
+        Products<G> p, ds;
         multiply<G>(p, keys, queries, place);
         multiply<G>(ds, values, dout, place);
-        for (int k = 0; k < kColumnsPerLane; ++k) {
+        for (int k = 0; k < G::columns_per_lane; ++k) {
             const int query = first_query + place.lane + k * kLanes;
             const std::size_t at = task.statistics + smaller(query, op.seq_len - 1);
             const float logsumexp = op.logsumexp[at], delta = op.delta[at];
@@ -304,8 +307,8 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
                 ds[r][k] = p[r][k] * (ds[r][k] - delta);
             }
         }
-        store_weights(p_weights, p, place);
-        store_weights(ds_weights, ds, place);
+        store_weights<G>(p_weights, p, place);
+        store_weights<G>(ds_weights, ds, place);
         __syncwarp();
         dv.template accumulate<G>(p_weights, dout, place, first_channel);
         dk.template accumulate<G>(ds_weights, queries, place, first_channel);
@@ -320,7 +323,7 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
 // Bytes of shared memory: tiles of rows and of columns, and of weights.
 template <class G>
 constexpr std::size_t shared_bytes(int row_tiles, int column_tiles, int weight_tiles) {
-    return ((row_tiles * G::rows + column_tiles * kColumns) * G::pitch + weight_tiles * G::rows * kWeightsPitch) *
+    return ((row_tiles * G::rows + column_tiles * G::columns) * G::pitch + weight_tiles * G::rows * G::weights_pitch) *
            sizeof(float);
 }
 
@@ -336,13 +339,14 @@ void with_packs(int head_size, Launch&& launch) {
 
 }  // namespace
 
-// 64 queries a block, 44 KiB of shared memory at head size 64; head sizes above 128 take 32 queries to stay near 100
-// KiB. Not measured on a GPU yet.
+// 64 queries a block, 43 KiB of shared memory at head size 64, 75 at 128. Head sizes above 128 take 32 queries and 16
+// keys, 68 KiB: tiles of 32 keys would not fit in the 99 KiB that a block has on compute capability 8.6, 8.9 and 12.0,
+// and leave room for two blocks of two warps instead of three on 9.0. Not measured on a GPU yet.
 template <class T>
 void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
     check_attention(op);
     with_packs(op.head_size, [&]<int Packs>() {
-        using G = Geometry<Packs, (Packs > 4 ? 32 : 64)>;
+        using G = Geometry<Packs, (Packs > 4 ? 32 : 64), (Packs > 4 ? 16 : 32)>;
         const int tiles = (op.seq_len + G::rows - 1) / G::rows;
         simt::launch<attention_forward_kernel<T, G>>({.grid = attention_blocks(tiles, std::size_t(op.batch) * op.heads),
                                                       .block = G::threads, .shared_bytes = shared_bytes<G>(1, 2, 1),
@@ -351,7 +355,8 @@ void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
     });
 }
 
-// 32 rows a block: 39 and 44 KiB of shared memory at head size 64. Not measured on a GPU yet.
+// 32 rows and columns: 39 and 43 KiB of shared memory at head size 64, 71 and 75 at 128; with head sizes above 128 16
+// of each, at most 68 KiB, as 32 would take 135 and 139. Not measured on a GPU yet.
 template <class T>
 void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
     check_attention(op);
@@ -361,7 +366,7 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
     const unsigned delta_blocks = attention_blocks((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1);
     simt::launch<attention_delta_kernel<T>>({.grid = delta_blocks, .block = kThreads, .stream = stream}, op, rows);
     with_packs(op.head_size, [&]<int Packs>() {
-        using G = Geometry<Packs, 32>;
+        using G = Geometry<Packs, (Packs > 4 ? 16 : 32), (Packs > 4 ? 16 : 32)>;
         // of two results: more would not fit in registers, so blocks share the channels
         constexpr int kPacksPerBlock = Packs > 4 ? 4 : Packs;
         const int tiles = (op.seq_len + G::rows - 1) / G::rows;

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "kernels/device/error.h"
+#include "kernels/device/limits.h"
 #include "kernels/simt/simt_report.h"
 
 namespace simt {
@@ -48,9 +49,9 @@ Core& this_core() {
 class RunningGuard {
 public:
     // `order` is null for blocks of one thread, which need no fibers.
-    RunningGuard(const LaunchConfig& config, const char* kernel, const Order* order) {
+    RunningGuard(const LaunchConfig& config, const char* kernel, std::size_t shared_limit, const Order* order) {
         Core& core = this_core();
-        running.shared.begin_launch(core.shared(), config.shared_bytes, order != nullptr);
+        running.shared.begin_launch(core.shared(), config.shared_bytes, shared_limit, order != nullptr);
         running.scheduler = order ? &core.scheduler() : nullptr;
         if (order) running.scheduler->use_order(*order);
         if constexpr (finds_races) races::begin_launch();
@@ -66,7 +67,7 @@ public:
     RunningGuard(const RunningGuard&) = delete;
 };
 
-void check_config(const LaunchConfig& config, const char* kernel) {
+void check_config(const LaunchConfig& config, const char* kernel, std::size_t shared_limit) {
     const auto refuse = [&](std::string_view what, const auto& value, const std::string& expected) {
         fail("kernel " + readable(kernel) + ": " + std::string(what), value, expected, {}, Blame::runtime);
     };
@@ -79,9 +80,9 @@ void check_config(const LaunchConfig& config, const char* kernel) {
     if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0 || grid.x % cluster.x || grid.y % cluster.y ||
         grid.z % cluster.z)
         refuse("cluster", spell(cluster), "a divisor of the grid " + spell(grid));
-    if (config.shared_bytes > kSharedLimit)
+    if (config.shared_bytes > shared_limit)
         refuse("shared memory", std::to_string(config.shared_bytes) + " bytes",
-               "at most " + std::to_string(kSharedLimit));
+               "at most " + std::to_string(shared_limit));
     if (running.kernel)
         throw Error("kernel " + readable(kernel) + " is launched by kernel " + readable(running.kernel) +
                         "; only the host launches",
@@ -115,14 +116,15 @@ void run_fiber_blocks(const LaunchConfig& config, const BoundKernel& kernel, std
 }
 
 void run_grid(const LaunchConfig& config, const char* kernel, RunRange run_range, const void* arguments) {
-    check_config(config, kernel);
+    const std::size_t shared_limit = std::min(device::limits().shared_bytes, kSharedLimit);  // of the launching thread
+    check_config(config, kernel, shared_limit);
     const bool fibers = finds_races || config.block.x * config.block.y * config.block.z > 1;
     const Order* const order = fibers ? &current_order() : nullptr;
     const std::int64_t blocks = std::int64_t(config.grid.x) * config.grid.y * config.grid.z;
     // who looks for races sees one OS thread's blocks
     const int team = blocks == 1 || finds_races || omp_in_parallel() ? 1 : omp_get_max_threads();
     if (team == 1) {
-        const RunningGuard guard(config, kernel, order);
+        const RunningGuard guard(config, kernel, shared_limit, order);
         run_range(config, arguments, 0, blocks);
         return;
     }
@@ -142,7 +144,7 @@ void run_grid(const LaunchConfig& config, const char* kernel, RunRange run_range
 #pragma omp parallel
     if (const int worker = omp_get_thread_num(); worker < workers) {
         try {
-            const RunningGuard guard(config, kernel, order);
+            const RunningGuard guard(config, kernel, shared_limit, order);
             for (int i = 0; i < workers; ++i) {
                 Share& share = shares[(worker + i) % workers];
                 for (std::int64_t first;

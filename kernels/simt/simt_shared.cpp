@@ -32,9 +32,9 @@ void SharedMemory::mark_zones_of_dynamic() {
 void* SharedMemory::declare(const char* declaration, std::size_t bytes, std::size_t alignment) {
     alignment = std::max<std::size_t>(alignment, 16);
     const std::size_t begin = (used_ + alignment - 1) / alignment * alignment;
-    if (begin + bytes > kSharedLimit)
+    if (begin + bytes > limit_)
         fault("shared memory is " + std::to_string(begin + bytes) + " bytes (" + std::to_string(dynamic_bytes_) +
-              " of them dynamic); expected at most " + std::to_string(kSharedLimit));
+              " of them dynamic); expected at most " + std::to_string(limit_));
     if (declared_ == kMaxVariables) fault("more than " + std::to_string(kMaxVariables) + " variables in shared memory");
     std::byte* const address = memory_ + begin + red_zone_ * std::size_t(declared_ + 1);
     if (red_zone_ != 0) {

@@ -12,7 +12,8 @@
 
 namespace simt {
 
-// What a block can have on an A100's successors: 227 KiB on sm_90, static and dynamic together.
+// The most that a block can have on any GPU: 227 KiB on sm_90, static and dynamic together. How much of it a launch may
+// take is device::limits()'s.
 inline constexpr std::size_t kSharedLimit = 227 * 1024;
 // A multiple of every alignment, so that red zones move no array off its own.
 inline constexpr std::size_t kRedZoneBytes = 256;
@@ -22,9 +23,10 @@ public:
     static constexpr int kMaxVariables = 32;
     static constexpr std::size_t kArenaBytes = kSharedLimit + (kMaxVariables + 2) * kRedZoneBytes;
 
-    // `arena`: kArenaBytes at a multiple of 256.
-    void begin_launch(std::byte* arena, std::size_t dynamic_bytes, bool checked) {
+    // `arena`: kArenaBytes at a multiple of 256. `limit`: of all arrays together.
+    void begin_launch(std::byte* arena, std::size_t dynamic_bytes, std::size_t limit, bool checked) {
         memory_ = arena + kRedZoneBytes;
+        limit_ = limit;
         dynamic_bytes_ = used_ = dynamic_bytes;
         declared_ = 0;
         red_zone_ = 0;
@@ -62,7 +64,7 @@ private:
     Variable array(int i) const { return i < 0 ? Variable{nullptr, memory_, dynamic_bytes_} : variables_[i]; }
 
     std::byte* memory_ = nullptr;
-    std::size_t dynamic_bytes_ = 0, used_ = 0;  // without red zones
+    std::size_t dynamic_bytes_ = 0, used_ = 0, limit_ = 0;  // without red zones
     std::size_t red_zone_ = 0;                  // bytes of each; 0: unchecked
     bool poison_ = false;
     int declared_ = 0;

@@ -16,12 +16,11 @@ template <class T> bool same_device_bits(const device::Array<T>& a, const device
 
 }  // namespace
 
-// One row; rows that no block divides; a pack's tail on a CPU; GPT-2's width; more rows than blocks; rows wider than a
-// GPU's shared memory.
+// One shape of each form of the kernels (operations/layernorm.cpp).
 TEMPLATE_TEST_CASE("layer normalisation gives the same bits alone and after a residual addition, in place too",
                    "[layernorm]", float, bf16) {
     const auto [rows, channels] = GENERATE(
-        table<int, int>({{1, 16}, {3, 48}, {37, 80}, {5, 768}, {2100, 32}, {3, 13056}, {3, 13000}}));
+        table<int, int>({{37, 80}, {2, 1000}, {7, 1600}, {2, 1808}, {1, 12304}}));
     const bool in_place = GENERATE(false, true);
     CAPTURE(rows, channels, in_place);
     const std::size_t size = std::size_t(rows) * channels;

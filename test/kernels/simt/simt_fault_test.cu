@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/device/error.h"
+#include "kernels/device/limits_host.h"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
@@ -213,8 +214,26 @@ TEST_CASE("a configuration that a GPU would refuse is refused", "[simt]") {
     CHECK_THAT(refusal({.grid = 0, .block = 1}), Contains("grid is (0, 1, 1)"));
     CHECK_THAT(refusal({.grid = dim3(1, 65536), .block = 1}), Contains("grid is (1, 65536, 1)"));
     CHECK_THAT(refusal({.grid = 3, .block = 1, .cluster = 2}), Contains("cluster is (2, 1, 1)"));
-    CHECK_THAT(refusal({.grid = 1, .block = 1, .shared_bytes = 227 * 1024 + 1}),
-               Contains("shared memory is 232449 bytes; expected at most 232448"));
+}
+
+// As cudaFuncSetAttribute does. Without a UseLimits the executor has what every GPU has, so that a kernel that asks for
+// more fails its tests.
+TEST_CASE("more shared memory than the device has is refused", "[simt]") {
+    const int threads = GENERATE(1, 64);
+    const auto refuses = [&](std::size_t most) {
+        simt::LaunchConfig config{.grid = 1, .block = threads, .shared_bytes = most};
+        std::vector<int> out(threads);
+        CHECK_NOTHROW(simt::launch<healthy>(config, out.data()));
+        ++config.shared_bytes;
+        CHECK_THAT(fault_of<healthy>(config, out.data()),
+                   Contains("kernel healthy: shared memory is " + std::to_string(most + 1) +
+                            " bytes; expected at most " + std::to_string(most)));
+    };
+    refuses(99 * 1024);
+    const device::UseLimits sm_80({.multiprocessors = 108, .shared_bytes = 163 * 1024});
+    refuses(163 * 1024);
+    const device::UseLimits more_than_any({.multiprocessors = 1, .shared_bytes = 1 << 20});
+    refuses(227 * 1024);
 }
 
 __global__ void large_static(int* out) {
@@ -225,6 +244,7 @@ __global__ void large_static(int* out) {
 }
 
 TEST_CASE("too much static shared memory is reported", "[simt]") {
+    const device::UseLimits sm_90({.multiprocessors = 132, .shared_bytes = 227 * 1024});
     const int threads = GENERATE(1, 32);
     int out = 0;
     CHECK_THAT((fault_of<large_static>({.grid = 1, .block = threads}, &out)),
@@ -233,6 +253,7 @@ TEST_CASE("too much static shared memory is reported", "[simt]") {
 }
 
 TEST_CASE("static and dynamic shared memory count together", "[simt]") {
+    const device::UseLimits sm_90({.multiprocessors = 132, .shared_bytes = 227 * 1024});
     const auto largest = GENERATE(1, 32);
     int out = 0;
     CHECK_THAT((fault_of<large_static>({.grid = 1, .block = largest, .shared_bytes = 1024}, &out)),

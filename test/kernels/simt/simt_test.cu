@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/device/limits_host.h"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
@@ -100,7 +101,9 @@ __global__ void fill_shared(int* out) {
     if (threadIdx.x == blockDim.x - 1) atomicAdd(out, big[100 * 1024 - 1] + dynamic[127 * 1024 - 1]);
 }
 
-TEST_CASE("a block may use 227 KiB of shared memory, static and dynamic together", "[simt]") {
+TEST_CASE("a block may use all the shared memory that its device has, 227 KiB at most, static and dynamic together",
+          "[simt]") {
+    const device::UseLimits sm_90({.multiprocessors = 132, .shared_bytes = 227 * 1024});
     const int threads = GENERATE(1, 64);
     int out = 0;
     simt::launch<fill_shared>({.grid = 20, .block = threads, .shared_bytes = 127 * 1024}, &out);

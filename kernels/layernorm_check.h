@@ -1,0 +1,68 @@
+// layernorm_check.h - what every launcher of layernorm.h refuses
+#pragma once
+#include <string>
+#include <type_traits>
+
+#include "kernels/device/error.h"
+#include "kernels/layernorm.h"
+
+namespace kernels {
+
+// The spans of an operation, each with how many elements it needs.
+class LayerNormCheck {
+public:
+    LayerNormCheck(int rows, int channels, std::size_t element_bytes)
+        : rows_(rows),
+          channels_(channels) {
+        require(rows > 0, "rows of a LayerNorm", rows, "at least 1");
+        require(channels > 0 && channels % (16 / element_bytes) == 0, "channels of a LayerNorm", channels,
+                "a multiple of 16 bytes' worth of elements");
+    }
+    template <class Span> void whole(const char* name, const Span& span) const {
+        check(name, span.size(), rows_ * channels_, "at least rows * channels");
+    }
+    template <class Span> void one_a_row(const char* name, const Span& span) const {
+        check(name, span.size(), rows_, "at least rows");
+    }
+    template <class Span> void one_a_channel(const char* name, const Span& span) const {
+        check(name, span.size(), channels_, "at least channels");
+    }
+    void check(const char* name, std::size_t size, std::size_t need, const char* expected) const {
+        require(size >= need, "the size of LayerNorm's " + std::string(name), size, expected);
+    }
+
+private:
+    std::size_t rows_, channels_;
+};
+
+template <class T, class Op>
+void check_layernorm_forward(const Op& op) {
+    const LayerNormCheck check(op.rows, op.channels, sizeof(T));
+    check.whole("residual", op.residual);
+    check.whole("normed", op.normed);
+    check.one_a_row("mean", op.mean);
+    check.one_a_row("rstd", op.rstd);
+    check.one_a_channel("weight", op.weight);
+    check.one_a_channel("bias", op.bias);
+    if constexpr (std::is_same_v<Op, ResidualLayerNormForward<T>>) {
+        check.whole("left", op.left);
+        check.whole("right", op.right);
+    }
+}
+
+template <class T>
+void check_layernorm_backward(const LayerNormBackward<T>& op) {
+    const LayerNormCheck check(op.rows, op.channels, sizeof(T));
+    check.whole("dresidual", op.dresidual);
+    check.whole("dnormed", op.dnormed);
+    check.whole("residual", op.residual);
+    check.one_a_row("mean", op.mean);
+    check.one_a_row("rstd", op.rstd);
+    check.one_a_channel("weight", op.weight);
+    check.one_a_channel("dweight", op.dweight);
+    check.one_a_channel("dbias", op.dbias);
+    check.check("scratch", op.scratch.size(), layernorm_backward_scratch(op.channels),
+                "at least layernorm_backward_scratch(channels)");
+}
+
+}  // namespace kernels
