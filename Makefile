@@ -227,6 +227,11 @@ $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
 # cxxopts brings std::regex, and the optimiser has nothing to gain there (options.cpp: 16 s with -O3, 11 s with -O1).
 $(HOSTBUILD)/llmc/run/options.cpp.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
 
+# cuDNN's frontend has the optimiser read 154 s of templates that only build plans (two busy cores, -O3; 97 s with -O1).
+# The JSON in which it could write plans down is left out, too.
+$(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB \
+  $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
+
 # Runs before anything else and must itself run on every processor.
 BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | \
                sed -n 's/^\#define __\(AVX2\|FMA\|AVX512[A-Z0-9]*\|F16C\|BMI2\)__ 1$$/-DBUILT_WITH_\1/p')
