@@ -67,10 +67,10 @@ no_sanitizer=$(lacks "$sanitizer" compute-sanitizer)
 
 # ---- sizes: GPT-2 124M in steps of 0.5 M tokens, or what a CPU does in seconds
 bin=build/cuda model=d12 length=1024 tokens=524288 batches="64 32 16 8 4 2 1" steps=30 peer_steps=13
-rows=65536 bench=(--seconds 0.1)
+rows=65536 bench=(--seconds 0.1 --dtype bf16) build_limit=115
 if $rehearse; then
     bin=build/cpu model=custom:l=2,h=2,c=64,t=64 length=32 tokens=256 batches="4 2" steps=8 peer_steps=5
-    rows=32 bench=(--seconds 0.001 --filter forward)
+    rows=32 bench=(--seconds 0.001 --filter forward) build_limit=7200
     export OMP_WAIT_POLICY=passive  # others use the cores, too
 fi
 shard=$work/random.bin
@@ -81,17 +81,19 @@ mpirun=(mpirun --bind-to none --oversubscribe)
 # The sources, by content: what is copied to a machine twice has other times, and make would build it all again.
 sources() { find Makefile train_gpt2.cu kernels llmc dev test -type f -print0 | sort -z | xargs -0 cat | cksum; }
 
-# build LIMIT: where the other part has not. The program comes first, so that it is there if time runs out.
+# Where the other part has not. First what measures, so that it is there whatever becomes of the tests.
 build() {
-    local stamp=build/cuda/gpu_check.sources now built=''
+    local stamp=build/cuda/gpu_check.sources now built='' make=(make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc")
     now=$(sources)
     [ "$(cat $stamp 2>/dev/null)" = "$now" ] && built="build/cuda is of these sources"
-    step build "$1" "$(first "$no_nvcc" "$built")" \
-        make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" build/cuda/train_gpt2 tools tests
+    step build "$build_limit" "$(first "$no_nvcc" "$built")" "${make[@]}" build/cuda/train_gpt2 tools
+    step build_tests 50 "$(first "$no_nvcc" "$built")" "${make[@]}" build/cuda/train_gpt2 tools tests
     if $list; then return; fi
     if [ -z "$built$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$now" >$stamp; fi
-    if $rehearse; then step build_cpu 3600 "" make -j"$(nproc)" DEVICE=cpu build/cpu/train_gpt2 tools tests; fi
-    if $rehearse; then deadline=$SECONDS; fi
+    if $rehearse; then
+        step build_cpu 0 "" make -j"$(nproc)" DEVICE=cpu UNITE=test build/cpu/train_gpt2 tools tests
+        deadline=$SECONDS
+    fi
     say "    $("$bin/train_gpt2" --version 2>&1 | head -n 1)"
 }
 data() {
@@ -104,7 +106,7 @@ data() {
 }
 
 speed() {
-    build "$($rehearse && echo 7200 || echo 165)"
+    build
     step tests_attention 25 "" "$bin/tests" "[attention_methods],[attention_choice]" --durations yes
     data
     step training 60 "" "${train[@]}" -b "$batch" -d $tokens -x $steps
@@ -134,7 +136,7 @@ correctness() {
         kernels="[gelu]" rest="[schedule],[shard],[model_config]" runs="--dry-run*,a run trains*,*writes nothing*"
         ranks="[local],integer gradients of processes*,what a rank refuses*"
     fi
-    build "$($rehearse && echo 7200 || echo 165)"
+    build
     data
     # At once, on the many cores of such a machine, as nothing is timed; the sanitizer's tools below, too.
     start tests_ranks 190 "" "$bin/tests" "$ranks" --durations yes
