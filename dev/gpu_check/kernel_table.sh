@@ -5,8 +5,8 @@
 set -euo pipefail
 [ -s "${1:-}" ] || { echo "error: \"${1:-}\" has nothing in it; expected what ncu or kernel_times wrote" >&2; exit 2; }
 
-# Lines of nanoseconds, launches, bytes and name, separated by tabs; "step" is the time from the first kernel of a step
-# to the last, "idle" what of it nothing ran.
+# Lines of nanoseconds, launches, bytes and name, separated by tabs; "step" is the time of a whole step, "idle" what of
+# it nothing ran.
 lines() {
     if grep -q '^"ID"' "$1"; then
         awk -F '","' '
@@ -44,6 +44,6 @@ lines "$1" | sed -E 's/kernels::|\(anonymous namespace\):://g; s/(\tvoid |\t)/\t
         }
         printf "| all | %d | %.1f | %.3f | 100 %% | - |\n", all, sum / all * 1e-3, sum * 1e-6
         if ("step" in whole)
-            printf "\na step from its first kernel to its last: %.3f ms, of which nothing ran for %.3f ms (%.1f %%)\n",
+            printf "\na whole step: %.3f ms, of which nothing ran for %.3f ms (%.1f %%)\n",
                 whole["step"] * 1e-6, whole["idle"] * 1e-6, 100 * whole["idle"] / whole["step"]
     }'

@@ -3,9 +3,9 @@
 //   CUDA_INJECTION64_PATH=./kernel_times.so KERNEL_TIMES=FILE train_gpt2 ...
 //
 // FILE gets a line for every kernel, copy and fill: nanoseconds and launches of an average step, and the name,
-// separated by tabs; then "step", the time from a step's first kernel to its last, and "idle", what of that nothing
-// ran. A step ends with the last of its AdamW kernels. The first two steps are left out. Kernels run as they do without
-// this, side by side where they can. ncu sees more of each, but runs them one by one.
+// separated by tabs; then "step", the time from the end of one step to the end of the next, and "idle", what of that
+// nothing ran. A step ends with the last of its AdamW kernels. The first two steps are left out. Kernels run as they do
+// without this, side by side where they can. ncu sees more of each, but runs them one by one.
 #include <cupti.h>
 
 #include <algorithm>

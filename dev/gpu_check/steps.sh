@@ -35,7 +35,7 @@ start() {
     fi
     left=$((deadline - SECONDS))
     [ "$left" -ge 5 ] || left=5
-    say "- **$name** begun at $(date -u +%H:%M:%SZ), at most $left s: \`$*\`"
+    say "- **$name** begun at $(date -u +%H:%M:%SZ), at most $left s: \`${*//"$PWD/"/}\`"
     echo "\$ $*" >"$work/logs/$name.log"
     timeout -k 5 "$left" "$@" >>"$work/logs/$name.log" 2>&1 </dev/null &
     name_of[$!]=$name began_of[$!]=$SECONDS
