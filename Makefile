@@ -54,7 +54,8 @@ MPI_SAYS   = $(shell mpicxx --showme:$(1) 2>/dev/null || mpicxx -$(1)-info 2>/de
 MPI_ROOT  ?= $(if $(call MPI_SAYS,link,libs),,$(wildcard $(CURDIR)/build/deps/openmpi))
 MPI_HEADERS := $(if $(MPI_ROOT),$(MPI_ROOT)/include,$(patsubst -I%,%,$(filter -I%,$(call MPI_SAYS,compile,cflags))))
 MPI_LIBS  := $(if $(MPI_ROOT),$(call library,$(MPI_ROOT),mpi) $(call rpaths,$(MPI_ROOT)/lib),\
-               $(filter-out -lmpi_cxx -lmpicxx,$(filter -L% -l% -Wl$(comma)-rpath%,$(call MPI_SAYS,link,libs))))
+               $(filter-out -lmpi_cxx -lmpicxx,$(filter -L% -l% -Wl$(comma)-rpath% -Wl$(comma)/%,\
+               $(call MPI_SAYS,link,libs))))
 
 # NVIDIA's libraries: in the toolkit, the system, or python3's packages (PyTorch brings them along), the first of these
 # folders that has both header and library. CUBLAS_ROOT=, CUDNN_ROOT= and NCCL_ROOT= name another folder; an empty

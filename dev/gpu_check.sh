@@ -183,7 +183,11 @@ note() {
         batch) echo "$(cat "$work/batch" 2>/dev/null || echo no) x $length tokens fit" ;;
         *check*) echo "$(grep -cE '^[0-9.]+ s: ' "$log") cases; $(grep -oE '(ERROR|RACECHECK) SUMMARY.*' "$log" |
             tail -n 1)" ;;
-        *) grep -E '^(All tests passed|test cases:|median |(CUDA|NOT FOUND))' "$log" | cut -c 1-150 | tail -n 1 ;;
+        tests_*)
+            echo "$(grep -E '^(All tests passed|test cases:)' "$log" | tail -n 1)$(
+                grep -oE 'skipped: .*' "$log" | sort | uniq -c | sed 's/^ */; /' | tr -d '\n')"
+            ;;
+        *) grep -E '^(median |CUDA in |NOT FOUND)' "$log" | cut -c 1-300 | tail -n 1 ;;
     esac
 }
 details() {
