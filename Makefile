@@ -54,7 +54,8 @@ MPI_SAYS   = $(shell mpicxx --showme:$(1) 2>/dev/null || mpicxx -$(1)-info 2>/de
 MPI_ROOT  ?= $(if $(call MPI_SAYS,link,libs),,$(wildcard $(CURDIR)/build/deps/openmpi))
 MPI_HEADERS := $(if $(MPI_ROOT),$(MPI_ROOT)/include,$(patsubst -I%,%,$(filter -I%,$(call MPI_SAYS,compile,cflags))))
 MPI_LIBS  := $(if $(MPI_ROOT),$(call library,$(MPI_ROOT),mpi) $(call rpaths,$(MPI_ROOT)/lib),\
-               $(filter-out -lmpi_cxx -lmpicxx,$(filter -L% -l% -Wl$(comma)-rpath%,$(call MPI_SAYS,link,libs))))
+               $(filter-out -lmpi_cxx -lmpicxx,$(filter -L% -l% -Wl$(comma)-rpath% -Wl$(comma)/%,\
+               $(call MPI_SAYS,link,libs))))
 
 # NVIDIA's libraries: in the toolkit, the system, or python3's packages (PyTorch brings them along), the first of these
 # folders that has both header and library. CUBLAS_ROOT=, CUDNN_ROOT= and NCCL_ROOT= name another folder; an empty
@@ -226,6 +227,11 @@ $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
 
 # cxxopts brings std::regex, and the optimiser has nothing to gain there (options.cpp: 16 s with -O3, 11 s with -O1).
 $(HOSTBUILD)/llmc/run/options.cpp.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
+
+# cuDNN's frontend has the optimiser read 154 s of templates that only build plans (two busy cores, -O3; 97 s with -O1).
+# The JSON in which it could write plans down is left out, too.
+$(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB \
+  $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
 
 # Runs before anything else and must itself run on every processor.
 BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | \

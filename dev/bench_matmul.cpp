@@ -1,11 +1,12 @@
-// bench_matmul.cpp - how fast the matrix products of one whole training step of GPT-2 124M run, and what a call costs
-// (single products: bench.cpp)
+// bench_matmul.cpp - how fast the matrix products of one whole training step of GPT-2 124M run, together and each by
+// itself, and what a call costs (other shapes: bench.cpp)
 //
 // A step is twelve blocks of four layers with bias, GELU in the third, and the head without. Every block has weights of
-// its own, as in training, so that they come from memory.
+// its own, as in training, so that they come from memory; those of a product by itself may come from a cache.
 #include <cstdio>
-#include <cstring>
 #include <exception>
+#include <string_view>
+#include <vector>
 
 #include "dev/bench.h"
 #include "kernels/device/device.h"
@@ -18,9 +19,14 @@ using kernels::bf16;
 using kernels::Bf16Arithmetic;
 using kernels::Matmul;
 
+constexpr int kBlocks = 12, kWidest = 3072, kVocabulary = 50304;
+constexpr std::size_t kBlockWeights = 12 * 768 * 768,
+                      kStepWeights = kBlocks * kBlockWeights + std::size_t(768) * kVocabulary;
+
 struct Layer {
     int rows, in, out;
     double flops() const { return 2.0 * rows * in * out; }
+    std::size_t weights() const { return std::size_t(in) * out; }
 };
 // What one product reads and writes at most, shared by all of them. Nothing but `pre` is written and read: results fed
 // back would grow without bound, and a GPU multiplies infinities faster than numbers.
@@ -28,20 +34,22 @@ template <class T> struct Tensors {
     device::Array<T> in, dout, result, pre, weight, bias;
     device::Array<float> dweight, dbias;
 
-    Tensors(std::size_t activations, std::size_t weights, int channels)
-        : in(filled(activations)),
-          dout(filled(activations)),
-          result(activations),
-          pre(filled(activations)),
-          weight(filled(weights)),
-          bias(filled(channels)),
-          dweight(weights),
-          dbias(channels) {
+    explicit Tensors(std::size_t rows)
+        : in(filled(rows * kWidest)),
+          dout(filled(rows * kVocabulary)),
+          result(rows * kVocabulary),
+          pre(filled(rows * kWidest)),
+          weight(filled(kStepWeights)),
+          bias(filled(kVocabulary)),
+          dweight(kStepWeights),
+          dbias(kVocabulary) {
         dweight.zero(nullptr);
         dbias.zero(nullptr);
     }
-    static device::Array<T> filled(std::size_t size) {  // random in [-0.125, 0.125)
-        std::vector<T> host(size);
+    // Random in [-0.125, 0.125), the same again after kPeriod elements: one core makes new ones more slowly than a GPU
+    // multiplies them.
+    static device::Array<T> filled(std::size_t size) {
+        std::vector<T> host(std::min(size, kPeriod));
         std::uint32_t state = 1;
         for (T& value : host) {
             state = state * 1664525u + 1013904223u;
@@ -49,10 +57,17 @@ template <class T> struct Tensors {
             if constexpr (sizeof(T) == 2) value = kernels::bf16_from_float(x);
             else value = x;
         }
-        device::Array<T> array(std::span<const T>(host), nullptr);
+        device::Array<T> array(size);
+        device::copy_to_device(array.span().data(), host.data(), host.size() * sizeof(T), nullptr);
+        for (std::size_t done = host.size(); done < size; done *= 2)
+            device::copy_on_device(array.span().data() + done, array.span().data(),
+                                   std::min(done, size - done) * sizeof(T), nullptr);
         device::sync(nullptr);
         return array;
     }
+
+private:
+    static constexpr std::size_t kPeriod = (1 << 20) - 3;  // prime: no row begins as another one near it
 };
 
 template <class T> class Products {
@@ -82,24 +97,35 @@ private:
     Tensors<T>& tensors_;
 };
 
-constexpr int kBlocks = 12, kVocabulary = 50304;
-constexpr std::size_t kBlockWeights = 12 * 768 * 768,
-                      kStepWeights = kBlocks * kBlockWeights + std::size_t(768) * kVocabulary;
+struct NamedLayer {
+    const char* name;
+    Layer layer;
+    bool bias, gelu;
+};
+// Of a block, in their order, and the head.
+std::vector<NamedLayer> layers_of(int rows) {
+    return {{"attention in", {rows, 768, 2304}, true, false},
+            {"attention out", {rows, 768, 768}, true, false},
+            {"MLP in", {rows, 768, 3072}, true, true},
+            {"MLP out", {rows, 3072, 768}, true, false},
+            {"head", {rows, 768, kVocabulary}, false, false}};
+}
 
 // Every product of one training step of the 124M model, in its order.
 template <class T>
 void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows, double budget) {
     Products<T> products(matmul, tensors);
-    const Layer layers[] = {{rows, 768, 2304}, {rows, 768, 768}, {rows, 768, 3072}, {rows, 3072, 768}};
-    const Layer head{rows, 768, kVocabulary};
+    std::vector<NamedLayer> layers = layers_of(rows);
+    const Layer head = layers.back().layer;
+    layers.pop_back();
     double flops = 3 * head.flops();
-    for (const Layer& layer : layers) flops += 3 * kBlocks * layer.flops();
+    for (const NamedLayer& named : layers) flops += 3 * kBlocks * named.layer.flops();
     const double seconds = bench::median_seconds([&] {
         for (int block = 0; block < kBlocks; ++block) {
             std::size_t at = block * kBlockWeights;
-            for (const Layer& layer : layers) {
-                products.forward(layer, at, true, layer.out == 4 * layer.in);
-                at += std::size_t(layer.in) * layer.out;
+            for (const auto& [name, layer, bias, gelu] : layers) {
+                products.forward(layer, at, bias, gelu);
+                at += layer.weights();
             }
         }
         products.forward(head, kBlocks * kBlockWeights, false, false);
@@ -107,10 +133,11 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
         products.backward_weight(head, kBlocks * kBlockWeights, false, false);
         for (int block = kBlocks; block-- > 0;) {
             std::size_t at = (block + 1) * kBlockWeights;
-            for (int i = 4; i-- > 0;) {
-                at -= std::size_t(layers[i].in) * layers[i].out;
-                products.backward_input(layers[i], at, layers[i].in == 4 * layers[i].out);
-                products.backward_weight(layers[i], at, true, false);
+            for (std::size_t i = layers.size(); i-- > 0;) {
+                const Layer& layer = layers[i].layer;
+                at -= layer.weights();
+                products.backward_input(layer, at, i > 0 && layers[i - 1].gelu);
+                products.backward_weight(layer, at, true, false);
             }
         }
     }, budget, 3);
@@ -118,6 +145,26 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
                 label, rows, seconds * 1e3, flops / seconds * 1e-9, matmul.workspace_bytes() * 1e-6,
                 matmul.describe(kernels::dtype_of<T>).c_str());
     std::fflush(stdout);
+}
+
+// Each product by itself, again and again. backward_weight sums over the rows.
+template <class T>
+void time_each(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows, double budget) {
+    Products<T> products(matmul, tensors);
+    const std::vector<NamedLayer> layers = layers_of(rows);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+        const auto& [name, layer, bias, gelu] = layers[i];
+        const bool gelu_before = i > 0 && layers[i - 1].gelu;
+        const auto time = [&](auto&& product) { return bench::median_seconds(product, budget / 15, 3); };
+        const double times[] = {time([&] { products.forward(layer, 0, bias, gelu); }),
+                                time([&] { products.backward_input(layer, 0, gelu_before); }),
+                                time([&] { products.backward_weight(layer, 0, bias, false); })};
+        std::printf("%-14s %-14s %5d to %5d:", label, name, layer.in, layer.out);
+        for (int pass = 0; pass < 3; ++pass)
+            std::printf(" %s %.3f ms, %.0f GFLOP/s%s", (const char*[]){"forward", "input", "weight"}[pass],
+                        times[pass] * 1e3, layer.flops() / times[pass] * 1e-9, pass < 2 ? ";" : "\n");
+        std::fflush(stdout);
+    }
 }
 
 // What a call costs beside the multiplication itself: 1 x 16 x 16 is 512 flops.
@@ -138,24 +185,33 @@ void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
 template <class T>
 void time_all(const char* label, Bf16Arithmetic how, double budget, int step_rows) {
     Matmul matmul({.bf16 = how});
-    Tensors<T> tensors(std::size_t(step_rows) * kVocabulary, kStepWeights, kVocabulary);
+    Tensors<T> tensors(static_cast<std::size_t>(step_rows));
     time_overhead(label, matmul, tensors);
     time_step(label, matmul, tensors, step_rows, budget);
+    time_each(label, matmul, tensors, step_rows, budget);
 }
 
 }  // namespace
 
-// bench_matmul [rows=N] [SECONDS]: N rows of the step; SECONDS is what one figure may take.
+// bench_matmul [rows=N] [dtype=fp32|bf16] [SECONDS]: N rows of the step; one type or, without dtype=, both; SECONDS is
+// what one figure may take, and the single products of a type together.
 int main(int argc, char** argv) try {
     double budget = 0.3;
     int step_rows = 256;
+    bool fp32 = true, bf16_too = true;
     for (int i = 1; i < argc; ++i) {
-        if (!std::strncmp(argv[i], "rows=", 5)) step_rows = std::max(1, std::atoi(argv[i] + 5));
+        const std::string_view argument = argv[i];
+        if (argument.starts_with("rows=")) step_rows = std::max(1, std::atoi(argv[i] + 5));
+        else if (argument == "dtype=fp32") bf16_too = false;
+        else if (argument == "dtype=bf16") fp32 = false;
+        else if (argument.starts_with("dtype="))
+            return std::fprintf(stderr, "bench_matmul: %s; expected dtype=fp32 or dtype=bf16\n", argv[i]), 2;
         else budget = std::max(0.0, std::atof(argv[i]));
     }
     const device::Info device = device::open(0);
     std::printf("%s, %d threads\n", device.name.c_str(), device.threads);
-    time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows);
+    if (fp32) time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows);
+    if (!bf16_too) return 0;
     if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, budget, step_rows), 0;
     time_all<bf16>("bf16 native", Bf16Arithmetic::native, budget, step_rows);
     time_all<bf16>("bf16 widened", Bf16Arithmetic::widen, budget, step_rows);

@@ -1,227 +1,235 @@
 #!/usr/bin/env bash
-# gpu_check.sh [--rehearse] [FOLDER] - builds for CUDA, tests and measures on this machine's GPU, and writes it all down
-# in FOLDER (build/gpu_check)
+# gpu_check.sh 1|2 [--rehearse] [--list] [FOLDER] - builds for CUDA, measures (1) or tests (2) on this machine's GPU,
+# and writes it all down in FOLDER/part1 or FOLDER/part2 (build/gpu_check)
 #
-# Needs nvcc, g++ and a GPU; no network (scripts/bundle_deps.sh gathers what else the build needs, make too,
-# beforehand). Takes 9 minutes at most: every step has a limit of its own and none starts after that time. A step that
-# fails stops nothing. FOLDER gets summary.md, written as it goes, and at the end logs.tar.gz with a log of every step.
-# --rehearse needs no GPU: it compiles for CUDA where nvcc is, then goes through the same steps with the CPU build at
-# tiny sizes.
+#   1   speed: 124M, the time of each of its kernels, its matrix products, PyTorch's, every operation
+#   2   correctness: all tests, ranks over MPI and NCCL, and compute-sanitizer
+#
+# Needs nvcc, g++ and a GPU; no network (scripts/bundle_deps.sh gathers what else the build needs beforehand). Each part
+# takes 9 minutes at most, and builds what the other has not; every step has a limit of its own, and one that fails
+# stops nothing. summary.md is written as it goes, logs.tar.gz after every step (gpu_check/steps.sh).
+# --rehearse needs no GPU: it builds for CUDA where nvcc is, however long that takes, and for the CPU, and goes through
+# the same steps with that build, at tiny sizes. --list prints the steps and their limits in seconds, and runs nothing.
 #
 # Exit codes: 0 every step that ran passed, 1 one did not, 2 there is no GPU or the command line is wrong.
 set -uo pipefail
-rehearse=false folder=
+usage() {
+    echo "error: $1; expected gpu_check.sh 1|2 [--rehearse] [--list] [FOLDER]" >&2
+    exit 2
+}
+rehearse=false list=false part='' folder=''
 for argument in "$@"; do
     case $argument in
         --rehearse) rehearse=true ;;
-        -*) echo "error: \"$argument\" is no option; expected [--rehearse] [FOLDER]" >&2; exit 2 ;;
-        *) folder=$argument ;;
+        --list) list=true ;;
+        -*) usage "\"$argument\" is no option" ;;
+        *) if [ -z "$part" ]; then part=$argument; elif [ -z "$folder" ]; then folder=$argument;
+            else usage "\"$argument\" is one argument too many"; fi ;;
     esac
 done
-[ -n "$folder" ] && folder=$(realpath -m "$folder")
-cd "$(dirname "$0")/.."
-folder=${folder:-$PWD/build/gpu_check}
-if ! $rehearse && [ -z "$(nvidia-smi -L 2>/dev/null | grep GPU)" ]; then
+[[ $part =~ ^[12]$ ]] || usage "the part is \"$part\""
+folder=$(realpath -m "${folder:-$(dirname "$0")/../build/gpu_check}")/part$part
+cd "$(dirname "$0")/.." || exit 1
+work=$PWD/build/gpu_check_work
+if ! $rehearse && ! $list && ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
     echo "error: nvidia-smi finds no GPU; expected one of compute capability 8.0 or later;" \
         "--rehearse runs what needs none" >&2
     exit 2
 fi
-logs=$folder/logs
-rm -rf "$logs" "$folder/summary.md" "$folder/logs.tar.gz"
-mkdir -p "$logs" || exit 1
+# shellcheck source=dev/gpu_check/steps.sh
+. dev/gpu_check/steps.sh
 
-readonly budget=540
-failed=0
-device=$($rehearse && echo cpu || echo cuda)
-$rehearse && export OMP_WAIT_POLICY=passive  # threads that spin would starve one another where others use the cores too
-[ -e build/deps/env.sh ] && source build/deps/env.sh
-bin=build/$device
-nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
+# ---- what is here, and why a step cannot be done: the first of some reasons, or nothing
 
-say() { echo "$*" | tee -a "$folder/summary.md"; }
-row() { say "| $1 | $2 | $3 | $4 |"; }
+first() { local reason; for reason in "$@"; do [ -z "$reason" ] || { echo "$reason"; return; }; done; }
+found() { compgen -G "$1" | sort -V | tail -n 1; }
+lacks() { [ -n "$1" ] || echo "no $2"; }
 
-# step NAME SECONDS COMMAND...: runs it, at most so long, its output to NAME.log; a row of the table. Its exit status.
-steps=()
-step() {
-    local name=$1 limit=$2 left=$((budget - SECONDS)) began=$SECONDS status verdict note
-    shift 2
-    [ "$left" -lt "$limit" ] && limit=$left
-    if [ "$limit" -lt 5 ]; then row "$name" "not run" "-" "the $budget seconds were used up"; return 1; fi
-    steps+=("$name")
-    echo "\$ $*" >"$logs/$name.log"
-    timeout -k 5 "$limit" "$@" >>"$logs/$name.log" 2>&1 </dev/null
-    status=$?
-    case $status in
-        0) verdict=pass ;;
-        124 | 137) verdict="**time limit**" ;;
-        *) verdict="**fail** ($status)" ;;
-    esac
-    [ $status -eq 0 ] || failed=$((failed + 1))
-    note=$(grep -E '^(All tests passed|test cases:|median |={9} (ERROR|RACECHECK) SUMMARY)' "$logs/$name.log" |
-        tail -n 1)
-    row "$name" "$verdict" "$((SECONDS - began)) s" "${note:-$(median_ms "$name")}"
-    return $status
-}
-skip() { row "$1" skipped - "$2"; }
+# shellcheck source=/dev/null
+if [ -e build/deps/env.sh ]; then . build/deps/env.sh; fi
+nvcc=$(command -v nvcc || found "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
+toolkit=$(dirname "$(dirname "$(readlink -f "${nvcc:-/none/none}")")")
+ncu=$(command -v ncu || found "$toolkit/bin/ncu" || found "/opt/nvidia/nsight-compute/*/ncu")
+sanitizer=$(command -v compute-sanitizer || found "$toolkit/bin/compute-sanitizer")
+python=$(python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null)
+for cupti in "$toolkit" "$toolkit/extras/CUPTI" ${python:+"$python"/*}; do
+    cupti_library=$(found "$cupti/lib*/libcupti.so*")
+    if [ -e "$cupti/include/cupti.h" ] && [ -n "$cupti_library" ]; then break; fi
+    cupti_library=''
+done
+no_nvcc=$(lacks "$nvcc" nvcc)
+no_gpu=$(if $rehearse; then echo "needs a GPU"; fi)
+no_mpi=$(lacks "$(command -v mpirun)" mpirun)
+no_torch=$(python3 -c 'import torch, numpy' 2>/dev/null || echo "no python3 with torch and numpy")
+no_ncu=$(lacks "$ncu" ncu)
+no_cupti=$(lacks "$cupti_library" "CUPTI beside nvcc or in python3's packages")
+no_sanitizer=$(lacks "$sanitizer" compute-sanitizer)
 
-# median_ms NAME: of a training log's steps, leaving out the first ones, which choose algorithms and fill caches.
-median_ms() {
-    sed -n 's/^step .* loss .* | \([0-9.]*\) ms | .*/\1/p' "$logs/$1.log" 2>/dev/null | tail -n +4 | sort -n |
-        awk '{ ms[NR] = $1 } END { if (NR) print "median " ms[int((NR + 1) / 2)] " ms" }'
-}
-
-# --- the machine
-commit=$(git describe --always --dirty 2>/dev/null || echo "no git")
-say "# $($rehearse && echo "Rehearsal on a CPU" || echo "GPU check"), $(date -u +%Y-%m-%dT%H:%MZ), $commit"
-say
-$rehearse ||
-    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm --format=csv |
-        sed 's/^/    /' | tee -a "$folder/summary.md"
-tools=$("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc")
-tools+="; $(${CXX:-g++} --version | head -n 1); $(make --version | head -n 1)"
-say "    $tools; $(nproc) cores; $(uname -sr)"
-say
-say "| step | result | time | |"
-say "|---|---|---|---|"
-
-# --- build
-if [ -n "$nvcc" ]; then
-    step build_cuda 240 make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" build/cuda/train_gpt2 tools tests
-else
-    skip build_cuda "no nvcc"
-fi
-if $rehearse; then step build_cpu 400 make -j"$(nproc)" DEVICE=cpu build/cpu/train_gpt2 tools tests; fi
-
-# --- correctness of every kernel, in both types, and of whole models
-whole_models="loss and gradients of a whole model equal fp64,bf16 follows fp64*"  # every kernel in both types, tiny
+# ---- sizes: GPT-2 124M in steps of 0.5 M tokens, or what a CPU does in seconds
+bin=build/cuda model=d12 length=1024 tokens=524288 batches="64 32 16 8 4 2 1" steps=30 peer_steps=13
+rows=65536 bench=(--seconds 0.1 --dtype bf16) build_limit=115
 if $rehearse; then
-    step tests_attention 60 "$bin/tests" "[attention_methods],[attention_choice]" --durations yes
-    step tests_kernels 60 "$bin/tests" "[gelu]"
-    step tests_models 60 "$bin/tests" "$whole_models"
-else
-    step tests_attention 40 "$bin/tests" "[attention_methods],[attention_choice]" --durations yes
-    step tests_kernels 70 "$bin/tests" --durations yes \
-        "[embedding],[layernorm],[gelu],[bias_gradient],[attention],[classifier],[grad_norm],[adamw]"
-    step tests_matmul 30 "$bin/tests" "[matmul]" --durations yes
-    step tests_models 30 "$bin/tests" "[model],[accumulation],[memory_plan],[interrupt]" --durations yes
+    bin=build/cpu model=custom:l=2,h=2,c=64,t=64 length=32 tokens=256 batches="4 2" steps=8 peer_steps=5
+    rows=32 bench=(--seconds 0.001 --filter gelu) build_limit=7200
+    export OMP_WAIT_POLICY=passive  # others use the cores, too
 fi
-
-# --- training, and the same in PyTorch, on the same random tokens
-shard=$folder/random.bin train_steps=50 peer_steps=30 length=1024 init=d12
-$rehearse && train_steps=8 peer_steps=5 length=32 init=custom:l=2,h=2,c=64,t=64
-cat >"$folder/random_shard.cpp" <<'CPP'
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
-int main(int, char** argv) {  // PATH TOKENS: ids below 50257 in llm.c's format
-    std::int32_t header[256] = {20240520, 1, std::atoi(argv[2])};
-    std::vector<std::uint16_t> ids(header[2]);
-    std::uint64_t state = 1;
-    for (auto& id : ids) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        id = std::uint16_t((state >> 33) % 50257);
-    }
-    std::FILE* file = std::fopen(argv[1], "wb");
-    return !file || std::fwrite(header, 1, sizeof header, file) != sizeof header ||
-           std::fwrite(ids.data(), 2, ids.size(), file) != ids.size() || std::fclose(file);
-}
-CPP
-step data 20 bash -c '"${CXX:-g++}" -O1 -o "$1/random_shard" "$1/random_shard.cpp" && "$1/random_shard" "$2" "$3"' \
-    - "$folder" "$shard" $((64 * length * (train_steps + 1) + 1))
-batch=64
-$rehearse && batch=4
-train=("$bin/train_gpt2" -i "$shard" -e $init -t $length -v 0 --dtype bf16)
-while [ $batch -gt 1 ] && ! timeout 30 "${train[@]}" -x $train_steps -b $batch --dry-run >"$logs/dry_run.log" 2>&1; do
-    batch=$((batch / 2))
-done
-step training 75 "${train[@]}" -x $train_steps -b $batch
-peer=(python3 dev/peer_pytorch.py -e $init -i "$shard" -b $batch -t $length -x $peer_steps --dtype bf16)
-$rehearse && peer+=(--no-compile --device cpu)
-if python3 -c 'import torch, numpy' 2>/dev/null; then
-    step peer_pytorch 120 "${peer[@]}"
-else
-    skip peer_pytorch "no python3 with torch and numpy"
-fi
-for method in cudnn flash plain; do
-    if $rehearse; then
-        skip "training_$method" "needs a GPU"
-    else
-        step "training_$method" 30 "${train[@]}" -x 10 -b $batch --attention $method
-    fi
-done
-
-# --- ranks: two share the GPU over MPI; one alone over NCCL
+shard=$work/random.bin
+train=("$bin/train_gpt2" -i "$shard" -e "$model" -t "$length" -v 0 --dtype bf16)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-if command -v mpirun >/dev/null; then
-    mpirun=(mpirun --bind-to none --oversubscribe)
-    small=(-i "$shard" -e $init -t $length -v 0 --dtype bf16 -x 4 -b 2)
-    step ranks_mpi 45 "${mpirun[@]}" -np 2 "$bin/train_gpt2" "${small[@]}" -d $((4 * length)) -z 1 --comm mpi
+mpirun=(mpirun --bind-to none --oversubscribe)
+
+# The sources, by content: what is copied to a machine twice has other times, and make would build it all again.
+sources() { find Makefile train_gpt2.cu kernels llmc dev test -type f -print0 | sort -z | xargs -0 cat | cksum; }
+
+# Where the other part has not. First what measures, so that it is there whatever becomes of the tests.
+build() {
+    local stamp=build/cuda/gpu_check.sources now built='' make=(make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc")
+    now=$(sources)
+    [ "$(cat $stamp 2>/dev/null)" = "$now" ] && built="build/cuda is of these sources"
+    step build "$build_limit" "$(first "$no_nvcc" "$built")" "${make[@]}" build/cuda/train_gpt2 tools
+    step build_tests 50 "$(first "$no_nvcc" "$built")" "${make[@]}" build/cuda/train_gpt2 tools tests
+    if $list; then return; fi
+    if [ -z "$built$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$now" >$stamp; fi
     if $rehearse; then
-        skip ranks_nccl "needs a GPU"
-    else
-        step ranks_nccl 30 "${mpirun[@]}" -np 1 "$bin/train_gpt2" "${small[@]}" --comm nccl
+        step build_cpu 0 "" make -j"$(nproc)" DEVICE=cpu UNITE=test build/cpu/train_gpt2 tools tests
+        deadline=$SECONDS
     fi
-else
-    skip ranks_mpi "no mpirun"
-fi
+    say "    $("$bin/train_gpt2" --version 2>&1 | head -n 1)"
+}
+data() {
+    step data 10 "" "$bin/random_shard" "$shard" $((tokens * (steps + 1) + 1))
+    # The largest batch whose memory plan fits.
+    # shellcheck disable=SC2016
+    step batch 10 "" bash -c 'for b in $1; do "${@:3}" -b $b --dry-run && echo $b >"$2" && exit; done; exit 1' - \
+        "$batches" "$work/batch" "${train[@]}" -d $tokens -x 1
+    batch=$(cat "$work/batch" 2>/dev/null || echo 1)
+}
 
-# --- memory errors, races, barriers, uninitialised reads; the tools know least of cuDNN's kernels, which are NVIDIA's:
-# only the first one sees them
-sanitizer=$(command -v compute-sanitizer || ls "$(dirname "${nvcc:-/}")/compute-sanitizer" 2>/dev/null)
-ours="$whole_models,plain attention follows fp64,flash attention follows fp64"
-for tool in memcheck racecheck synccheck initcheck; do
-    if $rehearse || [ -z "$sanitizer" ]; then
-        skip $tool "$($rehearse && echo "needs a GPU" || echo "no compute-sanitizer")"
-    else
-        cases=$ours$([ $tool = memcheck ] && echo ",cuDNN attention follows fp64")
-        step $tool 35 "$sanitizer" --tool $tool --error-exitcode 1 "$bin/tests" "$cases"
+speed() {
+    build
+    step tests_attention 25 "" "$bin/tests" "[attention_methods],[attention_choice]" --durations yes
+    data
+    step training 60 "" "${train[@]}" -b "$batch" -d $tokens -x $steps
+    step kernel_times_build 10 "$no_cupti" "${CXX:-g++}" -std=c++20 -O1 -shared -fPIC -I"$cupti/include" \
+        -I"$toolkit/include" -o "$work/kernel_times.so" dev/gpu_check/kernel_times.cpp "$cupti_library" \
+        -Wl,-rpath,"$(dirname "$cupti_library")"
+    step kernel_times 25 "$(first "$no_cupti" "$no_gpu")" env CUDA_INJECTION64_PATH="$work/kernel_times.so" \
+        KERNEL_TIMES="$work/kernel_times.tsv" "${train[@]}" -b "$batch" -d $tokens -x 5
+    # One step of one micro-batch, as ncu runs a kernel at a time; clocks and caches as they are.
+    step kernel_counters 35 "$(first "$no_ncu" "$no_gpu")" "$ncu" --csv --page raw --print-units base \
+        --log-file "$work/kernel_counters.csv" --metrics gpu__time_duration.sum,dram__bytes.sum \
+        --nvtx --nvtx-include "step/" --clock-control none --cache-control none \
+        "${train[@]}" -b "$batch" -d "$((batch * length))" -x 1
+    local peer=(python3 dev/peer_pytorch.py -e "$model" -i "$shard" -b "$batch" -t "$length" -d "$tokens"
+        -x "$peer_steps" --dtype bf16)
+    if $rehearse; then peer+=(--no-compile --device cpu); fi
+    step peer_flash 75 "$no_torch" "${peer[@]}" --sdpa flash
+    step peer_cudnn 75 "$(first "$no_torch" "$no_gpu")" "${peer[@]}" --sdpa cudnn
+    step bench_matmul 20 "" "$bin/bench_matmul" rows=$rows dtype=bf16 0.3
+    step bench 30 "" "$bin/bench" "${bench[@]}"
+}
+
+correctness() {
+    local kernels="[kernels]" rest="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[layout]~[bf16_training]"
+    local runs="[run]~[ranks]~[mpi]" ranks="[ranks],[mpi],[local]" small=(-d $((4 * length)) -x 4 -b 2)
+    if $rehearse; then
+        kernels="[gelu]" rest="[schedule],[shard],[model_config]" runs="*dry-run*,a run trains*"
+        ranks="[local],integer gradients of processes*,what a rank refuses*"
     fi
-done
+    build
+    data
+    # At once, on the many cores of such a machine, as nothing is timed; the sanitizer's tools below, too.
+    start tests_ranks 190 "" "$bin/tests" "$ranks" --durations yes
+    start tests_kernels 0 "" "$bin/tests" "$kernels" --durations yes
+    start tests_host 0 "" "$bin/tests" "$rest" --durations yes
+    start tests_runs 0 "" "$bin/tests" "$runs" --durations yes
+    join
+    step ranks_mpi 15 "$no_mpi" "${mpirun[@]}" -np 2 "${train[@]}" "${small[@]}" -z 1 --comm mpi
+    step ranks_nccl 15 "$(first "$no_mpi" "$no_gpu")" "${mpirun[@]}" -np 1 "${train[@]}" "${small[@]}" --comm nccl
+    # Of libraries' kernels racecheck and synccheck report what is none, as they do not know all of wgmma and of the
+    # bulk copies, and initcheck sees no write of a kernel that it leaves out: so that one gets cases without libraries.
+    local ours=(--kernel-name kns=7kernels) check=("$sanitizer" --error-exitcode 9 --tool)
+    local tiny="loss and gradients of a whole model equal fp64,bf16 follows fp64*,plain attention*,flash attention*"
+    local alone="[embedding],[layernorm],[gelu],[bias_gradient],[classifier],[grad_norm],[adamw],flash attention*"
+    step planted_build 10 "$(first "$no_sanitizer" "$no_nvcc")" "$nvcc" -arch=sm_80 -o "$work/planted_faults" \
+        dev/gpu_check/planted_faults.cu
+    step planted_faults 20 "$(first "$no_sanitizer" "$no_gpu")" dev/gpu_check/planted_faults.sh \
+        "$work/planted_faults" "${sanitizer:-none}" "${ours[@]}"
+    local why_not
+    why_not=$(first "$no_sanitizer" "$no_gpu")
+    start memcheck 105 "$why_not" "${check[@]}" memcheck --report-api-errors no \
+        "$bin/tests" "[kernels]~[matmul],[model]" --durations yes
+    start memcheck_products 0 "$why_not" "${check[@]}" memcheck --report-api-errors no \
+        "$bin/tests" "[matmul]" --durations yes
+    start racecheck 0 "$why_not" "${check[@]}" racecheck "${ours[@]}" "$bin/tests" "$tiny,$alone" --durations yes
+    start synccheck 0 "$why_not" "${check[@]}" synccheck "${ours[@]}" "$bin/tests" "$tiny,$alone" --durations yes
+    start initcheck 0 "$why_not" "${check[@]}" initcheck --check-api-memory-access no \
+        "$bin/tests" "$alone" --durations yes
+    join
+}
 
-# --- speed of the parts
-if $rehearse; then
-    step bench 60 "$bin/bench" --seconds 0.001 --filter forward
-    step bench_matmul 60 "$bin/bench_matmul" rows=32 0
-else
-    step bench 65 "$bin/bench" --seconds 0.1
-    step bench_matmul 45 "$bin/bench_matmul" rows=8192 0.3
+# ---- what a log comes to
+
+# Of a run's steps, leaving out the first ones, which choose algorithms and fill caches: the one of median time.
+median_step() {
+    grep -E '^step .* loss .* ms ' "$1" 2>/dev/null | tail -n +4 |
+        sed -E 's/.*\| ([0-9.]+) ms \| ([^|]*) \| ([^|]*) \|.*/\1 ms, \2, \3/' | sort -n |
+        awk '{ line[NR] = $0 } END { if (NR) print "median " line[int((NR + 1) / 2)] " of " NR " steps" }'
+}
+note() {
+    local log=$work/logs/$1.log
+    case $1 in
+        training | ranks_*) median_step "$log" ;;
+        batch) echo "$(cat "$work/batch" 2>/dev/null || echo no) x $length tokens fit" ;;
+        *check*) echo "$(grep -cE '^[0-9.]+ s: ' "$log") cases; $(grep -oE '(ERROR|RACECHECK) SUMMARY.*' "$log" |
+            tail -n 1)" ;;
+        tests_*)
+            echo "$(grep -E '^(All tests passed|test cases:)' "$log" | tail -n 1)$(
+                grep -oE 'skipped: .*' "$log" | sort | uniq -c | sed 's/^ */; /' | tr -d '\n')"
+            ;;
+        *) grep -E '^(median |CUDA in |NOT FOUND)' "$log" | cut -c 1-300 | tail -n 1 ;;
+    esac
+}
+details() {
+    local log=$work/logs/$1.log
+    case $1 in
+        build*)
+            grep -iE 'warning|error' "$log" | grep -v -- ' -Wall ' | head -n 20
+            tail -n 2 "$log" | cut -c 1-150
+            ;;
+        tests_*) grep -E 'FAILED:|^[0-9.]+ s: ' "$log" | sort -rn | uniq | head -n 20; tail -n 4 "$log" ;;
+        *check*) grep -A 4 -E '^=+ (Error|Warning|Invalid|Barrier|Race|Uninit)' "$log" | head -n 60; tail -n 4 "$log" ;;
+        training | ranks_*) grep -vE '^(step|\$) ' "$log" | head -n 60; grep -E '^step ' "$log" | tail -n 3 ;;
+        kernel_times) dev/gpu_check/kernel_table.sh "$work/kernel_times.tsv" 2>&1 ;;
+        kernel_counters) dev/gpu_check/kernel_table.sh "$work/kernel_counters.csv" 2>&1 ;;
+        data | batch) ;;
+        *) tail -n +2 "$log" | tail -n 150 ;;
+    esac
+}
+
+if $list; then
+    if [ "$part" = 1 ]; then speed; else correctness; fi
+    exit 0
 fi
-$rehearse || step tests_runs 75 "$bin/tests" "[run]" --durations yes  # last: every case starts programs of its own
-
-# --- what it comes to
-number() { awk '{ print $2 }' <<<"$1"; }
-ours_ms=$(number "$(median_ms training)") peer_ms=$(number "$(grep -E '^median ' "$logs/peer_pytorch.log" 2>/dev/null)")
+begin "$($rehearse && echo "Rehearsal on a CPU" || echo "GPU check"), part $part, $(date -u +%Y-%m-%dT%H:%MZ), \
+$(git describe --always --dirty 2>/dev/null || echo "no git")"
+if ! $rehearse; then
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.limit --format=csv |
+        sed 's/^/    /' | tee -a "$folder/summary.md"
+fi
+say "    $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${CXX:-g++} --version | head -n 1);" \
+    "$(make --version | head -n 1); $(nproc) cores; $(uname -sr)"
 say
-ratio=$(awk -v ours="${ours_ms:-0}" -v theirs="${peer_ms:-0}" 'BEGIN {
-    if (ours > 0 && theirs > 0) printf "%.2f", ours / theirs; else printf "n/a" }')
-say "    $init, $batch x $length tokens, bf16, one step: train_gpt2 ${ours_ms:-n/a} ms, PyTorch ${peer_ms:-n/a} ms," \
-    "ratio $ratio"
-for name in "${steps[@]}"; do
-    log=$logs/$name.log
-    {
-        echo
-        echo "## $name"
-        echo
-        case $name in
-            build_*)
-                grep -iE 'warning|error' "$log" | grep -v -- ' -Wall ' | head -n 10
-                grep -h '^CUDA in ' "$log"
-                tail -n 2 "$log" | cut -c 1-150
-                ;;
-            tests_* | *check)
-                head -n 1 "$log"
-                grep -E 'FAILED:|^[0-9.]+ s: |^=====' "$log" | sort -rn | uniq | head -n 20
-                tail -n 5 "$log"
-                ;;
-            training*) head -n 40 "$log" | grep -vE '^step '; grep -E '^step ' "$log" | tail -n 3 ;;
-            peer_pytorch) head -n 1 "$log"; tail -n 6 "$log" ;;
-            *) cat "$log" ;;
-        esac | sed 's/^/    /'
-    } >>"$folder/summary.md"
-done
-rm -f "$shard" "$folder"/random_shard*
-tar -C "$folder" -czf "$folder/logs.tar.gz" logs && rm -rf "$logs"
-echo "$folder/summary.md: $failed steps failed, $SECONDS s"
-[ $failed -eq 0 ]
+if [ "$part" = 1 ]; then
+    speed
+    milliseconds() { note "$1" 2>/dev/null | awk '{ print $2 }'; }
+    say
+    say "    $model, $batch x $length tokens, $tokens tokens a step, bf16:" \
+        "$(for run in training peer_flash peer_cudnn; do
+            echo "$run $([ -e "$work/logs/$run.log" ] && milliseconds $run || echo n/a) ms;"
+        done | xargs)"
+else
+    correctness
+fi
+rm -f "$shard"
+conclude

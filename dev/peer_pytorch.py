@@ -24,12 +24,18 @@ try:
     import torch
     import torch.nn.functional as F
     from torch import nn
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 except ImportError as missing:
     sys.exit(f"peer_pytorch.py: module {missing.name} is missing; expected numpy and torch; "
              "run it with a Python that has them (pip install torch numpy)")
 
 BY_DEPTH = {6: (384, 6), 12: (768, 12), 24: (1024, 16), 36: (1280, 20), 48: (1600, 25), 60: (1920, 30),
             72: (2880, 30), 84: (3456, 36)}
+
+
+# The kernels that scaled_dot_product_attention may take; auto leaves the choice to PyTorch.
+SDPA = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+        "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 
 
 def stop(message):
@@ -227,6 +233,7 @@ def parse():
     add("--threads", type=int, default=0)
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--seed", type=int, default=1337)
+    add("--sdpa", choices=("auto", *SDPA), default="auto", help="attention's kernels (default %(default)s)")
     add("--no-compile", dest="compile", action="store_false")
     add("--timing-skip", type=int, default=3,
         help="first steps left out of the median: compilation and warm-up (default %(default)s)")
@@ -237,6 +244,8 @@ def parse():
         parser.error(f"-d is {args.total_batch_tokens}; expected a multiple of micro-batch * seq-len = {micro}")
     if args.warmup_steps > args.max_steps:
         parser.error(f"--warmup-steps is {args.warmup_steps}; expected at most --max-steps {args.max_steps}")
+    if args.device == "cpu" and args.sdpa in ("cudnn", "efficient"):
+        parser.error(f"--sdpa is {args.sdpa}, on a CPU; expected auto, flash or math there")
     if not args.random_data and not args.train_data:
         parser.error("give --train-data or --random-data")
     return args
@@ -244,12 +253,18 @@ def parse():
 
 def main():
     args = parse()
+    # Around everything: torch.compile decides when it traces, and the backward pass follows.
+    with sdpa_kernel([SDPA[args.sdpa]]) if args.sdpa != "auto" else contextlib.nullcontext():
+        train(args)
+
+
+def train(args):
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = args.tf32
-    train = None if args.random_data else Shards(args.train_data)
-    model = make_model(args.init, train.vocabulary if train else 50257)
+    shards = None if args.random_data else Shards(args.train_data)
+    model = make_model(args.init, shards.vocabulary if shards else 50257)
     if args.seq_len > model.wpe.num_embeddings:
         stop(f"--seq-len is {args.seq_len}; expected at most the model's {model.wpe.num_embeddings}")
     model.to(args.device, torch.bfloat16 if args.pure_bf16 else torch.float32)
@@ -260,15 +275,17 @@ def main():
     for group in groups:
         print(f"weight decay {group['weight_decay']}: {len(group['params'])} tensors, "
               f"{sum(p.numel() for p in group['params'])} elements")
-    print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, compile {args.compile}, dtype "
-          f"{'pure bf16' if args.pure_bf16 else args.dtype}, {args.total_batch_tokens} tokens a step")
+    cudnn = f", cuDNN {torch.backends.cudnn.version()}" if torch.backends.cudnn.is_available() else ""
+    print(f"torch {torch.__version__}{cudnn}, {args.device}, {torch.get_num_threads()} threads, "
+          f"compile {args.compile}, attention {args.sdpa}, dtype {'pure bf16' if args.pure_bf16 else args.dtype}, "
+          f"{args.total_batch_tokens} tokens a step")
 
     run = torch.compile(model) if args.compile else model
     device_type = torch.device(args.device).type
     mixed = args.dtype == "bf16" and not args.pure_bf16
     precision = (lambda: torch.autocast(device_type, torch.bfloat16)) if mixed else contextlib.nullcontext
     data = (random_batches(args.micro_batch, args.seq_len, model.vocabulary, args.seed) if args.random_data
-            else train.batches(args.micro_batch, args.seq_len))
+            else shards.batches(args.micro_batch, args.seq_len))
     micro_batches = args.total_batch_tokens // (args.micro_batch * args.seq_len)
     start, times = time.perf_counter(), []
     for step in range(args.max_steps):

@@ -189,7 +189,7 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"--dtype", "fp8"}, {"--dtype", "bf16"}},
         {{"--attention", "flash"}, {"--attention is \"flash\"; expected auto"}},
         {{"-o", folder.path("train_0.bin/out")}, {"--output-dir", "train_0.bin/out"}},
-        {{"--device", "1"}, {"--device is 1"}},
+        {{"--device", "99"}, {"--device is 99"}},
         {{"--prompt", "caf\xc3\xa9", "-e", "custom:l=2,h=2,c=32,t=32,v=300", "-s", "1"}, {"vocabulary"}},
     };
     for (const Case& given : cases) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # system_folders.sh - wherever a library is said to be, no command of the build names a folder that compiler and linker
-# look through by themselves: -isystem /usr/include hides the C library from the headers of C++
+# look through by themselves: -isystem /usr/include hides the C library from the headers of C++. What mpicxx says of its
+# own folder reaches the linker whole
 #
 # Needs no CUDA: of nvcc the Makefile asks only where it is.
 set -uo pipefail
@@ -33,4 +34,12 @@ for root in /usr /usr/; do
     check "$folder/toolkit" MPI_ROOT=$root NCCL_ROOT=$root CUBLAS_ROOT=$root CUDNN_ROOT=$root NVRTC_ROOT=$root \
         CUDNN_FRONTEND="${root%/}/include"
 done
+
+# Open MPI 5 names its folder in an argument of its own; without it -rpath takes the next one, which is -lmpi.
+says="-L$folder/mpi -Wl,-rpath -Wl,$folder/mpi -lmpi"
+printf '#!/bin/sh\n[ "$1" != --showme:link ] || echo "-pthread %s"\n' "$says" >"$folder/mpicxx"
+chmod +x "$folder/mpicxx"
+PATH=$folder:$PATH make -n -B DEVICE=cpu SUFFIX=-none build/cpu-none/train_gpt2 2>/dev/null | grep -q -- " $says" || {
+    echo "the linker is not told what mpicxx says: $says"; failed=1
+}
 exit $failed

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# planted_faults.sh PROGRAM SANITIZER ARGUMENTS... - whether each of compute-sanitizer's tools, given these arguments,
+# finds the fault that planted_faults.cu has for it
+set -uo pipefail
+program=$1
+shift
+missed=0
+for tool in memcheck racecheck synccheck initcheck; do
+    output=$(timeout -k 5 30 "$1" --tool $tool --error-exitcode 9 "${@:2}" "$program" $tool 2>&1)
+    status=$?
+    echo "$output"
+    if [ $status -eq 9 ] && grep -qE 'kernels::.*(writes_past|reads_what|waits_with)' <<<"$output"; then
+        echo "found: $tool names the planted kernel"
+    else
+        echo "NOT FOUND: $tool ended with $status"
+        missed=$((missed + 1))
+    fi
+done
+[ $missed -eq 0 ]

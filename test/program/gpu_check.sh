@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# gpu_check.sh - what of dev/gpu_check.sh can be seen in seconds and without a GPU: what it refuses, that its limits are
+# 9 minutes, that steps that fail, hang or are stopped hide nothing, and the table of kernels
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+wrong() {
+    echo "wrong: $1"
+    exit 1
+}
+
+# refused MESSAGE ARGUMENTS...: exit code 2, one line, nothing written
+refused() {
+    local message=$1 said
+    shift
+    said=$(dev/gpu_check.sh "$@" 2>&1)
+    [ "$?, $(wc -l <<<"$said") line" = "2, 1 line" ] && [[ $said == "error: "*"$message"* ]] ||
+        wrong "gpu_check.sh $* says: $said"
+}
+refused 'the part is ""'
+refused 'the part is "3"' 3
+refused '"--fast" is no option' 1 --fast
+refused '"b" is one argument too many' 1 "$scratch/a" b
+nvidia-smi -L 2>/dev/null | grep -q GPU || refused "finds no GPU" 1 "$scratch/a"
+[ ! -e "$scratch/a" ] || wrong "a refused check wrote into its folder"
+
+for part in 1 2; do
+    total=$(dev/gpu_check.sh $part --list | awk '$1 == "build" { build = 1 } { s += $2 } END { print build ? s : 0 }')
+    [ "$total" -gt 400 ] && [ "$total" -le 540 ] || wrong "the limits of part $part add up to $total"
+done
+
+# Steps of every kind. `steps FOLDER` runs them as gpu_check.sh would.
+steps() {
+    list=false folder=$1 work=$1/work
+    note() { tail -n 1 "$work/logs/$1.log"; }
+    details() { sed -n 2p "$work/logs/$1.log"; }
+    . dev/gpu_check/steps.sh
+    begin "test"
+    step passes 5 "" echo "as it should"
+    step fails 1 "" sh -c 'echo what is wrong; exit 3'
+    step lacks 1 "no such tool" false
+    deadline=$SECONDS  # nothing left over: the least that a step gets is 5 s
+    "$2"
+    conclude
+}
+short() {
+    start one 1 "" sleep 0.3
+    start other 0 "" sleep 0.2
+    join
+}
+(steps "$scratch/short" short) >"$scratch/out"
+[ $? -eq 1 ] || wrong "a failed step does not fail the check"
+for line in "**passes** begun" "**passes** pass" "as it should" "**fails** **fail** (3)" "      what is wrong" \
+    "**lacks** skipped: no such tool" "**one** pass" "**other** pass" "4 steps, 1 failed"; do
+    grep -qF -- "$line" "$scratch/short/summary.md" || wrong "the summary lacks: $line"
+done
+[ "$(tar -tzf "$scratch/short/logs.tar.gz" | grep -c '\.log$')" -eq 4 ] || wrong "the archive lacks logs"
+
+hang() { step hangs 1 "" sh -c 'echo before; sleep 60'; }
+(steps "$scratch/killed" hang) >"$scratch/out" &
+check=$!
+for ((i = 0; i < 100; ++i)); do
+    grep -q "hangs.* begun" "$scratch/killed/summary.md" 2>/dev/null && break
+    sleep 0.05
+done
+kill -TERM $check
+wait $check
+[ $? -eq 143 ] || wrong "a stopped check does not end with 143"
+grep -q "hangs.* stopped by signal 15" "$scratch/killed/summary.md" || wrong "the summary hides what was stopped"
+tar -xzOf "$scratch/killed/logs.tar.gz" logs/hangs.log | grep -q before || wrong "the archive lacks what was stopped"
+
+# The table: what ncu writes, and what kernel_times.cpp writes.
+cat >"$scratch/ncu" <<'CSV'
+==PROF== Connected to process 1
+"ID","Kernel Name","Grid Size","dram__bytes.sum","gpu__time_duration.sum"
+"","","","byte","ns"
+"0","void kernels::(anonymous namespace)::gelu_kernel<float, 4>(kernels::Gelu<float>)","(1, 1, 1)","4,000,000","1,000"
+"1","nvjet_hsh_128x256","(1, 1, 1)","1,000,000","8,000"
+"2","void kernels::(anonymous namespace)::gelu_kernel<float, 4>(kernels::Gelu<float>)","(1, 1, 1)","2,000,000","1,000"
+CSV
+printf '2500.0\t4\t_ZN7kernels4geluEv\n500\t1\tmemory copy\n5000\t1\tstep\n2000\t1\tidle\n' >"$scratch/cupti"
+dev/gpu_check/kernel_table.sh "$scratch/ncu" >"$scratch/table" && dev/gpu_check/kernel_table.sh "$scratch/cupti" \
+    >>"$scratch/table" || wrong "kernel_table.sh failed"
+for line in '| `nvjet_hsh_128x256` | 1 | 8.0 | 0.008 | 80.0 % | 125 |' \
+    '| `gelu_kernel<float, 4>` | 2 | 1.0 | 0.002 | 20.0 % | 3000 |' '| `gelu` | 4 | 0.6 | 0.003 | 83.3 % | - |' \
+    'a whole step: 0.005 ms, of which nothing ran for 0.002 ms (40.0 %)'; do
+    grep -qF -- "$line" "$scratch/table" || { cat "$scratch/table"; wrong "the table lacks: $line"; }
+done
+dev/gpu_check/kernel_table.sh "$scratch/none" 2>/dev/null && wrong "a table of nothing"
+echo "as it should be"
