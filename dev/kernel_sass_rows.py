@@ -50,21 +50,22 @@ def elementwise(name, kernel, elements, tile, read, write, moved, threads=256, *
 
 
 ACTIVATION = ROWS * CHANNELS
+SMS = H200['sms']
 TOKENS = 16384  # distinct ones in a micro-batch, assumed: 4 rows each
 
 TABLE = [
     # The second pass finds its row in the second-level cache (classifier.h): three passes there, two over DRAM.
     row('classifier', r'classifier_kernel<kernels::bf16, 1024', 2 * 2 * ROWS * PADDED, ROWS, 1024,
         [('r', 2, 0, PADDED / 1024, 'dram'), ('rw', 2, 2, PADDED / 1024, 'l2')], l2=3 * 2 * ROWS * PADDED),
-    # The pass over shared memory between them is not counted. Weight and bias come from the caches.
-    row('layernorm forward', r'layernorm_forward_kernel<kernels::LayerNormForward<kernels::bf16>.*true', 4 * ACTIVATION,
-        ROWS // 4, 128, [('r', 2, 0, 24, 'dram'), ('rw', 4, 2, 24, 'l2')], dynamic=4 * CHANNELS * 2),
+    # A warp holds a row in registers: one pass over all its rows. Weight and bias come from the first-level cache, for
+    # every row again. What a block adds up at its end is not counted.
+    row('layernorm forward', r'layernorm_forward_kernel<kernels::LayerNormForward<kernels::bf16>.*bf16, 3, false>',
+        4 * ACTIVATION, 3 * SMS, 256, [('rw', 6, 2, 24 * ceil(ROWS, 3 * SMS * 8), 'dram')]),
     row('residual + layernorm forward',
-        r'layernorm_forward_kernel<kernels::ResidualLayerNormForward<kernels::bf16>.*true', 8 * ACTIVATION,
-        ROWS // 4, 128, [('rw', 4, 2, 24, 'dram')], dynamic=4 * CHANNELS * 2),
-    row('layernorm backward', r'layernorm_backward_kernel<kernels::bf16.*true', 8 * ACTIVATION, 256, 256,
-        [('r', 6, 0, 24, 'dram'), ('rw', 8, 2, 24, 'l2')], entries=32, dynamic=2 * 8 * CHANNELS * 4,
-        l2=12 * ACTIVATION),
+        r'layernorm_forward_kernel<kernels::ResidualLayerNormForward<kernels::bf16>.*bf16, 3, false>', 8 * ACTIVATION,
+        3 * SMS, 256, [('rw', 8, 4, 24 * ceil(ROWS, 3 * SMS * 8), 'dram')]),
+    row('layernorm backward', r'layernorm_backward_kernel<kernels::bf16.*bf16, 3, false>', 8 * ACTIVATION, 3 * SMS,
+        128, [('rw', 8, 2, 24 * ceil(ROWS, 3 * SMS * 4), 'dram')], dynamic=2 * 4 * 32 * 24 * 4),
     elementwise('gelu forward', r'gelu_forward_kernel<kernels::bf16', 4 * ACTIVATION, 8192, 2, 2, 4),
     elementwise('gelu backward', r'gelu_backward_kernel<kernels::bf16', 4 * ACTIVATION, 8192, 4, 2, 6),
     # qkv's: 128 chunks of 512 rows, 9 slices of 32 packs; eight teams share a chunk's rows.
