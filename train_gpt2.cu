@@ -15,6 +15,7 @@
 #include "llmc/run/start_facts.h"
 #include "llmc/run/step_batches.h"
 #include "llmc/run/step_log.h"
+#include "llmc/run/tuning.h"
 #include "llmc/run/version.h"
 
 using namespace llmc;
@@ -129,23 +130,52 @@ void load_initial_weights(Model& model, const Plan& plan, const Options& options
     model.load(weights);
 }
 
+// Products on the model's own tensors, before real data are there and before there are gradients.
+void choose_products(Model& model, const Plan& plan, Context& context) {
+    const std::size_t rows = plan.setup.shape.rows();
+    std::vector<int> tokens(rows);
+    for (std::size_t i = 0; i < rows; ++i) tokens[i] = int(i % std::size_t(plan.start.config.vocabulary));
+    BatchUpload upload(plan.setup.shape, plan.start.config.vocabulary, context);
+    model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation), plan.micro_batches > 1);
+}
+
 // From the options to the exit code, on every rank.
 int run(const Options& options, std::shared_ptr<Communicator>& communicator, const Interrupt& interrupt) {
     Context context = open_context(options, communicator);
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
+    Tuning tuning(options, context);
     Plan plan = together(ranks, [&] { return make_plan(options, context); });
     const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
     require_alike(ranks, data, "give all ranks the same files");
-    const std::string& passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
+    tuning.choose([&] {  // before the memory plan, which needs to know what attention keeps
+        context.attention.choose(attention_problem(plan.setup), context.stream);
+        context.matmul.describe(plan.setup.dtype);
+    });
+    plan.memory = together(ranks, [&] {
+        return plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16);
+    });
+    const std::string passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
     if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
-    const std::vector<RunFact> facts = facts_of_run(plan, options, context);
+    std::vector<RunFact> facts = facts_of_run(plan, options, context);
     if (first_rank) std::cout << terminal_text(facts) << std::flush;
     together(ranks, [&] { require_room(plan.memory); });
-    if (options.dry_run) return 0;
+    const auto tell_choices = [&] {
+        facts.push_back(fact_of_choices(tuning));
+        if (!first_rank) return;
+        for (const std::string& note : tuning.notes()) std::cerr << "note: " << note << '\n';
+        std::cout << facts.back().lines << std::flush;
+    };
+    if (options.dry_run) {
+        tell_choices();
+        return 0;
+    }
 
     const auto model = make_model(plan.setup, plan.table, context);
     load_initial_weights(*model, plan, options, ranks);
+    if (kernels::Matmul::chooses_by_shape()) tuning.choose([&] { choose_products(*model, plan, context); });
+    tuning.save();
+    tell_choices();
     Report report = together(ranks, [&] { return Report(options.output_dir, plan.total_steps, first_rank); });
     if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
     report.start(start_event(facts));

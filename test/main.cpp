@@ -4,6 +4,7 @@
 #include <string>
 
 #include "test/kernels/operations_test.h"
+#include "test/support/scratch_folder.h"
 
 namespace {
 
@@ -21,6 +22,9 @@ void tag_kernel_tests() {
 }  // namespace
 
 int main(int argc, char** argv) {
+    // Programs that tests start keep nothing in the user's cache, and find nothing there that decides their results.
+    const test::ScratchFolder cache;
+    setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
     register_operation_tests();
     tag_kernel_tests();
     return Catch::Session().run(argc, argv);

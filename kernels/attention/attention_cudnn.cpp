@@ -1,8 +1,8 @@
 // attention_cudnn.cpp - attention by cuDNN's flash attention kernels, through the graph interface of cuDNN's frontend
 //
-// One graph per pass and shape, built once: forward (scaled, causal, statistics kept) and backward by the algorithm
-// that adds in a fixed order. That one keeps a seq_len x seq_len matrix of bf16 per head in its workspace on Hopper (2
-// GiB at batch 64, 16 heads, 1024 tokens).
+// One graph per pass and shape, built once: forward (scaled, causal, statistics kept), backward by the algorithm that
+// adds in a fixed order, and by the one that does not. The first of these keeps a seq_len x seq_len matrix of bf16 per
+// head in its workspace on Hopper (2 GiB at batch 64, 16 heads, 1024 tokens).
 #include <cudnn_frontend.h>
 
 #include <algorithm>
@@ -81,13 +81,13 @@ void describe_forward(fe::graph::Graph& graph, const AttentionShape& shape) {
     output(statistics, stats, shape);
 }
 
-void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
+void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape, bool deterministic) {
     using enum CudnnOperand;
     const auto attributes = fe::graph::SDPA_backward_attributes()
                                 .set_attn_scale(1.0f / std::sqrt(float(shape.head_size)))
                                 .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
                                 .set_diagonal_band_right_bound(0)
-                                .set_deterministic_algorithm(true);
+                                .set_deterministic_algorithm(deterministic);
     const auto [dquery, dkey, dvalue] = graph.sdpa_backward(
         tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), tensor(graph, out, shape),
         tensor(graph, dout, shape), tensor(graph, stats, shape), attributes);
@@ -121,8 +121,8 @@ struct CudnnAttention::State {
         fe::graph::Graph& graph = plan->graph;
         using enum fe::DataType_t;
         graph.set_io_data_type(BFLOAT16).set_intermediate_data_type(FLOAT).set_compute_data_type(FLOAT);
-        if (key.backward) describe_backward(graph, key.shape);
-        else describe_forward(graph, key.shape);
+        if (key.pass == CudnnPass::forward) describe_forward(graph, key.shape);
+        else describe_backward(graph, key.shape, key.pass == CudnnPass::backward_deterministic);
         CHECKED(graph.validate());
         CHECKED(graph.build_operation_graph(handle.get()));
         CHECKED(graph.create_execution_plans({fe::HeurMode_t::A}));
@@ -168,29 +168,29 @@ std::string cudnn_version() {
            std::to_string(version % 100);
 }
 
-std::string CudnnAttention::refusal(const AttentionShape& shape, bool backward) {
-    const std::string why = state_->refusal({false, shape});
-    return why.empty() && backward ? state_->refusal({true, shape}) : why;
+std::string CudnnAttention::refusal(const AttentionShape& shape, CudnnPass pass) {
+    return state_->refusal({pass, shape});
 }
 
-std::size_t CudnnAttention::workspace_bytes(const AttentionShape& shape, bool backward) const {
-    const std::size_t forward_bytes = state_->plans.at({false, shape})->workspace_bytes;
-    return backward ? std::max(forward_bytes, state_->plans.at({true, shape})->workspace_bytes) : forward_bytes;
+std::size_t CudnnAttention::workspace_bytes(const AttentionShape& shape, CudnnPass pass) const {
+    return state_->plans.at({pass, shape})->workspace_bytes;
 }
+
+void CudnnAttention::free_workspace() { state_->workspace = device::Workspace(); }
 
 void CudnnAttention::forward(const AttentionForward<bf16>& op, StreamRef stream) {
     using enum CudnnOperand;
     const AttentionShape shape{op.batch, op.seq_len, op.heads, op.head_size};
-    state_->run({false, shape},
+    state_->run({CudnnPass::forward, shape},
                 {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv),
                  address(out, shape, op.out), address(stats, shape, op.logsumexp)},
                 stream);
 }
 
-void CudnnAttention::backward(const AttentionBackward<bf16>& op, StreamRef stream) {
+void CudnnAttention::backward(const AttentionBackward<bf16>& op, CudnnPass pass, StreamRef stream) {
     using enum CudnnOperand;
     const AttentionShape shape{op.batch, op.seq_len, op.heads, op.head_size};
-    state_->run({true, shape},
+    state_->run({pass, shape},
                 {address(q, shape, op.qkv), address(k, shape, op.qkv), address(v, shape, op.qkv),
                  address(out, shape, op.out), address(dout, shape, op.dout), address(stats, shape, op.logsumexp),
                  address(dq, shape, op.dqkv), address(dk, shape, op.dqkv), address(dv, shape, op.dqkv)},

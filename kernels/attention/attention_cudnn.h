@@ -1,7 +1,7 @@
 // attention_cudnn.h - attention by cuDNN, bf16: attention_cudnn.cpp | attention_cudnn_absent.cpp, which refuses
 // everything
 #pragma once
-#include "kernels/attention/attention.h"
+#include "kernels/attention/cudnn_layout.h"
 
 namespace kernels {
 
@@ -16,16 +16,17 @@ public:
     CudnnAttention(CudnnAttention&&) noexcept;
     CudnnAttention& operator=(CudnnAttention&&) noexcept;
 
-    // Plans the passes of a shape. Empty if cuDNN can do them, else its reason.
-    std::string refusal(const AttentionShape& shape, bool backward);
-    // Of the passes planned for the shape.
-    std::size_t workspace_bytes(const AttentionShape& shape, bool backward) const;
+    // Plans a pass of a shape. Empty if cuDNN can do it, else its reason.
+    std::string refusal(const AttentionShape& shape, CudnnPass pass);
+    // Of a pass that is planned for the shape.
+    std::size_t workspace_bytes(const AttentionShape& shape, CudnnPass pass) const;
+    // Gives the workspace back, until the next run of a pass; waits for the device.
+    void free_workspace();
 
     // Enqueue on `stream`, without waiting for anything once a shape has run; outputs are ready when the stream has
-    // passed this point. The gradient has the same bits every time. Throw a run-time Error that names cuDNN's status,
-    // or says that the shape has not been planned.
+    // passed this point. Throw a run-time Error that names cuDNN's status, or says that the shape has not been planned.
     void forward(const AttentionForward<bf16>& op, StreamRef stream);
-    void backward(const AttentionBackward<bf16>& op, StreamRef stream);
+    void backward(const AttentionBackward<bf16>& op, CudnnPass pass, StreamRef stream);
 
     struct State;
 

@@ -11,12 +11,13 @@ CudnnAttention::CudnnAttention(CudnnAttention&&) noexcept = default;
 CudnnAttention& CudnnAttention::operator=(CudnnAttention&&) noexcept = default;
 
 std::string cudnn_version() { return ""; }
-std::string CudnnAttention::refusal(const AttentionShape&, bool) { return "this build has no cuDNN"; }
-std::size_t CudnnAttention::workspace_bytes(const AttentionShape&, bool) const { return 0; }
+std::string CudnnAttention::refusal(const AttentionShape&, CudnnPass) { return "this build has no cuDNN"; }
+std::size_t CudnnAttention::workspace_bytes(const AttentionShape&, CudnnPass) const { return 0; }
+void CudnnAttention::free_workspace() {}
 void CudnnAttention::forward(const AttentionForward<bf16>&, StreamRef) {
     throw Error("this build has no cuDNN", Blame::runtime);
 }
-void CudnnAttention::backward(const AttentionBackward<bf16>&, StreamRef) {
+void CudnnAttention::backward(const AttentionBackward<bf16>&, CudnnPass, StreamRef) {
     throw Error("this build has no cuDNN", Blame::runtime);
 }
 

@@ -21,4 +21,15 @@ AttentionBuild attention_build();
 std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype,
                                                   int head_size);
 
+// What can be timed against each other: a method, cuDNN with its repeatable backward pass or the other one.
+struct AttentionForm {
+    AttentionMethod method;
+    bool deterministic = true;
+    bool operator==(const AttentionForm&) const = default;
+    std::string name() const;  // under which it is kept
+};
+// The forms of the methods, in the order in which they are tried where no times are known.
+std::vector<AttentionForm> attention_forms(const std::vector<AttentionMethod>& methods, bool backward,
+                                           bool deterministic);
+
 }  // namespace kernels

@@ -1,11 +1,16 @@
 // choice.cpp - which implementation computes attention: class Attention of attention.h
 #include <algorithm>
+#include <cstdio>
 #include <map>
+#include <optional>
 #include <type_traits>
 
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/build.h"
 #include "kernels/attention/check.h"
+#include "kernels/attention/probe.h"
+#include "kernels/tuning/choices.h"
+#include "kernels/tuning/timing.h"
 
 namespace kernels {
 namespace {
@@ -62,50 +67,166 @@ std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const A
     return {asked};
 }
 
+std::string AttentionForm::name() const {
+    return name_of(method) + (method == AttentionMethod::cudnn && deterministic ? ", deterministic" : "");
+}
+
+std::vector<AttentionForm> attention_forms(const std::vector<AttentionMethod>& methods, bool backward,
+                                           bool deterministic) {
+    std::vector<AttentionForm> forms;
+    for (AttentionMethod method : methods) {
+        if (method == AttentionMethod::cudnn && backward && !deterministic) forms.push_back({method, false});
+        forms.push_back({method, true});
+    }
+    return forms;
+}
+
 struct Attention::State {
     AttentionOptions options;
     AttentionBuild build = attention_build();
-    CudnnAttention cudnn;
+    CudnnAttention cudnn{};
     struct Decision {
         bool backward;
         AttentionPlan plan;
     };
-    std::map<std::pair<DType, AttentionShape>, Decision> decisions;
+    std::map<std::pair<DType, AttentionShape>, Decision> decisions{};
 
-    // Empty if cuDNN computes it, else why not.
-    std::string cudnn_refusal(const AttentionProblem& problem) {
-        const std::string why = cudnn.refusal(problem.shape, problem.backward);
+    std::string library() const {
+        return "attention with " + (build.cudnn ? "cuDNN " + cudnn_version() : std::string("no cuDNN"));
+    }
+    // What was asked, with all that decides which forms compete.
+    std::string key(const AttentionProblem& problem) const {
+        const AttentionShape& s = problem.shape;
+        return name_of(options.method) + (problem.dtype == DType::bf16 ? " bf16" : " fp32") + ", batch " +
+               std::to_string(s.batch) + ", seq_len " + std::to_string(s.seq_len) + ", heads " +
+               std::to_string(s.heads) + ", head_size " + std::to_string(s.head_size) +
+               (problem.backward ? ", both passes" : ", forward") + (options.deterministic ? ", deterministic" : "");
+    }
+    std::vector<AttentionForm> forms(const AttentionProblem& problem) const {
+        return attention_forms(attention_candidates(options.method, build, problem.dtype, problem.shape.head_size),
+                               problem.backward, options.deterministic);
+    }
+
+    static CudnnPass backward_pass(bool deterministic) {
+        return deterministic ? CudnnPass::backward_deterministic : CudnnPass::backward_fast;
+    }
+    std::size_t workspace_bytes(const AttentionForm& form, const AttentionProblem& problem) const {
+        if (form.method != AttentionMethod::cudnn) return 0;
+        const std::size_t bytes = cudnn.workspace_bytes(problem.shape, CudnnPass::forward);
+        if (!problem.backward) return bytes;
+        return std::max(bytes, cudnn.workspace_bytes(problem.shape, backward_pass(form.deterministic)));
+    }
+    // Empty if the form computes it, else why not.
+    std::string refusal(const AttentionForm& form, const AttentionProblem& problem) {
+        if (form.method != AttentionMethod::cudnn) return "";
+        std::string why = cudnn.refusal(problem.shape, CudnnPass::forward);
+        if (why.empty() && problem.backward) why = cudnn.refusal(problem.shape, backward_pass(form.deterministic));
         if (!why.empty() || options.method == AttentionMethod::cudnn) return why;
-        const std::size_t bytes = cudnn.workspace_bytes(problem.shape, problem.backward);
+        const std::size_t bytes = workspace_bytes(form, problem);
         if (bytes <= kAutomaticWorkspace) return "";
         return "its workspace would take " + std::to_string(bytes >> 20) + " MiB, and auto allows " +
                std::to_string(kAutomaticWorkspace >> 20);
     }
 
-    AttentionPlan decide(const AttentionProblem& problem) {
-        AttentionPlan plan;
-        for (AttentionMethod method :
-             attention_candidates(options.method, build, problem.dtype, problem.shape.head_size)) {
-            plan.method = method;
-            if (method != AttentionMethod::cudnn) break;
-            plan.passed_over = cudnn_refusal(problem);
-            if (plan.passed_over.empty()) {
-                plan.workspace_bytes = cudnn.workspace_bytes(problem.shape, problem.backward);
-                break;
-            }
-            if (options.method == AttentionMethod::cudnn)
-                refuse(method, "a method that can do this model and GPU; cuDNN refuses: " + plan.passed_over,
-                       "use auto, flash or plain");
-        }
-        return plan;
+    AttentionPlan plan_of(const AttentionForm& form, const AttentionProblem& problem) const {
+        return {.method = form.method, .deterministic = form.deterministic,
+                .workspace_bytes = workspace_bytes(form, problem)};
     }
-
+    // By the choice, if there is one that can be used here.
+    std::optional<AttentionPlan> chosen(const AttentionProblem& problem, const std::vector<AttentionForm>& forms) {
+        const Choice* const known = options.choices && forms.size() > 1 ? options.choices->find(library(), key(problem))
+                                                                        : nullptr;
+        if (!known) return std::nullopt;
+        for (const AttentionForm& form : forms)
+            if (form.name() == known->taken && refusal(form, problem).empty()) {
+                AttentionPlan plan = plan_of(form, problem);
+                plan.times = known->why;
+                return plan;
+            }
+        options.choices->reject(library(), key(problem));
+        return std::nullopt;
+    }
+    AttentionPlan decide(const AttentionProblem& problem) {
+        const std::vector<AttentionForm> all = forms(problem);
+        if (const auto plan = chosen(problem, all)) return *plan;
+        std::string passed_over;
+        for (const AttentionForm& form : all) {
+            const std::string why = refusal(form, problem);
+            if (!why.empty()) {
+                passed_over = why;
+                continue;
+            }
+            AttentionPlan plan = plan_of(form, problem);
+            if (form.method != AttentionMethod::cudnn) plan.passed_over = passed_over;
+            return plan;
+        }
+        refuse(options.method, "a method that can do this model and GPU; cuDNN refuses: " + passed_over,
+               "use auto, flash or plain");
+    }
     const AttentionPlan& plan(const AttentionProblem& problem) {
         const auto key = std::pair(problem.dtype, problem.shape);
         auto known = decisions.find(key);
         if (known == decisions.end() || (problem.backward && !known->second.backward))
             known = decisions.insert_or_assign(key, Decision{problem.backward, decide(problem)}).first;
         return known->second.plan;
+    }
+
+    template <class T>
+    void forward(AttentionMethod method, const AttentionForward<T>& op, StreamRef stream) {
+        if constexpr (std::is_same_v<T, bf16>) {
+            if (method == AttentionMethod::cudnn) return check_attention(op), cudnn.forward(op, stream);
+            if (method == AttentionMethod::flash) return build.flash_forward(op, stream);
+        }
+        attention_forward(op, stream);
+    }
+    template <class T>
+    void backward(AttentionMethod method, bool deterministic, const AttentionBackward<T>& op, StreamRef stream) {
+        if constexpr (std::is_same_v<T, bf16>) {
+            if (method == AttentionMethod::cudnn)
+                return check_attention(op), cudnn.backward(op, backward_pass(deterministic), stream);
+            if (method == AttentionMethod::flash) return build.flash_backward(op, stream);
+        }
+        attention_backward(op, stream);
+    }
+
+    // Both passes of every form that can, one after the other as in training; only bf16 has more than one form.
+    void choose(const AttentionProblem& problem, StreamRef stream) {
+        if (!options.choices || !options.choices->timing || problem.dtype != DType::bf16) return;
+        std::vector<AttentionForm> able;
+        try {
+            able = forms(problem);
+        } catch (const Error&) {  // plan() says it, to every rank alike
+            return;
+        }
+        if (chosen(problem, able)) return;
+        std::erase_if(able, [&](const AttentionForm& form) { return !refusal(form, problem).empty(); });
+        if (able.size() < 2) return;
+        std::optional<AttentionProbe> probe;
+        try {
+            probe.emplace(problem, stream);
+        } catch (const Error&) {  // no room: the memory plan will say so
+            return;
+        }
+        const auto seconds = time_candidates(
+            int(able.size()),
+            [&](int candidate) {
+                const AttentionForm& form = able[std::size_t(candidate)];
+                forward(form.method, probe->forward(), stream);
+                if (problem.backward) backward(form.method, form.deterministic, probe->backward(), stream);
+            },
+            options.choices->cache_bytes, stream);
+        cudnn.free_workspace();
+        const int taken = choose_by_time(seconds);
+        if (taken < 0) return;
+        std::string times;
+        for (std::size_t i = 0; i < able.size(); ++i) {
+            char text[48];
+            std::snprintf(text, sizeof text, " %.3f ms", 1e3 * seconds[i]);
+            times += (i > 0 ? "; " : "") + able[i].name() + text;
+        }
+        options.choices->keep(library(), key(problem),
+                              {able[std::size_t(taken)].name(), times, seconds[std::size_t(taken)]});
+        decisions.clear();
     }
 };
 
@@ -114,6 +235,8 @@ Attention::~Attention() = default;
 Attention::Attention(Attention&&) noexcept = default;
 Attention& Attention::operator=(Attention&&) noexcept = default;
 
+void Attention::choose(const AttentionProblem& problem, StreamRef stream) { state_->choose(problem, stream); }
+
 const AttentionPlan& Attention::plan(const AttentionProblem& problem) const { return state_->plan(problem); }
 
 std::string Attention::describe(const AttentionProblem& problem) const {
@@ -121,28 +244,25 @@ std::string Attention::describe(const AttentionProblem& problem) const {
     std::string text = plan.method == AttentionMethod::cudnn   ? "cuDNN " + cudnn_version() + " flash attention"
                        : plan.method == AttentionMethod::flash ? "flash (mma.sync)"
                                                                : std::string(state_->build.plain);
+    if (plan.method == AttentionMethod::cudnn && problem.backward)
+        text += plan.deterministic ? ", deterministic" : ", last bits differ from run to run";
     if (state_->build.choice && state_->options.method == AttentionMethod::automatic) text += ", chosen by auto";
+    if (!plan.times.empty()) text += " (" + plan.times + ")";
     return plan.passed_over.empty() ? text : text + "; not cuDNN: " + plan.passed_over;
 }
 
+std::string Attention::library() const { return state_->library(); }
+
 template <class T>
 void Attention::forward(const AttentionForward<T>& op, StreamRef stream) {
-    const AttentionMethod method = plan({dtype_of<T>, {op.batch, op.seq_len, op.heads, op.head_size}, false}).method;
-    if constexpr (std::is_same_v<T, bf16>) {
-        if (method == AttentionMethod::cudnn) return check_attention(op), state_->cudnn.forward(op, stream);
-        if (method == AttentionMethod::flash) return state_->build.flash_forward(op, stream);
-    }
-    attention_forward(op, stream);
+    const auto& plan = state_->plan({dtype_of<T>, {op.batch, op.seq_len, op.heads, op.head_size}, false});
+    state_->forward(plan.method, op, stream);
 }
 
 template <class T>
 void Attention::backward(const AttentionBackward<T>& op, StreamRef stream) {
-    const AttentionMethod method = plan({dtype_of<T>, {op.batch, op.seq_len, op.heads, op.head_size}, true}).method;
-    if constexpr (std::is_same_v<T, bf16>) {
-        if (method == AttentionMethod::cudnn) return check_attention(op), state_->cudnn.backward(op, stream);
-        if (method == AttentionMethod::flash) return state_->build.flash_backward(op, stream);
-    }
-    attention_backward(op, stream);
+    const auto& plan = state_->plan({dtype_of<T>, {op.batch, op.seq_len, op.heads, op.head_size}, true});
+    state_->backward(plan.method, plan.deterministic, op, stream);
 }
 
 template void Attention::forward(const AttentionForward<float>&, StreamRef);

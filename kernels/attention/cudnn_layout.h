@@ -40,9 +40,12 @@ constexpr CudnnLayout cudnn_layout(CudnnOperand operand, const AttentionShape& s
     return {{batch, heads, length, size}, {length * step, size, step, 1}, part * row};
 }
 
+// The two backward passes: one adds in a fixed order, the other as its blocks come.
+enum class CudnnPass { forward, backward_deterministic, backward_fast };
+
 // Under this key a plan is kept.
 struct CudnnPlanKey {
-    bool backward;
+    CudnnPass pass;
     AttentionShape shape;
     auto operator<=>(const CudnnPlanKey&) const = default;
 };

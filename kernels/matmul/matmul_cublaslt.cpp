@@ -6,129 +6,47 @@
 //                      m     n     k     A              B             D         fused epilogue
 //   forward            out   rows  in    weight^T       in            out       BIAS; bf16 also GELU_AUX(_BIAS), which
 //                      writes `pre`
-//   backward, input    in    rows  out   weight         dout          din       bf16: DGELU, which reads `pre`
+//   backward, input    in    rows  out   weight         dout          din       bf16: DGELU, which reads `pre`, or
+//                      DGELU_BGRAD: and sums D along n, in D's type
 //   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB: sums of B along k, one per
 //                      column of D
 //
-// Which epilogues have an algorithm depends on the shape and the GPU. Each shape is planned once: the fused form where
-// the library offers one, else the bare product followed by our own kernel, and where it has not even that, as for
-// products of one row on some GPUs, plain_product.h. GELU in fp32 is always our own: the
-// accuracy of the library's tanh is not documented.
+// Which epilogues have an algorithm depends on the shape and the GPU, and which is faster on more: BGRADB, for one, may
+// rule out that a product with few tiles and many rows is cut along k. So where choices are timed, algorithms of all
+// forms compete (algorithm_choice.h), each with the kernels of our own that it needs; elsewhere it is the library's
+// first of the first form that it has. Where the library has nothing, as for products of one row on some GPUs:
+// plain_product.h. Each shape is planned once.
+//
+// An algorithm is kept as the 64 bytes of cublasLtMatmulAlgo_t: cublasLt.h documents that they can be stored and used
+// again with the same version of the library, under which they are kept. Its attributes one by one (tile, stages, cuts
+// along k, ...) would be readable, but no document says that there are no others.
 #include <cublasLt.h>
 
 #include <algorithm>
-#include <compare>
 #include <map>
 #include <memory>
-#include <type_traits>
+#include <optional>
 
 #include "kernels/bias_gradient.h"
-#include "kernels/device/checked_cuda.h"
 #include "kernels/device/memory.h"
 #include "kernels/gelu.h"
+#include "kernels/matmul/algorithm_choice.h"
 #include "kernels/matmul/check.h"
+#include "kernels/matmul/cublaslt_plan.h"
 #include "kernels/matmul/plain_product.h"
+#include "kernels/tuning/timing.h"
 
 namespace kernels {
 namespace {
 
+using namespace cublaslt;
+
 // What NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace); earlier GPUs need less.
 constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;
 
-// The documented rule for the leading dimension of what GELU_AUX writes and DGELU reads.
-constexpr int kAuxiliaryMultiple = 8;
-
-std::string fault_of(cublasStatus_t status) {
-    if (status == CUBLAS_STATUS_SUCCESS) return {};
-    return std::string(cublasLtGetStatusName(status)) + ", " + cublasLtGetStatusString(status);
-}
-
-template <class Handle, auto Destroy>
-struct Destroyer {
-    void operator()(Handle handle) const noexcept { Destroy(handle); }
-};
-template <class Handle, auto Destroy>
-using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, Destroyer<Handle, Destroy>>;
-
-using Library = Owner<cublasLtHandle_t, cublasLtDestroy>;
-using Description = Owner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Owner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-
-Library make_library() {
-    cublasLtHandle_t handle = nullptr;
-    CHECKED(cublasLtCreate(&handle));
-    return Library(handle);
-}
-Description make_description(cublasComputeType_t compute) {
-    cublasLtMatmulDesc_t handle = nullptr;
-    CHECKED(cublasLtMatmulDescCreate(&handle, compute, CUDA_R_32F));
-    return Description(handle);
-}
-Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {  // column-major and dense
-    cublasLtMatrixLayout_t handle = nullptr;
-    CHECKED(cublasLtMatrixLayoutCreate(&handle, type, rows, columns, rows));
-    return Layout(handle);
-}
-Preference make_preference() {
-    cublasLtMatmulPreference_t handle = nullptr;
-    CHECKED(cublasLtMatmulPreferenceCreate(&handle));
-    return Preference(handle);
-}
-template <class Value>
-void set(const Description& description, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
-    CHECKED(cublasLtMatmulDescSetAttribute(description.get(), attribute, &value, sizeof value));
-}
-template <class Value>
-void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
-    CHECKED(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
-}
-
-enum class Product { forward, backward_input, backward_weight };
-
-struct Shape {
-    Product product;
-    DType dtype;
-    int rows, in_channels, out_channels;
-    bool biased, with_gelu, accumulate;
-    std::uintptr_t alignment;  // of all tensors, in bytes: algorithms are chosen by it
-    auto operator<=>(const Shape&) const = default;
-    std::string call() const {
-        const char* name = product == Product::forward          ? "forward"
-                           : product == Product::backward_input ? "backward_input"
-                                                                : "backward_weight";
-        return std::string("matmul ") + name + (dtype == DType::bf16 ? " bf16" : " fp32") + ", rows " +
-               std::to_string(rows) + ", in_channels " + std::to_string(in_channels) + ", out_channels " +
-               std::to_string(out_channels);
-    }
-};
-
-// Addresses of one call. `bias` is read by a forward product and written by BGRADB.
-struct Operands {
-    const void *a, *b;
-    void* d;
-    const void* bias = nullptr;
-    const void* auxiliary = nullptr;
-
-    std::uintptr_t alignment() const {
-        std::uintptr_t bits = kTensorAlignment;
-        for (const void* address : {a, b, static_cast<const void*>(d), bias, auxiliary})
-            bits |= reinterpret_cast<std::uintptr_t>(address);
-        return bits & (~bits + 1);
-    }
-};
-
-struct Plan {
-    Description description;
-    Layout a, b, d;
-    cublasLtMatmulAlgo_t algorithm;
-    bool fused_gelu = false, fused_bias_gradient = false;
-    bool by_library = true;
-};
-
 // The product of `shape` without the library. T is the type of all tensors but a weight's gradient, which is float.
 template <class T>
-void run_plain(const Shape& shape, const Operands& operands, StreamRef stream) {
+void run_plain(const ProductShape& shape, const Operands& operands, StreamRef stream) {
     const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
     const T* const a = static_cast<const T*>(operands.a);
     const T* const b = static_cast<const T*>(operands.b);
@@ -147,99 +65,132 @@ void run_plain(const Shape& shape, const Operands& operands, StreamRef stream) {
     }
 }
 
-cublasLtEpilogue_t epilogue_of(const Shape& shape, bool fuse) {
-    switch (shape.product) {
-        case Product::forward:
-            if (fuse && shape.with_gelu)
-                return shape.biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-            return shape.biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-        case Product::backward_input:
-            return fuse && shape.with_gelu ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DEFAULT;
-        case Product::backward_weight:
-            return fuse && shape.biased ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
+// A call whose gradients of parameters go to memory of its own, for timing: what they would be added to stays as it is.
+// Plans are made once, so that making them is not timed.
+template <class Op>
+struct Rehearsal {
+    Op op;
+    device::Array<float> dweight, dbias;
+    std::vector<std::pair<ChosenAlgorithm, Plan>> plans;
+    Rehearsal(const Op& call, StreamRef stream) : op(call) {
+        if constexpr (requires { op.dweight; }) op.dweight = stand_in(dweight, op.dweight, stream);
+        if constexpr (requires { op.dbias; }) op.dbias = stand_in(dbias, op.dbias, stream);
     }
-    return CUBLASLT_EPILOGUE_DEFAULT;
-}
-
-// Only what the epilogue names may be set: an address that it does not use would make the library refuse.
-void set_addresses(const Plan& plan, const Shape& shape, const Operands& operands) {
-    if (shape.product == Product::backward_weight ? plan.fused_bias_gradient : shape.biased)
-        set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-    if (plan.fused_gelu) set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.auxiliary);
-}
+    static std::span<float> stand_in(device::Array<float>& scratch, std::span<float> of, StreamRef stream) {
+        scratch = device::Array<float>(of.size());
+        scratch.zero(stream);
+        return scratch.span();
+    }
+    void zero_bias(StreamRef stream) { dbias.zero(stream); }
+};
 
 }  // namespace
 
 struct Matmul::State {
     MatmulOptions options;
     Library library = make_library();
-    std::map<Shape, Plan> plans;
-    device::Workspace workspace;
-    device::Workspace bias_scratch;  // one vector of channels for BGRADB, then the scratch of bias_gradient
+    std::map<ProductShape, Plan> plans{};
+    std::map<std::pair<DType, GeluPair>, bool> bias_with_input{};  // asked in every block
+    device::Workspace workspace{};
+    device::Workspace bias_scratch{};  // one vector of channels for the library's sums, then bias_gradient's scratch
 
-    // False: the library has no algorithm for this form.
-    bool plan_form(Plan& plan, const Shape& shape, const Operands& operands, bool fuse) const {
-        const cudaDataType_t type = shape.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
-        const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
-        const bool tf32 = shape.dtype == DType::fp32 && options.tf32;
-        plan.description = make_description(tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
-        plan.a = shape.product == Product::backward_weight ? make_layout(type, in, rows) : make_layout(type, in, out);
-        plan.b = shape.product == Product::forward ? make_layout(type, in, rows) : make_layout(type, out, rows);
-        plan.d = shape.product == Product::forward         ? make_layout(type, out, rows)
-                 : shape.product == Product::backward_input ? make_layout(type, in, rows)
-                                                            : make_layout(CUDA_R_32F, in, out);
-        if (shape.product == Product::forward) set(plan.description, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-        if (shape.product == Product::backward_weight) set(plan.description, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_T);
+    static std::string name() {
+        const std::size_t version = cublasLtGetVersion();  // 13.1.2 is 130102
+        return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+               std::to_string(version % 100);
+    }
+    template <class T> bool tf32() const { return dtype_of<T> == DType::fp32 && options.tf32; }
 
-        set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(shape, fuse));
-        plan.fused_gelu = fuse && shape.with_gelu;
-        plan.fused_bias_gradient = fuse && shape.product == Product::backward_weight && shape.biased;
-        if (plan.fused_gelu)
-            set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape.product == Product::forward ? out : in);
-        set_addresses(plan, shape, operands);
-
-        const Preference preference = make_preference();
-        set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace.bytes());
-        // Partial sums of a product cut along k stay in float, whatever the result's type.
-        set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-            std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-        for (const auto attribute :
-             {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-            set(preference, attribute, std::uint32_t(shape.alignment));
-        cublasLtMatmulHeuristicResult_t result{};
-        int found = 0;
-        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-            library.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(),
-            preference.get(), 1, &result, &found);
-        if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
-        // how some versions say that they lack an epilogue
-        if (status == CUBLAS_STATUS_INVALID_VALUE && fuse) return false;
-        CHECKED(status);
-        CHECKED(result.state);
-        plan.algorithm = result.algo;
-        return true;
+    Plan plan_of(const ProductShape& shape, const Operands& operands, const ChosenAlgorithm& chosen) const {
+        Plan plan = cublaslt::describe(shape, operands, chosen.form);
+        std::ranges::copy(std::as_bytes(std::span(chosen.algorithm)),
+                          std::as_writable_bytes(std::span(&plan.algorithm, 1)).begin());
+        return plan;
+    }
+    // The library for one call. Its runs go to memory that they share, taken by the first of them.
+    template <class Op>
+    ProductLibrary library_for(const ProductShape& shape, const Op& op, StreamRef stream) {
+        const auto rehearsal = std::make_shared<std::optional<Rehearsal<Op>>>();
+        const auto run = [this, shape, op, stream, rehearsal](const ChosenAlgorithm& chosen) {
+            if (!*rehearsal) rehearsal->emplace(op, stream);
+            auto& plans = (*rehearsal)->plans;
+            auto known = std::ranges::find(plans, chosen, [](const auto& entry) { return entry.first; });
+            if (known == plans.end())
+                known = plans.emplace(known, chosen, plan_of(shape, operands_of((*rehearsal)->op), chosen));
+            execute(known->second, shape, (*rehearsal)->op, stream);
+        };
+        return {.name = name(),
+                .algorithms =
+                    [this, shape, op](const ProductForm& form, int most) {
+                        std::vector<AlgorithmBytes> all;
+                        const Plan plan = cublaslt::describe(shape, operands_of(op), form);
+                        for (const Algorithm& found : algorithms(library, workspace.bytes(), plan, shape, most)) {
+                            const auto* const bytes = reinterpret_cast<const unsigned char*>(&found);
+                            all.emplace_back(bytes, bytes + sizeof found);
+                        }
+                        return all;
+                    },
+                .accepts =
+                    [this, shape, op](const ChosenAlgorithm& chosen) {
+                        if (chosen.algorithm.size() != sizeof(Algorithm)) return false;
+                        const Plan plan = plan_of(shape, operands_of(op), chosen);
+                        return cublaslt::accepts(library, workspace.bytes(), plan, plan.algorithm);
+                    },
+                .run = run,
+                .repeats =
+                    [run, rehearsal, stream](const ChosenAlgorithm& chosen) {
+                        // That the order of a fused sum of a bias' gradient is fixed is documented nowhere.
+                        if (!chosen.form.bias_gradient) return true;
+                        std::vector<float> sums[2];
+                        for (auto& once : sums) {
+                            (*rehearsal)->zero_bias(stream);
+                            run(chosen);
+                            once = (*rehearsal)->dbias.download(stream);
+                        }
+                        return std::ranges::equal(std::as_bytes(std::span(sums[0])), std::as_bytes(std::span(sums[1])));
+                    }};
     }
 
-    Plan& plan_for(const Shape& shape, const Operands& operands) {
-        const auto known = plans.find(shape);
-        if (known != plans.end()) return known->second;
+    template <class Op>
+    const Plan& plan_for(const ProductShape& shape, const Op& op, StreamRef stream) {
+        if (const auto known = plans.find(shape); known != plans.end()) return known->second;
         workspace.at_least(kWorkspaceBytes);
-        const int auxiliary_rows = shape.product == Product::forward ? shape.out_channels : shape.in_channels;
-        const bool may_fuse_gelu = !shape.with_gelu ||
-                                   (shape.dtype == DType::bf16 && auxiliary_rows % kAuxiliaryMultiple == 0);
+        const auto chosen = choose_algorithm(shape, library_for(shape, op, stream), options.choices, stream);
         Plan plan;
-        plan.by_library = (may_fuse_gelu && plan_form(plan, shape, operands, true)) ||
-                          plan_form(plan, shape, operands, false);
+        if (chosen) plan = plan_of(shape, operands_of(op), *chosen);
+        else plan.by_library = false;
         return plans.emplace(shape, std::move(plan)).first->second;
     }
 
-    void run(const Plan& plan, const Shape& shape, const Operands& operands, StreamRef stream) {
+    float* sums() const { return reinterpret_cast<float*>(bias_scratch.data()); }
+    // Before operands_of() of a call that sums a bias' gradient.
+    void make_room_for_sums(std::span<float> dbias, int channels) {
+        if (!dbias.empty())
+            bias_scratch.at_least((std::size_t(channels) + bias_gradient_scratch(channels)) * sizeof(float));
+    }
+    std::span<float> scratch(int channels) const { return {sums() + channels, bias_gradient_scratch(channels)}; }
+
+    template <class T> Operands operands_of(const LinearForward<T>& op) const {
+        return {op.weight.data(), op.in.data(), op.out.data(), op.bias.empty() ? nullptr : op.bias.data(),
+                op.pre.empty() ? nullptr : op.pre.data()};
+    }
+    template <class T> Operands operands_of(const LinearBackwardInput<T>& op) const {
+        return {op.weight.data(), op.dout.data(), op.din.data(), op.dbias.empty() ? nullptr : sums(),
+                op.pre.empty() ? nullptr : op.pre.data()};
+    }
+    // BGRADB overwrites: what is added to gets its sums from elsewhere.
+    template <class T> Operands operands_of(const LinearBackwardWeight<T>& op) const {
+        return {op.in.data(), op.dout.data(), op.dweight.data(),
+                op.dbias.empty() ? nullptr : op.accumulate ? sums() : op.dbias.data()};
+    }
+
+    void multiply(const Plan& plan, const ProductShape& shape, const Operands& operands, StreamRef stream) {
         if (!plan.by_library)
             return shape.dtype == DType::bf16 ? run_plain<bf16>(shape, operands, stream)
                                               : run_plain<float>(shape, operands, stream);
         set_addresses(plan, shape, operands);
-        const float alpha = 1.0f, beta = shape.accumulate ? 1.0f : 0.0f;
+        const bool added = shape.accumulate && shape.product == Product::backward_weight;
+        const float alpha = 1.0f, beta = added ? 1.0f : 0.0f;
         const cublasStatus_t status = cublasLtMatmul(library.get(), plan.description.get(), &alpha, operands.a,
                                                      plan.a.get(), operands.b, plan.b.get(), &beta, operands.d,
                                                      plan.d.get(), operands.d, plan.d.get(), &plan.algorithm,
@@ -248,6 +199,51 @@ struct Matmul::State {
             throw Error("cublasLtMatmul failed for " + shape.call() + ": " + cublasLtGetStatusName(status) + ", " +
                             cublasLtGetStatusString(status),
                         Blame::runtime);
+    }
+
+    template <class T>
+    void execute(const Plan& plan, const ProductShape& shape, const LinearForward<T>& op, StreamRef stream) {
+        Operands operands = operands_of(op);
+        const bool own_gelu = shape.with_gelu && !plan.form.gelu;
+        if (own_gelu) operands.d = op.pre.data();
+        multiply(plan, shape, operands, stream);
+        if (!own_gelu) return;
+        const std::size_t elements = std::size_t(op.rows) * op.out_channels;
+        gelu_forward<T>({op.out.first(elements), op.pre.first(elements)}, stream);
+    }
+
+    template <class T>
+    void execute(const Plan& plan, const ProductShape& shape, const LinearBackwardInput<T>& op, StreamRef stream) {
+        multiply(plan, shape, operands_of(op), stream);
+        if (shape.with_gelu && !plan.form.gelu) {
+            const std::size_t elements = std::size_t(op.rows) * op.in_channels;
+            gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
+        }
+        if (op.dbias.empty()) return;
+        // One row of sums of T, or all rows.
+        const std::span<const T> from = plan.form.bias_gradient
+                                            ? std::span(reinterpret_cast<const T*>(sums()), std::size_t(op.in_channels))
+                                            : std::span<const T>(op.din);
+        bias_gradient<T>({op.dbias, scratch(op.in_channels), from, plan.form.bias_gradient ? 1 : op.rows,
+                          op.in_channels, op.accumulate_dbias}, stream);
+    }
+
+    template <class T>
+    void execute(const Plan& plan, const ProductShape& shape, const LinearBackwardWeight<T>& op, StreamRef stream) {
+        multiply(plan, shape, operands_of(op), stream);
+        if (op.dbias.empty()) return;
+        const int channels = op.out_channels;
+        if (!plan.form.bias_gradient)
+            bias_gradient<T>({op.dbias, scratch(channels), op.dout, op.rows, channels, op.accumulate}, stream);
+        else if (op.accumulate)
+            bias_gradient<float>({op.dbias, scratch(channels), {sums(), std::size_t(channels)}, 1, channels, true},
+                                 stream);
+    }
+
+    template <class Op>
+    void plan_and_execute(ProductShape shape, const Op& op, StreamRef stream) {
+        shape.alignment = operands_of(op).alignment();
+        execute(plan_for(shape, op, stream), shape, op, stream);
     }
 };
 
@@ -259,67 +255,46 @@ Matmul& Matmul::operator=(Matmul&&) noexcept = default;
 template <class T>
 void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    const bool with_gelu = !op.pre.empty();
-    Operands operands{op.weight.data(), op.in.data(), op.out.data(), op.bias.empty() ? nullptr : op.bias.data(),
-                      with_gelu ? op.pre.data() : nullptr};
-    const Shape shape{Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels, !op.bias.empty(),
-                      with_gelu, false, operands.alignment()};
-    const Plan& plan = state_->plan_for(shape, operands);
-    if (with_gelu && !plan.fused_gelu) {
-        operands.d = op.pre.data();
-        state_->run(plan, shape, operands, stream);
-        const std::size_t elements = std::size_t(op.rows) * op.out_channels;
-        gelu_forward<T>({op.out.first(elements), op.pre.first(elements)}, stream);
-    } else state_->run(plan, shape, operands, stream);
+    state_->plan_and_execute({Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels,
+                              !op.bias.empty(), !op.pre.empty(), false, state_->tf32<T>()}, op, stream);
 }
 
 template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    const bool with_gelu = !op.pre.empty();
-    const Operands operands{op.weight.data(), op.dout.data(), op.din.data(), nullptr,
-                            with_gelu ? op.pre.data() : nullptr};
-    const Shape shape{Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, false, with_gelu,
-                      false, operands.alignment()};
-    const Plan& plan = state_->plan_for(shape, operands);
-    state_->run(plan, shape, operands, stream);
-    if (with_gelu && !plan.fused_gelu) {
-        const std::size_t elements = std::size_t(op.rows) * op.in_channels;
-        gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
-    }
+    const bool biased = !op.dbias.empty();
+    state_->make_room_for_sums(op.dbias, op.in_channels);
+    state_->plan_and_execute({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, biased,
+                              !op.pre.empty(), biased && op.accumulate_dbias, state_->tf32<T>()}, op, stream);
 }
 
 template <class T>
 void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    const bool biased = !op.dbias.empty();
-    const std::size_t channels = op.out_channels, scratch_floats = biased ? bias_gradient_scratch(op.out_channels) : 0;
-    if (biased) state_->bias_scratch.at_least((channels + scratch_floats) * sizeof(float));
-    // BGRADB overwrites, so what is added to gets its sums from here
-    float* const sums = reinterpret_cast<float*>(state_->bias_scratch.data());
-    const Operands operands{op.in.data(), op.dout.data(), op.dweight.data(),
-                            !biased ? nullptr : op.accumulate ? sums : op.dbias.data()};
-    const Shape shape{Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels, biased, false,
-                      op.accumulate, operands.alignment()};
-    const Plan& plan = state_->plan_for(shape, operands);
-    state_->run(plan, shape, operands, stream);
-    if (!biased) return;
-    const std::span<float> scratch{sums + channels, scratch_floats};
-    if (!plan.fused_bias_gradient)
-        bias_gradient<T>({op.dbias, scratch, op.dout, op.rows, op.out_channels, op.accumulate}, stream);
-    else if (op.accumulate)
-        bias_gradient<float>({op.dbias, scratch, {sums, channels}, 1, op.out_channels, true}, stream);
+    state_->make_room_for_sums(op.dbias, op.out_channels);
+    state_->plan_and_execute({Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels,
+                              !op.dbias.empty(), false, op.accumulate, state_->tf32<T>()}, op, stream);
 }
+
+bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
+    const auto key = std::pair(dtype, pair);
+    if (const auto known = state_->bias_with_input.find(key); known != state_->bias_with_input.end())
+        return known->second;
+    const bool tf32 = dtype == DType::fp32 && state_->options.tf32;
+    return state_->bias_with_input[key] =
+               bias_is_faster_with_input(state_->options.choices, State::name(), dtype, tf32, pair);
+}
+
+bool Matmul::chooses_by_shape() { return true; }
+
+std::string Matmul::library() const { return State::name(); }
 
 std::size_t Matmul::workspace_bytes() const {
     return std::max(kWorkspaceBytes, state_->workspace.bytes()) + state_->bias_scratch.bytes();
 }
 
 std::string Matmul::describe(DType dtype) {
-    const std::size_t version = cublasLtGetVersion();  // 13.1.2 is 130102
-    return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-           std::to_string(version % 100) +
-           (dtype == DType::fp32 && state_->options.tf32 ? "; fp32 products by TF32" : "");
+    return library() + (dtype == DType::fp32 && state_->options.tf32 ? "; fp32 products by TF32" : "");
 }
 
 template void Matmul::forward(const LinearForward<float>&, StreamRef);

@@ -19,132 +19,33 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <compare>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <map>
 #include <optional>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
-
-#include <oneapi/dnnl/dnnl.hpp>
-#include <oneapi/dnnl/dnnl_debug.h>
 
 #include "kernels/bias_gradient.h"
 #include "kernels/device/memory.h"
 #include "kernels/gelu.h"
+#include "kernels/matmul/algorithm_choice.h"
 #include "kernels/matmul/check.h"
+#include "kernels/matmul/onednn_plan.h"
 #include "kernels/matmul/onednn_widen.h"
 
 namespace kernels {
 namespace {
 
-using dnnl::memory;
+using namespace onednn;
 
 // Native bf16 arithmetic stays unless widening is faster by more than noise explains. It took 0.42 of the time of
 // widening with AVX-512's bf16 instructions on a Zen 5, 0.2 with a Xeon's AMX, and 2.0 times as long where it is
 // emulated. Near the limit are that Xeon's bf16 instructions without AMX: 1.2 to 1.3.
 constexpr double kClearlyFaster = 1.2;
 
-enum class Product { forward, backward_input, backward_weight };
-
-std::string dimensions(int rows, int in_channels, int out_channels) {
-    return "rows " + std::to_string(rows) + ", in_channels " + std::to_string(in_channels) + ", out_channels " +
-           std::to_string(out_channels);
-}
-
-const char* name_of(Product product) {
-    return product == Product::forward          ? "forward"
-           : product == Product::backward_input ? "backward_input"
-                                                : "backward_weight";
-}
-
-[[noreturn]] void fail_in_library(const std::string& call, const std::string& what, dnnl_status_t status) {
-    throw Error("oneDNN refused " + call + ": " + what + " (" + dnnl_status2str(status) + ")", Blame::runtime);
-}
-
-// What one matmul primitive is made for. oneDNN cuts the work for a number of threads when it makes the primitive.
-struct Shape {
-    Product product;
-    DType dtype;
-    int rows, in_channels, out_channels;
-    bool biased, accumulate;
-    int threads;
-    auto operator<=>(const Shape&) const = default;
-    std::string call() const {
-        return std::string("matmul ") + name_of(product) + (dtype == DType::bf16 ? " bf16" : " fp32") +
-               (accumulate ? " accumulating" : "") + " of " + dimensions(rows, in_channels, out_channels);
-    }
-};
-
-// A primitive with its arguments bound; a call sets their addresses.
-struct Plan {
-    dnnl::matmul primitive;
-    memory source, weights, bias, result, scratch;
-    std::unordered_map<int, memory> arguments;
-    std::size_t scratch_bytes;
-};
-
-Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
-    using Strides = memory::dims;
-    const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
-    const auto type = shape.dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
-    const memory::desc in_desc({rows, in}, type, Strides{in, 1}), out_desc({rows, out}, type, Strides{out, 1});
-    const memory::desc weight_desc({out, in}, type, Strides{in, 1});
-    memory::desc source, weights, result;
-    switch (shape.product) {
-        case Product::forward:
-            source = in_desc;
-            weights = memory::desc({in, out}, type, Strides{1, in});
-            result = out_desc;
-            break;
-        case Product::backward_input: source = out_desc; weights = weight_desc; result = in_desc; break;
-        case Product::backward_weight:
-            source = memory::desc({out, rows}, type, Strides{1, out});
-            weights = in_desc;
-            result = memory::desc({out, in}, memory::data_type::f32, Strides{in, 1});
-            break;
-    }
-    const memory::desc bias({1, out}, type, Strides{out, 1});
-
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (shape.accumulate) {
-        dnnl::post_ops sum;
-        sum.append_sum(1.0f);
-        attributes.set_post_ops(sum);
-    }
-    // Named, because the iterator behind next_impl() keeps its address.
-    const auto desc = shape.biased ? dnnl::matmul::desc(source, weights, bias, result)
-                                   : dnnl::matmul::desc(source, weights, result);
-    dnnl::matmul::primitive_desc found(desc, attributes, engine);
-    if (shape.product == Product::backward_weight) {
-        dnnl::matmul::primitive_desc other(desc, attributes, engine);
-        do {
-            if (std::string_view(other.impl_info_str()).starts_with("gemm")) {
-                found = other;
-                break;
-            }
-        } while (other.next_impl());
-    }
-
-    Plan plan;
-    plan.primitive = dnnl::matmul(found);
-    plan.source = memory(source, engine, nullptr);
-    plan.weights = memory(weights, engine, nullptr);
-    plan.result = memory(result, engine, nullptr);
-    plan.scratch = memory(found.scratchpad_desc(), engine, nullptr);
-    plan.scratch_bytes = found.scratchpad_desc().get_size();
-    plan.arguments = {{DNNL_ARG_SRC, plan.source}, {DNNL_ARG_WEIGHTS, plan.weights}, {DNNL_ARG_DST, plan.result},
-                      {DNNL_ARG_SCRATCHPAD, plan.scratch}};
-    if (shape.biased) {
-        plan.bias = memory(bias, engine, nullptr);
-        plan.arguments.emplace(DNNL_ARG_BIAS, plan.bias);
-    }
-    return plan;
-}
+// As kept and as shown.
+constexpr const char *kNative = "multiplied natively", *kWidened = "widened to fp32";
 
 // Time that this thread itself has computed: other programs do not show in it.
 double thread_seconds() {
@@ -161,6 +62,23 @@ public:
 private:
     int before_ = omp_get_max_threads();
 };
+
+// With the instructions that it uses, which environment variables cap.
+std::string library_name() {
+    const dnnl_version_t* version = dnnl_version();
+    const char* isa = "instructions before AVX2";
+    switch (dnnl_get_effective_cpu_isa()) {
+        case dnnl_cpu_isa_avx2: isa = "AVX2"; break;
+        case dnnl_cpu_isa_avx2_vnni: isa = "AVX2 VNNI"; break;
+        case dnnl_cpu_isa_avx512_core: isa = "AVX-512"; break;
+        case dnnl_cpu_isa_avx512_core_vnni: isa = "AVX-512 VNNI"; break;
+        case dnnl_cpu_isa_avx512_core_bf16: isa = "AVX-512 BF16"; break;
+        case dnnl_cpu_isa_avx512_core_amx: isa = "AMX"; break;
+        default: break;
+    }
+    return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+           std::to_string(version->patch) + ", " + isa;
+}
 
 // oneDNN takes inputs by addresses that are not const.
 template <class T> void* address(std::span<const T> input) { return const_cast<T*>(input.data()); }
@@ -284,23 +202,47 @@ struct Matmul::State {
                             status);
     }
 
-    // Times a product of middling size both ways on one thread, so that a busy machine does not change the choice and
-    // with it the bits: 10-40 ms.
+    // What was chosen for this processor and library before; else times both, where that is allowed.
     Bf16Choice choose_bf16() {
         if (options.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as asked"};
-        constexpr int kRows = 256, kChannels = 768, kRepetitions = 3;
-        const std::vector<bf16> in(std::size_t(kRows) * kChannels, bf16_from_float(0.5f));
-        const std::vector<bf16> weight(std::size_t(kChannels) * kChannels, bf16_from_float(0.25f));
-        std::vector<bf16> out(in.size());
-        const LinearForward<bf16> probe{out, {}, in, weight, {}, kRows, kChannels, kChannels};
-        const OneThread one_thread;
+        constexpr int kRows = 256, kChannels = 768;
         try {
             plan_for({Product::forward, DType::bf16, kRows, kChannels, kChannels, false, false, omp_get_max_threads()});
         } catch (const dnnl::error&) {
             return {false, "widened to fp32, because oneDNN has no bf16 products for this processor"};
         }
         if (options.bf16 == Bf16Arithmetic::native) return {true, "multiplied natively as asked"};
+        Choices* const choices = options.choices;
+        const std::string problem = "arithmetic of bf16 products";
+        if (const Choice* known = choices ? choices->find(library_name(), problem) : nullptr) {
+            if (known->taken == kNative || known->taken == kWidened)
+                return {known->taken == kNative, known->taken + " (" + known->why + ")"};
+            choices->reject(library_name(), problem);
+        }
+        if (choices && !choices->timing) {
+            const bool has_bf16 = dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;
+            return {has_bf16, std::string(has_bf16 ? kNative : kWidened) + ", by its instructions, not timed"};
+        }
+        const auto [native, widened] = seconds_of_bf16(kRows, kChannels);
+        const bool keep_native = widened * kClearlyFaster > native;
+        const double flops = 2.0 * kRows * kChannels * kChannels;
+        char times[80];
+        std::snprintf(times, sizeof times, "one thread: %.0f GFLOP/s natively, %.0f widened", 1e-9 * flops / native,
+                      1e-9 * flops / widened);
+        const Choice choice{keep_native ? kNative : kWidened, times, keep_native ? native : widened};
+        if (choices) choices->keep(library_name(), problem, choice);
+        return {keep_native, choice.taken + " (" + choice.why + ")"};
+    }
 
+    // A product of middling size both ways on one thread, so that a busy machine does not change the choice and with it
+    // the bits: 10-40 ms.
+    std::pair<double, double> seconds_of_bf16(int rows, int channels) {
+        constexpr int kRepetitions = 3;
+        const std::vector<bf16> in(std::size_t(rows) * channels, bf16_from_float(0.5f));
+        const std::vector<bf16> weight(std::size_t(channels) * channels, bf16_from_float(0.25f));
+        std::vector<bf16> out(in.size());
+        const LinearForward<bf16> probe{out, {}, in, weight, {}, rows, channels, channels};
+        const OneThread one_thread;
         double native = 1e30, widened = 1e30;
         for (int i = 0; i <= kRepetitions; ++i) {  // the first of each warms up
             const double start = thread_seconds();
@@ -311,11 +253,16 @@ struct Matmul::State {
             native = std::min(native, middle - start);
             widened = std::min(widened, thread_seconds() - middle);
         }
-        const bool keep_native = widened * kClearlyFaster > native;
-        char times[80];
-        std::snprintf(times, sizeof times, " (one thread: %.0f GFLOP/s natively, %.0f widened)",
-                      2e-9 * kRows * kChannels * kChannels / native, 2e-9 * kRows * kChannels * kChannels / widened);
-        return {keep_native, std::string(keep_native ? "multiplied natively" : "widened to fp32") + times};
+        return {native, widened};
+    }
+
+    template <class T>
+    void sum_bias(std::span<float> dbias, std::span<const T> dout, int rows, int channels, bool accumulate,
+                  StreamRef stream) {
+        if (dbias.empty()) return;
+        const std::size_t floats = bias_gradient_scratch(channels);
+        const std::span<float> scratch{reinterpret_cast<float*>(workspace.at_least(floats * sizeof(float))), floats};
+        bias_gradient<T>({dbias, scratch, dout, rows, channels, accumulate}, stream);
     }
 };
 
@@ -344,41 +291,35 @@ template <class T>
 void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) {
     matmul_check::check(op);
     state_->multiply(op, state_->widens<T>());
-    if (op.pre.empty()) return;
-    const std::size_t elements = std::size_t(op.rows) * op.in_channels;
-    gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
+    if (!op.pre.empty()) {
+        const std::size_t elements = std::size_t(op.rows) * op.in_channels;
+        gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
+    }
+    state_->sum_bias<T>(op.dbias, op.din, op.rows, op.in_channels, op.accumulate_dbias, stream);
 }
 
 template <class T>
 void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream) {
     matmul_check::check(op);
     state_->multiply(op, state_->widens<T>());
-    if (op.dbias.empty()) return;
-    const std::size_t floats = bias_gradient_scratch(op.out_channels);
-    const std::span<float> scratch{reinterpret_cast<float*>(state_->workspace.at_least(floats * sizeof(float))),
-                                   floats};
-    bias_gradient<T>({op.dbias, scratch, op.dout, op.rows, op.out_channels, op.accumulate}, stream);
+    state_->sum_bias<T>(op.dbias, op.dout, op.rows, op.out_channels, op.accumulate, stream);
 }
+
+// The sums are the same work, and have the same bits, in either place; so no times are taken here.
+bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
+    return bias_is_faster_with_input(state_->options.choices, library_name(), dtype, false, pair);
+}
+
+bool Matmul::chooses_by_shape() { return false; }
 
 std::size_t Matmul::workspace_bytes() const { return state_->workspace.bytes(); }
 
+std::string Matmul::library() const { return library_name(); }
+
 std::string Matmul::describe(DType dtype) {
-    const dnnl_version_t* version = dnnl_version();
-    const char* isa = "instructions before AVX2";
-    switch (dnnl_get_effective_cpu_isa()) {
-        case dnnl_cpu_isa_avx2: isa = "AVX2"; break;
-        case dnnl_cpu_isa_avx2_vnni: isa = "AVX2 VNNI"; break;
-        case dnnl_cpu_isa_avx512_core: isa = "AVX-512"; break;
-        case dnnl_cpu_isa_avx512_core_vnni: isa = "AVX-512 VNNI"; break;
-        case dnnl_cpu_isa_avx512_core_bf16: isa = "AVX-512 BF16"; break;
-        case dnnl_cpu_isa_avx512_core_amx: isa = "AMX"; break;
-        default: break;
-    }
-    const std::string library = "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) +
-                                "." + std::to_string(version->patch) + ", " + isa;
-    if (dtype == DType::fp32) return library;
+    if (dtype == DType::fp32) return library();
     state_->widens<bf16>();  // decides, if that is still to do
-    return library + "; bf16 " + state_->bf16_choice->reason;
+    return library() + "; bf16 " + state_->bf16_choice->reason;
 }
 
 template void Matmul::forward(const LinearForward<float>&, StreamRef);

@@ -6,6 +6,7 @@
 #include "kernels/device/device.h"
 #include "kernels/device/stream.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/tuning/choices.h"
 #include "llmc/comm/communicator.h"
 
 namespace llmc {
@@ -17,6 +18,7 @@ struct Context {
     kernels::Matmul matmul;
     kernels::Attention attention{};
     std::shared_ptr<Communicator> communicator = alone();
+    std::unique_ptr<kernels::Choices> choices{};  // of matmul and attention; none: they take what comes first
 };
 
 }  // namespace llmc

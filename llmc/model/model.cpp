@@ -57,6 +57,35 @@ public:
         kernels::accumulate_losses(loss_sum, losses(), stream());
     }
 
+    void choose_products(const MicroBatch& batch, bool accumulating) override {
+        forward(batch);
+        const BlockParameters& p = table().block(0);
+        const std::size_t largest = std::max(padded_vocabulary(), 4 * channels()) * std::size_t(channels());
+        const device::Array<float> dweight(setup_.training ? largest : 0), dbias(4 * std::size_t(channels()));
+        for (std::size_t first = 0; first < shape_.rows(); first += act_.classifier_rows) {
+            const Chunk chunk = chunk_at(first);
+            classify(batch, chunk, setup_.training ? Dlogits::in_place : Dlogits::none, 1.0f / float(shape_.rows()));
+            for (const bool added : {false, true})
+                if (setup_.training && (added ? accumulating || first > 0 : first == 0))
+                    head_products(chunk, {dweight.span(), {}, added});
+        }
+        // All blocks are alike. What comes from the head has the size of gradients.
+        if (setup_.training)
+            device::copy_on_device(act_.dresidual.data(), act_.dnormed.data(), act_.dnormed.size_bytes(), stream());
+        for (const bool added : {false, true}) {
+            if (!setup_.training || (added && !accumulating)) break;
+            const LinearGradients whole{dweight.span(), dbias.span(), added}, no_bias{dweight.span(), {}, added};
+            const BlockActivations<Element>& a = act_.block[0];
+            linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, whole, a.pre_gelu, dbias.span());
+            linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, whole, a.pre_gelu);
+            for (const LinearGradients& gradients : {whole, no_bias})
+                linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, gradients);
+            linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, whole);
+            linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, whole);
+        }
+        context_.stream.sync();  // before the temporaries go
+    }
+
 private:
     using Tensor = std::span<Element>;
     using Input = std::span<const Element>;
@@ -65,6 +94,11 @@ private:
     enum class Upto { output, gelu };
     enum class Dlogits { none, in_place };
     enum class Dresidual { overwrite, add };
+    // Where the gradients of a linear layer go. An empty bias: they are summed elsewhere, by what has dout at hand.
+    struct LinearGradients {
+        std::span<float> weight, bias;
+        bool accumulate;
+    };
     // Rows [first, first + rows) of the micro-batch, small enough for the logits' memory.
     struct Chunk {
         std::size_t first;
@@ -139,12 +173,19 @@ private:
         recompute_block(layer);
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
-        linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, gradients, a.pre_gelu);  // to (B, T, 4C)
-        linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, gradients);                // to (B, T, C)
+        const LinearGradients mlp_proj = gradients_of(p.mlp_proj, gradients),
+                              attn_proj = gradients_of(p.attn_proj, gradients), qkv = gradients_of(p.qkv, gradients);
+        LinearGradients fc = gradients_of(p.fc, gradients);
+        std::span<float> dbias_of_fc;  // where the product that leaves fc's dout sums its rows, too
+        if (context_.matmul.sums_bias_with_input(kernels::dtype_of<Element>, mlp_pair(fc.accumulate)))
+            std::swap(fc.bias, dbias_of_fc);
+        linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, mlp_proj, a.pre_gelu,
+                        dbias_of_fc);                                                            // to (B, T, 4C)
+        linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, fc);                       // to (B, T, C)
         layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, gradients);
-        linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, gradients);      // to (B, T, C)
+        linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, attn_proj);      // to (B, T, C)
         attention_backward(act_.dwide, act_.dnormed, a);                                         // to (B, T, 3C)
-        linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, gradients);               // to (B, T, C)
+        linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, qkv);                     // to (B, T, C)
         layernorm_backward(Dresidual::add, a.ln1, act_.residual[layer], p.ln1, gradients);
     }
 
@@ -191,18 +232,21 @@ private:
         for (std::size_t first = 0; first < shape_.rows(); first += act_.classifier_rows) {
             const Chunk chunk = chunk_at(first);
             classify(batch, chunk, Dlogits::in_place, token_weight);
-            context_.matmul.backward_input<Element>({.din = rows_of(act_.dnormed, chunk),    // (r, C)
-                                                     .dout = act_.logits,                    // (r, V)
-                                                     .weight = weight(table().token_table()),
-                                                     .pre = {}, .rows = chunk.rows, .in_channels = channels(),
-                                                     .out_channels = padded_vocabulary()}, stream());
-            context_.matmul.backward_weight<Element>({.dweight = gradients.gradient(table().token_table()),  // (V, C)
-                                                      .dbias = {}, .dout = act_.logits,
-                                                      .in = rows_of(act_.final_ln.normed, chunk),
-                                                      .rows = chunk.rows, .in_channels = channels(),
-                                                      .out_channels = padded_vocabulary(),
-                                                      .accumulate = gradients.accumulate() || first > 0}, stream());
+            head_products(chunk, {gradients.gradient(table().token_table()), {}, gradients.accumulate() || first > 0});
         }
+    }
+    // From dlogits, in the logits' place.
+    void head_products(const Chunk& chunk, const LinearGradients& gradients) {
+        context_.matmul.backward_input<Element>({.din = rows_of(act_.dnormed, chunk),        // (r, C)
+                                                 .dout = act_.logits,                        // (r, V)
+                                                 .weight = weight(table().token_table()),
+                                                 .pre = {}, .rows = chunk.rows, .in_channels = channels(),
+                                                 .out_channels = padded_vocabulary()}, stream());
+        context_.matmul.backward_weight<Element>({.dweight = gradients.weight,               // (V, C)
+                                                  .dbias = gradients.bias, .dout = act_.logits,
+                                                  .in = rows_of(act_.final_ln.normed, chunk), .rows = chunk.rows,
+                                                  .in_channels = channels(), .out_channels = padded_vocabulary(),
+                                                  .accumulate = gradients.accumulate}, stream());
     }
 
     std::vector<float> logits_of_rows(int first_row, int rows) override {
@@ -234,17 +278,25 @@ private:
                                           .in_channels = layer.in_channels,
                                           .out_channels = layer.out_channels}, stream());
     }
-    // din = dout weight, through gelu where in = gelu(pre_gelu); before that, the gradients of weight and bias
-    void linear_backward(Tensor din, Input dout, Input in, const Linear& layer, GradientExchange& gradients,
-                         Input pre_gelu = {}) {
-        context_.matmul.backward_weight<Element>({.dweight = gradients.gradient(layer.weight),
-                                                  .dbias = gradients.gradient(layer.bias), .dout = dout, .in = in,
-                                                  .rows = rows(), .in_channels = layer.in_channels,
+    // din = dout weight, through gelu where in = gelu(pre_gelu), and where asked the sum of its rows, dbias_before;
+    // first the gradients of weight and bias
+    void linear_backward(Tensor din, Input dout, Input in, const Linear& layer, const LinearGradients& gradients,
+                         Input pre_gelu = {}, std::span<float> dbias_before = {}) {
+        context_.matmul.backward_weight<Element>({.dweight = gradients.weight, .dbias = gradients.bias, .dout = dout,
+                                                  .in = in, .rows = rows(), .in_channels = layer.in_channels,
                                                   .out_channels = layer.out_channels,
-                                                  .accumulate = gradients.accumulate()}, stream());
+                                                  .accumulate = gradients.accumulate}, stream());
         context_.matmul.backward_input<Element>({.din = din, .dout = dout, .weight = weight(layer.weight),
                                                  .pre = pre_gelu, .rows = rows(), .in_channels = layer.in_channels,
-                                                 .out_channels = layer.out_channels}, stream());
+                                                 .out_channels = layer.out_channels, .dbias = dbias_before,
+                                                 .accumulate_dbias = gradients.accumulate}, stream());
+    }
+    static LinearGradients gradients_of(const Linear& layer, GradientExchange& gradients) {
+        return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};
+    }
+    kernels::GeluPair mlp_pair(bool accumulate) const {
+        return {.rows = rows(), .in_channels = channels(), .hidden_channels = 4 * channels(),
+                .out_channels = channels(), .accumulate = accumulate};
     }
     void layernorm(const NormActivations<Element>& out, Input x, const Norm& norm) {
         kernels::layernorm_forward<Element>({.normed = out.normed, .mean = out.mean, .rstd = out.rstd, .residual = x,

@@ -56,6 +56,10 @@ public:
     virtual void forward_backward(const MicroBatch& batch, float token_weight, GradientExchange& gradients) = 0;
     // loss_sum[0] += sum of the losses over valid targets.
     virtual void evaluate(const MicroBatch& batch, std::span<double> loss_sum) = 0;
+    // Calls the matrix library as a step with this micro-batch does, on this model's activations, so that it chooses
+    // its algorithms (kernels/tuning): with `accumulating` as later micro-batches of a step do, too. Gradients go to
+    // memory of its own; of the model's state it changes activations only. Waits.
+    virtual void choose_products(const MicroBatch& batch, bool accumulating) = 0;
     // Logits over the vocabulary (not its padding) after each of `rows` positions from `first_row` on, of one sequence
     // on the host; waits. Throws Error if the sequence is longer than the largest micro-batch or the model's positions.
     std::vector<float> logits(std::span<const int> tokens, int first_row, int rows);

@@ -88,11 +88,20 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "bf16: round master weights to parameters stochastically, without bias, instead of to nearest");
     entry("r,recompute", o.recompute,
           "activation checkpointing: what the backward pass recomputes to save memory", kRecomputeLevels);
-    entry("attention", o.attention, "kernels on a GPU; auto: the first of the others that can",
+    entry("attention", o.attention, "kernels on a GPU; auto: the fastest that can, as --tune says",
           kernels::kAttentionMethods);
     entry("bf16-arithmetic", o.bf16_arithmetic,
-          "how a CPU multiplies bf16; native: by bf16 instructions; widen: in fp32; measure: time both at start",
+          "how a CPU multiplies bf16; native: by bf16 instructions; widen: in fp32; measure: the faster, as --tune "
+          "says",
           kBf16Arithmetics);
+    entry("tune", o.tune,
+          "algorithms that are chosen by time; off: the library's first; auto: those kept in --tune-file, which gets "
+          "what it lacks; again: all are timed anew",
+          kTunes);
+    entry("tune-file", o.tune_file,
+          "where --tune keeps its choices; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or below ~/.cache");
+    entry("deterministic", o.deterministic,
+          "GPUs: only kernels that give the same bits every time, also where others are faster");
     entry("threads", o.threads, "CPU threads of a rank; 0: one for each of its cores", Whole{0, 1024});
     entry("device", o.device, "index of the GPU; the ranks of a host take this one and those after it", Whole{0, 1023});
     entry("seed", o.seed, "random seed of initial weights, shuffle, samples and stochastic rounding",

@@ -16,6 +16,10 @@ inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {{"measure"
                                                                       {"native", kernels::Bf16Arithmetic::native},
                                                                       {"widen", kernels::Bf16Arithmetic::widen}};
 
+// Which algorithms are taken: the library's first; those kept, timed where none is; all timed anew.
+enum class Tune { off, automatic, again };
+inline constexpr Named<Tune> kTunes[] = {{"off", Tune::off}, {"auto", Tune::automatic}, {"again", Tune::again}};
+
 struct Options {
     // Data and model
     std::string train_data, val_data;       // globs of shards
@@ -51,7 +55,8 @@ struct Options {
     // Machine
     std::string dtype = "fp32", recompute = "none", attention = "auto", bf16_arithmetic = "measure";
     std::int64_t threads = 0, device = 0, seed = 1337;
-    bool stochastic_rounding = false, tf32 = false, dry_run = false;
+    std::string tune = "auto", tune_file;   // no file: that of the user
+    bool stochastic_rounding = false, tf32 = false, deterministic = false, dry_run = false;
 };
 
 enum class Request { run, help, version };

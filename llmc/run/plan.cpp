@@ -83,7 +83,6 @@ Plan make_plan(const Options& o, const Context& context) {
                                             .temperature = o.temperature, .seed = std::uint64_t(o.seed),
                                             .longest = int(o.seq_len)},
                              Vocabulary{plan.start.config.vocabulary, vocabulary.end_of_text});
-    plan.memory = plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16);
     return plan;
 }
 

@@ -29,7 +29,7 @@ struct Plan {
     StartingPoint start;
     ParameterTable table;
     ModelSetup setup{};
-    MemoryPlan memory{};
+    MemoryPlan memory{};  // by plan_memory(), once it is known which libraries compute what
     std::int64_t step_tokens = 0, total_steps = 0;  // positions of one update over all ranks; updates
     int micro_batches = 0;                          // of this rank in one update
     std::unique_ptr<DataLoader> loader{};           // none with --eval-only
@@ -44,7 +44,7 @@ struct Plan {
 };
 
 // Throws Error for options that do not fit each other, the data or what the device can do. Whether the memory plan fits
-// is asked apart (require_room), so that the plan can be shown first.
+// is asked apart (plan_memory, require_room), so that libraries can be chosen before, and the plan be shown.
 Plan make_plan(const Options& options, const Context& context);
 
 }  // namespace llmc

@@ -60,17 +60,23 @@ std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Cont
     const std::string communication = context.communicator->describe(),
                       matmul = context.matmul.describe(plan.setup.dtype),
                       attention = context.attention.describe(attention_problem(plan.setup));
+    const bool deterministic = context.attention.plan(attention_problem(plan.setup)).deterministic;
     const nlohmann::json flags = to_json(options);
     return {{version_text(version), {{"version", version}}},
             device_fact(context),
             {"communication: " + communication + '\n', {{"communication", communication}}},
             {"matrix library: " + matmul + '\n', {{"matmul", matmul}}},
-            {"attention: " + attention + '\n', {{"attention", attention}}},
+            {"attention: " + attention + '\n', {{"attention", attention}, {"deterministic", deterministic}}},
             {"options: " + flags.dump() + '\n', {{"options", flags}}},
             data_fact(plan),
             model_fact(plan),
             training_fact(plan),
             {plan.memory.text(), {{"planned_bytes", plan.memory.total()}}}};
+}
+
+RunFact fact_of_choices(const Tuning& tuning) {
+    const std::string line = tuning.describe();
+    return {line.empty() ? "" : line + '\n', {{"choices", tuning.fields()}}};
 }
 
 std::string terminal_text(const std::vector<RunFact>& facts) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llmc/run/plan.h"
+#include "llmc/run/tuning.h"
 
 namespace llmc {
 
@@ -16,6 +17,8 @@ struct RunFact {
 };
 // In the order of the terminal.
 std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Context& context);
+// Known when the model is there.
+RunFact fact_of_choices(const Tuning& tuning);
 
 std::string terminal_text(const std::vector<RunFact>& facts);
 nlohmann::ordered_json start_event(const std::vector<RunFact>& facts);

@@ -158,7 +158,10 @@ struct ByMethod : Base {
     static bool applies(const Shape& shape) { return can<T>(Method, shape); }
     bool runs_here() override {
         const kernels::AttentionShape shape{this->s.batch, this->s.seq_len, this->s.heads, this->s.head_size};
-        return Method != kernels::AttentionMethod::cudnn || kernels::CudnnAttention().refusal(shape, true).empty();
+        if (Method != kernels::AttentionMethod::cudnn) return true;
+        kernels::CudnnAttention cudnn;
+        return cudnn.refusal(shape, kernels::CudnnPass::forward).empty() &&
+               cudnn.refusal(shape, kernels::CudnnPass::backward_deterministic).empty();
     }
 };
 template <class T, kernels::AttentionMethod Method>

@@ -13,8 +13,10 @@ using kernels::Matmul;
 // epilogue, is to 2^-11.
 #if defined(TRAIN_GPT2_CUDA)
 template <class T> constexpr double kTanhError = std::is_same_v<T, bf16> ? 0x1p-11 : 4e-7;
+constexpr bool kSumsMayBeRounded = true;  // by cuBLASLt's DGELU_BGRAD, to the type of its result
 #else
 template <class T> constexpr double kTanhError = 4e-7;
+constexpr bool kSumsMayBeRounded = false;
 #endif
 
 // A sum of products in an order that is the library's own, on tensor cores with roundings that are not to nearest: its
@@ -119,13 +121,16 @@ template <class T>
 struct LinearBackwardInput : Operation {
     LinearSizes s;
     bool with_gelu;
+    int bias;  // 0: no gradient of a bias, 1: overwritten, 2: added to
     Matmul matmul;
     Tensor<T> dout, weight, pre, din;
+    Tensor<float> dbias;
 
     explicit LinearBackwardInput(const Shape& shape)
-        : s(shape), with_gelu(shape[4]), matmul({.bf16 = s.arithmetic}), dout(input<T>("dout", s.out_size())),
-          weight(input<T>("weight", s.weight_size(), s.weights())), pre(input<T>("pre", with_gelu ? s.in_size() : 0)),
-          din(output<T>("din", s.in_size())) {
+        : s(shape), with_gelu(shape[4]), bias(shape[5]), matmul({.bf16 = s.arithmetic}),
+          dout(input<T>("dout", s.out_size())), weight(input<T>("weight", s.weight_size(), s.weights())),
+          pre(input<T>("pre", with_gelu ? s.in_size() : 0)), din(output<T>("din", s.in_size())),
+          dbias(output_or_in_out<float>(bias == 2, "dbias", bias ? s.in : 0)) {
         flops = s.flops();
         bytes = double(s.out_size() + s.weight_size() + s.in_size() * (1 + with_gelu)) * sizeof(T);
         weights = {{dout.number, "out"}};
@@ -133,7 +138,7 @@ struct LinearBackwardInput : Operation {
     }
     static bool applies(const Shape& shape) { return has_arithmetic<T>(shape); }
     void run(device::StreamRef stream) override {
-        matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out}, stream);
+        matmul.backward_input<T>({din, dout, weight, pre, s.rows, s.in, s.out, dbias, bias == 2}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -153,6 +158,15 @@ struct LinearBackwardInput : Operation {
                 dx[i] = v.template perhaps_stored<T>(sum) *
                         v.with_error(gelu_slope(x), 1.13 * kTanhError<T> * (1 + std::fabs(double(x))));
             }
+        });
+        if (bias == 0) return;
+        v.each(s.in, [&v, s = s, added = bias == 2, dx = v[din], db = v[dbias]](std::size_t c) {
+            N sum = 0;
+            for (int row = 0; row < s.rows; ++row)
+                sum += v.template perhaps_stored<T>(N(dx[std::size_t(row) * s.in + c]));
+            if (kSumsMayBeRounded) sum = v.template perhaps_stored<T>(sum);
+            if (added) sum += N(db[c]);
+            db[c] = sum;
         });
     }
 };
@@ -235,9 +249,16 @@ std::vector<Shape> with_head(std::vector<Shape> shapes) {
     return shapes;
 }
 const std::vector<Shape> kSmall = layers(256), kLarge = with_head(layers(65536));
-// arithmetic: 0 measured, 1 native, 2 widened
-const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias", "gelu"},
-    kInput{"rows", "in", "out", "arithmetic", "gelu"}, kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
+// An input gradient with that of the bias before it, overwritten and added to.
+std::vector<Shape> with_bias(std::vector<Shape> shapes) {
+    const std::vector<Shape> few = with_each({{1, 16, 48}, {3, 48, 80}, {300, 48, 64}}, {0, 1, 2});
+    for (const Shape& s : with_each(with_each(few, {0, 1}), {1, 2})) shapes.push_back(s);
+    return shapes;
+}
+// arithmetic: 0 measured, 1 native, 2 widened; bias: of backward input 1 overwritten, 2 added to
+const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias", "gelu"};
+const std::vector<std::string> kInput{"rows", "in", "out", "arithmetic", "gelu", "bias"};
+const std::vector<std::string> kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
 
 const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensions = kForward,
                           .edges = edges(2),
@@ -245,8 +266,9 @@ const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensio
                           .large = with_each(with_each(kLarge, {1}), {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
 const Registered backward_input({.name = "linear backward input", .tag = "[matmul]", .dimensions = kInput,
-                                 .edges = edges(1), .small = with_each(kSmall, {0, 1}),
-                                 .large = with_each(kLarge, {0, 1}), .make = make<LinearBackwardInput>,
+                                 .edges = with_bias(with_each(edges(1), {0})),
+                                 .small = with_each(with_each(kSmall, {0, 1}), {0}),
+                                 .large = with_each(with_each(kLarge, {0, 1}), {0}), .make = make<LinearBackwardInput>,
                                  .forward = make<LinearOfInput>, .same_on_any_threads = false});
 const Registered backward_weight({.name = "linear backward weight", .tag = "[matmul]", .dimensions = kWeight,
                                   .edges = edges(2),

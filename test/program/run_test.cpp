@@ -47,8 +47,8 @@ TEST_CASE("the same command gives the same bits", "[run]") {
     const TrainingFolder folder;
     const auto dtype = GENERATE("fp32", "bf16");
     for (const char* out : {"one", "two"})
-        REQUIRE(folder.run(folder.flags({"-x", "8", "--dtype", dtype, "--bf16-arithmetic", "native", "-d", "128",
-                                         "--shuffle", "-o", folder.path(out)})).exit_code == 0);
+        REQUIRE(folder.run(folder.flags({"-x", "8", "--dtype", dtype, "--bf16-arithmetic", "native", "--deterministic",
+                                         "-d", "128", "--shuffle", "-o", folder.path(out)})).exit_code == 0);
     CHECK(numbers(folder.log("one", "step"), "loss") == numbers(folder.log("two", "step"), "loss"));
     CHECK(read_bytes(folder.path("one/step_00000008/model.safetensors")) ==
           read_bytes(folder.path("two/step_00000008/model.safetensors")));

@@ -6,6 +6,7 @@
 #include "kernels/attention/build.h"
 #include "kernels/attention/cudnn_layout.h"
 #include "kernels/device/device.h"
+#include "kernels/tuning/choices.h"
 #include "llmc/base/names.h"
 #include "test/support/support.h"
 
@@ -62,6 +63,60 @@ TEST_CASE("an attention asked for by name is taken or refused, never replaced",
         CHECK_THAT(refusal(asked, kCpu, DType::bf16, 64),
                    Catch::EndsWith("expected auto: on a CPU there is one implementation, tiled on the CPU; "
                                    "leave the flag out; on a GPU build with make DEVICE=cuda"));
+}
+
+TEST_CASE("cuDNN has two forms of the backward pass, of which the repeatable one alone is deterministic",
+          "[attention][attention_choice][one_order]") {
+    using Forms = std::vector<AttentionForm>;
+    const Methods all{cudnn, flash, plain};
+    CHECK(attention_forms(all, true, false) == Forms{{cudnn, false}, {cudnn, true}, {flash, true}, {plain, true}});
+    CHECK(attention_forms(all, true, true) == Forms{{cudnn, true}, {flash, true}, {plain, true}});
+    CHECK(attention_forms(all, false, false) == Forms{{cudnn, true}, {flash, true}, {plain, true}});
+    CHECK(attention_forms({cudnn}, true, false) == Forms{{cudnn, false}, {cudnn, true}});
+    std::set<std::string> names;
+    for (const AttentionForm& form : attention_forms(all, true, false)) names.insert(form.name());
+    CHECK(names == std::set<std::string>{"cudnn", "cudnn, deterministic", "flash", "plain"});
+}
+
+TEST_CASE("auto takes what a timing found fastest, and the same again", "[attention][attention_choice][one_order]") {
+    const AttentionBuild build = attention_build();
+    const AttentionProblem problem{DType::bf16, {1, 64, 1, 64}, true};
+    Choices choices;
+    Attention attention({.choices = &choices}), same({.choices = &choices});
+    attention.choose(problem, nullptr);
+    CHECK(count(choices.known) == 0);  // no leave to time
+    choices.timing = true;
+    attention.choose({DType::fp32, problem.shape, true}, nullptr);
+    CHECK(count(choices.known) == 0);  // plain attention only
+    attention.choose(problem, nullptr);
+    if (!build.choice) {
+        CHECK(count(choices.known) == 0);
+        CHECK(attention.describe(problem) == "tiled on the CPU");
+        return;
+    }
+    REQUIRE(count(choices.timed()) == 1);
+    const auto [key, choice] = *choices.timed().at(attention.library()).begin();
+    CHECK(key == "auto bf16, batch 1, seq_len 64, heads 1, head_size 64, both passes, deterministic");
+    CHECK(choice.seconds > 0);
+    CHECK_THAT(choice.why, Catch::Contains("flash ") && Catch::Contains("; plain ") && Catch::EndsWith(" ms"));
+    CHECK_THAT(attention.describe(problem), Catch::EndsWith(", chosen by auto (" + choice.why + ")"));
+
+    for (const char* taken : {"flash", "plain"}) {  // whatever the times say
+        choices.known.at(attention.library()).at(key).taken = taken;
+        Attention kept({.choices = &choices});
+        kept.choose(problem, nullptr);
+        CHECK(kept.plan(problem).method == (std::string_view(taken) == "flash" ? flash : plain));
+        CHECK(kept.plan({DType::bf16, {2, 64, 1, 64}, true}).times.empty());  // another shape
+        CHECK(choices.known.at(attention.library()).at(key).taken == taken);
+    }
+    choices.known.at(attention.library()).at(key).taken = "sparse";
+    choices.timing = false;
+    CHECK(same.plan(problem).times.empty());
+    CHECK(count(choices.known) == 0);  // of no use
+    choices.timing = true;
+    Attention by_name({.method = plain, .choices = &choices});
+    by_name.choose(problem, nullptr);
+    CHECK(count(choices.known) == 0);  // one form
 }
 
 TEST_CASE("every method of attention has one name", "[attention][attention_choice][one_order]") {
@@ -152,9 +207,11 @@ TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[att
 }
 
 TEST_CASE("a plan of cuDNN serves one pass and one shape", "[attention][attention_choice][one_order]") {
-    const std::set<CudnnPlanKey> keys{{false, {1, 2, 3, 8}}, {true, {1, 2, 3, 8}},  {false, {2, 2, 3, 8}},
-                                      {false, {1, 3, 3, 8}}, {false, {1, 2, 4, 8}}, {false, {1, 2, 3, 16}}};
-    CHECK(keys.size() == 6);
-    CHECK(keys.contains({true, {1, 2, 3, 8}}));
-    CHECK(!keys.contains({true, {2, 2, 3, 8}}));
+    constexpr CudnnPass forward = CudnnPass::forward, fast = CudnnPass::backward_fast;
+    const std::set<CudnnPlanKey> keys{{forward, {1, 2, 3, 8}}, {CudnnPass::backward_deterministic, {1, 2, 3, 8}},
+                                      {fast, {1, 2, 3, 8}},    {forward, {2, 2, 3, 8}},
+                                      {forward, {1, 3, 3, 8}}, {forward, {1, 2, 4, 8}}, {forward, {1, 2, 3, 16}}};
+    CHECK(keys.size() == 7);
+    CHECK(keys.contains({fast, {1, 2, 3, 8}}));
+    CHECK(!keys.contains({fast, {2, 2, 3, 8}}));
 }

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/device/memory.h"
+#include "kernels/matmul/product.h"
 #include "test/support/model_support.h"
 
 using namespace llmc;
@@ -244,4 +245,48 @@ TEST_CASE("logits equal fp64, and what comes later does not change them", "[mode
           2e-6 * (1 + largest_magnitude(want)));
     CHECK_THROWS_WITH(trainer.model().logits(std::vector<int>(17), 0, 1),
                       Catch::Contains("the length of a sequence is 17; expected 1 to 16 tokens"));
+}
+
+TEST_CASE("choosing algorithms before a run changes nothing of it", "[model]") {
+    Context context = make_context();
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    const auto recompute = GENERATE(Recompute::none, Recompute::block);
+    const ModelSetup setup = tiny_setup(dtype, recompute);
+    context.device.logits_bytes = std::size_t(kTinyModel.padded_vocabulary()) * sizeof(float) * 100;  // in chunks
+    const GlobalBatch batch = random_batch_with_gaps(3), other = random_batch(4);
+    Trainer plain(context, setup), chosen(context, setup);
+    BatchUpload upload(setup.shape, kTinyModel.vocabulary, context);
+    for (const bool accumulating : {false, true})
+        chosen.model().choose_products(
+            upload.upload(other.tokens, other.targets, setup.shape, Purpose::evaluation), accumulating);
+    CHECK(same_bits(plain.master_weights(), chosen.master_weights()));
+    for (Trainer* trainer : {&plain, &chosen}) trainer->step(batch, 2);
+    CHECK(same_bits(plain.gradients(), chosen.gradients()));
+    CHECK(same_bits(plain.master_weights(), chosen.master_weights()));
+}
+
+TEST_CASE("the gradient of fc's bias is the same wherever it is summed", "[model]") {
+    if (kernels::Matmul::chooses_by_shape()) return;  // there times decide, and sums are rounded otherwise
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    kernels::Choices choices;
+    Context context = make_context(), other = make_context();
+    const auto arithmetic = kernels::Bf16Arithmetic::widen;
+    context.matmul = kernels::Matmul({.bf16 = arithmetic});
+    other.matmul = kernels::Matmul({.bf16 = arithmetic, .choices = &choices});
+    const int channels = kTinyModel.channels;
+    for (const bool accumulate : {false, true}) {
+        const kernels::GeluPair pair{kTinyRows / 2 * kTinySeqLen, channels, 4 * channels, channels, accumulate};
+        const auto places = kernels::bias_places(dtype, false, pair);
+        auto& known = choices.known[other.matmul.library()];
+        for (const auto& shape : {places.input_with_bias, places.weight_without}) known[shape.problem()].seconds = 1;
+        for (const auto& shape : {places.input_without, places.weight_with_bias}) known[shape.problem()].seconds = 2;
+        REQUIRE(other.matmul.sums_bias_with_input(dtype, pair));
+        CHECK(!context.matmul.sums_bias_with_input(dtype, pair));
+    }
+    const GlobalBatch batch = random_batch_with_gaps(5);
+    Trainer with_weight(context, tiny_setup(dtype)), with_input(other, tiny_setup(dtype));
+    for (Trainer* trainer : {&with_weight, &with_input}) trainer->accumulate(batch, 2);
+    const auto gradients = with_weight.gradients();
+    CHECK(same_bits(gradients, with_input.gradients()));
+    CHECK(largest_magnitude(widen(gradients)) > 0);
 }

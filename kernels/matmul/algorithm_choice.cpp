@@ -1,0 +1,105 @@
+// algorithm_choice.cpp - an algorithm as text, and the competition of all forms of a product
+#include "kernels/matmul/algorithm_choice.h"
+
+#include <charconv>
+#include <cstdio>
+#include <limits>
+#include <string_view>
+
+#include "kernels/tuning/timing.h"
+
+namespace kernels {
+namespace {
+
+// Of each form of a product. The library orders them by its own estimate; how far down the fastest stands was not
+// measured.
+constexpr int kCandidates = 8;
+
+std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const ProductLibrary& library, int most_of_a_form) {
+    std::vector<ChosenAlgorithm> all;
+    for (const ProductForm& form : forms_of(shape))
+        for (AlgorithmBytes& algorithm : library.algorithms(form, most_of_a_form))
+            all.push_back({form, std::move(algorithm)});
+    return all;
+}
+
+std::optional<ChosenAlgorithm> kept(const ProductShape& shape, const ProductLibrary& library, Choices& choices) {
+    const Choice* const known = choices.find(library.name, shape.problem());
+    if (!known) return std::nullopt;
+    const auto chosen = parse_algorithm(known->taken, shape);
+    if (chosen && library.accepts(*chosen)) return chosen;
+    choices.reject(library.name, shape.problem());
+    return std::nullopt;
+}
+
+std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, const ProductLibrary& library, Choices& choices,
+                                       StreamRef stream) {
+    const std::vector<ChosenAlgorithm> all = candidates(shape, library, kCandidates);
+    std::vector<double> seconds = time_candidates(
+        int(all.size()), [&](int i) { library.run(all[std::size_t(i)]); }, choices.cache_bytes, stream);
+    const double of_first = seconds.empty() ? 0 : seconds.front();
+    int taken = choose_by_time(seconds);
+    for (; taken >= 0 && !library.repeats(all[std::size_t(taken)]); taken = choose_by_time(seconds))
+        seconds[std::size_t(taken)] = std::numeric_limits<double>::infinity();
+    if (taken < 0) return std::nullopt;
+    const ChosenAlgorithm& chosen = all[std::size_t(taken)];
+    const double best = seconds[std::size_t(taken)];
+    char times[96];
+    std::snprintf(times, sizeof times, "%.4f ms; the library's first %.4f ms; of %zu", 1e3 * best, 1e3 * of_first,
+                  all.size());
+    choices.keep(library.name, shape.problem(), {text_of(chosen), times, best});
+    return chosen;
+}
+
+}  // namespace
+
+std::string text_of(const ChosenAlgorithm& chosen) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    std::string text = name_of(chosen.form) + ' ';
+    for (const unsigned char byte : chosen.algorithm) text.append({kDigits[byte >> 4], kDigits[byte & 15]});
+    return text;
+}
+
+std::optional<ChosenAlgorithm> parse_algorithm(const std::string& text, const ProductShape& shape) {
+    const auto space = text.find(' ');
+    if (space == text.npos) return std::nullopt;
+    const std::string_view digits = std::string_view(text).substr(space + 1);
+    if (digits.size() % 2 != 0) return std::nullopt;
+    for (const ProductForm& form : forms_of(shape)) {
+        if (name_of(form) != text.substr(0, space)) continue;
+        ChosenAlgorithm chosen{form, std::vector<unsigned char>(digits.size() / 2)};
+        for (std::size_t i = 0; i < chosen.algorithm.size(); ++i) {
+            const char* const two = digits.data() + 2 * i;
+            if (std::from_chars(two, two + 2, chosen.algorithm[i], 16).ptr != two + 2) return std::nullopt;
+        }
+        return chosen;
+    }
+    return std::nullopt;
+}
+
+bool bias_is_faster_with_input(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+                               const GeluPair& pair) {
+    if (!choices) return false;
+    const BiasPlaces places = bias_places(dtype, tf32, pair);
+    const auto seconds = [&](const ProductShape& one, const ProductShape& other) {
+        const Choice* const first = choices->find(library, one.problem());
+        const Choice* const second = choices->find(library, other.problem());
+        return first && second ? first->seconds + second->seconds : 0.0;
+    };
+    const double with_input = seconds(places.input_with_bias, places.weight_without),
+                 with_weight = seconds(places.input_without, places.weight_with_bias);
+    return with_input > 0 && with_input < kWorthAChange * with_weight;
+}
+
+std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,
+                                                Choices* choices, StreamRef stream) {
+    if (choices)
+        if (const auto known = kept(shape, library, *choices)) return known;
+    if (choices && choices->timing)
+        if (const auto timed = fastest(shape, library, *choices, stream)) return timed;
+    for (const ProductForm& form : forms_of(shape))
+        if (auto first = library.algorithms(form, 1); !first.empty()) return ChosenAlgorithm{form, first.front()};
+    return std::nullopt;
+}
+
+}  // namespace kernels

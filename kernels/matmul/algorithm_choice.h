@@ -1,0 +1,49 @@
+// algorithm_choice.h - which form and which algorithm of a library computes a product: the one kept, else the fastest,
+// where timing is allowed, else the library's first. Host code; the library is behind functions
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/matmul/product.h"
+#include "kernels/tuning/choices.h"
+
+namespace kernels {
+
+// The library's own business: what only the version that gave it reads.
+using AlgorithmBytes = std::vector<unsigned char>;
+
+struct ChosenAlgorithm {
+    ProductForm form;
+    AlgorithmBytes algorithm;
+    bool operator==(const ChosenAlgorithm&) const = default;
+};
+// As a choice keeps it: "fused-gelu 0a1b..."
+std::string text_of(const ChosenAlgorithm& chosen);
+// Empty: not what text_of() gives for a form of this shape.
+std::optional<ChosenAlgorithm> parse_algorithm(const std::string& text, const ProductShape& shape);
+
+// A library, for one product.
+struct ProductLibrary {
+    std::string name;  // with its version
+    // At most so many of a form, in the library's order; none: it lacks the form.
+    std::function<std::vector<AlgorithmBytes>(const ProductForm& form, int most)> algorithms;
+    // Whether it can run what was kept.
+    std::function<bool(const ChosenAlgorithm&)> accepts;
+    // Enqueues the product with all that its form leaves to other kernels. Nothing that a run keeps may change.
+    std::function<void(const ChosenAlgorithm&)> run;
+    // Whether what it fuses gives the same bits twice.
+    std::function<bool(const ChosenAlgorithm&)> repeats;
+};
+
+// Empty: the library has no algorithm for any form. choices may be nullptr.
+std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,
+                                                Choices* choices, StreamRef stream);
+
+// Whether the gradient of the bias of a pair is faster summed with the second layer's input gradient than with the
+// first one's weight gradient: by the times of all four products, where all are known. choices may be nullptr.
+bool bias_is_faster_with_input(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+                               const GeluPair& pair);
+
+}  // namespace kernels

@@ -1,0 +1,122 @@
+// cublaslt_plan.h - a product as cuBLASLt is told of it, and the algorithms that it offers; the table of m, n, k and
+// operands: matmul_cublaslt.cpp
+#pragma once
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "kernels/matmul/cublaslt_handles.h"
+#include "kernels/matmul/product.h"
+
+namespace kernels::cublaslt {
+
+// Partial sums of a product cut along k stay in float, whatever the result's type, and are added in a fixed order.
+inline constexpr std::uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
+using Algorithm = cublasLtMatmulAlgo_t;
+
+// Addresses of one call. `bias` is read by a forward product and written by BGRADB.
+struct Operands {
+    const void *a, *b;
+    void* d;
+    const void* bias = nullptr;
+    const void* auxiliary = nullptr;
+
+    std::uintptr_t alignment() const {
+        std::uintptr_t bits = kTensorAlignment;
+        for (const void* address : {a, b, static_cast<const void*>(d), bias, auxiliary})
+            bits |= reinterpret_cast<std::uintptr_t>(address);
+        return bits & (~bits + 1);
+    }
+};
+
+struct Plan {
+    Description description;
+    Layout a, b, d;
+    Algorithm algorithm{};
+    ProductForm form;
+    bool by_library = true;
+};
+
+inline cublasLtEpilogue_t epilogue_of(const ProductShape& shape, const ProductForm& form) {
+    switch (shape.product) {
+        case Product::forward:
+            if (form.gelu) return shape.biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+            return shape.biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+        case Product::backward_input:
+            if (form.gelu) return form.bias_gradient ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
+            return CUBLASLT_EPILOGUE_DEFAULT;
+        case Product::backward_weight:
+            return form.bias_gradient ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// Only what the epilogue names may be set: an address that it does not use would make the library refuse.
+inline void set_addresses(const Plan& plan, const ProductShape& shape, const Operands& operands) {
+    if (shape.product == Product::forward ? shape.biased : plan.form.bias_gradient)
+        set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+    if (plan.form.gelu) set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.auxiliary);
+}
+
+inline Plan describe(const ProductShape& shape, const Operands& operands, const ProductForm& form) {
+    Plan plan;
+    const cudaDataType_t type = shape.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
+    plan.description = make_description(shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+    plan.a = shape.product == Product::backward_weight ? make_layout(type, in, rows) : make_layout(type, in, out);
+    plan.b = shape.product == Product::forward ? make_layout(type, in, rows) : make_layout(type, out, rows);
+    plan.d = shape.product == Product::forward         ? make_layout(type, out, rows)
+             : shape.product == Product::backward_input ? make_layout(type, in, rows)
+                                                        : make_layout(CUDA_R_32F, in, out);
+    if (shape.product == Product::forward) set(plan.description, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (shape.product == Product::backward_weight) set(plan.description, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_T);
+    plan.form = form;
+    set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(shape, form));
+    if (form.gelu)
+        set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape.product == Product::forward ? out : in);
+    set_addresses(plan, shape, operands);
+    return plan;
+}
+
+// The library's algorithms for this form, in its order; empty: it has none.
+inline std::vector<Algorithm> algorithms(const Library& library, std::size_t workspace_bytes, const Plan& plan,
+                                         const ProductShape& shape, int most) {
+    const Preference preference = make_preference();
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductions);
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+        set(preference, attribute, std::uint32_t(shape.alignment));
+    std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        library.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(),
+        preference.get(), most, results.data(), &found);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+    // how some versions say that they lack an epilogue
+    if (status == CUBLAS_STATUS_INVALID_VALUE && plan.form != ProductForm()) return {};
+    CHECKED(status);
+    std::vector<Algorithm> usable;
+    for (const auto& result : std::span(results).first(std::size_t(found)))
+        if (result.state == CUBLAS_STATUS_SUCCESS) usable.push_back(result.algo);
+    return usable;
+}
+
+// Whether this library runs the algorithm on this GPU, within the workspace and with sums in a fixed order.
+inline bool accepts(const Library& library, std::size_t workspace_bytes, const Plan& plan,
+                    const Algorithm& algorithm) {
+    cublasLtMatmulHeuristicResult_t result{};
+    if (cublasLtMatmulAlgoCheck(library.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.d.get(),
+                                plan.d.get(), &algorithm, &result) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    std::uint32_t reduction = 0;
+    std::size_t written = 0;
+    return result.workspaceSize <= workspace_bytes &&
+           cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
+                                                sizeof reduction, &written) == CUBLAS_STATUS_SUCCESS &&
+           (reduction & ~kReductions) == 0;
+}
+
+}  // namespace kernels::cublaslt

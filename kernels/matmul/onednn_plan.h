@@ -1,0 +1,109 @@
+// onednn_plan.h - one oneDNN matmul primitive for each product of a linear layer; which implementation serves which
+// product: matmul_onednn.cpp
+#pragma once
+#include <oneapi/dnnl/dnnl.hpp>
+#include <oneapi/dnnl/dnnl_debug.h>
+
+#include <compare>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "kernels/device/error.h"
+#include "kernels/matmul/product.h"
+
+namespace kernels::onednn {
+
+using dnnl::memory;
+
+inline std::string dimensions(int rows, int in_channels, int out_channels) {
+    return "rows " + std::to_string(rows) + ", in_channels " + std::to_string(in_channels) + ", out_channels " +
+           std::to_string(out_channels);
+}
+
+[[noreturn]] inline void fail_in_library(const std::string& call, const std::string& what, dnnl_status_t status) {
+    throw Error("oneDNN refused " + call + ": " + what + " (" + dnnl_status2str(status) + ")", Blame::runtime);
+}
+
+// What one matmul primitive is made for. oneDNN cuts the work for a number of threads when it makes the primitive.
+struct Shape {
+    Product product;
+    DType dtype;
+    int rows, in_channels, out_channels;
+    bool biased, accumulate;
+    int threads;
+    auto operator<=>(const Shape&) const = default;
+    std::string call() const {
+        return std::string("matmul ") + name_of(product) + (dtype == DType::bf16 ? " bf16" : " fp32") +
+               (accumulate ? " accumulating" : "") + " of " + dimensions(rows, in_channels, out_channels);
+    }
+};
+
+// A primitive with its arguments bound; a call sets their addresses.
+struct Plan {
+    dnnl::matmul primitive;
+    memory source, weights, bias, result, scratch;
+    std::unordered_map<int, memory> arguments;
+    std::size_t scratch_bytes;
+};
+
+inline Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
+    using Strides = memory::dims;
+    const std::int64_t rows = shape.rows, in = shape.in_channels, out = shape.out_channels;
+    const auto type = shape.dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+    const memory::desc in_desc({rows, in}, type, Strides{in, 1}), out_desc({rows, out}, type, Strides{out, 1});
+    const memory::desc weight_desc({out, in}, type, Strides{in, 1});
+    memory::desc source, weights, result;
+    switch (shape.product) {
+        case Product::forward:
+            source = in_desc;
+            weights = memory::desc({in, out}, type, Strides{1, in});
+            result = out_desc;
+            break;
+        case Product::backward_input: source = out_desc; weights = weight_desc; result = in_desc; break;
+        case Product::backward_weight:
+            source = memory::desc({out, rows}, type, Strides{1, out});
+            weights = in_desc;
+            result = memory::desc({out, in}, memory::data_type::f32, Strides{in, 1});
+            break;
+    }
+    const memory::desc bias({1, out}, type, Strides{out, 1});
+
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (shape.accumulate) {
+        dnnl::post_ops sum;
+        sum.append_sum(1.0f);
+        attributes.set_post_ops(sum);
+    }
+    // Named, because the iterator behind next_impl() keeps its address.
+    const auto desc = shape.biased ? dnnl::matmul::desc(source, weights, bias, result)
+                                   : dnnl::matmul::desc(source, weights, result);
+    dnnl::matmul::primitive_desc found(desc, attributes, engine);
+    if (shape.product == Product::backward_weight) {
+        dnnl::matmul::primitive_desc other(desc, attributes, engine);
+        do {
+            if (std::string_view(other.impl_info_str()).starts_with("gemm")) {
+                found = other;
+                break;
+            }
+        } while (other.next_impl());
+    }
+
+    Plan plan;
+    plan.primitive = dnnl::matmul(found);
+    plan.source = memory(source, engine, nullptr);
+    plan.weights = memory(weights, engine, nullptr);
+    plan.result = memory(result, engine, nullptr);
+    plan.scratch = memory(found.scratchpad_desc(), engine, nullptr);
+    plan.scratch_bytes = found.scratchpad_desc().get_size();
+    plan.arguments = {{DNNL_ARG_SRC, plan.source}, {DNNL_ARG_WEIGHTS, plan.weights}, {DNNL_ARG_DST, plan.result},
+                      {DNNL_ARG_SCRATCHPAD, plan.scratch}};
+    if (shape.biased) {
+        plan.bias = memory(bias, engine, nullptr);
+        plan.arguments.emplace(DNNL_ARG_BIAS, plan.bias);
+    }
+    return plan;
+}
+
+}  // namespace kernels::onednn

@@ -1,0 +1,85 @@
+// tuning.cpp - who reads, who times, who writes
+#include "llmc/run/tuning.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace llmc {
+namespace {
+
+using nlohmann::json;
+
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+}  // namespace
+
+Tuning::Tuning(const Options& options, Context& context)
+    : tune_(value_by_name("--tune", options.tune, kTunes)),
+      context_(context),
+      file_(options.tune_file.empty() ? default_choice_file() : options.tune_file),
+      times_(tune_ != Tune::off && !options.dry_run) {
+    context_.choices->cache_bytes = context_.device.cache;
+    if (tune_ == Tune::off) return;
+    Communicator& ranks = *context_.communicator;
+    json mine = {{"kind", context_.device.name + ", " + context_.matmul.library() + ", " +
+                              context_.attention.library()}};
+    if (ranks.rank() == 0) {
+        const ChoiceFile file = file_.empty() ? ChoiceFile() : read_choices(file_);
+        if (file_.empty())
+            notes_.push_back("choices by time are not kept: neither XDG_CACHE_HOME nor HOME is set; name a file with "
+                             "--tune-file");
+        if (!file.fault.empty())
+            notes_.push_back("choices by time are neither read from " + file_ + " nor kept there: " + file.fault +
+                             "; remove it, or name another file with --tune-file");
+        may_write_ = !file_.empty() && file.fault.empty();
+        mine["choices"] = to_json(tune_ == Tune::again ? ChoicesByDevice() : file.choices);
+    }
+    std::vector<json> all;
+    for (const std::string& text : ranks.host_gather(text_of(mine))) all.push_back(json::parse(text));
+    const auto same = [&](const json& rank) { return rank["kind"] == all[std::size_t(ranks.rank())]["kind"]; };
+    is_first_of_kind_ = std::ranges::find_if(all, same) - all.begin() == ranks.rank();
+    context_.choices->known = choices_from_json(all[0]["choices"])[context_.device.name];
+}
+
+void Tuning::share() {
+    const json mine = {{context_.device.name, to_json(context_.choices->timed())}};
+    for (const std::string& text : context_.communicator->host_gather(text_of(mine)))
+        for (const auto& [device, table] : choices_from_json(json::parse(text)))
+            for (const auto& [library, choices] : table)
+                for (const auto& [problem, choice] : choices) {
+                    news_[device][library][problem] = choice;
+                    if (device == context_.device.name) context_.choices->known[library][problem] = choice;
+                }
+}
+
+void Tuning::save() {
+    if (news_.empty() || !may_write_) return;
+    try {
+        add_choices(file_, news_);
+    } catch (const Error& error) {
+        notes_.push_back("the choices of this run are not kept in " + file_ + ": " + error.what() +
+                         "; the next run times again");
+    }
+}
+
+std::string Tuning::describe() const {
+    if (tune_ == Tune::off) return "choices: none by time (--tune off)";
+    const std::size_t used = count(context_.choices->used()), timed = count(context_.choices->timed());
+    if (used == 0) return "";
+    std::string text = "choices: ";
+    if (timed > 0) text += std::to_string(timed) + " timed now";
+    if (used > timed) {
+        if (timed > 0) text += ", ";
+        text += std::to_string(used - timed) + " from " + file_;
+    } else if (notes_.empty()) text += ", kept in " + file_;
+    return text;
+}
+
+nlohmann::ordered_json Tuning::fields() const {
+    using Json = nlohmann::ordered_json;
+    return {{"file", tune_ == Tune::off || file_.empty() ? Json() : Json(file_)},
+            {"timed", count(context_.choices->timed())},
+            {"taken", Json::parse(text_of(to_json(context_.choices->used())))}};
+}
+
+}  // namespace llmc

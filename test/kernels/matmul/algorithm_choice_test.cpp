@@ -1,0 +1,177 @@
+// algorithm_choice_test.cpp - which form and algorithm of a library is taken for a product, with a library that takes
+// as long as it is told
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "kernels/matmul/algorithm_choice.h"
+#include "test/support/support.h"
+
+using namespace kernels;
+
+namespace {
+
+constexpr ProductShape kWeight{.product = Product::backward_weight, .dtype = DType::bf16, .rows = 64,
+                               .in_channels = 16, .out_channels = 32, .biased = true, .with_gelu = false,
+                               .accumulate = true};
+const ProductForm kBare{}, kFusedBias{.bias_gradient = true};
+
+// Algorithms of one byte, which says how long they run in tenths of a millisecond; 0 cannot run.
+struct FakeLibrary {
+    AlgorithmBytes fused, bare;
+    std::set<int> unsteady;         // of the fused ones: bits differ from run to run
+    int asked_for = 0, checks = 0;
+    bool accepts_all = true;
+
+    ProductLibrary library() {
+        return {.name = "lib 1",
+                .algorithms =
+                    [this](const ProductForm& form, int most) {
+                        std::vector<AlgorithmBytes> all;
+                        for (const unsigned char byte : form.bias_gradient ? fused : bare)
+                            if (int(all.size()) < most) all.push_back({byte});
+                        asked_for = most;
+                        return all;
+                    },
+                .accepts = [this](const ChosenAlgorithm&) { return ++checks, accepts_all; },
+                .run =
+                    [](const ChosenAlgorithm& chosen) {
+                        if (chosen.algorithm[0] == 0) throw Error("no such kernel", Blame::runtime);
+                        const auto began = std::chrono::steady_clock::now();
+                        while (std::chrono::steady_clock::now() - began <
+                               std::chrono::microseconds(100 * chosen.algorithm[0])) {
+                        }
+                    },
+                .repeats = [this](const ChosenAlgorithm& chosen) {
+                    return !chosen.form.bias_gradient || !unsteady.contains(chosen.algorithm[0]);
+                }};
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a product has the forms that its epilogues allow, the most fused first", "[matmul][tuning]") {
+    const auto forms = [](Product product, DType dtype, bool biased, bool gelu, int out = 32) {
+        std::string names;
+        for (const ProductForm& form : forms_of({product, dtype, 64, 16, out, biased, gelu, false}))
+            names += (names.empty() ? "" : ", ") + name_of(form);
+        return names;
+    };
+    using enum Product;
+    using enum DType;
+    CHECK(forms(forward, bf16, true, false) == "bare");  // the bias of a forward product costs nothing
+    CHECK(forms(forward, bf16, true, true) == "fused-gelu, bare");
+    CHECK(forms(forward, bf16, true, true, 36) == "bare");
+    CHECK(forms(forward, fp32, true, true) == "bare");
+    CHECK(forms(backward_input, bf16, false, true) == "fused-gelu, bare");
+    CHECK(forms(backward_input, bf16, true, true) == "fused-gelu-and-bias, fused-gelu, bare");
+    CHECK(forms(backward_input, bf16, true, false) == "bare");
+    CHECK(forms(backward_input, fp32, true, true) == "bare");
+    CHECK(forms(backward_weight, bf16, true, false) == "fused-bias, bare");
+    CHECK(forms(backward_weight, fp32, true, false) == "fused-bias, bare");
+    CHECK(forms(backward_weight, fp32, false, false) == "bare");
+}
+
+TEST_CASE("products that differ have choices of their own", "[matmul][tuning]") {
+    std::set<std::string> problems;
+    std::vector<ProductShape> others(12, kWeight);
+    others[1].product = Product::backward_input;
+    others[2].product = Product::forward;
+    others[3].dtype = DType::fp32;
+    others[4].dtype = DType::fp32, others[4].tf32 = true;
+    others[5].rows = 65;
+    others[6].in_channels = 32;
+    others[7].out_channels = 16;
+    others[8].biased = false;
+    others[9].with_gelu = true;
+    others[10].accumulate = false;
+    others[11].alignment = 16;
+    for (const ProductShape& shape : others) problems.insert(shape.problem());
+    CHECK(problems.size() == others.size());
+    CHECK(kWeight.problem() == "matmul backward_weight bf16, rows 64, in_channels 16, out_channels 32, bias, added");
+}
+
+TEST_CASE("an algorithm is text that only its form's shapes read", "[matmul][tuning]") {
+    const ChosenAlgorithm chosen{kFusedBias, {0x00, 0x9a, 0xff}};
+    CHECK(text_of(chosen) == "fused-bias 009aff");
+    CHECK(parse_algorithm("fused-bias 009aff", kWeight) == chosen);
+    CHECK(parse_algorithm("bare 009aff", kWeight) == ChosenAlgorithm{kBare, {0x00, 0x9a, 0xff}});
+    for (const char* text : {"", "fused-bias", "fused-gelu 00", "fused-bias 009af", "fused-bias 00 aff",
+                             "fused-bias 0g", "Bare 00", "bare 0x", "bare -1"}) {
+        CAPTURE(text);
+        CHECK(!parse_algorithm(text, kWeight));
+    }
+    ProductShape unbiased = kWeight;
+    unbiased.biased = false;
+    CHECK(!parse_algorithm("fused-bias 009aff", unbiased));
+}
+
+TEST_CASE("without timing the library's first of the first form that it has is taken, and not kept",
+          "[matmul][tuning]") {
+    FakeLibrary fake{.fused = {9, 1}, .bare = {5, 2}};
+    Choices choices;
+    for (Choices* given : {static_cast<Choices*>(nullptr), &choices}) {
+        CHECK(choose_algorithm(kWeight, fake.library(), given, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
+        CHECK(fake.asked_for == 1);
+    }
+    fake.fused = {};
+    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == ChosenAlgorithm{kBare, {5}});
+    fake.bare = {};
+    CHECK(!choose_algorithm(kWeight, fake.library(), &choices, nullptr));
+    choices.timing = true;
+    CHECK(!choose_algorithm(kWeight, fake.library(), &choices, nullptr));
+    CHECK(count(choices.known) == 0);
+}
+
+TEST_CASE("the fastest of all forms is taken and kept, and taken again without timing", "[matmul][tuning]") {
+    FakeLibrary fake{.fused = {20, 30, 0}, .bare = {40, 0, 5, 60}};
+    Choices choices;
+    choices.timing = true;
+    const ChosenAlgorithm fastest{kBare, {5}};
+    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == fastest);
+    const Choice kept = choices.timed().at("lib 1").at(kWeight.problem());
+    CHECK(kept.taken == "bare 05");
+    CHECK(kept.seconds >= 0.0005);
+    CHECK_THAT(kept.why, Catch::Contains("; the library's first ") && Catch::EndsWith("; of 7"));
+    fake.bare = {1};
+    choices.timing = GENERATE(false, true);
+    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == fastest);
+    CHECK(fake.checks == 1);
+
+    fake.accepts_all = false;  // such as one of a GPU that has another name for the same thing
+    const auto instead = choose_algorithm(kWeight, fake.library(), &choices, nullptr);
+    CHECK(instead == (choices.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {20}}));
+}
+
+TEST_CASE("what fuses a sum whose bits differ from run to run is not taken", "[matmul][tuning]") {
+    FakeLibrary fake{.fused = {2, 4}, .bare = {30, 8}, .unsteady = {2, 4}};
+    Choices choices;
+    choices.timing = true;
+    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == ChosenAlgorithm{kBare, {8}});
+    fake.unsteady = {2};
+    Choices others;
+    others.timing = true;
+    CHECK(choose_algorithm(kWeight, fake.library(), &others, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
+}
+
+TEST_CASE("a bias' gradient is summed where both products together take less time", "[matmul][tuning]") {
+    const GeluPair pair{.rows = 64, .in_channels = 16, .hidden_channels = 64, .out_channels = 16, .accumulate = true};
+    const BiasPlaces places = bias_places(DType::bf16, false, pair);
+    const auto faster_with_input = [&](double input_with, double weight_without, double input_without,
+                                       double weight_with) {
+        Choices choices;
+        for (const auto& [shape, seconds] : {std::pair(places.input_with_bias, input_with),
+                                             {places.weight_without, weight_without},
+                                             {places.input_without, input_without},
+                                             {places.weight_with_bias, weight_with}})
+            if (seconds > 0) choices.known["lib 1"][shape.problem()] = {"bare 00", "", seconds};
+        CHECK(!bias_is_faster_with_input(&choices, "lib 2", DType::bf16, false, pair));
+        return bias_is_faster_with_input(&choices, "lib 1", DType::bf16, false, pair);
+    };
+    CHECK(faster_with_input(4, 2, 3, 4));
+    CHECK(!faster_with_input(5, 2, 3, 4));
+    CHECK(!faster_with_input(4.95, 2, 3, 4));  // no more than noise
+    CHECK(!faster_with_input(0, 2, 3, 4));     // not all times are known
+    CHECK(!faster_with_input(4, 2, 3, 0));
+    CHECK(!bias_is_faster_with_input(nullptr, "lib 1", DType::bf16, false, pair));
+}

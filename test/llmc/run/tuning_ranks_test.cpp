@@ -1,0 +1,175 @@
+// tuning_ranks_test.cpp - choices by time: the file in which they outlive a run, who of several ranks times, and what
+// the others get
+#include "llmc/run/tuning.h"
+
+#include <nlohmann/json.hpp>
+
+#include "test/support/agreement_support.h"
+#include "test/support/model_support.h"
+
+using namespace llmc;
+using namespace test;
+using kernels::Choice;
+using kernels::ChoiceTable;
+
+namespace {
+
+const Choice kFirst{"first", "1 ms", 1e-3}, kOther{"other \xc3\xbc", "2 ms", 2e-3};
+
+Options options_with(const std::filesystem::path& file, const char* tune = "auto") {
+    Options options;
+    options.tune = tune;
+    options.tune_file = file.string();
+    return options;
+}
+
+// What a run of ranks with these devices did.
+struct Tuned {
+    std::vector<int> timed;  // how often each rank was asked to time
+    std::vector<std::string> taken, said, heard;
+    std::vector<std::vector<std::string>> notes;
+};
+Tuned tune(const Options& options, const std::vector<std::string>& devices) {
+    Tuned tuned{std::vector<int>(devices.size()), {}, {}, {}, std::vector<std::vector<std::string>>(devices.size())};
+    tuned.taken.resize(devices.size());
+    tuned.said.resize(devices.size());
+    std::vector<int> settled(devices.size());  // Catch2 is not for several threads
+    tuned.heard = complaints(int(devices.size()), [&](Communicator& ranks) {
+        const auto rank = std::size_t(ranks.rank());
+        Context context = make_context(ranks);
+        context.device.name = devices[rank];
+        context.choices = std::make_unique<kernels::Choices>();
+        Tuning tuning(options, context);
+        const auto ask = [&] {
+            ++tuned.timed[rank];
+            if (context.choices->find("lib 1", "sum")) return;
+            if (!context.choices->timing) throw Error("asked without leave to time");
+            if (devices[rank] == "broken") throw Error("a fault of the device", Blame::runtime);
+            context.choices->keep("lib 1", "sum", {"by rank " + std::to_string(rank), "", 1});
+        };
+        tuning.choose(ask);
+        tuning.save();
+        const Choice* const found = context.choices->find("lib 1", "sum");
+        tuned.taken[rank] = found ? found->taken : "nothing";
+        tuned.said[rank] = tuning.describe();
+        tuned.notes[rank] = tuning.notes();
+        settled[rank] = !context.choices->timing && context.choices->cache_bytes == context.device.cache;
+    });
+    for (std::size_t rank = 0; rank < devices.size(); ++rank)
+        CHECK((settled[rank] || tuned.heard[rank] != "accepted"));
+    return tuned;
+}
+
+using Texts = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("choices come back from the file as they went there, beside what others added", "[tuning]") {
+    const ScratchFolder scratch;
+    const std::string file = (scratch.path() / "deep" / "choices.json").string();
+    CHECK(read_choices(file).choices.empty());
+    CHECK(read_choices(file).fault.empty());
+    add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
+    add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kOther}, {"product", kFirst}}}, {"lib 2", {{"sum", kFirst}}}}},
+                       {"GPU B", {{"lib 1", {{"sum", kFirst}}}}}});
+    const ChoiceFile read = read_choices(file);
+    CHECK(read.fault.empty());
+    CHECK(read.choices.size() == 2);
+    CHECK(read.choices.at("GPU A") ==
+          ChoiceTable{{"lib 1", {{"sum", kOther}, {"product", kFirst}}}, {"lib 2", {{"sum", kFirst}}}});
+    CHECK(read.choices.at("GPU B") == ChoiceTable{{"lib 1", {{"sum", kFirst}}}});
+}
+
+TEST_CASE("a file that this program did not write so is not read in parts, and not written over", "[tuning]") {
+    const ScratchFolder scratch;
+    const std::string file = (scratch.path() / "choices.json").string();
+    add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
+    const std::string whole = read_bytes(file);
+    const auto replaced = [&](const std::string& what, const std::string& by) {
+        std::string text = whole;
+        return text.replace(text.find(what), what.size(), by);
+    };
+    const auto [contents, fault] = GENERATE_COPY(table<std::string, std::string>({
+        {"", "it is no JSON"},
+        {whole.substr(0, whole.size() / 2), "it is no JSON, or only a part of it"},
+        {"[]", "its \"format\" is not \"train_gpt2 choices 1\""},
+        {"{\"name\": \"another program's\"}", "its \"format\""},
+        {replaced("choices 1", "choices 2"), "its \"format\""},
+        {replaced("\"devices\"", "\"device\""), "its \"devices\" are not"},
+        {replaced("\"taken\"", "\"token\""), "its \"devices\" are not"},
+        {replaced("0.001", "\"0.001\""), "its \"devices\" are not"},
+        {replaced("\"lib 1\"", "\"lib 0\": 3, \"lib 1\""), "its \"devices\" are not"},
+    }));
+    CAPTURE(contents);
+    write_bytes(file, contents);
+    CHECK(read_choices(file).choices.empty());
+    CHECK_THAT(read_choices(file).fault, Catch::StartsWith(fault));
+    CHECK_THAT(complaint([&] { add_choices(file, {}); }), Catch::StartsWith(fault));
+    CHECK(read_bytes(file) == contents);
+    const Tuned tuned = tune(options_with(file), {"GPU A"});
+    CHECK(tuned.taken == Texts{"by rank 0"});
+    REQUIRE(tuned.notes[0].size() == 1);
+    CHECK_THAT(tuned.notes[0][0], Catch::StartsWith("choices by time are neither read from " + file +
+                                                    " nor kept there: " + fault));
+    CHECK(tuned.said[0] == "choices: 1 timed now");
+    CHECK(read_bytes(file) == contents);
+}
+
+TEST_CASE("the file of the user is where the system says", "[tuning]") {
+    const auto place = [](const char* cache, const char* home) {
+        const std::string old_cache = getenv("XDG_CACHE_HOME"), old_home = getenv("HOME") ? getenv("HOME") : "";
+        setenv("XDG_CACHE_HOME", cache, 1);
+        setenv("HOME", home, 1);
+        const std::string file = default_choice_file();
+        setenv("XDG_CACHE_HOME", old_cache.c_str(), 1);
+        setenv("HOME", old_home.c_str(), 1);
+        return file;
+    };
+    CHECK(place("/cache", "/home/me") == "/cache/train_gpt2/choices.json");
+    CHECK(place("", "/home/me") == "/home/me/.cache/train_gpt2/choices.json");
+    CHECK(place("relative", "/home/me") == "/home/me/.cache/train_gpt2/choices.json");
+    CHECK(place("", "") == "");
+}
+
+TEST_CASE("the first rank of each kind of device times, its equals take the same, and the file has all", "[tuning]") {
+    const ScratchFolder scratch;
+    const auto file = scratch.path() / "choices.json";
+    const Texts devices{"GPU A", "GPU A", "GPU B", "GPU B"};
+    const Tuned first = tune(options_with(file), devices);
+    CHECK(first.timed == std::vector<int>{1, 0, 1, 0});
+    CHECK(first.taken == Texts{"by rank 0", "by rank 0", "by rank 2", "by rank 2"});
+    CHECK(first.said[0] == "choices: 1 timed now, kept in " + file.string());
+    CHECK(read_choices(file).choices.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
+    CHECK(read_choices(file).choices.at("GPU B").at("lib 1").at("sum").taken == "by rank 2");
+
+    const Tuned second = tune(options_with(file), {"GPU B", "GPU A"});  // ranks changed places
+    CHECK(second.taken == Texts{"by rank 2", "by rank 0"});
+    CHECK(second.said[0] == "choices: 1 from " + file.string());
+    const Tuned again = tune(options_with(file, "again"), {"GPU B", "GPU B"});
+    CHECK(again.timed == std::vector<int>{1, 0});
+    CHECK(again.taken == Texts{"by rank 0", "by rank 0"});
+    CHECK(read_choices(file).choices.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
+    CHECK(read_choices(file).choices.at("GPU B").at("lib 1").at("sum").taken == "by rank 0");
+
+    const std::string before = read_bytes(file);
+    const Tuned off = tune(options_with(file, "off"), devices);
+    CHECK(off.timed == std::vector<int>{0, 0, 0, 0});
+    CHECK(off.taken == Texts(4, "nothing"));
+    Options dry = options_with(file, "again");
+    dry.dry_run = true;
+    CHECK(tune(dry, devices).taken == Texts(4, "nothing"));
+    CHECK(read_bytes(file) == before);
+    for (const Tuned* tuned : {&first, &second, &again, &off})
+        for (std::size_t rank = 0; rank < tuned->heard.size(); ++rank) {
+            CHECK(tuned->heard[rank] == "accepted");
+            CHECK(tuned->notes[rank].empty());
+        }
+}
+
+TEST_CASE("what fails while one rank times ends all of them", "[tuning]") {
+    const ScratchFolder scratch;
+    const auto file = scratch.path() / "choices.json";
+    CHECK(only(tune(options_with(file), {"GPU A", "broken", "broken"}).heard) ==
+          on_this_host(1) + ": a fault of the device");
+    CHECK(!std::filesystem::exists(file));
+}
