@@ -218,7 +218,7 @@ endif
 # Catch2 itself takes longer to compile than any test: once, for all builds, and never checked by a sanitizer.
 build/test/main.cpp.o: test/main.cpp Makefile
 	@mkdir -p $(@D)
-	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. -MMD -MP -c $< -o $@
+	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUNDLED:%=-isystem %) -MMD -MP -c $< -o $@
 
 # main() is host code; only its name says CUDA.
 $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
