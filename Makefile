@@ -220,7 +220,7 @@ endif
 # Catch2 itself takes longer to compile than any test: once, for all builds, and never checked by a sanitizer.
 build/test/main.cpp.o: test/main.cpp Makefile
 	@mkdir -p $(@D)
-	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. -MMD -MP -c $< -o $@
+	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUNDLED:%=-isystem %) -MMD -MP -c $< -o $@
 
 # main() is host code; only its name says CUDA.
 $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
@@ -230,8 +230,8 @@ $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
 # cxxopts brings std::regex, and the optimiser has nothing to gain there (options.cpp: 16 s with -O3, 11 s with -O1).
 $(HOSTBUILD)/llmc/run/options.cpp.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
 
-# cuDNN's frontend has the optimiser read 154 s of templates that only build plans (two busy cores, -O3; 97 s with -O1).
-# The JSON in which it could write plans down is left out, too.
+# cuDNN's frontend is templates that only build plans, and the longest part of a build: 154 s with -O3, 90 s with -O1,
+# 52 s without the JSON in which it could write plans down (user time, cores that others used too).
 $(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB \
   $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
 

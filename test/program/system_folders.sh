@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # system_folders.sh - wherever a library is said to be, no command of the build names a folder that compiler and linker
 # look through by themselves: -isystem /usr/include hides the C library from the headers of C++. What mpicxx says of its
-# own folder reaches the linker whole
+# own folder reaches the linker whole, and the bundle's headers every compiler of host code
 #
 # Needs no CUDA: of nvcc the Makefile asks only where it is.
 set -uo pipefail
@@ -42,4 +42,9 @@ chmod +x "$folder/mpicxx"
 PATH=$folder:$PATH make -n -B DEVICE=cpu SUFFIX=-none build/cpu-none/train_gpt2 2>/dev/null | grep -q -- " $says" || {
     echo "the linker is not told what mpicxx says: $says"; failed=1
 }
+
+nvcc_of "$folder/toolkit"
+without=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" BUNDLED="$folder/headers" all tests 2>/dev/null |
+    grep -E -- ' -c .*\.cpp' | grep -vE -- "-isystem $folder/headers|/processor_check.cpp")
+[ -z "$without" ] || { echo "these do not look into the bundle:"; echo "$without"; failed=1; }
 exit $failed
