@@ -6,6 +6,8 @@
 // over a block's warps once, at its end, and over the blocks by a second kernel, for both at once.
 #include "kernels/layernorm.h"
 
+#include <algorithm>
+
 #include "kernels/device/limits.h"
 #include "kernels/layernorm_check.h"
 #include "kernels/layernorm_loop.cuh"
@@ -268,7 +270,6 @@ bool with_form(int channels, Launch&& launch) {
 // Of four rows, a warp each, on a GPU; on a CPU 1, 16 or 64 rows a block take the same time.
 constexpr int kLoopWarps = 4, kForwardCpuRows = 16;
 
-int smaller(int a, int b) { return a < b ? a : b; }
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 template <class T, class Op>
@@ -278,7 +279,7 @@ void launch_forward(const Op& op, StreamRef stream) {
             const int warps = F::row_per_block ? row_warps : kForwardWarps<F>;
             const int blocks = kForwardBlocks<F> * (kForwardWarps<F> / warps) * device::limits().multiprocessors;
             simt::launch<layernorm_forward_kernel<Op, T, F>>(
-                {.grid = unsigned(smaller(blocks, ceil_div(op.rows, warps / row_warps))),
+                {.grid = unsigned(std::min(blocks, ceil_div(op.rows, warps / row_warps))),
                  .block = unsigned(kWarp * warps), .stream = stream}, op);
         });
         if (!launched)
@@ -314,7 +315,7 @@ int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     if constexpr (simt::gpu_geometry) {
         const bool launched = with_form<T>(op.channels, [&]<class F>(int row_warps) {
             const int warps = F::row_per_block ? row_warps : kBackwardWarps<F>;
-            blocks = smaller(backward_blocks<F>(row_warps), ceil_div(op.rows, warps / row_warps));
+            blocks = std::min(backward_blocks<F>(row_warps), ceil_div(op.rows, warps / row_warps));
             simt::launch<layernorm_backward_kernel<T, F>>(
                 {.grid = unsigned(blocks), .block = unsigned(kWarp * warps),
                  .shared_bytes = F::row_per_block ? 0 : 2 * sizeof(float) * F::elements * kWarp * warps,

@@ -38,7 +38,8 @@ void write_whole(const fs::path& place, std::string_view contents) {
     fs::create_directories(folder, refused);
     if (refused) not_done("cannot create", folder, refused.value());
     // Two programs that write at once must not share it.
-    const fs::path hidden = folder / ("." + place.filename().string() + "." + std::to_string(getpid()) + ".partial");
+    fs::path hidden = folder / ".";
+    ((hidden += place.filename()) += '.') += std::to_string(getpid()) + ".partial";
     const int file = open(hidden.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (file < 0) not_done("cannot create", hidden, errno);
     int fault = write_and_sync(file, contents);
