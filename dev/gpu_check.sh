@@ -109,7 +109,12 @@ speed() {
     build
     step tests_attention 25 "" "$bin/tests" "[attention_methods],[attention_choice]" --durations yes
     data
-    step training 60 "" "${train[@]}" -b "$batch" -d $tokens -x $steps
+    start training 60 "" "${train[@]}" -b "$batch" -d $tokens -x $steps
+    # To be compared with the plan in training's log: what libraries take is a guess there.
+    # shellcheck disable=SC2016
+    start memory_in_use 0 "$no_gpu" bash -c 'for i in {1..20}; do
+        nvidia-smi --query-gpu=memory.used --format=csv,noheader; sleep 0.7; done | sort -n | tail -n 1'
+    join
     step kernel_times_build 10 "$no_cupti" "${CXX:-g++}" -std=c++20 -O1 -shared -fPIC -I"$cupti/include" \
         -I"$toolkit/include" -o "$work/kernel_times.so" dev/gpu_check/kernel_times.cpp "$cupti_library" \
         -Wl,-rpath,"$(dirname "$cupti_library")"
@@ -181,6 +186,7 @@ note() {
     case $1 in
         training | ranks_*) median_step "$log" ;;
         batch) echo "$(cat "$work/batch" 2>/dev/null || echo no) x $length tokens fit" ;;
+        memory_in_use) tail -n 1 "$log" ;;
         *check*) echo "$(grep -cE '^[0-9.]+ s: ' "$log") cases; $(grep -oE '(ERROR|RACECHECK) SUMMARY.*' "$log" |
             tail -n 1)" ;;
         tests_*)
@@ -202,7 +208,7 @@ details() {
         training | ranks_*) grep -vE '^(step|\$) ' "$log" | head -n 60; grep -E '^step ' "$log" | tail -n 3 ;;
         kernel_times) dev/gpu_check/kernel_table.sh "$work/kernel_times.tsv" 2>&1 ;;
         kernel_counters) dev/gpu_check/kernel_table.sh "$work/kernel_counters.csv" 2>&1 ;;
-        data | batch) ;;
+        data | batch | memory_in_use) ;;
         *) tail -n +2 "$log" | tail -n 150 ;;
     esac
 }

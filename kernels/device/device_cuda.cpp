@@ -14,8 +14,8 @@
 namespace device {
 namespace {
 
-// CUDA loads a kernel when it is first launched, ours, cuBLASLt's and cuDNN's, after memory_free was read. A guess
-// until the memory in use on a GPU was compared with the plan.
+// CUDA loads a kernel when it is first launched, ours, cuBLASLt's and cuDNN's, after memory_free was read. A guess:
+// memory_in_use of dev/gpu_check.sh is to be compared with the plan.
 constexpr std::size_t kLibraryBytes = std::size_t(512) << 20;
 
 int usable_cores() {
