@@ -118,12 +118,16 @@ speed() {
     step kernel_times_build 10 "$no_cupti" "${CXX:-g++}" -std=c++20 -O1 -shared -fPIC -I"$cupti/include" \
         -I"$toolkit/include" -o "$work/kernel_times.so" dev/gpu_check/kernel_times.cpp "$cupti_library" \
         -Wl,-rpath,"$(dirname "$cupti_library")"
+    # shellcheck disable=SC2016
+    local table=(bash -c '"${@:2}" && dev/gpu_check/kernel_table.sh "$1"' -)
     step kernel_times 25 "$(first "$no_cupti" "$no_gpu")" env CUDA_INJECTION64_PATH="$work/kernel_times.so" \
-        KERNEL_TIMES="$work/kernel_times.tsv" "${train[@]}" -b "$batch" -d $tokens -x 5
+        KERNEL_TIMES="$work/kernel_times.tsv" "${table[@]}" "$work/kernel_times.tsv" \
+        "${train[@]}" -b "$batch" -d $tokens -x 5
     # One step of one micro-batch, as ncu runs a kernel at a time; clocks and caches as they are.
-    step kernel_counters 35 "$(first "$no_ncu" "$no_gpu")" "$ncu" --csv --page raw --print-units base \
-        --log-file "$work/kernel_counters.csv" --metrics gpu__time_duration.sum,dram__bytes.sum \
-        --nvtx --nvtx-include "step/" --clock-control none --cache-control none \
+    step kernel_counters 35 "$(first "$no_ncu" "$no_gpu")" "${table[@]}" "$work/kernel_counters.csv" \
+        "$ncu" --csv --page raw --print-units base --log-file "$work/kernel_counters.csv" \
+        --metrics gpu__time_duration.sum,dram__bytes.sum --nvtx --nvtx-include "step/" \
+        --clock-control none --cache-control none \
         "${train[@]}" -b "$batch" -d "$((batch * length))" -x 1
     local peer=(python3 dev/peer_pytorch.py -e "$model" -i "$shard" -b "$batch" -t "$length" -d "$tokens"
         -x "$peer_steps" --dtype bf16)
@@ -153,23 +157,25 @@ correctness() {
     step ranks_nccl 15 "$(first "$no_mpi" "$no_gpu")" "${mpirun[@]}" -np 1 "${train[@]}" "${small[@]}" --comm nccl
     # Of libraries' kernels racecheck and synccheck report what is none, as they do not know all of wgmma and of the
     # bulk copies, and initcheck sees no write of a kernel that it leaves out: so that one gets cases without libraries.
-    local ours=(--kernel-name kns=7kernels) check=("$sanitizer" --error-exitcode 9 --tool)
+    local ours=(--kernel-name kns=7kernels)
     local tiny="loss and gradients of a whole model equal fp64,bf16 follows fp64*,plain attention*,flash attention*"
     local alone="[embedding],[layernorm],[gelu],[bias_gradient],[classifier],[grad_norm],[adamw],flash attention*"
-    step planted_build 10 "$(first "$no_sanitizer" "$no_nvcc")" "$nvcc" -arch=sm_80 -o "$work/planted_faults" \
+    step planted_build 10 "$no_nvcc" "$nvcc" -arch=sm_80 -o "$work/planted_faults" \
         dev/gpu_check/planted_faults.cu
     step planted_faults 20 "$(first "$no_sanitizer" "$no_gpu")" dev/gpu_check/planted_faults.sh \
         "$work/planted_faults" "${sanitizer:-none}" "${ours[@]}"
-    local why_not
+    local why_not port=50000
     why_not=$(first "$no_sanitizer" "$no_gpu")
-    start memcheck 105 "$why_not" "${check[@]}" memcheck --report-api-errors no \
-        "$bin/tests" "[kernels]~[matmul],[model]" --durations yes
-    start memcheck_products 0 "$why_not" "${check[@]}" memcheck --report-api-errors no \
-        "$bin/tests" "[matmul]" --durations yes
-    start racecheck 0 "$why_not" "${check[@]}" racecheck "${ours[@]}" "$bin/tests" "$tiny,$alone" --durations yes
-    start synccheck 0 "$why_not" "${check[@]}" synccheck "${ours[@]}" "$bin/tests" "$tiny,$alone" --durations yes
-    start initcheck 0 "$why_not" "${check[@]}" initcheck --check-api-memory-access no \
-        "$bin/tests" "$alone" --durations yes
+    # check NAME LIMIT TOOL [OPTIONS...] PROGRAM CASES; each reaches its programs by ports of its own
+    check() {
+        port=$((port + 100))
+        start "$1" "$2" "$why_not" "$sanitizer" --error-exitcode 9 --port $port --tool "${@:3}" --durations yes
+    }
+    check memcheck 105 memcheck --report-api-errors no "$bin/tests" "[kernels]~[matmul],[model]"
+    check memcheck_products 0 memcheck --report-api-errors no "$bin/tests" "[matmul]"
+    check racecheck 0 racecheck "${ours[@]}" "$bin/tests" "$tiny,$alone"
+    check synccheck 0 synccheck "${ours[@]}" "$bin/tests" "$tiny,$alone"
+    check initcheck 0 initcheck --check-api-memory-access no "$bin/tests" "$alone"
     join
 }
 
@@ -185,6 +191,7 @@ note() {
     local log=$work/logs/$1.log
     case $1 in
         training | ranks_*) median_step "$log" ;;
+        kernel_times | kernel_counters) grep -E '^(\| all|a whole step)' "$log" | tail -n 1 | tr -d '|' ;;
         batch) echo "$(cat "$work/batch" 2>/dev/null || echo no) x $length tokens fit" ;;
         memory_in_use) tail -n 1 "$log" ;;
         *check*) echo "$(grep -cE '^[0-9.]+ s: ' "$log") cases; $(grep -oE '(ERROR|RACECHECK) SUMMARY.*' "$log" |
@@ -206,8 +213,7 @@ details() {
         tests_*) grep -E 'FAILED:|^[0-9.]+ s: ' "$log" | sort -rn | uniq | head -n 20; tail -n 4 "$log" ;;
         *check*) grep -A 4 -E '^=+ (Error|Warning|Invalid|Barrier|Race|Uninit)' "$log" | head -n 60; tail -n 4 "$log" ;;
         training | ranks_*) grep -vE '^(step|\$) ' "$log" | head -n 60; grep -E '^step ' "$log" | tail -n 3 ;;
-        kernel_times) dev/gpu_check/kernel_table.sh "$work/kernel_times.tsv" 2>&1 ;;
-        kernel_counters) dev/gpu_check/kernel_table.sh "$work/kernel_counters.csv" 2>&1 ;;
+        kernel_times | kernel_counters) grep -E '^(\||a whole step|error:)' "$log" ;;
         data | batch | memory_in_use) ;;
         *) tail -n +2 "$log" | tail -n 150 ;;
     esac

@@ -98,9 +98,9 @@ stop() {
     exit $((128 + $1))
 }
 
-# begin TITLE: an empty folder and the head of the summary.
+# begin TITLE: empty folders and the head of the summary.
 begin() {
-    rm -rf "$folder/summary.md" "$folder/logs.tar.gz" "$work/logs"
+    rm -rf "$folder/summary.md" "$folder/logs.tar.gz" "$work"
     mkdir -p "$folder" "$work/logs" || exit 1
     trap 'stop 2' INT
     trap 'stop 15' TERM
