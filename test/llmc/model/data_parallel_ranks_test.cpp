@@ -69,6 +69,7 @@ void check_five_steps(Partition partition, const RankRunner& how) {
     const auto batches = batches_with_gaps(5);
     const ParameterTable table(kTinyModel);
     for (const float max_norm : {0.5f, 0.0f}) {
+        if (kThreadSanitizer && max_norm == 0) break;
         std::vector<double> parameters = widen(initial_weights(1));
         ReferenceAdamW reference{.eps = 1e-4, .max_norm = max_norm};
         for (const GlobalBatch& batch : batches)
@@ -133,9 +134,9 @@ TEST_CASE("ZeRO stage 1 has the bits of stage 0, and stage 2 too where there is 
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const bool stochastic = GENERATE(false, true), reduce_in_bf16 = GENERATE(false, true);
     if (stochastic && dtype == kernels::DType::fp32) return;
-    if (kThreadSanitizer && stochastic != reduce_in_bf16) return;
     const Partition partition = GENERATE(Partition{2, 2}, Partition{3, 1}, Partition{8, 1});
     if (reduce_in_bf16 && partition.ranks > 2) return;  // enough: time on fibers
+    if (kThreadSanitizer && (stochastic != reduce_in_bf16 || partition.ranks == 8)) return;
     CAPTURE(int(dtype), stochastic, reduce_in_bf16, partition.ranks);
     std::vector<GlobalBatch> batches;
     for (unsigned i = 0; i < 5; ++i) batches.push_back(random_batch(i, partition.ranks == 3 ? 12 : 16));
