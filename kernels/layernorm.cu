@@ -12,6 +12,7 @@
 #include "kernels/layernorm_check.h"
 #include "kernels/layernorm_loop.cuh"
 #include "kernels/row_sum.cuh"
+#include "kernels/widen.cuh"
 
 namespace kernels {
 namespace {
@@ -35,7 +36,7 @@ struct WordPack {
     unsigned word[kGpuPackBytes / sizeof(unsigned)] = {};
     __device__ float operator[](int k) const {
         if constexpr (sizeof(T) == sizeof(float)) return __uint_as_float(word[k]);
-        else return __uint_as_float(k % 2 == 0 ? word[k / 2] << 16 : word[k / 2] & 0xffff0000u);
+        else return k % 2 == 0 ? lower_element(word[k / 2]) : upper_element(word[k / 2]);
     }
 };
 

@@ -27,6 +27,13 @@ public:
     template <class Span> void one_a_channel(const char* name, const Span& span) const {
         check(name, span.size(), channels_, "at least channels");
     }
+    // What both passes have.
+    template <class Op> void rows_and_weight(const Op& op) const {
+        whole("residual", op.residual);
+        one_a_row("mean", op.mean);
+        one_a_row("rstd", op.rstd);
+        one_a_channel("weight", op.weight);
+    }
     void check(const char* name, std::size_t size, std::size_t need, const char* expected) const {
         require(size >= need, "the size of LayerNorm's " + std::string(name), size, expected);
     }
@@ -38,11 +45,8 @@ private:
 template <class T, class Op>
 void check_layernorm_forward(const Op& op) {
     const LayerNormCheck check(op.rows, op.channels, sizeof(T));
-    check.whole("residual", op.residual);
+    check.rows_and_weight(op);
     check.whole("normed", op.normed);
-    check.one_a_row("mean", op.mean);
-    check.one_a_row("rstd", op.rstd);
-    check.one_a_channel("weight", op.weight);
     check.one_a_channel("bias", op.bias);
     if constexpr (std::is_same_v<Op, ResidualLayerNormForward<T>>) {
         check.whole("left", op.left);
@@ -53,12 +57,9 @@ void check_layernorm_forward(const Op& op) {
 template <class T>
 void check_layernorm_backward(const LayerNormBackward<T>& op) {
     const LayerNormCheck check(op.rows, op.channels, sizeof(T));
+    check.rows_and_weight(op);
     check.whole("dresidual", op.dresidual);
     check.whole("dnormed", op.dnormed);
-    check.whole("residual", op.residual);
-    check.one_a_row("mean", op.mean);
-    check.one_a_row("rstd", op.rstd);
-    check.one_a_channel("weight", op.weight);
     check.one_a_channel("dweight", op.dweight);
     check.one_a_channel("dbias", op.dbias);
     check.check("scratch", op.scratch.size(), layernorm_backward_scratch(op.channels),

@@ -9,13 +9,17 @@
 
 namespace kernels {
 
+// The elements of bf16 in a register.
+__device__ __forceinline__ float lower_element(unsigned pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float upper_element(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
+
 template <class T, int Bytes>
 __device__ __forceinline__ void widen(const Pack<T, Bytes>& pack, float (&x)[Bytes / sizeof(T)]) {
     if constexpr (simt::gpu_geometry && sizeof(T) == sizeof(bf16)) {
         const auto pairs = std::bit_cast<Pack<unsigned, Bytes>>(pack);
         for (int k = 0; k < pairs.size; ++k) {
-            x[2 * k] = __uint_as_float(pairs[k] << 16);
-            x[2 * k + 1] = __uint_as_float(pairs[k] & 0xffff0000u);
+            x[2 * k] = lower_element(pairs[k]);
+            x[2 * k + 1] = upper_element(pairs[k]);
         }
     } else {
         for (int k = 0; k < pack.size; ++k) x[k] = to_float(pack[k]);

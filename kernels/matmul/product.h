@@ -1,5 +1,5 @@
 // product.h - the three products of a linear layer: what tells two of them apart, in which forms a library that fuses
-// can computeeach. Host code without a library
+// can compute each. Host code without a library
 #pragma once
 #include <compare>
 #include <string>
