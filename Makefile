@@ -8,9 +8,9 @@
 # races between the threads of kernels: only they are instrumented, and kernels/simt/races/simt_race.cpp stands in for
 # the compiler's run-time library, which knows no CUDA.
 #
-# Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host objects are shared by cpu and fibers.
-# Objects, rebuilt when this file changes, and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to
-# the programs built last.
+# Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host code is the same for every device, so its objects
+# are shared: build/host. Kernels' objects and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to
+# the programs built last. All is built anew when this file changes.
 
 # nvcc: on PATH, else in $CUDA_HOME, else where the toolkit installs itself.
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) \
@@ -90,7 +90,6 @@ MARCH     ?= native
 OPTIMISE  ?= -O3
 EXTRA     ?=
 
-HOST      := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
 SANITIZE  ?=
 ifneq ($(filter-out thread address undefined address+undefined,$(subst $(comma),+,$(SANITIZE)))$(and \
         $(SANITIZE),$(filter cuda,$(DEVICE))),)
@@ -100,8 +99,8 @@ endif
 RACES     := $(and $(filter fibers,$(DEVICE)),$(filter thread,$(SANITIZE)))
 SUFFIX    := $(SANITIZE:%=-$(subst $(comma),-,$(SANITIZE)))
 BUILD     := build/$(DEVICE)$(SUFFIX)
-HOSTBUILD := build/$(HOST)$(if $(RACES),,$(SUFFIX))
-PLAINBUILD := build/$(HOST)$(if $(SANITIZE),,$(SUFFIX))
+HOSTBUILD := build/host$(if $(RACES),,$(SUFFIX))
+PLAINBUILD := build/host$(if $(SANITIZE),,$(SUFFIX))
 
 # Peeling: g++ 12 unrolls a loop over a pack of 16 before it could vectorise it (LayerNorm forward 0.34 ms instead of
 # 0.18, 1024 x 768 fp32, one core).
@@ -134,8 +133,10 @@ else ifneq ($(SANITIZE),)
 endif
 
 ifeq ($(DEVICE),cuda)
-  CXXFLAGS  += -DTRAIN_GPT2_CUDA $(call includes,$(CUDA_ROOT)/include $(filter-out $(CUDA_ROOT)/include $(BUNDLED),\
-                 $(CUBLAS_ROOT)/include $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND) $(NVRTC_ROOT)/include)))
+  # Of the files that call CUDA and its libraries.
+  CUDAFLAGS := $(call includes,$(CUDA_ROOT)/include $(filter-out $(CUDA_ROOT)/include $(BUNDLED),\
+                 $(CUBLAS_ROOT)/include $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND) $(NVRTC_ROOT)/include) \
+                 $(NCCL_ROOT:%=%/include)))
   # -lineinfo: compute-sanitizer and profilers name the line; the code is the same.
   NVCCFLAGS := -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v \
                --threads 0 \
@@ -156,16 +157,18 @@ LDLIBS    += $(MPI_LIBS)
 #   races/NAME                        only where races between the threads of kernels are looked for
 HAS       := $(if $(filter cuda,$(DEVICE)),cuda cublaslt,host onednn) $(if $(filter cpu,$(DEVICE)),cpu,gpu) \
              $(if $(CUDNN),cudnn) $(if $(NCCL_ROOT),nccl) $(if $(MPI_LIBS),mpi)
-HAS_NOT   := $(filter-out $(HAS),cuda host gpu cpu cublaslt onednn cudnn nccl mpi)
-LEFT_OUT  := $(foreach end,$(HAS_NOT) $(HAS:%=%_absent),%_$(end).cpp %_$(end).cu %_$(end)_test.cpp %_$(end)_test.cu)
+ENDS      := cuda host gpu cpu cublaslt onednn cudnn nccl mpi
+HAS_NOT   := $(filter-out $(HAS),$(ENDS))
+with_end   = $(foreach end,$(1),%_$(end).cpp %_$(end).cu %_$(end)_test.cpp %_$(end)_test.cu)
+LEFT_OUT  := $(call with_end,$(HAS_NOT) $(HAS:%=%_absent))
 # $(call sources,FOLDERS,SUFFIX): those of this build, in the folders and below.
 sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(if $(RACES),,-not -path '*/races/*'))))
 # UNITE="llmc test" compiles the files of every folder below these as one, which reads once what they include: for
-# builds of which nothing is built again. What has flags of its own stays apart, and where each file gives a name its
-# own sense.
+# builds of which nothing is built again. What has flags of its own or is not for every device stays apart, and where
+# each file gives a name its own sense.
 UNITE     ?=
-APART     := %/processor_check.cpp %/version.cpp %/communicator_mpi.cpp %/communicator_nccl.cpp test/support/% \
-             test/operations/% test/main%
+APART     := %/processor_check.cpp %/version.cpp test/support/% test/operations/% test/main% \
+             $(call with_end,$(ENDS) $(ENDS:%=%_absent))
 is_united  = $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1)))
 united     = $(dir $(1))united$(if $(filter %_ranks_test.cpp,$(1)),_ranks)$(if $(filter %_test.cpp \
                %_test.cu,$(1)),_test)$(suffix $(1))
@@ -177,7 +180,8 @@ EXECUTOR  := $(if $(filter cuda,$(DEVICE)),,$(call sources,kernels/simt,cpp))
 HOST_SRC  := $(filter-out kernels/simt/%,$(call sources,kernels llmc,cpp))
 LIBRARY   := $(call objects,$(HOSTBUILD),$(HOST_SRC)) $(call objects,$(BUILD),$(KERNEL_CU) $(EXECUTOR))
 TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
-# What results are compared with is not what the sanitizers are to judge: those objects are of the plain build.
+# The sanitizers judge the product, not what its results are compared with, nor, but for races between ranks, the cases:
+# those objects are of the plain build.
 EXPECTED  := test/support/reference_model.cpp test/support/communicator_suite.cpp
 OPERATIONS := $(call objects,$(PLAINBUILD),$(wildcard test/operations/*.cpp))
 SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
@@ -188,8 +192,9 @@ TESTS     ?= test
 TEST_CPP  := $(filter %_test.cpp,$(call sources,$(TESTS),cpp))
 TEST_CU   := $(if $(filter cuda,$(DEVICE)),,$(call sources,$(TESTS),cu))
 RANK_CPP  := $(filter %_ranks_test.cpp,$(TEST_CPP))
-CASES     := $(call objects,$(HOSTBUILD),$(TEST_CPP)) $(call objects,$(BUILD),$(TEST_CU))
-RANK_OBJ  := $(call objects,$(HOSTBUILD),$(RANK_CPP) test/main_ranks.cpp) $(SUPPORT)
+CASEBUILD := $(if $(filter thread,$(SANITIZE)),$(HOSTBUILD),$(PLAINBUILD))
+CASES     := $(call objects,$(CASEBUILD),$(TEST_CPP)) $(call objects,$(BUILD),$(TEST_CU))
+RANK_OBJ  := $(call objects,$(CASEBUILD),$(RANK_CPP) test/main_ranks.cpp) $(SUPPORT)
 
 all: $(BUILD)/train_gpt2 tools
 	@ln -sfn $(BUILD)/train_gpt2 train_gpt2
@@ -210,9 +215,15 @@ $(BUILD)/tests: $(LIBRARY) $(CASES) $(OPERATIONS) $(SUPPORT)
 $(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ)
 	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
 
+ifneq ($(PLAINBUILD),$(HOSTBUILD))
+$(PLAINBUILD)/%.cpp.o: private CXXFLAGS := $(PLAINFLAGS)
+endif
 # Test cases are compiled faster than they could be made to run; what they compare with, in support and operations, is
 # not. Under the sanitizers, which double what an optimiser has to read, that goes for host code, too.
-$(CASES): private CXXFLAGS += $(if $(SANITIZE),-O0 -fno-sanitize=undefined,$(if $(filter -O2 -O3,$(OPTIMISE)),-O1))
+QUICK     := $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
+$(CASES): private CXXFLAGS += $(QUICK)
+$(if $(SANITIZE),$(filter-out $(PLAINBUILD)/%,$(CASES)),$(filter %.cu.o,$(CASES))): private CXXFLAGS += -O0 \
+  $(if $(SANITIZE),-fno-sanitize=undefined)
 ifneq ($(and $(SANITIZE),$(if $(RACES),,host)),)
 $(HOSTBUILD)/llmc/%.o: private CXXFLAGS += -O0
 endif
@@ -220,20 +231,22 @@ endif
 # Catch2 itself takes longer to compile than any test: once, for all builds, and never checked by a sanitizer.
 build/test/main.cpp.o: test/main.cpp Makefile
 	@mkdir -p $(@D)
-	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUNDLED:%=-isystem %) -MMD -MP -c $< -o $@
+	$(CXX) -std=c++20 -O0 -Wall -Wextra -I. $(BUNDLED:%=-isystem %) -MMD -MP -c $< -o $@
 
 # main() is host code; only its name says CUDA.
 $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) -MMD -MP -x c++ -c $< -o $@
 
-# cxxopts brings std::regex, and the optimiser has nothing to gain there (options.cpp: 16 s with -O3, 11 s with -O1).
-$(HOSTBUILD)/llmc/run/options.cpp.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
+# Options, reports and JSON: templates in which the optimiser has nothing to gain (options.cpp: 16 s with -O3, 11 s with
+# -O1).
+ifeq ($(SANITIZE),)
+$(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(QUICK)
+endif
 
 # cuDNN's frontend is templates that only build plans, and the longest part of a build: 154 s with -O3, 90 s with -O1,
 # 52 s without the JSON in which it could write plans down (user time, cores that others used too).
-$(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB \
-  $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
+$(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB $(QUICK)
 
 # Runs before anything else and must itself run on every processor.
 BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | \
@@ -256,8 +269,10 @@ $(HOSTBUILD)/commit: ALWAYS
 # The C++ classes of old MPI versions are not used and would need a library of their own.
 $(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: CXXFLAGS += $(call includes,$(MPI_HEADERS)) -DOMPI_SKIP_MPICXX \
   -DMPICH_SKIP_MPICXX
-$(HOSTBUILD)/llmc/comm/communicator_nccl.cpp.o: CXXFLAGS += \
-  $(call includes,$(filter-out $(CUDA_ROOT)/include,$(NCCL_ROOT:%=%/include)))
+ifeq ($(DEVICE),cuda)
+$(foreach end,cuda cublaslt cudnn nccl,$(HOSTBUILD)/%_$(end).cpp.o $(HOSTBUILD)/%_$(end)_test.cpp.o): \
+  private CXXFLAGS += $(CUDAFLAGS)
+endif
 
 define compile_host
 @mkdir -p $(@D)
@@ -275,8 +290,9 @@ $(HOSTBUILD)/%.cpp.o: $(HOSTBUILD)/%.cpp Makefile
 
 ifneq ($(PLAINBUILD),$(HOSTBUILD))
 $(PLAINBUILD)/test/%.cpp.o: test/%.cpp Makefile
-	@mkdir -p $(@D)
-	$(CXX) $(PLAINFLAGS) -MMD -MP -c $< -o $@
+	$(compile_host)
+$(PLAINBUILD)/test/%.cpp.o: $(PLAINBUILD)/test/%.cpp Makefile
+	$(compile_host)
 endif
 
 ifneq ($(BUILD),$(HOSTBUILD))
@@ -305,7 +321,8 @@ endef
 unite      = $(foreach one,$(sort $(foreach file,$(call is_united,$(2)),$(call united,$(file)))),$(eval $(call \
                unite_one,$(1),$(one),$(foreach file,$(call is_united,$(2)),$(if $(filter $(one),$(call \
                united,$(file))),$(file))))))
-$(call unite,$(HOSTBUILD),$(HOST_SRC) $(TEST_CPP))
+$(call unite,$(HOSTBUILD),$(HOST_SRC))
+$(call unite,$(CASEBUILD),$(TEST_CPP))
 $(call unite,$(BUILD),$(TEST_CU))
 
 clean:

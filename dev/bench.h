@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include "kernels/device/device.h"
 #include "kernels/device/memory.h"
 
 namespace bench {
@@ -14,11 +15,7 @@ inline double seconds() {
 
 // A GPU is waited for once in several calls, so that the wait, some microseconds, is a hundredth of what is timed at
 // most. A CPU has nothing to wait for.
-#if defined(TRAIN_GPT2_CUDA)
-inline constexpr double kShortestSample = 1e-3;
-#else
-inline constexpr double kShortestSample = 0;
-#endif
+inline double shortest_sample() { return device::is_gpu() ? 1e-3 : 0; }
 
 // Median seconds of one call on the null stream: two calls to warm up, then at least `least` samples and about `budget`
 // seconds of them.
@@ -32,7 +29,7 @@ double median_seconds(Work&& work, double budget = 0.5, int least = 5) {
     };
     time_calls(1);
     const double once = time_calls(1);
-    const int calls = once < kShortestSample ? int(kShortestSample / once) + 1 : 1;
+    const int calls = once < shortest_sample() ? int(shortest_sample() / once) + 1 : 1;
     std::vector<double> times;
     for (const double start = seconds(); int(times.size()) < least || seconds() - start < budget;)
         times.push_back(time_calls(calls) / calls);

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=(make -j"$(nproc)" DEVICE=fibers SUFFIX=-coverage OPTIMISE=-O1 EXTRA=--coverage build/fibers-coverage/tests)
 "${build[@]}" >build/coverage.log 2>&1 || { tail -n 20 build/coverage.log; exit 1; }
-find build/fibers-coverage build/cpu-coverage -name '*.gcda' -delete
+find build/fibers-coverage build/host-coverage -name '*.gcda' -delete
 OMP_NUM_THREADS=1 build/fibers-coverage/tests "[kernels]~[matmul]" | tail -n 3
 
 # FILE reason: what has no GPU's geometry, or runs only where something fails
@@ -29,7 +29,7 @@ kernels/simt/simt_shared.cpp        the same
 kernels/simt/simt_tensor.cpp        the same
 kernels/simt/simt_skip.cpp          ends its process, before gcov has written its counts
 '
-find build/fibers-coverage build/cpu-coverage -name '*.gcda' | while read -r data; do
+find build/fibers-coverage build/host-coverage -name '*.gcda' | while read -r data; do
     gcov --json-format --stdout "$data" 2>/dev/null |
         jq -r '.files[] | select(.file | test("^(\\./)?kernels/")) | .file as $file |
                .lines[] | "\($file) \(.line_number) \(.count)"'

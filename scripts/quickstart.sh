@@ -59,8 +59,11 @@ recipe=(--lr 3e-3 --warmup-steps 200 --final-lr-fraction 0 --weight-decay 0.1 --
 
 echo "measuring the speed of this machine"
 probe=$(mktemp -d)
-"${train[@]}" -x 60 -v 0 -o "$probe/run" >"$probe/out" || { cat "$probe/out"; exit 1; }
+"${train[@]}" -x 60 -v 60 --val-tokens 16384 -o "$probe/run" >"$probe/out" || { cat "$probe/out"; exit 1; }
 ms=$(jq -s 'map(select(.event == "step").ms) | sort | .[length / 2 | floor]' "$probe/run/log.jsonl")
+# of all validation text, two bytes a token
+val_ms=$(jq -s --argjson bytes "$(cat "${shards}"_val_*.bin | wc -c)" \
+    'map(select(.event == "val")) | last | .ms / .valid_tokens * $bytes / 2' "$probe/run/log.jsonl")
 rm -rf "$probe"
 steps=$(awk -v ms="$ms" -v minutes="$minutes" 'BEGIN {
     steps = int(minutes * 60000 / ms)
@@ -68,8 +71,15 @@ steps=$(awk -v ms="$ms" -v minutes="$minutes" 'BEGIN {
 }')
 warmup=$((steps < 800 ? steps / 4 : 200))
 recipe[3]=$warmup
-val_every=$(((steps + 9) / 10))
-printf '%s ms a step: %s steps fill %s minutes\n' "$(printf '%.1f' "$ms")" "$steps" "$minutes"
+# Ten points of the curve, fewer where they would take more than a third of the time that training does; the last and
+# one before the first step always.
+points=$(awk -v ms="$val_ms" -v minutes="$minutes" 'BEGIN {
+    points = int(minutes * 20000 / ms)
+    print points < 1 ? 1 : points > 10 ? 10 : points
+}')
+val_every=$(((steps + points - 1) / points))
+printf '%.1f ms a step: %s steps fill %s minutes; validation takes %.1f minutes beside them\n' "$ms" "$steps" \
+    "$minutes" "$(awk -v ms="$val_ms" -v points="$points" 'BEGIN { print ms * (points + 1) / 60000 }')"
 
 "${train[@]}" "${recipe[@]}" -x "$steps" -v $val_every --val-tokens 1000000000 -s "$steps" --samples 2 -g 300 \
     --prompt $'Ps23:1 The LORD is' -o "$out" |

@@ -144,9 +144,8 @@ asan=build/fibers-address-undefined
 # Without what is left out below, as whole programs, models and ranks that are processes.
 checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run test/llmc/weights"
 is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
-# Kernels as in build/cuda; host code without optimisation, as nothing here can run it.
-cuda=build/cuda-check
-is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda SUFFIX=-check OPTIMISE=-O0 $cuda/train_gpt2 $cuda/tests
+cuda=build/cuda
+is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda UNITE=test $cuda/train_gpt2 $cuda/tests
 set -m  # a process group of its own, to end it as a whole
 build_all &
 builder=$!
@@ -179,7 +178,7 @@ is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/tra
 # run at a time.
 export OMP_NUM_THREADS=1
 is kernels && cases fibers "GPU geometry on fibers" build/fibers/tests "[kernels]~[matmul]"
-is host && cases fibers "models at the GPU's geometry" build/fibers/tests "[model]"
+is host && cases fibers "models at the GPU's geometry" build/fibers/tests "[model]~[one_geometry]"
 for order in reverse random mix; do
     is kernels && cases fibers "GPU geometry on fibers, threads in order $order" env SIMT_ORDER=$order \
         build/fibers/tests "[kernels]~[matmul]~[one_order]~[large]"

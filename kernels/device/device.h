@@ -22,6 +22,9 @@ struct Info {
 // Chooses the device of this process and the number of CPU threads. Throws Error where the machine has no such device.
 Info open(int threads, int index = 0);  // threads <= 0: every core this process may use; index: which of several GPUs
 
+// Whether this is a build for GPUs, kernels included.
+bool is_gpu();
+
 // GPUs that this process may use; 0 in a build for CPUs.
 int count();
 

@@ -36,6 +36,8 @@ std::string hexadecimal(std::span<const char> bytes) {
 
 }  // namespace
 
+bool is_gpu() { return true; }
+
 int count() {
     int count = 0;
     if (cudaGetDeviceCount(&count) == cudaSuccess) return count;

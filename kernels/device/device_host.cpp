@@ -45,6 +45,8 @@ std::size_t available_memory() {
 
 }  // namespace
 
+bool is_gpu() { return false; }
+
 Info open(int threads, int index) {
     require(index == 0, "--device", index, "0: this build runs on the CPU",
             "leave the flag out, or build with make DEVICE=cuda");

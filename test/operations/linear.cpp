@@ -1,4 +1,5 @@
 // linear.cpp - the matrix products of a linear layer, for every way in which bf16 may be multiplied
+#include "kernels/device/device.h"
 #include "kernels/matmul/matmul.h"
 #include "test/operations/gelu.h"
 #include "test/operations/operation.h"
@@ -11,13 +12,9 @@ using kernels::Matmul;
 
 // tanh is to 4e-7 absolute in our own kernels (math.cuh); the GPU's instruction, which a library may use in a bf16
 // epilogue, is to 2^-11.
-#if defined(TRAIN_GPT2_CUDA)
-template <class T> constexpr double kTanhError = std::is_same_v<T, bf16> ? 0x1p-11 : 4e-7;
-constexpr bool kSumsMayBeRounded = true;  // by cuBLASLt's DGELU_BGRAD, to the type of its result
-#else
-template <class T> constexpr double kTanhError = 4e-7;
-constexpr bool kSumsMayBeRounded = false;
-#endif
+template <class T> double tanh_error() { return device::is_gpu() && std::is_same_v<T, bf16> ? 0x1p-11 : 4e-7; }
+// By cuBLASLt's DGELU_BGRAD, to the type of its result.
+bool sums_may_be_rounded() { return device::is_gpu(); }
 
 // A sum of products in an order that is the library's own, on tensor cores with roundings that are not to nearest: its
 // error grows with the root of the number of terms, as a share of the sum of their magnitudes.
@@ -87,7 +84,7 @@ struct LinearForward : Operation {
                 else {
                     p[i] = sum;
                     y[i] = v.with_error(gelu(v.template perhaps_stored<T>(sum)),
-                                        0.5 * kTanhError<T> * std::fabs(double(sum)));
+                                        0.5 * tanh_error<T>() * std::fabs(double(sum)));
                 }
             }
         });
@@ -156,7 +153,7 @@ struct LinearBackwardInput : Operation {
                 }
                 const N x = p[i];  // the slope's own slope is 1.13 at most
                 dx[i] = v.template perhaps_stored<T>(sum) *
-                        v.with_error(gelu_slope(x), 1.13 * kTanhError<T> * (1 + std::fabs(double(x))));
+                        v.with_error(gelu_slope(x), 1.13 * tanh_error<T>() * (1 + std::fabs(double(x))));
             }
         });
         if (bias == 0) return;
@@ -164,7 +161,7 @@ struct LinearBackwardInput : Operation {
             N sum = 0;
             for (int row = 0; row < s.rows; ++row)
                 sum += v.template perhaps_stored<T>(N(dx[std::size_t(row) * s.in + c]));
-            if (kSumsMayBeRounded) sum = v.template perhaps_stored<T>(sum);
+            if (sums_may_be_rounded()) sum = v.template perhaps_stored<T>(sum);
             if (added) sum += N(db[c]);
             db[c] = sum;
         });

@@ -81,7 +81,7 @@ TEMPLATE_TEST_CASE("attention equals fp64 at every head size", "[attention]", fl
     check(PlainRun<TestType>({1, 2, head_size, 70}, 400 + head_size));
 }
 
-TEMPLATE_TEST_CASE("attention survives scores in the thousands", "[attention]", float, bf16) {
+TEMPLATE_TEST_CASE("attention survives scores in the thousands", "[attention][large]", float, bf16) {
     const int seq_len = GENERATE(1, 97);
     const PlainRun<TestType> run({1, 6, 64, seq_len}, 31, 30.0);
     const ForwardReference reference(run.shape, widen(run.qkv));

@@ -105,7 +105,7 @@ TEST_CASE("flash attention is as near to fp64 as its roundings allow, at 1024 po
     check(FlashRun({1, 1, 64, 1024}, 21));
 }
 
-TEST_CASE("flash attention survives scores in the thousands", "[attention]") {
+TEST_CASE("flash attention survives scores in the thousands", "[attention][large]") {
     const int seq_len = GENERATE(1, 97), head_size = GENERATE(64, 80);
     const FlashRun run({1, 6, head_size, seq_len}, 31, 30.0);
     REQUIRE(largest_magnitude(ForwardReference(run.shape, widen(run.qkv)).logsumexp.value) > 1000);

@@ -1,5 +1,4 @@
-// methods_test.cpp - every implementation of attention that the build has, against fp64, through class
-// Attention
+// methods_test.cpp - every implementation of attention that the build has, against fp64, through class Attention
 //
 // Implementations on tensor cores round the weights p and ds to bf16 between their products. So does the rounded
 // reference here, and a result may be off from fp64 by twice what that one is, measured over all elements, and by what
@@ -8,24 +7,13 @@
 #include <functional>
 #include <numeric>
 
-#if defined(TRAIN_GPT2_CUDA)
-#include <cuda_runtime.h>
-#endif
-
-#include "kernels/attention/build.h"
-#include "kernels/device/device.h"
-#include "kernels/device/memory.h"
+#include "test/kernels/attention/passes.h"
 #include "test/support/support.h"
 
 using namespace test;
-using kernels::Attention;
-using kernels::AttentionMethod;
-using kernels::AttentionShape;
 
 namespace {
 
-std::size_t rows_of(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * s.seq_len; }
-std::size_t elements_of(const AttentionShape& s) { return rows_of(s) * s.head_size; }
 // Where position t of a head starts, among `parts` tensors side by side.
 std::size_t at(const AttentionShape& s, int b, int t, int h, int parts = 1, int part = 0) {
     return (((std::size_t(b) * s.seq_len + t) * parts + part) * s.heads + h) * s.head_size;
@@ -33,10 +21,6 @@ std::size_t at(const AttentionShape& s, int b, int t, int h, int parts = 1, int 
 
 double exact(double x) { return x; }
 double as_bf16(double x) { return widen(narrow<bf16>(x)); }
-
-struct Results {
-    std::vector<double> out, logsumexp, dqkv;
-};
 
 // The formulas of attention.h; `rounded` is what the weights go through before they multiply, and every stored result
 // but the statistics.
@@ -89,49 +73,6 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
     return std::sqrt(sum);
 }
 
-struct Passes {
-    AttentionShape shape;
-    device::Array<bf16> qkv, dout, out, dqkv;
-    device::Array<float> logsumexp, delta;
-    Passes(const AttentionShape& s, const std::vector<bf16>& host_qkv, const std::vector<bf16>& host_dout)
-        : shape(s),
-          qkv(on_device(host_qkv)),
-          dout(on_device(host_dout)),
-          out(poisoned<bf16>(elements_of(s))),
-          dqkv(poisoned<bf16>(3 * elements_of(s))),
-          logsumexp(poisoned<float>(rows_of(s))),
-          delta(poisoned<float>(rows_of(s))) {}
-    void both_passes(Attention& attention, device::StreamRef stream = nullptr) {
-        attention.forward<bf16>(
-            {out.span(), logsumexp.span(), qkv.span(), shape.batch, shape.seq_len, shape.heads, shape.head_size},
-            stream);
-        attention.backward<bf16>({dqkv.span(), delta.span(), dout.span(), qkv.span(), out.span(), logsumexp.span(),
-                                  shape.batch, shape.seq_len, shape.heads, shape.head_size}, stream);
-    }
-    Results results() const {
-        return {widen(out.download(nullptr)), widen(logsumexp.download(nullptr)), widen(dqkv.download(nullptr))};
-    }
-};
-
-// Whether the build has the method and the machine the device; says so where not. A CPU's only implementation is tested
-// as plain.
-bool runs_here(AttentionMethod method) {
-    const kernels::AttentionBuild build = kernels::attention_build();
-    if (!build.choice ? method != AttentionMethod::plain : method == AttentionMethod::cudnn && !build.cudnn)
-        return false;
-    try {
-        device::open(0);
-        return true;
-    } catch (const Error& error) {
-        WARN("skipped: " << error.what());
-        return false;
-    }
-}
-
-Attention make_attention(AttentionMethod method) {
-    return Attention({.method = kernels::attention_build().choice ? method : AttentionMethod::automatic});
-}
-
 void check_near_fp64(AttentionMethod method) {
     if (!runs_here(method)) return;
     // Lengths about the edges of tiles, an odd one among them.
@@ -163,34 +104,12 @@ void check_near_fp64(AttentionMethod method) {
 }  // namespace
 
 // As near as rounding lets it, and the same bits again.
-TEST_CASE("plain attention follows fp64", "[attention][attention_methods]") { check_near_fp64(AttentionMethod::plain); }
-TEST_CASE("flash attention follows fp64", "[attention][attention_methods]") { check_near_fp64(AttentionMethod::flash); }
-TEST_CASE("cuDNN attention follows fp64", "[attention][attention_methods]") { check_near_fp64(AttentionMethod::cudnn); }
-
-#if defined(TRAIN_GPT2_CUDA)
-TEST_CASE("attention can be captured in a CUDA graph and replayed", "[attention][attention_methods]") {
-    const AttentionShape shape{2, 128, 2, 64};
-    const auto qkv = normal<bf16>(3 * elements_of(shape), 41), dout = normal<bf16>(elements_of(shape), 42);
-    for (AttentionMethod method : {AttentionMethod::plain, AttentionMethod::flash, AttentionMethod::cudnn}) {
-        CAPTURE(int(method));
-        if (!runs_here(method)) continue;
-        Attention attention = make_attention(method);
-        Passes direct(shape, qkv, dout), captured(shape, qkv, dout);
-        direct.both_passes(attention);  // plans, and takes the workspace
-        device::sync(nullptr);
-        const device::Stream stream;
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t executable = nullptr;
-        REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
-        captured.both_passes(attention, stream);
-        REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
-        REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
-        for (int replay = 0; replay < 2; ++replay) REQUIRE(cudaGraphLaunch(executable, stream) == cudaSuccess);
-        stream.sync();
-        CHECK(captured.results().out == direct.results().out);
-        CHECK(captured.results().dqkv == direct.results().dqkv);
-        cudaGraphExecDestroy(executable);
-        cudaGraphDestroy(graph);
-    }
+TEST_CASE("plain attention follows fp64", "[attention][attention_methods][large]") {
+    check_near_fp64(AttentionMethod::plain);
 }
-#endif
+TEST_CASE("flash attention follows fp64", "[attention][attention_methods][large]") {
+    check_near_fp64(AttentionMethod::flash);
+}
+TEST_CASE("cuDNN attention follows fp64", "[attention][attention_methods][large]") {
+    check_near_fp64(AttentionMethod::cudnn);
+}

@@ -180,7 +180,7 @@ TEST_CASE("bf16 follows fp64 as closely as its eight bits allow", "[model]") {
     CHECK(std::fabs(scalars.grad_norm - norm(want.gradient)) <= 1e-2 * norm(want.gradient));
 }
 
-TEST_CASE("one batch is learnt by heart", "[model]") {
+TEST_CASE("one batch is learnt by heart", "[model][one_geometry]") {
     Context context = make_context();
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     Trainer trainer(context, tiny_setup(dtype), {.weight_decay = 0});

@@ -8,7 +8,8 @@ using namespace llmc;
 using namespace test;
 using Catch::Contains;
 
-TEST_CASE("every flag is compared but for those that a host may have of its own", "[start_agreement]") {
+TEST_CASE("every flag is compared but for those that a host may have of its own",
+          "[start_agreement][statistics]") {
     Options options, other;
     const auto heard = [&] {
         return only(complaints(2, [&](Communicator& ranks) {

@@ -1,0 +1,16 @@
+// version_cuda.cpp - library_versions() of a build for GPUs
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/attention/attention_cudnn.h"
+#include "llmc/run/version.h"
+
+namespace llmc {
+
+nlohmann::ordered_json library_versions() {
+    return {{"cuda", dotted_version(CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, 0)},
+            {"cublasLt", dotted_version(CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH)},
+            {"cuDNN", kernels::cudnn_version().empty() ? "no" : kernels::cudnn_version()}};
+}
+
+}  // namespace llmc
