@@ -65,7 +65,7 @@ TABLE = [
         r'layernorm_forward_kernel<kernels::ResidualLayerNormForward<kernels::bf16>.*bf16, 3, false>', 8 * ACTIVATION,
         3 * SMS, 256, [('rw', 8, 4, 24 * ceil(ROWS, 3 * SMS * 8), 'dram')]),
     row('layernorm backward', r'layernorm_backward_kernel<kernels::bf16.*bf16, 3, false>', 8 * ACTIVATION, 3 * SMS,
-        128, [('rw', 8, 2, 24 * ceil(ROWS, 3 * SMS * 4), 'dram')], dynamic=2 * 4 * 32 * 24 * 4),
+        128, [('rw', 8, 2, 24 * ceil(ROWS, 3 * SMS * 4), 'dram')], dynamic=3 * 4 * 32 * 24 * 4),
     elementwise('gelu forward', r'gelu_forward_kernel<kernels::bf16', 4 * ACTIVATION, 8192, 2, 2, 4),
     elementwise('gelu backward', r'gelu_backward_kernel<kernels::bf16', 4 * ACTIVATION, 8192, 4, 2, 6),
     # qkv's: 128 chunks of 512 rows, 9 slices of 32 packs; eight teams share a chunk's rows.

@@ -2,8 +2,9 @@
 // layernorm_loop.cuh on a CPU and for rows wider than that
 //
 // A row is read once: its loads are under way before the first of them is needed, and the rest happens in registers.
-// Backward, each thread also keeps the sums for dweight and dbias of its channels over all its rows. They are added up
-// over a block's warps once, at its end, and over the blocks by a second kernel, for both at once.
+// Backward, each thread also keeps the sums for dweight, dbias and of dresidual of its channels over all its rows. They
+// are added up over a block's warps once, at its end, and over the blocks by a second kernel, for dweight and dbias at
+// once, and by a third launch for dresidual, where it is asked for.
 #include "kernels/layernorm.h"
 
 #include <algorithm>
@@ -20,6 +21,7 @@ namespace {
 // ---- rows in registers
 
 constexpr int kWarp = 32, kMostRowWarps = 16;
+enum class Pass { forward, backward };
 
 // How rows lie in registers: a thread holds packs lane, lane + lanes, ... of its row, `Packs` at most. A row belongs to
 // a warp, and takes no barrier, or (RowPerBlock) to a block of as many warps as it needs.
@@ -157,14 +159,15 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps<F>, kForwardBlocks<F>) la
     }
 }
 
-// The same here: 168 registers a thread up to 24 channels, 128 for a block's row, else 255. A block adds up its warps'
-// sums through shared memory, 56 KiB at most.
+// The same here: 168 registers a thread with three packs, 128 for a block's row, else 255. A block adds up its warps'
+// sums through shared memory, 60 KiB at most.
 template <class F>
 inline constexpr int kBackwardWarps = F::row_per_block ? kMostRowWarps : 4;
 template <class F>
-inline constexpr int kBackwardBlocks = F::row_per_block ? 1 : F::elements > 24 ? 2 : 3;
+inline constexpr int kBackwardBlocks = F::row_per_block ? 1 : F::packs > 3 ? 2 : 3;
+constexpr int kBackwardSums = 3;
 
-// scratch: dweight (blocks, channels), then dbias (blocks, channels).
+// scratch: of dweight (blocks, channels), then of dbias, then of dresidual.
 template <class T, class F>
 __global__ void __launch_bounds__(kWarp * kBackwardWarps<F>, kBackwardBlocks<F>)
 layernorm_backward_kernel(LayerNormBackward<T> op) {
@@ -172,7 +175,7 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
     using Packs = typename Row<T, F>::Packs;
     const Row<T, F> row(op.channels);
     const int packs_to_add = op.accumulate_dresidual ? row.packs : 0;
-    float sums[2][F::packs][Pack::size] = {};  // of dweight and dbias
+    float sums[kBackwardSums][F::packs][Pack::size] = {};  // of dweight, dbias and dresidual
     int turn = 0;
 
     for (int r = row.first; r < op.rows; r += row.step) {
@@ -207,7 +210,8 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
                 sums[0][p][k] += d * n;
                 sums[1][p][k] += d;
             }
-            row.store(&op.dresidual[first], p, slope);
+            const Pack stored = row.store(&op.dresidual[first], p, slope);
+            UNROLLED for (int k = 0; k < Pack::size; ++k) sums[2][p][k] += stored[k];
         }
     }
 
@@ -225,20 +229,21 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
         return sum;
     };
     if constexpr (F::row_per_block) {
-        UNROLLED for (int which = 0; which < 2; ++which)
+        UNROLLED for (int which = 0; which < kBackwardSums; ++which)
             UNROLLED for (int chunk = 0; chunk < kChunks; ++chunk)
                 store_sum(which, row.pack(chunk / kPackChunks), chunk % kPackChunks, chunk_of(which, chunk));
     } else {
-        SIMT_DYN_SHARED(Chunk, shared);  // [warps][dweight, dbias][kChunks][lanes]
+        SIMT_DYN_SHARED(Chunk, shared);  // [warps][kBackwardSums][kChunks][lanes]
         const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-        UNROLLED for (int which = 0; which < 2; ++which)
+        constexpr int kOfWarp = kBackwardSums * kChunks * kWarp;
+        UNROLLED for (int which = 0; which < kBackwardSums; ++which)
             UNROLLED for (int chunk = 0; chunk < kChunks; ++chunk)
-                shared[((warp * 2 + which) * kChunks + chunk) * kWarp + row.lane] = chunk_of(which, chunk);
+                shared[((warp * kBackwardSums + which) * kChunks + chunk) * kWarp + row.lane] = chunk_of(which, chunk);
         __syncthreads();
-        for (int i = threadIdx.x; i < 2 * kChunks * kWarp; i += blockDim.x) {
+        for (int i = threadIdx.x; i < kOfWarp; i += blockDim.x) {
             Chunk sum = shared[i];
             for (int other = 1; other < warps; ++other)
-                UNROLLED for (int k = 0; k < Chunk::size; ++k) sum[k] += shared[other * 2 * kChunks * kWarp + i][k];
+                UNROLLED for (int k = 0; k < Chunk::size; ++k) sum[k] += shared[other * kOfWarp + i][k];
             const int chunk = i / kWarp % kChunks;
             store_sum(i / kWarp / kChunks, chunk / kPackChunks * kWarp + i % kWarp, chunk % kPackChunks, sum);
         }
@@ -247,16 +252,17 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
 
 // Calls launch.template operator()<Form>(warps of a row) with the form for so many channels, and says whether there is
 // one. Every width of GPT-2 has rows of one warp in bf16 (768, 1024 to 1280, 1600 channels), and 768 in fp32, where
-// wider ones take a block.
-template <class T, class Launch>
+// wider ones take a block; so do 1600 channels backward, whose sums take registers, too.
+template <class T, Pass pass, class Launch>
 bool with_form(int channels, Launch&& launch) {
     const int packs = channels * int(sizeof(T)) / kGpuPackBytes;
-    constexpr int kBlockPacks = 3;
+    constexpr int kBlockPacks = pass == Pass::forward ? 3 : 2;
     const auto fits = [&](int a_lane) { return packs <= a_lane * kWarp; };
     if constexpr (sizeof(T) == 2) {
         if (fits(3)) return launch.template operator()<Form<T, 3, false>>(1), true;
         if (fits(5)) return launch.template operator()<Form<T, 5, false>>(1), true;
-        if (fits(7)) return launch.template operator()<Form<T, 7, false>>(1), true;
+        if constexpr (pass == Pass::forward)
+            if (fits(7)) return launch.template operator()<Form<T, 7, false>>(1), true;
     } else {
         if (fits(6)) return launch.template operator()<Form<T, 6, false>>(1), true;
     }
@@ -276,7 +282,7 @@ int ceil_div(int a, int b) { return (a + b - 1) / b; }
 template <class T, class Op>
 void launch_forward(const Op& op, StreamRef stream) {
     if constexpr (simt::gpu_geometry) {
-        const bool launched = with_form<T>(op.channels, [&]<class F>(int row_warps) {
+        const bool launched = with_form<T, Pass::forward>(op.channels, [&]<class F>(int row_warps) {
             const int warps = F::row_per_block ? row_warps : kForwardWarps<F>;
             const int blocks = kForwardBlocks<F> * (kForwardWarps<F> / warps) * device::limits().multiprocessors;
             simt::launch<layernorm_forward_kernel<Op, T, F>>(
@@ -304,72 +310,85 @@ constexpr int kLoopBlocks = 2;
 
 // Blocks that a GPU has at work, each of which has sums of its own.
 template <class F>
-int backward_blocks(int row_warps) {
+int most_blocks(int row_warps) {
     const int a_multiprocessor = F::row_per_block ? kMostRowWarps / row_warps : kBackwardBlocks<F>;
     return a_multiprocessor * device::limits().multiprocessors;
 }
-
-// Returns the number of blocks, which is how many sums each channel has in `scratch`.
 template <class T>
-int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
-    int blocks = 0;
+int most_backward_blocks(int channels) {
+    if (!simt::gpu_geometry) return kMostCpuBlocks;
+    int blocks = kLoopBlocks * device::limits().multiprocessors;
+    with_form<T, Pass::backward>(channels, [&]<class F>(int row_warps) { blocks = most_blocks<F>(row_warps); });
+    return blocks;
+}
+
+// The blocks of a backward pass, which is how many sums each channel has in `scratch`.
+struct BackwardBlocks {
+    int blocks, rows_per_block;  // the latter where blocks loop over neighbouring rows
+};
+template <class T>
+BackwardBlocks backward_blocks(int rows, int channels) {
+    const auto loop = [&](int most_blocks, int fewest_rows) {
+        const int rows_per_block = std::max(ceil_div(rows, most_blocks), fewest_rows);
+        return BackwardBlocks{ceil_div(rows, rows_per_block), rows_per_block};
+    };
+    if (!simt::gpu_geometry) return loop(kMostCpuBlocks, kBackwardCpuRows);
+    BackwardBlocks result{};
+    const bool in_registers = with_form<T, Pass::backward>(channels, [&]<class F>(int row_warps) {
+        const int warps = F::row_per_block ? row_warps : kBackwardWarps<F>;
+        result.blocks = std::min(most_blocks<F>(row_warps), ceil_div(rows, warps / row_warps));
+    });
+    return in_registers ? result : loop(kLoopBlocks * device::limits().multiprocessors, 1);
+}
+
+template <class T>
+void launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
+    const auto [blocks, rows_per_block] = backward_blocks<T>(op.rows, op.channels);
     if constexpr (simt::gpu_geometry) {
-        const bool launched = with_form<T>(op.channels, [&]<class F>(int row_warps) {
+        const bool launched = with_form<T, Pass::backward>(op.channels, [&, blocks = blocks]<class F>(int row_warps) {
             const int warps = F::row_per_block ? row_warps : kBackwardWarps<F>;
-            blocks = std::min(backward_blocks<F>(row_warps), ceil_div(op.rows, warps / row_warps));
             simt::launch<layernorm_backward_kernel<T, F>>(
                 {.grid = unsigned(blocks), .block = unsigned(kWarp * warps),
-                 .shared_bytes = F::row_per_block ? 0 : 2 * sizeof(float) * F::elements * kWarp * warps,
+                 .shared_bytes = F::row_per_block ? 0 : kBackwardSums * sizeof(float) * F::elements * kWarp * warps,
                  .stream = stream}, op);
         });
-        if (launched) return blocks;
-        const int rows_per_block = ceil_div(op.rows, kLoopBlocks * device::limits().multiprocessors);
-        blocks = ceil_div(op.rows, rows_per_block);
-        simt::launch<layernorm_backward_loop_kernel<T, kWarp, kGpuPackBytes>>(
-            {.grid = unsigned(blocks), .block = kWarp, .stream = stream}, op, rows_per_block);
+        if (!launched)
+            simt::launch<layernorm_backward_loop_kernel<T, kWarp, kGpuPackBytes>>(
+                {.grid = unsigned(blocks), .block = kWarp, .stream = stream}, op, rows_per_block);
     } else {
-        const int fewest_rows = ceil_div(op.rows, kMostCpuBlocks);
-        const int rows_per_block = fewest_rows > kBackwardCpuRows ? fewest_rows : kBackwardCpuRows;
-        blocks = ceil_div(op.rows, rows_per_block);
         const simt::LaunchConfig config{.grid = unsigned(blocks), .block = 1, .stream = stream};
         if (op.channels % kCpuPackElements == 0)
             simt::launch<layernorm_backward_loop_kernel<T, 1, kCpuRowPackBytes<T>>>(config, op, rows_per_block);
         else simt::launch<layernorm_backward_loop_kernel<T, 1, 16>>(config, op, rows_per_block);
     }
-    return blocks;
 }
 
-template <class T>
-int most_backward_blocks(int channels) {
-    int blocks = kLoopBlocks * device::limits().multiprocessors;
-    with_form<T>(channels, [&]<class F>(int row_warps) { blocks = backward_blocks<F>(row_warps); });
-    return blocks;
-}
-
-// dweight (blockIdx.y = 0) or dbias (1) of the channels of a slice, from the blocks' sums.
+// The sums of a slice's channels over the blocks, whose sums are (blocks, channels): those of blockIdx.y = 1 follow
+// those of 0.
 template <class Geometry>
-__global__ void layernorm_parameters_kernel(float* dweight, float* dbias, const float* scratch, int blocks,
-                                            int channels, int packs_per_slice, bool accumulate) {
+__global__ void layernorm_sums_kernel(float* first_sum, float* second_sum, const float* block_sums, int blocks,
+                                      int channels, int packs_per_slice, bool accumulate) {
     const int packs = channels / (Geometry::pack_bytes / int(sizeof(float))), first = blockIdx.x * packs_per_slice;
     const int end = first + packs_per_slice < packs ? first + packs_per_slice : packs;
-    block_row_sum<Geometry>(blockIdx.y == 0 ? dweight : dbias,
-                            scratch + std::size_t(blockIdx.y) * blocks * channels, channels, Slice{first, end}, blocks,
-                            [](int i) { return i; }, accumulate);
+    block_row_sum<Geometry>(blockIdx.y == 0 ? first_sum : second_sum,
+                            block_sums + std::size_t(blockIdx.y) * blocks * channels, channels, Slice{first, end},
+                            blocks, [](int i) { return i; }, accumulate);
 }
 
 // On a GPU in slices of 32 channels, so that GPT-2's 2 * 768 make 48 blocks, of 32 teams that share the rows: not
 // measured. A CPU takes slices of 1 KiB.
-template <class T>
-void add_up_parameters(const LayerNormBackward<T>& op, int blocks, StreamRef stream) {
+// second_sum may be nullptr.
+void add_up_blocks(float* first_sum, float* second_sum, const float* block_sums, int blocks, int channels,
+                   bool accumulate, StreamRef stream) {
     const auto launch = [&]<class Geometry>(Geometry, int packs_per_slice) {
-        const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(float)));
-        simt::launch<layernorm_parameters_kernel<Geometry>>(
-            {.grid = {unsigned(ceil_div(packs, packs_per_slice)), 2}, .block = Geometry::threads, .stream = stream},
-            op.dweight.data(), op.dbias.data(), op.scratch.data(), blocks, op.channels, packs_per_slice,
-            op.accumulate_parameters);
+        const int packs = channels / (Geometry::pack_bytes / int(sizeof(float)));
+        simt::launch<layernorm_sums_kernel<Geometry>>(
+            {.grid = {unsigned(ceil_div(packs, packs_per_slice)), second_sum ? 2u : 1u}, .block = Geometry::threads,
+             .stream = stream},
+            first_sum, second_sum, block_sums, blocks, channels, packs_per_slice, accumulate);
     };
     if constexpr (simt::gpu_geometry) launch(RowSumGeometry<8, 32, kGpuPackBytes>{}, 8);
-    else if (op.channels % kCpuPackElements == 0) launch(RowSumGeometry<1, 1, kCpuRowPackBytes<float>>{}, 8);
+    else if (channels % kCpuPackElements == 0) launch(RowSumGeometry<1, 1, kCpuRowPackBytes<float>>{}, 8);
     else launch(RowSumGeometry<1, 1, 16>{}, 64);
 }
 
@@ -388,18 +407,25 @@ void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, StreamRef
 }
 
 std::size_t layernorm_backward_scratch(int channels) {
-    int blocks = kMostCpuBlocks;
-    if constexpr (simt::gpu_geometry) {
-        const int fp32 = most_backward_blocks<float>(channels), in_bf16 = most_backward_blocks<bf16>(channels);
-        blocks = fp32 > in_bf16 ? fp32 : in_bf16;
-    }
-    return std::size_t(2) * blocks * channels;
+    const int blocks = std::max(most_backward_blocks<float>(channels), most_backward_blocks<bf16>(channels));
+    return std::size_t(kBackwardSums) * blocks * channels;
 }
 
 template <class T>
 void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     check_layernorm_backward(op);
-    add_up_parameters(op, launch_backward(op, stream), stream);
+    launch_backward(op, stream);
+    const int blocks = backward_blocks<T>(op.rows, op.channels).blocks;
+    add_up_blocks(op.dweight.data(), op.dbias.data(), op.scratch.data(), blocks, op.channels, op.accumulate_parameters,
+                  stream);
+}
+
+template <class T>
+void layernorm_residual_sum(const LayerNormResidualSum& op, StreamRef stream) {
+    check_layernorm_residual_sum<T>(op);
+    const int blocks = backward_blocks<T>(op.rows, op.channels).blocks;
+    add_up_blocks(op.sum.data(), nullptr, &op.scratch[std::size_t(2) * blocks * op.channels], blocks, op.channels,
+                  op.accumulate, stream);
 }
 
 template void layernorm_forward(const LayerNormForward<float>&, StreamRef);
@@ -408,5 +434,7 @@ template void residual_layernorm_forward(const ResidualLayerNormForward<float>&,
 template void residual_layernorm_forward(const ResidualLayerNormForward<bf16>&, StreamRef);
 template void layernorm_backward(const LayerNormBackward<float>&, StreamRef);
 template void layernorm_backward(const LayerNormBackward<bf16>&, StreamRef);
+template void layernorm_residual_sum<float>(const LayerNormResidualSum&, StreamRef);
+template void layernorm_residual_sum<bf16>(const LayerNormResidualSum&, StreamRef);
 
 }  // namespace kernels

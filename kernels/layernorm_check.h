@@ -54,6 +54,11 @@ void check_layernorm_forward(const Op& op) {
     }
 }
 
+inline void check_scratch(const LayerNormCheck& check, std::span<const float> scratch, int channels) {
+    check.check("scratch", scratch.size(), layernorm_backward_scratch(channels),
+                "at least layernorm_backward_scratch(channels)");
+}
+
 template <class T>
 void check_layernorm_backward(const LayerNormBackward<T>& op) {
     const LayerNormCheck check(op.rows, op.channels, sizeof(T));
@@ -62,8 +67,14 @@ void check_layernorm_backward(const LayerNormBackward<T>& op) {
     check.whole("dnormed", op.dnormed);
     check.one_a_channel("dweight", op.dweight);
     check.one_a_channel("dbias", op.dbias);
-    check.check("scratch", op.scratch.size(), layernorm_backward_scratch(op.channels),
-                "at least layernorm_backward_scratch(channels)");
+    check_scratch(check, op.scratch, op.channels);
+}
+
+template <class T>
+void check_layernorm_residual_sum(const LayerNormResidualSum& op) {
+    const LayerNormCheck check(op.rows, op.channels, sizeof(T));
+    check.one_a_channel("sum of dresidual", op.sum);
+    check_scratch(check, op.scratch, op.channels);
 }
 
 }  // namespace kernels

@@ -70,8 +70,8 @@ __global__ void layernorm_forward_loop_kernel(Op op, int rows_per_block) {
     }
 }
 
-// A block is one row's lanes, takes rows_per_block neighbouring rows, and adds up dweight and dbias in its own rows of
-// `scratch`: dweight (blocks, channels), then dbias (blocks, channels).
+// A block is one row's lanes, takes rows_per_block neighbouring rows, and adds up dweight, dbias and dresidual in its
+// own rows of `scratch`, (blocks, channels) of each after the other.
 template <class T, int Lanes, int PackBytes>
 __global__ void layernorm_backward_loop_kernel(LayerNormBackward<T> op, int rows_per_block) {
     using Pack = kernels::Pack<T, PackBytes>;
@@ -80,11 +80,13 @@ __global__ void layernorm_backward_loop_kernel(LayerNormBackward<T> op, int rows
     const int lane = threadIdx.x, channels = op.channels, packs = channels / Pack::size;
     float* dweight_sum = &op.scratch[std::size_t(blockIdx.x) * channels];
     float* dbias_sum = dweight_sum + std::size_t(gridDim.x) * channels;
+    float* dresidual_sum = dbias_sum + std::size_t(gridDim.x) * channels;
 
     for (int i = lane; i < packs; i += Lanes)
         for (int at = i * Pack::size; at < (i + 1) * Pack::size; at += kChunk) {
             store(dweight_sum + at, kernels::Pack<float, kSumBytes>{});
             store(dbias_sum + at, kernels::Pack<float, kSumBytes>{});
+            store(dresidual_sum + at, kernels::Pack<float, kSumBytes>{});
         }
 
     const int first_row = blockIdx.x * rows_per_block;
@@ -125,12 +127,15 @@ __global__ void layernorm_backward_loop_kernel(LayerNormBackward<T> op, int rows
                 const int at = i * Pack::size + chunk * kChunk;
                 auto dweight = load<kSumBytes>(dweight_sum + at);
                 auto dbias = load<kSumBytes>(dbias_sum + at);
+                auto sum = load<kSumBytes>(dresidual_sum + at);
                 for (int k = 0; k < kChunk; ++k) {
                     dweight[k] += d[chunk * kChunk + k] * n[chunk * kChunk + k];
                     dbias[k] += d[chunk * kChunk + k];
+                    sum[k] += to_float(dresidual[chunk * kChunk + k]);
                 }
                 store(dweight_sum + at, dweight);
                 store(dbias_sum + at, dbias);
+                store(dresidual_sum + at, sum);
             }
         }
     }

@@ -75,7 +75,7 @@ recipe[3]=$warmup
 # one before the first step always.
 points=$(awk -v ms="$val_ms" -v minutes="$minutes" 'BEGIN {
     points = int(minutes * 20000 / ms)
-    print points < 1 ? 1 : points > 10 ? 10 : points
+    print (points < 1 ? 1 : points > 10 ? 10 : points)
 }')
 val_every=$(((steps + points - 1) / points))
 printf '%.1f ms a step: %s steps fill %s minutes; validation takes %.1f minutes beside them\n' "$ms" "$steps" \

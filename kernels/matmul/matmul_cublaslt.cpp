@@ -90,7 +90,9 @@ struct Matmul::State {
     MatmulOptions options;
     Library library = make_library();
     std::map<ProductShape, Plan> plans{};
-    std::map<std::pair<DType, GeluPair>, bool> bias_with_input{};  // asked in every block
+    // Asked in every block.
+    std::map<std::pair<DType, GeluPair>, bool> bias_with_input{};
+    std::map<std::pair<DType, SummedLayer>, bool> bias_for_nothing{};
     device::Workspace workspace{};
     device::Workspace bias_scratch{};  // one vector of channels for the library's sums, then bias_gradient's scratch
 
@@ -99,7 +101,7 @@ struct Matmul::State {
         return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
                std::to_string(version % 100);
     }
-    template <class T> bool tf32() const { return dtype_of<T> == DType::fp32 && options.tf32; }
+    bool tf32(DType dtype) const { return dtype == DType::fp32 && options.tf32; }
 
     Plan plan_of(const ProductShape& shape, const Operands& operands, const ChosenAlgorithm& chosen) const {
         Plan plan = cublaslt::describe(shape, operands, chosen.form);
@@ -256,7 +258,7 @@ template <class T>
 void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
     matmul_check::check(op);
     state_->plan_and_execute({Product::forward, dtype_of<T>, op.rows, op.in_channels, op.out_channels,
-                              !op.bias.empty(), !op.pre.empty(), false, state_->tf32<T>()}, op, stream);
+                              !op.bias.empty(), !op.pre.empty(), false, state_->tf32(dtype_of<T>)}, op, stream);
 }
 
 template <class T>
@@ -265,7 +267,7 @@ void Matmul::backward_input(const LinearBackwardInput<T>& op, StreamRef stream) 
     const bool biased = !op.dbias.empty();
     state_->make_room_for_sums(op.dbias, op.in_channels);
     state_->plan_and_execute({Product::backward_input, dtype_of<T>, op.rows, op.in_channels, op.out_channels, biased,
-                              !op.pre.empty(), biased && op.accumulate_dbias, state_->tf32<T>()}, op, stream);
+                              !op.pre.empty(), biased && op.accumulate_dbias, state_->tf32(dtype_of<T>)}, op, stream);
 }
 
 template <class T>
@@ -273,16 +275,23 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
     matmul_check::check(op);
     state_->make_room_for_sums(op.dbias, op.out_channels);
     state_->plan_and_execute({Product::backward_weight, dtype_of<T>, op.rows, op.in_channels, op.out_channels,
-                              !op.dbias.empty(), false, op.accumulate, state_->tf32<T>()}, op, stream);
+                              !op.dbias.empty(), false, op.accumulate, state_->tf32(dtype_of<T>)}, op, stream);
 }
 
 bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
-    const auto key = std::pair(dtype, pair);
-    if (const auto known = state_->bias_with_input.find(key); known != state_->bias_with_input.end())
-        return known->second;
-    const bool tf32 = dtype == DType::fp32 && state_->options.tf32;
-    return state_->bias_with_input[key] =
-               bias_is_faster_with_input(state_->options.choices, State::name(), dtype, tf32, pair);
+    const auto [answer, is_new] = state_->bias_with_input.try_emplace({dtype, pair});
+    if (is_new)
+        answer->second = bias_is_faster_with_input(state_->options.choices, State::name(), dtype, state_->tf32(dtype),
+                                                   pair);
+    return answer->second;
+}
+
+bool Matmul::sums_bias_for_nothing(DType dtype, const SummedLayer& layer) const {
+    const auto [answer, is_new] = state_->bias_for_nothing.try_emplace({dtype, layer});
+    if (is_new)
+        answer->second = bias_is_free_with_weight(state_->options.choices, State::name(), dtype, state_->tf32(dtype),
+                                                  layer);
+    return answer->second;
 }
 
 bool Matmul::chooses_by_shape() { return true; }
@@ -294,7 +303,7 @@ std::size_t Matmul::workspace_bytes() const {
 }
 
 std::string Matmul::describe(DType dtype) {
-    return library() + (dtype == DType::fp32 && state_->options.tf32 ? "; fp32 products by TF32" : "");
+    return library() + (state_->tf32(dtype) ? "; fp32 products by TF32" : "");
 }
 
 template void Matmul::forward(const LinearForward<float>&, StreamRef);

@@ -310,6 +310,9 @@ bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
     return bias_is_faster_with_input(state_->options.choices, library_name(), dtype, false, pair);
 }
 
+// They are a pass over dout of their own.
+bool Matmul::sums_bias_for_nothing(DType, const SummedLayer&) const { return false; }
+
 bool Matmul::chooses_by_shape() { return false; }
 
 std::size_t Matmul::workspace_bytes() const { return state_->workspace.bytes(); }

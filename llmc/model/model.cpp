@@ -76,11 +76,12 @@ public:
             if (!setup_.training || (added && !accumulating)) break;
             const LinearGradients whole{dweight.span(), dbias.span(), added}, no_bias{dweight.span(), {}, added};
             const BlockActivations<Element>& a = act_.block[0];
-            linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, whole, a.pre_gelu, dbias.span());
-            linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, whole, a.pre_gelu);
-            for (const LinearGradients& gradients : {whole, no_bias})
+            for (const LinearGradients& gradients : {whole, no_bias}) {
+                linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, gradients, a.pre_gelu, dbias.span());
+                linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, gradients, a.pre_gelu);
                 linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, gradients);
-            linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, whole);
+                linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, gradients);
+            }
             linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, whole);
         }
         context_.stream.sync();  // before the temporaries go
@@ -168,21 +169,23 @@ private:
     }
 
     // Of both lines, from the end; dresidual is the gradient of the block's output on entry, that of its input on
-    // return.
+    // return. The layer normalisation that left it, the next block's or the last one, has its column sums, which are
+    // the gradient of mlp_proj's bias, in its scratch; so has ln_2 those of attn_proj's.
     void backward_block(int layer, GradientExchange& gradients) {
         recompute_block(layer);
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
-        const LinearGradients mlp_proj = gradients_of(p.mlp_proj, gradients),
-                              attn_proj = gradients_of(p.attn_proj, gradients), qkv = gradients_of(p.qkv, gradients);
+        const LinearGradients qkv = gradients_of(p.qkv, gradients);
         LinearGradients fc = gradients_of(p.fc, gradients);
         std::span<float> dbias_of_fc;  // where the product that leaves fc's dout sums its rows, too
         if (context_.matmul.sums_bias_with_input(kernels::dtype_of<Element>, mlp_pair(fc.accumulate)))
             std::swap(fc.bias, dbias_of_fc);
+        const LinearGradients mlp_proj = gradients_after_layernorm(p.mlp_proj, gradients);
         linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, mlp_proj, a.pre_gelu,
                         dbias_of_fc);                                                            // to (B, T, 4C)
         linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, fc);                       // to (B, T, C)
         layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, gradients);
+        const LinearGradients attn_proj = gradients_after_layernorm(p.attn_proj, gradients);
         linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, attn_proj);      // to (B, T, C)
         attention_backward(act_.dwide, act_.dnormed, a);                                         // to (B, T, 3C)
         linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, qkv);                     // to (B, T, C)
@@ -293,6 +296,21 @@ private:
     }
     static LinearGradients gradients_of(const Linear& layer, GradientExchange& gradients) {
         return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};
+    }
+    // Of a layer whose dout the last layernorm_backward() left in dresidual: the bias' gradient is summed here, unless
+    // the product of the weight's has it for nothing.
+    LinearGradients gradients_after_layernorm(const Linear& layer, GradientExchange& gradients) {
+        LinearGradients result = gradients_of(layer, gradients);
+        if (context_.matmul.sums_bias_for_nothing(kernels::dtype_of<Element>,
+                                                  {.rows = rows(), .in_channels = layer.in_channels,
+                                                   .out_channels = layer.out_channels,
+                                                   .accumulate = result.accumulate}))
+            return result;
+        kernels::layernorm_residual_sum<Element>({.sum = result.bias, .scratch = act_.layernorm_scratch,
+                                                  .rows = rows(), .channels = channels(),
+                                                  .accumulate = result.accumulate}, stream());
+        result.bias = {};
+        return result;
     }
     kernels::GeluPair mlp_pair(bool accumulate) const {
         return {.rows = rows(), .in_channels = channels(), .hidden_channels = 4 * channels(),

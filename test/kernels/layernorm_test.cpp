@@ -45,6 +45,35 @@ TEMPLATE_TEST_CASE("layer normalisation gives the same bits alone and after a re
     CHECK(same_device_bits(fused_rstd, rstd));
 }
 
+// To within a float's rounding of each addition: the sum of what was rounded to bf16 is not that of what was not.
+TEMPLATE_TEST_CASE("the sum of dresidual is that of the elements stored", "[layernorm]", float, bf16) {
+    const int rows = 67, channels = GENERATE(80, 1600);
+    const std::size_t size = std::size_t(rows) * channels;
+    const auto dnormed = test::on_device(test::normal<TestType>(size, 1)),
+               residual = test::on_device(test::normal<TestType>(size, 2)),
+               weight = test::on_device(test::normal<TestType>(channels, 3)),
+               dresidual = test::on_device(test::normal<TestType>(size, 5));
+    const auto mean = test::on_device(test::normal<float>(rows, 4)),
+               rstd = test::on_device(std::vector<float>(rows, 1.0f));
+    const auto dweight = test::poisoned<float>(channels), dbias = test::poisoned<float>(channels),
+               sum = test::poisoned<float>(channels);
+    const device::Array<float> scratch(kernels::layernorm_backward_scratch(channels));
+    kernels::layernorm_backward<TestType>({dresidual.span(), dweight.span(), dbias.span(), scratch.span(),
+                                           dnormed.span(), residual.span(), weight.span(), mean.span(), rstd.span(),
+                                           rows, channels, true, false}, nullptr);
+    kernels::layernorm_residual_sum<TestType>({sum.span(), scratch.span(), rows, channels, false}, nullptr);
+    const std::vector<double> stored = test::widen(dresidual.download(nullptr)),
+                              got = test::widen(sum.download(nullptr));
+    for (int c = 0; c < channels; ++c) {
+        double want = 0, magnitude = 0;
+        for (int row = 0; row < rows; ++row) {
+            want += stored[std::size_t(row) * channels + c];
+            magnitude += std::fabs(stored[std::size_t(row) * channels + c]);
+        }
+        REQUIRE(std::fabs(got[c] - want) <= rows * 0x1p-24 * magnitude);
+    }
+}
+
 TEST_CASE("layernorm refuses what it cannot do", "[layernorm]") {
     const device::Array<float> array(kernels::layernorm_backward_scratch(32));
     const std::span<float> all = array.span(), few = all.first(1);
@@ -87,4 +116,9 @@ TEST_CASE("layernorm refuses what it cannot do", "[layernorm]") {
     CHECK_THROWS_WITH(backward([&](auto& op) { op.dweight = few; }), Catch::Contains("dweight is 1"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.dbias = few; }), Catch::Contains("dbias is 1"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.scratch = few; }), Catch::Contains("scratch is 1"));
+
+    CHECK_THROWS_WITH(kernels::layernorm_residual_sum<float>({few, all, 2, 32, false}, nullptr),
+                      Catch::Contains("sum of dresidual is 1"));
+    CHECK_THROWS_WITH(kernels::layernorm_residual_sum<float>({all, few, 2, 32, false}, nullptr),
+                      Catch::Contains("scratch is 1"));
 }

@@ -100,7 +100,7 @@ struct LayerNormBackward : Operation {
     Tensor<T> dnormed, residual, weight;
     Tensor<float> mean, rstd;
     Tensor<T> dresidual;
-    Tensor<float> dweight, dbias, work;
+    Tensor<float> dweight, dbias, dresidual_sum, work;
 
     explicit LayerNormBackward(const Shape& s)
         : rows(s[0]),
@@ -115,6 +115,7 @@ struct LayerNormBackward : Operation {
           dresidual(output_or_in_out<T>(adds, "dresidual", size())),
           dweight(output_or_in_out<float>(adds_parameters, "dweight", channels)),
           dbias(output_or_in_out<float>(adds_parameters, "dbias", channels)),
+          dresidual_sum(output_or_in_out<float>(adds_parameters, "sum of dresidual", channels)),
           work(scratch<float>("scratch", kernels::layernorm_backward_scratch(channels))) {
         bytes = (adds ? 4.0 : 3.0) * size() * sizeof(T);
         weights = {{dnormed.number, "normed"}};
@@ -124,9 +125,8 @@ struct LayerNormBackward : Operation {
     std::size_t size() const { return std::size_t(rows) * channels; }
     void run(device::StreamRef stream) override {
         kernels::layernorm_backward<T>({dresidual, dweight, dbias, work, dnormed, residual, weight, mean, rstd, rows,
-                                        channels, adds,
-                adds_parameters},
-                                       stream);
+                                        channels, adds, adds_parameters}, stream);
+        kernels::layernorm_residual_sum<T>({dresidual_sum, work, rows, channels, adds_parameters}, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
@@ -153,14 +153,17 @@ struct LayerNormBackward : Operation {
                 return N(dy[std::size_t(row) * n + c]) * normal(row, c); });
         sum_rows(v, v[dbias], rows, channels, adds_parameters,
                  [=, n = channels](int row, int c) { return N(dy[std::size_t(row) * n + c]); });
+        sum_rows(v, v[dresidual_sum], rows, channels, adds_parameters, [=, &v, n = channels](int row, int c) {
+            return v.template perhaps_stored<T>(N(dx[std::size_t(row) * n + c]));
+        });
     }
 };
 
 // Every form of the kernels, at the GPU's geometry and on a CPU, in the smallest shape that takes all its paths: one
-// row; rows that no block divides, of which a warp gets several; GPT-2's widths; then rows of a block of warps in fp32,
-// of which a block gets several (1600), and in bf16 (1808); rows wider than registers. 16, 80, 1000, 1808 and 12304
-// channels have a tail on a CPU, where the others are whole packs. About 100, which makes a row's sums other ones,
-// where the sums are added up in another way; `flat` for epsilon.
+// row; rows that no block divides, of which a warp gets several; GPT-2's widths; then rows of a block of warps in fp32
+// and backward, of which a block gets several (1600), and in bf16 forward (1808); rows wider than registers. 16, 80,
+// 1000, 1808 and 12304 channels have a tail on a CPU, where the others are whole packs. About 100, which makes a row's
+// sums other ones, where the sums are added up in another way; `flat` for epsilon.
 const std::vector<Shape> kEdges{{1, 16, 0, 0},   {37, 80, 100, 0}, {5, 768, 0, 0},    {2, 1000, 100, 0},
                                 {7, 1600, 0, 0}, {2, 1808, 100, 0}, {2, 12304, 0, 0}, {3, 96, 0, 1}};
 const std::vector<Shape> kSmall{{1024, 768, 0, 0}}, kLarge{{65536, 768, 0, 0}};

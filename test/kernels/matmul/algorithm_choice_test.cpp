@@ -16,7 +16,8 @@ constexpr ProductShape kWeight{.product = Product::backward_weight, .dtype = DTy
                                .accumulate = true};
 const ProductForm kBare{}, kFusedBias{.bias_gradient = true};
 
-// Algorithms of one byte, which says how long they run in tenths of a millisecond; 0 cannot run.
+// Algorithms of one byte, which says how long they run in units of 0.3 ms; 0 cannot run. They sleep: on a busy machine
+// a thread that computes may wait for a core for longer than any of them runs.
 struct FakeLibrary {
     AlgorithmBytes fused, bare;
     std::set<int> unsteady;         // of the fused ones: bits differ from run to run
@@ -37,10 +38,7 @@ struct FakeLibrary {
                 .run =
                     [](const ChosenAlgorithm& chosen) {
                         if (chosen.algorithm[0] == 0) throw Error("no such kernel", Blame::runtime);
-                        const auto began = std::chrono::steady_clock::now();
-                        while (std::chrono::steady_clock::now() - began <
-                               std::chrono::microseconds(100 * chosen.algorithm[0])) {
-                        }
+                        std::this_thread::sleep_for(std::chrono::microseconds(300 * chosen.algorithm[0]));
                     },
                 .repeats = [this](const ChosenAlgorithm& chosen) {
                     return !chosen.form.bias_gradient || !unsteady.contains(chosen.algorithm[0]);
@@ -152,6 +150,25 @@ TEST_CASE("what fuses a sum whose bits differ from run to run is not taken", "[m
     Choices others;
     others.timing = true;
     CHECK(choose_algorithm(kWeight, fake.library(), &others, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
+}
+
+TEST_CASE("a bias whose gradient others can sum has it from its product where that takes no time", "[matmul][tuning]") {
+    const SummedLayer layer{.rows = 64, .in_channels = 16, .out_channels = 32, .accumulate = true};
+    ProductShape bare = kWeight;
+    bare.biased = false;
+    const auto is_free = [&](double with_bias, double without) {
+        Choices choices;
+        if (with_bias > 0) choices.known["lib 1"][kWeight.problem()] = {"fused-bias 00", "", with_bias};
+        if (without > 0) choices.known["lib 1"][bare.problem()] = {"bare 00", "", without};
+        CHECK(!bias_is_free_with_weight(&choices, "lib 2", DType::bf16, false, layer));
+        CHECK(!bias_is_free_with_weight(&choices, "lib 1", DType::fp32, false, layer));
+        return bias_is_free_with_weight(&choices, "lib 1", DType::bf16, false, layer);
+    };
+    CHECK(is_free(2, 2));
+    CHECK(!is_free(2.1, 2));
+    CHECK(!is_free(0, 2));
+    CHECK(!is_free(2, 0));
+    CHECK(!bias_is_free_with_weight(nullptr, "lib 1", DType::bf16, false, layer));
 }
 
 TEST_CASE("a bias' gradient is summed where both products together take less time", "[matmul][tuning]") {
