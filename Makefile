@@ -243,12 +243,16 @@ $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
 # Options, reports and JSON: templates in which the optimiser has nothing to gain (options.cpp: 16 s with -O3, 11 s with
 # -O1).
 ifeq ($(SANITIZE),)
-$(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(QUICK)
+$(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/llmc/weights/config_json.cpp.o $(HOSTBUILD)/dev/%.o: \
+  private CXXFLAGS += $(QUICK)
 endif
 
 # cuDNN's frontend is templates that only build plans, and the longest part of a build: 154 s with -O3, 90 s with -O1,
-# 52 s without the JSON in which it could write plans down (user time, cores that others used too).
-$(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB $(QUICK)
+# 52 s without the JSON in which it could write plans down (user time, cores that others used too). -O0 takes half of
+# that, where nothing runs.
+CUDNN_PLANS ?= $(QUICK)
+$(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB \
+  $(CUDNN_PLANS)
 
 # Runs before anything else and must itself run on every processor.
 BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | \

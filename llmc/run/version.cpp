@@ -4,6 +4,7 @@
 #include "kernels/device/device.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/mapped_file.h"
+#include "llmc/run/library_versions.h"
 
 namespace llmc {
 namespace {
@@ -33,16 +34,12 @@ const char* instruction_set() {
 
 }  // namespace
 
-std::string dotted_version(int major, int minor, int patch) {
-    return std::to_string(major) + '.' + std::to_string(minor) + '.' + std::to_string(patch);
-}
-
 nlohmann::ordered_json version_json() {
     nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"commit", commit()},
                                    {"compiler", std::string("g++ ") + __VERSION__},
                                    {"instructions", instruction_set()}};
     json["device"] = device::is_gpu() ? "cuda" : "cpu";
-    json.update(library_versions());
+    for (const auto& [library, version] : library_versions()) json[library] = version;
     // two builds of one version differ in it
     json["build"] = fingerprint(MappedFile("/proc/self/exe", "program").bytes());
     return json;

@@ -1,13 +1,13 @@
-// version_cuda.cpp - library_versions() of a build for GPUs
+// library_versions_cuda.cpp - library_versions.h for a build for GPUs
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include "kernels/attention/attention_cudnn.h"
-#include "llmc/run/version.h"
+#include "llmc/run/library_versions.h"
 
 namespace llmc {
 
-nlohmann::ordered_json library_versions() {
+std::vector<std::pair<std::string, std::string>> library_versions() {
     return {{"cuda", dotted_version(CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100, 0)},
             {"cublasLt", dotted_version(CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH)},
             {"cuDNN", kernels::cudnn_version().empty() ? "no" : kernels::cudnn_version()}};

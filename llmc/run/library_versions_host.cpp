@@ -1,0 +1,12 @@
+// library_versions_host.cpp - library_versions.h for a build for CPUs
+#include <dnnl_version.h>
+
+#include "llmc/run/library_versions.h"
+
+namespace llmc {
+
+std::vector<std::pair<std::string, std::string>> library_versions() {
+    return {{"oneDNN", dotted_version(DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH)}};
+}
+
+}  // namespace llmc
