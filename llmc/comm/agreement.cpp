@@ -4,20 +4,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "llmc/base/json_text.h"
+
 namespace llmc {
 namespace {
 
 using nlohmann::json;
-
-// texts need not be UTF-8
-std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
-// Of every rank.
-std::vector<json> gather(Communicator& communicator, const json& mine) {
-    std::vector<json> all;
-    for (const std::string& text : communicator.host_gather(text_of(mine))) all.push_back(json::parse(text));
-    return all;
-}
 
 std::string name_of(std::size_t rank, const json& entry) {
     return "rank " + std::to_string(rank) + " on " + entry["host"].get<std::string>();
@@ -47,6 +39,12 @@ Failure failure_of(const std::exception_ptr& thrown) {
 
 }  // namespace
 
+std::vector<json> gather_json(Communicator& communicator, const json& mine) {
+    std::vector<json> all;
+    for (const std::string& text : communicator.host_gather(text_of(mine))) all.push_back(parse_json(text));
+    return all;
+}
+
 void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
     if (communicator.size() == 1) {
         if (mine) std::rethrow_exception(mine);
@@ -58,7 +56,7 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
         entry["text"] = failure.text;
         entry["input"] = failure.input;
     }
-    const std::vector<json> all = gather(communicator, entry);
+    const std::vector<json> all = gather_json(communicator, entry);
     const auto failed = [](const json& rank) { return rank["failed"].get<bool>(); };
     const auto first = std::find_if(all.begin(), all.end(), failed);
     if (first == all.end()) return;
@@ -76,7 +74,7 @@ void require_alike(Communicator& communicator, const std::vector<Fact>& facts, c
     if (communicator.size() == 1) return;
     json entry = {{"host", host_name()}, {"facts", json::array()}};
     for (const Fact& fact : facts) entry["facts"].push_back({fact.name, fact.value, fact.detail});
-    const std::vector<json> all = gather(communicator, entry);
+    const std::vector<json> all = gather_json(communicator, entry);
 
     // The first fact in which a rank differs from rank 0; a rank may also have other or fewer facts, behind one that
     // says why.

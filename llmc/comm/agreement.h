@@ -4,6 +4,7 @@
 // Every rank makes the same calls in the same order. One rank alone agrees with itself.
 #pragma once
 #include <exception>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -14,6 +15,9 @@
 #include "llmc/comm/communicator.h"
 
 namespace llmc {
+
+// What every rank brings, in the order of the ranks.
+std::vector<nlohmann::json> gather_json(Communicator& communicator, const nlohmann::json& mine);
 
 // Known to every rank when it is thrown: rank 0 says it, and all end in order with the same exit code.
 class SharedError : public Error {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/device/error.h"
+#include "llmc/base/json_text.h"
 #include "llmc/base/staged_file.h"
 
 namespace llmc {
@@ -45,7 +46,7 @@ ChoiceFile read_choices(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     if (!in) return {{}, "it cannot be read: " + std::string(std::strerror(errno ? errno : EIO))};
-    const json contents = json::parse(text, nullptr, false);
+    const json contents = parse_json(text);
     if (contents.is_discarded()) return {{}, "it is no JSON, or only a part of it"};
     if (!contents.is_object() || contents.value("format", json()) != kFormat)
         return {{}, "its \"format\" is not \"" + std::string(kFormat) + '"'};
@@ -63,7 +64,7 @@ void add_choices(const std::string& path, const ChoicesByDevice& news) {
         for (const auto& [library, choices] : table)
             for (const auto& [problem, choice] : choices) file.choices[device][library][problem] = choice;
     const json contents = {{"format", kFormat}, {"devices", to_json(file.choices)}};
-    write_whole(path, contents.dump(1, ' ', false, json::error_handler_t::replace) + '\n');
+    write_whole(path, text_of(contents, 1) + '\n');
 }
 
 json to_json(const kernels::ChoiceTable& table) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "kernels/device/error.h"
+#include "llmc/base/json_text.h"
 
 namespace llmc {
 namespace {
@@ -90,7 +91,7 @@ Report::Report(const std::string& output_dir, std::int64_t total_steps, bool spe
 void Report::write(const Json& event) {
     if (!log_) return;
     // Text from a model may be no valid UTF-8; what is not is replaced.
-    const std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    const std::string line = text_of(event) + '\n';
     if (std::fwrite(line.data(), 1, line.size(), log_.get()) != line.size() || std::fflush(log_.get()) != 0)
         fail("writing " + path_, std::strerror(errno), "a line to be written", "make room on the disk", Blame::runtime);
 }

@@ -1,6 +1,7 @@
 // run_facts.cpp - build, device, libraries, options, data, model, steps and memory of a run, each said once
 #include "llmc/run/run_facts.h"
 
+#include "llmc/base/json_text.h"
 #include "llmc/run/version.h"
 
 namespace llmc {
@@ -67,7 +68,7 @@ std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Cont
             {"communication: " + communication + '\n', {{"communication", communication}}},
             {"matrix library: " + matmul + '\n', {{"matmul", matmul}}},
             {"attention: " + attention + '\n', {{"attention", attention}, {"deterministic", deterministic}}},
-            {"options: " + flags.dump() + '\n', {{"options", flags}}},
+            {"options: " + text_of(flags) + '\n', {{"options", flags}}},
             data_fact(plan),
             model_fact(plan),
             training_fact(plan),

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/fingerprint.h"
+#include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/run/version.h"
 
@@ -42,7 +43,7 @@ std::vector<Fact> facts_of_start(Request request, const Options& options) {
     facts.push_back({"--version", request == Request::version ? "true" : "false"});
     for (const auto& [name, value] : flags.items())
         if (std::find(kOfTheHost.begin(), kOfTheHost.end(), name) == kOfTheHost.end())
-            facts.push_back({"--" + name, value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+            facts.push_back({"--" + name, text_of(value)});
     return facts;
 }
 

@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "llmc/comm/agreement.h"
+
 namespace llmc {
-namespace {
 
 using nlohmann::json;
-
-std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
-}  // namespace
 
 Tuning::Tuning(const Options& options, Context& context)
     : tune_(value_by_name("--tune", options.tune, kTunes)),
@@ -34,8 +31,7 @@ Tuning::Tuning(const Options& options, Context& context)
         may_write_ = !file_.empty() && file.fault.empty();
         mine["choices"] = to_json(tune_ == Tune::again ? ChoicesByDevice() : file.choices);
     }
-    std::vector<json> all;
-    for (const std::string& text : ranks.host_gather(text_of(mine))) all.push_back(json::parse(text));
+    const std::vector<json> all = gather_json(ranks, mine);
     const auto same = [&](const json& rank) { return rank["kind"] == all[std::size_t(ranks.rank())]["kind"]; };
     is_first_of_kind_ = std::ranges::find_if(all, same) - all.begin() == ranks.rank();
     context_.choices->known = choices_from_json(all[0]["choices"])[context_.device.name];
@@ -43,8 +39,8 @@ Tuning::Tuning(const Options& options, Context& context)
 
 void Tuning::share() {
     const json mine = {{context_.device.name, to_json(context_.choices->timed())}};
-    for (const std::string& text : context_.communicator->host_gather(text_of(mine)))
-        for (const auto& [device, table] : choices_from_json(json::parse(text)))
+    for (const json& timed : gather_json(*context_.communicator, mine))
+        for (const auto& [device, table] : choices_from_json(timed))
             for (const auto& [library, choices] : table)
                 for (const auto& [problem, choice] : choices) {
                     news_[device][library][problem] = choice;
@@ -79,7 +75,7 @@ nlohmann::ordered_json Tuning::fields() const {
     using Json = nlohmann::ordered_json;
     return {{"file", tune_ == Tune::off || file_.empty() ? Json() : Json(file_)},
             {"timed", count(context_.choices->timed())},
-            {"taken", Json::parse(text_of(to_json(context_.choices->used())))}};
+            {"taken", Json(to_json(context_.choices->used()))}};
 }
 
 }  // namespace llmc

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/device/error.h"
+#include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 
 namespace llmc {
@@ -23,7 +24,7 @@ class ConfigReader {
 public:
     explicit ConfigReader(const std::filesystem::path& file) : path_(file.string()) {
         const MappedFile mapped(path_, "the model's configuration");
-        config_ = json::parse(mapped.text(), nullptr, false);
+        config_ = parse_json(mapped.text());
         const char* const fault = config_.is_discarded() ? "no valid JSON" : "no JSON object";
         if (!config_.is_object())
             fail("the model's configuration " + path_, fault, "the config.json of a GPT-2", "copy it again");
@@ -38,14 +39,14 @@ public:
     }
     // `wanted` is also what a missing key means.
     void expect(const char* key, const json& wanted) const {
-        if (config_.contains(key) && config_[key] != wanted) refuse(key, wanted.dump(), kForeign);
+        if (config_.contains(key) && config_[key] != wanted) refuse(key, excerpt(wanted), kForeign);
     }
     void expect_one_of(const char* key, const std::set<std::string>& wanted) const {
         if (!config_.contains(key)) return;
         const json& value = config_[key];
         if (value.is_string() && wanted.contains(value.get<std::string>())) return;
         std::string names;
-        for (const std::string& name : wanted) names.append(names.empty() ? "" : " or ").append(json(name).dump());
+        for (const std::string& name : wanted) names.append(names.empty() ? "" : " or ").append(excerpt(name));
         refuse(key, names, kForeign);
     }
     void expect_null_or(const char* key, int wanted) const {
@@ -56,9 +57,7 @@ public:
 
 private:
     [[noreturn]] void refuse(const char* key, const std::string& expected, const char* mend) const {
-        std::string value = config_[key].dump(-1, ' ', true, json::error_handler_t::replace);
-        if (value.size() > 80) value = value.substr(0, 77) + "...";
-        fail(path_ + ": " + key, value, expected, mend);
+        fail(path_ + ": " + key, excerpt(config_[key]), expected, mend);
     }
 
     std::string path_;
@@ -119,7 +118,7 @@ void write_config_json(const std::filesystem::path& file, const ModelConfig& con
         {"torch_dtype", "float32"},  // the key that transformers of every version understands
     };
     std::ofstream out(file, std::ios::binary);
-    out << text.dump(2) << '\n';
+    out << text_of(text, 2) << '\n';
     out.close();
     if (!out)
         fail("the model's configuration " + file.string(), "not written", "success",

@@ -17,6 +17,7 @@
 
 #include "kernels/device/error.h"
 #include "kernels/device/types.h"
+#include "llmc/base/json_text.h"
 
 namespace llmc {
 namespace {
@@ -34,13 +35,6 @@ std::optional<unsigned> element_bytes(std::string_view dtype) {
     for (const auto& [name, bytes] : kElementBytes)
         if (name == dtype) return bytes;
     return std::nullopt;
-}
-
-// JSON of any length as part of a one-line message.
-std::string excerpt(const nlohmann::json& value) {
-    std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    if (text.size() > 80) text = text.substr(0, 77) + "...";
-    return text;
 }
 
 float half_to_float(std::uint16_t bits) {
@@ -233,7 +227,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
                                {"data_offsets", {expected_, expected_ + *size}}};
         expected_ += *size;
     }
-    std::string text = header.dump();
+    std::string text = text_of(header);
     text.resize((text.size() + 7) / 8 * 8, ' ');  // the data then starts aligned for every dtype
     const std::uint64_t length = text.size();
 

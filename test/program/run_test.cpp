@@ -121,6 +121,15 @@ TEST_CASE("without an output folder nothing is written, and that is said", "[run
     CHECK(result.output.find("no --output-dir") != std::string::npos);
 }
 
+TEST_CASE("a folder may have a name that is no UTF-8", "[run]") {
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-x", "1", "-o", folder.path("no\xffutf8")}));
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 0);
+    CHECK(folder.log("no\xffutf8", "start").size() == 1);
+    CHECK(folder.log("no\xffutf8", "end").size() == 1);
+}
+
 TEST_CASE("another run's folder is not written over", "[run]") {
     const TrainingFolder folder;
     REQUIRE(folder.run(folder.flags({"-x", "2", "-o", folder.path("out")})).exit_code == 0);

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "kernels/device/device.h"
+#include "llmc/base/json_text.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/shard_support.h"
 
@@ -112,7 +113,7 @@ public:
         std::vector<nlohmann::json> events;
         std::istringstream lines(read_bytes(fs::path(path(out)) / "log.jsonl"));
         for (std::string line; std::getline(lines, line);)
-            if (auto json = nlohmann::json::parse(line); json["event"] == event) events.push_back(json);
+            if (auto json = llmc::parse_json(line); json["event"] == event) events.push_back(json);
         return events;
     }
 

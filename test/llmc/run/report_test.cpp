@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "llmc/base/json_text.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
@@ -74,7 +75,7 @@ TEST_CASE("the log holds one object a line, and null for what is unknown", "[rep
     });
     std::ifstream lines(out + "/log.jsonl");
     std::vector<nlohmann::json> events;
-    for (std::string line; std::getline(lines, line);) events.push_back(nlohmann::json::parse(line));
+    for (std::string line; std::getline(lines, line);) events.push_back(llmc::parse_json(line));
     REQUIRE(events.size() == 4);
     CHECK(events[0]["event"] == "start");
     CHECK(events[1]["event"] == "step");

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "llmc/base/json_text.h"
 #include "llmc/base/staged_folder.h"
 #include "llmc/weights/config_json.h"
 #include "test/support/scratch_folder.h"
@@ -85,7 +86,7 @@ std::string file_fault(void (*edit)(std::vector<Entry>&)) {
 }
 std::string config_fault(const json& change) {
     const Saved saved;
-    json config = json::parse(test::read_bytes(saved.folder / "config.json"));
+    json config = llmc::parse_json(test::read_bytes(saved.folder / "config.json"));
     config.merge_patch(change);
     for (const auto& [key, value] : change.items())
         if (value.is_null()) config[key] = nullptr;  // a merge patch alone would remove it
@@ -116,8 +117,8 @@ TEST_CASE("a saved model is read back bit for bit, with zeros in padding and gap
 
 TEST_CASE("the folder holds what GPT2LMHeadModel.from_pretrained needs", "[checkpoint]") {
     const Saved saved;
-    const json config = json::parse(test::read_bytes(saved.folder / "config.json"));
-    CHECK(config == json::parse(R"({
+    const json config = llmc::parse_json(test::read_bytes(saved.folder / "config.json"));
+    CHECK(config == llmc::parse_json(R"({
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 72,
         "n_positions": 10, "n_ctx": 10, "vocab_size": 61, "n_inner": null, "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "scale_attn_weights": true,
@@ -165,7 +166,7 @@ TEST_CASE("values may come tensor by tensor, and a model may have no end of text
     const fs::path folder = save_checkpoint(saved.scratch.path(), 123456789, saved.table, by_tensor, -1);
     CHECK(folder.filename() == "step_123456789");
     CHECK(test::read_bytes(folder / "model.safetensors") == test::read_bytes(saved.tensors()));
-    CHECK(json::parse(test::read_bytes(folder / "config.json"))["eos_token_id"].is_null());
+    CHECK(llmc::parse_json(test::read_bytes(folder / "config.json"))["eos_token_id"].is_null());
     CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, by_tensor, 61); }),
                Contains("end-of-text id is 61"));
     CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), -5, saved.table, by_tensor, -1); }),

@@ -1,0 +1,19 @@
+// json_text.h - JSON to text and back: what the library makes of its templates for both is compiled once
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace llmc {
+
+// On one line, or with `indent` spaces a level. What is no UTF-8 is replaced.
+std::string text_of(const nlohmann::json& value, int indent = -1);
+std::string text_of(const nlohmann::ordered_json& value, int indent = -1);
+
+// JSON of any length as part of a one-line message: at most 80 characters of ASCII.
+std::string excerpt(const nlohmann::json& value);
+
+// What is no JSON is_discarded().
+nlohmann::json parse_json(std::string_view text);
+
+}  // namespace llmc

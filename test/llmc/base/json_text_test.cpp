@@ -1,0 +1,33 @@
+// json_text_test.cpp - what is no UTF-8 is written all the same, messages stay short, what is no JSON is said to be none
+#include "llmc/base/json_text.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+using namespace llmc;
+using nlohmann::json;
+
+TEST_CASE("JSON becomes text whatever bytes it holds", "[json]") {
+    const json value = {{"b", "a\xff" "b"}, {"a", 1}};
+    CHECK(text_of(value) == "{\"a\":1,\"b\":\"a\xef\xbf\xbd" "b\"}");
+    CHECK(text_of(json{{"a", {1}}}, 1) == "{\n \"a\": [\n  1\n ]\n}");
+    CHECK(text_of(nlohmann::ordered_json{{"b", 1}, {"a", "\xff"}}) == "{\"b\":1,\"a\":\"\xef\xbf\xbd\"}");
+    CHECK(parse_json(text_of(value))["a"] == 1);
+}
+
+TEST_CASE("an excerpt of JSON fits in a message", "[json]") {
+    CHECK(excerpt({{"a", "\u00e9\xff"}}) == R"({"a":"\u00e9\ufffd"})");
+    CHECK(excerpt(std::string(78, 'x')).size() == 80);
+    const std::string cut = excerpt(std::string(79, 'x'));
+    CHECK(cut.size() == 80);
+    CHECK(cut.ends_with("x..."));
+}
+
+TEST_CASE("what is no JSON is discarded", "[json]") {
+    for (const char* text : {"", "{", "{} x", "[1,]", "nul", "\"\xff\""}) {
+        CAPTURE(text);
+        CHECK(parse_json(text).is_discarded());
+    }
+    CHECK(!parse_json(" {} ").is_discarded());
+    CHECK(parse_json("null").is_null());
+}
