@@ -1,4 +1,4 @@
-// json_text_test.cpp - what is no UTF-8 is written all the same, messages stay short, what is no JSON is said to be none
+// json_text_test.cpp - what is no UTF-8 is written all the same, messages stay short, what is no JSON is said to be so
 #include "llmc/base/json_text.h"
 
 #include <catch2/catch.hpp>
