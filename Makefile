@@ -4,13 +4,14 @@
 #   cpu     the same kernels by the host compiler: one lane a row, vectorised over the pack, blocks over threads
 #   fibers  the same kernels at the GPU's geometry on the host executor: slow, for tests of what a GPU would run
 #
-# SANITIZE builds with the compiler's checks, into build/<device>-<checks>. `DEVICE=fibers SANITIZE=thread` looks for
-# races between the threads of kernels: only they are instrumented, and kernels/simt/races/simt_race.cpp stands in for
-# the compiler's run-time library, which knows no CUDA.
+# SANITIZE builds with the compiler's checks, into build/<device>-<checks> and build/host-<checks>. `DEVICE=fibers
+# SANITIZE=thread` looks for races between the threads of kernels: only they are instrumented, and
+# kernels/simt/races/simt_race.cpp stands in for the compiler's run-time library, which knows no CUDA.
 #
 # Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host code is the same for every device, so its objects
-# are shared: build/host. Kernels' objects and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to
-# the programs built last. All is built anew when this file changes.
+# are shared: build/host; so two builds at once must not share it (SUFFIX=-mine makes folders of their own). Kernels'
+# objects and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to the programs built last. What is
+# compiled otherwise, as this file or a flag has changed, is built anew.
 
 # nvcc: on PATH, else in $CUDA_HOME, else where the toolkit installs itself.
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) \
@@ -116,7 +117,7 @@ PLAINFLAGS := $(CXXFLAGS)
 
 # What the checks of memory accesses see must be what the source says, line by line: no vector code, whose masked
 # accesses they miss. What a use of a null pointer or of a wrong type does, AddressSanitizer sees itself.
-CHECKED   := -O1 -g1 -fno-omit-frame-pointer -fno-tree-vectorize -fdebug-prefix-map=$(CURDIR)=. \
+CHECKED   := -O1 -g1 -fno-omit-frame-pointer -fno-tree-vectorize "-fdebug-prefix-map=$(CURDIR)=." \
              -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -Wno-tsan -Wno-maybe-uninitialized \
              $(if $(findstring address,$(SANITIZE)),-fno-sanitize=null$(comma)vptr$(comma)object-size)
 ifneq ($(RACES),)
@@ -167,8 +168,6 @@ sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(
 # builds of which nothing is built again. What has flags of its own or is not for every device stays apart, and where
 # each file gives a name its own sense.
 UNITE     ?=
-# Such a file is long: a compiler that does not look for memory to use again takes a tenth less time, and up to 1.6 GB.
-CXXFLAGS  += $(if $(UNITE),--param ggc-min-heapsize=4000000)
 APART     := %/processor_check.cpp %/version.cpp test/support/% test/operations/% test/main% \
              $(call with_end,$(ENDS) $(ENDS:%=%_absent))
 is_united  = $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1)))
@@ -188,7 +187,7 @@ EXPECTED  := test/support/reference_model.cpp test/support/communicator_suite.cp
 OPERATIONS := $(call objects,$(PLAINBUILD),$(wildcard test/operations/*.cpp))
 SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
              $(call objects,$(PLAINBUILD),$(EXPECTED)) build/test/main.cpp.o
-# Files and folders of test cases; others may be named where a build needs few. test/*.cu are for the executor.
+# Files and folders of test cases; fewer may be named, test/kernels among them. test/*.cu are for the executor.
 # NAME_ranks_test.cpp runs ranks as threads, and so is in rank_tests, too, a small program for SANITIZE=thread.
 TESTS     ?= test
 TEST_CPP  := $(filter %_test.cpp,$(call sources,$(TESTS),cpp))
@@ -206,23 +205,24 @@ tests: $(BUILD)/tests
 test: all tests
 	$(BUILD)/tests
 
-$(BUILD)/train_gpt2: $(HOSTBUILD)/train_gpt2.cu.o $(LIBRARY)
-	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
-$(TOOLS): $(BUILD)/%: $(HOSTBUILD)/dev/%.cpp.o $(LIBRARY)
-	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
+link       = $(CXX) -o $@ $(filter %.o,$^) $(LDLIBS) $(EXTRA)
+$(BUILD)/train_gpt2: $(HOSTBUILD)/train_gpt2.cu.o $(LIBRARY) $(BUILD)/library
+	$(link)
+$(TOOLS): $(BUILD)/%: $(HOSTBUILD)/dev/%.cpp.o $(LIBRARY) $(BUILD)/library
+	$(link)
 $(BUILD)/bench: $(OPERATIONS)  # measures what the tests check
 # The program's objects come first: of an inline function that a test uses, too, the linker takes what they hold.
-$(BUILD)/tests: $(LIBRARY) $(CASES) $(OPERATIONS) $(SUPPORT)
-	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
-$(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ)
-	$(CXX) -o $@ $^ $(LDLIBS) $(EXTRA)
+$(BUILD)/tests: $(LIBRARY) $(CASES) $(OPERATIONS) $(SUPPORT) $(BUILD)/library $(BUILD)/cases
+	$(link)
+$(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ) $(BUILD)/library $(BUILD)/cases
+	$(link)
 
 ifneq ($(PLAINBUILD),$(HOSTBUILD))
 $(PLAINBUILD)/%.cpp.o: private CXXFLAGS := $(PLAINFLAGS)
 endif
-# Test cases are compiled faster than they could be made to run; what they compare with, in support and operations, is
-# not. Under the sanitizers, which double what an optimiser has to read, that goes for host code, too. FAST_COMPILE:
-# without a handler of exceptions in every assertion; the test case has one.
+# For test cases an optimiser would take more time than it saves; what they compare with, in support and operations,
+# runs long enough. Under the sanitizers, which double what an optimiser has to read, that goes for host code, too.
+# FAST_COMPILE: without a handler of exceptions in every assertion; the test case has one.
 QUICK     := $(if $(filter -O2 -O3,$(OPTIMISE)),-O1)
 $(CASES): private CXXFLAGS += $(QUICK) -DCATCH_CONFIG_FAST_COMPILE
 $(if $(SANITIZE),$(filter-out $(PLAINBUILD)/%,$(CASES))): private CXXFLAGS += -O0 -fno-sanitize=undefined
@@ -236,85 +236,98 @@ build/test/main.cpp.o: test/main.cpp Makefile
 	$(CXX) -std=c++20 -O0 -Wall -Wextra -I. $(BUNDLED:%=-isystem %) -MMD -MP -c $< -o $@
 
 # main() is host code; only its name says CUDA.
-$(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile
+$(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile $(HOSTBUILD)/flags
 	@mkdir -p $(@D)
 	$(CXX) $(CXXFLAGS) -MMD -MP -x c++ -c $< -o $@
 
-# Options, reports and JSON: templates in which the optimiser has nothing to gain (options.cpp: 16 s with -O3, 11 s with
-# -O1).
+# Nothing here is computed for every token, and options, reports and JSON are templates that an optimiser reads for long
+# (options.cpp: 16 s with -O3, 11 s with -O1).
 ifeq ($(SANITIZE),)
 $(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/llmc/weights/config_json.cpp.o $(HOSTBUILD)/dev/%.o: \
   private CXXFLAGS += $(QUICK)
 endif
 
 # cuDNN's frontend is templates that only build plans, and the longest part of a build: 154 s with -O3, 90 s with -O1,
-# 52 s without the JSON in which it could write plans down (user time, cores that others used too). -O0 takes half of
-# that, where nothing runs.
-CUDNN_PLANS ?= $(QUICK)
-$(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB \
-  $(CUDNN_PLANS)
+# 52 s without the JSON in which it could write plans down (user time, cores that others used too).
+$(HOSTBUILD)/kernels/attention/attention_cudnn.cpp.o: private CXXFLAGS += -DCUDNN_FRONTEND_SKIP_JSON_LIB $(QUICK)
 
 # Runs before anything else and must itself run on every processor.
 BUILD_ISA := $(shell echo | $(CXX) -march=$(MARCH) -dM -E - 2>/dev/null | \
                sed -n 's/^\#define __\(AVX2\|FMA\|AVX512[A-Z0-9]*\|F16C\|BMI2\)__ 1$$/-DBUILT_WITH_\1/p')
-$(HOSTBUILD)/llmc/base/processor_check.cpp.o: llmc/base/processor_check.cpp Makefile
+$(HOSTBUILD)/llmc/base/processor_check.cpp.o: llmc/base/processor_check.cpp Makefile $(HOSTBUILD)/flags
 	@mkdir -p $(@D)
 	$(CXX) -std=c++20 -O1 -Wall -Wextra -I. $(BUILD_ISA) -MMD -MP -c $< -o $@
+
+# $(eval $(call kept,FILE,TEXT)): FILE holds TEXT, and is written only where it does not; what depends on it is then
+# made again.
+define kept
+ifneq '$$(strip $$(file <$(1)))' '$(strip $(2))'
+$(1): ALWAYS
+endif
+$(1):
+	@mkdir -p $$(@D)
+	@echo '$(strip $(2))' >$$@
+endef
 
 # The commit, for --version; nothing where git does not know these sources. It goes into one object, which is made
 # again when it changes.
 COMMIT := $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && git rev-parse --short=12 HEAD 2>/dev/null \
             && { git status --porcelain -- Makefile train_gpt2.cu kernels llmc | grep -q . && echo -dirty; })
 COMMIT := $(subst $() ,,$(COMMIT))
-$(HOSTBUILD)/llmc/run/version.cpp.o: CXXFLAGS += $(COMMIT:%=-DTRAIN_GPT2_COMMIT='"%"')
+$(HOSTBUILD)/llmc/run/version.cpp.o: private CXXFLAGS += $(COMMIT:%=-DTRAIN_GPT2_COMMIT='"%"')
 $(HOSTBUILD)/llmc/run/version.cpp.o: $(HOSTBUILD)/commit
-$(HOSTBUILD)/commit: ALWAYS
-	@mkdir -p $(@D)
-	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@
+$(eval $(call kept,$(HOSTBUILD)/commit,$(COMMIT)))
 
 # The C++ classes of old MPI versions are not used and would need a library of their own.
-$(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: CXXFLAGS += $(call includes,$(MPI_HEADERS)) -DOMPI_SKIP_MPICXX \
+$(HOSTBUILD)/llmc/comm/communicator_mpi.cpp.o: private CXXFLAGS += $(call includes,$(MPI_HEADERS)) -DOMPI_SKIP_MPICXX \
   -DMPICH_SKIP_MPICXX
 ifeq ($(DEVICE),cuda)
 $(foreach end,cuda cublaslt cudnn nccl,$(HOSTBUILD)/%_$(end).cpp.o $(HOSTBUILD)/%_$(end)_test.cpp.o): \
   private CXXFLAGS += $(CUDAFLAGS)
 endif
 
+# What programs are linked from: a library that is there or no longer there changes the objects, or only this.
+$(eval $(call kept,$(BUILD)/library,$(LIBRARY) $(LDLIBS)))
+$(eval $(call kept,$(BUILD)/cases,$(CASES)))
+$(eval $(call kept,$(HOSTBUILD)/flags,$(CXX) $(CXXFLAGS)))
+$(if $(filter-out $(HOSTBUILD),$(PLAINBUILD)),$(eval $(call kept,$(PLAINBUILD)/flags,$(CXX) $(PLAINFLAGS))))
+$(eval $(call kept,$(BUILD)/flags,$(if $(filter cuda,$(DEVICE)),$(NVCC) $(NVCCFLAGS),$(CXX) $(CXXFLAGS) $(CUFLAGS) \
+  $(KERNELDEF))))
+
+# A long file: a compiler that does not look for memory to use again takes a tenth less time, and up to 1.6 GB.
 define compile_host
 @mkdir -p $(@D)
-$(CXX) $(CXXFLAGS) -MMD -MP -c $< -o $@
+$(CXX) $(CXXFLAGS) $(if $(filter build/%,$<),--param ggc-min-heapsize=4000000) -MMD -MP -c $< -o $@
 endef
 define compile_executor
 @mkdir -p $(@D)
 $(CXX) $(CXXFLAGS) $(CUFLAGS) $(KERNELDEF) -MMD -MP -x c++ -c $< -o $@
 endef
 
-$(HOSTBUILD)/%.cpp.o: %.cpp Makefile
+$(HOSTBUILD)/%.cpp.o: %.cpp Makefile $(HOSTBUILD)/flags
 	$(compile_host)
-$(HOSTBUILD)/%.cpp.o: $(HOSTBUILD)/%.cpp Makefile
+$(HOSTBUILD)/%.cpp.o: $(HOSTBUILD)/%.cpp Makefile $(HOSTBUILD)/flags
 	$(compile_host)
 
 ifneq ($(PLAINBUILD),$(HOSTBUILD))
-$(PLAINBUILD)/test/%.cpp.o: test/%.cpp Makefile
+$(PLAINBUILD)/test/%.cpp.o: test/%.cpp Makefile $(PLAINBUILD)/flags
 	$(compile_host)
-$(PLAINBUILD)/test/%.cpp.o: $(PLAINBUILD)/test/%.cpp Makefile
+$(PLAINBUILD)/test/%.cpp.o: $(PLAINBUILD)/test/%.cpp Makefile $(PLAINBUILD)/flags
 	$(compile_host)
 endif
 
-ifneq ($(BUILD),$(HOSTBUILD))
-$(BUILD)/kernels/simt/%.cpp.o: CUFLAGS :=
-$(BUILD)/kernels/simt/%.cpp.o: kernels/simt/%.cpp Makefile
+$(BUILD)/kernels/simt/%.cpp.o: private CUFLAGS :=
+$(BUILD)/kernels/simt/%.cpp.o: kernels/simt/%.cpp Makefile $(BUILD)/flags
 	$(compile_executor)
-endif
 
 ifeq ($(DEVICE),cuda)
-$(BUILD)/kernels/%.cu.o: kernels/%.cu Makefile
+$(BUILD)/kernels/%.cu.o: kernels/%.cu Makefile $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ > $(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas) >&2; exit 1; }
 else
-$(BUILD)/%.cu.o: %.cu Makefile
+$(BUILD)/%.cu.o: %.cu Makefile $(BUILD)/flags
 	$(compile_executor)
-$(BUILD)/%.cu.o: $(BUILD)/%.cu Makefile
+$(BUILD)/%.cu.o: $(BUILD)/%.cu Makefile $(BUILD)/flags
 	$(compile_executor)
 endif
 

@@ -99,7 +99,7 @@ __device__ void add_up_row(float (&sums)[Count], [[maybe_unused]] int turn) {
 }
 
 // Warps of a block, at most where that is a row, and blocks of a multiprocessor, to which registers are limited: 80 a
-// thread with three packs, 168 with seven, else 128. Not measured.
+// thread for a warp's row of three packs, 168 for one of seven, else 128. Not measured.
 template <class F>
 inline constexpr int kForwardWarps = F::row_per_block ? kMostRowWarps : F::packs > 6 ? 4 : 8;
 template <class F>
@@ -251,8 +251,8 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
 }
 
 // Calls launch.template operator()<Form>(warps of a row) with the form for so many channels, and says whether there is
-// one. Every width of GPT-2 has rows of one warp in bf16 (768, 1024 to 1280, 1600 channels), and 768 in fp32, where
-// wider ones take a block; so do 1600 channels backward, whose sums take registers, too.
+// one. Every published width of GPT-2 has rows of one warp in bf16 (768, 1024 to 1280, 1600 channels), and 768 in fp32,
+// where wider ones take a block; so do 1600 channels backward, whose sums take registers, too.
 template <class T, Pass pass, class Launch>
 bool with_form(int channels, Launch&& launch) {
     const int packs = channels * int(sizeof(T)) / kGpuPackBytes;
@@ -274,7 +274,7 @@ bool with_form(int channels, Launch&& launch) {
 
 // ---- launchers
 
-// Of four rows, a warp each, on a GPU; on a CPU 1, 16 or 64 rows a block take the same time.
+// The loops' blocks have four rows, a warp each, on a GPU; on a CPU 1, 16 or 64 rows a block take the same time.
 constexpr int kLoopWarps = 4, kForwardCpuRows = 16;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -305,12 +305,13 @@ void launch_forward(const Op& op, StreamRef stream) {
 // A CPU block of 32 rows: 0.26 ms on one core for 1024 x 768 fp32, as with 128; with 2, 0.29 ms, for clearing and
 // adding up more sums.
 constexpr int kMostCpuBlocks = 256, kBackwardCpuRows = 32;
-// On a GPU, one warp each, where rows are wider than any model's.
+// Blocks of one warp of a multiprocessor, where a row is too wide for registers.
 constexpr int kLoopBlocks = 2;
 
-// Blocks that a GPU has at work, each of which has sums of its own.
+// Blocks that a GPU has at work, each of which has sums of its own. Where a multiprocessor has 100 KiB of shared memory
+// for all its blocks (compute capability 8.6, 8.9, 12.0), some wait for the others.
 template <class F>
-int most_blocks(int row_warps) {
+int blocks_at_work(int row_warps) {
     const int a_multiprocessor = F::row_per_block ? kMostRowWarps / row_warps : kBackwardBlocks<F>;
     return a_multiprocessor * device::limits().multiprocessors;
 }
@@ -318,7 +319,7 @@ template <class T>
 int most_backward_blocks(int channels) {
     if (!simt::gpu_geometry) return kMostCpuBlocks;
     int blocks = kLoopBlocks * device::limits().multiprocessors;
-    with_form<T, Pass::backward>(channels, [&]<class F>(int row_warps) { blocks = most_blocks<F>(row_warps); });
+    with_form<T, Pass::backward>(channels, [&]<class F>(int row_warps) { blocks = blocks_at_work<F>(row_warps); });
     return blocks;
 }
 
@@ -328,21 +329,22 @@ struct BackwardBlocks {
 };
 template <class T>
 BackwardBlocks backward_blocks(int rows, int channels) {
-    const auto loop = [&](int most_blocks, int fewest_rows) {
-        const int rows_per_block = std::max(ceil_div(rows, most_blocks), fewest_rows);
+    const auto loop = [&](int most, int fewest_rows) {
+        const int rows_per_block = std::max(ceil_div(rows, most), fewest_rows);
         return BackwardBlocks{ceil_div(rows, rows_per_block), rows_per_block};
     };
     if (!simt::gpu_geometry) return loop(kMostCpuBlocks, kBackwardCpuRows);
     BackwardBlocks result{};
     const bool in_registers = with_form<T, Pass::backward>(channels, [&]<class F>(int row_warps) {
         const int warps = F::row_per_block ? row_warps : kBackwardWarps<F>;
-        result.blocks = std::min(most_blocks<F>(row_warps), ceil_div(rows, warps / row_warps));
+        result.blocks = std::min(blocks_at_work<F>(row_warps), ceil_div(rows, warps / row_warps));
     });
     return in_registers ? result : loop(kLoopBlocks * device::limits().multiprocessors, 1);
 }
 
+// Returns the number of blocks.
 template <class T>
-void launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
+int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     const auto [blocks, rows_per_block] = backward_blocks<T>(op.rows, op.channels);
     if constexpr (simt::gpu_geometry) {
         const bool launched = with_form<T, Pass::backward>(op.channels, [&, blocks = blocks]<class F>(int row_warps) {
@@ -361,6 +363,7 @@ void launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
             simt::launch<layernorm_backward_loop_kernel<T, 1, kCpuRowPackBytes<T>>>(config, op, rows_per_block);
         else simt::launch<layernorm_backward_loop_kernel<T, 1, 16>>(config, op, rows_per_block);
     }
+    return blocks;
 }
 
 // The sums of a slice's channels over the blocks, whose sums are (blocks, channels): those of blockIdx.y = 1 follow
@@ -377,7 +380,8 @@ __global__ void layernorm_sums_kernel(float* first_sum, float* second_sum, const
 
 // On a GPU in slices of 32 channels, so that GPT-2's 2 * 768 make 48 blocks, of 32 teams that share the rows: not
 // measured. A CPU takes slices of 1 KiB.
-// second_sum may be nullptr.
+// second_sum may be nullptr. A template, so that a GPU has its geometry only.
+template <bool GpuGeometry = simt::gpu_geometry>
 void add_up_blocks(float* first_sum, float* second_sum, const float* block_sums, int blocks, int channels,
                    bool accumulate, StreamRef stream) {
     const auto launch = [&]<class Geometry>(Geometry, int packs_per_slice) {
@@ -387,7 +391,7 @@ void add_up_blocks(float* first_sum, float* second_sum, const float* block_sums,
              .stream = stream},
             first_sum, second_sum, block_sums, blocks, channels, packs_per_slice, accumulate);
     };
-    if constexpr (simt::gpu_geometry) launch(RowSumGeometry<8, 32, kGpuPackBytes>{}, 8);
+    if constexpr (GpuGeometry) launch(RowSumGeometry<8, 32, kGpuPackBytes>{}, 8);
     else if (channels % kCpuPackElements == 0) launch(RowSumGeometry<1, 1, kCpuRowPackBytes<float>>{}, 8);
     else launch(RowSumGeometry<1, 1, 16>{}, 64);
 }
@@ -414,17 +418,17 @@ std::size_t layernorm_backward_scratch(int channels) {
 template <class T>
 void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     check_layernorm_backward(op);
-    launch_backward(op, stream);
-    const int blocks = backward_blocks<T>(op.rows, op.channels).blocks;
+    const int blocks = launch_backward(op, stream);
     add_up_blocks(op.dweight.data(), op.dbias.data(), op.scratch.data(), blocks, op.channels, op.accumulate_parameters,
                   stream);
 }
 
 template <class T>
-void layernorm_residual_sum(const LayerNormResidualSum& op, StreamRef stream) {
-    check_layernorm_residual_sum<T>(op);
+void layernorm_dresidual_sum(const LayerNormDresidualSum& op, StreamRef stream) {
+    check_layernorm_dresidual_sum<T>(op);
     const int blocks = backward_blocks<T>(op.rows, op.channels).blocks;
-    add_up_blocks(op.sum.data(), nullptr, &op.scratch[std::size_t(2) * blocks * op.channels], blocks, op.channels,
+    constexpr std::size_t kBefore = 2;  // sums of dweight and dbias
+    add_up_blocks(op.sum.data(), nullptr, &op.scratch[kBefore * blocks * op.channels], blocks, op.channels,
                   op.accumulate, stream);
 }
 
@@ -434,7 +438,7 @@ template void residual_layernorm_forward(const ResidualLayerNormForward<float>&,
 template void residual_layernorm_forward(const ResidualLayerNormForward<bf16>&, StreamRef);
 template void layernorm_backward(const LayerNormBackward<float>&, StreamRef);
 template void layernorm_backward(const LayerNormBackward<bf16>&, StreamRef);
-template void layernorm_residual_sum<float>(const LayerNormResidualSum&, StreamRef);
-template void layernorm_residual_sum<bf16>(const LayerNormResidualSum&, StreamRef);
+template void layernorm_dresidual_sum<float>(const LayerNormDresidualSum&, StreamRef);
+template void layernorm_dresidual_sum<bf16>(const LayerNormDresidualSum&, StreamRef);
 
 }  // namespace kernels

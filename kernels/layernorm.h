@@ -7,20 +7,20 @@
 //   dresidual (+)= (g - avg(g) - n * avg(g * n)) * rstd
 //   dweight   (+)= sum over rows of dnormed * n,              dbias (+)= sum over rows of dnormed
 //   sum       (+)= sum over rows of dresidual as stored: the gradient of the bias of a linear layer whose output went
-//                  into the residual addition, at no pass over memory of its own
+//                  into the residual addition, without reading dresidual again
 //
 // Shapes    left, right, residual, normed and their gradients: (rows, channels) T; weight, bias: (channels) T; dweight,
-//           dbias: (channels) float; mean, rstd: (rows) float.
+//           dbias, sum: (channels) float; mean, rstd: (rows) float.
 // Numerics  sums in float, in a fixed order, without atomics; the variance is taken about the mean, so constants in the
 //           thousands do no harm. The fused and the plain form give the same bits for the same residual. On a GPU the
-//           order of dweight's and dbias's sums follows its number of multiprocessors.
+//           order of dweight's, dbias's and sum's additions follows its number of multiprocessors.
 // Traffic   forward 2 (plain) or 4 (fused) * rows * channels * sizeof(T) bytes; backward 3, or 4 where dresidual is
 //           added to: every tensor is read or written once. A GPU holds a row in registers up to 12288 channels in bf16
 //           and 6144 in fp32, backward 8192 and 4096; wider ones are read again for each sum.
 // Scratch   of the backward pass, written once and read once: 3 * channels floats for each block. A CPU has 256 of
-//           them; a GPU three a multiprocessor (3.6 MB on 132 with 768 channels), two above 768 channels in bf16 and
-//           in fp32, and 16 / warps of a row where a row is a block's. Its L2 should hold them: not measured, as no
-//           time on a GPU is.
+//           them at most; a GPU three a multiprocessor (3.6 MB on 132 with 768 channels), two above 768 channels in
+//           bf16, in fp32 and where rows are too wide for registers, and 16 / warps of a row where a row is a block's.
+//           Its L2 should hold them: not measured, as no time on a GPU is.
 // Source    Ba, Kiros, Hinton 2016, arXiv 1607.06450.
 #pragma once
 #include "kernels/device/types.h"
@@ -58,7 +58,7 @@ struct LayerNormBackward {
 };
 
 // Of the dresidual of the last layernorm_backward<T> with this scratch, rows and channels.
-struct LayerNormResidualSum {
+struct LayerNormDresidualSum {
     std::span<float> sum;            // (channels)
     std::span<const float> scratch;  // as that left it
     int rows, channels;
@@ -67,7 +67,7 @@ struct LayerNormResidualSum {
 
 // All enqueue on `stream`; outputs are ready when the stream has passed this point. `residual` may be `left` in the
 // fused form.
-// All throw Error if channels is not a multiple of 16 / sizeof(T) or a span is too short.
+// All throw Error if there are no rows, channels is not a multiple of 16 / sizeof(T) or a span is too short.
 template <class T>
 void layernorm_forward(const LayerNormForward<T>& op, StreamRef stream);
 template <class T>
@@ -76,6 +76,6 @@ std::size_t layernorm_backward_scratch(int channels);  // floats, of the device 
 template <class T>
 void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream);
 template <class T>
-void layernorm_residual_sum(const LayerNormResidualSum& op, StreamRef stream);
+void layernorm_dresidual_sum(const LayerNormDresidualSum& op, StreamRef stream);
 
 }  // namespace kernels

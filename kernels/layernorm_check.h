@@ -71,7 +71,7 @@ void check_layernorm_backward(const LayerNormBackward<T>& op) {
 }
 
 template <class T>
-void check_layernorm_residual_sum(const LayerNormResidualSum& op) {
+void check_layernorm_dresidual_sum(const LayerNormDresidualSum& op) {
     const LayerNormCheck check(op.rows, op.channels, sizeof(T));
     check.one_a_channel("sum of dresidual", op.sum);
     check_scratch(check, op.scratch, op.channels);

@@ -16,10 +16,11 @@ for text in "$@"; do
     }
     texts+=("$(realpath "$text")")
 done
-cd "$(dirname "$0")/.."
+cd "$(dirname "$(realpath "$0")")/.."
 minutes=${QUICKSTART_MINUTES:-3}
 dtype=${QUICKSTART_DTYPE:-fp32}
-[[ $minutes =~ ^[0-9]*\.?[0-9]+$ ]] ||
+[[ $minutes =~ ^[0-9]{0,4}\.?[0-9]+$ ]] &&
+    awk -v minutes="$minutes" 'BEGIN { exit !(minutes > 0 && minutes < 10000) }' ||
     { echo "error: QUICKSTART_MINUTES is \"$minutes\"; expected a number of minutes, such as 3 or 0.5" >&2; exit 2; }
 
 scripts/install_deps.sh
@@ -30,6 +31,8 @@ make -j"$(nproc)" >build.log 2>&1 || {
     exit 1
 }
 
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
 if [ ${#texts[@]} -eq 0 ]; then
     data=data/bible
     if [ ! -e $data/bible_val_000000.bin ]; then
@@ -39,8 +42,8 @@ if [ ${#texts[@]} -eq 0 ]; then
     fi
     shards=$data/bible
 else
-    data=$(mktemp -d)
-    trap 'rm -rf "$data"' EXIT
+    data=$temporary/data
+    mkdir "$data"
     dev/tokenize -o "$data" --name text --document-start '^[[:space:]]*$' "${texts[@]}"
     shards=$data/text
 fi
@@ -58,13 +61,13 @@ train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custo
 recipe=(--lr 3e-3 --warmup-steps 200 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
 
 echo "measuring the speed of this machine"
-probe=$(mktemp -d)
+probe=$temporary/probe
+mkdir "$probe"
 "${train[@]}" -x 60 -v 60 --val-tokens 16384 -o "$probe/run" >"$probe/out" || { cat "$probe/out"; exit 1; }
 ms=$(jq -s 'map(select(.event == "step").ms) | sort | .[length / 2 | floor]' "$probe/run/log.jsonl")
-# of all validation text, two bytes a token
-val_ms=$(jq -s --argjson bytes "$(cat "${shards}"_val_*.bin | wc -c)" \
-    'map(select(.event == "val")) | last | .ms / .valid_tokens * $bytes / 2' "$probe/run/log.jsonl")
-rm -rf "$probe"
+# of all validation text: shards have a header of 1024 bytes and two bytes a token
+val_ms=$(jq -s --argjson tokens "$(wc -c "${shards}"_val_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 }
+    END { print n }')" 'map(select(.event == "val")) | last | .ms / .valid_tokens * $tokens' "$probe/run/log.jsonl")
 steps=$(awk -v ms="$ms" -v minutes="$minutes" 'BEGIN {
     steps = int(minutes * 60000 / ms)
     print steps < 20 ? 20 : steps
@@ -83,7 +86,8 @@ printf '%.1f ms a step: %s steps fill %s minutes; validation takes %.1f minutes 
 
 "${train[@]}" "${recipe[@]}" -x "$steps" -v $val_every --val-tokens 1000000000 -s "$steps" --samples 2 -g 300 \
     --prompt $'Ps23:1 The LORD is' -o "$out" |
-    awk '!/^step .* loss / || /validation/ || ++n % 50 == 1 { print; fflush() }'
+    # what ends the run must not end this before the run has said what it saved
+    (trap '' INT TERM HUP; exec awk '!/^step .* loss / || /validation/ || ++n % 50 == 1 { print; fflush() }')
 
 dev/plot_loss.sh "$out/log.jsonl" "$out/loss.png"
 loss=$(jq -s 'map(select(.event == "val")) | last.loss' "$out/log.jsonl")

@@ -16,6 +16,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 tier=${1:-all}
+[ $# -le 1 ] || { echo "error: one tier, not $#: $*" >&2; exit 2; }
 case $tier in
     kernels | host | ranks | run | cuda | all) ;;
     *) echo "error: \"$tier\" is no tier of tests; expected kernels, host, ranks, run, cuda or all" >&2; exit 2 ;;
@@ -39,8 +40,8 @@ trap 'exit 130' INT TERM
 
 # ---- builds: one after the other in the background, at a lower priority than the tests
 
-# These builds are made once and to be tested: files of a folder are compiled as one. The program on the CPU is built as
-# its user builds it.
+# These builds are made once and to be tested: files of a folder are compiled as one, but those of the program on the
+# CPU, which is built as its user builds it, and whose objects the fibers and CUDA builds share.
 builds=()
 # build NAME MAKE-ARGUMENTS...: what tests name as NEEDS
 build() { builds+=("$(printf '%q ' "$@")"); }
@@ -145,7 +146,7 @@ asan=build/fibers-address-undefined
 checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run test/llmc/weights"
 is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
 cuda=build/cuda
-is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda UNITE=test CUDNN_PLANS=-O0 $cuda/train_gpt2 $cuda/tests
+is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda UNITE=test $cuda/train_gpt2 $cuda/tests
 set -m  # a process group of its own, to end it as a whole
 build_all &
 builder=$!

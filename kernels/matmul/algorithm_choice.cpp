@@ -91,8 +91,8 @@ bool bias_is_faster_with_input(const Choices* choices, const std::string& librar
     return with_input > 0 && with_input < kWorthAChange * with_weight;
 }
 
-bool bias_is_free_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
-                              const SummedLayer& layer) {
+bool bias_is_faster_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+                              const LinearShape& layer) {
     if (!choices) return false;
     const auto find = [&](bool biased) {
         const ProductShape shape{Product::backward_weight, dtype, layer.rows, layer.in_channels, layer.out_channels,
@@ -100,7 +100,7 @@ bool bias_is_free_with_weight(const Choices* choices, const std::string& library
         return choices->find(library, shape.problem());
     };
     const Choice *const with = find(true), *const without = find(false);
-    return with && without && with->seconds <= without->seconds;
+    return with && without && with->seconds < kWorthAChange * without->seconds;
 }
 
 std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,

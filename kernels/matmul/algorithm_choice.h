@@ -45,8 +45,8 @@ std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const
 // first one's weight gradient: by the times of all four products, where all are known. choices may be nullptr.
 bool bias_is_faster_with_input(const Choices* choices, const std::string& library, DType dtype, bool tf32,
                                const GeluPair& pair);
-// Whether a weight's gradient takes no longer with that of the bias than without, where both times are known.
-bool bias_is_free_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
-                              const SummedLayer& layer);
+// Whether a weight's gradient is faster with that of the bias than without, where both times are known.
+bool bias_is_faster_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+                              const LinearShape& layer);
 
 }  // namespace kernels

@@ -69,12 +69,11 @@ struct GeluPair {
     auto operator<=>(const GeluPair&) const = default;
 };
 
-// A layer whose bias' gradient need not be summed with the product of its weight's, as what leaves its dout has the
-// sums.
-struct SummedLayer {
+// One linear layer, when its gradients are computed.
+struct LinearShape {
     int rows, in_channels, out_channels;
     bool accumulate;
-    auto operator<=>(const SummedLayer&) const = default;
+    auto operator<=>(const LinearShape&) const = default;
 };
 
 // Owns the library's handles, its workspace and the plans it has made, one per shape. Not for two threads at once.
@@ -95,9 +94,9 @@ public:
     // Whether the gradient of the bias of a pair is better summed with backward_input of the second layer than with
     // backward_weight of the first: by the times of all four products, where they are known; else it is not.
     bool sums_bias_with_input(DType dtype, const GeluPair& pair) const;
-    // Whether backward_weight of such a layer should sum its bias' gradient all the same, as it takes no longer with
-    // it: by the times of both products, where they are known; else it should not.
-    bool sums_bias_for_nothing(DType dtype, const SummedLayer& layer) const;
+    // Of a layer whose bias' gradient is at hand elsewhere: whether backward_weight should sum it all the same, because
+    // it is faster with it, by the times of both products; where they are not known it should not.
+    bool sums_bias_with_weight(DType dtype, const LinearShape& layer) const;
     // Whether algorithms are chosen for each shape, so that products are worth timing before a run.
     static bool chooses_by_shape();
     // With its version, as choices are kept under it, such as "cuBLASLt 13.1.2".

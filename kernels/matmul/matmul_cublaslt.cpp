@@ -92,7 +92,7 @@ struct Matmul::State {
     std::map<ProductShape, Plan> plans{};
     // Asked in every block.
     std::map<std::pair<DType, GeluPair>, bool> bias_with_input{};
-    std::map<std::pair<DType, SummedLayer>, bool> bias_for_nothing{};
+    std::map<std::pair<DType, LinearShape>, bool> bias_with_weight{};
     device::Workspace workspace{};
     device::Workspace bias_scratch{};  // one vector of channels for the library's sums, then bias_gradient's scratch
 
@@ -286,10 +286,10 @@ bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
     return answer->second;
 }
 
-bool Matmul::sums_bias_for_nothing(DType dtype, const SummedLayer& layer) const {
-    const auto [answer, is_new] = state_->bias_for_nothing.try_emplace({dtype, layer});
+bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {
+    const auto [answer, is_new] = state_->bias_with_weight.try_emplace({dtype, layer});
     if (is_new)
-        answer->second = bias_is_free_with_weight(state_->options.choices, State::name(), dtype, state_->tf32(dtype),
+        answer->second = bias_is_faster_with_weight(state_->options.choices, State::name(), dtype, state_->tf32(dtype),
                                                   layer);
     return answer->second;
 }

@@ -310,8 +310,8 @@ bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
     return bias_is_faster_with_input(state_->options.choices, library_name(), dtype, false, pair);
 }
 
-// They are a pass over dout of their own.
-bool Matmul::sums_bias_for_nothing(DType, const SummedLayer&) const { return false; }
+// It would be a pass over dout.
+bool Matmul::sums_bias_with_weight(DType, const LinearShape&) const { return false; }
 
 bool Matmul::chooses_by_shape() { return false; }
 

@@ -21,6 +21,13 @@ std::string excerpt(const nlohmann::json& value) {
     return text;
 }
 
-nlohmann::json parse_json(std::string_view text) { return nlohmann::json::parse(text, nullptr, false); }
+nlohmann::json parse_json(std::string_view text) {
+    bool too_deep = false;
+    auto value = nlohmann::json::parse(text, [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+        too_deep = too_deep || depth > kMostJsonLevels;
+        return !too_deep;
+    }, false);
+    return too_deep ? nlohmann::json(nlohmann::json::value_t::discarded) : value;
+}
 
 }  // namespace llmc

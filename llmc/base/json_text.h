@@ -13,7 +13,10 @@ std::string text_of(const nlohmann::ordered_json& value, int indent = -1);
 // JSON of any length as part of a one-line message: at most 80 characters of ASCII.
 std::string excerpt(const nlohmann::json& value);
 
-// What is no JSON is_discarded().
+// Levels of JSON within JSON that are read: what copies or compares deeper ones recurses until its stack is full.
+inline constexpr int kMostJsonLevels = 100;
+
+// What is no JSON, or deeper than that, is_discarded().
 nlohmann::json parse_json(std::string_view text);
 
 }  // namespace llmc

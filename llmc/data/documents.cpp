@@ -51,6 +51,12 @@ DocumentRule DocumentRule::keyed_by(const std::string& pattern) {
     return rule;
 }
 
+namespace {
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == text.npos; }
+
+}  // namespace
+
 std::vector<std::string_view> DocumentRule::split(std::string_view text) const {
     if (text.empty()) return {};
     if (kind_ == Kind::whole_text) return {text};
@@ -63,13 +69,15 @@ std::vector<std::string_view> DocumentRule::split(std::string_view text) const {
         const auto caught = regex_->match(text.substr(line, end - line), kind_ == Kind::keyed_by ? 1 : 0);
         const bool begins = caught && (kind_ == Kind::starting_at || caught != key);
         if (caught) key = caught;
-        if (begins && line > document) {
+        if (begins && !is_blank(text.substr(document, line - document))) {
             documents.push_back(text.substr(document, line - document));
             document = line;
         }
         line = std::min(end + 1, text.size());
     }
-    documents.push_back(text.substr(document));
+    const std::string_view last = text.substr(document);
+    if (documents.empty() || !is_blank(last)) documents.push_back(last);
+    else documents.back() = {documents.back().data(), documents.back().size() + last.size()};
     return documents;
 }
 

@@ -76,6 +76,7 @@ public:
             if (!setup_.training || (added && !accumulating)) break;
             const LinearGradients whole{dweight.span(), dbias.span(), added}, no_bias{dweight.span(), {}, added};
             const BlockActivations<Element>& a = act_.block[0];
+            // With each bias and without, as bias_is_faster_with_input() and bias_is_faster_with_weight() compare them.
             for (const LinearGradients& gradients : {whole, no_bias}) {
                 linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, gradients, a.pre_gelu, dbias.span());
                 linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, gradients, a.pre_gelu);
@@ -95,7 +96,7 @@ private:
     enum class Upto { output, gelu };
     enum class Dlogits { none, in_place };
     enum class Dresidual { overwrite, add };
-    // Where the gradients of a linear layer go. An empty bias: they are summed elsewhere, by what has dout at hand.
+    // Where the gradients of a linear layer go. An empty bias: something that has dout at hand sums it.
     struct LinearGradients {
         std::span<float> weight, bias;
         bool accumulate;
@@ -175,20 +176,20 @@ private:
         recompute_block(layer);
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
-        const LinearGradients qkv = gradients_of(p.qkv, gradients);
         LinearGradients fc = gradients_of(p.fc, gradients);
         std::span<float> dbias_of_fc;  // where the product that leaves fc's dout sums its rows, too
         if (context_.matmul.sums_bias_with_input(kernels::dtype_of<Element>, mlp_pair(fc.accumulate)))
             std::swap(fc.bias, dbias_of_fc);
-        const LinearGradients mlp_proj = gradients_after_layernorm(p.mlp_proj, gradients);
+        const LinearGradients mlp_proj = sum_bias_after_layernorm(p.mlp_proj, gradients);
         linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, mlp_proj, a.pre_gelu,
                         dbias_of_fc);                                                            // to (B, T, 4C)
         linear_backward(act_.dnormed, act_.dwide, a.ln2.normed, p.fc, fc);                       // to (B, T, C)
         layernorm_backward(Dresidual::add, a.ln2, a.residual_mid, p.ln2, gradients);
-        const LinearGradients attn_proj = gradients_after_layernorm(p.attn_proj, gradients);
+        const LinearGradients attn_proj = sum_bias_after_layernorm(p.attn_proj, gradients);
         linear_backward(act_.dnormed, act_.dresidual, a.attention, p.attn_proj, attn_proj);      // to (B, T, C)
         attention_backward(act_.dwide, act_.dnormed, a);                                         // to (B, T, 3C)
-        linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, qkv);                     // to (B, T, C)
+        linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv,
+                        gradients_of(p.qkv, gradients));                                         // to (B, T, C)
         layernorm_backward(Dresidual::add, a.ln1, act_.residual[layer], p.ln1, gradients);
     }
 
@@ -297,16 +298,16 @@ private:
     static LinearGradients gradients_of(const Linear& layer, GradientExchange& gradients) {
         return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};
     }
-    // Of a layer whose dout the last layernorm_backward() left in dresidual: the bias' gradient is summed here, unless
-    // the product of the weight's has it for nothing.
-    LinearGradients gradients_after_layernorm(const Linear& layer, GradientExchange& gradients) {
+    // Only right after the layernorm_backward() that left the layer's dout in dresidual: sums the gradient of its bias
+    // from the scratch of that, unless the product of its weight does it faster. Returns what is left for the product.
+    LinearGradients sum_bias_after_layernorm(const Linear& layer, GradientExchange& gradients) {
         LinearGradients result = gradients_of(layer, gradients);
-        if (context_.matmul.sums_bias_for_nothing(kernels::dtype_of<Element>,
+        if (context_.matmul.sums_bias_with_weight(kernels::dtype_of<Element>,
                                                   {.rows = rows(), .in_channels = layer.in_channels,
                                                    .out_channels = layer.out_channels,
                                                    .accumulate = result.accumulate}))
             return result;
-        kernels::layernorm_residual_sum<Element>({.sum = result.bias, .scratch = act_.layernorm_scratch,
+        kernels::layernorm_dresidual_sum<Element>({.sum = result.bias, .scratch = act_.layernorm_scratch,
                                                   .rows = rows(), .channels = channels(),
                                                   .accumulate = result.accumulate}, stream());
         result.bias = {};

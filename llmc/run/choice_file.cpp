@@ -1,6 +1,7 @@
 // choice_file.cpp - choices as JSON, read with suspicion and written whole
 #include "llmc/run/choice_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -64,7 +65,9 @@ void add_choices(const std::string& path, const ChoicesByDevice& news) {
         for (const auto& [library, choices] : table)
             for (const auto& [problem, choice] : choices) file.choices[device][library][problem] = choice;
     const json contents = {{"format", kFormat}, {"devices", to_json(file.choices)}};
-    write_whole(path, text_of(contents, 1) + '\n');
+    std::error_code ignored;  // then it is no link
+    const fs::path file_itself = fs::canonical(path, ignored);
+    write_whole(file_itself.empty() ? path : file_itself.string(), text_of(contents, 1) + '\n');
 }
 
 json to_json(const kernels::ChoiceTable& table) {
@@ -81,6 +84,24 @@ json to_json(const ChoicesByDevice& choices) {
     return all;
 }
 
+namespace {
+
+// Goes to the terminal as it is.
+std::string plain_text(const json& value) {
+    const auto text = value.get<std::string>();
+    if (std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }))
+        throw json::other_error::create(0, "a control character", &value);
+    return text;
+}
+
+double seconds(const json& value) {
+    const double number = value.get<double>();
+    if (!(number >= 0)) throw json::other_error::create(0, "a time below 0", &value);
+    return number;
+}
+
+}  // namespace
+
 ChoicesByDevice choices_from_json(const json& all) {
     ChoicesByDevice choices;
     // as maps: what is no object of objects throws
@@ -88,9 +109,8 @@ ChoicesByDevice choices_from_json(const json& all) {
     for (const auto& [device, libraries] : all.get<std::map<std::string, Libraries>>())
         for (const auto& [library, problems] : libraries)
             for (const auto& [problem, choice] : problems)
-                choices[device][library][problem] = {choice.at("taken").get<std::string>(),
-                                                     choice.at("why").get<std::string>(),
-                                                     choice.at("seconds").get<double>()};
+                choices[device][library][problem] = {plain_text(choice.at("taken")), plain_text(choice.at("why")),
+                                                     seconds(choice.at("seconds"))};
     return choices;
 }
 

@@ -98,8 +98,11 @@ TensorInfo parse_tensor(const std::string& where, const std::string& name, const
 // Throws where one key stands twice in an object, which the parser itself would let pass.
 nlohmann::json parse_header(const std::string& path, std::string_view text) {
     std::vector<std::set<std::string>> keys;
-    const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+    const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
         using Event = nlohmann::json::parse_event_t;
+        if (depth > kMostJsonLevels)
+            fail(path + ": the header", "more than " + std::to_string(kMostJsonLevels) + " levels deep",
+                 "an object of tensors", kMend);
         if (event == Event::object_start) keys.emplace_back();
         if (event == Event::object_end) keys.pop_back();
         if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)

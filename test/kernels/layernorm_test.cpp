@@ -61,7 +61,7 @@ TEMPLATE_TEST_CASE("the sum of dresidual is that of the elements stored", "[laye
     kernels::layernorm_backward<TestType>({dresidual.span(), dweight.span(), dbias.span(), scratch.span(),
                                            dnormed.span(), residual.span(), weight.span(), mean.span(), rstd.span(),
                                            rows, channels, true, false}, nullptr);
-    kernels::layernorm_residual_sum<TestType>({sum.span(), scratch.span(), rows, channels, false}, nullptr);
+    kernels::layernorm_dresidual_sum<TestType>({sum.span(), scratch.span(), rows, channels, false}, nullptr);
     const std::vector<double> stored = test::widen(dresidual.download(nullptr)),
                               got = test::widen(sum.download(nullptr));
     for (int c = 0; c < channels; ++c) {
@@ -117,8 +117,8 @@ TEST_CASE("layernorm refuses what it cannot do", "[layernorm]") {
     CHECK_THROWS_WITH(backward([&](auto& op) { op.dbias = few; }), Catch::Contains("dbias is 1"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.scratch = few; }), Catch::Contains("scratch is 1"));
 
-    CHECK_THROWS_WITH(kernels::layernorm_residual_sum<float>({few, all, 2, 32, false}, nullptr),
+    CHECK_THROWS_WITH(kernels::layernorm_dresidual_sum<float>({few, all, 2, 32, false}, nullptr),
                       Catch::Contains("sum of dresidual is 1"));
-    CHECK_THROWS_WITH(kernels::layernorm_residual_sum<float>({all, few, 2, 32, false}, nullptr),
+    CHECK_THROWS_WITH(kernels::layernorm_dresidual_sum<float>({all, few, 2, 32, false}, nullptr),
                       Catch::Contains("scratch is 1"));
 }

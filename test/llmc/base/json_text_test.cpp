@@ -28,6 +28,10 @@ TEST_CASE("what is no JSON is discarded", "[json]") {
         CAPTURE(text);
         CHECK(parse_json(text).is_discarded());
     }
+    const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
+    CHECK(!parse_json(nested(kMostJsonLevels)).is_discarded());
+    CHECK(parse_json(nested(kMostJsonLevels + 2)).is_discarded());
+    CHECK(parse_json(nested(300'000)).is_discarded());
     CHECK(!parse_json(" {} ").is_discarded());
     CHECK(parse_json("null").is_null());
 }

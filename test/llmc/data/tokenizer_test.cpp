@@ -119,7 +119,11 @@ TEST_CASE("documents by start: a line that matches begins one", "[tokenizer]") {
           Documents{"preface\n", "Chapter 1\na\n", "Chapter 22\nChapter 3 is no title\n"});
     CHECK(rule.split("Chapter 1\nChapter 2") == Documents{"Chapter 1\n", "Chapter 2"});
     CHECK(rule.split("").empty());
-    CHECK(DocumentRule::starting_at("^$").split("a\n\nb\n\n\nc") == Documents{"a\n", "\nb\n", "\n", "\nc"});
+    CHECK(DocumentRule::starting_at("^$").split("a\n\nb\n\n\nc") == Documents{"a\n", "\nb\n", "\n\nc"});
+    // White space alone is no document, but what stands before the next one, or after the last.
+    CHECK(DocumentRule::starting_at("^$").split("\n \na\n\n\r\n") == Documents{"\n \na\n\n\r\n"});
+    CHECK(DocumentRule::starting_at("^$").split("a\n\nb\n\n\n") == Documents{"a\n", "\nb\n\n\n"});
+    CHECK(DocumentRule::starting_at("^$").split("\n\n") == Documents{"\n\n"});
     CHECK(DocumentRule::whole_text().split(kVerses) == Documents{kVerses});
     CHECK(DocumentRule::whole_text().split("").empty());
     const std::string long_line(5'000'000, 'x');  // a matcher that recursed per character would be gone

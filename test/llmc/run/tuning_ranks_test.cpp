@@ -80,6 +80,23 @@ TEST_CASE("choices come back from the file as they went there, beside what other
     CHECK(read.choices.at("GPU B") == ChoiceTable{{"lib 1", {{"sum", kFirst}}}});
 }
 
+TEST_CASE("where the file is a link, what it names is written", "[tuning]") {
+    const ScratchFolder scratch;
+    const std::string file = (scratch.path() / "choices.json").string(), link = (scratch.path() / "link").string();
+    add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
+    std::filesystem::create_symlink("choices.json", link);
+    add_choices(link, {{"GPU B", {{"lib 1", {{"sum", kFirst}}}}}});
+    CHECK(std::filesystem::is_symlink(link));
+    CHECK(read_choices(file).choices.size() == 2);
+}
+
+// {"a":{"a": ... 1 ...}}
+std::string nested(int levels) {
+    std::string text;
+    for (int i = 0; i < levels; ++i) text += "{\"a\":";
+    return text + '1' + std::string(std::size_t(levels), '}');
+}
+
 TEST_CASE("a file that this program did not write so is not read in parts, and not written over", "[tuning]") {
     const ScratchFolder scratch;
     const std::string file = (scratch.path() / "choices.json").string();
@@ -99,6 +116,11 @@ TEST_CASE("a file that this program did not write so is not read in parts, and n
         {replaced("\"taken\"", "\"token\""), "its \"devices\" are not"},
         {replaced("0.001", "\"0.001\""), "its \"devices\" are not"},
         {replaced("\"lib 1\"", "\"lib 0\": 3, \"lib 1\""), "its \"devices\" are not"},
+        {replaced("0.001", "-0.001"), "its \"devices\" are not"},
+        {replaced("\"why\": \"", "\"why\": \"\\u001b[31m"), "its \"devices\" are not"},
+        {replaced("\"taken\": \"", "\"taken\": \"\\n"), "its \"devices\" are not"},
+        {replaced("{\n", "{" + std::string(100'000, '[') + "\n"), "it is no JSON"},
+        {replaced("\"devices\": ", "\"devices\": " + nested(100'000) + ", \"d\": "), "it is no JSON"},
     }));
     CAPTURE(contents);
     write_bytes(file, contents);

@@ -150,7 +150,7 @@ TEST_CASE("a header that contradicts itself is refused", "[safetensors]") {
                Contains("header's length is 18446744073709551615"));
     CHECK_THAT(header_fault(kGood.substr(1)), Contains("invalid at byte"));
     CHECK_THAT(header_fault(kGood + "{"), Contains("invalid at byte"));
-    CHECK_THAT(header_fault(std::string(100000, '[')), Contains("invalid"));
+    CHECK_THAT(header_fault(std::string(100000, '[')), Contains("100 levels deep"));
     CHECK_THAT(header_fault("[1, 2]"), Contains("[1,2]") && Contains("a JSON object"));
     CHECK_THAT(header_fault("{\"\xff\": 1}"), Contains("invalid"));
     CHECK_THAT(with("\"F32\"", "\"F33\""), Contains("\"a\"") && Contains("F33"));
