@@ -242,7 +242,7 @@ $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu Makefile $(HOSTBUILD)/flags
 
 # Nothing here is computed for every token, and options, reports and JSON are templates that an optimiser reads for long
 # (options.cpp: 16 s with -O3, 11 s with -O1).
-ifeq ($(SANITIZE),)
+ifeq ($(if $(RACES),,$(SANITIZE)),)
 $(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/llmc/weights/config_json.cpp.o $(HOSTBUILD)/dev/%.o: \
   private CXXFLAGS += $(QUICK)
 endif
