@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "kernels/device/device.h"
 #include "kernels/matmul/matmul.h"
 #include "llmc/run/interrupt.h"
 #include "test/support/support.h"
