@@ -87,7 +87,8 @@ build() {
     now=$(sources)
     [ "$(cat $stamp 2>/dev/null)" = "$now" ] && built="build/cuda is of these sources"
     step build "$build_limit" "$(first "$no_nvcc" "$built")" "${make[@]}" build/cuda/train_gpt2 tools
-    step build_tests 50 "$(first "$no_nvcc" "$built")" "${make[@]}" build/cuda/train_gpt2 tools tests
+    # Files as one, as the tests on CPUs have compiled them.
+    step build_tests 50 "$(first "$no_nvcc" "$built")" "${make[@]}" UNITE=test build/cuda/train_gpt2 tools tests
     if $list; then return; fi
     if [ -z "$built$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$now" >$stamp; fi
     if $rehearse; then
