@@ -94,9 +94,7 @@ void compare_with_fp32(const Recipe& recipe, double least_learnt) {
     for (const bool stochastic : recipe.stochastic_rounding) {
         CAPTURE(stochastic);
         const Run bf16 = train(recipe, kernels::DType::bf16, stochastic);
-        const auto last = [](const Run& run) {
-            return std::span(run.losses).last(std::min<std::size_t>(20, run.losses.size()));
-        };
+        const auto last = [](const Run& run) { return std::span(run.losses).last(20); };
         CHECK(std::fabs(mean(bf16.losses) - mean(fp32.losses)) <= 0.01);
         CHECK(std::fabs(mean(last(bf16)) - mean(last(fp32))) <= 0.01);
         CHECK(std::fabs(bf16.held_out - fp32.held_out) <= 0.01);
@@ -112,8 +110,8 @@ TEST_CASE("200 steps of a small model in bf16 are those in fp32 to a hundredth o
                        .held_out = 20, .seed = 1, .stochastic_rounding = {false, true}}, 2.0);
 }
 
-TEST_CASE("12 steps of GPT-2 124M in bf16 are those in fp32 to a hundredth of a nat", "[.][bf16_training_124M]") {
+TEST_CASE("20 steps of GPT-2 124M in bf16 are those in fp32 to a hundredth of a nat", "[.][bf16_training_124M]") {
     compare_with_fp32({.setup = {.config = {}, .shape = {1, 64}},
-                       .schedule = {.peak = 6e-4, .warmup_steps = 5, .total_steps = 12}, .held_out = 4, .seed = 1,
-                       .stochastic_rounding = {false}}, 1.0);  // as the program does unasked
+                       .schedule = {.peak = 6e-4, .warmup_steps = 5, .total_steps = 20}, .held_out = 4, .seed = 1,
+                       .stochastic_rounding = {false}}, 2.0);  // as the program does unasked
 }
