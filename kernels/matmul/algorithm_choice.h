@@ -2,8 +2,10 @@
 // where timing is allowed, else the library's first. Host code; the library is behind functions
 #pragma once
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/matmul/product.h"
@@ -48,5 +50,31 @@ bool bias_is_faster_with_input(const Choices* choices, const std::string& librar
 // Whether a weight's gradient is faster with that of the bias than without, where both times are known.
 bool bias_is_faster_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
                               const LinearShape& layer);
+
+// The answers of both, remembered, as every block asks again: from the first question on the choices must stay.
+class BiasSums {
+public:
+    bool with_input(const Choices* choices, const std::string& library, DType dtype, bool tf32, const GeluPair& pair) {
+        return remembered(with_input_, {dtype, pair},
+                          [&] { return bias_is_faster_with_input(choices, library, dtype, tf32, pair); });
+    }
+    bool with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+                     const LinearShape& layer) {
+        return remembered(with_weight_, {dtype, layer},
+                          [&] { return bias_is_faster_with_weight(choices, library, dtype, tf32, layer); });
+    }
+
+private:
+    template <class Key> using Answers = std::map<std::pair<DType, Key>, bool>;
+    template <class Key, class Ask>
+    static bool remembered(Answers<Key>& answers, const std::pair<DType, Key>& key, Ask&& ask) {
+        const auto [answer, is_new] = answers.try_emplace(key);
+        if (is_new) answer->second = ask();
+        return answer->second;
+    }
+
+    Answers<GeluPair> with_input_;
+    Answers<LinearShape> with_weight_;
+};
 
 }  // namespace kernels

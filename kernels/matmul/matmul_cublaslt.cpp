@@ -90,9 +90,7 @@ struct Matmul::State {
     MatmulOptions options;
     Library library = make_library();
     std::map<ProductShape, Plan> plans{};
-    // Asked in every block.
-    std::map<std::pair<DType, GeluPair>, bool> bias_with_input{};
-    std::map<std::pair<DType, LinearShape>, bool> bias_with_weight{};
+    BiasSums bias_sums{};
     device::Workspace workspace{};
     device::Workspace bias_scratch{};  // one vector of channels for the library's sums, then bias_gradient's scratch
 
@@ -279,19 +277,11 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
 }
 
 bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
-    const auto [answer, is_new] = state_->bias_with_input.try_emplace({dtype, pair});
-    if (is_new)
-        answer->second = bias_is_faster_with_input(state_->options.choices, State::name(), dtype, state_->tf32(dtype),
-                                                   pair);
-    return answer->second;
+    return state_->bias_sums.with_input(state_->options.choices, State::name(), dtype, state_->tf32(dtype), pair);
 }
 
 bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {
-    const auto [answer, is_new] = state_->bias_with_weight.try_emplace({dtype, layer});
-    if (is_new)
-        answer->second = bias_is_faster_with_weight(state_->options.choices, State::name(), dtype, state_->tf32(dtype),
-                                                  layer);
-    return answer->second;
+    return state_->bias_sums.with_weight(state_->options.choices, State::name(), dtype, state_->tf32(dtype), layer);
 }
 
 bool Matmul::chooses_by_shape() { return true; }

@@ -96,6 +96,7 @@ struct Matmul::State {
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream{engine};
     std::map<Shape, Plan> plans;
+    BiasSums bias_sums;
     device::Workspace workspace;
     std::optional<Bf16Choice> bf16_choice;  // made when the first bf16 product comes
 
@@ -305,13 +306,14 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
     state_->sum_bias<T>(op.dbias, op.dout, op.rows, op.out_channels, op.accumulate, stream);
 }
 
-// The sums are the same work, and have the same bits, in either place; so no times are taken here.
+// No times are taken here: in either place the sums are the same pass over dout, and have the same bits.
 bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
-    return bias_is_faster_with_input(state_->options.choices, library_name(), dtype, false, pair);
+    return state_->bias_sums.with_input(state_->options.choices, library_name(), dtype, false, pair);
 }
 
-// It would be a pass over dout.
-bool Matmul::sums_bias_with_weight(DType, const LinearShape&) const { return false; }
+bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {
+    return state_->bias_sums.with_weight(state_->options.choices, library_name(), dtype, false, layer);
+}
 
 bool Matmul::chooses_by_shape() { return false; }
 

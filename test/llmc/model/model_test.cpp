@@ -265,6 +265,43 @@ TEST_CASE("choosing algorithms before a run changes nothing of it", "[model]") {
     CHECK(same_bits(plain.master_weights(), chosen.master_weights()));
 }
 
+// In another order of rows, so that they may differ by roundings: they, and nothing else.
+TEST_CASE("the gradients of the projections' biases are those of LayerNorm and of the product alike", "[model]") {
+    if (kernels::Matmul::chooses_by_shape()) return;  // there times decide
+    const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
+    kernels::Choices choices;
+    Context context = make_context(), other = make_context();
+    const auto arithmetic = kernels::Bf16Arithmetic::widen;
+    context.matmul = kernels::Matmul({.bf16 = arithmetic});
+    other.matmul = kernels::Matmul({.bf16 = arithmetic, .choices = &choices});
+    const int rows = kTinyRows / 2 * kTinySeqLen, channels = kTinyModel.channels;
+    for (const bool accumulate : {false, true})
+        for (const int in_channels : {channels, 4 * channels}) {
+            kernels::ProductShape shape{kernels::Product::backward_weight, dtype, rows, in_channels, channels, true,
+                                        false, accumulate};
+            choices.known[other.matmul.library()][shape.problem()].seconds = 1;
+            shape.biased = false;
+            choices.known[other.matmul.library()][shape.problem()].seconds = 2;
+            const kernels::LinearShape layer{rows, in_channels, channels, accumulate};
+            REQUIRE(other.matmul.sums_bias_with_weight(dtype, layer));
+            CHECK(!context.matmul.sums_bias_with_weight(dtype, layer));
+        }
+    const GlobalBatch batch = random_batch_with_gaps(5);
+    Trainer by_layernorm(context, tiny_setup(dtype)), by_product(other, tiny_setup(dtype));
+    for (Trainer* trainer : {&by_layernorm, &by_product}) trainer->accumulate(batch, 2);
+    const auto one = by_layernorm.gradients(), two = by_product.gradients();
+    REQUIRE(one.size() == two.size());
+    int different = 0;
+    double furthest = 0;
+    for (std::size_t i = 0; i < one.size(); ++i) {
+        different += one[i] != two[i];
+        furthest = std::max(furthest, std::fabs(double(one[i]) - two[i]));
+    }
+    if (dtype == kernels::DType::fp32) CHECK(different > 0);  // sums of so few bf16 numbers are exact
+    CHECK(different <= kTinyModel.layers * 2 * channels);
+    CHECK(furthest <= 2 * rows * 0x1p-24 * largest_magnitude(widen(one)));
+}
+
 TEST_CASE("the gradient of fc's bias is the same wherever it is summed", "[model]") {
     if (kernels::Matmul::chooses_by_shape()) return;  // there times decide, and sums are rounded otherwise
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
