@@ -9,6 +9,11 @@
 #include "kernels/device/error.h"
 
 namespace llmc {
+namespace {
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == text.npos; }
+
+}  // namespace
 
 // POSIX's, not std::regex, whose matcher recurses once per character and overflows the stack on lines of some hundred
 // kilobytes.
@@ -51,12 +56,6 @@ DocumentRule DocumentRule::keyed_by(const std::string& pattern) {
     return rule;
 }
 
-namespace {
-
-bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == text.npos; }
-
-}  // namespace
-
 std::vector<std::string_view> DocumentRule::split(std::string_view text) const {
     if (text.empty()) return {};
     if (kind_ == Kind::whole_text) return {text};
@@ -64,19 +63,23 @@ std::vector<std::string_view> DocumentRule::split(std::string_view text) const {
     std::vector<std::string_view> documents;
     std::optional<std::string_view> key;  // of the document being read; none before the first line that has one
     std::size_t document = 0;
+    bool blank = true;  // the document so far
     for (std::size_t line = 0; line < text.size();) {
         const std::size_t end = std::min(text.find('\n', line), text.size());
-        const auto caught = regex_->match(text.substr(line, end - line), kind_ == Kind::keyed_by ? 1 : 0);
+        const std::string_view words = text.substr(line, end - line);
+        const auto caught = regex_->match(words, kind_ == Kind::keyed_by ? 1 : 0);
         const bool begins = caught && (kind_ == Kind::starting_at || caught != key);
         if (caught) key = caught;
-        if (begins && !is_blank(text.substr(document, line - document))) {
+        if (begins && !blank) {
             documents.push_back(text.substr(document, line - document));
             document = line;
+            blank = true;
         }
+        blank = blank && is_blank(words);
         line = std::min(end + 1, text.size());
     }
     const std::string_view last = text.substr(document);
-    if (documents.empty() || !is_blank(last)) documents.push_back(last);
+    if (documents.empty() || !blank) documents.push_back(last);
     else documents.back() = {documents.back().data(), documents.back().size() + last.size()};
     return documents;
 }
