@@ -212,7 +212,10 @@ int main(int argc, char** argv) try {
     std::printf("%s, %d threads\n", device.name.c_str(), device.threads);
     if (fp32) time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows);
     if (!bf16_too) return 0;
-    if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, budget, step_rows), 0;
+    if (device.kind == "cuda") {
+        time_all<bf16>("bf16", Bf16Arithmetic::measure, budget, step_rows);
+        return 0;
+    }
     time_all<bf16>("bf16 native", Bf16Arithmetic::native, budget, step_rows);
     time_all<bf16>("bf16 widened", Bf16Arithmetic::widen, budget, step_rows);
     time_all<bf16>("bf16 measured", Bf16Arithmetic::measure, budget, step_rows);

@@ -257,19 +257,21 @@ template <class T, Pass pass, class Launch>
 bool with_form(int channels, Launch&& launch) {
     const int packs = channels * int(sizeof(T)) / kGpuPackBytes;
     constexpr int kBlockPacks = pass == Pass::forward ? 3 : 2;
+    const auto take = [&]<class F>(F, int row_warps) {
+        launch.template operator()<F>(row_warps);
+        return true;
+    };
     const auto fits = [&](int a_lane) { return packs <= a_lane * kWarp; };
     if constexpr (sizeof(T) == 2) {
-        if (fits(3)) return launch.template operator()<Form<T, 3, false>>(1), true;
-        if (fits(5)) return launch.template operator()<Form<T, 5, false>>(1), true;
+        if (fits(3)) return take(Form<T, 3, false>(), 1);
+        if (fits(5)) return take(Form<T, 5, false>(), 1);
         if constexpr (pass == Pass::forward)
-            if (fits(7)) return launch.template operator()<Form<T, 7, false>>(1), true;
+            if (fits(7)) return take(Form<T, 7, false>(), 1);
     } else {
-        if (fits(6)) return launch.template operator()<Form<T, 6, false>>(1), true;
+        if (fits(6)) return take(Form<T, 6, false>(), 1);
     }
     const int warps = (packs + kBlockPacks * kWarp - 1) / (kBlockPacks * kWarp);
-    if (warps > kMostRowWarps) return false;
-    launch.template operator()<Form<T, kBlockPacks, true>>(warps);
-    return true;
+    return warps <= kMostRowWarps && take(Form<T, kBlockPacks, true>(), warps);
 }
 
 // ---- launchers

@@ -30,6 +30,20 @@ fs::path absolute_path(const char* variable) {
     return path.is_absolute() ? path : fs::path();
 }
 
+// Goes to the terminal as it is.
+std::string plain_text(const json& value) {
+    const auto text = value.get<std::string>();
+    if (std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }))
+        throw json::other_error::create(0, "a control character", &value);
+    return text;
+}
+
+double seconds(const json& value) {
+    const double number = value.get<double>();
+    if (!(number >= 0)) throw json::other_error::create(0, "a time below 0", &value);
+    return number;
+}
+
 }  // namespace
 
 std::string default_choice_file() {
@@ -83,24 +97,6 @@ json to_json(const ChoicesByDevice& choices) {
     for (const auto& [device, table] : choices) all[device] = to_json(table);
     return all;
 }
-
-namespace {
-
-// Goes to the terminal as it is.
-std::string plain_text(const json& value) {
-    const auto text = value.get<std::string>();
-    if (std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }))
-        throw json::other_error::create(0, "a control character", &value);
-    return text;
-}
-
-double seconds(const json& value) {
-    const double number = value.get<double>();
-    if (!(number >= 0)) throw json::other_error::create(0, "a time below 0", &value);
-    return number;
-}
-
-}  // namespace
 
 ChoicesByDevice choices_from_json(const json& all) {
     ChoicesByDevice choices;

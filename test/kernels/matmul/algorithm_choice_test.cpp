@@ -34,7 +34,11 @@ struct FakeLibrary {
                         asked_for = most;
                         return all;
                     },
-                .accepts = [this](const ChosenAlgorithm&) { return ++checks, accepts_all; },
+                .accepts =
+                    [this](const ChosenAlgorithm&) {
+                        ++checks;
+                        return accepts_all;
+                    },
                 .run =
                     [](const ChosenAlgorithm& chosen) {
                         if (chosen.algorithm[0] == 0) throw Error("no such kernel", Blame::runtime);
