@@ -25,13 +25,24 @@ namespace simt {
 // Runs blocks `first` to `last - 1` of the grid, x fastest, on the calling OS thread.
 using RunRange = void (*)(const LaunchConfig& config, const void* arguments, std::int64_t first, std::int64_t last);
 
-// Throws Error where a GPU would refuse the configuration. `kernel` is the name as the compiler spells it.
-void run_grid(const LaunchConfig& config, const char* kernel, RunRange run_range, const void* arguments);
+// A launch: `kernel` is the name as the compiler spells it, the arguments are a tuple of so many bytes.
+struct Launch {
+    LaunchConfig config;
+    const char* kernel;
+    RunRange run_range;
+    const void* arguments;
+    std::size_t argument_bytes;
+};
+
+// Throws Error where a GPU would refuse the configuration.
+void run_grid(const Launch& launch);
+// Takes launches to where they run, if that is not the calling process (test/stand_in).
+inline void (*launch_elsewhere)(const Launch& launch) = nullptr;
 void run_fiber_blocks(const LaunchConfig& config, const BoundKernel& kernel, std::int64_t first, std::int64_t last);
 
 template <class> struct Signature;
 template <class... Parameters> struct Signature<void (*)(Parameters...)> {
-    static_assert((!std::is_reference_v<Parameters> && ...), "a kernel's parameters are copied to the device");
+    static_assert((std::is_trivially_copyable_v<Parameters> && ...), "a kernel's parameters are copied to the device");
     using Arguments = std::tuple<Parameters...>;
 };
 
@@ -89,7 +100,8 @@ void launch(const LaunchConfig& config, Args&&... args) {
     const bool single = !finds_races && config.block.x == 1 && config.block.y == 1 && config.block.z == 1;
     const RunRange run_range = single ? run_single_thread_blocks<Kernel, Arguments>
                                       : run_many_thread_blocks<Kernel, Arguments>;
-    run_grid(config, kernel_name<Kernel>(), run_range, &arguments);
+    const Launch launch{config, kernel_name<Kernel>(), run_range, &arguments, sizeof arguments};
+    launch_elsewhere ? launch_elsewhere(launch) : run_grid(launch);
 }
 
 }  // namespace simt
