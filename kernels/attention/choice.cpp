@@ -199,7 +199,13 @@ struct Attention::State {
             return;
         }
         if (chosen(problem, able)) return;
-        std::erase_if(able, [&](const AttentionForm& form) { return !refusal(form, problem).empty(); });
+        std::string refused;
+        std::erase_if(able, [&](const AttentionForm& form) {
+            const std::string why = refusal(form, problem);
+            if (!why.empty()) refused += "; not " + form.name() + ": " + why;
+            return !why.empty();
+        });
+        std::ranges::replace_if(refused, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
         if (able.size() < 2) return;
         std::optional<AttentionProbe> probe;
         try {
@@ -225,7 +231,7 @@ struct Attention::State {
             times += (i > 0 ? "; " : "") + able[i].name() + text;
         }
         options.choices->keep(library(), key(problem),
-                              {able[std::size_t(taken)].name(), times, seconds[std::size_t(taken)]});
+                              {able[std::size_t(taken)].name(), times + refused, seconds[std::size_t(taken)]});
         decisions.clear();
     }
 };

@@ -22,7 +22,12 @@ PinnedMemory::PinnedMemory(std::size_t bytes) {
     if (bytes) CHECKED(cudaMallocHost(&data, bytes));
     data_ = static_cast<std::byte*>(data);
 }
-PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
+// Of cudaFree it is said that it waits for work that may use the memory, of cudaFreeHost nothing: where an error ends a
+// run, copies may be under way.
+PinnedMemory::~PinnedMemory() {
+    if (data_) cudaDeviceSynchronize();
+    cudaFreeHost(data_);
+}
 
 void copy_to_device(void* device, const void* host, std::size_t bytes, StreamRef stream) {
     if (bytes) CHECKED(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));

@@ -11,7 +11,7 @@ namespace {
 bool passed(void* event) {
     const auto status = cudaEventQuery(static_cast<cudaEvent_t>(event));
     if (status == cudaErrorNotReady) return false;
-    CHECKED(status);
+    throw_fault(fault_of(status), "cudaEventQuery()", __FILE__, __LINE__);
     return true;
 }
 

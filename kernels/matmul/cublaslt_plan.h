@@ -97,7 +97,7 @@ inline std::vector<Algorithm> algorithms(const Library& library, std::size_t wor
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
     // how some versions say that they lack an epilogue
     if (status == CUBLAS_STATUS_INVALID_VALUE && plan.form != ProductForm()) return {};
-    CHECKED(status);
+    throw_fault(fault_of(status), "cublasLtMatmulAlgoGetHeuristic()", __FILE__, __LINE__);
     std::vector<Algorithm> usable;
     for (const auto& result : std::span(results).first(std::size_t(found)))
         if (result.state == CUBLAS_STATUS_SUCCESS) usable.push_back(result.algo);

@@ -42,13 +42,11 @@ void ModelWeights::load(std::span<const float> host) {
             device::copy_to_device(shard.in_owned(master_weights_.span()).data(), from.data(), from.size_bytes(),
                                    context_.stream);
         }
-    if (rounded_.size() > 0) {
-        std::vector<bf16> rounded(host.size());
-        std::transform(host.begin(), host.end(), rounded.begin(), kernels::bf16_from_float);
-        rounded_.upload(rounded, context_.stream);
-        context_.stream.sync();  // before the temporary goes
-    }
-    context_.stream.sync();
+    std::vector<bf16> rounded(rounded_.size());
+    std::transform(host.begin(), host.begin() + std::ptrdiff_t(rounded.size()), rounded.begin(),
+                   kernels::bf16_from_float);
+    rounded_.upload(rounded, context_.stream);
+    context_.stream.sync();  // before what is copied goes
 }
 
 std::function<std::span<const float>(int tensor)> ModelWeights::master_weights_on_host() {

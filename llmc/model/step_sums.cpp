@@ -20,7 +20,6 @@ StepSums::StepSums(const ParameterTable& table, const GradientBuckets& buckets, 
       partial_(std::max(bucket_tiles_.tiles.size(), shard_tiles_.tiles.size())),
       rank_sums_(kernels::rank_sums_size(modules()) * std::size_t(sharding.ranks)) {
     rank_sums_.zero(context.stream);
-    context.stream.sync();  // before the tiles on the host may go
 }
 
 std::span<double> StepSums::row_memory() const {
