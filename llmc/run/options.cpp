@@ -96,7 +96,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           kBf16Arithmetics);
     entry("tune", o.tune,
           "algorithms that are chosen by time; off: the library's first; auto: those kept in --tune-file, which gets "
-          "what it lacks; again: all are timed anew",
+          "what it lacks; again: all are timed anew; under mpirun write --tune=again",
           kTunes);
     entry("tune-file", o.tune_file,
           "where --tune keeps its choices; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or below ~/.cache");
