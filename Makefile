@@ -156,9 +156,10 @@ LDLIBS    += $(MPI_LIBS)
 #   NAME_gpu, NAME_cpu                kernels have the geometry of a GPU (cuda, fibers), or of a CPU
 #   NAME_<library>, ..._absent        with or without cublaslt, onednn, cudnn, nccl, mpi
 #   races/NAME                        only where races between the threads of kernels are looked for
+#   NAME_stand_in_test                only by test/stand_in/Makefile
 HAS       := $(if $(filter cuda,$(DEVICE)),cuda cublaslt,host onednn) $(if $(filter cpu,$(DEVICE)),cpu,gpu) \
              $(if $(CUDNN),cudnn) $(if $(NCCL_ROOT),nccl) $(if $(MPI_LIBS),mpi)
-ENDS      := cuda host gpu cpu cublaslt onednn cudnn nccl mpi
+ENDS      := cuda host gpu cpu cublaslt onednn cudnn nccl mpi stand_in
 HAS_NOT   := $(filter-out $(HAS),$(ENDS))
 with_end   = $(foreach end,$(1),%_$(end).cpp %_$(end).cu %_$(end)_test.cpp %_$(end)_test.cu)
 LEFT_OUT  := $(call with_end,$(HAS_NOT) $(HAS:%=%_absent))

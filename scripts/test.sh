@@ -9,7 +9,8 @@
 #             the rest under the sanitizers too
 #   ranks     several ranks, as threads, as processes and on two hosts; as threads under ThreadSanitizer
 #   run       whole runs of the program, training in bf16 beside fp32, and the quickstart with 6 seconds of training
-#   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found, and what its machine code tells
+#   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found: what its machine code tells, and whole runs on
+#             stand-ins for NVIDIA's libraries
 #
 # Every test runs unless a tag leaves it out (test/README.md). Programs are built in the background while tests run.
 # Every test's time is printed, and the slowest ten of all at the end.
@@ -137,7 +138,7 @@ run_cases() {
 # ---- what a tier runs
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
-is kernels host ranks run && build cpu DEVICE=cpu UNITE=test all tests
+is kernels host ranks run cuda && build cpu DEVICE=cpu UNITE=test all tests
 is kernels host && build fibers DEVICE=fibers UNITE=test build/fibers/tests
 is kernels && build fibers-thread DEVICE=fibers UNITE=test SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
 is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
@@ -147,6 +148,8 @@ checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run
 is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
 cuda=build/cuda
 is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda UNITE=test $cuda/train_gpt2 $cuda/tests
+stand_in=build/stand-in
+is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
 set -m  # a process group of its own, to end it as a whole
 build_all &
 builder=$!
@@ -199,6 +202,9 @@ if is cuda && [ -n "$nvcc" ]; then
     one cuda "a CUDA build without a GPU says so" test/program/no_gpu.sh $cuda/train_gpt2
     one cuda "no kernel spills registers" dev/kernel_resources.sh $cuda
     one cuda "no memory-bound kernel is below 85 % of a copy's bandwidth, by a model of sm_90a" dev/kernel_sass.py $cuda
+    one stand-in "the stand-ins for NVIDIA's libraries have the functions that are called" test/stand_in/exports.sh
+    cases stand-in "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
+    cases stand-in "the CUDA build on stand-ins: matrix products" $stand_in/tests "[matmul]~[host_time]"
 elif is cuda; then
     number=$((number + 1))
     echo "0 0 1" >"$logs/results/$number"

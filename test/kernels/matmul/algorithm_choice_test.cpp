@@ -125,7 +125,7 @@ TEST_CASE("without timing the library's first of the first form that it has is t
     CHECK(count(choices.known) == 0);
 }
 
-TEST_CASE("the fastest of all forms is taken and kept, and taken again without timing", "[matmul][tuning]") {
+TEST_CASE("the fastest of all forms is taken and kept, and taken again without timing", "[matmul][tuning][host_time]") {
     FakeLibrary fake{.fused = {20, 30, 0}, .bare = {40, 0, 5, 60}};
     Choices choices;
     choices.timing = true;
@@ -145,7 +145,7 @@ TEST_CASE("the fastest of all forms is taken and kept, and taken again without t
     CHECK(instead == (choices.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {20}}));
 }
 
-TEST_CASE("what fuses a sum whose bits differ from run to run is not taken", "[matmul][tuning]") {
+TEST_CASE("what fuses a sum whose bits differ from run to run is not taken", "[matmul][tuning][host_time]") {
     FakeLibrary fake{.fused = {2, 4}, .bare = {30, 8}, .unsteady = {2, 4}};
     Choices choices;
     choices.timing = true;

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# mutate_events.sh [NAME...] - leaves out, or gives another stream, every call of the host code that orders the GPU's
+# work, one place at a time, and says which of these no run notices: events, waits and stream arguments that are not
+# needed, or that nothing would miss
+#
+# It runs the CUDA build on the stand-ins for NVIDIA's libraries (make -f test/stand_in/Makefile). A run notices by its
+# exit code, by another log or model than without the change, on any of three schedules; memory that the host frees is
+# overwritten. A place is the calls from main() to the library's function; where one way to a function of ours notices a
+# change there, its other ways are not tried. NAME: of the runs below; without it all. $OUT (build/mutate_events.txt)
+# gets a line for each place and change: noticed, or unnoticed, and by what.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bin=build/stand-in/train_gpt2
+[ -x $bin ] || { echo "error: no $bin; make -f test/stand_in/Makefile" >&2; exit 2; }
+out=${OUT:-build/mutate_events.txt}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Without the cache of small blocks: what lies in it is not overwritten.
+export MALLOC_PERTURB_=85 GLIBC_TUNABLES=glibc.malloc.tcache_count=0
+export STAND_IN_FREE=now STAND_IN_GPUS=4 XDG_CACHE_HOME=$work OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+build/cpu/tokenize -o "$work" --hold-out 2 README.md test/README.md >/dev/null || exit 2
+base=(-i "$work/text_train_*.bin" -t 16 -b 1 -d 64 -x 3 --tune=off)
+validated=(-j "$work/text_val_*.bin" -v 2 --val-tokens 96 -s 2 --sample-tokens 2)
+small=(-e custom:l=1,h=2,c=32,t=16)
+names=(alone unvalidated recompute nccl nccl_unequal mpi mpi_plain mpi_unvalidated)
+declare -A runs=(
+    [alone]=""
+    [unvalidated]="--checkpoint-every 1"
+    [mpi_unvalidated]="2 --comm mpi -z 1"
+    [recompute]="--recompute block --dtype bf16"
+    [nccl]="2 --comm nccl -z 2"
+    [nccl_unequal]="3 --comm nccl -z 1 -d 48"
+    [mpi]="2 --comm mpi -z 2 --dtype bf16 --reduce-dtype bf16"
+    [mpi_plain]="2 --comm mpi -z 0"
+)
+# start NAME FOLDER: the run; prints nothing
+start() {
+    local ranks=1 flags
+    read -ra flags <<<"${runs[$1]}"
+    [[ ${flags[0]:-} =~ ^[0-9]+$ ]] && { ranks=${flags[0]}; flags=("${flags[@]:1}"); }
+    local launcher=() more=("${validated[@]}")
+    [[ $1 != *unvalidated ]] || more=(-v 0)
+    [ "$ranks" -gt 1 ] && launcher=(mpirun --bind-to none --oversubscribe -np "$ranks")
+    timeout 60 "${launcher[@]}" $bin "${base[@]}" "${small[@]}" "${more[@]}" "${flags[@]}" -o "$2" \
+        </dev/null >"$2.out" 2>&1
+}
+# What a run leaves, but for times.
+result() {
+    md5sum <"$1"/step_00000003/model.safetensors
+    grep -ohE '"(loss|grad_norm|clip|noise_scale_tokens|text)":("[^"]*"|[^,}]*)' "$1"/log.jsonl | md5sum
+}
+# attempt NAME KEY CHANGE FUNCTION PLACE...
+attempt() {
+    local name=$1 key=$2 change=$3 schedule folder verdict=unnoticed why=
+    shift 3
+    for schedule in eager late random; do
+        folder=$work/$name.$key.$change
+        rm -rf "$folder"
+        STAND_IN_MUTATE=$key:$change STAND_IN_SCHEDULE=$schedule start "$name" "$folder"
+        local status=$?
+        why=$(grep -ohE 'stand-in: .{0,60}|error: .{0,60}' "$folder.out" | head -n 1)
+        if [ $status -ne 0 ]; then verdict=noticed why="$schedule: exit $status ${why//$'\n'/ }"; break; fi
+        if [ "$(result "$folder")" != "$(cat "$work/$name.want")" ]; then
+            verdict=noticed why="$schedule: other results"
+            break
+        fi
+    done
+    rm -rf "$folder" "$folder.out"
+    echo "$verdict | $name | $change | $* | $why"
+}
+
+: >"$out"
+for name in "${@:-${names[@]}}"; do
+    STAND_IN_SITES=$work/$name.sites start "$name" "$work/$name" || { cat "$work/$name.out"; exit 1; }
+    result "$work/$name" >"$work/$name.want"
+    sort -u -k1,1 "$work/$name".sites.* >"$work/$name.all"
+    while read -r key _ function place; do
+        case $function in
+            cudaEventRecord | cudaStreamWaitEvent) changes="skip other_stream" ;;
+            cudaEventRecord\(timed\)) changes=skip ;;  # another stream's time is no other result
+            cudaEventSynchronize) changes=skip ;;
+            cudaStreamSynchronize) changes="skip other_stream" ;;
+            *) changes=other_stream ;;
+        esac
+        for change in $changes; do
+            # One way to it that notices is enough.
+            grep -qF "noticed | $change | $function ${place%% <- *} |" <(sed 's/^noticed | [a-z_]* |/noticed |/;
+                s/ <- [^|]*|/ |/' <(grep '^noticed' "$out")) && continue
+            while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+            attempt "$name" "$key" "$change" "$function" "$place" >>"$out" 2>/dev/null &
+        done
+    done <"$work/$name.all"
+    wait
+    echo "$name: $(wc -l <"$work/$name.all") places, $(grep -c "^noticed | $name |" "$out") changes noticed," \
+        "$(grep -c "^unnoticed | $name |" "$out") not ($SECONDS s)"
+done
+sort -o "$out" "$out"
+# By change, function of the library and the function of ours that calls it.
+awk -F ' \\| ' '{
+        split($4, way, " <- ")
+        place = $3 " | " way[1]
+        all[place] = 1
+        if ($1 == "noticed") noticed[place] = 1
+    } END {
+        for (place in all) if (!(place in noticed)) { print "unnoticed | " place; ++count }
+        print length(all) " changes of functions, " count + 0 " unnoticed"
+        exit count > 0
+    }' "$out"

@@ -1,0 +1,303 @@
+// cuda_build_stand_in_test.cpp - the CUDA build, whole, where stand-ins take the place of NVIDIA's libraries
+// (test/stand_in): whole runs on every schedule, what the stand-ins find, and what the program says when a call fails
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+using Texts = std::vector<std::string>;
+
+const char* const kSchedules[] = {"eager", "late", "random"};
+
+Texts operator+(Texts all, const Texts& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+
+// A run of `ranks` with environment variables of its own.
+Result run_with(const TrainingFolder& folder, const Texts& environment, int ranks, const Texts& arguments,
+                const std::string& binary = program("train_gpt2")) {
+    Texts all = Texts{"env", "STAND_IN_GPUS=4", "XDG_CACHE_HOME=" + folder.path("cache")} + environment;
+    if (ranks > 1)
+        all = all + Texts{"mpirun", "--bind-to", "none", "--oversubscribe", "-np", std::to_string(ranks)};
+    all.push_back(binary);
+    Process process(all + arguments, folder.path("output.txt"));
+    const int exit_code = process.exit_code();
+    return {exit_code, process.output()};
+}
+
+// 192 positions a step: 12 sequences for 1, 2, 3 or 4 ranks.
+Texts flags_of(const TrainingFolder& folder, const std::string& out, const Texts& more) {
+    Texts all{"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-b", "1", "-t", "16", "-d", "192",
+              "-x", "2", "-v", "2", "--val-tokens", "64", "--lr", "1e-2", "--threads", "1", "-o", folder.path(out)};
+    if (std::ranges::find(more, "-e") == more.end()) all = all + Texts{"-e", "custom:l=1,h=2,c=32,t=16"};
+    return all + more;
+}
+
+std::string model_of(const TrainingFolder& folder, const std::string& out, const std::string& step = "step_00000002") {
+    return read_bytes(fs::path(folder.path(out)) / step / "model.safetensors");
+}
+
+// All numbers of the log that are no times.
+Texts numbers_of(const TrainingFolder& folder, const std::string& out) {
+    Texts all;
+    for (const char* const event : {"step", "val"})
+        for (auto entry : folder.log(out, event)) {
+            for (const char* const key : {"ms", "seconds", "tokens_per_s", "valid_tokens_per_s", "comm_ms",
+                                          "comm_hidden"})
+                entry.erase(key);
+            all.push_back(llmc::text_of(entry));
+        }
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("the CUDA build trains the same on every schedule, and as the CPU does", "[stand_in]") {
+    struct Run {
+        const char* name;
+        int ranks;
+        Texts flags;
+        const char* attention = nullptr;
+    };
+    const Run run = GENERATE(values<Run>({
+        {"one rank", 1, {}},
+        {"bf16, flash attention, recomputed, with samples", 1,
+         {"--dtype", "bf16", "--recompute", "block", "-e", "custom:l=2,h=1,c=64,t=16", "-s", "2", "--sample-tokens",
+          "3"}, "attention: flash (mma.sync), chosen by auto"},
+        {"2 ranks over NCCL, ZeRO 2, bf16 on the way", 2,
+         {"--comm", "nccl", "-z", "2", "--dtype", "bf16", "--reduce-dtype", "bf16"}},
+        {"3 ranks over NCCL, unequal shards", 3, {"--comm", "nccl", "-z", "1"}},
+        {"4 ranks over NCCL", 4, {"--comm", "nccl", "-z", "0"}},
+        {"2 ranks over MPI, ZeRO 2", 2, {"--comm", "mpi", "-z", "2"}},
+        {"4 ranks over MPI, ZeRO 1", 4, {"--comm", "mpi", "-z", "1"}},
+    }));
+    if (run.ranks > 1 && !have_mpi()) return;
+    const TrainingFolder folder;
+    const auto kept = folder.path("choices.json");
+    // What the host frees is overwritten, so that a copy that is under way shows.
+    const Texts overwrite{"MALLOC_PERTURB_=85", "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"};
+    for (const std::string schedule : kSchedules) {
+        CAPTURE(run.name, schedule);
+        const Result result =
+            run_with(folder, overwrite + Texts{"STAND_IN_SCHEDULE=" + schedule, "STAND_IN_SEED=7"}, run.ranks,
+                     flags_of(folder, schedule, run.flags + Texts{"--tune-file", kept}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        // cuDNN's stand-in, where this build has cuDNN, supports nothing.
+        if (run.attention) CHECK_THAT(result.output, Contains(run.attention));
+        if (run.attention && result.output.find(", cuDNN no,") == std::string::npos)
+            CHECK_THAT(result.output, Contains("; not cudnn: "));
+        CHECK(numbers_of(folder, schedule) == numbers_of(folder, "eager"));
+        CHECK(model_of(folder, schedule) == model_of(folder, "eager"));
+    }
+    const bool bf16 = std::ranges::find(run.flags, "bf16") != run.flags.end();
+    Texts alone = run.flags;
+    if (run.ranks > 1) alone = bf16 ? Texts{"--dtype", "bf16"} : Texts{};
+    const auto on_cpu = (fs::path(program("train_gpt2")).parent_path().parent_path() / "cpu" / "train_gpt2").string();
+    const Result cpu = run_with(folder, {}, 1, flags_of(folder, "cpu", alone), on_cpu);
+    CAPTURE(cpu.output);
+    REQUIRE(cpu.exit_code == 0);
+    for (const char* const event : {"step", "val"}) {
+        const auto got = numbers(folder.log("eager", event), "loss"), want = numbers(folder.log("cpu", event), "loss");
+        REQUIRE(got.size() == want.size());
+        for (std::size_t i = 0; i < got.size(); ++i) {
+            CAPTURE(event, i, got[i] - want[i]);
+            CHECK(std::fabs(got[i] - want[i]) <= (bf16 ? 5e-3 : 2e-6));
+        }
+    }
+}
+
+TEST_CASE("every product of the CUDA build comes out the same without the library's epilogues", "[stand_in]") {
+    const TrainingFolder folder;
+    for (const std::string dtype : {"fp32", "bf16"}) {
+        std::vector<double> want;
+        for (const std::string has : {"", "no-epilogues", "invalid-epilogues", "nothing"}) {
+            CAPTURE(dtype, has);
+            const std::string out = dtype + has;
+            const Result result = run_with(folder, {"STAND_IN_CUBLASLT=" + has}, 1,
+                                           flags_of(folder, out, {"--dtype", dtype, "--tune=off"}));
+            CAPTURE(result.output);
+            REQUIRE(result.exit_code == 0);
+            const auto losses = numbers(folder.log(out, "step"), "loss");
+            if (has.empty()) want = losses;
+            REQUIRE(losses.size() == want.size());
+            for (std::size_t i = 0; i < want.size(); ++i)
+                CHECK(std::fabs(losses[i] - want[i]) <= (dtype == "bf16" ? 5e-3 : 2e-6));
+        }
+    }
+}
+
+TEST_CASE("the CUDA build takes the algorithm that the device's clock finds fastest", "[stand_in]") {
+    const TrainingFolder folder;
+    const auto taken = [&](const std::string& out, const std::string& seconds) {
+        const auto file = folder.path(out + ".json");
+        const Result result = run_with(folder, {"STAND_IN_CUBLASLT_SECONDS=" + seconds}, 1,
+                                       flags_of(folder, out, {"--tune=auto", "--tune-file", file}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        return read_bytes(file);
+    };
+    const std::string first = taken("first", "1e-4,2e-4,3e-4"), last = taken("last", "3e-4,2e-4,1e-4");
+    CHECK(first != last);
+    CHECK(first == taken("again", "1e-4,2e-4,3e-4"));
+}
+
+TEST_CASE("the CUDA build saves on a signal, and goes on from a checkpoint", "[stand_in]") {
+    const TrainingFolder folder;
+    const Texts command = Texts{"env", "STAND_IN_SCHEDULE=late", program("train_gpt2")} +
+                          flags_of(folder, "out", {"-x", "100000", "--tune=off"});
+    Process process(command, folder.path("interrupted.txt"));
+    for (int tenth = 0; tenth < 300 && process.output().find("step 2/") == std::string::npos; ++tenth) usleep(100000);
+    process.signal(SIGTERM);
+    const int exit_code = process.exit_code();
+    CAPTURE(process.output());
+    REQUIRE(exit_code == 128 + SIGTERM);
+    const auto saved = folder.log("out", "checkpoint");
+    REQUIRE(saved.size() == 1);
+    const Result next = run_with(folder, {"STAND_IN_SCHEDULE=random"}, 1,
+                                 flags_of(folder, "next", {"-e", saved[0]["folder"].get<std::string>(), "--tune=off"}));
+    CAPTURE(next.output);
+    REQUIRE(next.exit_code == 0);
+    CHECK(folder.log("next", "val")[0]["loss"].get<double>() < folder.log("out", "val")[0]["loss"].get<double>());
+}
+
+TEST_CASE("the stand-ins say what a program does wrong on the device, and nothing of what is right", "[stand_in]") {
+    struct Case {
+        const char *name, *says;
+    };
+    const auto [name, says] = GENERATE(values<Case>({
+        {"nothing", ""},
+        {"host reads device memory", "the host touches device memory, byte 68 of an allocation of 4096"},
+        {"host writes device memory", "the host touches device memory, byte 12 of an allocation of 4096"},
+        {"kernel behind the end", "0 bytes behind an allocation of 4096"},
+        {"kernel on host memory", "memory of the host"},
+        {"copy behind the end", "\"cudaMemcpyAsync\" writes 4100 bytes at byte 0 of an allocation of 4096"},
+        {"use after free", "no allocation"},
+        {"double free", "freed before"},
+        {"leak", "not given back at the end: 1 x allocation of device memory"},
+        {"event given back twice", "a cudaEvent_t is given back twice"},
+        {"pinned memory after free", "the host touches pinned memory"},
+        {"race of kernels", "race: \""},
+        {"kernels in order", ""},
+        {"kernels in order of the host", ""},
+        {"write beside a reader", "race: \""},
+        {"two readers", ""},
+        {"an event recorded too early", "race: \""},
+    }));
+    for (const std::string schedule : kSchedules) {
+        Process process({"env", "STAND_IN_SCHEDULE=" + schedule, program("misuse"), name},
+                        fs::temp_directory_path() / ("misuse." + std::to_string(getpid())));
+        const int exit_code = process.exit_code();
+        const std::string output = process.output();
+        CAPTURE(name, schedule, output);
+        if (*says) {
+            CHECK(exit_code >= 96);
+            CHECK_THAT(output, Contains("stand-in: ") && Contains(says));
+        } else {
+            CHECK(exit_code == 0);
+            CHECK(output.empty());
+        }
+    }
+}
+
+TEST_CASE("the stand-in for NCCL says where ranks part, instead of hanging", "[stand_in]") {
+    if (!have_mpi()) return;
+    struct Case {
+        const char* name;
+        std::vector<std::string> says;
+    };
+    const auto [name, says] = GENERATE(values<Case>({
+        {"ranks do the same", {}},
+        {"ranks do not wait for a collective", {"race: "}},
+        {"ranks call different collectives",
+         {"rank 0 is in all-gather of 512 float32, rank 1 in reduce-scatter of 512 float32"}},
+        {"ranks send different numbers of elements",
+         {"rank 0 is in broadcast of 100 float32 from rank 0, rank 1 in broadcast of 200 float32 from rank 0"}},
+        {"a rank stays away", {"rank 0 has waited 2 s in launch 1, ", "for rank 1 (nothing was begun)"}},
+    }));
+    const TrainingFolder folder;
+    const Result result =
+        run_with(folder, {"STAND_IN_NCCL_SECONDS=2", "STAND_IN_SCHEDULE=late"}, 2, {name}, program("misuse"));
+    CAPTURE(name, result.output);
+    CHECK((result.exit_code == 0) == says.empty());
+    CHECK((result.output.find("stand-in: ") == std::string::npos) == says.empty());
+    for (const std::string& text : says) CHECK_THAT(result.output, Contains(text));
+}
+
+TEST_CASE("memory that is reused before the device has read it shows on a late schedule", "[stand_in]") {
+    const auto printed = [](const std::string& schedule, const std::string& name) {
+        Process process({"env", "STAND_IN_SCHEDULE=" + schedule, program("misuse"), name},
+                        fs::temp_directory_path() / ("misuse." + std::to_string(getpid())));
+        REQUIRE(process.exit_code() == 0);
+        return process.output();
+    };
+    CHECK(printed("late", "pinned memory reused") == "2\n");
+    for (const std::string schedule : kSchedules) CHECK(printed(schedule, "pinned memory reused in order") == "1\n");
+}
+
+// Every function of CUDA and its libraries fails, the first time that it is called and the last.
+TEST_CASE("a call that fails ends the CUDA build with one line that names it", "[stand_in]") {
+    struct Run {
+        int ranks;
+        Texts flags;
+        const char* of;  // the functions whose names begin so
+    };
+    const Run run = GENERATE(values<Run>({{1, {"--tune=off"}, "cu"},
+                                          {2, {"--tune=off", "--comm", "nccl", "-z", "2"}, "nccl"}}));
+    if (run.ranks > 1 && !have_mpi()) return;
+    const TrainingFolder folder;
+    Texts flags = flags_of(folder, "out", run.flags);
+    flags.erase(std::ranges::find(flags, "-o"), std::ranges::find(flags, "-o") + 2);
+    *(std::ranges::find(flags, "-d") + 1) = "32";
+    const auto calls = folder.path("calls");
+    REQUIRE(run_with(folder, {"STAND_IN_CALLS=" + calls}, run.ranks, flags).exit_code == 0);
+    std::map<std::string, std::int64_t> counts;
+    for (const auto& entry : fs::directory_iterator(fs::path(calls).parent_path())) {
+        if (!entry.path().filename().string().starts_with("calls.")) continue;
+        std::ifstream lines(entry.path());
+        std::string function;
+        for (std::int64_t count; lines >> function >> count;)
+            if (function.starts_with(run.of)) counts[function] = count;
+    }
+    REQUIRE(counts.size() >= 8);
+    for (const auto& [function, count] : counts)
+        for (const std::int64_t number : std::set<std::int64_t>{1, count}) {
+            const std::string told = function + ":" + std::to_string(number) +
+                                     (run.ranks > 1 && function != "ncclGetUniqueId" ? "@1" : "");  // rank 0's alone
+            const Result result =
+                run_with(folder, {"STAND_IN_FAIL=" + told, "STAND_IN_SCHEDULE=late"}, run.ranks, flags);
+            CAPTURE(function, number, count, result.exit_code, result.output);
+            CHECK_THAT(result.output, !Contains("stand-in:"));
+            // Destructors throw nothing, and what the program asks again it is told again.
+            const bool may_pass = function.find("Destroy") != function.npos || function.find("Free") != function.npos ||
+                                  function == "cudaGetDeviceCount" || function == "ncclCommGetAsyncError" ||
+                                  function == "ncclCommAbort" || function == "cudaDeviceSynchronize" ||
+                                  (function == "cudaStreamSynchronize" && number == count);
+            if (may_pass && result.exit_code == 0) continue;
+            CHECK(result.exit_code > 0);
+            CHECK(result.exit_code <= 2);
+            std::istringstream output(result.output);
+            Texts errors;
+            for (std::string line; std::getline(output, line);)
+                if (line.starts_with("error: ")) errors.push_back(line);
+            // Others wait for a rank that does not come to NCCL, and say that it is gone.
+            CHECK(errors.size() >= 1);
+            CHECK(errors.size() <= (function == "ncclCommInitRank" ? 2 : 1));
+            const std::string expected = function == "cudaMalloc"              ? "an allocation of device memory"
+                                         : function == "cudaGetDeviceCount"    ? "no GPU can be used"
+                                         : function == "ncclCommGetAsyncError" ? "NCCL: "
+                                                                               : function;
+            CHECK_THAT(errors.empty() ? "" : errors[0], Contains(expected));
+        }
+}

@@ -1,0 +1,121 @@
+// accesses.cpp - the memory of accesses: for each two bytes who wrote them last and two that read them since
+#include "test/stand_in/accesses.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <deque>
+
+#include "test/stand_in/addresses.h"
+
+namespace stand_in {
+namespace {
+
+struct Cell {
+    std::uint32_t writer = 0;
+    std::array<std::uint32_t, 2> readers{};
+};
+constexpr std::size_t kCellBytes = 2;  // of device memory
+
+template <class T>
+T* sparse_array(std::size_t count) {  // of zeros; takes memory where it is written
+    void* const memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) stop("no room for the addresses of the memory of accesses");
+    return static_cast<T*>(memory);
+}
+
+struct Accesses {
+    Cell* const cells = sparse_array<Cell>(kDeviceBytes / kCellBytes);
+    Allocations allocations;
+    std::uintptr_t begin = 0, end = 0;  // of the allocation that was touched last
+    std::deque<Operation> operations{1};
+    std::uint32_t current = 0;
+    const Operation* mine = nullptr;
+
+    bool is_before(std::uint32_t earlier) const {
+        const Operation& other = operations[earlier];
+        return mine->before[other.stream] >= other.place_in_stream;
+    }
+    bool find(std::uintptr_t address, std::size_t bytes) {
+        if (address >= begin && address + bytes <= end) return true;
+        const auto [first, size] = allocations.at_or_before(address);
+        if (address + bytes > first + size) return false;
+        begin = first;
+        end = first + size;
+        return true;
+    }
+    [[noreturn]] void race(std::uintptr_t address, std::uint32_t other, const char* did, const char* does) const {
+        report_wrong("race: \"" + mine->name + "\" on stream " + std::to_string(mine->stream) + " " + does + " " +
+                         describe_memory(address) + " that \"" + operations[other].name + "\" on stream " +
+                         std::to_string(operations[other].stream) + " " + did +
+                         ", and nothing orders the two: no event, no wait of the host",
+                     operations[other].site);
+    }
+};
+
+Accesses& accesses() {
+    static Accesses& only = *new Accesses;
+    return only;
+}
+
+}  // namespace
+
+std::uint32_t remember(Operation operation) {
+    accesses().operations.push_back(std::move(operation));
+    return std::uint32_t(accesses().operations.size() - 1);
+}
+
+void running(std::uint32_t operation) {
+    accesses().current = operation;
+    accesses().mine = &accesses().operations[operation];
+}
+const Operation& running_operation() { return accesses().operations[accesses().current]; }
+
+void memory_is_allocated(std::uintptr_t begin, std::size_t bytes) { accesses().allocations.add(begin, bytes); }
+
+void memory_is_freed(std::uintptr_t begin, std::size_t bytes) {
+    Accesses& all = accesses();
+    all.allocations.remove(begin);
+    all.begin = all.end = 0;
+    // whole pages; no address is given twice
+    const auto first = reinterpret_cast<std::uintptr_t>(all.cells + (begin - kDeviceBegin) / kCellBytes);
+    const std::uintptr_t page = (first + kPage - 1) / kPage * kPage;
+    const std::uintptr_t end = (first + bytes / kCellBytes * sizeof(Cell)) / kPage * kPage;
+    if (end > page) madvise(reinterpret_cast<void*>(page), end - page, MADV_DONTNEED);
+}
+
+std::string describe_memory(std::uintptr_t address) { return accesses().allocations.describe(address); }
+
+void note_access(const void* where, std::size_t bytes, bool written) {
+    const auto address = reinterpret_cast<std::uintptr_t>(where);
+    if (address - kDeviceBegin >= kDeviceBytes || bytes == 0) return;
+    Accesses& all = accesses();
+    if (!all.find(address, bytes))
+        report_wrong("\"" + all.mine->name + "\" " + (written ? "writes " : "reads ") + std::to_string(bytes) +
+                     " bytes at " + describe_memory(address));
+    const std::uint32_t current = all.current;
+    Cell* cell = all.cells + (address - kDeviceBegin) / kCellBytes;
+    const Cell* const end = all.cells + (address + bytes - 1 - kDeviceBegin) / kCellBytes + 1;
+    for (; cell < end; ++cell) {
+        const auto here = [&] {
+            return std::max(address, kDeviceBegin + std::uintptr_t(cell - all.cells) * kCellBytes);
+        };
+        if (cell->writer != current && cell->writer && !all.is_before(cell->writer))
+            all.race(here(), cell->writer, "wrote", written ? "writes" : "reads");
+        if (written) {
+            for (std::uint32_t& reader : cell->readers) {
+                if (reader && reader != current && !all.is_before(reader)) all.race(here(), reader, "read", "writes");
+                reader = 0;
+            }
+            cell->writer = current;
+        } else if (cell->readers[0] != current && cell->readers[1] != current) {
+            // Of readers that nothing orders two are kept.
+            auto& [one, two] = cell->readers;
+            if (one == 0 || all.is_before(one)) one = current;
+            else two = current;
+        }
+    }
+}
+
+}  // namespace stand_in

@@ -1,0 +1,402 @@
+// cublaslt.cpp - a stand-in for libcublasLt: the functions of it that the program calls, and the product, which the
+// stand-in's device computes in plain loops
+//
+// Three algorithms: 0 adds along k in one sequence, 1 and 2 cut k into 2 and 4 parts, so that last bits differ.
+//
+//   STAND_IN_CUBLASLT=nothing            no product has an algorithm
+//                     no-epilogues       DEFAULT and BIAS have one, others are CUBLAS_STATUS_NOT_SUPPORTED
+//                     invalid-epilogues  the same, others are CUBLAS_STATUS_INVALID_VALUE
+//   STAND_IN_CUBLASLT_SECONDS=A,B,C      how long algorithms 0, 1 and 2 take; without it 3e-6, 4e-6 and 5e-6
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "test/stand_in/cublaslt_rules.h"
+
+struct cublasLtContext {};
+
+namespace {
+
+using namespace stand_in::cublaslt;
+
+// ---- on the device
+
+float value_at(const void* data, cudaDataType type, std::size_t index) {
+    return type == CUDA_R_16BF ? __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index])
+                               : static_cast<const float*>(data)[index];
+}
+// How results are rounded is not documented; here to nearest, ties to even.
+void put(void* data, cudaDataType type, std::size_t index, float value) {
+    if (type == CUDA_R_16BF) static_cast<__nv_bfloat16*>(data)[index] = __float2bfloat16_rn(value);
+    else static_cast<float*>(data)[index] = value;
+}
+
+// cublas_api.h, CUBLAS_COMPUTE_32F_FAST_TF32: fp32 inputs as TF32, which has 10 bits of mantissa. How they are rounded
+// is not documented; here to nearest, ties to even.
+float to_tf32(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    return std::isfinite(value) ? std::bit_cast<float>((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu) : value;
+}
+
+// op(matrix), column-major and dense.
+std::vector<float> load(const void* data, const Layout& layout, bool transposed) {
+    std::vector<float> values(layout.rows * layout.columns);
+    for (std::size_t column = 0; column < layout.columns; ++column)
+        for (std::size_t row = 0; row < layout.rows; ++row)
+            values[transposed ? row * layout.columns + column : column * layout.rows + row] =
+                value_at(data, layout.type, column * std::size_t(layout.ld) + row);
+    return values;
+}
+
+// Products of a (m, k) and b (k, n) along first..last of k, added in that order. The columns of `a` of one block stay
+// in a cache for all columns of b, and four steps along k at once read and write a sum once.
+void multiply(const float* a, const float* b, float* sums, std::size_t m, std::size_t n, std::size_t k,
+              std::size_t first, std::size_t last) {
+    constexpr std::size_t kBlock = 64;
+    std::fill_n(sums, m * n, 0.0f);
+    for (std::size_t begin = first; begin < last; begin += kBlock) {
+        const std::size_t end = std::min(begin + kBlock, last);
+        for (std::size_t column = 0; column < n; ++column) {
+            float* __restrict const to = sums + column * m;
+            std::size_t step = begin;
+            for (; step + 4 <= end; step += 4) {
+                const float *x = a + step * m, *y = b + column * k + step;
+                const float y0 = y[0], y1 = y[1], y2 = y[2], y3 = y[3];
+                for (std::size_t row = 0; row < m; ++row)
+                    to[row] = to[row] + x[row] * y0 + x[m + row] * y1 + x[2 * m + row] * y2 + x[3 * m + row] * y3;
+            }
+            for (; step < end; ++step)
+                for (std::size_t row = 0; row < m; ++row) to[row] += a[step * m + row] * b[column * k + step];
+        }
+    }
+}
+
+// GELU in its tanh form. Which form the library's is, is not documented.
+constexpr float kSlope = 0.7978845608f, kCube = 0.044715f;  // sqrt(2 / pi)
+float gelu(float x) { return 0.5f * x * (1 + std::tanh(kSlope * (x + kCube * x * x * x))); }
+float gelu_slope(float x) {
+    const float t = std::tanh(kSlope * (x + kCube * x * x * x));
+    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kSlope * (1 + 3 * kCube * x * x);
+}
+
+bool run(std::byte* payload) {
+    Product product;
+    std::memcpy(static_cast<void*>(&product), payload, sizeof product);
+    const Description& description = product.description;
+    const Epilogue epilogue = product.epilogue();
+    const std::size_t m = product.m(), n = product.n(), k = product.k();
+    const auto parts = std::size_t(product.algorithm.parts);
+    const cudaDataType type = product.d.type;
+
+    std::vector<float> a = load(product.a_data, product.a, description.transpose_a != CUBLAS_OP_N);
+    std::vector<float> b = load(product.b_data, product.b, description.transpose_b != CUBLAS_OP_N);
+    // Header, CUBLASLT_EPILOGUE_BGRADA, BGRADB: stores sums along k of A, for each row of D, or of B, for each column.
+    // That alpha does not scale them and TF32 does not round them is not documented.
+    std::vector<float> sums(epilogue.sums == Sums::of_b ? n : m);
+    if (epilogue.sums == Sums::of_a)
+        for (std::size_t i = 0; i < a.size(); ++i) sums[i % m] += a[i];
+    if (epilogue.sums == Sums::of_b)
+        for (std::size_t i = 0; i < b.size(); ++i) sums[i / k] += b[i];
+
+    if (description.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+        for (auto* matrix : {&a, &b}) std::ranges::transform(*matrix, matrix->begin(), to_tf32);
+    std::vector<float> results(m * n);
+    if (parts == 1) multiply(a.data(), b.data(), results.data(), m, n, k, 0, k);
+    else
+        for (std::size_t part = 0; part < parts; ++part) {
+            float* const partial = product.workspace + part * m * n;
+            multiply(a.data(), b.data(), partial, m, n, k, k * part / parts, k * (part + 1) / parts);
+            for (std::size_t i = 0; i < m * n; ++i) results[i] += partial[i];
+        }
+
+    for (std::size_t column = 0; column < n; ++column)
+        for (std::size_t row = 0; row < m; ++row) {
+            float value = product.alpha * results[column * m + row];
+            if (product.beta != 0)
+                value += product.beta * value_at(product.c_data, type, column * std::size_t(product.c.ld) + row);
+            // Header, CUBLASLT_EPILOGUE_BIAS: a value for each row, for all columns, before what else is done.
+            if (epilogue.adds_bias) value += value_at(description.bias, type, row);
+            const std::size_t at = column * std::size_t(description.auxiliary_ld) + row;
+            // Header, CUBLASLT_EPILOGUE_GELU_AUX: stores what GELU is applied to. That GELU is applied to that before
+            // it is rounded, and that below the unrounded gradients are summed, is not documented.
+            if (epilogue.gelu) {
+                put(description.auxiliary, type, at, value);
+                value = gelu(value);
+            }
+            // Header, CUBLASLT_EPILOGUE_DGELU: times GELU's slope there. _BGRAD: and the bias' gradient, stored.
+            if (epilogue.gelu_gradient) value *= gelu_slope(value_at(description.auxiliary, type, at));
+            if (epilogue.sums == Sums::of_d) sums[row] += value;
+            put(product.d_data, type, column * std::size_t(product.d.ld) + row, value);
+        }
+    if (epilogue.sums != Sums::none)
+        for (std::size_t i = 0; i < sums.size(); ++i) put(description.bias, type, i, sums[i]);
+    return true;
+}
+
+// ---- in the host process
+
+struct StatusText { cublasStatus_t status; const char *name, *text; };
+constexpr StatusText kStatuses[] = {
+    {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS", "success"},
+    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED", "no library handle"},
+    {CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", "out of memory"},
+    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE", "a parameter is invalid"},
+    {CUBLAS_STATUS_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH", "not on this GPU"},
+    {CUBLAS_STATUS_MAPPING_ERROR, "CUBLAS_STATUS_MAPPING_ERROR", "no access to GPU memory"},
+    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", "the GPU failed"},
+    {CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", "internal error"},
+    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED", "not supported"},
+    {CUBLAS_STATUS_LICENSE_ERROR, "CUBLAS_STATUS_LICENSE_ERROR", "licence error"}};
+StatusText text_of(cublasStatus_t status) {
+    const auto* const found = std::ranges::find(kStatuses, status, &StatusText::status);
+    return found != std::end(kStatuses) ? *found : StatusText{status, "unrecognized status", "unrecognized status"};
+}
+
+template <class Object, class Handle>
+cublasStatus_t create(Handle* handle, const char* kind, const Object& object) {
+    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
+    auto* const made = new (std::nothrow) Object(object);
+    if (!made) return CUBLAS_STATUS_ALLOC_FAILED;
+    stand_in::made(made, kind);
+    *handle = reinterpret_cast<Handle>(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+template <class Object>
+cublasStatus_t destroy(const char* function, void* handle, const char* kind) {
+    const bool fails = stand_in::told_to_fail(function);  // and gives back all the same
+    if (handle) stand_in::given_back(handle, kind);  // that none is no fault: seen
+    delete static_cast<Object*>(handle);
+    return fails ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+}
+
+// Header, cublasLtMatmulDescSetAttribute: no value, or not of the attribute's size, is INVALID_VALUE. Seen: values are
+// not checked here.
+template <class Value>
+cublasStatus_t set(Value& attribute, const void* value, std::size_t bytes) {
+    if (!value || bytes != sizeof attribute) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&attribute, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+// Header, cublasLtMatmulAlgoConfigGetAttribute: without a buffer's size it gives the size that it needs.
+template <class Value>
+cublasStatus_t get(Value attribute, void* value, std::size_t bytes, std::size_t* written) {
+    if (bytes == 0 ? !written : !value || bytes != sizeof attribute) return CUBLAS_STATUS_INVALID_VALUE;
+    if (bytes != 0) std::memcpy(value, &attribute, bytes);
+    if (written) *written = sizeof attribute;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+double seconds_of(const Algorithm& algorithm) {
+    std::array seconds = {3e-6, 4e-6, 5e-6};
+    const char* const setting = std::getenv("STAND_IN_CUBLASLT_SECONDS");
+    if (setting && std::sscanf(setting, "%lf,%lf,%lf", &seconds[0], &seconds[1], &seconds[2]) != 3)
+        stand_in::stop("STAND_IN_CUBLASLT_SECONDS is " + std::string(setting) + "; expected three numbers: A,B,C");
+    return seconds[std::size_t(algorithm.id)];
+}
+
+void fill(cublasLtMatmulHeuristicResult_t& result, const Algorithm& algorithm, const Product& product) {
+    result.workspaceSize = product.workspace_bytes(algorithm);
+    result.state = CUBLAS_STATUS_SUCCESS;
+    result.wavesCount = 1.0f;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* cublasLtGetStatusName(cublasStatus_t status) { return text_of(status).name; }
+const char* cublasLtGetStatusString(cublasStatus_t status) { return text_of(status).text; }
+std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_NOT_INITIALIZED);
+    return create(handle, "cublasLtHandle_t", cublasLtContext{});
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
+    return destroy<cublasLtContext>(__func__, handle, "cublasLtHandle_t");
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* handle, cudaDataType type, std::uint64_t rows,
+                                          std::uint64_t columns, std::int64_t ld) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
+    return create(handle, "cublasLtMatrixLayout_t", Layout{type, rows, columns, ld});
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
+    return destroy<Layout>(__func__, handle, "cublasLtMatrixLayout_t");
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* handle, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
+    return create(handle, "cublasLtMatmulDesc_t", Description{.compute = compute, .scale = scale});
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t handle) {
+    return destroy<Description>(__func__, handle, "cublasLtMatmulDesc_t");
+}
+// Attributes that the program does not set are refused like unknown ones.
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t bytes) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
+    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
+    auto& description = *reinterpret_cast<Description*>(handle);
+    switch (attribute) {
+        case CUBLASLT_MATMUL_DESC_TRANSA: return set(description.transpose_a, value, bytes);
+        case CUBLASLT_MATMUL_DESC_TRANSB: return set(description.transpose_b, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(description.epilogue, value, bytes);
+        case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(description.bias, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(description.auxiliary, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(description.auxiliary_ld, value, bytes);
+        default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* handle) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
+    return create(handle, "cublasLtMatmulPreference_t", Preference{});
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t handle) {
+    return destroy<Preference>(__func__, handle, "cublasLtMatmulPreference_t");
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                    std::size_t bytes) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
+    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
+    auto& preference = *reinterpret_cast<Preference*>(handle);
+    auto& [a, b, c, d] = preference.alignments;
+    switch (attribute) {
+        case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(preference.most_workspace, value, bytes);
+        case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return set(preference.reductions, value, bytes);
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return set(a, value, bytes);
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return set(b, value, bytes);
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return set(c, value, bytes);
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return set(d, value, bytes);
+        default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference_handle, int most,
+                                              cublasLtMatmulHeuristicResult_t results[], int* found) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_INTERNAL_ERROR);
+    // Header: INVALID_VALUE where no algorithm is asked for.
+    if (!preference_handle || most <= 0 || !results || !found) return CUBLAS_STATUS_INVALID_VALUE;
+    *found = 0;
+    Product product;
+    const cublasStatus_t status = find_product(product, handle, description, a, b, c, d);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    const auto& preference = *reinterpret_cast<const Preference*>(preference_handle);
+    // Header: in the order of the estimated time, which is not that of STAND_IN_CUBLASLT_SECONDS: estimates err.
+    for (std::int32_t id = 0; id < std::int32_t(kParts.size()) && *found < most; ++id) {
+        const Algorithm algorithm{.id = id, .parts = kParts[std::size_t(id)], .alignments = preference.alignments,
+                                  .bias_alignment = alignment_of(product.description.bias),
+                                  .auxiliary_alignment = alignment_of(product.description.auxiliary)};
+        // Header, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEME_MASK: leave algorithms out.
+        if (!computes(algorithm, product) || product.workspace_bytes(algorithm) > preference.most_workspace ||
+            (algorithm.reduction() & ~preference.reductions) != 0)
+            continue;
+        auto& result = results[(*found)++];
+        result = {};
+        std::memcpy(&result.algo, &algorithm, sizeof algorithm);
+        fill(result, algorithm, product);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm_bytes,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_NOT_SUPPORTED);
+    Product product;
+    const cublasStatus_t status = find_product(product, handle, description, a, b, c, d);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    Algorithm algorithm;
+    if (!result || !read(algorithm, algorithm_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!computes(algorithm, product)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    fill(*result, algorithm, product);  // Header: all but its algorithm.
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm_bytes,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
+                                                    std::size_t bytes, std::size_t* written) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
+    Algorithm algorithm;
+    if (!read(algorithm, algorithm_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
+    switch (attribute) {
+        case CUBLASLT_ALGO_CONFIG_ID: return get(algorithm.id, value, bytes, written);
+        case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: return get(algorithm.parts, value, bytes, written);
+        case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: return get(algorithm.reduction(), value, bytes, written);
+        default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void* alpha,
+                              const void* a_data, cublasLtMatrixLayout_t a, const void* b_data,
+                              cublasLtMatrixLayout_t b, const void* beta, const void* c_data, cublasLtMatrixLayout_t c,
+                              void* d_data, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm_bytes,
+                              void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
+    STAND_IN_MAY_FAIL(CUBLAS_STATUS_EXECUTION_FAILED);
+    Product product;
+    const cublasStatus_t status = find_product(product, handle, description, a, b, c, d);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    const Epilogue epilogue = product.epilogue();
+
+    // Guide: NULL against expectation is INVALID_VALUE; no algorithm means the one that default preferences find.
+    if (!alpha || !beta || !a_data || !b_data || !d_data) return CUBLAS_STATUS_INVALID_VALUE;
+    if (algorithm_bytes && !read(product.algorithm, algorithm_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
+    // Header, CUBLASLT_MATMUL_DESC_POINTER_MODE: by default alpha and beta are the host's.
+    std::memcpy(&product.alpha, alpha, sizeof product.alpha);
+    std::memcpy(&product.beta, beta, sizeof product.beta);
+    product.a_data = a_data;
+    product.b_data = b_data;
+    product.c_data = c_data;
+    product.d_data = d_data;
+    // That C may be NULL where beta is 0 is not documented.
+    if (product.beta != 0 && !c_data) return CUBLAS_STATUS_INVALID_VALUE;
+    // Guide: C is D only with the same layout.
+    if (c_data == d_data && product.c != product.d) return CUBLAS_STATUS_INVALID_VALUE;
+    if (epilogue.has_bias() && !product.description.bias) return CUBLAS_STATUS_INVALID_VALUE;
+    if (epilogue.has_auxiliary() && !product.description.auxiliary) return CUBLAS_STATUS_INVALID_VALUE;
+
+    if (!computes(product.algorithm, product)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    // Header, cublasLtMatmulAlgoCheck: an algorithm fails where addresses are not as aligned as it needs. With which
+    // status is not documented.
+    if (!aligned_as_promised(product)) return CUBLAS_STATUS_INVALID_VALUE;
+    // Guide: the workspace starts at a multiple of 256 bytes; one smaller than the algorithm needs is INVALID_VALUE.
+    const std::size_t needed = product.workspace_bytes(product.algorithm);
+    if (alignment_of(workspace) < 256 || needed > workspace_bytes || (needed > 0 && !workspace))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    product.workspace = static_cast<float*>(workspace);
+
+    std::vector<stand_in::Range> ranges = {{a_data, product.a.bytes(), false},
+                                           {b_data, product.b.bytes(), false},
+                                           {d_data, product.d.bytes(), true}};
+    if (product.beta != 0) ranges.push_back({c_data, product.c.bytes(), false});
+    if (epilogue.has_bias()) ranges.push_back({product.description.bias, product.bias_bytes(), !epilogue.adds_bias});
+    if (epilogue.has_auxiliary())
+        ranges.push_back({product.description.auxiliary, product.auxiliary().bytes(), epilogue.gelu});
+    if (needed > 0) ranges.push_back({workspace, needed, true});
+    const std::string name = "cublasLtMatmul " + std::to_string(product.m()) + " x " + std::to_string(product.n()) +
+                             " x " + std::to_string(product.k());
+    const cudaError_t enqueued = stand_in::enqueue(stream, name, run, std::as_bytes(std::span(&product, 1)), ranges,
+                                                   seconds_of(product.algorithm));
+    return enqueued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+}  // extern "C"

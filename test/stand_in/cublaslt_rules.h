@@ -1,0 +1,223 @@
+// cublaslt_rules.h - what the stand-in for libcublasLt knows of a product, and what it refuses
+//
+// Sources: "header" is cublasLt.h of CUDA 13, "guide" the cuBLAS guide's section of that name. "Seen" is what the
+// library of CUDA 13.1 answers without a GPU (handles, attributes). What nothing documents says so.
+#pragma once
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "test/stand_in/stand_in.h"
+
+namespace stand_in::cublaslt {
+
+inline constexpr std::uint64_t kMagic = 0x6e692d646e617473;
+inline constexpr std::array kParts = {1, 2, 4};  // by the number of an algorithm
+
+// What handles point to. Attributes have the types and defaults of the header.
+struct Layout {
+    cudaDataType type;
+    std::uint64_t rows, columns;
+    std::int64_t ld;
+    bool operator==(const Layout&) const = default;
+
+    std::size_t element_bytes() const { return type == CUDA_R_16BF ? 2 : 4; }
+    std::size_t bytes() const { return ((columns - 1) * std::uint64_t(ld) + rows) * element_bytes(); }
+};
+struct Description {
+    cublasComputeType_t compute;
+    cudaDataType_t scale;
+    std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+    std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    void* bias = nullptr;
+    void* auxiliary = nullptr;
+    std::int64_t auxiliary_ld = 0;
+};
+using Alignments = std::array<std::uint32_t, 4>;  // of A, B, C, D in bytes
+struct Preference {
+    std::uint64_t most_workspace = 0;
+    std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
+    Alignments alignments = {256, 256, 256, 256};
+};
+
+// What the bytes of an algorithm hold, all of them defined, so that one choice has the same bytes each time.
+struct Algorithm {
+    std::uint64_t magic = kMagic;
+    std::int32_t id = 0;
+    std::int32_t parts = 1;  // that k is cut into
+    Alignments alignments = Preference().alignments;  // what was promised
+    std::uint32_t bias_alignment = 1, auxiliary_alignment = 1;
+
+    std::uint32_t reduction() const {
+        return parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+    }
+};
+static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
+static_assert(std::has_unique_object_representations_v<Algorithm>);
+
+enum class Sums { none, of_a, of_b, of_d };
+struct Epilogue {
+    bool adds_bias = false, gelu = false, gelu_gradient = false;
+    Sums sums = Sums::none;
+    bool has_bias() const { return adds_bias || sums != Sums::none; }
+    bool has_auxiliary() const { return gelu || gelu_gradient; }
+};
+
+inline std::optional<Epilogue> find_epilogue(std::uint32_t epilogue) {
+    switch (epilogue) {
+        case CUBLASLT_EPILOGUE_DEFAULT: return Epilogue{};
+        case CUBLASLT_EPILOGUE_BIAS: return Epilogue{.adds_bias = true};
+        case CUBLASLT_EPILOGUE_GELU_AUX: return Epilogue{.gelu = true};
+        case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: return Epilogue{.adds_bias = true, .gelu = true};
+        case CUBLASLT_EPILOGUE_DGELU: return Epilogue{.gelu_gradient = true};
+        case CUBLASLT_EPILOGUE_DGELU_BGRAD: return Epilogue{.gelu_gradient = true, .sums = Sums::of_d};
+        case CUBLASLT_EPILOGUE_BGRADA: return Epilogue{.sums = Sums::of_a};
+        case CUBLASLT_EPILOGUE_BGRADB: return Epilogue{.sums = Sums::of_b};
+        default: return {};
+    }
+}
+
+// One product; the payload of its work.
+struct Product {
+    Description description;
+    Layout a, b, c, d;
+    Algorithm algorithm{};
+    const void *a_data = nullptr, *b_data = nullptr, *c_data = nullptr;
+    void* d_data = nullptr;
+    float alpha = 1, beta = 0;
+    float* workspace = nullptr;
+
+    std::uint64_t m() const { return d.rows; }
+    std::uint64_t n() const { return d.columns; }
+    std::uint64_t k() const { return description.transpose_a == CUBLAS_OP_N ? a.columns : a.rows; }
+    Epilogue epilogue() const { return *find_epilogue(description.epilogue); }
+    Layout auxiliary() const { return {d.type, m(), n(), description.auxiliary_ld}; }
+    // Header, CUBLASLT_EPILOGUE_BIAS, BGRADA, BGRADB: as long as D has rows, but for BGRADB columns. Guide,
+    // cublasLtMatmul: its type is D's.
+    std::size_t bias_bytes() const { return (epilogue().sums == Sums::of_b ? n() : m()) * d.element_bytes(); }
+    // Header, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums are in the workspace, in the compute type. How many
+    // bytes that takes is not documented.
+    std::size_t workspace_bytes(const Algorithm& chosen) const {
+        return chosen.parts > 1 ? m() * n() * sizeof(float) * std::size_t(chosen.parts) : 0;
+    }
+};
+
+// ---- the rules
+
+// Guide, cublasLtMatmul, types supported: scale type fp32; with compute type 32F bf16 matrices give bf16 or fp32, fp32
+// ones fp32; 32F_FAST_TF32 takes and gives fp32. That C and D have one type: the same section, out of place.
+inline bool types_supported(const Product& product) {
+    const auto compute = product.description.compute;
+    const cudaDataType in = product.a.type, out = product.d.type;
+    if (product.description.scale != CUDA_R_32F || product.b.type != in || product.c.type != out) return false;
+    if (compute == CUBLAS_COMPUTE_32F && in == CUDA_R_16BF) return out == CUDA_R_16BF || out == CUDA_R_32F;
+    return (compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_FAST_TF32) && in == CUDA_R_32F &&
+           out == CUDA_R_32F;
+}
+
+// Header, CUBLASLT_MATRIX_LAYOUT_LD: large enough that columns do not overlap. What becomes of empty matrices is not
+// documented; here they are refused.
+inline bool valid(const Layout& layout) {
+    return layout.rows > 0 && layout.columns > 0 && layout.ld >= std::int64_t(layout.rows);
+}
+
+inline bool sizes_fit(const Product& product) {
+    const Layout &a = product.a, &b = product.b, &c = product.c, &d = product.d;
+    const bool plain_a = product.description.transpose_a == CUBLAS_OP_N;
+    const bool plain_b = product.description.transpose_b == CUBLAS_OP_N;
+    // Guide, cublasLtMatmul: the leading dimension of C may be 0, which broadcasts its one column.
+    return valid(a) && valid(b) && valid(d) && (valid(c) || c.ld == 0) && c.rows == d.rows && c.columns == d.columns &&
+           (plain_a ? a.rows : a.columns) == d.rows && (plain_b ? b.columns : b.rows) == d.columns &&
+           (plain_b ? b.rows : b.columns) == product.k();
+}
+
+inline bool is_transpose(std::int32_t value) {
+    return value == CUBLAS_OP_N || value == CUBLAS_OP_T || value == CUBLAS_OP_C;
+}
+
+// The modes of STAND_IN_CUBLASLT: cublaslt.cpp.
+inline cublasStatus_t left_out_by_environment(const Product& product) {
+    const char* const setting = std::getenv("STAND_IN_CUBLASLT");
+    const std::string_view mode = setting ? setting : "";
+    const bool plain = product.description.epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
+                       product.description.epilogue == CUBLASLT_EPILOGUE_BIAS;
+    if (mode.empty()) return CUBLAS_STATUS_SUCCESS;
+    if (mode == "nothing") return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (mode == "no-epilogues") return plain ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    if (mode == "invalid-epilogues") return plain ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    stop("STAND_IN_CUBLASLT is " + std::string(mode) + "; expected nothing, no-epilogues or invalid-epilogues");
+}
+
+inline std::uint32_t alignment_of(const void* address) {
+    return 1u << std::countr_zero(reinterpret_cast<std::uintptr_t>(address) | 256);
+}
+
+// The product that the handles describe, if it has algorithms.
+inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                   cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                   cublasLtMatrixLayout_t d) {
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;  // seen
+    // Guide, cublasLtMatmul: INVALID_VALUE where parameters are NULL against expectation, in conflict or impossible;
+    // NOT_SUPPORTED where the device has no such operation; where Cdesc is omitted, C is laid out as D.
+    if (!description || !a || !b || !d) return CUBLAS_STATUS_INVALID_VALUE;
+    const auto layout = [](cublasLtMatrixLayout_t from) { return *reinterpret_cast<const Layout*>(from); };
+    product = {.description = *reinterpret_cast<const Description*>(description),
+               .a = layout(a), .b = layout(b), .c = layout(c ? c : d), .d = layout(d)};
+    const Description& described = product.description;
+    if (!is_transpose(described.transpose_a) || !is_transpose(described.transpose_b) || !sizes_fit(product))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!types_supported(product)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const auto epilogue = find_epilogue(described.epilogue);
+    if (!epilogue) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (epilogue->has_auxiliary()) {
+        // Header, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: for GELU a multiple of 8, and no less than D's rows.
+        if (described.auxiliary_ld % 8 != 0 || described.auxiliary_ld < std::int64_t(product.m()))
+            return CUBLAS_STATUS_INVALID_VALUE;
+        // Not documented: 16 bytes. Header, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: only that algorithms depend on
+        // the address' alignment.
+        if (alignment_of(described.auxiliary) < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    return left_out_by_environment(product);
+}
+
+// Which epilogues the library cuts along k is not documented; here none that sums A or B.
+inline bool computes(const Algorithm& algorithm, const Product& product) {
+    const Sums sums = product.epilogue().sums;
+    return algorithm.parts == 1 ||
+           (product.k() >= std::uint64_t(algorithm.parts) && sums != Sums::of_a && sums != Sums::of_b);
+}
+
+// False: not the bytes of an algorithm.
+inline bool read(Algorithm& algorithm, const cublasLtMatmulAlgo_t* from) {
+    if (!from) return false;
+    std::memcpy(static_cast<void*>(&algorithm), from, sizeof algorithm);
+    return algorithm.magic == kMagic && algorithm.id >= 0 && std::size_t(algorithm.id) < kParts.size();
+}
+
+// Header, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES (B, C, D): an algorithm may need what was promised at its choice;
+// CUBLASLT_MATMUL_DESC_BIAS_POINTER, _EPILOGUE_AUX_POINTER: the addresses at the choice tell how aligned these will be.
+inline bool aligned_as_promised(const Product& product) {
+    const auto aligned = [](const void* address, std::uint32_t promised, const Layout& layout) {
+        return reinterpret_cast<std::uintptr_t>(address) %
+                   std::max<std::size_t>(promised, layout.element_bytes()) == 0;
+    };
+    const Algorithm& algorithm = product.algorithm;
+    const auto& [a, b, c, d] = algorithm.alignments;
+    const Epilogue epilogue = product.epilogue();
+    return aligned(product.a_data, a, product.a) && aligned(product.b_data, b, product.b) &&
+           aligned(product.c_data, c, product.c) && aligned(product.d_data, d, product.d) &&
+           (!epilogue.has_bias() || aligned(product.description.bias, algorithm.bias_alignment, product.d)) &&
+           (!epilogue.has_auxiliary() ||
+            aligned(product.description.auxiliary, algorithm.auxiliary_alignment, product.d));
+}
+
+}  // namespace stand_in::cublaslt

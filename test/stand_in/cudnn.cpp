@@ -1,0 +1,55 @@
+// cudnn.cpp - a stand-in for libcudnn, which supports nothing: a handle can be made and given back
+#include <cudnn.h>
+
+#include <cstdio>
+
+#include "test/stand_in/stand_in.h"
+
+struct cudnnContext {};
+
+extern "C" {
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+    STAND_IN_MAY_FAIL(CUDNN_STATUS_INTERNAL_ERROR);
+    *handle = new cudnnContext;
+    stand_in::made(*handle, "cudnnHandle_t");
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+    STAND_IN_MAY_FAIL(CUDNN_STATUS_INTERNAL_ERROR);
+    stand_in::given_back(handle, "cudnnHandle_t");
+    delete handle;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+size_t cudnnGetVersion() { return CUDNN_VERSION; }
+const char* cudnnGetErrorString(cudnnStatus_t status) {
+    return status == CUDNN_STATUS_SUCCESS          ? "CUDNN_STATUS_SUCCESS"
+           : status == CUDNN_STATUS_INTERNAL_ERROR ? "CUDNN_STATUS_INTERNAL_ERROR"
+                                                   : "CUDNN_STATUS_NOT_SUPPORTED";
+}
+void cudnnGetLastErrorString(char* message, size_t max_size) {
+    std::snprintf(message, max_size, "the stand-in for cuDNN supports nothing");
+}
+
+cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_NOT_SUPPORTED; }
+cudnnStatus_t cudnnGetStream(cudnnHandle_t, cudaStream_t*) { return CUDNN_STATUS_NOT_SUPPORTED; }
+
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t, cudnnBackendDescriptor_t*) {
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t) { return CUDNN_STATUS_NOT_SUPPORTED; }
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t) { return CUDNN_STATUS_NOT_SUPPORTED; }
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
+                                       cudnnBackendAttributeType_t, int64_t, const void*) {
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
+                                       cudnnBackendAttributeType_t, int64_t, int64_t*, void*) {
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t, cudnnBackendDescriptor_t) {
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+}  // extern "C"

@@ -1,0 +1,406 @@
+// device.cpp - the device process: streams of operations, and the schedule that runs them
+//
+// What is behind in one stream runs later; an operation behind a wait for an event runs when the event was reached.
+// All else is the schedule's choice, STAND_IN_SCHEDULE:
+//   eager    what came first, as soon as it can (without the variable)
+//   late     only what the host waits for, and what that needs; the rest when the host has been silent for a while
+//   random   now or later, drawn from STAND_IN_SEED
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "test/stand_in/accesses.h"
+#include "test/stand_in/addresses.h"
+#include "test/stand_in/host_link.h"
+
+namespace stand_in {
+namespace {
+
+enum class Schedule { eager, late, random };
+
+constexpr int kSilenceMilliseconds = 3;
+constexpr std::size_t kMostPoisoned = std::size_t(64) << 20;
+
+// What cudaEventRecord leaves: done once its stream has come to it.
+struct Point {
+    std::uint32_t stream = 0;
+    bool done = false;
+    double seconds = 0;  // of the device's clock
+    Clock before;        // what comes before what waits for it
+};
+
+struct Pending {
+    Command command;
+    std::uint32_t operation = 0;
+    std::uint64_t age = 0;  // of all operations, in the order of their commands
+    std::vector<Range> ranges;
+    std::vector<std::byte> payload;
+    std::shared_ptr<Point> point;
+    bool begun = false;
+};
+
+struct Stream {
+    std::deque<Pending> pending;
+    std::uint32_t count = 0;  // of operations so far
+    Clock before;             // what comes before its next operation
+    double seconds = 0;
+};
+
+// What the host waits for.
+struct Wait {
+    std::uint64_t answer;
+    std::vector<std::shared_ptr<Point>> points;
+    bool orders = true;  // what the host says after it comes behind the points
+};
+
+class Device {
+public:
+    Device(int commands, int done) : host_link_(commands, done) {
+        const char* const told = std::getenv("STAND_IN_SCHEDULE");
+        const std::string name = told ? told : "eager";
+        if (name == "late") schedule_ = Schedule::late;
+        else if (name == "random") schedule_ = Schedule::random;
+        else if (name != "eager") stop("STAND_IN_SCHEDULE is \"" + name + "\"; expected eager, late or random");
+        random_.seed(std::uint64_t(setting("STAND_IN_SEED", 1)));
+    }
+    void run() {
+        while (receive(milliseconds_to_wait())) {
+            answer_waits();  // what is done already is waited for without running more
+            advance();
+            answer_waits();
+        }
+    }
+    void send(const Message& message) { host_link_.send(message); }
+
+private:
+    // How long there is nothing to do but to listen.
+    int milliseconds_to_wait() {
+        if (!can_run_) return polls_ ? 1 : -1;
+        if (schedule_ == Schedule::eager || !waits_.empty() || silent_) return 0;
+        return kSilenceMilliseconds;
+    }
+
+    // Takes one command if one comes in time; false: the host has ended.
+    bool receive(int milliseconds) {
+        pollfd file{host_link_.commands(), POLLIN, 0};
+        const int ready = poll(&file, 1, milliseconds);
+        silent_ = ready == 0;
+        if (ready <= 0) return true;
+        const ssize_t got = recv(host_link_.commands(), buffer_.data(), buffer_.size(), 0);
+        if (got <= 0) return false;
+        take();
+        return true;
+    }
+
+    void take() {
+        Command command;
+        const std::byte* next = buffer_.data();
+        const auto read = [&](void* to, std::size_t bytes) {
+            std::memcpy(to, next, bytes);
+            next += bytes;
+        };
+        read(&command, sizeof command);
+        using Kind = Command::Kind;
+        switch (command.kind) {
+            case Kind::work:
+            case Kind::copy:
+            case Kind::fill:
+            case Kind::record:
+            case Kind::wait_for_event:
+            case Kind::call_host: break;
+            case Kind::allocate: return allocate(command.to, command.bytes);
+            case Kind::free: return free(command.to, command.bytes);
+            case Kind::pin: return protect(command.to, command.bytes, PROT_READ | PROT_WRITE);
+            case Kind::unpin: return protect(command.to, command.bytes, PROT_NONE);
+            case Kind::destroy_event: events_.erase(command.event); return;
+            case Kind::sync_stream: waits_.push_back({command.answer, {end_of(command.stream)}}); return;
+            case Kind::sync_event:
+                waits_.push_back({command.answer, {}});
+                if (const auto known = events_.find(command.event); known != events_.end())
+                    waits_.back().points.push_back(known->second);
+                return;
+            case Kind::sync_device:
+            case Kind::drain_device:
+                waits_.push_back({command.answer, {}, command.kind == Kind::sync_device});
+                for (auto& [number, stream] : streams_) waits_.back().points.push_back(end_of(number));
+                return;
+            case Kind::query_event: return answer_query(command);
+            case Kind::elapsed: return answer_elapsed(command);
+        }
+        Pending pending{.command = command, .age = ++age_};
+        pending.ranges.resize(command.range_count);
+        read(pending.ranges.data(), command.range_count * sizeof(Range));
+        std::string name(command.name_bytes, ' ');
+        read(name.data(), name.size());
+        pending.payload.resize(command.payload_bytes);
+        read(pending.payload.data(), command.payload_bytes);
+        enqueue(std::move(pending), std::move(name));
+    }
+
+    void enqueue(Pending pending, std::string name) {
+        const Command& command = pending.command;
+        Stream& stream = streams_[command.stream];
+        // What the host has waited for comes before all that it says from then on.
+        stream.before.join(host_);
+        if (command.kind == Command::Kind::wait_for_event) {
+            const auto known = events_.find(command.event);
+            if (known == events_.end()) return;  // never recorded: as if it were done
+            pending.point = known->second;
+            stream.before.join(known->second->before);
+        }
+        stream.before.set(command.stream, ++stream.count);
+        pending.operation = remember({std::move(name), command.stream, stream.count, command.site, stream.before});
+        if (command.kind == Command::Kind::record) {
+            pending.point = std::make_shared<Point>(command.stream, false, 0.0, stream.before);
+            events_[command.event] = pending.point;
+        }
+        stream.pending.push_back(std::move(pending));
+        can_run_ = true;
+        if (schedule_ == Schedule::random && random_() % 2) run_one();
+    }
+
+    // ---- memory
+
+    void protect(std::uint64_t address, std::size_t bytes, int protection) {
+        if (mprotect(reinterpret_cast<void*>(address), bytes, protection) != 0)
+            stop(std::string("no such memory: ") + std::strerror(errno));
+    }
+    // What nobody wrote is NaN.
+    void allocate(std::uint64_t address, std::size_t bytes) {
+        const auto [begin, length] = pages_of(address, bytes);
+        protect(begin, length, PROT_READ | PROT_WRITE);
+        if (bytes <= kMostPoisoned) std::memset(reinterpret_cast<void*>(address), 0xff, bytes);
+        memory_is_allocated(address, bytes);
+    }
+    void free(std::uint64_t address, std::size_t bytes) {
+        const auto [begin, length] = pages_of(address, bytes);
+        madvise(reinterpret_cast<void*>(begin), length, MADV_REMOVE);
+        protect(begin, length, PROT_NONE);
+        memory_is_freed(address, bytes);
+    }
+
+    // ---- what the host waits for
+
+    // A point behind all that the stream was given.
+    std::shared_ptr<Point> end_of(std::uint32_t number) {
+        Stream& stream = streams_[number];
+        auto point = std::make_shared<Point>(number, stream.pending.empty(), stream.seconds, stream.before);
+        if (!point->done) {
+            Pending pending{.command = {.kind = Command::Kind::record, .stream = number}, .age = ++age_};
+            pending.point = point;
+            stream.pending.push_back(std::move(pending));
+        }
+        return point;
+    }
+    static bool is_over(const Wait& wait) {
+        return std::ranges::all_of(wait.points, [](const auto& point) { return point->done; });
+    }
+    void answer_waits() {
+        std::erase_if(waits_, [&](const Wait& wait) {
+            if (!is_over(wait)) return false;
+            if (wait.orders)
+                for (const auto& point : wait.points) host_.join(point->before);
+            answer(wait.answer, 0);
+            return true;
+        });
+    }
+    void answer(std::uint64_t number, double value) {
+        Message message{};
+        message.kind = Message::Kind::answer;
+        message.number = number;
+        message.value = value;
+        send(message);
+    }
+    void answer_query(const Command& command) {
+        const auto known = events_.find(command.event);
+        const bool done = known == events_.end() || known->second->done;
+        if (done && known != events_.end()) host_.join(known->second->before);
+        answer(command.answer, done);
+        if (!done) run_one();  // who asks again and again gets on
+    }
+    void answer_elapsed(const Command& command) {
+        const auto one = events_.find(command.event), two = events_.find(command.other_event);
+        const bool both = one != events_.end() && two != events_.end();
+        if (!both) return answer(command.answer, kNeverRecorded);
+        if (!one->second->done || !two->second->done) return answer(command.answer, kNotDone);
+        answer(command.answer, two->second->seconds - one->second->seconds);
+    }
+
+    // ---- the schedule
+
+    bool is_ready(const Stream& stream) const {
+        if (stream.pending.empty()) return false;
+        const Pending& head = stream.pending.front();
+        return head.command.kind != Command::Kind::wait_for_event || head.point->done;
+    }
+
+    void advance() {
+        if (schedule_ == Schedule::eager) {
+            run_one();
+            return;
+        }
+        if (!waits_.empty() || silent_) run_one();
+    }
+
+    // Runs one operation that can run, if there is one; who has to wait for another process is passed over.
+    void run_one() {
+        std::vector<std::uint32_t> order;
+        for (const auto& [number, stream] : streams_)
+            if (is_ready(stream)) order.push_back(number);
+        const auto age = [&](std::uint32_t number) { return streams_[number].pending.front().age; };
+        if (schedule_ == Schedule::random) std::ranges::shuffle(order, random_);
+        else if (schedule_ == Schedule::eager) std::ranges::sort(order, {}, age);
+        else std::ranges::sort(order, std::greater(), age);
+        if (schedule_ == Schedule::late && !waits_.empty()) {
+            const auto& points = waits_.front().points;
+            const auto point = std::ranges::find(points, false, [](const auto& one) { return one->done; });
+            const std::uint32_t needed = point == points.end() ? 0 : stream_needed((*point)->stream);
+            std::ranges::stable_partition(order, [&](std::uint32_t number) { return number == needed; });
+        }
+        polls_ = can_run_ = false;
+        for (const std::uint32_t number : order) {
+            Stream& stream = streams_[number];
+            if (!run(stream.pending.front(), stream)) {
+                polls_ = true;
+                continue;
+            }
+            stream.pending.pop_front();
+            can_run_ = true;
+            return;
+        }
+    }
+    // The stream whose head holds this one up.
+    std::uint32_t stream_needed(std::uint32_t number) {
+        for (std::size_t steps = 0; steps < streams_.size(); ++steps) {
+            const Stream& stream = streams_[number];
+            if (stream.pending.empty() || is_ready(stream)) break;
+            number = stream.pending.front().point->stream;
+        }
+        return number;
+    }
+
+    // Whether it is done.
+    bool run(Pending& pending, Stream& stream) {
+        const Command& command = pending.command;
+        const auto to = reinterpret_cast<void*>(command.to);
+        const auto from = reinterpret_cast<const void*>(command.from);
+        if (pending.operation) running(pending.operation);
+        if (!pending.begun)
+            for (const Range& range : pending.ranges) note_access(range.begin, range.bytes, range.written);
+        const bool begins = !std::exchange(pending.begun, true);
+        switch (command.kind) {
+            case Command::Kind::work:
+                if (!reinterpret_cast<Work>(code_at(command.work))(pending.payload.data())) return false;
+                break;
+            case Command::Kind::copy:
+                note_access(from, command.bytes, false);
+                note_access(to, command.bytes, true);
+                host_link_.copy(command.to, command.from, command.bytes);
+                break;
+            case Command::Kind::fill:
+                note_access(to, command.bytes, true);
+                std::memset(to, int(command.value), command.bytes);
+                break;
+            case Command::Kind::record:
+                pending.point->done = true;
+                pending.point->seconds = stream.seconds;
+                break;
+            case Command::Kind::wait_for_event:
+                stream.seconds = std::max(stream.seconds, pending.point->seconds);
+                break;
+            case Command::Kind::call_host:
+                if (begins) {
+                    Message message{};
+                    message.kind = Message::Kind::call_host;
+                    message.number = pending.age;
+                    message.function = command.from;
+                    message.argument = command.to;
+                    send(message);
+                }
+                if (!host_link_.is_done(pending.age, false)) return false;
+                break;
+            default: break;
+        }
+        stream.seconds += command.seconds;
+        return true;
+    }
+
+    HostLink host_link_;
+    Schedule schedule_ = Schedule::eager;
+    std::mt19937_64 random_;
+    std::vector<std::byte> buffer_ = std::vector<std::byte>(kMostPayload + 64 * 1024);
+    std::map<std::uint32_t, Stream> streams_;
+    std::map<std::uint32_t, std::shared_ptr<Point>> events_;
+    std::vector<Wait> waits_;
+    Clock host_;
+    std::uint64_t age_ = 0;
+    bool can_run_ = false;  // what may run was not all tried
+    bool polls_ = false;    // something waits for another process
+    bool silent_ = false;   // the host said nothing for a while
+};
+
+Device* device = nullptr;
+
+void explain_fault(int, siginfo_t* info, void*) {
+    const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+    const std::string what = "\"" + running_operation().name + "\" touches ";
+    if (is_device(info->si_addr)) report_wrong(what + "device memory at " + describe_memory(address));
+    if (is_pinned(info->si_addr)) report_wrong(what + "pinned memory that is no allocation, or was given back");
+    report_wrong(what + "memory of the host, or none");
+}
+
+}  // namespace
+
+void report_wrong(const std::string& what, std::uint32_t other_site) {
+    Message message{};
+    message.kind = Message::Kind::wrong;
+    what.copy(message.text, sizeof message.text - 1);
+    message.sites[0] = running_operation().site;
+    message.sites[1] = other_site;
+    if (device) {
+        device->send(message);
+        sleep(60);  // the host ends both
+    }
+    dprintf(2, "stand-in: %s\n", message.text);
+    _exit(1);
+}
+
+int run_device() {
+    int commands = -1, done = -1, memory = -1, pinned = -1;
+    if (std::sscanf(std::getenv(kDeviceVariable), "%d,%d,%d,%d", &commands, &done, &memory, &pinned) != 4)
+        stop(std::string(kDeviceVariable) + " is not of this program");
+    const auto map = [](std::uintptr_t begin, std::size_t bytes, int file) {
+        void* const wanted = reinterpret_cast<void*>(begin);
+        if (mmap(wanted, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0) != wanted)
+            stop(std::string("no room for the addresses of common memory: ") + std::strerror(errno));
+    };
+    map(kDeviceBegin, kDeviceBytes, memory);
+    map(kPinnedBegin, kPinnedBytes, pinned);
+    mprotect(reinterpret_cast<void*>(kPinnedBegin), kBounceBytes, PROT_READ | PROT_WRITE);
+    // Signals to the program, as from a terminal, are the host's.
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
+    struct sigaction action{};
+    action.sa_sigaction = explain_fault;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, nullptr);
+    sigaction(SIGBUS, &action, nullptr);
+    running(0);
+    device = new Device(commands, done);
+    device->run();
+    std::_Exit(0);
+}
+
+}  // namespace stand_in

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# exports.sh - the stand-ins define what the program and its tests import from NVIDIA's libraries, and nothing else;
+# host objects of the CUDA build import nothing that is left out
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+pattern='^(cuda|cublas|nccl|cudnn|nvrtc)[A-Z]'
+# Launches go another way (program.cpp), and kernels' own objects alone call what nvcc puts there.
+names() { grep -oE '[A-Za-z_][A-Za-z0-9_]*(@[A-Za-z0-9_.]*)?$' | sed 's/@.*//' | grep -E "$pattern" | sort -u; }
+imported=$(nm -D --undefined-only build/stand-in/{train_gpt2,tests,misuse} | names)
+defined=$(nm -D --defined-only build/stand-in/*.so | names)
+objects=$(tr ' ' '\n' <build/cuda/library | grep '^build/host/')
+real=$(nm --undefined-only build/host/train_gpt2.cu.o $objects | names)
+left_over=$(comm -23 <(echo "$defined") <(printf '%s\n' "$imported" "$real" | sort -u))
+missing=$(comm -13 <(echo "$defined") <(echo "$real"))
+echo "$(wc -l <<<"$defined") functions stood in for, $(wc -l <<<"$real") called by the host code of the CUDA build"
+[ -z "$left_over" ] || echo "defined, but nobody calls them:" $left_over
+[ -z "$missing" ] || echo "called, but not defined:" $missing
+# The same objects, not others like them.
+for object in $objects; do
+    [ ! build/stand-in/train_gpt2 -ot "$object" ] || { echo "$object is newer than what is linked from it"; exit 1; }
+done
+[ -z "$left_over$missing" ] && [ "$(wc -l <<<"$real")" -gt 50 ]

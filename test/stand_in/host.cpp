@@ -1,0 +1,367 @@
+// host.cpp - starts the device process, talks to it, and keeps account of what the program has: addresses, handles,
+// calls
+#include "test/stand_in/host.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "test/stand_in/addresses.h"
+#include "test/stand_in/sites.h"
+
+extern char** environ;
+
+namespace stand_in {
+namespace {
+
+constexpr int kWrongExit = 96, kLeakExit = 97;
+
+struct Host {
+    std::mutex sending;  // guards `commands` and what lies below, up to `answers`
+    int commands = -1, done = -1;
+    pid_t device = 0;
+    Addresses memory{kDeviceBegin, kDeviceBytes}, pinned{kPinnedBegin + kBounceBytes, kPinnedBytes - kBounceBytes};
+    std::map<const void*, std::string> handles;
+    std::set<const void*> dead;
+    std::map<std::string, std::int64_t, std::less<>> calls;
+
+    std::mutex answering;
+    std::condition_variable answered;
+    std::map<std::uint64_t, double> answers;
+    std::atomic<std::uint64_t> next_answer = 1;
+
+    std::mutex calling;
+    std::condition_variable called;
+    std::deque<Message> to_call;
+    std::atomic<bool> ending = false;
+
+    void start();
+    void read();
+    void call();
+    void tell_done(std::uint64_t number) {
+        const Done message{number};
+        if (::send(done, &message, sizeof message, MSG_NOSIGNAL) < 0 && !ending) _exit(kWrongExit);
+    }
+};
+
+// Never destroyed: threads of its own use it until the process ends.
+Host& host() {
+    static Host& only = *new Host;
+    return only;
+}
+
+int common_memory(const char* name, std::uintptr_t begin, std::size_t bytes, int protection) {
+    const int file = memfd_create(name, 0);
+    void* const wanted = reinterpret_cast<void*>(begin);
+    if (file < 0 || ftruncate(file, off_t(bytes)) != 0 ||
+        mmap(wanted, bytes, protection, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0) != wanted)
+        stop(std::string("no room for the addresses of ") + name + ": " + std::strerror(errno));
+    return file;
+}
+
+// The host touched what is the device's alone, or pinned memory that it gave back.
+void explain_fault(int signal, siginfo_t* info, void*) {
+    if (is_device(info->si_addr) || is_pinned(info->si_addr)) {
+        const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+        const bool device = is_device(info->si_addr);
+        stop(std::string("the host touches ") + (device ? "device" : "pinned") + " memory, " +
+             (device ? host().memory : host().pinned).live().describe(address) + ", at " + places(frames_here()));
+    }
+    ::signal(signal, SIG_DFL);
+    raise(signal);
+}
+
+void Host::start() {
+    int command_pair[2], done_pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, command_pair) != 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, done_pair))
+        stop(std::string("no sockets to the device: ") + std::strerror(errno));
+    for (const int socket : {command_pair[0], command_pair[1]}) {
+        const int bytes = 4 << 20;
+        setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    }
+    fcntl(command_pair[0], F_SETFD, FD_CLOEXEC);
+    fcntl(done_pair[0], F_SETFD, FD_CLOEXEC);
+    const int memory_file = common_memory("device memory", kDeviceBegin, kDeviceBytes, PROT_NONE);
+    const int pinned_file = common_memory("pinned memory", kPinnedBegin, kPinnedBytes, PROT_NONE);
+    mprotect(reinterpret_cast<void*>(kPinnedBegin), kBounceBytes, PROT_READ | PROT_WRITE);
+
+    std::string variable = std::string(kDeviceVariable) + "=" + std::to_string(command_pair[1]) + "," +
+                           std::to_string(done_pair[1]) + "," + std::to_string(memory_file) + "," +
+                           std::to_string(pinned_file);
+    std::vector<char*> environment;
+    for (char** entry = environ; *entry; ++entry) environment.push_back(*entry);
+    environment.push_back(variable.data());
+    environment.push_back(nullptr);
+    char program[4096];
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length < 0) stop("no name of this program in /proc/self/exe");
+    program[length] = 0;
+    char* arguments[] = {program, nullptr};
+    if (const int failure = posix_spawn(&device, program, nullptr, nullptr, arguments, environment.data()))
+        stop(std::string("the device process does not start: ") + std::strerror(failure));
+    for (const int file : {command_pair[1], done_pair[1], memory_file, pinned_file}) close(file);
+    commands = command_pair[0];
+    done = done_pair[0];
+
+    struct sigaction action{};
+    action.sa_sigaction = explain_fault;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigaction(SIGSEGV, &action, nullptr);
+    sigaction(SIGBUS, &action, nullptr);
+    // Signals to the program are for its own threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { read(); }).detach();
+    std::thread([this] { call(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// A thread's: what the device says.
+void Host::read() {
+    Message message;
+    for (;;) {
+        const ssize_t got = recv(commands, &message, sizeof message, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (ending) return;
+        if (got != sizeof message) {
+            int status = 0;
+            waitpid(device, &status, 0);
+            stop("the device process ended" +
+                 (WIFSIGNALED(status) ? std::string(" by signal ") + strsignal(WTERMSIG(status))
+                                      : " with exit code " + std::to_string(WEXITSTATUS(status))));
+        }
+        void* const bounce = reinterpret_cast<void*>(kPinnedBegin);
+        void* const memory = reinterpret_cast<void*>(message.argument);
+        switch (message.kind) {
+            case Message::Kind::answer: {
+                const std::lock_guard lock(answering);
+                answers[message.number] = message.value;
+                answered.notify_all();
+                break;
+            }
+            case Message::Kind::call_host: {
+                const std::lock_guard lock(calling);
+                to_call.push_back(message);
+                called.notify_all();
+                break;
+            }
+            case Message::Kind::to_bounce:
+                std::memcpy(bounce, memory, message.bytes);
+                tell_done(message.number);
+                break;
+            case Message::Kind::from_bounce:
+                std::memcpy(memory, bounce, message.bytes);
+                tell_done(message.number);
+                break;
+            case Message::Kind::wrong: {
+                std::string text = message.text;
+                for (const std::uint32_t site : message.sites)
+                    if (site > 0) text += "; " + describe_site(site);
+                stop(text);
+            }
+        }
+    }
+}
+
+// A thread's: what cudaLaunchHostFunc was given, one after the other.
+void Host::call() {
+    for (;;) {
+        std::unique_lock lock(calling);
+        called.wait(lock, [&] { return !to_call.empty(); });
+        const Message message = to_call.front();
+        to_call.pop_front();
+        lock.unlock();
+        reinterpret_cast<cudaHostFn_t>(message.function)(reinterpret_cast<void*>(message.argument));
+        tell_done(message.number);
+    }
+}
+
+// Of the process that is no device: at its end, when destructors have run.
+[[gnu::destructor]] void look_for_leaks() {
+    if (!is_host()) return;
+    Host& mine = host();
+    mine.ending = true;
+    write_sites();
+    if (const char* const file = std::getenv("STAND_IN_CALLS")) {
+        std::ofstream out(std::string(file) + "." + std::to_string(getpid()));
+        for (const auto& [function, count] : mine.calls) out << function << ' ' << count << '\n';
+    }
+    std::map<std::string, int> left;
+    for (const auto& [handle, kind] : mine.handles) ++left[kind];
+    if (mine.memory.live().count()) left["allocation of device memory"] = int(mine.memory.live().count());
+    if (mine.pinned.live().count()) left["allocation of pinned memory"] = int(mine.pinned.live().count());
+    if (left.empty() || mine.device == 0) return;
+    std::string text = "not given back at the end:";
+    for (const auto& [kind, count] : left) text += " " + std::to_string(count) + " x " + kind;
+    std::fflush(nullptr);
+    dprintf(2, "stand-in: %s\n", text.c_str());
+    _exit(kLeakExit);
+}
+
+}  // namespace
+
+bool is_host() {
+    static const bool answer = !std::getenv(kDeviceVariable);
+    return answer;
+}
+
+void stop(const std::string& what) {
+    if (is_host()) {
+        host().ending = true;
+        std::fflush(nullptr);
+        dprintf(2, "stand-in: %s\n", what.c_str());
+        _exit(kWrongExit);
+    }
+    report_wrong(what);
+}
+
+std::int64_t setting(const char* variable, std::int64_t otherwise) {
+    const char* const text = std::getenv(variable);
+    return text && *text ? std::atoll(text) : otherwise;
+}
+
+bool told_to_fail(std::string_view function) {
+    if (!is_host()) return false;
+    Host& mine = host();
+    const std::lock_guard lock(mine.sending);
+    const auto known = mine.calls.find(function);
+    const std::int64_t number = ++(known != mine.calls.end() ? known->second : mine.calls[std::string(function)]);
+    static const std::string told = std::getenv("STAND_IN_FAIL") ? std::getenv("STAND_IN_FAIL") : "";
+    const std::size_t colon = told.find(':'), at = told.find('@');
+    return colon != told.npos && std::string_view(told).substr(0, colon) == function &&
+           std::atoll(told.c_str() + colon + 1) == number &&
+           (at == told.npos || std::atoll(told.c_str() + at + 1) == setting("OMPI_COMM_WORLD_RANK", 0));
+}
+
+void made(const void* handle, std::string_view kind) {
+    Host& mine = host();
+    const std::lock_guard lock(mine.sending);
+    mine.dead.erase(handle);
+    mine.handles[handle] = kind;
+}
+
+void given_back(const void* handle, std::string_view kind) {
+    Host& mine = host();
+    std::unique_lock lock(mine.sending);
+    const auto found = mine.handles.find(handle);
+    if (found != mine.handles.end() && found->second == kind) {
+        mine.handles.erase(found);
+        mine.dead.insert(handle);
+        return;
+    }
+    const bool twice = mine.dead.contains(handle);
+    lock.unlock();
+    stop("a " + std::string(kind) + " is given back " + (twice ? "twice" : "that never was one") + ", at " +
+         places(frames_here()));
+}
+
+void send(Command command, std::span<const Range> ranges, std::string_view name, std::span<const std::byte> payload) {
+    command.range_count = std::uint32_t(ranges.size());
+    command.name_bytes = std::uint32_t(name.size());
+    command.payload_bytes = std::uint32_t(payload.size());
+    iovec parts[] = {{&command, sizeof command},
+                     {const_cast<Range*>(ranges.data()), ranges.size_bytes()},
+                     {const_cast<char*>(name.data()), name.size()},
+                     {const_cast<std::byte*>(payload.data()), payload.size()}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = std::size(parts);
+    Host& mine = host();
+    const std::lock_guard lock(mine.sending);
+    if (mine.device == 0) mine.start();
+    while (sendmsg(mine.commands, &message, MSG_NOSIGNAL) < 0) {
+        if (errno == EINTR) continue;
+        if (errno == EPIPE || errno == ECONNRESET) {  // the reading thread says why
+            sleep(5);
+        }
+        stop(std::string("the device cannot be told: ") + std::strerror(errno));
+    }
+}
+
+double ask(Command command) {
+    Host& mine = host();
+    command.answer = mine.next_answer++;
+    send(command);
+    std::unique_lock lock(mine.answering);
+    mine.answered.wait(lock, [&] { return mine.answers.contains(command.answer); });
+    return mine.answers.extract(command.answer).mapped();
+}
+
+void* allocate(std::size_t bytes) {
+    Host& mine = host();
+    void* address = nullptr;
+    {
+        const std::lock_guard lock(mine.sending);
+        if (bytes <= device_bytes_total() - mine.memory.live_bytes()) address = mine.memory.take(bytes);
+    }
+    if (address)
+        send({.kind = Command::Kind::allocate, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
+    return address;
+}
+
+bool free_device(void* address) {
+    Host& mine = host();
+    std::size_t bytes = 0;
+    {
+        const std::lock_guard lock(mine.sending);
+        bytes = mine.memory.give_back(address);
+    }
+    if (bytes)
+        send({.kind = Command::Kind::free, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
+    return bytes > 0;
+}
+
+void* allocate_pinned(std::size_t bytes) {
+    Host& mine = host();
+    void* address = nullptr;
+    {
+        const std::lock_guard lock(mine.sending);
+        address = mine.pinned.take(bytes);
+    }
+    if (!address) return nullptr;
+    const auto [begin, length] = pages_of(reinterpret_cast<std::uintptr_t>(address), bytes);
+    send({.kind = Command::Kind::pin, .to = begin, .bytes = length});
+    mprotect(reinterpret_cast<void*>(begin), length, PROT_READ | PROT_WRITE);
+    return address;
+}
+
+bool free_pinned(void* address) {
+    Host& mine = host();
+    std::size_t bytes = 0;
+    {
+        const std::lock_guard lock(mine.sending);
+        bytes = mine.pinned.give_back(address);
+    }
+    if (!bytes) return false;
+    const auto [begin, length] = pages_of(reinterpret_cast<std::uintptr_t>(address), bytes);
+    send({.kind = Command::Kind::unpin, .to = begin, .bytes = length});
+    mprotect(reinterpret_cast<void*>(begin), length, PROT_NONE);
+    return true;
+}
+
+std::size_t device_bytes_total() { return std::size_t(setting("STAND_IN_GIB", 16)) << 30; }
+std::size_t device_bytes_free() {
+    const std::lock_guard lock(host().sending);
+    return device_bytes_total() - host().memory.live_bytes();
+}
+
+}  // namespace stand_in

@@ -1,0 +1,200 @@
+// misuse.cpp - misuse NAME: a program that does one thing wrong, or the same thing right; for
+// test/program/cuda_build_stand_in_test.cpp
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/device/memory.h"
+#include "kernels/gelu.h"
+#include "llmc/comm/communicator.h"
+
+namespace {
+
+constexpr std::size_t kElements = 1024;
+
+struct Tensors {
+    device::Stream one, two;
+    std::optional<device::Array<float>> a{kElements}, b{kElements};
+    device::PinnedMemory pinned{kElements * sizeof(float)};
+    std::vector<float> host = std::vector<float>(kElements, 1.0f);
+
+    void fill() { a->zero(one); }
+    // b from a
+    void gelu(device::StreamRef stream, std::size_t elements = kElements) {
+        kernels::gelu_forward<float>({{b->span().data(), elements}, {a->span().data(), elements}}, stream);
+    }
+    // What `two` is given waits for what `one` was given so far.
+    void order() {
+        device::Event event;
+        event.record(one);
+        device::wait(two, event);
+    }
+    void end() {
+        one.sync();
+        two.sync();
+    }
+};
+
+const std::map<std::string, std::function<void(Tensors&)>> kCases{
+    {"nothing", [](Tensors& t) { t.fill(); t.gelu(t.one); t.end(); }},
+    {"host reads device memory", [](Tensors& t) { t.fill(); t.end(); t.host[0] = t.a->span()[17]; }},
+    {"host writes device memory", [](Tensors& t) { t.a->span()[3] = 1; }},
+    {"kernel behind the end", [](Tensors& t) { t.fill(); t.gelu(t.one, kElements + 64); t.end(); }},
+    {"kernel on host memory",
+     [](Tensors& t) {
+         kernels::gelu_forward<float>({t.b->span(), t.host}, t.one);
+         t.end();
+     }},
+    {"copy behind the end",
+     [](Tensors& t) {
+         t.host.resize(kElements + 1);
+         device::copy_to_device(t.a->span().data(), t.host.data(), (kElements + 1) * sizeof(float), t.one);
+         t.end();
+     }},
+    {"use after free",
+     [](Tensors& t) {
+         t.fill();
+         const auto gone = t.a->span();
+         t.a.reset();
+         device::fill_zero(gone.data(), gone.size_bytes(), t.one);
+         t.end();
+     }},
+    {"double free",
+     [](Tensors&) {
+         void* memory = nullptr;
+         cudaMalloc(&memory, 100);
+         cudaFree(memory);
+         cudaFree(memory);
+     }},
+    {"leak",
+     [](Tensors&) {
+         void* memory = nullptr;
+         cudaMalloc(&memory, 100);
+     }},
+    {"event given back twice",
+     [](Tensors&) {
+         cudaEvent_t event = nullptr;
+         cudaEventCreate(&event);
+         cudaEventDestroy(event);
+         cudaEventDestroy(event);
+     }},
+    {"pinned memory after free",
+     [](Tensors&) {
+         void* memory = nullptr;
+         cudaMallocHost(&memory, 100);
+         cudaFreeHost(memory);
+         *static_cast<float*>(memory) = 1;
+     }},
+    {"race of kernels", [](Tensors& t) { t.fill(); t.gelu(t.two); t.end(); }},
+    {"kernels in order", [](Tensors& t) { t.fill(); t.order(); t.gelu(t.two); t.end(); }},
+    {"kernels in order of the host", [](Tensors& t) { t.fill(); t.one.sync(); t.gelu(t.two); t.end(); }},
+    {"write beside a reader",
+     [](Tensors& t) {
+         t.fill();
+         t.order();
+         t.gelu(t.one);
+         t.a->zero(t.two);
+         t.end();
+     }},
+    {"two readers",
+     [](Tensors& t) {
+         t.fill();
+         t.order();
+         t.gelu(t.one);
+         device::copy_to_host(t.host.data(), t.a->span().data(), t.a->span().size_bytes(), t.two);
+         t.end();
+     }},
+    {"an event recorded too early",
+     [](Tensors& t) {
+         t.order();
+         t.fill();
+         t.gelu(t.two);
+         t.end();
+     }},
+    // The device may read what the host has already overwritten: no tool sees that, but a late schedule shows it.
+    {"pinned memory reused",
+     [](Tensors& t) {
+         auto* const memory = reinterpret_cast<float*>(t.pinned.data());
+         std::fill_n(memory, kElements, 1.0f);
+         device::copy_to_device(t.a->span().data(), memory, kElements * sizeof(float), t.one);
+         std::fill_n(memory, kElements, 2.0f);
+         std::printf("%g\n", t.a->download(t.one)[5]);
+     }},
+    {"pinned memory reused in order",
+     [](Tensors& t) {
+         auto* const memory = reinterpret_cast<float*>(t.pinned.data());
+         std::fill_n(memory, kElements, 1.0f);
+         device::copy_to_device(t.a->span().data(), memory, kElements * sizeof(float), t.one);
+         t.one.sync();
+         std::fill_n(memory, kElements, 2.0f);
+         std::printf("%g\n", t.a->download(t.one)[5]);
+     }},
+};
+
+// With two ranks over NCCL, on tensors that are filled.
+using Ranks = llmc::Communicator;
+const std::map<std::string, std::function<void(Tensors&, Ranks&)>> kRankCases{
+    {"ranks do the same",
+     [](Tensors& t, Ranks& ranks) {
+         ranks.group_begin(t.one);
+         ranks.all_reduce(t.a->span());
+         ranks.wait(t.one, ranks.group_end());
+         t.gelu(t.one);
+         t.end();
+     }},
+    {"ranks do not wait for a collective",
+     [](Tensors& t, Ranks& ranks) {
+         ranks.group_begin(t.one);
+         ranks.all_reduce(t.a->span());
+         ranks.group_end();
+         t.gelu(t.one);
+         t.end();
+     }},
+    {"ranks call different collectives",
+     [](Tensors& t, Ranks& ranks) {
+         ranks.group_begin(t.one);
+         if (ranks.rank() == 0) ranks.all_gather<float>(t.a->span(), t.a->span().first(kElements / 2));
+         else ranks.reduce_scatter<float>(t.a->span().subspan(kElements / 2), t.a->span());
+         ranks.sync(ranks.group_end());
+     }},
+    {"ranks send different numbers of elements",
+     [](Tensors& t, Ranks& ranks) {
+         ranks.group_begin(t.one);
+         ranks.broadcast(t.a->span().first(ranks.rank() == 0 ? 100 : 200), 0);
+         ranks.sync(ranks.group_end());
+     }},
+    {"a rank stays away",
+     [](Tensors& t, Ranks& ranks) {
+         if (ranks.rank() == 0) {
+             ranks.group_begin(t.one);
+             ranks.all_reduce(t.a->span());
+             ranks.sync(ranks.group_end());
+         }
+         ranks.barrier();
+     }},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string name = argc == 2 ? argv[1] : "";
+    if (const auto found = kCases.find(name); found != kCases.end()) {
+        Tensors tensors;
+        found->second(tensors);
+    } else if (const auto of_ranks = kRankCases.find(name); of_ranks != kRankCases.end()) {
+        const auto ranks = llmc::over_nccl(llmc::open_communicator());
+        Tensors tensors;
+        tensors.fill();
+        of_ranks->second(tensors, *ranks);
+    } else {
+        std::fprintf(stderr, "usage: misuse NAME\n");
+        return 2;
+    }
+    return 0;
+}

@@ -1,0 +1,155 @@
+// sites.cpp - call sites by the return addresses on the stack, named by binutils' addr2line where it is found
+#include "test/stand_in/sites.h"
+
+#include <execinfo.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "test/stand_in/host.h"
+
+namespace stand_in {
+namespace {
+
+constexpr int kMostFrames = 24;
+
+struct Site {
+    std::string function, key;
+    std::vector<const void*> frames;
+    std::int64_t calls = 0;
+    Mutation mutation = Mutation::none;
+};
+
+struct Sites {
+    std::mutex mutex;
+    std::map<std::string, std::uint32_t> numbers;  // by function and frames
+    std::vector<Site> all{1};                      // none has the number 0
+};
+Sites& sites() {
+    static Sites& only = *new Sites;
+    return only;
+}
+
+struct Program { std::uintptr_t base = 0, begin = 0, end = 0; };
+const Program& program() {
+    static const Program found = [] {
+        Program it;
+        dl_iterate_phdr(
+            [](dl_phdr_info* info, std::size_t, void* argument) {  // the first one is the program
+                auto& self = *static_cast<Program*>(argument);
+                self.base = info->dlpi_addr;
+                self.begin = ~std::uintptr_t(0);
+                for (int i = 0; i < info->dlpi_phnum; ++i) {
+                    const auto& segment = info->dlpi_phdr[i];
+                    if (segment.p_type != PT_LOAD) continue;
+                    self.begin = std::min(self.begin, info->dlpi_addr + segment.p_vaddr);
+                    self.end = std::max(self.end, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
+                }
+                return 1;
+            },
+            &it);
+        return it;
+    }();
+    return found;
+}
+
+std::uintptr_t offset_of(const void* frame) { return reinterpret_cast<std::uintptr_t>(frame) - program().base; }
+
+Mutation told(const std::string& key) {
+    static const std::string text = std::getenv("STAND_IN_MUTATE") ? std::getenv("STAND_IN_MUTATE") : "";
+    const std::size_t colon = text.find(':');
+    if (colon == text.npos || text.substr(0, colon) != key) return Mutation::none;
+    return text.substr(colon + 1) == "skip" ? Mutation::skip : Mutation::other_stream;
+}
+
+}  // namespace
+
+std::vector<const void*> frames_here() {
+    void* all[kMostFrames];
+    const int count = backtrace(all, kMostFrames);
+    std::vector<const void*> frames;
+    for (void* const frame : std::span(all, std::size_t(count))) {
+        const auto address = reinterpret_cast<std::uintptr_t>(frame);
+        if (address >= program().begin && address < program().end) frames.push_back(frame);
+    }
+    return frames;
+}
+
+std::string places(const std::vector<const void*>& frames) {
+    char name[4096];
+    const ssize_t length = readlink("/proc/self/exe", name, sizeof name);
+    std::string command = "addr2line -f -C -e '" + std::string(name, std::size_t(std::max<ssize_t>(length, 0))) + "'";
+    for (const void* frame : frames) {
+        char text[32];
+        std::snprintf(text, sizeof text, " 0x%lx", (unsigned long)(offset_of(frame) - 1));
+        command += text;
+    }
+    std::vector<std::string> names;
+    if (FILE* const out = frames.empty() ? nullptr : popen((command + " 2>/dev/null").c_str(), "r")) {
+        char line[2048];
+        for (int number = 0; std::fgets(line, sizeof line, out); ++number) {
+            if (number % 2) continue;  // file and line, which a build without -g does not know
+            std::string text(line);
+            text.erase(text.find_last_not_of('\n') + 1);
+            constexpr std::string_view kNoise = "(anonymous namespace)::";
+            for (std::size_t at; (at = text.find(kNoise)) != text.npos;) text.erase(at, kNoise.size());
+            text.erase(std::min(text.find('('), text.size()));
+            // what only passes a call on
+            if (text.starts_with("std::") || text.starts_with("device::") || text.starts_with("simt::") ||
+                text.find("stand_in") != text.npos || text == "_start" || text.starts_with("Catch::"))
+                continue;
+            if (names.empty() || names.back() != text) names.push_back(text);
+        }
+        pclose(out);
+    }
+    std::string text;
+    for (std::size_t i = 0; i < names.size() && i < 4; ++i) text.append(i ? " <- " : "").append(names[i]);
+    return text.empty() ? "a place without a name" : text;
+}
+
+std::uint32_t call_site(std::string_view function) {
+    const auto frames = frames_here();
+    std::string key(function);
+    for (const void* frame : frames) key += ',' + std::to_string(offset_of(frame));
+    Sites& known = sites();
+    const std::lock_guard lock(known.mutex);
+    auto& number = known.numbers[key];
+    if (number == 0) {
+        number = std::uint32_t(known.all.size());
+        char hash[24];
+        std::snprintf(hash, sizeof hash, "%016zx", std::hash<std::string>()(key));
+        known.all.push_back({std::string(function), hash, frames, 0, told(hash)});
+    }
+    ++known.all[number].calls;
+    return number;
+}
+
+Mutation mutation_of(std::uint32_t site) {
+    const std::lock_guard lock(sites().mutex);
+    return sites().all[site].mutation;
+}
+
+std::string describe_site(std::uint32_t site) {
+    std::unique_lock lock(sites().mutex);
+    if (site >= sites().all.size()) return "a call without a place";
+    const Site found = sites().all[site];
+    lock.unlock();
+    return found.function + " at " + places(found.frames);
+}
+
+void write_sites() {
+    const char* const file = std::getenv("STAND_IN_SITES");
+    if (!file) return;
+    std::ofstream out(std::string(file) + "." + std::to_string(getpid()));
+    for (std::size_t i = 1; i < sites().all.size(); ++i) {
+        const Site& site = sites().all[i];
+        out << site.key << ' ' << site.calls << ' ' << site.function << ' ' << places(site.frames) << '\n';
+    }
+}
+
+}  // namespace stand_in

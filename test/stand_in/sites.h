@@ -1,0 +1,18 @@
+// sites.h - places in the program: the calls on the way to a function of a library
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stand_in {
+
+// Return addresses within the program itself, innermost first.
+std::vector<const void*> frames_here();
+// "llmc::CommStream::point <- llmc::Model::forward <- main", at most four.
+std::string places(const std::vector<const void*>& frames);
+
+std::string describe_site(std::uint32_t site);
+void write_sites();
+
+}  // namespace stand_in
