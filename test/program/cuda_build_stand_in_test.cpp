@@ -17,6 +17,9 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
+// Eight times what losses were measured to differ by: other kernels and libraries round otherwise.
+constexpr double kFp32 = 8 * 2.3e-8, kBf16 = 8 * 3.9e-4;
+
 const char* const kSchedules[] = {"eager", "late", "random"};
 
 Texts operator+(Texts all, const Texts& more) {
@@ -39,7 +42,8 @@ Result run_with(const TrainingFolder& folder, const Texts& environment, int rank
 // 192 positions a step: 12 sequences for 1, 2, 3 or 4 ranks.
 Texts flags_of(const TrainingFolder& folder, const std::string& out, const Texts& more) {
     Texts all{"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-b", "1", "-t", "16", "-d", "192",
-              "-x", "2", "-v", "2", "--val-tokens", "64", "--lr", "1e-2", "--threads", "1", "-o", folder.path(out)};
+              "-x", "2", "-v", "2", "--val-tokens", "64", "--lr", "1e-2", "--eps", "1e-3", "--threads", "1", "-o",
+              folder.path(out)};
     if (std::ranges::find(more, "-e") == more.end()) all = all + Texts{"-e", "custom:l=1,h=2,c=32,t=16"};
     return all + more;
 }
@@ -113,7 +117,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and as the CPU does
         REQUIRE(got.size() == want.size());
         for (std::size_t i = 0; i < got.size(); ++i) {
             CAPTURE(event, i, got[i] - want[i]);
-            CHECK(std::fabs(got[i] - want[i]) <= (bf16 ? 5e-3 : 2e-6));
+            CHECK(std::fabs(got[i] - want[i]) <= (bf16 ? kBf16 : kFp32));
         }
     }
 }
@@ -133,7 +137,7 @@ TEST_CASE("every product of the CUDA build comes out the same without the librar
             if (has.empty()) want = losses;
             REQUIRE(losses.size() == want.size());
             for (std::size_t i = 0; i < want.size(); ++i)
-                CHECK(std::fabs(losses[i] - want[i]) <= (dtype == "bf16" ? 5e-3 : 2e-6));
+                CHECK(std::fabs(losses[i] - want[i]) <= (dtype == "bf16" ? kBf16 : kFp32));
         }
     }
 }
