@@ -141,15 +141,15 @@ nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/nul
 is kernels host ranks run cuda && build cpu DEVICE=cpu UNITE=test all tests
 is kernels host && build fibers DEVICE=fibers UNITE=test build/fibers/tests
 is kernels && build fibers-thread DEVICE=fibers UNITE=test SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
+cuda=build/cuda
+is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda UNITE=test $cuda/train_gpt2 $cuda/tests
+stand_in=build/stand-in
+is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
 is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 asan=build/fibers-address-undefined
 # Without what is left out below, as whole programs, models and ranks that are processes.
 checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run test/llmc/weights"
 is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
-cuda=build/cuda
-is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda UNITE=test $cuda/train_gpt2 $cuda/tests
-stand_in=build/stand-in
-is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
 set -m  # a process group of its own, to end it as a whole
 build_all &
 builder=$!
@@ -190,12 +190,6 @@ done
 is kernels && cases fibers-thread "races between the threads of kernels" build/fibers-thread/tests \
     "[kernels]~[matmul]~[large]~[races]~[at_once]"
 unset OMP_NUM_THREADS
-is ranks && cases cpu-thread "races between ranks that are threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
-is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
-    "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
-# Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.
-is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
-    "$host~[model]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
 
 if is cuda && [ -n "$nvcc" ]; then
     one cuda "the CUDA build compiles and links for sm_80 and sm_90a" test -x $cuda/train_gpt2
@@ -210,6 +204,14 @@ elif is cuda; then
     echo "0 0 1" >"$logs/results/$number"
     echo "skipped: CUDA build (no nvcc)"
 fi
+
+is ranks && cases cpu-thread "races between ranks that are threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
+is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
+    "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
+# Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.
+is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
+    "$host~[model]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
+
 wait
 
 echo "the slowest tests:"
