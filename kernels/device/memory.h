@@ -57,6 +57,23 @@ void copy_to_host(void* host, const void* device, std::size_t bytes, StreamRef s
 void copy_on_device(void* to, const void* from, std::size_t bytes, StreamRef stream);  // neither may overlap the other
 void fill_zero(void* device, std::size_t bytes, StreamRef stream);
 
+// Waits for the stream at the end of its scope, whatever ends it: host memory that is declared before it, and is copied
+// from or to, then stays for as long as the copies take where an error passes, too.
+class SyncAtEnd {
+public:
+    explicit SyncAtEnd(StreamRef stream) : stream_(stream) {}
+    ~SyncAtEnd() {
+        try {
+            sync(stream_);
+        } catch (...) {  // the scope's own sync() throws it
+        }
+    }
+    SyncAtEnd(const SyncAtEnd&) = delete;
+
+private:
+    StreamRef stream_;
+};
+
 // Whether the host may read and write device memory where it lies.
 bool memory_is_host_memory();
 // Device memory as the host can read it: itself on a CPU; else copied into `buffer`, after waiting for `stream`.

@@ -35,6 +35,8 @@ void ModelWeights::load(std::span<const float> host) {
     require(std::int64_t(host.size()) == table_.elements(), "the number of parameters", host.size(),
             std::to_string(table_.elements()));
     wait_for_parameters();
+    std::vector<bf16> rounded(rounded_.size());
+    const device::SyncAtEnd guard(context_.stream);
     if (has_all_master_weights()) master_weights_.upload(host, context_.stream);
     else
         for (const OwnedShard& shard : buckets_.owned()) {
@@ -42,7 +44,6 @@ void ModelWeights::load(std::span<const float> host) {
             device::copy_to_device(shard.in_owned(master_weights_.span()).data(), from.data(), from.size_bytes(),
                                    context_.stream);
         }
-    std::vector<bf16> rounded(rounded_.size());
     std::transform(host.begin(), host.begin() + std::ptrdiff_t(rounded.size()), rounded.begin(),
                    kernels::bf16_from_float);
     rounded_.upload(rounded, context_.stream);

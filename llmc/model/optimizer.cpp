@@ -34,6 +34,7 @@ Optimizer::Optimizer(const Model& model, GradientExchange& gradients, const Adam
         }
         launches_.push_back({shard, first_segment, segments.size() - first_segment});
     }
+    const device::SyncAtEnd guard(context.stream);
     segments_ = device::Array<kernels::DecaySegment>(segments, context.stream);
 
     const auto elements = std::size_t(gradients.buckets().owned_elements());

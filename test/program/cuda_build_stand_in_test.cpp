@@ -206,7 +206,7 @@ TEST_CASE("the stand-ins say what a program does wrong on the device, and nothin
         const std::string output = process.output();
         CAPTURE(name, schedule, output);
         if (*says) {
-            CHECK(exit_code >= 96);
+            CHECK(exit_code == (std::string(name) == "leak" ? 97 : 96));
             CHECK_THAT(output, Contains("stand-in: ") && Contains(says));
         } else {
             CHECK(exit_code == 0);
@@ -257,7 +257,7 @@ TEST_CASE("a call that fails ends the CUDA build with one line that names it", "
         Texts flags;
         const char* of;  // the functions whose names begin so
     };
-    const Run run = GENERATE(values<Run>({{1, {"--tune=off"}, "cu"},
+    const Run run = GENERATE(values<Run>({{1, {"--tune=off", "--dtype", "bf16"}, "cu"},
                                           {2, {"--tune=off", "--comm", "nccl", "-z", "2"}, "nccl"}}));
     if (run.ranks > 1 && !have_mpi()) return;
     const TrainingFolder folder;
@@ -276,17 +276,19 @@ TEST_CASE("a call that fails ends the CUDA build with one line that names it", "
     }
     REQUIRE(counts.size() >= 8);
     for (const auto& [function, count] : counts)
-        for (const std::int64_t number : std::set<std::int64_t>{1, count}) {
+        for (const std::int64_t number : std::set<std::int64_t>{1, function == "cudaMemcpyAsync" ? 2 : 1, count}) {
             const std::string told = function + ":" + std::to_string(number) +
                                      (run.ranks > 1 && function != "ncclGetUniqueId" ? "@1" : "");  // rank 0's alone
             const Result result =
-                run_with(folder, {"STAND_IN_FAIL=" + told, "STAND_IN_SCHEDULE=late"}, run.ranks, flags);
+                run_with(folder, {"STAND_IN_FAIL=" + told, "STAND_IN_SCHEDULE=late", "MALLOC_MMAP_THRESHOLD_=2048"},
+                         run.ranks, flags);  // what the host frees is then out of reach
             CAPTURE(function, number, count, result.exit_code, result.output);
             CHECK_THAT(result.output, !Contains("stand-in:"));
-            // Destructors throw nothing, and what the program asks again it is told again.
+            // Destructors throw nothing; what the program asks again it is told again; others do what cuDNN cannot.
             const bool may_pass = function.find("Destroy") != function.npos || function.find("Free") != function.npos ||
                                   function == "cudaGetDeviceCount" || function == "ncclCommGetAsyncError" ||
                                   function == "ncclCommAbort" || function == "cudaDeviceSynchronize" ||
+                                  function == "cudnnCreate" ||
                                   (function == "cudaStreamSynchronize" && number == count);
             if (may_pass && result.exit_code == 0) continue;
             CHECK(result.exit_code > 0);
