@@ -70,6 +70,9 @@ attempt() {
 }
 
 : >"$out"
+for name in "$@"; do
+    [[ " ${names[*]} " == *" $name "* ]] || { echo "error: no run \"$name\"; expected: ${names[*]}" >&2; exit 2; }
+done
 for name in "${@:-${names[@]}}"; do
     STAND_IN_SITES=$work/$name.sites start "$name" "$work/$name" || { cat "$work/$name.out"; exit 1; }
     result "$work/$name" >"$work/$name.want"

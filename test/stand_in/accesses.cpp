@@ -15,7 +15,7 @@ struct Cell {
     std::uint32_t writer = 0;
     std::array<std::uint32_t, 2> readers{};
 };
-constexpr std::size_t kCellBytes = 2;  // of device memory
+constexpr std::size_t kCellBytes = 2;  // of device memory: two operations that share less seem to race
 
 template <class T>
 T* sparse_array(std::size_t count) {  // of zeros; takes memory where it is written

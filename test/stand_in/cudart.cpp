@@ -31,15 +31,15 @@ std::atomic<std::uint32_t> streams = 0, events = 0;
 thread_local int device_in_use = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
-// The first status that is no success stays until it is asked for.
+// The last status that is no success stays until it is asked for.
 cudaError_t said(cudaError_t status) {
     if (status != cudaSuccess) last_error = status;
     return status;
 }
 #define MAY_FAIL(status) \
     if (told_to_fail(__func__)) return said(status)
-// What gives back does so all the same.
-#define GIVES_BACK_AND_MAY_FAIL(status) \
+// What gives back or waits does so all the same.
+#define DOES_AND_MAY_FAIL(status) \
     const cudaError_t outcome = told_to_fail(__func__) ? said(status) : cudaSuccess
 
 int device_count() { return int(setting("STAND_IN_GPUS", 1)); }
@@ -50,14 +50,12 @@ std::uint32_t stream_for(cudaStream_t stream, std::uint32_t site) {
     return mutation_of(site) == Mutation::other_stream ? 0 : number_of(stream);
 }
 
-// A command of a stream; false: the call is left out.
-bool of_stream(Command command, cudaStream_t stream, const char* function) {
+// A command of a stream, unless the call is to be left out.
+void of_stream(Command command, cudaStream_t stream, const char* function) {
     command.site = call_site(function);
-    if (mutation_of(command.site) == Mutation::skip) return false;
+    if (mutation_of(command.site) == Mutation::skip) return;
     command.stream = stream_for(stream, command.site);
-    const std::string name(function);
-    send(command, {}, name);
-    return true;
+    send(command, {}, function);
 }
 
 std::uint64_t address_of(const void* memory) { return reinterpret_cast<std::uint64_t>(memory); }
@@ -72,8 +70,14 @@ cudaError_t make_event(cudaEvent_t* event, unsigned flags) {
 
 namespace stand_in {
 
-std::uint32_t number_of(cudaStream_t stream) { return stream ? stream->number : 0; }
-std::uint32_t number_of(cudaEvent_t event) { return event->number; }
+std::uint32_t number_of(cudaStream_t stream) {
+    if (stream) require_there(stream, kStream);
+    return stream ? stream->number : 0;
+}
+std::uint32_t number_of(cudaEvent_t event) {
+    require_there(event, kEvent);
+    return event->number;
+}
 cudaError_t enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
                     std::span<const Range> ranges, double seconds) {
     if (payload.size() > kMostPayload) stop("the payload of " + std::string(name) + " is too long");
@@ -141,9 +145,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 }
 // Waits for all that the device was given before.
 cudaError_t cudaDeviceSynchronize() {
-    MAY_FAIL(cudaErrorIllegalAddress);
+    DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
     ask({.kind = Kind::sync_device});
-    return cudaSuccess;
+    return outcome;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     MAY_FAIL(cudaErrorInitializationError);
@@ -180,7 +184,14 @@ const char* cudaGetErrorName(cudaError_t status) {
     }
 }
 const char* cudaGetErrorString(cudaError_t status) {
-    return status == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "as the stand-in was told";
+    switch (status) {
+        case cudaSuccess: return "no error";
+        case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+        case cudaErrorMemoryAllocation: return "out of memory";
+        case cudaErrorInvalidValue: return "invalid argument";
+        case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+        default: return "the stand-in was told to fail";
+    }
 }
 
 // ---- memory
@@ -196,7 +207,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
 // memory of pools implies, for which alone it is said not to be; nobody may lean on it for an order of other work, and
 // with STAND_IN_FREE=now nobody may lean on it at all.
 cudaError_t cudaFree(void* memory) {
-    GIVES_BACK_AND_MAY_FAIL(cudaErrorInvalidValue);
+    DOES_AND_MAY_FAIL(cudaErrorInvalidValue);
     if (!memory) return outcome;
     static const bool now = std::getenv("STAND_IN_FREE") != nullptr;
     if (!now) ask({.kind = Kind::drain_device});
@@ -211,7 +222,7 @@ cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
 }
 // It promises no wait for copies under way.
 cudaError_t cudaFreeHost(void* memory) {
-    GIVES_BACK_AND_MAY_FAIL(cudaErrorInvalidValue);
+    DOES_AND_MAY_FAIL(cudaErrorInvalidValue);
     if (memory && !free_pinned(memory)) stop("cudaFreeHost of what is no pinned memory, or was freed before");
     return outcome;
 }
@@ -247,16 +258,16 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 }
 // Returns at once where work is left in the stream, which is then still done.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    GIVES_BACK_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
+    DOES_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
     given_back(stream, kStream);
     return outcome;
 }
 // Until the stream has done all that it was given.
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    MAY_FAIL(cudaErrorIllegalAddress);
+    DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
     const std::uint32_t site = call_site(__func__);
     if (mutation_of(site) != Mutation::skip) ask({.kind = Kind::sync_stream, .stream = stream_for(stream, site)});
-    return cudaSuccess;
+    return outcome;
 }
 // What the stream is given from now on waits for what the event captured, which is that of the last record before this
 // call; of an event that never was recorded, for nothing.
@@ -285,9 +296,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 }
 // May be called while work that the event captured is under way; who waits for it still waits for that.
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    GIVES_BACK_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
+    DOES_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
     given_back(event, kEvent);
-    send({.kind = Kind::destroy_event, .event = number_of(event)});
+    send({.kind = Kind::destroy_event, .event = event->number});
     return outcome;
 }
 // Captures what the stream was given before this call; a later record replaces it.
@@ -304,10 +315,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     return ask({.kind = Kind::query_event, .event = number_of(event)}) != 0 ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    MAY_FAIL(cudaErrorIllegalAddress);
+    DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
     const std::uint32_t site = call_site(__func__);
     if (mutation_of(site) != Mutation::skip) ask({.kind = Kind::sync_event, .event = number_of(event)});
-    return cudaSuccess;
+    return outcome;
 }
 // Between two events that were recorded, with timing, and are done.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

@@ -341,7 +341,7 @@ private:
     HostLink host_link_;
     Schedule schedule_ = Schedule::eager;
     std::mt19937_64 random_;
-    std::vector<std::byte> buffer_ = std::vector<std::byte>(kMostPayload + 64 * 1024);
+    std::vector<std::byte> buffer_ = std::vector<std::byte>(kMostCommand);
     std::map<std::uint32_t, Stream> streams_;
     std::map<std::uint32_t, std::shared_ptr<Point>> events_;
     std::vector<Wait> waits_;

@@ -61,6 +61,9 @@ struct Host {
     }
 };
 
+thread_local bool in_host_function = false;
+thread_local const char* copying = nullptr;  // which way, between the device and the host's own memory
+
 // Never destroyed: threads of its own use it until the process ends.
 Host& host() {
     static Host& only = *new Host;
@@ -84,6 +87,7 @@ void explain_fault(int signal, siginfo_t* info, void*) {
         stop(std::string("the host touches ") + (device ? "device" : "pinned") + " memory, " +
              (device ? host().memory : host().pinned).live().describe(address) + ", at " + places(frames_here()));
     }
+    if (copying) stop(std::string("a copy ") + copying + " memory that the host does not have, or no longer");
     ::signal(signal, SIG_DFL);
     raise(signal);
 }
@@ -165,11 +169,15 @@ void Host::read() {
                 break;
             }
             case Message::Kind::to_bounce:
+                copying = "reads";
                 std::memcpy(bounce, memory, message.bytes);
+                copying = nullptr;
                 tell_done(message.number);
                 break;
             case Message::Kind::from_bounce:
+                copying = "writes";
                 std::memcpy(memory, bounce, message.bytes);
+                copying = nullptr;
                 tell_done(message.number);
                 break;
             case Message::Kind::wrong: {
@@ -190,7 +198,9 @@ void Host::call() {
         const Message message = to_call.front();
         to_call.pop_front();
         lock.unlock();
+        in_host_function = true;
         reinterpret_cast<cudaHostFn_t>(message.function)(reinterpret_cast<void*>(message.argument));
+        in_host_function = false;
         tell_done(message.number);
     }
 }
@@ -199,6 +209,7 @@ void Host::call() {
 [[gnu::destructor]] void look_for_leaks() {
     if (!is_host()) return;
     Host& mine = host();
+    if (mine.device != 0) ask({.kind = Command::Kind::drain_device});  // what is wrong with what is left is told, too
     mine.ending = true;
     write_sites();
     if (const char* const file = std::getenv("STAND_IN_CALLS")) {
@@ -209,7 +220,7 @@ void Host::call() {
     for (const auto& [handle, kind] : mine.handles) ++left[kind];
     if (mine.memory.live().count()) left["allocation of device memory"] = int(mine.memory.live().count());
     if (mine.pinned.live().count()) left["allocation of pinned memory"] = int(mine.pinned.live().count());
-    if (left.empty() || mine.device == 0) return;
+    if (left.empty()) return;
     std::string text = "not given back at the end:";
     for (const auto& [kind, count] : left) text += " " + std::to_string(count) + " x " + kind;
     std::fflush(nullptr);
@@ -241,12 +252,17 @@ std::int64_t setting(const char* variable, std::int64_t otherwise) {
 
 bool told_to_fail(std::string_view function) {
     if (!is_host()) return false;
+    if (in_host_function) stop(std::string(function) + " is called by a function of cudaLaunchHostFunc");
     Host& mine = host();
     const std::lock_guard lock(mine.sending);
     const auto known = mine.calls.find(function);
     const std::int64_t number = ++(known != mine.calls.end() ? known->second : mine.calls[std::string(function)]);
     static const std::string told = std::getenv("STAND_IN_FAIL") ? std::getenv("STAND_IN_FAIL") : "";
     const std::size_t colon = told.find(':'), at = told.find('@');
+    if (!told.empty() && colon == told.npos) {
+        dprintf(2, "stand-in: STAND_IN_FAIL is \"%s\"; expected FUNCTION:N or FUNCTION:N@RANK\n", told.c_str());
+        _exit(kWrongExit);
+    }
     return colon != told.npos && std::string_view(told).substr(0, colon) == function &&
            std::atoll(told.c_str() + colon + 1) == number &&
            (at == told.npos || std::atoll(told.c_str() + at + 1) == setting("OMPI_COMM_WORLD_RANK", 0));
@@ -274,6 +290,13 @@ void given_back(const void* handle, std::string_view kind) {
          places(frames_here()));
 }
 
+void require_there(const void* handle, std::string_view kind) {
+    std::unique_lock lock(host().sending);
+    if (!host().dead.contains(handle)) return;
+    lock.unlock();
+    stop("a " + std::string(kind) + " is used that was given back, at " + places(frames_here()));
+}
+
 void send(Command command, std::span<const Range> ranges, std::string_view name, std::span<const std::byte> payload) {
     command.range_count = std::uint32_t(ranges.size());
     command.name_bytes = std::uint32_t(name.size());
@@ -282,6 +305,9 @@ void send(Command command, std::span<const Range> ranges, std::string_view name,
                      {const_cast<Range*>(ranges.data()), ranges.size_bytes()},
                      {const_cast<char*>(name.data()), name.size()},
                      {const_cast<std::byte*>(payload.data()), payload.size()}};
+    std::size_t bytes = 0;
+    for (const iovec& part : parts) bytes += part.iov_len;
+    if (bytes > kMostCommand) stop(std::string(name) + " takes more bytes than the device can be sent at once");
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = std::size(parts);

@@ -25,6 +25,9 @@ void send(Command command, std::span<const Range> ranges = {}, std::string_view 
 // The same, and waits for the answer.
 double ask(Command command);
 
+// Ends the program where the handle was given back.
+void require_there(const void* handle, std::string_view kind);
+
 // Number of a stream or event.
 std::uint32_t number_of(cudaStream_t stream);
 std::uint32_t number_of(cudaEvent_t event);

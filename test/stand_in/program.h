@@ -29,7 +29,7 @@ void note_access(const void* address, std::size_t bytes, bool written);
 
 // ---- in either
 
-// What the program did wrong, as one line on standard error with the place that called, and its end.
+// What the program did wrong, as one line on standard error, and its end.
 [[noreturn]] void stop(const std::string& what);
 
 }  // namespace stand_in

@@ -51,6 +51,8 @@ struct Command {
     CodePlace work;
     std::uint32_t range_count, name_bytes, payload_bytes;  // what follows the command, in this order
 };
+// Of a command with what follows it.
+inline constexpr std::size_t kMostCommand = 2 * kMostPayload;
 
 // Answers to `elapsed` that are no time.
 inline constexpr double kNeverRecorded = -2, kNotDone = -1;

@@ -27,8 +27,8 @@ struct Range {
 // Longest payload.
 inline constexpr std::size_t kMostPayload = 128 * 1024;
 
-// Enqueues an operation, whose `name` messages show, and returns at once: what fails on the device is the status of a
-// later call, as with CUDA. `seconds` is how long the device's clock says that it took.
+// Enqueues an operation, whose `name` messages show, and returns success at once; what goes wrong on the device ends
+// the program. `seconds` is how long the device's clock says that it took.
 cudaError_t enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
                     std::span<const Range> ranges, double seconds = 1e-6);
 
