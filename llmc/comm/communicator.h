@@ -124,8 +124,8 @@ public:
     // How long groups took and compute waited for them; empty where that is not known.
     virtual std::optional<CommTimes> times() const { return std::nullopt; }
 
-    // Ends every use of memory by device collectives: waits for them, or with `giving_up` returns soon, with results
-    // undefined and no way on.
+    // Ends every use of memory by device collectives: waits for them and aborts if one has failed, or with `giving_up`
+    // returns soon, with results undefined and no way on.
     virtual void settle(bool giving_up) noexcept = 0;
 
     // ---- control plane

@@ -68,13 +68,16 @@ public:
     }
     std::optional<CommTimes> times() const override { return stream_ ? std::optional(stream_->times()) : std::nullopt; }
     void settle(bool giving_up) noexcept override {
-        try {
-            if (giving_up) throw Error("given up");
-            if (stream_) stream_->sync(stream_->point());
-        } catch (...) {
+        if (giving_up) {
             session_->orderly = false;
             leaving_ = true;
             stream_.reset();
+            return;
+        }
+        try {
+            if (stream_) stream_->sync(stream_->point());
+        } catch (const std::exception& error) {
+            abort(error.what(), 1);
         }
     }
 

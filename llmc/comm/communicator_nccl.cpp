@@ -89,14 +89,17 @@ public:
     void sync(CommEvent event) override { stream_.sync(event.number); }
     std::optional<CommTimes> times() const override { return stream_.times(); }
     void settle(bool giving_up) noexcept override {
-        try {
-            if (giving_up) throw Error("given up");
-            if (nccl_) stream_.sync(stream_.point());
-        } catch (...) {
+        if (giving_up) {
             stop_watchdog();  // it must not ask any more
             // ends kernels that wait for other ranks, so that the stream gets empty
             if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));
             control_->settle(true);
+            return;
+        }
+        try {
+            if (nccl_) stream_.sync(stream_.point());
+        } catch (const std::exception& error) {
+            abort(error.what(), 1);
         }
     }
 
