@@ -138,7 +138,7 @@ run_cases() {
 # ---- what a tier runs
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
-is kernels host ranks run cuda && build cpu DEVICE=cpu UNITE=test all tests
+build cpu DEVICE=cpu UNITE=test all tests
 is kernels host && build fibers DEVICE=fibers UNITE=test build/fibers/tests
 is kernels && build fibers-thread DEVICE=fibers UNITE=test SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
 cuda=build/cuda
