@@ -20,13 +20,16 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// The library's own words on its last error, on one line.
+// What the library says takes part in lines of ours.
+std::string on_one_line(std::string words) {
+    std::ranges::replace_if(words, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
+    return words;
+}
+// The library's own words on its last error.
 std::string last_words() {
     char text[1024] = "";
     cudnnGetLastErrorString(text, sizeof text);
-    std::string words(text);
-    std::ranges::replace(words, '\n', ' ');
-    return words;
+    return on_one_line(text);
 }
 std::string fault_of(cudnnStatus_t status) {
     return status == CUDNN_STATUS_SUCCESS ? "" : std::string(cudnnGetErrorString(status)) + "; " + last_words();
@@ -141,7 +144,7 @@ struct CudnnAttention::State {
             plans.emplace(key, build(key));
             return "";
         } catch (const std::exception& error) {  // ours, or one that the frontend lets through
-            return refusals.emplace(key, error.what()).first->second;
+            return refusals.emplace(key, on_one_line(error.what())).first->second;
         }
     }
 

@@ -205,7 +205,6 @@ struct Attention::State {
             if (!why.empty()) refused += "; not " + form.name() + ": " + why;
             return !why.empty();
         });
-        std::ranges::replace_if(refused, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
         if (able.size() < 2) return;
         std::optional<AttentionProbe> probe;
         try {
