@@ -54,14 +54,16 @@ bool bias_is_faster_with_weight(const Choices* choices, const std::string& libra
 // The answers of both, remembered, as every block asks again: from the first question on the choices must stay.
 class BiasSums {
 public:
-    bool with_input(const Choices* choices, const std::string& library, DType dtype, bool tf32, const GeluPair& pair) {
+    // choices may be nullptr.
+    BiasSums(const Choices* choices, std::string library) : choices_(choices), library_(std::move(library)) {}
+
+    bool with_input(DType dtype, bool tf32, const GeluPair& pair) {
         return remembered(with_input_, {dtype, pair},
-                          [&] { return bias_is_faster_with_input(choices, library, dtype, tf32, pair); });
+                          [&] { return bias_is_faster_with_input(choices_, library_, dtype, tf32, pair); });
     }
-    bool with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
-                     const LinearShape& layer) {
+    bool with_weight(DType dtype, bool tf32, const LinearShape& layer) {
         return remembered(with_weight_, {dtype, layer},
-                          [&] { return bias_is_faster_with_weight(choices, library, dtype, tf32, layer); });
+                          [&] { return bias_is_faster_with_weight(choices_, library_, dtype, tf32, layer); });
     }
 
 private:
@@ -73,6 +75,8 @@ private:
         return answer->second;
     }
 
+    const Choices* choices_;
+    std::string library_;
     Answers<GeluPair> with_input_;
     Answers<LinearShape> with_weight_;
 };

@@ -90,7 +90,7 @@ struct Matmul::State {
     MatmulOptions options;
     Library library = make_library();
     std::map<ProductShape, Plan> plans{};
-    BiasSums bias_sums{};
+    BiasSums bias_sums{options.choices, name()};
     device::Workspace workspace{};
     device::Workspace bias_scratch{};  // one vector of channels for the library's sums, then bias_gradient's scratch
 
@@ -277,11 +277,11 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
 }
 
 bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
-    return state_->bias_sums.with_input(state_->options.choices, State::name(), dtype, state_->tf32(dtype), pair);
+    return state_->bias_sums.with_input(dtype, state_->tf32(dtype), pair);
 }
 
 bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {
-    return state_->bias_sums.with_weight(state_->options.choices, State::name(), dtype, state_->tf32(dtype), layer);
+    return state_->bias_sums.with_weight(dtype, state_->tf32(dtype), layer);
 }
 
 bool Matmul::chooses_by_shape() { return true; }

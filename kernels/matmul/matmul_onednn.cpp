@@ -96,7 +96,7 @@ struct Matmul::State {
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream{engine};
     std::map<Shape, Plan> plans;
-    BiasSums bias_sums;
+    BiasSums bias_sums{options.choices, library_name()};
     device::Workspace workspace;
     std::optional<Bf16Choice> bf16_choice;  // made when the first bf16 product comes
 
@@ -308,11 +308,11 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
 
 // No times are taken here: in either place the sums are the same pass over dout, and have the same bits.
 bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
-    return state_->bias_sums.with_input(state_->options.choices, library_name(), dtype, false, pair);
+    return state_->bias_sums.with_input(dtype, false, pair);
 }
 
 bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {
-    return state_->bias_sums.with_weight(state_->options.choices, library_name(), dtype, false, layer);
+    return state_->bias_sums.with_weight(dtype, false, layer);
 }
 
 bool Matmul::chooses_by_shape() { return false; }
