@@ -265,29 +265,43 @@ TEST_CASE("choosing algorithms before a run changes nothing of it", "[model]") {
     CHECK(same_bits(plain.master_weights(), chosen.master_weights()));
 }
 
+namespace {
+
+// Two contexts whose products are computed alike; where biases are summed, one decides without times, one by `choices`.
+struct UntimedAndTimed {
+    kernels::Choices choices;
+    Context untimed = make_context(), timed = make_context();
+
+    UntimedAndTimed() {
+        untimed.matmul = kernels::Matmul({.bf16 = kernels::Bf16Arithmetic::widen});
+        timed.matmul = kernels::Matmul({.bf16 = kernels::Bf16Arithmetic::widen, .choices = &choices});
+    }
+    void took(const kernels::ProductShape& shape, double seconds) {
+        choices.known[timed.matmul.library()][shape.problem()].seconds = seconds;
+    }
+};
+
+}  // namespace
+
 // In another order of rows, so that they may differ by roundings: they, and nothing else.
 TEST_CASE("the gradients of the projections' biases are those of LayerNorm and of the product alike", "[model]") {
     if (kernels::Matmul::chooses_by_shape()) return;  // there times decide
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
-    kernels::Choices choices;
-    Context context = make_context(), other = make_context();
-    const auto arithmetic = kernels::Bf16Arithmetic::widen;
-    context.matmul = kernels::Matmul({.bf16 = arithmetic});
-    other.matmul = kernels::Matmul({.bf16 = arithmetic, .choices = &choices});
+    UntimedAndTimed in;
     const int rows = kTinyRows / 2 * kTinySeqLen, channels = kTinyModel.channels;
     for (const bool accumulate : {false, true})
         for (const int in_channels : {channels, 4 * channels}) {
             kernels::ProductShape shape{kernels::Product::backward_weight, dtype, rows, in_channels, channels, true,
                                         false, accumulate};
-            choices.known[other.matmul.library()][shape.problem()].seconds = 1;
+            in.took(shape, 1);
             shape.biased = false;
-            choices.known[other.matmul.library()][shape.problem()].seconds = 2;
+            in.took(shape, 2);
             const kernels::LinearShape layer{rows, in_channels, channels, accumulate};
-            REQUIRE(other.matmul.sums_bias_with_weight(dtype, layer));
-            CHECK(!context.matmul.sums_bias_with_weight(dtype, layer));
+            REQUIRE(in.timed.matmul.sums_bias_with_weight(dtype, layer));
+            CHECK(!in.untimed.matmul.sums_bias_with_weight(dtype, layer));
         }
     const GlobalBatch batch = random_batch_with_gaps(5);
-    Trainer by_layernorm(context, tiny_setup(dtype)), by_product(other, tiny_setup(dtype));
+    Trainer by_layernorm(in.untimed, tiny_setup(dtype)), by_product(in.timed, tiny_setup(dtype));
     for (Trainer* trainer : {&by_layernorm, &by_product}) trainer->accumulate(batch, 2);
     const auto one = by_layernorm.gradients(), two = by_product.gradients();
     REQUIRE(one.size() == two.size());
@@ -305,23 +319,18 @@ TEST_CASE("the gradients of the projections' biases are those of LayerNorm and o
 TEST_CASE("the gradient of fc's bias is the same wherever it is summed", "[model]") {
     if (kernels::Matmul::chooses_by_shape()) return;  // there times decide, and sums are rounded otherwise
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
-    kernels::Choices choices;
-    Context context = make_context(), other = make_context();
-    const auto arithmetic = kernels::Bf16Arithmetic::widen;
-    context.matmul = kernels::Matmul({.bf16 = arithmetic});
-    other.matmul = kernels::Matmul({.bf16 = arithmetic, .choices = &choices});
+    UntimedAndTimed in;
     const int channels = kTinyModel.channels;
     for (const bool accumulate : {false, true}) {
         const kernels::GeluPair pair{kTinyRows / 2 * kTinySeqLen, channels, 4 * channels, channels, accumulate};
         const auto places = kernels::bias_places(dtype, false, pair);
-        auto& known = choices.known[other.matmul.library()];
-        for (const auto& shape : {places.input_with_bias, places.weight_without}) known[shape.problem()].seconds = 1;
-        for (const auto& shape : {places.input_without, places.weight_with_bias}) known[shape.problem()].seconds = 2;
-        REQUIRE(other.matmul.sums_bias_with_input(dtype, pair));
-        CHECK(!context.matmul.sums_bias_with_input(dtype, pair));
+        for (const auto& shape : {places.input_with_bias, places.weight_without}) in.took(shape, 1);
+        for (const auto& shape : {places.input_without, places.weight_with_bias}) in.took(shape, 2);
+        REQUIRE(in.timed.matmul.sums_bias_with_input(dtype, pair));
+        CHECK(!in.untimed.matmul.sums_bias_with_input(dtype, pair));
     }
     const GlobalBatch batch = random_batch_with_gaps(5);
-    Trainer with_weight(context, tiny_setup(dtype)), with_input(other, tiny_setup(dtype));
+    Trainer with_weight(in.untimed, tiny_setup(dtype)), with_input(in.timed, tiny_setup(dtype));
     for (Trainer* trainer : {&with_weight, &with_input}) trainer->accumulate(batch, 2);
     const auto gradients = with_weight.gradients();
     CHECK(same_bits(gradients, with_input.gradients()));
