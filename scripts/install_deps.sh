@@ -32,6 +32,7 @@ needs=(
     "catch2 header:catch2/catch.hpp"
     "libcxxopts-dev header:cxxopts.hpp"
     "nlohmann-json3-dev header:nlohmann/json.hpp"
+    "libxxhash-dev header:xxhash.h"
     "gnuplot-nox cmd:gnuplot"
     "jq cmd:jq"
     "bible-kjv cmd:bible"

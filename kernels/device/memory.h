@@ -76,8 +76,6 @@ private:
 
 // Whether the host may read and write device memory where it lies.
 bool memory_is_host_memory();
-// Device memory as the host can read it: itself on a CPU; else copied into `buffer`, after waiting for `stream`.
-const void* on_host(const void* device, std::size_t bytes, std::vector<std::byte>& buffer, StreamRef stream);
 
 // Memory that grows to what its hungriest user needs. The users take turns with it: growing waits for the device and
 // loses the contents.

@@ -42,11 +42,5 @@ void fill_zero(void* device, std::size_t bytes, StreamRef stream) {
     if (bytes) CHECKED(cudaMemsetAsync(device, 0, bytes, stream));
 }
 bool memory_is_host_memory() { return false; }
-const void* on_host(const void* device, std::size_t bytes, std::vector<std::byte>& buffer, StreamRef stream) {
-    buffer.resize(bytes);
-    copy_to_host(buffer.data(), device, bytes, stream);
-    sync(stream);
-    return buffer.data();
-}
 
 }  // namespace device

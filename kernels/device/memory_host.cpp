@@ -51,6 +51,5 @@ void fill_zero(void* device, std::size_t bytes, StreamRef) {
     if (bytes) std::memset(device, 0, bytes);
 }
 bool memory_is_host_memory() { return true; }
-const void* on_host(const void* device, std::size_t, std::vector<std::byte>&, StreamRef) { return device; }
 
 }  // namespace device

@@ -35,6 +35,11 @@ void BackgroundTask::wait() {
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
+bool BackgroundTask::done() const {
+    const std::lock_guard lock(mutex_);
+    return !busy_;
+}
+
 void BackgroundTask::run() {
     std::unique_lock lock(mutex_);
     while (true) {

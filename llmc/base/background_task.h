@@ -22,6 +22,8 @@ public:
     // Returns when the call begun by start() has ended, at once if there is none; what `work` wrote is then visible.
     // Rethrows what `work` threw.
     void wait();
+    // Whether wait() would return at once.
+    bool done() const;
     bool started() const { return started_; }  // start() without its wait() so far
 
 private:
@@ -30,7 +32,7 @@ private:
     std::function<void()> work_;
     bool started_ = false;  // the owner's
 
-    std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards what follows
     std::condition_variable changed_;
     bool busy_ = false, stop_ = false;
     std::exception_ptr thrown_;

@@ -1,11 +1,22 @@
 // fingerprint.h - sixteen hexadecimal digits that tell one sequence of bytes from another: weights, shards and programs
-// of different ranks
+// of different ranks, and a file from itself after damage
 #pragma once
+#include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 
 namespace llmc {
 
+// XXH3, 64 bits.
 std::string fingerprint(std::span<const std::byte> bytes);
+
+struct FileFingerprint {
+    std::int64_t bytes = 0;
+    std::string xxh3;
+    bool operator==(const FileFingerprint&) const = default;
+};
+// Reads all of the file. Throws a run-time Error that names it where the system refuses.
+FileFingerprint fingerprint_of_file(const std::filesystem::path& file);
 
 }  // namespace llmc

@@ -37,9 +37,11 @@ void sync(const fs::path& path) {
 
 }  // namespace
 
-StagedFolder::StagedFolder(const fs::path& place)
-    : place_(place),
-      hidden_(place.parent_path() / std::string(1, '.').append(place.filename().string()).append(".partial")) {
+fs::path StagedFolder::path_of(const fs::path& place) {
+    return place.parent_path() / std::string(1, '.').append(place.filename().string()).append(".partial");
+}
+
+StagedFolder::StagedFolder(const fs::path& place) : place_(place), hidden_(path_of(place)) {
     std::error_code fault;
     if (place.has_parent_path()) fs::create_directories(place.parent_path(), fault);
     if (fault) refused("creating the folder", place.parent_path(), fault.message());

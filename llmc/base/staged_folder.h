@@ -18,6 +18,7 @@ public:
     StagedFolder& operator=(const StagedFolder&) = delete;
 
     const std::filesystem::path& path() const { return hidden_; }  // where to write the files
+    static std::filesystem::path path_of(const std::filesystem::path& place);  // where they are written for `place`
     // When it returns the folder and its files are on the disk under their final name. Throws a run-time Error as the
     // constructor does.
     void commit();

@@ -44,7 +44,7 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup);
 // Device bytes by purpose, counted without allocating: for the memory plan.
 struct ModelBytes {
     std::size_t parameters, master_weights, activations;  // in fp32 the parameters are the master weights
-    std::size_t gathered;                          // by master_weights_on_host(), where this rank has only its shards
+    std::size_t gathered;  // by copy_master_weights_to_host(), where this rank has only its shards
 };
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device);
 

@@ -50,33 +50,29 @@ void ModelWeights::load(std::span<const float> host) {
     context_.stream.sync();  // before what is copied goes
 }
 
-std::function<std::span<const float>(int tensor)> ModelWeights::master_weights_on_host() {
+void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
+    const bool receives = context_.communicator->rank() == 0;
+    require(std::int64_t(flat.size()) == (receives ? table_.elements() : 0), "the room for master weights", flat.size(),
+            receives ? std::to_string(table_.elements()) : "none: they go to rank 0");
     wait_for_parameters();  // in fp32 they are the master weights
-    if (has_all_master_weights())
-        return [this](int tensor) -> std::span<const float> {
-            const auto master = table_.view(master_weights_.span(), tensor);
-            return {static_cast<const float*>(
-                        device::on_host(master.data(), master.size_bytes(), host_copy_, context_.stream)),
-                    master.size()};
-        };
+    if (has_all_master_weights()) {
+        device::copy_to_host(flat.data(), master_weights_.span().data(), flat.size_bytes(), context_.stream);
+        context_.stream.sync();
+        return;
+    }
     Communicator& communicator = *context_.communicator;
-    const bool reader = communicator.rank() == 0;
-    const auto flat = std::make_shared<std::vector<float>>(reader ? std::size_t(table_.elements()) : 0);
     const device::Array<float> gathered(std::size_t(buckets_.largest()));
+    const device::SyncAtEnd guard(context_.stream);
     for (const OwnedShard& shard : buckets_.owned()) {
         const GradientBucket& bucket = buckets_[*shard.bucket];
         const auto whole = gathered.span().first(std::size_t(bucket.size));
         communicator.group_begin(context_.stream);
         communicator.all_gather<float>(whole, shard.in_owned(master_weights_.span()));
         communicator.wait(context_.stream, communicator.group_end());
-        if (reader)
-            device::copy_to_host(bucket.in_flat(std::span(*flat)).data(), whole.data(), whole.size_bytes(),
-                                 context_.stream);
+        if (receives)
+            device::copy_to_host(bucket.in_flat(flat).data(), whole.data(), whole.size_bytes(), context_.stream);
     }
     context_.stream.sync();
-    return [this, flat](int tensor) -> std::span<const float> {
-        return table_.view(std::span<const float>(*flat), tensor);
-    };
 }
 
 }  // namespace llmc

@@ -8,7 +8,6 @@
 // At ZeRO stage 1 and 2 every rank's working parameters arrive from the others, bucket by bucket, during the next
 // forward pass.
 #pragma once
-#include <functional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -36,10 +35,9 @@ public:
 
     // Sets master weights and working parameters from a host array of table().elements() floats; waits.
     void load(std::span<const float> host);
-    // The master weights of one tensor after another, for a checkpoint: every rank calls this, since shards are
-    // gathered, and rank 0 alone may call what it returns, until the next update or load(). What that returns is valid
-    // until its next call. Both wait.
-    std::function<std::span<const float>(int tensor)> master_weights_on_host();
+    // The master weights of all ranks into host memory of rank 0, table().elements() floats. Every rank calls it, the
+    // others with an empty span. Waits.
+    void copy_master_weights_to_host(std::span<float> flat) const;
 
     // The working parameters of a bucket are gathered by the group up to `event`: whoever reads them here waits for it.
     void parameters_arrive(int bucket, CommEvent event) { arriving_[std::size_t(bucket)] = event; }
@@ -72,7 +70,6 @@ private:
     std::vector<CommEvent> arriving_;  // of every bucket
     device::Array<float> master_weights_;
     device::Array<kernels::bf16> rounded_;
-    std::vector<std::byte> host_copy_;  // of master_weights_on_host()
 };
 
 }  // namespace llmc

@@ -101,6 +101,35 @@ void Optimizer::round_parameters(Model& model) {
         });
 }
 
+Optimizer::Counts Optimizer::counts() const {
+    const StepScalars now = scalars_.download(context_.stream)[0];
+    return {.updates = now.adam_step, .skipped_steps = now.skipped_steps};
+}
+
+void Optimizer::load(const Counts& counts,
+                     const std::function<void(std::int64_t, std::span<float>, std::span<float>)>& read) {
+    const StepScalars scalars{.adam_step = counts.updates, .skipped_steps = counts.skipped_steps};
+    std::vector<float> first, second;
+    const device::SyncAtEnd guard(context_.stream);
+    scalars_.upload(std::span(&scalars, 1), context_.stream);
+    for (const Launch& launch : launches_) {
+        const OwnedShard& shard = launch.shard;
+        context_.stream.sync();  // before what the last shard was copied from is filled again
+        first.resize(std::size_t(shard.size));
+        second.resize(std::size_t(shard.size));
+        read(shard.first, first, second);
+        for (const auto& [moments, from] : {std::pair(first_.span(), &first), std::pair(second_.span(), &second)})
+            device::copy_to_device(shard.in_owned(moments).data(), from->data(), from->size() * sizeof(float),
+                                   context_.stream);
+    }
+    context_.stream.sync();
+}
+
+void Optimizer::copy_moments_to_host(std::span<float> first_moments, std::span<float> second_moments) const {
+    for (const auto& [to, from] : {std::pair(first_moments, first_.span()), std::pair(second_moments, second_.span())})
+        device::copy_to_host(to.data(), from.data(), from.size_bytes(), context_.stream);
+}
+
 const StepScalars& Optimizer::scalars(int steps_back) const {
     require(steps_back == 0 || steps_back == 1, "the steps between two scalars", steps_back, "0 or 1");
     const int slot = slot_ ^ steps_back;

@@ -1,6 +1,7 @@
 // optimizer.h - AdamW's state, and one update from the gradients of a step: of all parameters, or at ZeRO stage 1 and 2
 // of this rank's shards, which are then gathered from all ranks
 #pragma once
+#include <functional>
 #include <optional>
 
 #include "kernels/adamw.h"
@@ -38,6 +39,20 @@ public:
     // The working parameters from the master weights, as the last update rounded them: once the model and this state
     // are loaded. Enqueued; nothing in fp32.
     void round_parameters(Model& model);
+
+    // What a checkpoint holds beside the moments: updates made and steps skipped so far.
+    struct Counts {
+        std::int64_t updates = 0;
+        std::int32_t skipped_steps = 0;
+        bool operator==(const Counts&) const = default;
+    };
+    Counts counts() const;  // waits
+    // Sets counts and moments; read(first, first_moments, second_moments) fills those of elements
+    // [first, first + size) of the flat array of parameters. Waits.
+    void load(const Counts& counts,
+              const std::function<void(std::int64_t, std::span<float>, std::span<float>)>& read);
+    // Of what this rank owns, into host memory. Enqueued.
+    void copy_moments_to_host(std::span<float> first_moments, std::span<float> second_moments) const;
 
     // The scalars of the step before `steps_back` others; waits until they are there. Two steps are kept.
     const kernels::StepScalars& scalars(int steps_back = 0) const;

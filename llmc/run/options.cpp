@@ -73,6 +73,17 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("eval-only", o.eval_only, "validate, sample, and stop");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end",
           Whole{0, kMany});
+    entry("checkpoint-minutes", o.checkpoint_minutes, "minutes between checkpoints, beside those by steps; 0: none",
+          Real{0, 1e7});
+    entry("keep-checkpoints", o.keep_checkpoints,
+          "delete all but the newest so many, once a newer one is complete; 0: keep all", Whole{0, kMany});
+    entry("major-every", o.major_every, "never delete a checkpoint whose step is a multiple of this; 0: no such",
+          Whole{0, kMany});
+    entry("y,resume", o.resume,
+          "go on from a checkpoint: auto, the newest whole one of --output-dir, or from the start where it has none; a "
+          "checkpoint's folder; or never");
+    entry("allow-new-data", o.allow_new_data,
+          "--resume with other training shards than the checkpoint's: they are read from their start");
     entry("z,zero-stage", o.zero_stage,
           "ZeRO stage, what is sharded over ranks: 0 nothing, 1 Adam's moments (bf16: and master weights), 2 gradients "
           "too",
@@ -162,6 +173,11 @@ void check_together(const Options& o) {
     if (o.max_steps > 0)
         require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
                 "at most --max-steps = " + std::to_string(o.max_steps));
+    if (!o.resume.empty() && o.resume != "never") {
+        require(!o.eval_only, "--resume", '"' + o.resume + "\" with --eval-only", "training to go on with",
+                "name the checkpoint's folder by --init");
+        require(!o.output_dir.empty(), "--resume", '"' + o.resume + "\" without --output-dir", "a folder to go on in");
+    }
     require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing",
             "validation shards, since --eval-only was given");
     require(o.eval_only || !o.train_data.empty(), "--train-data", "missing",

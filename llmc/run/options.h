@@ -47,6 +47,11 @@ struct Options {
     bool eval_only = false;
     // Checkpoints
     std::int64_t checkpoint_every = 0;      // 0: at the end only
+    double checkpoint_minutes = 0;          // 0: by steps only
+    std::int64_t keep_checkpoints = 0;      // 0: all
+    std::int64_t major_every = 0;           // 0: none is kept for its step
+    std::string resume;                     // empty: never, where there is nothing to go on from; never, auto, a folder
+    bool allow_new_data = false;
     // Data-parallel training
     std::int64_t zero_stage = 0;
     std::string reduce_dtype = "fp32", comm = "auto";

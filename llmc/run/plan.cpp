@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/device/error.h"
+#include "llmc/run/start_facts.h"
 
 namespace llmc {
 namespace {
@@ -59,11 +60,11 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
 
 }  // namespace
 
-Plan make_plan(const Options& o, const Context& context) {
+Plan make_plan(const Options& o, const Resumption* resumption, const Context& context) {
     const int rank = context.communicator->rank(), ranks = context.communicator->size();
     Data data = open_data(o);
     const Vocabulary vocabulary = data.vocabulary();
-    StartingPoint start = starting_point(o, vocabulary);
+    StartingPoint start = starting_point(resumption ? resumption->folder.string() : o.init, o, vocabulary);
     ParameterTable table(start.config);
     Plan plan{.data = std::move(data), .start = std::move(start), .table = std::move(table)};
     plan.setup = {.config = plan.start.config, .dtype = value_by_name("--dtype", o.dtype, kDTypes),
@@ -76,6 +77,11 @@ Plan make_plan(const Options& o, const Context& context) {
     plan.step_tokens = step_tokens(o, batch);
     plan.micro_batches = int(plan.step_tokens / batch.global_positions());
     if (!o.eval_only) plan_training(plan, o, batch);
+    if (resumption) {
+        plan.first_step = resumption->state.step;
+        require(plan.first_step <= plan.total_steps, "the number of steps to make", plan.total_steps,
+                "at least " + std::to_string(plan.first_step) + ", which --resume goes on from", "raise --max-steps");
+    }
     if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch);
     if (o.sample_every > 0)
         plan.sampler.emplace(SampleSettings{.prompt = o.prompt, .tokens = int(o.sample_tokens),
@@ -84,6 +90,15 @@ Plan make_plan(const Options& o, const Context& context) {
                                             .longest = int(o.seq_len)},
                              Vocabulary{plan.start.config.vocabulary, vocabulary.end_of_text});
     return plan;
+}
+
+Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, int ranks) {
+    const Changes changes =
+        changes_since(resumption.state, options, {.step_tokens = plan.step_tokens, .ranks = ranks,
+                                                  .training_data = facts_of_data(plan.data.train.get(), nullptr)});
+    // The one batch of --overfit-batch is the first.
+    if (!changes.data && !options.overfit_batch) plan.loader->restore(resumption.state.data);
+    return changes;
 }
 
 }  // namespace llmc

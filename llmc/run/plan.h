@@ -11,6 +11,7 @@
 #include "llmc/model/optimizer.h"
 #include "llmc/run/evaluation.h"
 #include "llmc/run/options.h"
+#include "llmc/run/resume.h"
 #include "llmc/run/run_noise.h"
 #include "llmc/run/schedule.h"
 #include "llmc/run/starting_point.h"
@@ -31,6 +32,7 @@ struct Plan {
     ModelSetup setup{};
     MemoryPlan memory{};  // by plan_memory(), once it is known which libraries compute what
     std::int64_t step_tokens = 0, total_steps = 0;  // positions of one update over all ranks; updates
+    std::int64_t first_step = 0;                    // updates made by the run that this one goes on with
     int micro_batches = 0;                          // of this rank in one update
     std::unique_ptr<DataLoader> loader{};           // none with --eval-only
     std::optional<ValidationBatches> validation{};
@@ -45,6 +47,11 @@ struct Plan {
 
 // Throws Error for options that do not fit each other, the data or what the device can do. Whether the memory plan fits
 // is asked apart (plan_memory, require_room), so that libraries can be chosen before, and the plan be shown.
-Plan make_plan(const Options& options, const Context& context);
+// `resumption`: the checkpoint to go on from, or nullptr.
+Plan make_plan(const Options& options, const Resumption* resumption, const Context& context);
+
+// Puts the batches where the run before stopped, unless there are other data, and returns what has changed. Throws Error
+// where it must not go on (changes_since()).
+Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, int ranks);
 
 }  // namespace llmc

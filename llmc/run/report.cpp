@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <iostream>
 
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
+#include "llmc/base/mapped_file.h"
 
 namespace llmc {
 namespace {
@@ -69,9 +71,22 @@ void write_noise(Json& event, const std::optional<Report::Noise>& noise) {
     for (const auto& [name, scale] : noise->modules) modules[name] = number(scale);
 }
 
+// What follows the last end of line.
+void drop_half_line(const std::string& path) {
+    std::int64_t whole = 0;
+    {
+        const MappedFile file(path, "log");
+        whole = std::int64_t(file.text().rfind('\n') + 1);  // npos + 1 is 0
+        if (whole == std::ssize(file.text())) return;
+    }
+    std::error_code error;
+    std::filesystem::resize_file(path, std::uintmax_t(whole), error);
+    if (error) fail("--output-dir", path, "a log that can be written to: " + error.message(), "choose another folder");
+}
+
 }  // namespace
 
-Report::Report(const std::string& output_dir, std::int64_t total_steps, bool speaks)
+Report::Report(const std::string& output_dir, std::int64_t total_steps, bool speaks, bool appends)
     : total_steps_(total_steps), speaks_(speaks) {
     if (!speaks || output_dir.empty()) return;
     const std::string given = '"' + output_dir + '"';
@@ -79,10 +94,12 @@ Report::Report(const std::string& output_dir, std::int64_t total_steps, bool spe
     std::filesystem::create_directories(output_dir, error);
     if (error) fail("--output-dir", given, "a folder that can be made: " + error.message(), "choose another folder");
     path_ = (std::filesystem::path(output_dir) / kLogName).string();
-    if (std::filesystem::exists(path_))
+    appended_ = std::filesystem::exists(path_);
+    if (!appends && appended_)
         fail("--output-dir", given, "a folder without another run's " + std::string(kLogName),
-             "choose another folder, or move that run away");
-    log_.reset(std::fopen(path_.c_str(), "wx"));
+             "go on with that run by --resume auto, choose another folder, or move that run away");
+    if (appended_) drop_half_line(path_);
+    log_.reset(std::fopen(path_.c_str(), appends ? "a" : "wx"));
     if (!log_)
         fail("--output-dir", given, "a folder that can be written to: " + std::string(std::strerror(errno)),
              "choose another folder");
@@ -144,6 +161,18 @@ void Report::sample(std::int64_t step, const std::string& text) {
 void Report::checkpoint(std::int64_t step, const std::string& folder) {
     say(at(step) + " | saved " + folder);
     write({{"event", "checkpoint"}, {"step", step}, {"folder", folder}});
+}
+
+void Report::checkpoint_failed(std::int64_t step, const std::string& reason) {
+    if (speaks_) std::cerr << "note: " << reason << "; training goes on, the next one will be tried" << std::endl;
+    write({{"event", "checkpoint_failed"}, {"step", step}, {"reason", reason}});
+}
+
+void Report::resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes) {
+    say(folder.empty() ? "going on from the start: there is no checkpoint"
+                       : "going on after " + at(step) + " from " + folder);
+    for (const std::string& change : changes) say("  changed: " + change);
+    write({{"event", "resume"}, {"step", step}, {"folder", folder}, {"changes", changes}});
 }
 
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {

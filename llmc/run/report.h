@@ -2,7 +2,9 @@
 // object a line, each written through at once
 //
 // {"event":"start", options, versions, device, model, data}   {"event":"step","step":0,"loss":..,...}   "val",
-//                                                             "sample", "checkpoint", "skip", "end"
+//     "sample", "checkpoint", "checkpoint_failed", "skip", "resume", "end"
+// "resume" takes back what the log has from its step on: a "step" of that number or higher, a "skip", "val", "sample",
+// "checkpoint" after more steps.
 // A number that is unknown or not finite is null, never invented.
 #pragma once
 #include <cstdio>
@@ -23,7 +25,9 @@ class Report {
 public:
     // Makes the folder and log.jsonl in it; without a folder events go nowhere. Throws Error if that cannot be done or
     // if the folder holds the log of another run. total_steps is for the progress. Only one rank of a run speaks.
-    Report(const std::string& output_dir, std::int64_t total_steps, bool speaks = true);
+    // `appends`: to the log that is there, of the run that this one goes on with; a line that was not written to its
+    // end goes.
+    Report(const std::string& output_dir, std::int64_t total_steps, bool speaks = true, bool appends = false);
 
     // All of these throw a run-time Error when the log cannot be written.
     void start(const nlohmann::ordered_json& event) { write(event); }
@@ -49,6 +53,10 @@ public:
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);
     void sample(std::int64_t step, const std::string& text);
     void checkpoint(std::int64_t step, const std::string& folder);
+    void checkpoint_failed(std::int64_t step, const std::string& reason);
+    // What the log has of steps from `step` on is made again. `folder`: the checkpoint; empty: from the start.
+    void resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes);
+    bool appended() const { return appended_; }  // to a log that was there
     void end(std::int64_t steps, const std::string& reason, double seconds);
 
 private:
@@ -59,6 +67,7 @@ private:
     struct Close { void operator()(std::FILE* file) const { std::fclose(file); } };
     std::int64_t total_steps_;
     bool speaks_;
+    bool appended_ = false;
     std::string path_;  // of the log
     std::unique_ptr<std::FILE, Close> log_;
 };

@@ -34,7 +34,20 @@ const char* name_of(SmallBatches small_batches) {
 }
 
 RunNoise::RunNoise(std::vector<std::string> modules, double beta)
-    : names_(std::move(modules)), whole_(beta), modules_(names_.size(), NoiseScale(beta)) {}
+    : names_(std::move(modules)), beta_(beta), whole_(beta), modules_(names_.size(), NoiseScale(beta)) {}
+
+std::vector<NoiseAverages> RunNoise::averages() const {
+    std::vector<NoiseAverages> all{whole_.averages()};
+    for (const NoiseScale& module : modules_) all.push_back(module.averages());
+    return all;
+}
+
+void RunNoise::restore(const std::vector<NoiseAverages>& averages) {
+    require(averages.size() == modules_.size() + 1, "the number of noise averages", averages.size(),
+            std::to_string(modules_.size() + 1));
+    whole_ = NoiseScale(beta_, averages[0]);
+    for (std::size_t i = 0; i < modules_.size(); ++i) modules_[i] = NoiseScale(beta_, averages[i + 1]);
+}
 
 void RunNoise::add(const kernels::ConstRankSums& totals, std::int64_t positions) {
     const auto tokens = std::int64_t(totals.header->valid_targets);

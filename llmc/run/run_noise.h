@@ -40,12 +40,17 @@ public:
     // step in which nothing can be compared, since all its targets lie in one small batch, is left out.
     void add(const kernels::ConstRankSums& totals, std::int64_t positions);
 
+    // What a checkpoint holds: of the whole model, then of its modules. restore() throws Error for another number.
+    std::vector<NoiseAverages> averages() const;
+    void restore(const std::vector<NoiseAverages>& averages);
+
     const NoiseScale& whole() const { return whole_; }
     const std::vector<std::string>& module_names() const { return names_; }
     const NoiseScale& module(std::size_t i) const { return modules_[i]; }
 
 private:
     std::vector<std::string> names_;
+    double beta_;
     NoiseScale whole_;
     std::vector<NoiseScale> modules_;
 };

@@ -7,16 +7,16 @@
 
 namespace llmc {
 
-StartingPoint starting_point(const Options& options, Vocabulary vocabulary) {
+StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary) {
     StartingPoint start;
-    if (std::filesystem::exists(options.init) || options.init.find('/') != std::string::npos) {
-        start.checkpoint.emplace(options.init);
+    if (std::filesystem::exists(init) || init.find('/') != std::string::npos) {
+        start.checkpoint.emplace(init);
         start.config = start.checkpoint->config();
     } else {
-        start.config = model_by_name(options.init, vocabulary.size).config;
+        start.config = model_by_name(init, vocabulary.size).config;
     }
     check(start.config);
-    require(start.config.vocabulary >= vocabulary.size, "the vocabulary of --init " + options.init,
+    require(start.config.vocabulary >= vocabulary.size, "the vocabulary of --init " + init,
             start.config.vocabulary, "at least that of the shards, " + std::to_string(vocabulary.size),
             "use shards made for this model, or another --init");
     require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,

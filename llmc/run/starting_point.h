@@ -14,9 +14,9 @@ struct StartingPoint {
     std::optional<Checkpoint> checkpoint;  // empty: random weights
 };
 
-// Throws Error where --init names nothing, its vocabulary is smaller than that of the shards, or it has fewer positions
-// than --seq-len.
-StartingPoint starting_point(const Options& options, Vocabulary vocabulary);
+// `init`: --init, or the folder that --resume goes on from. Throws Error where it names nothing, its vocabulary is
+// smaller than that of the shards, or it has fewer positions than --seq-len.
+StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary);
 
 // table.elements() floats: those of the checkpoint, else random ones from the seed.
 std::vector<float> initial_weights(const StartingPoint& start, const ParameterTable& table, std::uint64_t seed);

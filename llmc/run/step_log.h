@@ -30,6 +30,8 @@ public:
     void flush() { report_pending(0); }
 
     static constexpr int kMostFailedSteps = 10;
+    int failed_in_a_row() const { return failed_in_a_row_; }  // of the steps reported, the last ones
+    void restore(int failed_in_a_row) { failed_in_a_row_ = failed_in_a_row; }
 
 private:
     struct Pending {

@@ -159,13 +159,8 @@ inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& b
         const auto second = trainer.second_moments();
         mine.moments.insert(mine.moments.end(), second.begin(), second.end());
         mine.gradient = reduced_shards(trainer.exchange(), table, context);
-        const auto master_weights = trainer.model().master_weights_on_host();
-        if (communicator.rank() > 0) return mine;
-        mine.master_weights.resize(std::size_t(table.elements()));
-        for (int tensor = 0; tensor < int(table.tensors().size()); ++tensor) {
-            const auto values = master_weights(tensor);
-            std::copy(values.begin(), values.end(), table.view(std::span(mine.master_weights), tensor).begin());
-        }
+        if (communicator.rank() == 0) mine.master_weights.resize(std::size_t(table.elements()));
+        trainer.model().copy_master_weights_to_host(mine.master_weights);
         return mine;
     });
 }

@@ -1,0 +1,100 @@
+// moment_files.cpp - stretches of the flat array written by their owners, and read across files
+#include "llmc/model/moment_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <sstream>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+namespace {
+
+constexpr const char *kFirst = "first_moments", *kSecond = "second_moments";
+
+const TensorInfo& tensor_of(const SafetensorsFile& file, const std::string& name) {
+    const auto found = std::ranges::find(file.tensors(), name, &TensorInfo::name);
+    require(found != file.tensors().end() && found->dtype == "F32" && found->shape.size() == 1, file.path(),
+            "without a fp32 vector " + name, "a file of Adam's moments");
+    return *found;
+}
+
+std::string metadata_of(const SafetensorsFile& file, const std::string& key) {
+    const auto found = file.metadata().find(key);
+    require(found != file.metadata().end(), file.path(), "without \"" + key + "\" in its metadata",
+            "a file of Adam's moments");
+    return found->second;
+}
+
+}  // namespace
+
+std::string moment_file_name(int number, int files) {
+    char name[64];
+    std::snprintf(name, sizeof name, "optimizer-%05d-of-%05d.safetensors", number, files);
+    return name;
+}
+
+void write_moments(const std::filesystem::path& file, std::vector<OwnedShard> owned, std::int64_t elements,
+                   std::span<const float> first_moments, std::span<const float> second_moments) {
+    std::ranges::sort(owned, {}, &OwnedShard::offset);
+    std::string stretches;
+    std::int64_t size = 0;
+    for (const OwnedShard& shard : owned) {
+        if (shard.size == 0) continue;
+        require(shard.offset == size, "a stretch of moments at", shard.offset, std::to_string(size));
+        stretches += (stretches.empty() ? "" : " ") + std::to_string(shard.first) + '+' + std::to_string(shard.size);
+        size += shard.size;
+    }
+    for (const auto& moments : {first_moments, second_moments})
+        require(std::ssize(moments) == size, "the number of moments to save", moments.size(), std::to_string(size));
+    SafetensorsWriter writer(file, {{kFirst, "F32", {size}}, {kSecond, "F32", {size}}},
+                             {{"elements", std::to_string(elements)}, {"stretches", stretches}});
+    writer.append(first_moments);
+    writer.append(second_moments);
+    writer.finish();
+}
+
+MomentFiles::MomentFiles(const std::filesystem::path& folder, int files, std::int64_t elements) {
+    for (int number = 0; number < files; ++number) {
+        const auto& file = files_.emplace_back(folder / moment_file_name(number, files));
+        require(metadata_of(file, "elements") == std::to_string(elements), file.path() + ": the number of parameters",
+                metadata_of(file, "elements"), std::to_string(elements), "go on with the model of the checkpoint");
+        std::int64_t place = 0;
+        std::istringstream places(metadata_of(file, "stretches"));
+        Stretch stretch{.file = std::size_t(number)};
+        for (char plus; places >> stretch.first >> plus >> stretch.size; place += stretch.size) {
+            require(plus == '+' && stretch.size > 0 && stretch.size <= elements, file.path() + ": its stretches",
+                    places.str(), "FIRST+SIZE, ...");
+            stretch.place = place;
+            stretches_.push_back(stretch);
+        }
+        for (const char* const name : {kFirst, kSecond})
+            require(tensor_of(file, name).elements() == place, file.path() + ": the length of " + name,
+                    tensor_of(file, name).elements(), std::to_string(place) + ", as its stretches have");
+    }
+    std::ranges::sort(stretches_, {}, &Stretch::first);
+    std::int64_t end = 0;
+    for (const Stretch& stretch : stretches_) {
+        require(stretch.first == end, "Adam's moments in " + folder.string(),
+                "from element " + std::to_string(stretch.first), "each element once, here from " + std::to_string(end));
+        end += stretch.size;
+    }
+    require(end == elements, "the number of Adam's moments in " + folder.string(), end, std::to_string(elements));
+}
+
+void MomentFiles::read(std::int64_t first, std::span<float> first_moments, std::span<float> second_moments) const {
+    require(first_moments.size() == second_moments.size(), "the lengths of both moments", first_moments.size(),
+            std::to_string(second_moments.size()));
+    const std::int64_t end = first + std::ssize(first_moments);
+    for (const Stretch& stretch : stretches_) {
+        const std::int64_t from = std::max(first, stretch.first), to = std::min(end, stretch.first + stretch.size);
+        if (from >= to) continue;
+        const SafetensorsFile& file = files_[stretch.file];
+        for (const auto& [name, out] : {std::pair(kFirst, first_moments), std::pair(kSecond, second_moments)})
+            file.read(tensor_of(file, name), stretch.place + from - stretch.first,
+                      out.subspan(std::size_t(from - first), std::size_t(to - from)));
+    }
+}
+
+}  // namespace llmc

@@ -1,0 +1,163 @@
+// checkpoint_writer.cpp - copies made between two steps, the threads that write them, and what makes them one checkpoint
+#include "llmc/run/checkpoint_writer.h"
+
+#include <omp.h>
+
+#include <charconv>
+#include <iostream>
+#include <ranges>
+
+#include "llmc/model/moment_files.h"
+#include "llmc/weights/checkpoint.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+bool writes_moments(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
+
+}  // namespace
+
+std::map<std::int64_t, fs::path> step_folders(const fs::path& output_dir) {
+    std::map<std::int64_t, fs::path> folders;
+    std::error_code none;
+    for (fs::directory_iterator entry(output_dir, none), end; !none && entry != end; entry.increment(none)) {
+        const std::string name = entry->path().filename().string();
+        std::int64_t step = 0;
+        const auto digits = name.find('_') + 1;
+        const auto [rest, fault] = std::from_chars(name.data() + digits, name.data() + name.size(), step);
+        if (fault == std::errc{} && *rest == 0 && step_folder(output_dir, step) == entry->path())
+            folders[step] = entry->path();
+    }
+    return folders;
+}
+
+CheckpointWriter::CheckpointWriter(const CheckpointPlace& place, const Model& model, const Optimizer& optimizer,
+                                   const GradientBuckets& buckets, Context& context, Report& report)
+    : place_(place),
+      model_(model),
+      optimizer_(optimizer),
+      buckets_(buckets),
+      context_(context),
+      report_(report),
+      writes_moments_(context.communicator->rank() == 0 || buckets.owned().front().bucket.has_value()),
+      writing_([this] { write(); }) {}
+
+std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding) {
+    return (sharding.rank == 0 ? std::size_t(table.elements()) * sizeof(float) : 0) +
+           (writes_moments(sharding) ? optimizer_bytes(table, sharding) : 0);
+}
+
+void CheckpointWriter::take_memory() {
+    const std::size_t weights = context_.communicator->rank() == 0 ? std::size_t(model_.table().elements()) : 0;
+    const std::size_t moments = writes_moments_ ? std::size_t(buckets_.owned_elements()) : 0;
+    if (memory_.data() || weights + moments == 0) return;
+    memory_ = device::PinnedMemory((weights + 2 * moments) * sizeof(float));
+    const std::span<float> all(reinterpret_cast<float*>(memory_.data()), weights + 2 * moments);
+    master_weights_ = all.first(weights);
+    first_moments_ = all.subspan(weights, moments);
+    second_moments_ = all.last(moments);
+}
+
+void CheckpointWriter::begin(const TrainerState& state) {
+    if (begun_) end(false);
+    begun_.emplace(state, step_folder(place_.output_dir, state.step));
+    try {
+        together(*context_.communicator, [&] {
+            take_memory();
+            if (context_.communicator->rank() == 0) staged_ = std::make_unique<StagedFolder>(begun_->folder);
+        });
+    } catch (const Error& error) {
+        begun_->failure = error.what();
+        return;
+    }
+    if (writes_moments_) optimizer_.copy_moments_to_host(first_moments_, second_moments_);
+    model_.copy_master_weights_to_host(master_weights_);  // waits
+    writing_.start();
+}
+
+void CheckpointWriter::write() {
+    omp_set_num_threads(1);  // of this thread's own loops: the cores are the training's
+    const fs::path folder = StagedFolder::path_of(begun_->folder);
+    written_.clear();
+    const int rank = context_.communicator->rank();
+    std::vector<std::string> names;
+    if (writes_moments_) {
+        names.push_back(moment_file_name(rank, begun_->state.moment_files));
+        write_moments(folder / names.back(), buckets_.owned(), model_.table().elements(), first_moments_,
+                      second_moments_);
+    }
+    if (rank == 0) {
+        write_model(folder, model_.table(), from_flat(model_.table(), master_weights_), place_.end_of_text);
+        write_trainer_state(folder, begun_->state);
+        for (const char* const name : {"config.json", "model.safetensors", "trainer_state.json"}) names.push_back(name);
+    }
+    for (const std::string& name : names) written_[name] = fingerprint_of_file(folder / name);
+}
+
+void CheckpointWriter::end(bool last) {
+    if (!begun_) return;
+    Communicator& ranks = *context_.communicator;
+    const std::string step = std::to_string(begun_->state.step);
+    try {
+        if (!begun_->failure.empty()) throw SharedError(begun_->failure, Blame::runtime);
+        together(ranks, [&] { writing_.wait(); });
+        Manifest all;
+        for (const json& of_rank : gather_json(ranks, written_)) all.merge(of_rank.get<Manifest>());
+        on_first_rank(ranks, [&] { show(all); });
+    } catch (const Error& error) {
+        staged_.reset();
+        begun_.reset();
+        const std::string why = "the checkpoint of step " + step + ": " + error.what();
+        if (last) throw SharedError(why, Blame::runtime);
+        on_first_rank(ranks, [&] { report_.checkpoint_failed(std::stoll(step), why); });
+        return;
+    }
+    on_first_rank(ranks, [&] {
+        report_.checkpoint(begun_->state.step, begun_->folder);
+        delete_older();
+    });
+    begun_.reset();
+}
+
+void CheckpointWriter::show(const Manifest& all) {
+    for (const auto& [name, file] : all) {
+        std::error_code fault;
+        require(std::int64_t(fs::file_size(staged_->path() / name, fault)) == file.bytes && !fault, name,
+                "not what another rank wrote", "an --output-dir that is the same folder on every host",
+                "put it on a file system that all hosts share");
+    }
+    write_manifest(staged_->path(), all);
+    staged_->commit();
+    staged_.reset();
+}
+
+// A folder is hidden before its files go, so that what is left of it under its name is always whole.
+void CheckpointWriter::delete_older() const {
+    if (place_.keep_checkpoints == 0) return;
+    std::int64_t newer = 0;
+    for (const auto& [step, folder] : step_folders(place_.output_dir) | std::views::reverse) {
+        if (step > begun_->state.step || newer++ < place_.keep_checkpoints) continue;
+        if (place_.major_every > 0 && step % place_.major_every == 0) continue;
+        const fs::path hidden = StagedFolder::path_of(folder);
+        std::error_code fault;
+        fs::remove_all(hidden, fault);
+        if (!fault) fs::rename(folder, hidden, fault);
+        if (!fault) fs::remove_all(hidden, fault);
+        if (fault) std::cerr << "note: the old checkpoint " << folder << " is not deleted: " << fault.message() << '\n';
+    }
+}
+
+void load_moments(Optimizer& optimizer, const fs::path& folder, const TrainerState& state, const ParameterTable& table,
+                  Communicator& communicator) {
+    const MomentFiles moments =
+        together(communicator, [&] { return MomentFiles(folder, state.moment_files, table.elements()); });
+    optimizer.load(state.optimizer, [&](std::int64_t first, std::span<float> first_moments,
+                                        std::span<float> second_moments) {
+        moments.read(first, first_moments, second_moments);
+    });
+}
+
+}  // namespace llmc

@@ -1,0 +1,37 @@
+// trainer_state.h - what a checkpoint holds beside weights and moments: how far training is, and what it was started
+// with
+//
+//   OUT/step_00000100/trainer_state.json
+#pragma once
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "llmc/comm/agreement.h"
+#include "llmc/data/data_loader.h"
+#include "llmc/model/optimizer.h"
+#include "llmc/run/noise_scale.h"
+
+namespace llmc {
+
+struct TrainerState {
+    // How far it is, between two steps.
+    std::int64_t step = 0;              // steps made, those included whose update was skipped
+    Optimizer::Counts optimizer{};
+    int failed_in_a_row = 0;            // steps, the last ones, whose loss or norm was not finite
+    DataLoaderState data{};
+    std::vector<NoiseAverages> noise;   // RunNoise::averages(); empty: not measured
+
+    // What it was started with.
+    std::int64_t step_tokens = 0;       // positions of a step
+    int ranks = 1, moment_files = 1;
+    nlohmann::json options;             // by long name
+    std::vector<Fact> training_data;    // facts_of_data()
+};
+
+// Throws a run-time Error where the system refuses.
+void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state);
+// Throws Error that names the file where it is missing, no such JSON, or of another version of the format.
+TrainerState read_trainer_state(const std::filesystem::path& folder);
+
+}  // namespace llmc

@@ -1,0 +1,60 @@
+// manifest.cpp - the manifest as JSON, and the comparison of a folder with it
+#include "llmc/weights/manifest.h"
+
+#include "kernels/device/error.h"
+#include "llmc/base/json_text.h"
+#include "llmc/base/mapped_file.h"
+#include "llmc/base/staged_file.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kMend = "restore it, or go on from another checkpoint";
+
+std::string checksum_of(const json& files) {
+    const std::string text = text_of(files);
+    return fingerprint(std::as_bytes(std::span(text)));
+}
+
+Manifest read_manifest(const fs::path& folder) {
+    const fs::path file = folder / kManifestName;
+    require(fs::exists(file), "the checkpoint " + folder.string(), "without " + std::string(kManifestName),
+            "one that was written to its end", kMend);
+    const json read = parse_json(MappedFile(file.string(), "a checkpoint's manifest").text());
+    const auto require_whole = [&](bool whole) {
+        require(whole, "the manifest " + file.string(), "damaged", "what was written", kMend);
+    };
+    require_whole(read.is_object() && read.contains("files") && read.contains("xxh3") &&
+                  read["xxh3"] == checksum_of(read["files"]));
+    return read["files"].get<Manifest>();
+}
+
+}  // namespace
+
+void write_manifest(const fs::path& folder, const Manifest& manifest) {
+    const json files = manifest;
+    write_whole(folder / kManifestName, text_of(json{{"files", files}, {"xxh3", checksum_of(files)}}, 2) + '\n');
+}
+
+void check_manifest(const fs::path& folder) {
+    const Manifest manifest = read_manifest(folder);
+    const auto expect = [&](const std::string& name, bool holds, const std::string& found, const std::string& wanted) {
+        require(holds, (folder / name).string(), found, wanted + ", as " + kManifestName + " says", kMend);
+    };
+    // What is quickly seen comes first: all sizes, then all contents.
+    for (const auto& [name, file] : manifest) {
+        std::error_code fault;
+        const auto bytes = std::int64_t(fs::file_size(folder / name, fault));
+        expect(name, !fault, "missing or unreadable (" + fault.message() + ")", "a file");
+        expect(name, bytes == file.bytes, std::to_string(bytes) + " bytes", std::to_string(file.bytes) + " bytes");
+    }
+    for (const auto& [name, file] : manifest) {
+        const std::string found = fingerprint_of_file(folder / name).xxh3;
+        expect(name, found == file.xxh3, "with the checksum " + found, file.xxh3);
+    }
+}
+
+}  // namespace llmc
