@@ -8,7 +8,6 @@
 #include <map>
 
 #include "kernels/device/error.h"
-#include "llmc/base/staged_folder.h"
 #include "llmc/weights/config_json.h"
 
 namespace llmc {
@@ -187,15 +186,6 @@ void write_model(const fs::path& folder, const ParameterTable& table, const Tens
         else writer.append(values.first(std::size_t(spec.rows_in_files * spec.columns)));
     }
     writer.finish();
-}
-
-fs::path save_checkpoint(const fs::path& output_dir, std::int64_t step, const ParameterTable& table,
-                         const TensorSource& master_weights, int end_of_text) {
-    const fs::path place = step_folder(output_dir, step);
-    StagedFolder folder(place);
-    write_model(folder.path(), table, master_weights, end_of_text);
-    folder.commit();
-    return place;
 }
 
 }  // namespace llmc

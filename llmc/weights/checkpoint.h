@@ -1,4 +1,5 @@
-// checkpoint.h - a model as a folder that transformers' GPT2LMHeadModel.from_pretrained opens
+// checkpoint.h - a model as a folder that transformers' GPT2LMHeadModel.from_pretrained opens. What training needs
+// beside it to go on: run/checkpoint_writer.h
 //
 //   OUT/step_00000100/config.json          the size
 //   OUT/step_00000100/model.safetensors    every tensor in fp32 under Hugging Face's name,
@@ -49,10 +50,5 @@ std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::
 // Values are written as they are.
 void write_model(const std::filesystem::path& folder, const ParameterTable& table, const TensorSource& master_weights,
                  int end_of_text);
-
-// write_model into step_folder(), all or nothing; returns the folder. When it returns the folder is on the disk. A
-// folder that is there already is never touched: that, and whatever the system refuses, is a run-time Error.
-std::filesystem::path save_checkpoint(const std::filesystem::path& output_dir, std::int64_t step,
-                                      const ParameterTable& table, const TensorSource& master_weights, int end_of_text);
 
 }  // namespace llmc

@@ -27,6 +27,16 @@ namespace fs = std::filesystem;
 const ModelConfig kConfig{2, 3, 72, 10, 61};
 const ModelConfig kWide{1, 1, 200, 3, 128};  // by several threads; no row of padding
 
+// A model alone, as a run's folder.
+fs::path save_checkpoint(const fs::path& output_dir, std::int64_t step, const ParameterTable& table,
+                         const TensorSource& master_weights, int end_of_text) {
+    const fs::path place = step_folder(output_dir, step);
+    StagedFolder folder(place);
+    write_model(folder.path(), table, master_weights, end_of_text);
+    folder.commit();
+    return place;
+}
+
 struct Saved {
     test::ScratchFolder scratch;
     ParameterTable table;

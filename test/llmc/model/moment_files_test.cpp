@@ -1,0 +1,50 @@
+// moment_files_test.cpp - moments written by any number of ranks are read by any other
+#include "llmc/model/moment_files.h"
+
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "test/support/scratch_folder.h"
+#include "test/support/support.h"
+
+using namespace llmc;
+using Catch::Contains;
+using test::complaint;
+
+TEST_CASE("moments of any number of ranks and any stage are read by any other", "[moments]") {
+    const ParameterTable table(ModelConfig{3, 2, 32, 16, 61});
+    const auto elements = std::size_t(table.elements());
+    std::vector<float> first(elements), second(elements);
+    std::iota(first.begin(), first.end(), 1.0f);
+    std::iota(second.begin(), second.end(), 1e6f);
+    const test::ScratchFolder scratch;
+    for (const auto& [stage, ranks] : {std::pair(0, 1), {1, 1}, {1, 2}, {2, 3}, {1, 7}, {2, 64}}) {
+        CAPTURE(stage, ranks);
+        const auto folder = scratch.path() / (std::to_string(stage) + "." + std::to_string(ranks));
+        std::filesystem::create_directory(folder);
+        for (int rank = 0; rank < ranks; ++rank) {
+            const GradientBuckets buckets(table, {.stage = stage, .rank = rank, .ranks = ranks});
+            std::vector<float> mine_first(std::size_t(buckets.owned_elements())), mine_second(mine_first.size());
+            for (const OwnedShard& shard : buckets.owned()) {
+                std::ranges::copy(shard.in_flat(std::span(first)), shard.in_owned(std::span(mine_first)).begin());
+                std::ranges::copy(shard.in_flat(std::span(second)), shard.in_owned(std::span(mine_second)).begin());
+            }
+            write_moments(folder / moment_file_name(rank, ranks), buckets.owned(), table.elements(), mine_first,
+                          mine_second);
+        }
+        const MomentFiles files(folder, ranks, table.elements());
+        for (const auto& [from, size] : {std::pair(std::size_t(0), elements), {std::size_t(1), elements - 1},
+                                        {elements / 3, elements / 2}, {elements - 1, std::size_t(1)}}) {
+            std::vector<float> some_first(size), some_second(size);
+            files.read(std::int64_t(from), some_first, some_second);
+            CHECK(std::equal(some_first.begin(), some_first.end(), first.begin() + std::ptrdiff_t(from)));
+            CHECK(std::equal(some_second.begin(), some_second.end(), second.begin() + std::ptrdiff_t(from)));
+        }
+        CHECK_THAT(complaint([&] { MomentFiles(folder, ranks, table.elements() + 64); }),
+                   Contains("the number of parameters"));
+        if (ranks == 1) continue;
+        std::filesystem::copy_file(folder / moment_file_name(0, ranks), folder / moment_file_name(1, ranks),
+                                   std::filesystem::copy_options::overwrite_existing);
+        CHECK_THAT(complaint([&] { MomentFiles(folder, ranks, table.elements()); }), Contains("each element once"));
+    }
+}

@@ -1,0 +1,60 @@
+// trainer_state_test.cpp - the state of a run reads back as it was written, to the last bit
+#include "llmc/run/trainer_state.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "llmc/base/json_text.h"
+#include "llmc/run/options.h"
+#include "test/support/scratch_folder.h"
+#include "test/support/support.h"
+
+using namespace llmc;
+using Catch::Contains;
+using test::complaint;
+
+TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
+    const test::ScratchFolder scratch;
+    const double third = 1.0 / 3, tiny = std::numeric_limits<double>::denorm_min(), large = 0x1.fffffffffffffp1023;
+    TrainerState state{.step = std::int64_t(1) << 40, .optimizer = {(std::int64_t(1) << 40) - 3, 3},
+                       .failed_in_a_row = 9, .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
+                                                       {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
+                       .step_tokens = 524288, .ranks = 8, .moment_files = 8, .options = to_json(Options{}),
+                       .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}};
+    state.data.seed = std::numeric_limits<std::uint64_t>::max();
+    write_trainer_state(scratch.path(), state);
+    const TrainerState read = read_trainer_state(scratch.path());
+    CHECK(read.step == state.step);
+    CHECK(read.optimizer == state.optimizer);
+    CHECK(read.failed_in_a_row == 9);
+    CHECK(read.data == state.data);
+    REQUIRE(read.noise.size() == 2);
+    CHECK(read.noise[0].count == 7);
+    CHECK(read.noise[0].signal == third);
+    CHECK(read.noise[0].noise == tiny);
+    CHECK(read.noise[0].product == -large);
+    CHECK(read.noise[1].signal_squared == 0x1.0000000000001p-1000);
+    CHECK(read.step_tokens == 524288);
+    CHECK(read.ranks == 8);
+    CHECK(read.moment_files == 8);
+    CHECK(read.options == state.options);
+    CHECK(read.training_data[0].value == "2");
+
+    const auto file = scratch.path() / "trainer_state.json";
+    const std::string whole = test::read_bytes(file);
+    const auto faults = [&](const std::string& text) {
+        test::write_bytes(file, text);
+        return complaint([&] { read_trainer_state(scratch.path()); });
+    };
+    CHECK_THAT(faults(""), Contains("trainer_state.json"));
+    CHECK_THAT(faults("[]"), Contains("trainer_state.json") && Contains("format"));
+    CHECK_THAT(faults(R"({"format": 2})"), Contains("the format is 2; expected 1"));
+    CHECK_THAT(faults(R"({"format": 1})"), Contains("trainer_state.json") && Contains("step"));
+    auto json = parse_json(whole);
+    json["ranks"] = "two";
+    CHECK_THAT(faults(text_of(json)), Contains("trainer_state.json") && Contains("number"));
+    CHECK(faults(whole) == "accepted");
+    std::filesystem::remove(file);
+    CHECK_THAT(complaint([&] { read_trainer_state(scratch.path()); }), Contains("without trainer_state.json"));
+}

@@ -1,0 +1,63 @@
+// manifest_test.cpp - what has changed in a checkpoint since it was written is found and named
+#include "llmc/weights/manifest.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "test/support/scratch_folder.h"
+#include "test/support/support.h"
+
+using namespace llmc;
+using Catch::Contains;
+using test::complaint;
+
+namespace fs = std::filesystem;
+
+TEST_CASE("a manifest finds files that are missing, shorter, longer or changed, itself among them", "[manifest]") {
+    const test::ScratchFolder scratch;
+    const fs::path folder = scratch.path();
+    const auto complain = [&] { return complaint([&] { check_manifest(folder); }); };
+    CHECK_THAT(complain(), Contains("without manifest.json"));
+    const std::string large(3 << 20, 'x');  // more than is read at once
+    test::write_bytes(folder / "a", "abc");
+    test::write_bytes(folder / "b", large);
+    test::write_bytes(folder / "empty", "");
+    Manifest manifest;
+    for (const char* const name : {"a", "b", "empty"}) manifest[name] = fingerprint_of_file(folder / name);
+    write_manifest(folder, manifest);
+    test::write_bytes(folder / "not of it", "?");
+    CHECK(complain() == "accepted");
+
+    fs::rename(folder / "a", folder / "c");
+    CHECK_THAT(complain(), Contains("/a is missing"));
+    test::write_bytes(folder / "a", "abcd");
+    CHECK_THAT(complain(), Contains("/a is 4 bytes; expected 3 bytes"));
+    test::write_bytes(folder / "a", "abd");
+    CHECK_THAT(complain(), Contains("/a is with the checksum") && Contains(manifest["a"].xxh3));
+    test::write_bytes(folder / "a", "abc");
+    std::string changed = large;
+    changed.back() ^= 1;
+    test::write_bytes(folder / "b", changed);
+    CHECK_THAT(complain(), Contains("/b is with the checksum"));
+    test::write_bytes(folder / "b", large);
+    CHECK(complain() == "accepted");
+
+    const std::string whole = test::read_bytes(folder / kManifestName);
+    for (std::size_t bit = 0; bit < whole.size() * 8 - 8; bit += 3) {  // but for the end of the last line
+        std::string damaged = whole;
+        damaged[bit / 8] ^= char(1 << bit % 8);
+        test::write_bytes(folder / kManifestName, damaged);
+        CAPTURE(bit, damaged);
+        CHECK(complain() != "accepted");
+    }
+}
+
+// The value is that of Python's xxhash.
+TEST_CASE("fingerprints are XXH3, of memory and of files alike", "[manifest]") {
+    const std::string text = "a model";
+    CHECK(fingerprint(std::as_bytes(std::span(text))) == "c0b88d47a1993541");
+    const test::ScratchFolder scratch;
+    test::write_bytes(scratch.path() / "file", text);
+    CHECK(fingerprint_of_file(scratch.path() / "file") == FileFingerprint{7, "c0b88d47a1993541"});
+    CHECK_THAT(complaint([&] { fingerprint_of_file(scratch.path() / "none"); }), Contains("none"));
+}

@@ -1,0 +1,251 @@
+// resume_test.cpp - runs that stop and go on, through the real program: to the same bits, on other ranks, past damaged
+// checkpoints, and what is refused
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+using Texts = std::vector<std::string>;
+
+Texts operator+(Texts all, const Texts& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+
+// Twelve steps of 192 positions, for 1, 2, 3 or 4 ranks; a checkpoint after 5 and 10.
+Result run(const TrainingFolder& folder, int ranks, const std::string& out, const Texts& more = {}) {
+    const Texts flags{"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-e",
+                      "custom:l=2,h=2,c=32,t=16", "-b", "1", "-t", "16", "-d", "192", "-x", "12", "-v", "4", "-n", "5",
+                      "--val-tokens", "64", "--lr", "1e-2", "--eps", "1e-3", "--threads", "1", "--tune=off", "-o",
+                      folder.path(out)};
+    return ranks > 1 ? folder.run_ranks(ranks, flags + more) : folder.run(flags + more);
+}
+
+fs::path step(const TrainingFolder& folder, const std::string& out, int number) {
+    return fs::path(folder.path(out)) / ("step_000000" + std::string(number < 10 ? "0" : "") + std::to_string(number));
+}
+
+// A folder as a run leaves it that was killed after its checkpoint of step 5.
+void copy_stopped(const TrainingFolder& folder, const std::string& from, const std::string& to) {
+    fs::create_directories(folder.path(to));
+    fs::copy(step(folder, from, 5), step(folder, to, 5));
+    std::istringstream lines(read_bytes(fs::path(folder.path(from)) / "log.jsonl"));
+    std::ofstream log(fs::path(folder.path(to)) / "log.jsonl");
+    for (std::string line; std::getline(lines, line);) {
+        const auto event = llmc::parse_json(line);
+        if (event["event"] == "checkpoint" && event["step"] > 5) break;
+        log << line << '\n';
+        if (event["event"] == "step" && event["step"] == 8) break;
+    }
+    log << R"({"event":"step","st)";  // killed while it wrote
+}
+
+std::string bytes_of(const fs::path& folder) {
+    std::string all;
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        const std::string name = entry.path().filename();
+        if (name.ends_with(".safetensors")) files[name] = read_bytes(entry.path());
+    }
+    for (const auto& [name, bytes] : files) all += name + bytes;
+    REQUIRE(files.size() >= 2);
+    return all;
+}
+
+// Every step once, as the log says which were made again; what it took does not count.
+std::map<std::int64_t, std::string> steps_of(const TrainingFolder& folder, const std::string& out) {
+    std::map<std::int64_t, std::string> steps;
+    std::istringstream lines(read_bytes(fs::path(folder.path(out)) / "log.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+        auto event = llmc::parse_json(line);
+        REQUIRE(event.is_object());
+        if (event["event"] == "resume") steps.erase(steps.lower_bound(event["step"]), steps.end());
+        if (event["event"] != "step") continue;
+        for (const char* const key : {"ms", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden"})
+            event.erase(key);
+        CHECK(steps.emplace(event["step"], llmc::text_of(event)).second);
+    }
+    return steps;
+}
+
+}  // namespace
+
+TEST_CASE("a run that goes on from a checkpoint is bit for bit the one that was not stopped", "[run][resume]") {
+    struct Run {
+        int ranks;
+        Texts flags;
+    };
+    const Run as = GENERATE(values<Run>({
+        {1, {}},
+        {1, {"--dtype", "bf16", "--stochastic-rounding", "--shuffle", "-d", "1920", "--pad-last"}},  // into epoch 2
+        {1, {"--overfit-batch", "--dtype", "bf16"}},
+        {2, {"--shuffle", "-z", "0"}},
+        {2, {"-z", "1", "--dtype", "bf16"}},
+        {3, {"-z", "2", "--dtype", "bf16", "--stochastic-rounding", "--shuffle"}},
+    }));
+    if (as.ranks > 1 && !have_mpi()) return;
+    CAPTURE(as.ranks, as.flags);
+    const TrainingFolder folder;
+    REQUIRE(run(folder, as.ranks, "whole", as.flags).exit_code == 0);
+    copy_stopped(folder, "whole", "stopped");
+    const Result result = run(folder, as.ranks, "stopped", as.flags + Texts{"-y", "auto"});
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    CHECK_THAT(result.output, Contains("going on after step 5/12 from ") && !Contains("changed:"));
+    for (const int number : {10, 12})
+        CHECK(bytes_of(step(folder, "stopped", number)) == bytes_of(step(folder, "whole", number)));
+    CHECK(steps_of(folder, "stopped") == steps_of(folder, "whole"));
+    CHECK(steps_of(folder, "stopped").size() == 12);
+}
+
+TEST_CASE("a run goes on with other ranks, stages and micro-batches", "[run][resume][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const TrainingFolder folder;
+    const auto losses = [&](const std::string& out) { return numbers(folder.log(out, "step"), "loss"); };
+    REQUIRE(run(folder, 1, "whole", {"--shuffle"}).exit_code == 0);
+    struct Part {
+        int ranks;
+        const char *stage, *batch, *steps;
+    };
+    bool first = true;
+    for (const Part& part : {Part{4, "0", "1", "3"}, Part{1, "0", "4", "5"}, Part{3, "2", "2", "9"},
+                             Part{4, "1", "1", "12"}}) {
+        Texts flags{"--shuffle", "-z", part.stage, "-b", part.batch, "-x", part.steps, "-u", "0", "-k", "constant"};
+        const Result result = run(folder, part.ranks, "parts", flags + Texts{"-y", "auto"});
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        CHECK((result.output.find("changed: ranks ") == std::string::npos) == first);
+        first = false;
+    }
+    REQUIRE(run(folder, 1, "constant", {"--shuffle", "-k", "constant"}).exit_code == 0);
+    const auto got = losses("parts"), want = losses("constant");
+    REQUIRE(got.size() == 12);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        CAPTURE(i, got[i] - want[i]);
+        CHECK(std::fabs(got[i] - want[i]) < 1e-6);
+    }
+}
+
+TEST_CASE("one flipped bit in any file of a checkpoint is noticed, and the older one taken", "[run][resume]") {
+    const TrainingFolder folder;
+    REQUIRE(run(folder, 1, "whole").exit_code == 0);
+    for (const auto& entry : fs::directory_iterator(step(folder, "whole", 10))) {
+        const std::string name = entry.path().filename();
+        CAPTURE(name);
+        const auto out = "damaged_" + name;
+        copy_stopped(folder, "whole", out);
+        fs::copy(step(folder, "whole", 10), step(folder, out, 10));
+        std::string bytes = read_bytes(entry.path());
+        bytes[bytes.size() / 2] ^= 4;
+        std::ofstream(step(folder, out, 10) / name, std::ios::binary) << bytes;
+        const Result result = run(folder, 1, out, {"-y", "auto"});
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        CHECK_THAT(result.output, Contains("passes over ") && Contains("step_00000010") && Contains(name) &&
+                                      Contains("going on after step 5/12 from "));
+        CHECK(fs::exists(step(folder, out, 10).string() + ".damaged"));
+        CHECK(bytes_of(step(folder, out, 12)) == bytes_of(step(folder, "whole", 12)));
+    }
+}
+
+TEST_CASE("a checkpoint is not gone on with by another run, or without being asked", "[run][resume]") {
+    const TrainingFolder folder;
+    REQUIRE(run(folder, 1, "whole").exit_code == 0);
+    struct Case {
+        Texts flags;
+        const char* says;
+    };
+    for (const auto& [flags, says] : std::vector<Case>{
+             {{}, "--resume auto"},
+             {{"-y", "never"}, "--resume auto"},
+             {{"-y", "auto", "-e", "custom:l=1,h=2,c=32,t=16"}, "--init"},
+             {{"-y", "auto", "-d", "384"}, "--total-batch-tokens"},
+             {{"-y", "auto", "--seed", "2"}, "--seed"},
+             {{"-y", "auto", "--shuffle"}, "--shuffle"},
+             {{"-y", "auto", "-x", "11"}, "--max-steps"},
+             {{"-y", "auto", "-i", folder.path("val_*.bin")}, "training shard 0"},
+             {{"-y", folder.path("nothing")}, "a checkpoint's folder"},
+             {{"-y", folder.path("")}, "manifest.json"},
+         }) {
+        const Result result = run(folder, 1, "whole", flags);
+        CAPTURE(flags, result.output);
+        CHECK(result.exit_code == 2);
+        CHECK_THAT(result.output, Contains("error: ") && Contains(says));
+    }
+    const Result more = run(folder, 1, "whole", {"-y", "auto", "-x", "13", "--lr", "1e-3"});
+    CAPTURE(more.output);
+    CHECK(more.exit_code == 0);
+    CHECK_THAT(more.output, Contains("changed: --lr 0.01 -> 0.001") && Contains("changed: --max-steps 12 -> 13"));
+    const Result again = run(folder, 1, "whole", {"-y", "auto", "-x", "13"});
+    CAPTURE(again.output);
+    CHECK(again.exit_code == 0);
+    CHECK(steps_of(folder, "whole").size() == 13);
+    const Result other = run(folder, 1, "other", {"-y", step(folder, "whole", 5), "--allow-new-data", "-i",
+                                                  folder.path("val_*.bin"), "-x", "6"});
+    CAPTURE(other.output);
+    CHECK(other.exit_code == 0);
+    CHECK(steps_of(folder, "other").size() == 1);
+}
+
+TEST_CASE("old checkpoints go when a newer one is complete, but for those of major steps", "[run][resume]") {
+    const TrainingFolder folder;
+    REQUIRE(run(folder, 1, "out", {"-n", "1", "--keep-checkpoints", "2", "--major-every", "4"}).exit_code == 0);
+    std::set<std::string> left;
+    for (const auto& entry : fs::directory_iterator(folder.path("out"))) left.insert(entry.path().filename());
+    CHECK(left == std::set<std::string>{"log.jsonl", "step_00000004", "step_00000008", "step_00000011",
+                                        "step_00000012"});
+}
+
+TEST_CASE("a checkpoint that cannot be written is said and tried again; the last one ends the run", "[run][resume]") {
+    const TrainingFolder folder;
+    // 100 KiB are enough for the log, not for the model.
+    Process process({"bash", "-c", "trap '' XFSZ; ulimit -f 100; exec \"$@\"", "bash", program("train_gpt2"), "-i",
+                     folder.path("train_*.bin"), "-e", "custom:l=2,h=2,c=32,t=16", "-b", "1", "-t", "16", "-x", "3",
+                     "-n", "1", "--threads", "1", "--tune=off", "-o", folder.path("out")},
+                    folder.path("output.txt"));
+    const int exit_code = process.exit_code();
+    CAPTURE(process.output());
+    CHECK(exit_code == 1);
+    CHECK_THAT(process.output(), Contains("note: the checkpoint of step 1: ") && Contains("training goes on") &&
+                                     Contains("error: the checkpoint of step 3: ") && Contains("File too large"));
+    CHECK(folder.log("out", "checkpoint_failed").size() == 2);
+    CHECK(folder.log("out", "step").size() == 3);
+    std::set<std::string> left;
+    for (const auto& entry : fs::directory_iterator(folder.path("out"))) left.insert(entry.path().filename());
+    CHECK(left == std::set<std::string>{"log.jsonl"});
+}
+
+// Killed again and again at any moment, most of them while a checkpoint is written, and started anew each time.
+TEST_CASE("a run that is killed again and again loses nothing and repeats nothing", "[run][resume]") {
+    const TrainingFolder folder;
+    const Texts flags{"-n", "1", "-v", "0", "--shuffle"};
+    REQUIRE(run(folder, 1, "whole", flags).exit_code == 0);
+    const Texts command = Texts{program("train_gpt2"), "-i", folder.path("train_*.bin"), "-j",
+                                folder.path("val_*.bin"), "-e", "custom:l=2,h=2,c=32,t=16", "-b", "1", "-t", "16", "-d",
+                                "192", "-x", "12", "--val-tokens", "64", "--lr", "1e-2", "--eps", "1e-3", "--threads",
+                                "1", "--tune=off", "-o", folder.path("killed"), "-y", "auto"} + flags;
+    std::mt19937 engine(3);
+    int killed = 0, exit_code = -1;
+    for (int start = 0; start < 100 && exit_code != 0; ++start) {
+        Process process(command, folder.path("killed.txt"));
+        usleep(20000 + engine() % 60000 * (1 + start / 10));
+        process.signal(SIGKILL);
+        exit_code = process.exit_code();
+        CAPTURE(process.output());
+        REQUIRE((exit_code == 0 || exit_code == -SIGKILL));
+        killed += exit_code != 0;
+    }
+    CAPTURE(killed);
+    REQUIRE(exit_code == 0);
+    CHECK(killed >= 3);
+    CHECK(bytes_of(step(folder, "killed", 12)) == bytes_of(step(folder, "whole", 12)));
+    CHECK(steps_of(folder, "killed") == steps_of(folder, "whole"));
+}
