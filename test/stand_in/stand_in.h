@@ -27,10 +27,10 @@ struct Range {
 // Longest payload.
 inline constexpr std::size_t kMostPayload = 128 * 1024;
 
-// Enqueues an operation, whose `name` messages show, and returns success at once; what goes wrong on the device ends
-// the program. `seconds` is how long the device's clock says that it took.
-cudaError_t enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
-                    std::span<const Range> ranges, double seconds = 1e-6);
+// Enqueues an operation, whose `name` messages show, and returns at once; what goes wrong on the device ends the
+// program. `seconds` is how long the device's clock says that it took.
+void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
+             std::span<const Range> ranges, double seconds = 1e-6);
 
 // At the begin of every function of a library: whether this call was told to fail, by
 // STAND_IN_FAIL="FUNCTION:N", N counted from 1, or "FUNCTION:N@RANK", on that rank of Open MPI's alone.
