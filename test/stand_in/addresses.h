@@ -1,5 +1,9 @@
 // addresses.h - which addresses of common memory are in use
 #pragma once
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -14,6 +18,13 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (byte
 inline std::pair<std::uintptr_t, std::size_t> pages_of(std::uintptr_t address, std::size_t bytes) {
     const std::uintptr_t begin = address / kPage * kPage;
     return {begin, round_up(address + bytes - begin, kPage)};
+}
+
+// Of an allocation's pages, in this process.
+inline void protect(std::uintptr_t address, std::size_t bytes, int protection) {
+    const auto [begin, length] = pages_of(address, bytes);
+    if (mprotect(reinterpret_cast<void*>(begin), length, protection) != 0)
+        stop(std::string("no such memory: ") + std::strerror(errno));
 }
 
 // Allocations by address.

@@ -123,8 +123,6 @@ private:
             case Kind::call_host: break;
             case Kind::allocate: return allocate(command.to, command.bytes);
             case Kind::free: return free(command.to, command.bytes);
-            case Kind::pin: return protect(command.to, command.bytes, PROT_READ | PROT_WRITE);
-            case Kind::unpin: return protect(command.to, command.bytes, PROT_NONE);
             case Kind::destroy_event: events_.erase(command.event); return;
             case Kind::sync_stream: waits_.push_back({command.answer, {end_of(command.stream)}}); return;
             case Kind::sync_event:
@@ -174,22 +172,19 @@ private:
 
     // ---- memory
 
-    void protect(std::uint64_t address, std::size_t bytes, int protection) {
-        if (mprotect(reinterpret_cast<void*>(address), bytes, protection) != 0)
-            stop(std::string("no such memory: ") + std::strerror(errno));
-    }
-    // What nobody wrote is NaN.
+    // What nobody wrote of device memory is NaN. Pinned memory is as the host sees it, whose accesses nobody notes.
     void allocate(std::uint64_t address, std::size_t bytes) {
-        const auto [begin, length] = pages_of(address, bytes);
-        protect(begin, length, PROT_READ | PROT_WRITE);
-        if (bytes <= kMostPoisoned) std::memset(reinterpret_cast<void*>(address), 0xff, bytes);
+        void* const memory = reinterpret_cast<void*>(address);
+        protect(address, bytes, PROT_READ | PROT_WRITE);
+        if (!is_device(memory)) return;
+        if (bytes <= kMostPoisoned) std::memset(memory, 0xff, bytes);
         memory_is_allocated(address, bytes);
     }
     void free(std::uint64_t address, std::size_t bytes) {
         const auto [begin, length] = pages_of(address, bytes);
         madvise(reinterpret_cast<void*>(begin), length, MADV_REMOVE);
-        protect(begin, length, PROT_NONE);
-        memory_is_freed(address, bytes);
+        protect(address, bytes, PROT_NONE);
+        if (is_device(reinterpret_cast<void*>(address))) memory_is_freed(address, bytes);
     }
 
     // ---- what the host waits for

@@ -37,7 +37,8 @@ struct Host {
     std::mutex sending;  // guards `commands` and what lies below, up to `answers`
     int commands = -1, done = -1;
     pid_t device = 0;
-    Addresses memory{kDeviceBegin, kDeviceBytes}, pinned{kPinnedBegin + kBounceBytes, kPinnedBytes - kBounceBytes};
+    Addresses device_memory{kDeviceBegin, kDeviceBytes};
+    Addresses pinned_memory{kPinnedBegin + kBounceBytes, kPinnedBytes - kBounceBytes};
     std::map<const void*, std::string> handles;
     std::set<const void*> dead;
     std::map<std::string, std::int64_t, std::less<>> calls;
@@ -52,6 +53,7 @@ struct Host {
     std::deque<Message> to_call;
     std::atomic<bool> ending = false;
 
+    Addresses& addresses(Memory kind) { return kind == Memory::device ? device_memory : pinned_memory; }
     void start();
     void read();
     void call();
@@ -85,7 +87,8 @@ void explain_fault(int signal, siginfo_t* info, void*) {
         const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
         const bool device = is_device(info->si_addr);
         stop(std::string("the host touches ") + (device ? "device" : "pinned") + " memory, " +
-             (device ? host().memory : host().pinned).live().describe(address) + ", at " + places(frames_here()));
+             host().addresses(device ? Memory::device : Memory::pinned).live().describe(address) + ", at " +
+             places(frames_here()));
     }
     if (copying) stop(std::string("a copy ") + copying + " memory that the host does not have, or no longer");
     ::signal(signal, SIG_DFL);
@@ -218,11 +221,11 @@ void Host::call() {
     }
     std::map<std::string, int> left;
     for (const auto& [handle, kind] : mine.handles) ++left[kind];
-    if (mine.memory.live().count()) left["allocation of device memory"] = int(mine.memory.live().count());
-    if (mine.pinned.live().count()) left["allocation of pinned memory"] = int(mine.pinned.live().count());
+    if (const auto count = mine.device_memory.live().count()) left["allocation of device memory"] = int(count);
+    if (const auto count = mine.pinned_memory.live().count()) left["allocation of pinned memory"] = int(count);
     if (left.empty()) return;
     std::string text = "not given back at the end:";
-    for (const auto& [kind, count] : left) text += " " + std::to_string(count) + " x " + kind;
+    for (const auto& [kind, count] : left) text += ' ' + std::to_string(count) + " x " + kind;
     std::fflush(nullptr);
     dprintf(2, "stand-in: %s\n", text.c_str());
     _exit(kLeakExit);
@@ -332,62 +335,37 @@ double ask(Command command) {
     return mine.answers.extract(command.answer).mapped();
 }
 
-void* allocate(std::size_t bytes) {
+void* allocate(Memory kind, std::size_t bytes) {
     Host& mine = host();
     void* address = nullptr;
     {
         const std::lock_guard lock(mine.sending);
-        if (bytes <= device_bytes_total() - mine.memory.live_bytes()) address = mine.memory.take(bytes);
-    }
-    if (address)
-        send({.kind = Command::Kind::allocate, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
-    return address;
-}
-
-bool free_device(void* address) {
-    Host& mine = host();
-    std::size_t bytes = 0;
-    {
-        const std::lock_guard lock(mine.sending);
-        bytes = mine.memory.give_back(address);
-    }
-    if (bytes)
-        send({.kind = Command::Kind::free, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
-    return bytes > 0;
-}
-
-void* allocate_pinned(std::size_t bytes) {
-    Host& mine = host();
-    void* address = nullptr;
-    {
-        const std::lock_guard lock(mine.sending);
-        address = mine.pinned.take(bytes);
+        if (kind == Memory::device && bytes > device_bytes_total() - mine.device_memory.live_bytes()) return nullptr;
+        address = mine.addresses(kind).take(bytes);
     }
     if (!address) return nullptr;
-    const auto [begin, length] = pages_of(reinterpret_cast<std::uintptr_t>(address), bytes);
-    send({.kind = Command::Kind::pin, .to = begin, .bytes = length});
-    mprotect(reinterpret_cast<void*>(begin), length, PROT_READ | PROT_WRITE);
+    send({.kind = Command::Kind::allocate, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
+    if (kind == Memory::pinned) protect(reinterpret_cast<std::uintptr_t>(address), bytes, PROT_READ | PROT_WRITE);
     return address;
 }
 
-bool free_pinned(void* address) {
+bool give_back(Memory kind, void* address) {
     Host& mine = host();
     std::size_t bytes = 0;
     {
         const std::lock_guard lock(mine.sending);
-        bytes = mine.pinned.give_back(address);
+        bytes = mine.addresses(kind).give_back(address);
     }
-    if (!bytes) return false;
-    const auto [begin, length] = pages_of(reinterpret_cast<std::uintptr_t>(address), bytes);
-    send({.kind = Command::Kind::unpin, .to = begin, .bytes = length});
-    mprotect(reinterpret_cast<void*>(begin), length, PROT_NONE);
+    if (bytes == 0) return false;
+    send({.kind = Command::Kind::free, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
+    if (kind == Memory::pinned) protect(reinterpret_cast<std::uintptr_t>(address), bytes, PROT_NONE);
     return true;
 }
 
 std::size_t device_bytes_total() { return std::size_t(setting("STAND_IN_GIB", 16)) << 30; }
 std::size_t device_bytes_free() {
     const std::lock_guard lock(host().sending);
-    return device_bytes_total() - host().memory.live_bytes();
+    return device_bytes_total() - host().device_memory.live_bytes();
 }
 
 }  // namespace stand_in

@@ -1,6 +1,5 @@
 // host.h - the host's side of the device process
 #pragma once
-#include <functional>
 #include <string_view>
 
 #include "test/stand_in/protocol.h"
@@ -32,11 +31,11 @@ void require_there(const void* handle, std::string_view kind);
 std::uint32_t number_of(cudaStream_t stream);
 std::uint32_t number_of(cudaEvent_t event);
 
-// Addresses: null where there is no room.
-void* allocate(std::size_t bytes);
-bool free_device(void* address);
-void* allocate_pinned(std::size_t bytes);
-bool free_pinned(void* address);
+enum class Memory { device, pinned };
+// Null where there is no room.
+void* allocate(Memory kind, std::size_t bytes);
+// False: it is no address of an allocation of that kind.
+bool give_back(Memory kind, void* address);
 std::size_t device_bytes_total();
 std::size_t device_bytes_free();
 

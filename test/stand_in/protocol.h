@@ -38,7 +38,7 @@ struct Command {
         // operations of a stream
         work, copy, fill, record, wait_for_event, call_host,
         // at once
-        allocate, free, pin, unpin, destroy_event,
+        allocate, free, destroy_event,
         // with an answer
         sync_stream, sync_event, sync_device, drain_device, query_event, elapsed
     } kind;
