@@ -111,6 +111,9 @@ struct Product {
     }
 };
 
+// Its work, in the device process: cublaslt_product.cpp.
+bool compute(std::byte* payload);
+
 // ---- the rules
 
 // Guide, cublasLtMatmul, types supported: scale type fp32; with compute type 32F bf16 matrices give bf16 or fp32, fp32

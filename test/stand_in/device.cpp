@@ -15,7 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -25,6 +25,7 @@
 #include "test/stand_in/accesses.h"
 #include "test/stand_in/addresses.h"
 #include "test/stand_in/host_link.h"
+#include "test/stand_in/streams.h"
 
 namespace stand_in {
 namespace {
@@ -33,38 +34,6 @@ enum class Schedule { eager, late, random };
 
 constexpr int kSilenceMilliseconds = 3;
 constexpr std::size_t kMostPoisoned = std::size_t(64) << 20;
-
-// What cudaEventRecord leaves: done once its stream has come to it.
-struct Point {
-    std::uint32_t stream = 0;
-    bool done = false;
-    double seconds = 0;  // of the device's clock
-    Clock before;        // what comes before what waits for it
-};
-
-struct Pending {
-    Command command;
-    std::uint32_t operation = 0;
-    std::uint64_t age = 0;  // of all operations, in the order of their commands
-    std::vector<Range> ranges;
-    std::vector<std::byte> payload;
-    std::shared_ptr<Point> point;
-    bool begun = false;
-};
-
-struct Stream {
-    std::deque<Pending> pending;
-    std::uint32_t count = 0;  // of operations so far
-    Clock before;             // what comes before its next operation
-    double seconds = 0;
-};
-
-// What the host waits for.
-struct Wait {
-    std::uint64_t answer;
-    std::vector<std::shared_ptr<Point>> points;
-    bool orders = true;  // what the host says after it comes behind the points
-};
 
 class Device {
 public:
