@@ -12,6 +12,7 @@
 
 using namespace test;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -213,6 +214,33 @@ TEST_CASE("the stand-ins say what a program does wrong on the device, and nothin
             CHECK(output.empty());
         }
     }
+}
+
+TEST_CASE("the stand-ins refuse what they cannot be told, and name what they can", "[stand_in]") {
+    const auto [told, says] = GENERATE(table<const char*, const char*>({
+        {"STAND_IN_SCHEDULE=later", "STAND_IN_SCHEDULE is \"later\"; expected eager, late or random"},
+        {"STAND_IN_SEED=", "STAND_IN_SEED is \"\"; expected a number"},
+        {"STAND_IN_GPUS=two", "STAND_IN_GPUS is \"two\"; expected a number"},
+        {"STAND_IN_GIB=1.5", "STAND_IN_GIB is \"1.5\"; expected a number"},
+        {"STAND_IN_FREE=later", "STAND_IN_FREE is \"later\"; expected now"},
+        {"STAND_IN_MUTATE=0123456789abcdef:drop", "; expected KEY:skip or KEY:other_stream"},
+        {"STAND_IN_MUTATE=here:skip", "; expected KEY:skip or KEY:other_stream"},
+        {"STAND_IN_FAIL=cudaMalloc", "STAND_IN_FAIL is \"cudaMalloc\"; expected FUNCTION:N or FUNCTION:N@RANK"},
+        {"STAND_IN_FAIL=cudaMaloc:1", "STAND_IN_FAIL is \"cudaMaloc:1\"; the stand-ins have no cudaMaloc"},
+        {"STAND_IN_CUBLASLT=none", "; expected nothing, no-epilogues or invalid-epilogues"},
+        {"STAND_IN_CUBLASLT_SECONDS=1,2", "; expected three numbers: A,B,C"},
+        {"STAND_IN_NCCL_SECONDS=short", "STAND_IN_NCCL_SECONDS is \"short\"; expected a number"},
+        {"STAND_IN_NCCL_ASYNC=-1", "STAND_IN_NCCL_ASYNC is \"-1\"; expected a number"},
+        {"STAND_IN_CALLS=", "STAND_IN_CALLS is \"\"; expected a file"},
+        {"STAND_IN_SCHEDUL=late", "there is no STAND_IN_SCHEDUL; expected one of STAND_IN_SCHEDULE, "},
+    }));
+    Process process({"env", told, program("misuse"), "nothing"},
+                    fs::temp_directory_path() / ("misuse." + std::to_string(getpid())));
+    const int exit_code = process.exit_code();
+    const std::string output = process.output();
+    CAPTURE(told, output);
+    CHECK(exit_code == 96);
+    CHECK_THAT(output, StartsWith("stand-in: ") && Contains(says));
 }
 
 TEST_CASE("the stand-in for NCCL says where ranks part, instead of hanging", "[stand_in]") {

@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,10 +40,8 @@ class Device {
 public:
     Device(int commands, int done) : host_link_(commands, done) {
         const char* const told = std::getenv("STAND_IN_SCHEDULE");
-        const std::string name = told ? told : "eager";
-        if (name == "late") schedule_ = Schedule::late;
-        else if (name == "random") schedule_ = Schedule::random;
-        else if (name != "eager") stop("STAND_IN_SCHEDULE is \"" + name + "\"; expected eager, late or random");
+        const std::string_view name = told ? told : "eager";
+        schedule_ = name == "late" ? Schedule::late : name == "random" ? Schedule::random : Schedule::eager;
         random_.seed(std::uint64_t(setting("STAND_IN_SEED", 1)));
     }
     void run() {

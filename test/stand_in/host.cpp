@@ -81,6 +81,31 @@ int common_memory(const char* name, std::uintptr_t begin, std::size_t bytes, int
     return file;
 }
 
+// One line on standard error, and the end of the host.
+[[noreturn]] void end(int exit_code, const std::string& what) {
+    host().ending = true;
+    std::fflush(nullptr);
+    dprintf(2, "stand-in: %s\n", what.c_str());
+    _exit(exit_code);
+}
+
+// What STAND_IN_FAIL asks of this process: a function's call of that number; without it, of none.
+struct Fault {
+    std::string function;
+    std::int64_t number = 0;
+};
+const Fault& fault() {
+    static const Fault told = [] {
+        const char* const text = std::getenv("STAND_IN_FAIL");
+        const long long mine = setting("OMPI_COMM_WORLD_RANK", 0);
+        char function[128] = "";
+        long long number = 0, rank = mine;
+        if (text) std::sscanf(text, "%127[^:]:%lld@%lld", function, &number, &rank);
+        return rank == mine ? Fault{function, number} : Fault{};
+    }();
+    return told;
+}
+
 // The host touched what is the device's alone, or pinned memory that it gave back.
 void explain_fault(int signal, siginfo_t* info, void*) {
     if (is_device(info->si_addr) || is_pinned(info->si_addr)) {
@@ -226,9 +251,7 @@ void Host::call() {
     if (left.empty()) return;
     std::string text = "not given back at the end:";
     for (const auto& [kind, count] : left) text += ' ' + std::to_string(count) + " x " + kind;
-    std::fflush(nullptr);
-    dprintf(2, "stand-in: %s\n", text.c_str());
-    _exit(kLeakExit);
+    end(kLeakExit, text);
 }
 
 }  // namespace
@@ -239,18 +262,8 @@ bool is_host() {
 }
 
 void stop(const std::string& what) {
-    if (is_host()) {
-        host().ending = true;
-        std::fflush(nullptr);
-        dprintf(2, "stand-in: %s\n", what.c_str());
-        _exit(kWrongExit);
-    }
+    if (is_host()) end(kWrongExit, what);
     report_wrong(what);
-}
-
-std::int64_t setting(const char* variable, std::int64_t otherwise) {
-    const char* const text = std::getenv(variable);
-    return text && *text ? std::atoll(text) : otherwise;
 }
 
 bool told_to_fail(std::string_view function) {
@@ -260,15 +273,7 @@ bool told_to_fail(std::string_view function) {
     const std::lock_guard lock(mine.sending);
     const auto known = mine.calls.find(function);
     const std::int64_t number = ++(known != mine.calls.end() ? known->second : mine.calls[std::string(function)]);
-    static const std::string told = std::getenv("STAND_IN_FAIL") ? std::getenv("STAND_IN_FAIL") : "";
-    const std::size_t colon = told.find(':'), at = told.find('@');
-    if (!told.empty() && colon == told.npos) {
-        dprintf(2, "stand-in: STAND_IN_FAIL is \"%s\"; expected FUNCTION:N or FUNCTION:N@RANK\n", told.c_str());
-        _exit(kWrongExit);
-    }
-    return colon != told.npos && std::string_view(told).substr(0, colon) == function &&
-           std::atoll(told.c_str() + colon + 1) == number &&
-           (at == told.npos || std::atoll(told.c_str() + at + 1) == setting("OMPI_COMM_WORLD_RANK", 0));
+    return number == fault().number && function == fault().function;
 }
 
 void made(const void* handle, std::string_view kind) {

@@ -41,7 +41,7 @@ void made(const void* handle, std::string_view kind);
 // Ends the program where the handle is none, or was given back before.
 void given_back(const void* handle, std::string_view kind);
 
-// A number from the environment.
+// A number from the environment: one of settings.cpp, which refuses what no number is.
 std::int64_t setting(const char* variable, std::int64_t otherwise);
 
 }  // namespace stand_in
