@@ -198,7 +198,7 @@ const char* cudaGetErrorString(cudaError_t status) {
 // Aligned for any type of variable; the memory is not cleared. It says nothing of waiting, and does not.
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     MAY_FAIL(cudaErrorMemoryAllocation);
-    *memory = bytes ? allocate(Memory::device, bytes) : nullptr;
+    *memory = bytes ? allocate(Memory::device, bytes, __func__) : nullptr;
     return *memory || bytes == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
 // Of null it does nothing; of what was freed, or never allocated, it returns an error: here it is the end, as the
@@ -210,21 +210,19 @@ cudaError_t cudaFree(void* memory) {
     if (!memory) return outcome;
     static const bool now = std::getenv("STAND_IN_FREE") != nullptr;
     if (!now) ask({.kind = Kind::drain_device});
-    if (!give_back(Memory::device, memory))
-        stop("cudaFree of what is no allocation of device memory, or was freed before");
+    give_back(Memory::device, memory, __func__);
     return outcome;
 }
 // Page-locked, and accessible to the device.
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     MAY_FAIL(cudaErrorMemoryAllocation);
-    *memory = bytes ? allocate(Memory::pinned, bytes) : nullptr;
+    *memory = bytes ? allocate(Memory::pinned, bytes, __func__) : nullptr;
     return *memory || bytes == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
 // It promises no wait for copies under way.
 cudaError_t cudaFreeHost(void* memory) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidValue);
-    if (memory && !give_back(Memory::pinned, memory))
-        stop("cudaFreeHost of what is no pinned memory, or was freed before");
+    if (memory) give_back(Memory::pinned, memory, __func__);
     return outcome;
 }
 // The direction is checked against the pointers. Asynchronous copies of memory that is not page-locked "may" be

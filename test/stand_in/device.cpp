@@ -89,8 +89,8 @@ private:
             case Kind::record:
             case Kind::wait_for_event:
             case Kind::call_host: break;
-            case Kind::allocate: return allocate(command.to, command.bytes);
-            case Kind::free: return free(command.to, command.bytes);
+            case Kind::allocate: return allocate(command.to, command.bytes, command.site);
+            case Kind::free: return free(command.to, command.bytes, command.site);
             case Kind::destroy_event: events_.erase(command.event); return;
             case Kind::sync_stream: waits_.push_back({command.answer, {end_of(command.stream)}}); return;
             case Kind::sync_event:
@@ -141,18 +141,17 @@ private:
     // ---- memory
 
     // What nobody wrote of device memory is NaN. Pinned memory is as the host sees it, whose accesses nobody notes.
-    void allocate(std::uint64_t address, std::size_t bytes) {
+    void allocate(std::uint64_t address, std::size_t bytes, std::uint32_t site) {
         void* const memory = reinterpret_cast<void*>(address);
         protect(address, bytes, PROT_READ | PROT_WRITE);
-        if (!is_device(memory)) return;
-        if (bytes <= kMostPoisoned) std::memset(memory, 0xff, bytes);
-        memory_is_allocated(address, bytes);
+        if (is_device(memory) && bytes <= kMostPoisoned) std::memset(memory, 0xff, bytes);
+        memory_is_allocated(address, bytes, site);
     }
-    void free(std::uint64_t address, std::size_t bytes) {
+    void free(std::uint64_t address, std::size_t bytes, std::uint32_t site) {
         const auto [begin, length] = pages_of(address, bytes);
         madvise(reinterpret_cast<void*>(begin), length, MADV_REMOVE);
         protect(address, bytes, PROT_NONE);
-        if (is_device(reinterpret_cast<void*>(address))) memory_is_freed(address, bytes);
+        memory_is_freed(address, bytes, site);
     }
 
     // ---- what the host waits for
@@ -320,19 +319,19 @@ Device* device = nullptr;
 void explain_fault(int, siginfo_t* info, void*) {
     const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
     const std::string what = "\"" + running_operation().name + "\" touches ";
-    if (is_device(info->si_addr)) report_wrong(what + "device memory at " + describe_memory(address));
-    if (is_pinned(info->si_addr)) report_wrong(what + "pinned memory that is no allocation, or was given back");
+    if (is_device(info->si_addr)) report_memory(what + "device memory at ", address);
+    if (is_pinned(info->si_addr)) report_memory(what + "pinned memory at ", address);
     report_wrong(what + "memory of the host, or none");
 }
 
 }  // namespace
 
-void report_wrong(const std::string& what, std::uint32_t other_site) {
+void report_wrong(const std::string& what, std::array<std::uint32_t, 2> other_sites) {
     Message message{};
     message.kind = Message::Kind::wrong;
     what.copy(message.text, sizeof message.text - 1);
     message.sites[0] = running_operation().site;
-    message.sites[1] = other_site;
+    std::ranges::copy(other_sites, message.sites + 1);
     if (device) {
         device->send(message);
         sleep(60);  // the host ends both

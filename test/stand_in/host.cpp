@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -81,6 +82,13 @@ int common_memory(const char* name, std::uintptr_t begin, std::size_t bytes, int
     return file;
 }
 
+std::string describe_sites(std::span<const std::uint32_t> sites) {
+    std::string text;
+    for (const std::uint32_t site : sites)
+        if (site > 0) text += "; " + describe_site(site);
+    return text;
+}
+
 // One line on standard error, and the end of the host.
 [[noreturn]] void end(int exit_code, const std::string& what) {
     host().ending = true;
@@ -106,14 +114,21 @@ const Fault& fault() {
     return told;
 }
 
+std::string name_of(Memory kind) { return kind == Memory::device ? "device memory" : "pinned memory"; }
+
+// "; cudaMalloc at main; cudaFree at main": of the allocation that the address belongs to.
+std::string history_of(Memory kind, std::uintptr_t address) {
+    const Allocation found = host().addresses(kind).given().at_or_before(address);
+    return describe_sites(std::array{found.allocated_at, found.freed_at});
+}
+
 // The host touched what is the device's alone, or pinned memory that it gave back.
 void explain_fault(int signal, siginfo_t* info, void*) {
     if (is_device(info->si_addr) || is_pinned(info->si_addr)) {
         const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-        const bool device = is_device(info->si_addr);
-        stop(std::string("the host touches ") + (device ? "device" : "pinned") + " memory, " +
-             host().addresses(device ? Memory::device : Memory::pinned).live().describe(address) + ", at " +
-             places(frames_here()));
+        const Memory kind = is_device(info->si_addr) ? Memory::device : Memory::pinned;
+        stop("the host touches " + name_of(kind) + ", " + host().addresses(kind).given().describe(address) + ", at " +
+             places(frames_here()) + history_of(kind, address));
     }
     if (copying) stop(std::string("a copy ") + copying + " memory that the host does not have, or no longer");
     ::signal(signal, SIG_DFL);
@@ -208,12 +223,7 @@ void Host::read() {
                 copying = nullptr;
                 tell_done(message.number);
                 break;
-            case Message::Kind::wrong: {
-                std::string text = message.text;
-                for (const std::uint32_t site : message.sites)
-                    if (site > 0) text += "; " + describe_site(site);
-                stop(text);
-            }
+            case Message::Kind::wrong: stop(message.text + describe_sites(message.sites));
         }
     }
 }
@@ -246,8 +256,8 @@ void Host::call() {
     }
     std::map<std::string, int> left;
     for (const auto& [handle, kind] : mine.handles) ++left[kind];
-    if (const auto count = mine.device_memory.live().count()) left["allocation of device memory"] = int(count);
-    if (const auto count = mine.pinned_memory.live().count()) left["allocation of pinned memory"] = int(count);
+    for (const Memory kind : {Memory::device, Memory::pinned})
+        if (const auto count = mine.addresses(kind).given().live()) left["allocation of " + name_of(kind)] = int(count);
     if (left.empty()) return;
     std::string text = "not given back at the end:";
     for (const auto& [kind, count] : left) text += ' ' + std::to_string(count) + " x " + kind;
@@ -340,37 +350,44 @@ double ask(Command command) {
     return mine.answers.extract(command.answer).mapped();
 }
 
-void* allocate(Memory kind, std::size_t bytes) {
+void* allocate(Memory kind, std::size_t bytes, std::string_view function) {
     Host& mine = host();
-    void* address = nullptr;
+    const std::uint32_t site = call_site(function);
+    void* memory = nullptr;
     {
         const std::lock_guard lock(mine.sending);
-        if (kind == Memory::device && bytes > device_bytes_total() - mine.device_memory.live_bytes()) return nullptr;
-        address = mine.addresses(kind).take(bytes);
+        if (kind == Memory::device && bytes > device_bytes_total() - mine.device_memory.given().live_bytes())
+            return nullptr;
+        memory = mine.addresses(kind).take(bytes, site);
     }
-    if (!address) return nullptr;
-    send({.kind = Command::Kind::allocate, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
-    if (kind == Memory::pinned) protect(reinterpret_cast<std::uintptr_t>(address), bytes, PROT_READ | PROT_WRITE);
-    return address;
+    if (!memory) return nullptr;
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    send({.kind = Command::Kind::allocate, .site = site, .to = address, .bytes = bytes});
+    if (kind == Memory::pinned) protect(address, bytes, PROT_READ | PROT_WRITE);
+    return memory;
 }
 
-bool give_back(Memory kind, void* address) {
+void give_back(Memory kind, void* memory, std::string_view function) {
     Host& mine = host();
-    std::size_t bytes = 0;
-    {
-        const std::lock_guard lock(mine.sending);
-        bytes = mine.addresses(kind).give_back(address);
+    const std::uint32_t site = call_site(function);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    std::unique_lock lock(mine.sending);
+    const std::size_t bytes = mine.addresses(kind).give_back(memory, site);
+    lock.unlock();
+    if (bytes == 0) {
+        const bool is_of_kind = kind == Memory::device ? is_device(memory) : is_pinned(memory);
+        stop(std::string(function) + " of " +
+             (is_of_kind ? mine.addresses(kind).given().describe(address) : "what is no " + name_of(kind)) + ", at " +
+             places(frames_here()) + (is_of_kind ? history_of(kind, address) : ""));
     }
-    if (bytes == 0) return false;
-    send({.kind = Command::Kind::free, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
-    if (kind == Memory::pinned) protect(reinterpret_cast<std::uintptr_t>(address), bytes, PROT_NONE);
-    return true;
+    send({.kind = Command::Kind::free, .site = site, .to = address, .bytes = bytes});
+    if (kind == Memory::pinned) protect(address, bytes, PROT_NONE);
 }
 
 std::size_t device_bytes_total() { return std::size_t(setting("STAND_IN_GIB", 16)) << 30; }
 std::size_t device_bytes_free() {
     const std::lock_guard lock(host().sending);
-    return device_bytes_total() - host().device_memory.live_bytes();
+    return device_bytes_total() - host().device_memory.given().live_bytes();
 }
 
 }  // namespace stand_in

@@ -86,6 +86,14 @@ const std::map<std::string, std::function<void(Tensors&)>> kCases{
          device::fill_zero(gone.data(), gone.size_bytes(), t.one);
          t.end();
      }},
+    {"copy from pinned memory after free",
+     [](Tensors& t) {
+         void* memory = nullptr;
+         cudaMallocHost(&memory, 100);
+         cudaFreeHost(memory);
+         device::copy_to_device(t.a->span().data(), memory, 100, t.one);
+         t.end();
+     }},
     {"double free",
      [](Tensors&) {
          void* memory = nullptr;
@@ -93,6 +101,7 @@ const std::map<std::string, std::function<void(Tensors&)>> kCases{
          cudaFree(memory);
          cudaFree(memory);
      }},
+    {"cudaFree of pinned memory", [](Tensors& t) { cudaFree(t.pinned.data()); }},
     {"leak",
      [](Tensors&) {
          void* memory = nullptr;
