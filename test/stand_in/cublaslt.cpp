@@ -97,37 +97,48 @@ void fill(cublasLtMatmulHeuristicResult_t& result, const Algorithm& algorithm, c
 
 extern "C" {
 
+// Guide: the name of the status as the header has it, and words for it, which are not documented.
 const char* cublasLtGetStatusName(cublasStatus_t status) { return text_of(status).name; }
 const char* cublasLtGetStatusString(cublasStatus_t status) { return text_of(status).text; }
+// Guide: the version of the library; here that of the header.
 std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 
+// Guide: makes the library's handle, which other calls need, for the current device; NOT_INITIALIZED where CUDA does
+// not start, ALLOC_FAILED without room.
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_NOT_INITIALIZED);
     return create(handle, "cublasLtHandle_t", cublasLtContext{});
 }
+// Guide: gives back what the handle holds, after its last use. Here it waits for nothing: nobody may lean on it.
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
     return destroy<cublasLtContext>(__func__, handle, "cublasLtHandle_t");
 }
 
+// Header: a new description of a matrix, or ALLOC_FAILED. Seen: what it says is not checked here.
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* handle, cudaDataType type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t ld) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatrixLayout_t", Layout{type, rows, columns, ld});
 }
+// Header: destroys it. That products which were given to a stream need it no longer is not documented, but kept, here
+// and below.
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
     return destroy<Layout>(__func__, handle, "cublasLtMatrixLayout_t");
 }
 
+// Header: a new description of a product in a compute type, with alpha and beta in the scale type, or ALLOC_FAILED;
+// attributes have their defaults.
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* handle, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatmulDesc_t", Description{.compute = compute, .scale = scale});
 }
+// Header: destroys it.
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t handle) {
     return destroy<Description>(__func__, handle, "cublasLtMatmulDesc_t");
 }
-// Attributes that the program does not set are refused like unknown ones.
+// Header: see set(). Attributes that the program does not set are refused like unknown ones.
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
@@ -144,13 +155,16 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cubla
     }
 }
 
+// Header: new preferences of a search for algorithms, with defaults, or ALLOC_FAILED.
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* handle) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatmulPreference_t", Preference{});
 }
+// Header: destroys them.
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t handle) {
     return destroy<Preference>(__func__, handle, "cublasLtMatmulPreference_t");
 }
+// Header: the same as cublasLtMatmulDescSetAttribute for preferences.
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     std::size_t bytes) {
@@ -169,6 +183,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
     }
 }
 
+// Guide: algorithms that compute the product and keep the preferences, as many as asked for and found.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -199,6 +214,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return CUBLAS_STATUS_SUCCESS;
 }
 
+// Header: whether the device has the algorithm for the product; what fails here would not run.
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                        cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm_bytes,
@@ -214,6 +230,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
+// Header: what an algorithm is made of; get() keeps the rest of it.
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm_bytes,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
                                                     std::size_t bytes, std::size_t* written) {
@@ -228,6 +245,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
     }
 }
 
+// Guide: D = epilogue(alpha op(A) op(B) + beta C) in the stream, by the algorithm.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void* alpha,
                               const void* a_data, cublasLtMatrixLayout_t a, const void* b_data,
                               cublasLtMatrixLayout_t b, const void* beta, const void* c_data, cublasLtMatrixLayout_t c,

@@ -88,6 +88,7 @@ void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<co
     send(command, ranges, name, payload);
 }
 
+// cudaLaunchKernelExC: the kernel runs in its stream; the arguments are copied before the call returns.
 std::string launch(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload) {
     if (!told_to_fail("cudaLaunchKernelExC")) {
         enqueue(stream, name, work, payload, {});
@@ -102,22 +103,28 @@ extern "C" {
 
 // ---- devices
 
+// How many devices can run something; none is an error of its own.
 cudaError_t cudaGetDeviceCount(int* count) {
     MAY_FAIL(cudaErrorInitializationError);
     *count = device_count();
     return *count > 0 ? cudaSuccess : said(cudaErrorNoDevice);
 }
+// For the calling thread, from then on: what it allocates, creates and launches is that device's. Numbers run from 0 to
+// the count - 1. It waits for no device. (Here each process has the memory and streams of one device only.)
 cudaError_t cudaSetDevice(int device) {
     MAY_FAIL(cudaErrorDevicesUnavailable);
     if (device < 0 || device >= device_count()) return said(cudaErrorInvalidDevice);
     device_in_use = device;
     return cudaSuccess;
 }
+// The calling thread's; without cudaSetDevice the first one.
 cudaError_t cudaGetDevice(int* device) {
     MAY_FAIL(cudaErrorInitializationError);
     *device = device_in_use;
     return cudaSuccess;
 }
+// Of the device of that number. Which it has is not the documentation's to say: here what the program reads, as on an
+// H100, but for the executor's one multiprocessor.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     MAY_FAIL(cudaErrorInvalidValue);
     if (device < 0 || device >= device_count()) return said(cudaErrorInvalidDevice);
@@ -131,7 +138,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->multiProcessorCount = 1;
     return cudaSuccess;
 }
-// One multiprocessor, as the executor pretends to have (limits_host.h); shared memory of compute capability 9.0.
+// A number for an attribute of a device. One multiprocessor, as the executor pretends to have (limits_host.h); shared
+// memory of compute capability 9.0. Attributes that the program does not ask for are refused like unknown ones.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     MAY_FAIL(cudaErrorInvalidValue);
     switch (attribute) {
@@ -148,6 +156,7 @@ cudaError_t cudaDeviceSynchronize() {
     ask({.kind = Kind::sync_device});
     return outcome;
 }
+// Bytes of the current device; others may take what is free before the caller does, so nobody is promised to get it.
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     MAY_FAIL(cudaErrorInitializationError);
     *free = device_bytes_free();
@@ -163,6 +172,7 @@ cudaError_t cudaGetLastError() {
     last_error = cudaSuccess;
     return status;
 }
+// The name as the header has it, or the text below for a number that is none.
 const char* cudaGetErrorName(cudaError_t status) {
     switch (status) {
 #define NAME(status) case status: return #status
@@ -182,6 +192,7 @@ const char* cudaGetErrorName(cudaError_t status) {
         default: return "unrecognized error code";
     }
 }
+// A description of the error. The words are not documented.
 const char* cudaGetErrorString(cudaError_t status) {
     switch (status) {
         case cudaSuccess: return "no error";
@@ -236,6 +247,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
               stream, __func__);
     return cudaSuccess;
 }
+// Sets each byte to the value's lowest. It may return before that is done, and run beside work of other streams.
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
     MAY_FAIL(cudaErrorInvalidValue);
     if (!is_device(memory)) return said(cudaErrorInvalidValue);
@@ -285,10 +297,12 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 
 // ---- events
 
+// For the current device, with default flags: it takes times, and a host that waits for it spins.
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     return make_event(event, cudaEventDefault);
 }
+// With cudaEventDisableTiming it needs to take no time, with cudaEventBlockingSync a host that waits for it sleeps.
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     return make_event(event, flags);
@@ -313,6 +327,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     MAY_FAIL(cudaErrorIllegalAddress);
     return ask({.kind = Kind::query_event, .event = number_of(event)}) != 0 ? cudaSuccess : cudaErrorNotReady;
 }
+// Until all is done that the event captured; of one that never was recorded, at once.
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
     const std::uint32_t site = call_site(__func__);

@@ -211,6 +211,7 @@ ncclResult_t ncclGetVersion(int* version) {
     return ncclSuccess;
 }
 
+// ncclGetErrorString: words for each result, which are not documented.
 const char* ncclGetErrorString(ncclResult_t result) {
     constexpr const char* kTexts[] = {"no error",
                                       "unhandled CUDA error",
@@ -231,6 +232,7 @@ const char* ncclGetLastError(ncclComm_t) {
     return text.c_str();
 }
 
+// ncclGetUniqueId: called once, it gives the identifier that all ranks of a communicator need for ncclCommInitRank.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     STAND_IN_MAY_FAIL(told(ncclSystemError));
     if (!id) return fail(ncclInvalidArgument, "ncclGetUniqueId: no place for the identifier");
@@ -245,6 +247,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     return ncclSuccess;
 }
 
+// ncclCommInitRank: a communicator on the current device, once all ranks have called it.
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
     STAND_IN_MAY_FAIL(stay_away(id, rank, told(ncclSystemError)));
     if (!comm) return stay_away(id, rank, fail(ncclInvalidArgument, "ncclCommInitRank: no place for the communicator"));
@@ -275,10 +278,12 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     return ncclSuccess;
 }
 
+// ncclCommDestroy: frees what this rank holds of the communicator.
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return leave(__func__, comm, State::destroyed);
 }
 
+// ncclCommAbort: the same, and aborts what is still running on the device.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     return leave(__func__, comm, State::aborted);
 }
@@ -300,12 +305,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     return ncclSuccess;
 }
 
+// ncclGroupStart: calls up to ncclGroupEnd become one operation, which is not begun before.
 ncclResult_t ncclGroupStart() {
     STAND_IN_MAY_FAIL(told(ncclSystemError));
     ++group.depth;
     return ncclSuccess;
 }
 
+// ncclGroupEnd: the operation is in its streams when this returns, not done; what needs it comes later.
 ncclResult_t ncclGroupEnd() {
     STAND_IN_MAY_FAIL(end_group(told(ncclUnhandledCudaError)));
     return end_group(ncclSuccess);
