@@ -285,6 +285,44 @@ TEST_CASE("memory that is reused before the device has read it shows on a late s
     for (const std::string schedule : kSchedules) CHECK(printed(schedule, "pinned memory reused in order") == "1\n");
 }
 
+TEST_CASE("dev/mutate_events.sh fails for changes that go unnoticed and are not listed, or are and are noticed",
+          "[stand_in]") {
+    const TrainingFolder folder;
+    const auto script = fs::path(program("train_gpt2")).parent_path() / "../../dev/mutate_events.sh";
+    const auto judge = [&](const std::string& lines) -> Result {
+        std::ofstream(folder.path("changes.txt")) << lines;
+        Process process({script, "--judge", folder.path("changes.txt")}, folder.path("judged.txt"));
+        const int exit_code = process.exit_code();
+        return {exit_code, process.output()};
+    };
+    // Without lines it names what it lists.
+    const std::string absent = "no such place, but listed | ";
+    std::istringstream named(judge("").output);
+    Texts listed;
+    for (std::string line; std::getline(named, line);)
+        if (line.starts_with(absent)) listed.push_back(line.substr(absent.size()));
+    REQUIRE(listed.size() >= 2);
+    const auto of = [](const char* verdict, const std::string& change) {
+        return std::string(verdict) + " | alone | " + change + " <- main | \n";
+    };
+    const std::string other = "skip | cudaEventRecord llmc::CommStream::point";
+    std::string all, without_first;
+    for (const std::string& change : listed) all += of("unnoticed", change);
+    for (std::size_t i = 1; i < listed.size(); ++i) without_first += of("unnoticed", listed[i]);
+    const auto [lines, says] = GENERATE_REF(table<std::string, std::string>({
+        {all, ""},
+        {all + of("noticed", other), ""},
+        {all + of("unnoticed", other) + of("noticed", other), ""},  // one way to it that notices is enough
+        {all + of("unnoticed", other), "unnoticed | " + other},
+        {all + of("noticed", listed[0]), "noticed, but listed | " + listed[0]},
+        {without_first, absent + listed[0]},
+    }));
+    const Result result = judge(lines);
+    CAPTURE(result.output);
+    CHECK(result.exit_code == (says.empty() ? 0 : 1));
+    CHECK_THAT(result.output, Contains(says.empty() ? ", 0 not as listed" : says + "\n"));
+}
+
 // Every function of CUDA and its libraries fails, the first time that it is called and the last.
 TEST_CASE("a call that fails ends the CUDA build with one line that names it", "[stand_in]") {
     struct Run {
