@@ -12,6 +12,7 @@
 
 using namespace test;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -178,26 +179,37 @@ TEST_CASE("the CUDA build saves on a signal, and goes on from a checkpoint", "[s
 
 TEST_CASE("the stand-ins say what a program does wrong on the device, and nothing of what is right", "[stand_in]") {
     struct Case {
-        const char *name, *says;
+        const char* name;
+        Texts says;
     };
     const auto [name, says] = GENERATE(values<Case>({
-        {"nothing", ""},
-        {"host reads device memory", "the host touches device memory, byte 68 of an allocation of 4096"},
-        {"host writes device memory", "the host touches device memory, byte 12 of an allocation of 4096"},
-        {"kernel behind the end", "0 bytes behind an allocation of 4096"},
-        {"kernel on host memory", "memory of the host"},
-        {"copy behind the end", "\"cudaMemcpyAsync\" writes 4100 bytes at byte 0 of an allocation of 4096"},
-        {"use after free", "no allocation"},
-        {"double free", "freed before"},
-        {"leak", "not given back at the end: 1 x allocation of device memory"},
-        {"event given back twice", "a cudaEvent_t is given back twice"},
-        {"pinned memory after free", "the host touches pinned memory"},
-        {"race of kernels", "race: \""},
-        {"kernels in order", ""},
-        {"kernels in order of the host", ""},
-        {"write beside a reader", "race: \""},
-        {"two readers", ""},
-        {"an event recorded too early", "race: \""},
+        {"nothing", {}},
+        {"host reads device memory",
+         {"the host touches device memory, byte 68 of an allocation of 4096, at ", "; cudaMalloc at "}},
+        {"host writes device memory", {"the host touches device memory, byte 12 of an allocation of 4096"}},
+        {"kernel behind the end", {"0 bytes behind an allocation of 4096; ", "; cudaMalloc at "}},
+        {"kernel on host memory", {"memory of the host"}},
+        {"copy behind the end", {"\"cudaMemcpyAsync\" writes 4100 bytes at byte 0 of an allocation of 4096"}},
+        {"use after free",
+         {"\"cudaMemsetAsync\" writes 4096 bytes at byte 0 of an allocation of 4096, freed before; cudaMemsetAsync at ",
+          "; cudaMalloc at ", "; cudaFree at "}},
+        {"copy from pinned memory after free",
+         {"\"cudaMemcpyAsync\" touches pinned memory at byte ", " of an allocation of 100, freed before; ",
+          "; cudaMallocHost at ", "; cudaFreeHost at "}},
+        {"double free",
+         {"cudaFree of byte 0 of an allocation of 100, freed before, at ", "; cudaMalloc at ", "; cudaFree at "}},
+        {"cudaFree of pinned memory", {"cudaFree of what is no device memory, at "}},
+        {"leak", {"not given back at the end: 1 x allocation of device memory"}},
+        {"event given back twice", {"a cudaEvent_t is given back twice"}},
+        {"pinned memory after free",
+         {"the host touches pinned memory, byte 0 of an allocation of 100, freed before, at ", "; cudaMallocHost at ",
+          "; cudaFreeHost at "}},
+        {"race of kernels", {"race: \""}},
+        {"kernels in order", {}},
+        {"kernels in order of the host", {}},
+        {"write beside a reader", {"race: \""}},
+        {"two readers", {}},
+        {"an event recorded too early", {"race: \""}},
     }));
     for (const std::string schedule : kSchedules) {
         Process process({"env", "STAND_IN_SCHEDULE=" + schedule, program("misuse"), name},
@@ -205,14 +217,37 @@ TEST_CASE("the stand-ins say what a program does wrong on the device, and nothin
         const int exit_code = process.exit_code();
         const std::string output = process.output();
         CAPTURE(name, schedule, output);
-        if (*says) {
-            CHECK(exit_code == (std::string(name) == "leak" ? 97 : 96));
-            CHECK_THAT(output, Contains("stand-in: ") && Contains(says));
-        } else {
-            CHECK(exit_code == 0);
-            CHECK(output.empty());
-        }
+        for (const std::string& text : says) CHECK_THAT(output, Contains("stand-in: ") && Contains(text));
+        CHECK(exit_code == (says.empty() ? 0 : std::string(name) == "leak" ? 97 : 96));
+        CHECK(output.empty() == says.empty());
     }
+}
+
+TEST_CASE("the stand-ins refuse what they cannot be told, and name what they can", "[stand_in]") {
+    const auto [told, says] = GENERATE(table<const char*, const char*>({
+        {"STAND_IN_SCHEDULE=later", "STAND_IN_SCHEDULE is \"later\"; expected eager, late or random"},
+        {"STAND_IN_SEED=", "STAND_IN_SEED is \"\"; expected a number"},
+        {"STAND_IN_GPUS=two", "STAND_IN_GPUS is \"two\"; expected a number"},
+        {"STAND_IN_GIB=1.5", "STAND_IN_GIB is \"1.5\"; expected a number"},
+        {"STAND_IN_FREE=later", "STAND_IN_FREE is \"later\"; expected now"},
+        {"STAND_IN_MUTATE=0123456789abcdef:drop", "; expected KEY:skip or KEY:other_stream"},
+        {"STAND_IN_MUTATE=here:skip", "; expected KEY:skip or KEY:other_stream"},
+        {"STAND_IN_FAIL=cudaMalloc", "STAND_IN_FAIL is \"cudaMalloc\"; expected FUNCTION:N or FUNCTION:N@RANK"},
+        {"STAND_IN_FAIL=cudaMaloc:1", "STAND_IN_FAIL is \"cudaMaloc:1\"; the stand-ins have no cudaMaloc"},
+        {"STAND_IN_CUBLASLT=none", "; expected nothing, no-epilogues or invalid-epilogues"},
+        {"STAND_IN_CUBLASLT_SECONDS=1,2", "; expected three numbers: A,B,C"},
+        {"STAND_IN_NCCL_SECONDS=short", "STAND_IN_NCCL_SECONDS is \"short\"; expected a number"},
+        {"STAND_IN_NCCL_ASYNC=-1", "STAND_IN_NCCL_ASYNC is \"-1\"; expected a number"},
+        {"STAND_IN_CALLS=", "STAND_IN_CALLS is \"\"; expected a file"},
+        {"STAND_IN_SCHEDUL=late", "there is no STAND_IN_SCHEDUL; expected one of STAND_IN_SCHEDULE, "},
+    }));
+    Process process({"env", told, program("misuse"), "nothing"},
+                    fs::temp_directory_path() / ("misuse." + std::to_string(getpid())));
+    const int exit_code = process.exit_code();
+    const std::string output = process.output();
+    CAPTURE(told, output);
+    CHECK(exit_code == 96);
+    CHECK_THAT(output, StartsWith("stand-in: ") && Contains(says));
 }
 
 TEST_CASE("the stand-in for NCCL says where ranks part, instead of hanging", "[stand_in]") {
@@ -248,6 +283,44 @@ TEST_CASE("memory that is reused before the device has read it shows on a late s
     };
     CHECK(printed("late", "pinned memory reused") == "2\n");
     for (const std::string schedule : kSchedules) CHECK(printed(schedule, "pinned memory reused in order") == "1\n");
+}
+
+TEST_CASE("dev/mutate_events.sh fails for changes that go unnoticed and are not listed, or are and are noticed",
+          "[stand_in]") {
+    const TrainingFolder folder;
+    const auto script = fs::path(program("train_gpt2")).parent_path() / "../../dev/mutate_events.sh";
+    const auto judge = [&](const std::string& lines) -> Result {
+        std::ofstream(folder.path("changes.txt")) << lines;
+        Process process({script, "--judge", folder.path("changes.txt")}, folder.path("judged.txt"));
+        const int exit_code = process.exit_code();
+        return {exit_code, process.output()};
+    };
+    // Without lines it names what it lists.
+    const std::string absent = "no such place, but listed | ";
+    std::istringstream named(judge("").output);
+    Texts listed;
+    for (std::string line; std::getline(named, line);)
+        if (line.starts_with(absent)) listed.push_back(line.substr(absent.size()));
+    REQUIRE(listed.size() >= 2);
+    const auto of = [](const char* verdict, const std::string& change) {
+        return std::string(verdict) + " | alone | " + change + " <- main | \n";
+    };
+    const std::string other = "skip | cudaEventRecord llmc::CommStream::point";
+    std::string all, without_first;
+    for (const std::string& change : listed) all += of("unnoticed", change);
+    for (std::size_t i = 1; i < listed.size(); ++i) without_first += of("unnoticed", listed[i]);
+    const auto [lines, says] = GENERATE_REF(table<std::string, std::string>({
+        {all, ""},
+        {all + of("noticed", other), ""},
+        {all + of("unnoticed", other) + of("noticed", other), ""},  // one way to it that notices is enough
+        {all + of("unnoticed", other), "unnoticed | " + other},
+        {all + of("noticed", listed[0]), "noticed, but listed | " + listed[0]},
+        {without_first, absent + listed[0]},
+    }));
+    const Result result = judge(lines);
+    CAPTURE(result.output);
+    CHECK(result.exit_code == (says.empty() ? 0 : 1));
+    CHECK_THAT(result.output, Contains(says.empty() ? ", 0 not as listed" : says + "\n"));
 }
 
 // Every function of CUDA and its libraries fails, the first time that it is called and the last.

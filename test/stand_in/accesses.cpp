@@ -39,18 +39,18 @@ struct Accesses {
     }
     bool find(std::uintptr_t address, std::size_t bytes) {
         if (address >= begin && address + bytes <= end) return true;
-        const auto [first, size] = allocations.at_or_before(address);
-        if (address + bytes > first + size) return false;
-        begin = first;
-        end = first + size;
+        const Allocation found = allocations.at_or_before(address);
+        if (!found.is_live() || address + bytes > found.begin + found.bytes) return false;
+        begin = found.begin;
+        end = found.begin + found.bytes;
         return true;
     }
     [[noreturn]] void race(std::uintptr_t address, std::uint32_t other, const char* did, const char* does) const {
         report_wrong("race: \"" + mine->name + "\" on stream " + std::to_string(mine->stream) + " " + does + " " +
-                         describe_memory(address) + " that \"" + operations[other].name + "\" on stream " +
+                         allocations.describe(address) + " that \"" + operations[other].name + "\" on stream " +
                          std::to_string(operations[other].stream) + " " + did +
                          ", and nothing orders the two: no event, no wait of the host",
-                     operations[other].site);
+                     {operations[other].site});
     }
 };
 
@@ -72,12 +72,15 @@ void running(std::uint32_t operation) {
 }
 const Operation& running_operation() { return accesses().operations[accesses().current]; }
 
-void memory_is_allocated(std::uintptr_t begin, std::size_t bytes) { accesses().allocations.add(begin, bytes); }
+void memory_is_allocated(std::uintptr_t begin, std::size_t bytes, std::uint32_t site) {
+    accesses().allocations.add(begin, bytes, site);
+}
 
-void memory_is_freed(std::uintptr_t begin, std::size_t bytes) {
+void memory_is_freed(std::uintptr_t begin, std::size_t bytes, std::uint32_t site) {
     Accesses& all = accesses();
-    all.allocations.remove(begin);
+    all.allocations.remove(begin, site);
     all.begin = all.end = 0;
+    if (!is_device(reinterpret_cast<void*>(begin))) return;
     // whole pages; no address is given twice
     const auto first = reinterpret_cast<std::uintptr_t>(all.cells + (begin - kDeviceBegin) / kCellBytes);
     const std::uintptr_t page = (first + kPage - 1) / kPage * kPage;
@@ -85,15 +88,19 @@ void memory_is_freed(std::uintptr_t begin, std::size_t bytes) {
     if (end > page) madvise(reinterpret_cast<void*>(page), end - page, MADV_DONTNEED);
 }
 
-std::string describe_memory(std::uintptr_t address) { return accesses().allocations.describe(address); }
+void report_memory(const std::string& what, std::uintptr_t address) {
+    const Allocations& known = accesses().allocations;
+    const Allocation found = known.at_or_before(address);
+    report_wrong(what + known.describe(address), {found.allocated_at, found.freed_at});
+}
 
 void note_access(const void* where, std::size_t bytes, bool written) {
     const auto address = reinterpret_cast<std::uintptr_t>(where);
     if (address - kDeviceBegin >= kDeviceBytes || bytes == 0) return;
     Accesses& all = accesses();
     if (!all.find(address, bytes))
-        report_wrong("\"" + all.mine->name + "\" " + (written ? "writes " : "reads ") + std::to_string(bytes) +
-                     " bytes at " + describe_memory(address));
+        report_memory("\"" + all.mine->name + "\" " + (written ? "writes " : "reads ") + std::to_string(bytes) +
+                          " bytes at ", address);
     const std::uint32_t current = all.current;
     Cell* cell = all.cells + (address - kDeviceBegin) / kCellBytes;
     const Cell* const end = all.cells + (address + bytes - 1 - kDeviceBegin) / kCellBytes + 1;

@@ -18,14 +18,16 @@ struct Operation {
 // Numbers them from 1.
 std::uint32_t remember(Operation operation);
 
-void memory_is_allocated(std::uintptr_t begin, std::size_t bytes);
-void memory_is_freed(std::uintptr_t begin, std::size_t bytes);
+// At a call site of the host.
+void memory_is_allocated(std::uintptr_t begin, std::size_t bytes, std::uint32_t site);
+void memory_is_freed(std::uintptr_t begin, std::size_t bytes, std::uint32_t site);
 
 // note_access() is from now on the operation's.
 void running(std::uint32_t operation);
 const Operation& running_operation();
 
-// "byte 12 of an allocation of 400", for messages.
-std::string describe_memory(std::uintptr_t address);
+// report_wrong() of the operation that runs, and of memory that it must not touch: `what` goes on with which allocation
+// that is.
+[[noreturn]] void report_memory(const std::string& what, std::uintptr_t address);
 
 }  // namespace stand_in

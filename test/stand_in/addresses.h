@@ -1,5 +1,9 @@
 // addresses.h - which addresses of common memory are in use
 #pragma once
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -16,37 +20,57 @@ inline std::pair<std::uintptr_t, std::size_t> pages_of(std::uintptr_t address, s
     return {begin, round_up(address + bytes - begin, kPage)};
 }
 
-// Allocations by address.
+// Of an allocation's pages, in this process.
+inline void protect(std::uintptr_t address, std::size_t bytes, int protection) {
+    const auto [begin, length] = pages_of(address, bytes);
+    if (mprotect(reinterpret_cast<void*>(begin), length, protection) != 0)
+        stop(std::string("no such memory: ") + std::strerror(errno));
+}
+
+struct Allocation {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+    std::uint32_t allocated_at = 0, freed_at = 0;  // call sites; 0: not freed
+    bool is_live() const { return bytes > 0 && freed_at == 0; }
+};
+
+// Allocations by address, those that were freed, too: no address is given twice.
 class Allocations {
 public:
-    void add(std::uintptr_t address, std::size_t bytes) { all_[address] = bytes; }
-    // Its size; 0: it is none.
-    std::size_t remove(std::uintptr_t address) {
-        const auto found = all_.find(address);
-        if (found == all_.end()) return 0;
-        const std::size_t bytes = found->second;
-        all_.erase(found);
-        return bytes;
+    void add(std::uintptr_t address, std::size_t bytes, std::uint32_t site) {
+        all_[address] = {address, bytes, site};
+        ++live_;
+        live_bytes_ += bytes;
     }
-    // The last one that begins at the address or before: begin and size; 0 and 0: there is none.
-    std::pair<std::uintptr_t, std::size_t> at_or_before(std::uintptr_t address) const {
+    // Its size; 0: it is none, or was freed before.
+    std::size_t remove(std::uintptr_t address, std::uint32_t site) {
+        const auto found = all_.find(address);
+        if (found == all_.end() || !found->second.is_live()) return 0;
+        found->second.freed_at = site;
+        --live_;
+        live_bytes_ -= found->second.bytes;
+        return found->second.bytes;
+    }
+    // The last one that begins at the address or before; of no bytes: there is none.
+    Allocation at_or_before(std::uintptr_t address) const {
         const auto above = all_.upper_bound(address);
-        if (above == all_.begin()) return {};
-        return *std::prev(above);
+        return above == all_.begin() ? Allocation{} : std::prev(above)->second;
     }
     // What an address belongs to, in words.
     std::string describe(std::uintptr_t address) const {
-        const auto [begin, bytes] = at_or_before(address);
-        if (bytes == 0) return "no allocation";
-        const std::size_t from_begin = address - begin;
-        return (from_begin < bytes ? "byte " + std::to_string(from_begin) + " of"
-                                   : std::to_string(from_begin - bytes) + " bytes behind") +
-               " an allocation of " + std::to_string(bytes);
+        const Allocation found = at_or_before(address);
+        if (found.bytes == 0) return "no allocation";
+        const std::size_t from_begin = address - found.begin;
+        return (from_begin < found.bytes ? "byte " + std::to_string(from_begin) + " of"
+                                         : std::to_string(from_begin - found.bytes) + " bytes behind") +
+               " an allocation of " + std::to_string(found.bytes) + (found.is_live() ? "" : ", freed before");
     }
-    std::size_t count() const { return all_.size(); }
+    std::size_t live() const { return live_; }
+    std::size_t live_bytes() const { return live_bytes_; }
 
 private:
-    std::map<std::uintptr_t, std::size_t> all_;
+    std::map<std::uintptr_t, Allocation> all_;
+    std::size_t live_ = 0, live_bytes_ = 0;
 };
 
 // Addresses of one of the two ranges, none of them given twice: what was freed stays out of reach for good. An
@@ -54,29 +78,24 @@ private:
 class Addresses {
 public:
     Addresses(std::uintptr_t begin, std::size_t bytes) : next_(begin), end_(begin + bytes) {}
-    void* take(std::size_t bytes) {
+    void* take(std::size_t bytes, std::uint32_t site) {
         const std::size_t pages = round_up(bytes, kPage);
         if (bytes == 0 || next_ + pages + kPage > end_) return nullptr;
         const std::uintptr_t address = next_ + pages - round_up(bytes, kDeviceAlignment);
         next_ += pages + kPage;
-        live_.add(address, bytes);
-        live_bytes_ += bytes;
+        given_.add(address, bytes, site);
         return reinterpret_cast<void*>(address);
     }
-    // Its size; 0: it is no allocation's.
-    std::size_t give_back(void* address) {
-        const std::size_t bytes = live_.remove(reinterpret_cast<std::uintptr_t>(address));
-        live_bytes_ -= bytes;
-        return bytes;
+    // Its size; 0: it is none, or was freed before.
+    std::size_t give_back(void* address, std::uint32_t site) {
+        return given_.remove(reinterpret_cast<std::uintptr_t>(address), site);
     }
-    const Allocations& live() const { return live_; }
-    std::size_t live_bytes() const { return live_bytes_; }
+    const Allocations& given() const { return given_; }
 
 private:
     std::uintptr_t next_;
     const std::uintptr_t end_;
-    Allocations live_;
-    std::size_t live_bytes_ = 0;
+    Allocations given_;
 };
 
 }  // namespace stand_in

@@ -1,5 +1,4 @@
-// cublaslt.cpp - a stand-in for libcublasLt: the functions of it that the program calls, and the product, which the
-// stand-in's device computes in plain loops
+// cublaslt.cpp - a stand-in for libcublasLt: the functions of it that the program calls, in the host process
 //
 // Three algorithms: 0 adds along k in one sequence, 1 and 2 cut k into 2 and 4 parts, so that last bits differ.
 //
@@ -8,12 +7,9 @@
 //                     invalid-epilogues  the same, others are CUBLAS_STATUS_INVALID_VALUE
 //   STAND_IN_CUBLASLT_SECONDS=A,B,C      how long algorithms 0, 1 and 2 take; without it 3e-6, 4e-6 and 5e-6
 #include <cublasLt.h>
-#include <cuda_bf16.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,122 +24,6 @@ struct cublasLtContext {};
 namespace {
 
 using namespace stand_in::cublaslt;
-
-// ---- on the device
-
-float value_at(const void* data, cudaDataType type, std::size_t index) {
-    return type == CUDA_R_16BF ? __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index])
-                               : static_cast<const float*>(data)[index];
-}
-// How results are rounded is not documented; here to nearest, ties to even.
-void put(void* data, cudaDataType type, std::size_t index, float value) {
-    if (type == CUDA_R_16BF) static_cast<__nv_bfloat16*>(data)[index] = __float2bfloat16_rn(value);
-    else static_cast<float*>(data)[index] = value;
-}
-
-// cublas_api.h, CUBLAS_COMPUTE_32F_FAST_TF32: fp32 inputs as TF32, which has 10 bits of mantissa. How they are rounded
-// is not documented; here to nearest, ties to even.
-float to_tf32(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    return std::isfinite(value) ? std::bit_cast<float>((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu) : value;
-}
-
-// op(matrix), column-major and dense.
-std::vector<float> load(const void* data, const Layout& layout, bool transposed) {
-    std::vector<float> values(layout.rows * layout.columns);
-    for (std::size_t column = 0; column < layout.columns; ++column)
-        for (std::size_t row = 0; row < layout.rows; ++row)
-            values[transposed ? row * layout.columns + column : column * layout.rows + row] =
-                value_at(data, layout.type, column * std::size_t(layout.ld) + row);
-    return values;
-}
-
-// Products of a (m, k) and b (k, n) along first..last of k, added in that order. The columns of `a` of one block stay
-// in a cache for all columns of b, and four steps along k at once read and write a sum once.
-void multiply(const float* a, const float* b, float* sums, std::size_t m, std::size_t n, std::size_t k,
-              std::size_t first, std::size_t last) {
-    constexpr std::size_t kBlock = 64;
-    std::fill_n(sums, m * n, 0.0f);
-    for (std::size_t begin = first; begin < last; begin += kBlock) {
-        const std::size_t end = std::min(begin + kBlock, last);
-        for (std::size_t column = 0; column < n; ++column) {
-            float* __restrict const to = sums + column * m;
-            std::size_t step = begin;
-            for (; step + 4 <= end; step += 4) {
-                const float *x = a + step * m, *y = b + column * k + step;
-                const float y0 = y[0], y1 = y[1], y2 = y[2], y3 = y[3];
-                for (std::size_t row = 0; row < m; ++row)
-                    to[row] = to[row] + x[row] * y0 + x[m + row] * y1 + x[2 * m + row] * y2 + x[3 * m + row] * y3;
-            }
-            for (; step < end; ++step)
-                for (std::size_t row = 0; row < m; ++row) to[row] += a[step * m + row] * b[column * k + step];
-        }
-    }
-}
-
-// GELU in its tanh form. Which form the library's is, is not documented.
-constexpr float kSlope = 0.7978845608f, kCube = 0.044715f;  // sqrt(2 / pi)
-float gelu(float x) { return 0.5f * x * (1 + std::tanh(kSlope * (x + kCube * x * x * x))); }
-float gelu_slope(float x) {
-    const float t = std::tanh(kSlope * (x + kCube * x * x * x));
-    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kSlope * (1 + 3 * kCube * x * x);
-}
-
-bool run(std::byte* payload) {
-    Product product;
-    std::memcpy(static_cast<void*>(&product), payload, sizeof product);
-    const Description& description = product.description;
-    const Epilogue epilogue = product.epilogue();
-    const std::size_t m = product.m(), n = product.n(), k = product.k();
-    const auto parts = std::size_t(product.algorithm.parts);
-    const cudaDataType type = product.d.type;
-
-    std::vector<float> a = load(product.a_data, product.a, description.transpose_a != CUBLAS_OP_N);
-    std::vector<float> b = load(product.b_data, product.b, description.transpose_b != CUBLAS_OP_N);
-    // Header, CUBLASLT_EPILOGUE_BGRADA, BGRADB: stores sums along k of A, for each row of D, or of B, for each column.
-    // That alpha does not scale them and TF32 does not round them is not documented.
-    std::vector<float> sums(epilogue.sums == Sums::of_b ? n : m);
-    if (epilogue.sums == Sums::of_a)
-        for (std::size_t i = 0; i < a.size(); ++i) sums[i % m] += a[i];
-    if (epilogue.sums == Sums::of_b)
-        for (std::size_t i = 0; i < b.size(); ++i) sums[i / k] += b[i];
-
-    if (description.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
-        for (auto* matrix : {&a, &b}) std::ranges::transform(*matrix, matrix->begin(), to_tf32);
-    std::vector<float> results(m * n);
-    if (parts == 1) multiply(a.data(), b.data(), results.data(), m, n, k, 0, k);
-    else
-        for (std::size_t part = 0; part < parts; ++part) {
-            float* const partial = product.workspace + part * m * n;
-            multiply(a.data(), b.data(), partial, m, n, k, k * part / parts, k * (part + 1) / parts);
-            for (std::size_t i = 0; i < m * n; ++i) results[i] += partial[i];
-        }
-
-    for (std::size_t column = 0; column < n; ++column)
-        for (std::size_t row = 0; row < m; ++row) {
-            float value = product.alpha * results[column * m + row];
-            if (product.beta != 0)
-                value += product.beta * value_at(product.c_data, type, column * std::size_t(product.c.ld) + row);
-            // Header, CUBLASLT_EPILOGUE_BIAS: a value for each row, for all columns, before what else is done.
-            if (epilogue.adds_bias) value += value_at(description.bias, type, row);
-            const std::size_t at = column * std::size_t(description.auxiliary_ld) + row;
-            // Header, CUBLASLT_EPILOGUE_GELU_AUX: stores what GELU is applied to. That GELU is applied to that before
-            // it is rounded, and that below the unrounded gradients are summed, is not documented.
-            if (epilogue.gelu) {
-                put(description.auxiliary, type, at, value);
-                value = gelu(value);
-            }
-            // Header, CUBLASLT_EPILOGUE_DGELU: times GELU's slope there. _BGRAD: and the bias' gradient, stored.
-            if (epilogue.gelu_gradient) value *= gelu_slope(value_at(description.auxiliary, type, at));
-            if (epilogue.sums == Sums::of_d) sums[row] += value;
-            put(product.d_data, type, column * std::size_t(product.d.ld) + row, value);
-        }
-    if (epilogue.sums != Sums::none)
-        for (std::size_t i = 0; i < sums.size(); ++i) put(description.bias, type, i, sums[i]);
-    return true;
-}
-
-// ---- in the host process
 
 struct StatusText { cublasStatus_t status; const char *name, *text; };
 constexpr StatusText kStatuses[] = {
@@ -198,11 +78,13 @@ cublasStatus_t get(Value attribute, void* value, std::size_t bytes, std::size_t*
 }
 
 double seconds_of(const Algorithm& algorithm) {
-    std::array seconds = {3e-6, 4e-6, 5e-6};
-    const char* const setting = std::getenv("STAND_IN_CUBLASLT_SECONDS");
-    if (setting && std::sscanf(setting, "%lf,%lf,%lf", &seconds[0], &seconds[1], &seconds[2]) != 3)
-        stand_in::stop("STAND_IN_CUBLASLT_SECONDS is " + std::string(setting) + "; expected three numbers: A,B,C");
-    return seconds[std::size_t(algorithm.id)];
+    static const std::array all = [] {
+        std::array seconds = {3e-6, 4e-6, 5e-6};
+        if (const char* const told = std::getenv("STAND_IN_CUBLASLT_SECONDS"))
+            std::sscanf(told, "%lf,%lf,%lf", &seconds[0], &seconds[1], &seconds[2]);
+        return seconds;
+    }();
+    return all[std::size_t(algorithm.id)];
 }
 
 void fill(cublasLtMatmulHeuristicResult_t& result, const Algorithm& algorithm, const Product& product) {
@@ -215,37 +97,48 @@ void fill(cublasLtMatmulHeuristicResult_t& result, const Algorithm& algorithm, c
 
 extern "C" {
 
+// Guide: the name of the status as the header has it, and words for it, which are not documented.
 const char* cublasLtGetStatusName(cublasStatus_t status) { return text_of(status).name; }
 const char* cublasLtGetStatusString(cublasStatus_t status) { return text_of(status).text; }
+// Guide: the version of the library; here that of the header.
 std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 
+// Guide: makes the library's handle, which other calls need, for the current device; NOT_INITIALIZED where CUDA does
+// not start, ALLOC_FAILED without room.
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_NOT_INITIALIZED);
     return create(handle, "cublasLtHandle_t", cublasLtContext{});
 }
+// Guide: gives back what the handle holds, after its last use. Here it waits for nothing: nobody may lean on it.
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
     return destroy<cublasLtContext>(__func__, handle, "cublasLtHandle_t");
 }
 
+// Header: a new description of a matrix, or ALLOC_FAILED. Seen: what it says is not checked here.
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* handle, cudaDataType type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t ld) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatrixLayout_t", Layout{type, rows, columns, ld});
 }
+// Header: destroys it. That products which were given to a stream need it no longer is not documented, but kept, here
+// and below.
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
     return destroy<Layout>(__func__, handle, "cublasLtMatrixLayout_t");
 }
 
+// Header: a new description of a product in a compute type, with alpha and beta in the scale type, or ALLOC_FAILED;
+// attributes have their defaults.
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* handle, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatmulDesc_t", Description{.compute = compute, .scale = scale});
 }
+// Header: destroys it.
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t handle) {
     return destroy<Description>(__func__, handle, "cublasLtMatmulDesc_t");
 }
-// Attributes that the program does not set are refused like unknown ones.
+// Header: see set(). Attributes that the program does not set are refused like unknown ones.
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_INVALID_VALUE);
@@ -262,13 +155,16 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cubla
     }
 }
 
+// Header: new preferences of a search for algorithms, with defaults, or ALLOC_FAILED.
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* handle) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatmulPreference_t", Preference{});
 }
+// Header: destroys them.
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t handle) {
     return destroy<Preference>(__func__, handle, "cublasLtMatmulPreference_t");
 }
+// Header: the same as cublasLtMatmulDescSetAttribute for preferences.
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     std::size_t bytes) {
@@ -287,6 +183,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
     }
 }
 
+// Guide: algorithms that compute the product and keep the preferences, as many as asked for and found.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -317,6 +214,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return CUBLAS_STATUS_SUCCESS;
 }
 
+// Header: whether the device has the algorithm for the product; what fails here would not run.
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                        cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm_bytes,
@@ -332,6 +230,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
+// Header: what an algorithm is made of; get() keeps the rest of it.
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm_bytes,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
                                                     std::size_t bytes, std::size_t* written) {
@@ -346,6 +245,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
     }
 }
 
+// Guide: D = epilogue(alpha op(A) op(B) + beta C) in the stream, by the algorithm.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void* alpha,
                               const void* a_data, cublasLtMatrixLayout_t a, const void* b_data,
                               cublasLtMatrixLayout_t b, const void* beta, const void* c_data, cublasLtMatrixLayout_t c,
@@ -394,9 +294,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (needed > 0) ranges.push_back({workspace, needed, true});
     const std::string name = "cublasLtMatmul " + std::to_string(product.m()) + " x " + std::to_string(product.n()) +
                              " x " + std::to_string(product.k());
-    const cudaError_t enqueued = stand_in::enqueue(stream, name, run, std::as_bytes(std::span(&product, 1)), ranges,
-                                                   seconds_of(product.algorithm));
-    return enqueued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+    stand_in::enqueue(stream, name, compute, std::as_bytes(std::span(&product, 1)), ranges,
+                      seconds_of(product.algorithm));
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 }  // extern "C"

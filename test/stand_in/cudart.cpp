@@ -78,17 +78,17 @@ std::uint32_t number_of(cudaEvent_t event) {
     require_there(event, kEvent);
     return event->number;
 }
-cudaError_t enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
-                    std::span<const Range> ranges, double seconds) {
+void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
+             std::span<const Range> ranges, double seconds) {
     if (payload.size() > kMostPayload) stop("the payload of " + std::string(name) + " is too long");
     Command command{.kind = Kind::work, .site = call_site(name), .seconds = seconds, .work = place_of(
         reinterpret_cast<const void*>(work))};
-    if (mutation_of(command.site) == Mutation::skip) return cudaSuccess;
+    if (mutation_of(command.site) == Mutation::skip) return;
     command.stream = stream_for(stream, command.site);
     send(command, ranges, name, payload);
-    return cudaSuccess;
 }
 
+// cudaLaunchKernelExC: the kernel runs in its stream; the arguments are copied before the call returns.
 std::string launch(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload) {
     if (!told_to_fail("cudaLaunchKernelExC")) {
         enqueue(stream, name, work, payload, {});
@@ -103,22 +103,28 @@ extern "C" {
 
 // ---- devices
 
+// How many devices can run something; none is an error of its own.
 cudaError_t cudaGetDeviceCount(int* count) {
     MAY_FAIL(cudaErrorInitializationError);
     *count = device_count();
     return *count > 0 ? cudaSuccess : said(cudaErrorNoDevice);
 }
+// For the calling thread, from then on: what it allocates, creates and launches is that device's. Numbers run from 0 to
+// the count - 1. It waits for no device. (Here each process has the memory and streams of one device only.)
 cudaError_t cudaSetDevice(int device) {
     MAY_FAIL(cudaErrorDevicesUnavailable);
     if (device < 0 || device >= device_count()) return said(cudaErrorInvalidDevice);
     device_in_use = device;
     return cudaSuccess;
 }
+// The calling thread's; without cudaSetDevice the first one.
 cudaError_t cudaGetDevice(int* device) {
     MAY_FAIL(cudaErrorInitializationError);
     *device = device_in_use;
     return cudaSuccess;
 }
+// Of the device of that number. Which it has is not the documentation's to say: here what the program reads, as on an
+// H100, but for the executor's one multiprocessor.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     MAY_FAIL(cudaErrorInvalidValue);
     if (device < 0 || device >= device_count()) return said(cudaErrorInvalidDevice);
@@ -132,7 +138,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->multiProcessorCount = 1;
     return cudaSuccess;
 }
-// One multiprocessor, as the executor pretends to have (limits_host.h); shared memory of compute capability 9.0.
+// A number for an attribute of a device. One multiprocessor, as the executor pretends to have (limits_host.h); shared
+// memory of compute capability 9.0. Attributes that the program does not ask for are refused like unknown ones.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     MAY_FAIL(cudaErrorInvalidValue);
     switch (attribute) {
@@ -149,6 +156,7 @@ cudaError_t cudaDeviceSynchronize() {
     ask({.kind = Kind::sync_device});
     return outcome;
 }
+// Bytes of the current device; others may take what is free before the caller does, so nobody is promised to get it.
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     MAY_FAIL(cudaErrorInitializationError);
     *free = device_bytes_free();
@@ -164,6 +172,7 @@ cudaError_t cudaGetLastError() {
     last_error = cudaSuccess;
     return status;
 }
+// The name as the header has it, or the text below for a number that is none.
 const char* cudaGetErrorName(cudaError_t status) {
     switch (status) {
 #define NAME(status) case status: return #status
@@ -183,6 +192,7 @@ const char* cudaGetErrorName(cudaError_t status) {
         default: return "unrecognized error code";
     }
 }
+// A description of the error. The words are not documented.
 const char* cudaGetErrorString(cudaError_t status) {
     switch (status) {
         case cudaSuccess: return "no error";
@@ -199,7 +209,7 @@ const char* cudaGetErrorString(cudaError_t status) {
 // Aligned for any type of variable; the memory is not cleared. It says nothing of waiting, and does not.
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     MAY_FAIL(cudaErrorMemoryAllocation);
-    *memory = bytes ? allocate(bytes) : nullptr;
+    *memory = bytes ? allocate(Memory::device, bytes, __func__) : nullptr;
     return *memory || bytes == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
 // Of null it does nothing; of what was freed, or never allocated, it returns an error: here it is the end, as the
@@ -211,19 +221,19 @@ cudaError_t cudaFree(void* memory) {
     if (!memory) return outcome;
     static const bool now = std::getenv("STAND_IN_FREE") != nullptr;
     if (!now) ask({.kind = Kind::drain_device});
-    if (!free_device(memory)) stop("cudaFree of what is no allocation of device memory, or was freed before");
+    give_back(Memory::device, memory, __func__);
     return outcome;
 }
 // Page-locked, and accessible to the device.
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     MAY_FAIL(cudaErrorMemoryAllocation);
-    *memory = bytes ? allocate_pinned(bytes) : nullptr;
+    *memory = bytes ? allocate(Memory::pinned, bytes, __func__) : nullptr;
     return *memory || bytes == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
 // It promises no wait for copies under way.
 cudaError_t cudaFreeHost(void* memory) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidValue);
-    if (memory && !free_pinned(memory)) stop("cudaFreeHost of what is no pinned memory, or was freed before");
+    if (memory) give_back(Memory::pinned, memory, __func__);
     return outcome;
 }
 // The direction is checked against the pointers. Asynchronous copies of memory that is not page-locked "may" be
@@ -237,6 +247,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
               stream, __func__);
     return cudaSuccess;
 }
+// Sets each byte to the value's lowest. It may return before that is done, and run beside work of other streams.
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
     MAY_FAIL(cudaErrorInvalidValue);
     if (!is_device(memory)) return said(cudaErrorInvalidValue);
@@ -286,10 +297,12 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 
 // ---- events
 
+// For the current device, with default flags: it takes times, and a host that waits for it spins.
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     return make_event(event, cudaEventDefault);
 }
+// With cudaEventDisableTiming it needs to take no time, with cudaEventBlockingSync a host that waits for it sleeps.
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     return make_event(event, flags);
@@ -314,6 +327,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     MAY_FAIL(cudaErrorIllegalAddress);
     return ask({.kind = Kind::query_event, .event = number_of(event)}) != 0 ? cudaSuccess : cudaErrorNotReady;
 }
+// Until all is done that the event captured; of one that never was recorded, at once.
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
     const std::uint32_t site = call_site(__func__);

@@ -15,16 +15,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "test/stand_in/accesses.h"
 #include "test/stand_in/addresses.h"
 #include "test/stand_in/host_link.h"
+#include "test/stand_in/streams.h"
 
 namespace stand_in {
 namespace {
@@ -34,46 +36,12 @@ enum class Schedule { eager, late, random };
 constexpr int kSilenceMilliseconds = 3;
 constexpr std::size_t kMostPoisoned = std::size_t(64) << 20;
 
-// What cudaEventRecord leaves: done once its stream has come to it.
-struct Point {
-    std::uint32_t stream = 0;
-    bool done = false;
-    double seconds = 0;  // of the device's clock
-    Clock before;        // what comes before what waits for it
-};
-
-struct Pending {
-    Command command;
-    std::uint32_t operation = 0;
-    std::uint64_t age = 0;  // of all operations, in the order of their commands
-    std::vector<Range> ranges;
-    std::vector<std::byte> payload;
-    std::shared_ptr<Point> point;
-    bool begun = false;
-};
-
-struct Stream {
-    std::deque<Pending> pending;
-    std::uint32_t count = 0;  // of operations so far
-    Clock before;             // what comes before its next operation
-    double seconds = 0;
-};
-
-// What the host waits for.
-struct Wait {
-    std::uint64_t answer;
-    std::vector<std::shared_ptr<Point>> points;
-    bool orders = true;  // what the host says after it comes behind the points
-};
-
 class Device {
 public:
     Device(int commands, int done) : host_link_(commands, done) {
         const char* const told = std::getenv("STAND_IN_SCHEDULE");
-        const std::string name = told ? told : "eager";
-        if (name == "late") schedule_ = Schedule::late;
-        else if (name == "random") schedule_ = Schedule::random;
-        else if (name != "eager") stop("STAND_IN_SCHEDULE is \"" + name + "\"; expected eager, late or random");
+        const std::string_view name = told ? told : "eager";
+        schedule_ = name == "late" ? Schedule::late : name == "random" ? Schedule::random : Schedule::eager;
         random_.seed(std::uint64_t(setting("STAND_IN_SEED", 1)));
     }
     void run() {
@@ -121,10 +89,8 @@ private:
             case Kind::record:
             case Kind::wait_for_event:
             case Kind::call_host: break;
-            case Kind::allocate: return allocate(command.to, command.bytes);
-            case Kind::free: return free(command.to, command.bytes);
-            case Kind::pin: return protect(command.to, command.bytes, PROT_READ | PROT_WRITE);
-            case Kind::unpin: return protect(command.to, command.bytes, PROT_NONE);
+            case Kind::allocate: return allocate(command.to, command.bytes, command.site);
+            case Kind::free: return free(command.to, command.bytes, command.site);
             case Kind::destroy_event: events_.erase(command.event); return;
             case Kind::sync_stream: waits_.push_back({command.answer, {end_of(command.stream)}}); return;
             case Kind::sync_event:
@@ -174,22 +140,18 @@ private:
 
     // ---- memory
 
-    void protect(std::uint64_t address, std::size_t bytes, int protection) {
-        if (mprotect(reinterpret_cast<void*>(address), bytes, protection) != 0)
-            stop(std::string("no such memory: ") + std::strerror(errno));
+    // What nobody wrote of device memory is NaN. Pinned memory is as the host sees it, whose accesses nobody notes.
+    void allocate(std::uint64_t address, std::size_t bytes, std::uint32_t site) {
+        void* const memory = reinterpret_cast<void*>(address);
+        protect(address, bytes, PROT_READ | PROT_WRITE);
+        if (is_device(memory) && bytes <= kMostPoisoned) std::memset(memory, 0xff, bytes);
+        memory_is_allocated(address, bytes, site);
     }
-    // What nobody wrote is NaN.
-    void allocate(std::uint64_t address, std::size_t bytes) {
-        const auto [begin, length] = pages_of(address, bytes);
-        protect(begin, length, PROT_READ | PROT_WRITE);
-        if (bytes <= kMostPoisoned) std::memset(reinterpret_cast<void*>(address), 0xff, bytes);
-        memory_is_allocated(address, bytes);
-    }
-    void free(std::uint64_t address, std::size_t bytes) {
+    void free(std::uint64_t address, std::size_t bytes, std::uint32_t site) {
         const auto [begin, length] = pages_of(address, bytes);
         madvise(reinterpret_cast<void*>(begin), length, MADV_REMOVE);
-        protect(begin, length, PROT_NONE);
-        memory_is_freed(address, bytes);
+        protect(address, bytes, PROT_NONE);
+        memory_is_freed(address, bytes, site);
     }
 
     // ---- what the host waits for
@@ -357,19 +319,19 @@ Device* device = nullptr;
 void explain_fault(int, siginfo_t* info, void*) {
     const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
     const std::string what = "\"" + running_operation().name + "\" touches ";
-    if (is_device(info->si_addr)) report_wrong(what + "device memory at " + describe_memory(address));
-    if (is_pinned(info->si_addr)) report_wrong(what + "pinned memory that is no allocation, or was given back");
+    if (is_device(info->si_addr)) report_memory(what + "device memory at ", address);
+    if (is_pinned(info->si_addr)) report_memory(what + "pinned memory at ", address);
     report_wrong(what + "memory of the host, or none");
 }
 
 }  // namespace
 
-void report_wrong(const std::string& what, std::uint32_t other_site) {
+void report_wrong(const std::string& what, std::array<std::uint32_t, 2> other_sites) {
     Message message{};
     message.kind = Message::Kind::wrong;
     what.copy(message.text, sizeof message.text - 1);
     message.sites[0] = running_operation().site;
-    message.sites[1] = other_site;
+    std::ranges::copy(other_sites, message.sites + 1);
     if (device) {
         device->send(message);
         sleep(60);  // the host ends both

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -37,7 +38,8 @@ struct Host {
     std::mutex sending;  // guards `commands` and what lies below, up to `answers`
     int commands = -1, done = -1;
     pid_t device = 0;
-    Addresses memory{kDeviceBegin, kDeviceBytes}, pinned{kPinnedBegin + kBounceBytes, kPinnedBytes - kBounceBytes};
+    Addresses device_memory{kDeviceBegin, kDeviceBytes};
+    Addresses pinned_memory{kPinnedBegin + kBounceBytes, kPinnedBytes - kBounceBytes};
     std::map<const void*, std::string> handles;
     std::set<const void*> dead;
     std::map<std::string, std::int64_t, std::less<>> calls;
@@ -52,6 +54,7 @@ struct Host {
     std::deque<Message> to_call;
     std::atomic<bool> ending = false;
 
+    Addresses& addresses(Memory kind) { return kind == Memory::device ? device_memory : pinned_memory; }
     void start();
     void read();
     void call();
@@ -79,13 +82,53 @@ int common_memory(const char* name, std::uintptr_t begin, std::size_t bytes, int
     return file;
 }
 
+std::string describe_sites(std::span<const std::uint32_t> sites) {
+    std::string text;
+    for (const std::uint32_t site : sites)
+        if (site > 0) text += "; " + describe_site(site);
+    return text;
+}
+
+// One line on standard error, and the end of the host.
+[[noreturn]] void end(int exit_code, const std::string& what) {
+    host().ending = true;
+    std::fflush(nullptr);
+    dprintf(2, "stand-in: %s\n", what.c_str());
+    _exit(exit_code);
+}
+
+// What STAND_IN_FAIL asks of this process: a function's call of that number; without it, of none.
+struct Fault {
+    std::string function;
+    std::int64_t number = 0;
+};
+const Fault& fault() {
+    static const Fault told = [] {
+        const char* const text = std::getenv("STAND_IN_FAIL");
+        const long long mine = setting("OMPI_COMM_WORLD_RANK", 0);
+        char function[128] = "";
+        long long number = 0, rank = mine;
+        if (text) std::sscanf(text, "%127[^:]:%lld@%lld", function, &number, &rank);
+        return rank == mine ? Fault{function, number} : Fault{};
+    }();
+    return told;
+}
+
+std::string name_of(Memory kind) { return kind == Memory::device ? "device memory" : "pinned memory"; }
+
+// "; cudaMalloc at main; cudaFree at main": of the allocation that the address belongs to.
+std::string history_of(Memory kind, std::uintptr_t address) {
+    const Allocation found = host().addresses(kind).given().at_or_before(address);
+    return describe_sites(std::array{found.allocated_at, found.freed_at});
+}
+
 // The host touched what is the device's alone, or pinned memory that it gave back.
 void explain_fault(int signal, siginfo_t* info, void*) {
     if (is_device(info->si_addr) || is_pinned(info->si_addr)) {
         const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-        const bool device = is_device(info->si_addr);
-        stop(std::string("the host touches ") + (device ? "device" : "pinned") + " memory, " +
-             (device ? host().memory : host().pinned).live().describe(address) + ", at " + places(frames_here()));
+        const Memory kind = is_device(info->si_addr) ? Memory::device : Memory::pinned;
+        stop("the host touches " + name_of(kind) + ", " + host().addresses(kind).given().describe(address) + ", at " +
+             places(frames_here()) + history_of(kind, address));
     }
     if (copying) stop(std::string("a copy ") + copying + " memory that the host does not have, or no longer");
     ::signal(signal, SIG_DFL);
@@ -180,12 +223,7 @@ void Host::read() {
                 copying = nullptr;
                 tell_done(message.number);
                 break;
-            case Message::Kind::wrong: {
-                std::string text = message.text;
-                for (const std::uint32_t site : message.sites)
-                    if (site > 0) text += "; " + describe_site(site);
-                stop(text);
-            }
+            case Message::Kind::wrong: stop(message.text + describe_sites(message.sites));
         }
     }
 }
@@ -218,14 +256,12 @@ void Host::call() {
     }
     std::map<std::string, int> left;
     for (const auto& [handle, kind] : mine.handles) ++left[kind];
-    if (mine.memory.live().count()) left["allocation of device memory"] = int(mine.memory.live().count());
-    if (mine.pinned.live().count()) left["allocation of pinned memory"] = int(mine.pinned.live().count());
+    for (const Memory kind : {Memory::device, Memory::pinned})
+        if (const auto count = mine.addresses(kind).given().live()) left["allocation of " + name_of(kind)] = int(count);
     if (left.empty()) return;
     std::string text = "not given back at the end:";
-    for (const auto& [kind, count] : left) text += " " + std::to_string(count) + " x " + kind;
-    std::fflush(nullptr);
-    dprintf(2, "stand-in: %s\n", text.c_str());
-    _exit(kLeakExit);
+    for (const auto& [kind, count] : left) text += ' ' + std::to_string(count) + " x " + kind;
+    end(kLeakExit, text);
 }
 
 }  // namespace
@@ -236,18 +272,8 @@ bool is_host() {
 }
 
 void stop(const std::string& what) {
-    if (is_host()) {
-        host().ending = true;
-        std::fflush(nullptr);
-        dprintf(2, "stand-in: %s\n", what.c_str());
-        _exit(kWrongExit);
-    }
+    if (is_host()) end(kWrongExit, what);
     report_wrong(what);
-}
-
-std::int64_t setting(const char* variable, std::int64_t otherwise) {
-    const char* const text = std::getenv(variable);
-    return text && *text ? std::atoll(text) : otherwise;
 }
 
 bool told_to_fail(std::string_view function) {
@@ -257,15 +283,7 @@ bool told_to_fail(std::string_view function) {
     const std::lock_guard lock(mine.sending);
     const auto known = mine.calls.find(function);
     const std::int64_t number = ++(known != mine.calls.end() ? known->second : mine.calls[std::string(function)]);
-    static const std::string told = std::getenv("STAND_IN_FAIL") ? std::getenv("STAND_IN_FAIL") : "";
-    const std::size_t colon = told.find(':'), at = told.find('@');
-    if (!told.empty() && colon == told.npos) {
-        dprintf(2, "stand-in: STAND_IN_FAIL is \"%s\"; expected FUNCTION:N or FUNCTION:N@RANK\n", told.c_str());
-        _exit(kWrongExit);
-    }
-    return colon != told.npos && std::string_view(told).substr(0, colon) == function &&
-           std::atoll(told.c_str() + colon + 1) == number &&
-           (at == told.npos || std::atoll(told.c_str() + at + 1) == setting("OMPI_COMM_WORLD_RANK", 0));
+    return number == fault().number && function == fault().function;
 }
 
 void made(const void* handle, std::string_view kind) {
@@ -332,62 +350,44 @@ double ask(Command command) {
     return mine.answers.extract(command.answer).mapped();
 }
 
-void* allocate(std::size_t bytes) {
+void* allocate(Memory kind, std::size_t bytes, std::string_view function) {
     Host& mine = host();
-    void* address = nullptr;
+    const std::uint32_t site = call_site(function);
+    void* memory = nullptr;
     {
         const std::lock_guard lock(mine.sending);
-        if (bytes <= device_bytes_total() - mine.memory.live_bytes()) address = mine.memory.take(bytes);
+        if (kind == Memory::device && bytes > device_bytes_total() - mine.device_memory.given().live_bytes())
+            return nullptr;
+        memory = mine.addresses(kind).take(bytes, site);
     }
-    if (address)
-        send({.kind = Command::Kind::allocate, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
-    return address;
+    if (!memory) return nullptr;
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    send({.kind = Command::Kind::allocate, .site = site, .to = address, .bytes = bytes});
+    if (kind == Memory::pinned) protect(address, bytes, PROT_READ | PROT_WRITE);
+    return memory;
 }
 
-bool free_device(void* address) {
+void give_back(Memory kind, void* memory, std::string_view function) {
     Host& mine = host();
-    std::size_t bytes = 0;
-    {
-        const std::lock_guard lock(mine.sending);
-        bytes = mine.memory.give_back(address);
+    const std::uint32_t site = call_site(function);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    std::unique_lock lock(mine.sending);
+    const std::size_t bytes = mine.addresses(kind).give_back(memory, site);
+    lock.unlock();
+    if (bytes == 0) {
+        const bool is_of_kind = kind == Memory::device ? is_device(memory) : is_pinned(memory);
+        stop(std::string(function) + " of " +
+             (is_of_kind ? mine.addresses(kind).given().describe(address) : "what is no " + name_of(kind)) + ", at " +
+             places(frames_here()) + (is_of_kind ? history_of(kind, address) : ""));
     }
-    if (bytes)
-        send({.kind = Command::Kind::free, .to = reinterpret_cast<std::uint64_t>(address), .bytes = bytes});
-    return bytes > 0;
-}
-
-void* allocate_pinned(std::size_t bytes) {
-    Host& mine = host();
-    void* address = nullptr;
-    {
-        const std::lock_guard lock(mine.sending);
-        address = mine.pinned.take(bytes);
-    }
-    if (!address) return nullptr;
-    const auto [begin, length] = pages_of(reinterpret_cast<std::uintptr_t>(address), bytes);
-    send({.kind = Command::Kind::pin, .to = begin, .bytes = length});
-    mprotect(reinterpret_cast<void*>(begin), length, PROT_READ | PROT_WRITE);
-    return address;
-}
-
-bool free_pinned(void* address) {
-    Host& mine = host();
-    std::size_t bytes = 0;
-    {
-        const std::lock_guard lock(mine.sending);
-        bytes = mine.pinned.give_back(address);
-    }
-    if (!bytes) return false;
-    const auto [begin, length] = pages_of(reinterpret_cast<std::uintptr_t>(address), bytes);
-    send({.kind = Command::Kind::unpin, .to = begin, .bytes = length});
-    mprotect(reinterpret_cast<void*>(begin), length, PROT_NONE);
-    return true;
+    send({.kind = Command::Kind::free, .site = site, .to = address, .bytes = bytes});
+    if (kind == Memory::pinned) protect(address, bytes, PROT_NONE);
 }
 
 std::size_t device_bytes_total() { return std::size_t(setting("STAND_IN_GIB", 16)) << 30; }
 std::size_t device_bytes_free() {
     const std::lock_guard lock(host().sending);
-    return device_bytes_total() - host().memory.live_bytes();
+    return device_bytes_total() - host().device_memory.given().live_bytes();
 }
 
 }  // namespace stand_in

@@ -1,6 +1,5 @@
 // host.h - the host's side of the device process
 #pragma once
-#include <functional>
 #include <string_view>
 
 #include "test/stand_in/protocol.h"
@@ -15,7 +14,7 @@ bool is_host();
 std::uint32_t call_site(std::string_view function);
 
 // What STAND_IN_MUTATE="KEY:KIND" makes of the calls at a site (dev/mutate_events.sh); KEY from STAND_IN_SITES=FILE,
-// to which a host that ends writes "KEY CALLS FUNCTION PLACE" for each site.
+// to which a host that ends writes "KEY CALLS FUNCTION PLACE" for each site that was asked for.
 enum class Mutation { none, skip, other_stream };
 Mutation mutation_of(std::uint32_t site);
 
@@ -32,11 +31,11 @@ void require_there(const void* handle, std::string_view kind);
 std::uint32_t number_of(cudaStream_t stream);
 std::uint32_t number_of(cudaEvent_t event);
 
-// Addresses: null where there is no room.
-void* allocate(std::size_t bytes);
-bool free_device(void* address);
-void* allocate_pinned(std::size_t bytes);
-bool free_pinned(void* address);
+enum class Memory { device, pinned };
+// For a function of the library. Null where there is no room.
+void* allocate(Memory kind, std::size_t bytes, std::string_view function);
+// Ends the program where the address is no allocation's of that kind, or was given back before.
+void give_back(Memory kind, void* address, std::string_view function);
 std::size_t device_bytes_total();
 std::size_t device_bytes_free();
 

@@ -41,6 +41,27 @@ struct Tensors {
     }
 };
 
+// `two` reads what `one` reads, or writes it.
+void touch_beside_a_reader(Tensors& t, bool writes) {
+    t.fill();
+    t.order();
+    t.gelu(t.one);
+    if (writes) t.a->zero(t.two);
+    else device::copy_to_host(t.host.data(), t.a->span().data(), t.a->span().size_bytes(), t.two);
+    t.end();
+}
+
+// Without waiting, the device may read what the host has already overwritten: no tool sees that, but a late schedule
+// shows it.
+void reuse_pinned_memory(Tensors& t, bool waits) {
+    auto* const memory = reinterpret_cast<float*>(t.pinned.data());
+    std::fill_n(memory, kElements, 1.0f);
+    device::copy_to_device(t.a->span().data(), memory, kElements * sizeof(float), t.one);
+    if (waits) t.one.sync();
+    std::fill_n(memory, kElements, 2.0f);
+    std::printf("%g\n", t.a->download(t.one)[5]);
+}
+
 const std::map<std::string, std::function<void(Tensors&)>> kCases{
     {"nothing", [](Tensors& t) { t.fill(); t.gelu(t.one); t.end(); }},
     {"host reads device memory", [](Tensors& t) { t.fill(); t.end(); t.host[0] = t.a->span()[17]; }},
@@ -65,6 +86,14 @@ const std::map<std::string, std::function<void(Tensors&)>> kCases{
          device::fill_zero(gone.data(), gone.size_bytes(), t.one);
          t.end();
      }},
+    {"copy from pinned memory after free",
+     [](Tensors& t) {
+         void* memory = nullptr;
+         cudaMallocHost(&memory, 100);
+         cudaFreeHost(memory);
+         device::copy_to_device(t.a->span().data(), memory, 100, t.one);
+         t.end();
+     }},
     {"double free",
      [](Tensors&) {
          void* memory = nullptr;
@@ -72,6 +101,7 @@ const std::map<std::string, std::function<void(Tensors&)>> kCases{
          cudaFree(memory);
          cudaFree(memory);
      }},
+    {"cudaFree of pinned memory", [](Tensors& t) { cudaFree(t.pinned.data()); }},
     {"leak",
      [](Tensors&) {
          void* memory = nullptr;
@@ -94,68 +124,28 @@ const std::map<std::string, std::function<void(Tensors&)>> kCases{
     {"race of kernels", [](Tensors& t) { t.fill(); t.gelu(t.two); t.end(); }},
     {"kernels in order", [](Tensors& t) { t.fill(); t.order(); t.gelu(t.two); t.end(); }},
     {"kernels in order of the host", [](Tensors& t) { t.fill(); t.one.sync(); t.gelu(t.two); t.end(); }},
-    {"write beside a reader",
-     [](Tensors& t) {
-         t.fill();
-         t.order();
-         t.gelu(t.one);
-         t.a->zero(t.two);
-         t.end();
-     }},
-    {"two readers",
-     [](Tensors& t) {
-         t.fill();
-         t.order();
-         t.gelu(t.one);
-         device::copy_to_host(t.host.data(), t.a->span().data(), t.a->span().size_bytes(), t.two);
-         t.end();
-     }},
-    {"an event recorded too early",
-     [](Tensors& t) {
-         t.order();
-         t.fill();
-         t.gelu(t.two);
-         t.end();
-     }},
-    // The device may read what the host has already overwritten: no tool sees that, but a late schedule shows it.
-    {"pinned memory reused",
-     [](Tensors& t) {
-         auto* const memory = reinterpret_cast<float*>(t.pinned.data());
-         std::fill_n(memory, kElements, 1.0f);
-         device::copy_to_device(t.a->span().data(), memory, kElements * sizeof(float), t.one);
-         std::fill_n(memory, kElements, 2.0f);
-         std::printf("%g\n", t.a->download(t.one)[5]);
-     }},
-    {"pinned memory reused in order",
-     [](Tensors& t) {
-         auto* const memory = reinterpret_cast<float*>(t.pinned.data());
-         std::fill_n(memory, kElements, 1.0f);
-         device::copy_to_device(t.a->span().data(), memory, kElements * sizeof(float), t.one);
-         t.one.sync();
-         std::fill_n(memory, kElements, 2.0f);
-         std::printf("%g\n", t.a->download(t.one)[5]);
-     }},
+    {"an event recorded too early", [](Tensors& t) { t.order(); t.fill(); t.gelu(t.two); t.end(); }},
+    {"write beside a reader", [](Tensors& t) { touch_beside_a_reader(t, true); }},
+    {"two readers", [](Tensors& t) { touch_beside_a_reader(t, false); }},
+    {"pinned memory reused", [](Tensors& t) { reuse_pinned_memory(t, false); }},
+    {"pinned memory reused in order", [](Tensors& t) { reuse_pinned_memory(t, true); }},
 };
 
 // With two ranks over NCCL, on tensors that are filled.
 using Ranks = llmc::Communicator;
+
+void use_the_sum(Tensors& t, Ranks& ranks, bool waits) {
+    ranks.group_begin(t.one);
+    ranks.all_reduce(t.a->span());
+    const auto end = ranks.group_end();
+    if (waits) ranks.wait(t.one, end);
+    t.gelu(t.one);
+    t.end();
+}
+
 const std::map<std::string, std::function<void(Tensors&, Ranks&)>> kRankCases{
-    {"ranks do the same",
-     [](Tensors& t, Ranks& ranks) {
-         ranks.group_begin(t.one);
-         ranks.all_reduce(t.a->span());
-         ranks.wait(t.one, ranks.group_end());
-         t.gelu(t.one);
-         t.end();
-     }},
-    {"ranks do not wait for a collective",
-     [](Tensors& t, Ranks& ranks) {
-         ranks.group_begin(t.one);
-         ranks.all_reduce(t.a->span());
-         ranks.group_end();
-         t.gelu(t.one);
-         t.end();
-     }},
+    {"ranks do the same", [](Tensors& t, Ranks& ranks) { use_the_sum(t, ranks, true); }},
+    {"ranks do not wait for a collective", [](Tensors& t, Ranks& ranks) { use_the_sum(t, ranks, false); }},
     {"ranks call different collectives",
      [](Tensors& t, Ranks& ranks) {
          ranks.group_begin(t.one);

@@ -90,7 +90,7 @@ void require_apart(std::span<const Operation> operations, int rank, int size) {
     }
 }
 
-ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Operation> operations) {
+void enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Operation> operations) {
     if (operations.size() > kMostOperations) stop("a group of more than 2048 operations");
     require_apart(operations, comm->rank, comm->size);
     const auto launch = std::make_unique<Launch>();
@@ -115,9 +115,7 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Opera
     if (at > kAreaBytes) stop(describe(operations) + ": more than the 256 MiB that the stand-in sends at once");
     const std::span payload(reinterpret_cast<const std::byte*>(launch.get()),
                             offsetof(Launch, operation) + operations.size() * sizeof(Operation));
-    const cudaError_t status = stand_in::enqueue(stream, "NCCL's " + describe(operations), exchange, payload, ranges);
-    return status == cudaSuccess ? ncclSuccess
-                                 : fail(ncclUnhandledCudaError, "CUDA error " + std::to_string(int(status)));
+    stand_in::enqueue(stream, "NCCL's " + describe(operations), exchange, payload, ranges);
 }
 
 ncclResult_t call(ncclComm_t comm, cudaStream_t stream, const Operation& op, ncclRedOp_t reduction = ncclSum) {
@@ -133,8 +131,8 @@ ncclResult_t call(ncclComm_t comm, cudaStream_t stream, const Operation& op, ncc
     if ((!op.in && op.bytes_read(comm->rank, comm->size)) || (!op.out && op.bytes_written(comm->rank, comm->size)))
         return fail(ncclInvalidArgument, "a buffer is null");
     // ncclGroupStart: nothing is begun on a stream before ncclGroupEnd
-    if (group.depth == 0) return enqueue(comm, stream, std::span(&op, 1));
-    group.calls.push_back({comm, stream, op});
+    if (group.depth == 0) enqueue(comm, stream, std::span(&op, 1));
+    else group.calls.push_back({comm, stream, op});
     return ncclSuccess;
 }
 
@@ -152,7 +150,7 @@ ncclResult_t end_group(ncclResult_t status) {
         std::vector<Operation> operations;
         for (const Call& call : ended.calls)
             if (call.comm == comm && call.stream == stream) operations.push_back(call.op);
-        if (const ncclResult_t begun = enqueue(comm, stream, operations); begun != ncclSuccess) return begun;
+        enqueue(comm, stream, operations);
     }
     return ncclSuccess;
 }
@@ -213,6 +211,7 @@ ncclResult_t ncclGetVersion(int* version) {
     return ncclSuccess;
 }
 
+// ncclGetErrorString: words for each result, which are not documented.
 const char* ncclGetErrorString(ncclResult_t result) {
     constexpr const char* kTexts[] = {"no error",
                                       "unhandled CUDA error",
@@ -233,6 +232,7 @@ const char* ncclGetLastError(ncclComm_t) {
     return text.c_str();
 }
 
+// ncclGetUniqueId: called once, it gives the identifier that all ranks of a communicator need for ncclCommInitRank.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     STAND_IN_MAY_FAIL(told(ncclSystemError));
     if (!id) return fail(ncclInvalidArgument, "ncclGetUniqueId: no place for the identifier");
@@ -247,6 +247,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     return ncclSuccess;
 }
 
+// ncclCommInitRank: a communicator on the current device, once all ranks have called it.
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
     STAND_IN_MAY_FAIL(stay_away(id, rank, told(ncclSystemError)));
     if (!comm) return stay_away(id, rank, fail(ncclInvalidArgument, "ncclCommInitRank: no place for the communicator"));
@@ -277,10 +278,12 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     return ncclSuccess;
 }
 
+// ncclCommDestroy: frees what this rank holds of the communicator.
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return leave(__func__, comm, State::destroyed);
 }
 
+// ncclCommAbort: the same, and aborts what is still running on the device.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     return leave(__func__, comm, State::aborted);
 }
@@ -302,12 +305,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     return ncclSuccess;
 }
 
+// ncclGroupStart: calls up to ncclGroupEnd become one operation, which is not begun before.
 ncclResult_t ncclGroupStart() {
     STAND_IN_MAY_FAIL(told(ncclSystemError));
     ++group.depth;
     return ncclSuccess;
 }
 
+// ncclGroupEnd: the operation is in its streams when this returns, not done; what needs it comes later.
 ncclResult_t ncclGroupEnd() {
     STAND_IN_MAY_FAIL(end_group(told(ncclUnhandledCudaError)));
     return end_group(ncclSuccess);

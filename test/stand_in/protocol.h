@@ -1,5 +1,6 @@
 // protocol.h - what the host and the device process send each other, and where their common memory lies
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,7 +39,7 @@ struct Command {
         // operations of a stream
         work, copy, fill, record, wait_for_event, call_host,
         // at once
-        allocate, free, pin, unpin, destroy_event,
+        allocate, free, destroy_event,
         // with an answer
         sync_stream, sync_event, sync_device, drain_device, query_event, elapsed
     } kind;
@@ -64,19 +65,20 @@ struct Message {
         call_host,      // call `function` with `argument`; to be answered with a Done
         to_bounce,      // copy `bytes` from `argument` to the bounce memory; to be answered with a Done
         from_bounce,    // and back
-        wrong           // the program did something wrong: text, and the sites of one or two operations
+        wrong           // the program did something wrong: text, and the sites of up to three calls; others are 0
     } kind;
     std::uint64_t number;
     double value;
     std::uint64_t function, argument, bytes;
-    std::uint32_t sites[2];
+    std::uint32_t sites[3];
     char text[600];
 };
 
 // From the host, on a socket of its own.
 struct Done { std::uint64_t number; };
 
-// In the device process: tells the host what is wrong with the operation that runs, which ends both.
-[[noreturn]] void report_wrong(const std::string& what, std::uint32_t other_site = 0);
+// In the device process: tells the host what is wrong with the operation that runs and which other calls it concerns,
+// which ends both.
+[[noreturn]] void report_wrong(const std::string& what, std::array<std::uint32_t, 2> other_sites = {});
 
 }  // namespace stand_in

@@ -23,6 +23,7 @@ struct Site {
     std::vector<const void*> frames;
     std::int64_t calls = 0;
     Mutation mutation = Mutation::none;
+    bool can_change = false;  // mutation_of() was asked: the call orders work
 };
 
 struct Sites {
@@ -131,6 +132,7 @@ std::uint32_t call_site(std::string_view function) {
 
 Mutation mutation_of(std::uint32_t site) {
     const std::lock_guard lock(sites().mutex);
+    sites().all[site].can_change = true;
     return sites().all[site].mutation;
 }
 
@@ -148,6 +150,7 @@ void write_sites() {
     std::ofstream out(std::string(file) + "." + std::to_string(getpid()));
     for (std::size_t i = 1; i < sites().all.size(); ++i) {
         const Site& site = sites().all[i];
+        if (!site.can_change) continue;
         out << site.key << ' ' << site.calls << ' ' << site.function << ' ' << places(site.frames) << '\n';
     }
 }

@@ -27,10 +27,10 @@ struct Range {
 // Longest payload.
 inline constexpr std::size_t kMostPayload = 128 * 1024;
 
-// Enqueues an operation, whose `name` messages show, and returns success at once; what goes wrong on the device ends
-// the program. `seconds` is how long the device's clock says that it took.
-cudaError_t enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
-                    std::span<const Range> ranges, double seconds = 1e-6);
+// Enqueues an operation, whose `name` messages show, and returns at once; what goes wrong on the device ends the
+// program. `seconds` is how long the device's clock says that it took.
+void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
+             std::span<const Range> ranges, double seconds = 1e-6);
 
 // At the begin of every function of a library: whether this call was told to fail, by
 // STAND_IN_FAIL="FUNCTION:N", N counted from 1, or "FUNCTION:N@RANK", on that rank of Open MPI's alone.
@@ -41,7 +41,7 @@ void made(const void* handle, std::string_view kind);
 // Ends the program where the handle is none, or was given back before.
 void given_back(const void* handle, std::string_view kind);
 
-// A number from the environment.
+// A number from the environment: one of settings.cpp, which refuses what no number is.
 std::int64_t setting(const char* variable, std::int64_t otherwise);
 
 }  // namespace stand_in

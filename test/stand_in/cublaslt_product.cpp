@@ -1,0 +1,129 @@
+// cublaslt_product.cpp - a product of the stand-in for libcublasLt, which its device computes in plain loops
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "test/stand_in/cublaslt_rules.h"
+
+namespace stand_in::cublaslt {
+namespace {
+
+float value_at(const void* data, cudaDataType type, std::size_t index) {
+    return type == CUDA_R_16BF ? __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index])
+                               : static_cast<const float*>(data)[index];
+}
+// How results are rounded is not documented; here to nearest, ties to even.
+void put(void* data, cudaDataType type, std::size_t index, float value) {
+    if (type == CUDA_R_16BF) static_cast<__nv_bfloat16*>(data)[index] = __float2bfloat16_rn(value);
+    else static_cast<float*>(data)[index] = value;
+}
+
+// cublas_api.h, CUBLAS_COMPUTE_32F_FAST_TF32: fp32 inputs as TF32, which has 10 bits of mantissa. How they are rounded
+// is not documented; here to nearest, ties to even.
+float to_tf32(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    return std::isfinite(value) ? std::bit_cast<float>((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu) : value;
+}
+
+// op(matrix), column-major and dense.
+std::vector<float> load(const void* data, const Layout& layout, bool transposed) {
+    std::vector<float> values(layout.rows * layout.columns);
+    for (std::size_t column = 0; column < layout.columns; ++column)
+        for (std::size_t row = 0; row < layout.rows; ++row)
+            values[transposed ? row * layout.columns + column : column * layout.rows + row] =
+                value_at(data, layout.type, column * std::size_t(layout.ld) + row);
+    return values;
+}
+
+// Products of a (m, k) and b (k, n) along first..last of k, added in that order. The columns of `a` of one block stay
+// in a cache for all columns of b, and four steps along k at once read and write a sum once.
+void multiply(const float* a, const float* b, float* sums, std::size_t m, std::size_t n, std::size_t k,
+              std::size_t first, std::size_t last) {
+    constexpr std::size_t kBlock = 64;
+    std::fill_n(sums, m * n, 0.0f);
+    for (std::size_t begin = first; begin < last; begin += kBlock) {
+        const std::size_t end = std::min(begin + kBlock, last);
+        for (std::size_t column = 0; column < n; ++column) {
+            float* __restrict const to = sums + column * m;
+            std::size_t step = begin;
+            for (; step + 4 <= end; step += 4) {
+                const float *x = a + step * m, *y = b + column * k + step;
+                const float y0 = y[0], y1 = y[1], y2 = y[2], y3 = y[3];
+                for (std::size_t row = 0; row < m; ++row)
+                    to[row] = to[row] + x[row] * y0 + x[m + row] * y1 + x[2 * m + row] * y2 + x[3 * m + row] * y3;
+            }
+            for (; step < end; ++step)
+                for (std::size_t row = 0; row < m; ++row) to[row] += a[step * m + row] * b[column * k + step];
+        }
+    }
+}
+
+// GELU in its tanh form. Which form the library's is, is not documented.
+constexpr float kSlope = 0.7978845608f, kCube = 0.044715f;  // sqrt(2 / pi)
+float gelu(float x) { return 0.5f * x * (1 + std::tanh(kSlope * (x + kCube * x * x * x))); }
+float gelu_slope(float x) {
+    const float t = std::tanh(kSlope * (x + kCube * x * x * x));
+    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kSlope * (1 + 3 * kCube * x * x);
+}
+
+}  // namespace
+
+bool compute(std::byte* payload) {
+    Product product;
+    std::memcpy(static_cast<void*>(&product), payload, sizeof product);
+    const Description& description = product.description;
+    const Epilogue epilogue = product.epilogue();
+    const std::size_t m = product.m(), n = product.n(), k = product.k();
+    const auto parts = std::size_t(product.algorithm.parts);
+    const cudaDataType type = product.d.type;
+
+    std::vector<float> a = load(product.a_data, product.a, description.transpose_a != CUBLAS_OP_N);
+    std::vector<float> b = load(product.b_data, product.b, description.transpose_b != CUBLAS_OP_N);
+    // Header, CUBLASLT_EPILOGUE_BGRADA, BGRADB: stores sums along k of A, for each row of D, or of B, for each column.
+    // That alpha does not scale them and TF32 does not round them is not documented.
+    std::vector<float> sums(epilogue.sums == Sums::of_b ? n : m);
+    if (epilogue.sums == Sums::of_a)
+        for (std::size_t i = 0; i < a.size(); ++i) sums[i % m] += a[i];
+    if (epilogue.sums == Sums::of_b)
+        for (std::size_t i = 0; i < b.size(); ++i) sums[i / k] += b[i];
+
+    if (description.compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+        for (auto* matrix : {&a, &b}) std::ranges::transform(*matrix, matrix->begin(), to_tf32);
+    std::vector<float> results(m * n);
+    if (parts == 1) multiply(a.data(), b.data(), results.data(), m, n, k, 0, k);
+    else
+        for (std::size_t part = 0; part < parts; ++part) {
+            float* const partial = product.workspace + part * m * n;
+            multiply(a.data(), b.data(), partial, m, n, k, k * part / parts, k * (part + 1) / parts);
+            for (std::size_t i = 0; i < m * n; ++i) results[i] += partial[i];
+        }
+
+    for (std::size_t column = 0; column < n; ++column)
+        for (std::size_t row = 0; row < m; ++row) {
+            float value = product.alpha * results[column * m + row];
+            if (product.beta != 0)
+                value += product.beta * value_at(product.c_data, type, column * std::size_t(product.c.ld) + row);
+            // Header, CUBLASLT_EPILOGUE_BIAS: a value for each row, for all columns, before what else is done.
+            if (epilogue.adds_bias) value += value_at(description.bias, type, row);
+            const std::size_t at = column * std::size_t(description.auxiliary_ld) + row;
+            // Header, CUBLASLT_EPILOGUE_GELU_AUX: stores what GELU is applied to. That GELU is applied to that before
+            // it is rounded, and that below the unrounded gradients are summed, is not documented.
+            if (epilogue.gelu) {
+                put(description.auxiliary, type, at, value);
+                value = gelu(value);
+            }
+            // Header, CUBLASLT_EPILOGUE_DGELU: times GELU's slope there. _BGRAD: and the bias' gradient, stored.
+            if (epilogue.gelu_gradient) value *= gelu_slope(value_at(description.auxiliary, type, at));
+            if (epilogue.sums == Sums::of_d) sums[row] += value;
+            put(product.d_data, type, column * std::size_t(product.d.ld) + row, value);
+        }
+    if (epilogue.sums != Sums::none)
+        for (std::size_t i = 0; i < sums.size(); ++i) put(description.bias, type, i, sums[i]);
+    return true;
+}
+
+}  // namespace stand_in::cublaslt

@@ -1,0 +1,64 @@
+// settings.cpp - the environment variables that the stand-ins take, and what each may be: the others are refused before
+// main(), so that nobody reads the outcome of a run that was told something else
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <regex>
+#include <string>
+#include <string_view>
+
+#include "test/stand_in/host.h"
+
+namespace stand_in {
+namespace {
+
+struct Setting { std::string_view name; const char *pattern, *expected; };
+constexpr const char* kNumber = "[0-9]{1,18}";
+constexpr Setting kSettings[] = {
+    {"STAND_IN_SCHEDULE", "eager|late|random", "eager, late or random"},
+    {"STAND_IN_SEED", kNumber, "a number"},
+    {"STAND_IN_GPUS", kNumber, "a number"},
+    {"STAND_IN_GIB", kNumber, "a number"},
+    {"STAND_IN_FREE", "now", "now"},
+    {"STAND_IN_FAIL", "[A-Za-z0-9]+:[1-9][0-9]{0,8}(@[0-9]{1,9})?", "FUNCTION:N or FUNCTION:N@RANK"},
+    {"STAND_IN_MUTATE", "[0-9a-f]{16}:(skip|other_stream)",
+     "KEY:skip or KEY:other_stream, with a KEY of 16 digits from STAND_IN_SITES=FILE"},
+    {"STAND_IN_CUBLASLT", "(nothing|no-epilogues|invalid-epilogues)?", "nothing, no-epilogues or invalid-epilogues"},
+    {"STAND_IN_CUBLASLT_SECONDS", "([0-9][0-9.e-]*,){2}[0-9][0-9.e-]*", "three numbers: A,B,C"},
+    {"STAND_IN_NCCL_SECONDS", kNumber, "a number"},
+    {"STAND_IN_NCCL_ASYNC", kNumber, "a number"},
+    {"STAND_IN_CALLS", ".+", "a file"},
+    {"STAND_IN_SITES", ".+", "a file"},
+};
+
+[[gnu::constructor]] void refuse_others() {
+    if (!is_host()) return;
+    for (char** entry = environ; *entry; ++entry) {
+        const std::string text(*entry), name = text.substr(0, text.find('='));
+        if (!name.starts_with("STAND_IN_")) continue;
+        const auto* const known = std::ranges::find(kSettings, name, &Setting::name);
+        if (known == std::end(kSettings)) {
+            std::string names;
+            for (const Setting& setting : kSettings) names.append(names.empty() ? "" : ", ").append(setting.name);
+            stop("there is no " + name + "; expected one of " + names);
+        }
+        const std::string value = text.substr(name.size() + 1);
+        if (!std::regex_match(value, std::regex(known->pattern)))
+            stop(name + " is \"" + value + "\"; expected " + known->expected);
+        // A launch of a kernel goes another way than the library's functions (program.h).
+        const std::string function = value.substr(0, value.find(':'));
+        if (name == "STAND_IN_FAIL" && function != "cudaLaunchKernelExC" && !dlsym(RTLD_DEFAULT, function.c_str()))
+            stop(name + " is \"" + value + "\"; the stand-ins have no " + function);
+    }
+}
+
+}  // namespace
+
+std::int64_t setting(const char* variable, std::int64_t otherwise) {
+    const char* const text = std::getenv(variable);
+    return text ? std::atoll(text) : otherwise;
+}
+
+}  // namespace stand_in
