@@ -108,7 +108,7 @@ int Training::train(const Interrupt& interrupt) {
         for (int micro_batch = 0; micro_batch < plan.micro_batches; ++micro_batch) {
             const device::Range micro_batch_range("micro-batch");
             const Batch& batch = batches.next(micro_batch);
-            record.epoch = batch.from.epoch;
+            if (micro_batch == 0) record.epoch = batch.from.epoch;
             gradients->begin({.index = micro_batch, .count = plan.micro_batches, .valid_targets = batch.valid_targets});
             model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
                                    token_weight, *gradients);

@@ -46,9 +46,6 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
                                             .shuffle_seed = o.shuffle ? std::optional(seed) : std::nullopt,
                                             .mask_document_start = o.mask_document_start, .pad = o.pad_last});
     plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
-    require(plan.total_steps > 0, "--epochs", o.epochs,
-            "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
-            "give --max-steps, a smaller --total-batch-tokens, or more data");
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .rounding_seed = o.stochastic_rounding ? std::optional(seed) : std::nullopt};
@@ -76,7 +73,7 @@ Plan make_plan(const Options& o, const Context& context) {
     plan.step_tokens = step_tokens(o, batch);
     plan.micro_batches = int(plan.step_tokens / batch.global_positions());
     if (!o.eval_only) plan_training(plan, o, batch);
-    if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch);
+    if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch, o.mask_document_start);
     if (o.sample_every > 0)
         plan.sampler.emplace(SampleSettings{.prompt = o.prompt, .tokens = int(o.sample_tokens),
                                             .samples = int(o.samples), .top_k = int(o.top_k),
