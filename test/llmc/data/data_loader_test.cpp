@@ -272,6 +272,9 @@ TEST_CASE("data too short for one step, and impossible shapes, are refused", "[d
         o.pad = true;
         CHECK(DataLoader(shards, o).steps_in(1) == 2);  // 6 + 5 rows
     }
+    DataLoaderOptions full = options(11, 10, 0, 1);
+    full.pad = true;
+    CHECK(DataLoader(shards, full).steps_in(1) == 1);  // nothing is missing in its only step
     DataLoaderOptions padded = options(64, 1000, 0, 2);
     padded.pad = true;
     CHECK(DataLoader(ShardSet({folder / "s_1.bin", folder / "s_2.bin"}), padded).next().valid_targets == 47);
