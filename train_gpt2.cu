@@ -74,7 +74,7 @@ int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
                                  model, optimizer, gradients->buckets(), context, report);
     const auto state_after = [&](std::int64_t step) -> TrainerState {
         return {.step = step, .optimizer = optimizer.counts(), .failed_in_a_row = step_log.failed_in_a_row(),
-                .data = plan.loader->state(), .noise = noise.averages(), .step_tokens = plan.step_tokens,
+                .data = plan.loader->position(), .noise = noise.averages(), .step_tokens = plan.step_tokens,
                 .ranks = ranks.size(), .moment_files = CheckpointWriter::moment_files(plan.setup.sharding),
                 .options = to_json(options), .training_data = facts_of_data(plan.data.train.get(), nullptr)};
     };
@@ -123,7 +123,7 @@ int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
         for (int micro_batch = 0; micro_batch < plan.micro_batches; ++micro_batch) {
             const device::Range micro_batch_range("micro-batch");
             const Batch& batch = batches.next(micro_batch);
-            record.epoch = batch.from.epoch;
+            if (micro_batch == 0) record.epoch = batch.from.epoch;
             gradients->begin({.index = micro_batch, .count = plan.micro_batches, .valid_targets = batch.valid_targets});
             model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
                                    token_weight, *gradients);

@@ -31,8 +31,8 @@ void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<s
     }
 }
 
-void fill_row(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs,
-              std::span<std::int32_t> targets) {
+void fill_rows(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs,
+               std::span<std::int32_t> targets) {
     if (valid > 0)
         split_inputs_and_targets(shard.read(first, valid + 1), inputs.first(std::size_t(valid)),
                                  targets.first(std::size_t(valid)));
@@ -40,14 +40,24 @@ void fill_row(const Shard& shard, std::int64_t first, std::int64_t valid, std::s
     std::fill(targets.begin() + valid, targets.end(), kernels::kIgnoreTarget);
 }
 
+void ignore_document_starts(Batch& batch, std::int32_t end_of_text) {
+    for (std::size_t i = 0; i < batch.inputs.size(); ++i)
+        if (batch.inputs[i] == end_of_text) batch.targets[i] = kernels::kIgnoreTarget;
+}
+
+void count_valid_targets(Batch& batch) {
+    batch.valid_targets = std::int64_t(batch.targets.size()) -
+                          std::count(batch.targets.begin(), batch.targets.end(), kernels::kIgnoreTarget);
+}
+
 RowNumbers::RowNumbers(const std::vector<std::int64_t>& rows_of_shard) : first_{0} {
     for (const std::int64_t rows : rows_of_shard) first_.push_back(first_.back() + rows);
 }
 
 RowNumbers::Place RowNumbers::find(std::int64_t row) const {
-    // skips shards without rows
-    const std::int64_t shard = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
-    return {shard, row - first_[std::size_t(shard)]};
+    // the end of the row's shard; shards without rows are skipped
+    const auto end = std::upper_bound(first_.begin(), first_.end(), row);
+    return {.shard = end - first_.begin() - 1, .row = row - end[-1], .left = *end - row};
 }
 
 }  // namespace llmc

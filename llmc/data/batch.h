@@ -20,10 +20,9 @@ struct BatchShape {
 // Throws Error for sizes below 1, more than 2^31 - 1 positions a rank, and a rank outside [0, world).
 void check(const BatchShape& shape);
 
-// Where reading goes on. Sequential: `position` tokens into shard `shard`. Shuffled: `position` sequences into the
-// epoch; `shard` is 0.
+// Where reading goes on, the same on every rank: the row that rank 0 reads next, counted in the order of its epoch.
 struct LoaderPosition {
-    std::int64_t epoch = 0, shard = 0, position = 0;
+    std::int64_t epoch = 0, row = 0;
     bool operator==(const LoaderPosition&) const = default;
 };
 
@@ -31,7 +30,7 @@ struct Batch {
     // (micro_batch, seq_len); targets lie one token further, or are kernels::kIgnoreTarget
     std::vector<std::int32_t> inputs, targets;
     std::int64_t valid_targets = 0;             // those that are not ignored
-    LoaderPosition from;                        // where the rows of all ranks together began; unused in validation
+    LoaderPosition from;                        // of the rows of all ranks together; unused in validation
 
     Batch() = default;
     explicit Batch(const BatchShape& shape) : inputs(std::size_t(shape.positions())), targets(inputs.size()) {}
@@ -41,10 +40,15 @@ struct Batch {
 void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<std::int32_t> inputs,
                               std::span<std::int32_t> targets);
 
-// The row of `shard` that begins at token `first`: its first `valid` positions, then padding: input 0, target
-// kernels::kIgnoreTarget. Under causal attention padding at the end of a row changes nothing.
-void fill_row(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs,
-              std::span<std::int32_t> targets);
+// One row of `shard`, or several that follow one another, from token `first` on: `valid` positions, then padding: input
+// 0, target kernels::kIgnoreTarget. Under causal attention padding at the end of a row changes nothing.
+void fill_rows(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs,
+               std::span<std::int32_t> targets);
+
+// The first token of a document, whose only context is the end of text before it, is no target any more.
+void ignore_document_starts(Batch& batch, std::int32_t end_of_text);
+
+void count_valid_targets(Batch& batch);
 
 // Rows numbered through all shards: row i is number i - first(shard) of its shard.
 class RowNumbers {
@@ -53,6 +57,7 @@ public:
     std::int64_t total() const { return first_.back(); }
     struct Place {
         std::int64_t shard, row;
+        std::int64_t left;  // rows from this one to the end of the shard
     };
     Place find(std::int64_t row) const;  // 0 <= row < total()
 

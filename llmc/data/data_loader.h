@@ -1,20 +1,16 @@
 // data_loader.h - the training batches of one rank, epoch after epoch
 //
-// Sequential   Micro-step j of all ranks takes world * micro_batch * seq_len tokens, rank r the r-th micro_batch *
-//              seq_len of them; targets lie one token further. So with D = micro_batches * world * micro_batch *
-//              seq_len tokens a step, step k, micro-step m, rank r starts at k * D + (m * world + r) * micro_batch *
-//              seq_len of the first shard. A shard is left when the next micro-step and its last target do not fit;
-//              what is left of it is dropped. The next shard starts at its first token; after the last comes the first
-//              again.
-// Shuffled     Every shard is cut into sequences of seq_len tokens (and one target more). One permutation of all of
-//              them per epoch, the same for all ranks, drawn from (seed, epoch), strung together epoch after epoch,
-//              makes one endless order of rows. Micro-step j takes the next world * micro_batch rows, rank r the r-th
-//              micro_batch of them. So which sequences make up a step, and in what order, depends on the seed and the
-//              tokens of a step alone, not on how ranks, micro-batches and accumulation share them. Every sequence
-//              comes once per epoch; a micro-step may begin in one epoch and end in the next. Dropped: the end of each
-//              shard that fills no sequence.
-// Padded       Nothing is dropped: the last micro-step of a shard, or its last sequence when shuffled, is filled up
-//              with positions that are no targets. A rank's batch may then have few valid targets, or none.
+// Rows         Every shard is cut from its first token into rows (sequences) of seq_len tokens, whose targets lie one
+//              token further. The end of a shard that fills no row is left over; padded, it is a row whose last
+//              positions are no targets.
+// Order        Sequential: as they lie, shard after shard. Shuffled: one permutation of all rows per epoch, the same
+//              for all ranks, drawn from (seed, epoch). Epochs strung together make one endless order.
+// Steps        A step takes the next S rows of the order, S = tokens of a step / seq_len. It may begin in one epoch and
+//              end in the next, so every row comes exactly once per epoch. Padded, an epoch ends with a step of its
+//              own: rows that are missing there are rows without targets, which come last.
+// Batches      Micro-step j takes the next world * micro_batch rows, rank r the r-th micro_batch of them. So what makes
+//              up a step depends on the data, the order, seq_len and the tokens of a step alone, not on how ranks,
+//              micro-batches and accumulation share it. Padded, a batch may have few valid targets, or none.
 //
 // Offsets are 64-bit throughout.
 #pragma once
@@ -33,60 +29,46 @@ struct DataLoaderOptions {
     BatchShape shape;
     int micro_batches = 1;                     // accumulated per step on each rank
     std::optional<std::uint64_t> shuffle_seed; // empty: sequential
-    // the first token of a document, whose only context is the end of text before it, is no target
-    bool mask_document_start = false;
-    bool pad = false;                          // keep the end of every shard, padded, instead of dropping it
+    bool mask_document_start = false;          // ignore_document_starts()
+    bool pad = false;                          // keep the ends of shards and epochs, padded
     // prepare the next batch on a thread while this one is used; the batches are the same
     bool prefetch = true;
 };
 
-// All that is needed to go on, the same on every rank. The other fields tell a state of other data or another order, in
-// which `next` means nothing.
-struct DataLoaderState {
-    LoaderPosition next;
-    bool shuffled = false, padded = false;
-    std::uint64_t seed = 0;           // shuffled only
-    std::int64_t sequences = 0;       // shuffled only: how many are permuted
-    std::int64_t shards = 0, tokens = 0;
-    bool operator==(const DataLoaderState&) const = default;
-};
-
 class DataLoader {
 public:
-    // `shards` must outlive the loader. Throws Error where the data do not fill one micro-step of all ranks.
+    // `shards` must outlive the loader. Throws Error where the data have fewer rows than a step; padded, where they
+    // have no target.
     DataLoader(const ShardSet& shards, const DataLoaderOptions& options);
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
-    // The next micro-step of this rank, valid until the next call of next() or restore(). Throws a run-time Error for
-    // an id outside the vocabulary; the loader then stays where it is and refuses again.
+    // The next micro-step of this rank, valid until the next call of next() or seek(). Throws a run-time Error for an
+    // id outside the vocabulary; the loader then stays where it is and refuses again.
     const Batch& next();
 
-    // The place after the batches handed out so far, whatever was prefetched. restore() goes on there exactly. The
-    // sequential place may be restored with another shape; the shuffled one with another world and micro-batch. Throws
-    // Error for a state of other data, order, seed or sequence length.
-    DataLoaderState state() const;
-    void restore(const DataLoaderState& state);
+    // The place after the batches handed out so far, whatever was prefetched; seek() goes on there, also with other
+    // ranks, micro-batches and tokens of a step. It means something for the same data, sequence length and order only,
+    // which is the caller's to check. Throws Error for a place outside the epoch.
+    LoaderPosition position() const { return next_; }
+    void seek(const LoaderPosition& position);
 
-    std::int64_t tokens_per_step() const { return tokens_per_step_; }  // of all ranks and micro-batches
-    std::int64_t steps_in(std::int64_t epochs) const;                  // whole steps
-    std::int64_t dropped_tokens() const { return dropped_tokens_; }    // per epoch: neither input nor target
+    std::int64_t targets() const { return targets_; }          // of an epoch, trained on or not
+    std::int64_t left_over() const;                            // those of them that no row has
+    std::int64_t steps_in(std::int64_t epochs) const;          // whole steps; padded, all of them
+    std::int64_t left_over_after(std::int64_t epochs) const;   // targets in rows that fill no step, after these epochs
 
 private:
-    bool fits(const LoaderPosition& at) const;
-    void settle(LoaderPosition& at) const;  // moves on to where a sequential micro-step fits
-    // how many chunks of so many positions a shard gives
-    std::int64_t chunks(const Shard& shard, std::int64_t positions) const;
     LoaderPosition fill(Batch& batch, LoaderPosition at) const;  // returns where the next one begins
-    LoaderPosition fill_sequential(Batch& batch, LoaderPosition at) const;
-    LoaderPosition fill_shuffled(Batch& batch, LoaderPosition at) const;
+    LoaderPosition moved(LoaderPosition at, std::int64_t rows) const;
+    std::int64_t rows_in(std::int64_t epochs) const;
 
     const ShardSet& shards_;
     DataLoaderOptions options_;
-    std::int64_t tokens_per_step_ = 0, dropped_tokens_ = 0;
-    std::int64_t micro_steps_per_epoch_ = 0;   // sequential
-    std::optional<RowNumbers> sequences_;      // shuffled
-    LoaderPosition next_;                      // after the batch handed out last
+    RowNumbers rows_;
+    std::int64_t rows_per_step_ = 0, targets_ = 0;
+    std::int64_t rows_per_epoch_ = 0;  // padded: to whole steps
+    LoaderPosition next_;              // after the batch handed out last
 
     struct Prepared {
         Batch batch;

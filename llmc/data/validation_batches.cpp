@@ -2,9 +2,9 @@
 #include "llmc/data/validation_batches.h"
 
 #include <algorithm>
+#include <string>
 
 #include "kernels/device/error.h"
-#include "kernels/device/types.h"
 
 namespace llmc {
 namespace {
@@ -22,26 +22,32 @@ std::vector<std::int64_t> rows_of_shards(const ShardSet& shards, const BatchShap
 
 }  // namespace
 
-ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens, const BatchShape& shape)
+ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens, const BatchShape& shape,
+                                     bool mask_document_start)
     : shards_(shards),
       shape_(shape),
+      mask_document_start_(mask_document_start),
       rows_(rows_of_shards(shards, shape)),
-      asked_(tokens),
-      targets_(0),
-      rows_used_(0),
-      last_row_targets_(0) {
+      asked_(tokens) {
     require(tokens >= 1, "number of validation tokens", tokens, "at least 1");
     for (const Shard& shard : shards_.shards()) {
         // the first token of a shard is nobody's target
-        const std::int64_t taken = std::min(shard.tokens() - 1, asked_ - targets_);
+        const std::int64_t taken = std::min(shard.tokens() - 1, asked_ - taken_);
         if (taken == 0) continue;
+        taken_ += taken;
         targets_ += taken;
+        if (mask_document_start_) {
+            const auto inputs = shard.read(0, taken);
+            targets_ -= std::count(inputs.begin(), inputs.end(), std::uint16_t(shard.vocabulary().end_of_text));
+        }
         const std::int64_t rows = rounded_up_quotient(taken, shape.seq_len);
         rows_used_ += rows;
         last_row_targets_ = taken - (rows - 1) * shape.seq_len;
     }
-    require(targets_ > 0, "number of tokens in each shard of the validation data", 1,
+    require(taken_ > 0, "number of tokens in each shard of the validation data", 1,
             "at least 2, an input and its target", "hold out more text");
+    require(targets_ > 0, "number of validation targets that --mask-document-start leaves of " + std::to_string(taken_),
+            targets_, "at least 1", "hold out more text, or validate on more tokens");
     batch_ = Batch(shape);
     batches_ = rounded_up_quotient(rows_used_, shape_.global_rows());
 }
@@ -53,20 +59,20 @@ const Batch& ValidationBatches::operator[](std::int64_t j) {
         fill_row(j * shape_.global_rows() + std::int64_t(shape_.rank) * shape_.micro_batch + i,
                  std::span(batch_.inputs).subspan(first, length), std::span(batch_.targets).subspan(first, length));
     }
-    batch_.valid_targets = std::int64_t(batch_.targets.size()) -
-                           std::count(batch_.targets.begin(), batch_.targets.end(), kernels::kIgnoreTarget);
+    if (mask_document_start_) ignore_document_starts(batch_, shards_.vocabulary().end_of_text);
+    count_valid_targets(batch_);
     return batch_;
 }
 
 void ValidationBatches::fill_row(std::int64_t row, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
-    if (row >= rows_used_) return llmc::fill_row(shards_[0], 0, 0, inputs, targets);
-    const auto [number, row_in_shard] = rows_.find(row);
+    if (row >= rows_used_) return fill_rows(shards_[0], 0, 0, inputs, targets);
+    const auto [number, row_in_shard, left] = rows_.find(row);
     const Shard& shard = shards_[number];
     const std::int64_t first = row_in_shard * shape_.seq_len;
     const std::int64_t valid = row == rows_used_ - 1
                                    ? last_row_targets_
                                    : std::min<std::int64_t>(shape_.seq_len, shard.tokens() - 1 - first);
-    llmc::fill_row(shard, first, valid, inputs, targets);
+    fill_rows(shard, first, valid, inputs, targets);
 }
 
 }  // namespace llmc

@@ -1,10 +1,11 @@
 // validation_batches.h - the first tokens of the validation data, the same ones however many ranks and rows share them
 //
 // Every shard is cut into rows of seq_len inputs and their targets, the last row of a shard shorter; rows are numbered
-// through the shards, and so many are taken, the last one cut, as have `tokens` targets together. Batch j of rank r
-// holds rows (j * world + r) * micro_batch and on. Positions without a target have input 0 and target
-// kernels::kIgnoreTarget: under causal attention they change nothing. So the sum of losses and the number of targets
-// over all batches and ranks depend on the data, `tokens` and seq_len alone.
+// through the shards, and so many are taken, the last one cut, as have `tokens` targets together, first tokens of
+// documents among them also where they are masked. Batch j of rank r holds rows (j * world + r) * micro_batch and on.
+// Positions without a target have input 0 and target kernels::kIgnoreTarget: under causal attention they change
+// nothing. So the sum of losses and the number of targets over all batches and ranks depend on the data, `tokens`,
+// seq_len and the mask alone.
 #pragma once
 #include <cstdint>
 
@@ -15,12 +16,14 @@ namespace llmc {
 
 class ValidationBatches {
 public:
-    // `shards` must outlive the batches. Throws Error if `tokens` < 1 or the data have no token that could be a target.
-    ValidationBatches(const ShardSet& shards, std::int64_t tokens, const BatchShape& shape);
+    // `shards` must outlive the batches. Throws Error if `tokens` < 1 or they have no target. With a mask, as in
+    // ignore_document_starts(), all of them are read, to count the targets.
+    ValidationBatches(const ShardSet& shards, std::int64_t tokens, const BatchShape& shape,
+                      bool mask_document_start = false);
 
-    std::int64_t size() const { return batches_; }          // batches of every rank
-    std::int64_t targets() const { return targets_; }       // of all batches of all ranks
-    bool all_there_is() const { return targets_ < asked_; } // the data hold fewer targets than were asked for
+    std::int64_t size() const { return batches_; }         // batches of every rank
+    std::int64_t targets() const { return targets_; }      // of all batches of all ranks
+    bool all_there_is() const { return taken_ < asked_; }  // the data hold fewer targets than were asked for
 
     // Batch 0 <= j < size() of this rank, valid until the next call. Throws a run-time Error for an id outside the
     // vocabulary.
@@ -31,8 +34,10 @@ private:
 
     const ShardSet& shards_;
     BatchShape shape_;
+    bool mask_document_start_;
     RowNumbers rows_;
-    std::int64_t asked_, targets_, rows_used_, last_row_targets_, batches_;
+    std::int64_t asked_, taken_ = 0, targets_ = 0;  // `taken` with the targets that are masked
+    std::int64_t rows_used_ = 0, last_row_targets_ = 0, batches_ = 0;
     Batch batch_;
 };
 

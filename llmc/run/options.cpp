@@ -46,9 +46,9 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           Real{0, 1e7});
     entry("shuffle", o.shuffle, "visit the sequences in an order drawn from --seed, new in every epoch");
     entry("mask-document-start", o.mask_document_start,
-          "no loss on the first token of a document, which has no context");
+          "no loss on the first token of a document, which has no context, in training and validation");
     entry("pad-last", o.pad_last,
-          "pad what is left at the end of a shard with ignored targets, instead of dropping it");
+          "pad the end of a shard and the last step of an epoch with ignored targets, so that nothing is left over");
     entry("overfit-batch", o.overfit_batch,
           "train on the first step's batch again and again, to check that the loss goes to 0");
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});

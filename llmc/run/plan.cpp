@@ -47,9 +47,6 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
                                             .shuffle_seed = o.shuffle ? std::optional(seed) : std::nullopt,
                                             .mask_document_start = o.mask_document_start, .pad = o.pad_last});
     plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
-    require(plan.total_steps > 0, "--epochs", o.epochs,
-            "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
-            "give --max-steps, a smaller --total-batch-tokens, or more data");
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .rounding_seed = o.stochastic_rounding ? std::optional(seed) : std::nullopt};
@@ -82,7 +79,7 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
         require(plan.first_step <= plan.total_steps, "the number of steps to make", plan.total_steps,
                 "at least " + std::to_string(plan.first_step) + ", which --resume goes on from", "raise --max-steps");
     }
-    if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch);
+    if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch, o.mask_document_start);
     if (o.sample_every > 0)
         plan.sampler.emplace(SampleSettings{.prompt = o.prompt, .tokens = int(o.sample_tokens),
                                             .samples = int(o.samples), .top_k = int(o.top_k),
@@ -97,7 +94,7 @@ Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, 
         changes_since(resumption.state, options, {.step_tokens = plan.step_tokens, .ranks = ranks,
                                                   .training_data = facts_of_data(plan.data.train.get(), nullptr)});
     // The one batch of --overfit-batch is the first.
-    if (!changes.data && !options.overfit_batch) plan.loader->restore(resumption.state.data);
+    if (!changes.data && !options.overfit_batch) plan.loader->seek(resumption.state.data);
     return changes;
 }
 

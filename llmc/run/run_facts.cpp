@@ -22,10 +22,19 @@ RunFact device_fact(const Context& context) {
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
 
-RunFact data_fact(const Plan& plan) {
+std::string describe_left_over(const DataLoader& loader, const Options& options) {
+    std::string lines = "  " + std::to_string(loader.left_over()) + " of " + std::to_string(loader.targets()) +
+                        " targets an epoch are left over\n";
+    const std::int64_t more = options.max_steps > 0 ? 0 : loader.left_over_after(options.epochs);
+    if (more > 0)
+        lines += "  " + std::to_string(more) + " targets more at the end of the last epoch fill no step\n";
+    return lines;
+}
+
+RunFact data_fact(const Plan& plan, const Options& options) {
     std::string lines;
     if (plan.data.train) lines += describe_shards("training data", *plan.data.train);
-    if (plan.loader) lines += "  " + std::to_string(plan.loader->dropped_tokens()) + " tokens an epoch are left over\n";
+    if (plan.loader) lines += describe_left_over(*plan.loader, options);
     if (plan.data.val) lines += describe_shards("validation data", *plan.data.val);
     if (plan.validation && plan.validation->all_there_is())
         lines += "  all " + std::to_string(plan.validation->targets()) + " targets are used: fewer than --val-tokens\n";
@@ -69,7 +78,7 @@ std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Cont
             {"matrix library: " + matmul + '\n', {{"matmul", matmul}}},
             {"attention: " + attention + '\n', {{"attention", attention}, {"deterministic", deterministic}}},
             {"options: " + text_of(flags) + '\n', {{"options", flags}}},
-            data_fact(plan),
+            data_fact(plan, options),
             model_fact(plan),
             training_fact(plan),
             {plan.memory.text(), {{"planned_bytes", plan.memory.total()}}}};

@@ -8,8 +8,7 @@
 
 namespace llmc {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, shard, position)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DataLoaderState, next, shuffled, padded, seed, sequences, shards, tokens)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fact, name, value)

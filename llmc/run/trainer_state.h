@@ -19,7 +19,7 @@ struct TrainerState {
     std::int64_t step = 0;              // steps made, those included whose update was skipped
     Optimizer::Counts optimizer{};
     int failed_in_a_row = 0;            // steps, the last ones, whose loss or norm was not finite
-    DataLoaderState data{};
+    LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // RunNoise::averages(); empty: not measured
 
     // What it was started with.

@@ -84,3 +84,38 @@ TEST_CASE("validation: batches repeat, need no order, and are refused where they
     CHECK_THROWS_WITH(ValidationBatches(one_token, 10, {.micro_batch = 1,
                                                         .seq_len = 4}), Contains("is 1; expected at least 2"));
 }
+
+TEST_CASE("validation: first tokens of documents can be left out, whatever the batch and the number of ranks",
+          "[validation_batches]") {
+    const TemporaryFolder folder;
+    test::ShardBytes({9, 1, 9, 9, 2, 3}, 10, 9).write(folder / "s_0.bin");
+    test::ShardBytes({9, 4, 5, 9}, 10, 9).write(folder / "s_1.bin");
+    test::ShardBytes({9, 9}, 10, 9).write(folder / "t_0.bin");
+    const ShardSet shards(folder / "s_*.bin"), starts(folder / "t_0.bin");
+    const auto [world, micro_batch] = GENERATE(table<int, int>({{1, 1}, {1, 7}, {2, 2}, {3, 1}}));
+    const auto [asked, expected] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 3}, {8, 4},
+                                                             {9, 4}}));  // the last: more than there are
+    CAPTURE(world, micro_batch, asked);
+    std::int64_t valid = 0;
+    for (int rank = 0; rank < world; ++rank) {
+        const BatchShape shape{.micro_batch = micro_batch, .seq_len = 3, .rank = rank, .world = world};
+        if (expected == 0) {
+            CHECK_THROWS_WITH(ValidationBatches(shards, asked, shape, true),
+                              Contains("targets that --mask-document-start leaves of 1 is 0; expected at least 1"));
+            continue;
+        }
+        ValidationBatches batches(shards, asked, shape, true);
+        CHECK(batches.targets() == expected);
+        CHECK(batches.all_there_is() == (asked > 8));
+        CHECK(batches.size() == ValidationBatches(shards, asked, shape).size());
+        for (std::int64_t j = 0; j < batches.size(); ++j) {
+            const Batch masked = batches[j], all = ValidationBatches(shards, asked, shape)[j];
+            CHECK(masked.inputs == all.inputs);
+            for (std::size_t i = 0; i < masked.inputs.size(); ++i)
+                CHECK(masked.targets[i] == (masked.inputs[i] == 9 ? kIgnoreTarget : all.targets[i]));
+            valid += masked.valid_targets;
+        }
+    }
+    CHECK(valid == expected);
+    CHECK_THROWS_WITH(ValidationBatches(starts, 5, {.micro_batch = 1, .seq_len = 3}, true), Contains("is 0"));
+}

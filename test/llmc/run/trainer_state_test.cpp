@@ -22,7 +22,7 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
                                                        {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
                        .step_tokens = 524288, .ranks = 8, .moment_files = 8, .options = to_json(Options{}),
                        .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}};
-    state.data.seed = std::numeric_limits<std::uint64_t>::max();
+    state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
     write_trainer_state(scratch.path(), state);
     const TrainerState read = read_trainer_state(scratch.path());
     CHECK(read.step == state.step);

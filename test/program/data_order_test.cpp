@@ -1,0 +1,134 @@
+// data_order_test.cpp - the real program on small shards: what makes up a step follows from the data, -t and -d, every
+// target is trained on or told to be left over, and validation masks what training masks
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+
+namespace {
+
+// Shards whose sizes are multiples of nothing, one of them without any target. In rows of 16 tokens they hold 13 + 6 +
+// 0 + 9 + 4 whole ones, and 2 + 0 + 0 + 5 + 0 targets more.
+struct SmallShards {
+    TrainingFolder folder;
+    static constexpr int kTargets = 210 + 96 + 0 + 149 + 64;
+
+    SmallShards() {
+        fs::remove(folder.path("train_0.bin"));
+        std::mt19937 engine(2);
+        int number = 0;
+        for (const int size : {211, 97, 1, 150, 65}) {
+            std::vector<std::uint16_t> ids;
+            for (int i = 0; i < size; ++i) ids.push_back(i % 20 == 0 ? 256 : std::uint16_t(engine() % 256));
+            ShardBytes(ids, 257, 256).write(folder.path("train_" + std::to_string(number++) + ".bin"));
+        }
+    }
+    // Steps of 12 rows.
+    std::vector<std::string> flags(const std::string& out, std::vector<std::string> more) const {
+        more.insert(more.end(), {"-d", "192", "-v", "0", "--lr", "1e-3", "-o", folder.path(out)});
+        return folder.flags(more);
+    }
+};
+
+double sum_of(const std::vector<double>& values) {
+    double sum = 0;
+    for (const double value : values) sum += value;
+    return sum;
+}
+
+}  // namespace
+
+TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in sequence or shuffled, padded or not",
+          "[data_order][run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const SmallShards data;
+    const auto [pad, shuffle] = GENERATE(table<bool, bool>({{false, false}, {true, false}, {true, true}}));
+    std::vector<std::string> order;
+    if (pad) order.push_back("--pad-last");
+    if (shuffle) order.push_back("--shuffle");
+    std::vector<std::pair<int, int>> layouts{{1, 12}, {1, 1}, {2, 3}};
+    if (!shuffle) layouts.insert(layouts.end(), {{3, 2}, {4, 1}});
+    std::vector<nlohmann::json> want;
+    for (const auto& [ranks, micro_batch] : layouts) {
+        const std::string out = "ranks" + std::to_string(ranks) + "-" + std::to_string(micro_batch);
+        auto flags = data.flags(out, order);
+        flags.insert(flags.end(), {"-b", std::to_string(micro_batch), "--epochs", "2"});
+        const auto result = ranks == 1 ? data.folder.run(flags) : data.folder.run_ranks(ranks, flags);
+        CAPTURE(out, pad, shuffle, result.output);
+        REQUIRE(result.exit_code == 0);
+        const auto steps = data.folder.log(out, "step");
+        const double trained = sum_of(numbers(steps, "valid_tokens"));
+        if (pad) {  // 14 + 6 + 0 + 10 + 4 rows an epoch
+            CHECK(steps.size() == 6);
+            CHECK(trained == 2 * SmallShards::kTargets);
+            CHECK_THAT(result.output, Catch::Contains("  0 of 519 targets an epoch are left over\n"));
+            CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1, 1});
+        } else {
+            CHECK(steps.size() == 5);
+            CHECK(trained == 5 * 192);
+            CHECK_THAT(result.output,
+                       Catch::Contains("  7 of 519 targets an epoch are left over\n"
+                                       "  64 targets more at the end of the last epoch fill no step\n"));
+            CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1});
+            CHECK(trained + 2 * 7 + 64 == 2 * SmallShards::kTargets);
+        }
+        if (want.empty()) want = steps;
+        REQUIRE(steps.size() == want.size());
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+            CAPTURE(i);
+            CHECK(steps[i]["valid_tokens"] == want[i]["valid_tokens"]);
+            // Rounding of losses of 5.5 over six updates; other tokens make 1e-2.
+            CHECK(std::fabs(steps[i]["loss"].get<double>() - want[i]["loss"].get<double>()) < 1e-5);
+        }
+    }
+}
+
+TEST_CASE("--pad-last trains on the last, partial step, also where it is the only one", "[data_order][run]") {
+    const SmallShards data;
+    auto flags = data.flags("out", {"--pad-last", "--epochs", "3"});
+    flags[1] = data.folder.path("train_1.bin");  // 6 rows; a step has 12
+    const auto result = data.folder.run(flags);
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    CHECK(numbers(data.folder.log("out", "step"), "valid_tokens") == std::vector<double>{96, 96, 96});
+    CHECK(numbers(data.folder.log("out", "step"), "epoch") == std::vector<double>{0, 1, 2});
+}
+
+TEST_CASE("data without a step, or without a target, are refused with the number that would do", "[data_order][run]") {
+    const SmallShards data;
+    auto flags = data.flags("out", {"-x", "1"});
+    flags[1] = data.folder.path("train_1.bin");
+    auto refused = data.folder.run(flags);
+    CHECK(refused.exit_code == 2);
+    CHECK_THAT(refused.output, Catch::Contains("whole sequences of 16 tokens in the 97 tokens of the training data is "
+                                               "6; expected at least 12 for one step") &&
+                                   Catch::Contains("--pad-last"));
+    flags = data.flags("out", {"-x", "1", "--pad-last"});
+    flags[1] = data.folder.path("train_2.bin");
+    refused = data.folder.run(flags);
+    CHECK(refused.exit_code == 2);
+    CHECK_THAT(refused.output, Catch::Contains("number of tokens in the longest shard of the training data is 1; "
+                                               "expected at least 2, an input and its target"));
+}
+
+TEST_CASE("--mask-document-start holds in validation, too", "[data_order][run]") {
+    const SmallShards data;
+    const auto validation = [&](const std::string& out, std::vector<std::string> more) {
+        more.insert(more.end(), {"--eval-only", "-o", data.folder.path(out)});
+        auto flags = data.folder.flags(more);
+        flags[3] = data.folder.path("train_1.bin");  // ends of text at 0, 20, 40, 60, 80
+        const auto result = data.folder.run(flags);
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        return data.folder.log(out, "val").at(0);
+    };
+    const auto all = validation("all", {}), masked = validation("masked", {"--mask-document-start"});
+    CHECK(all["valid_tokens"] == 96);
+    CHECK(masked["valid_tokens"] == 96 - 5);
+    // Five random tokens of 257 less: the mean moves, but stays one of log(257).
+    CHECK(masked["loss"] != all["loss"]);
+    CHECK(std::fabs(masked["loss"].get<double>() - std::log(257.0)) < 0.2);
+}
