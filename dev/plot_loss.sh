@@ -11,14 +11,18 @@ jq -e . "$log" >/dev/null 2>&1 || {
 }
 points=$(mktemp -d)
 trap 'rm -rf "$points"' EXIT
-jq -r 'select(.event == "step" and .loss != null) | [.step + 1, .loss] | @tsv' "$log" >"$points/train"
-jq -r 'select(.event == "val" and .loss != null) | [.step, .loss] | @tsv' "$log" >"$points/val"
+# Every step once: "resume" takes back what comes after its step.
+jq -c -s 'reduce .[] as $e ([]; if $e.event == "resume"
+        then map(select((.event == "step" and .step < $e.step) or (.event == "val" and .step <= $e.step)))
+        elif $e.event == "step" or $e.event == "val" then . + [$e] else . end) | .[]' "$log" >"$points/log"
+jq -r 'select(.event == "step" and .loss != null) | [.step + 1, .loss] | @tsv' "$points/log" >"$points/train"
+jq -r 'select(.event == "val" and .loss != null) | [.step, .loss] | @tsv' "$points/log" >"$points/val"
 [ -s "$points/train" ] || { echo "error: \"$log\" has no steps with a loss; there is nothing to draw" >&2; exit 2; }
 curves="'$points/train' using 1:2 with lines lc rgb '#9ecae1' title 'training'"
 blue="lc rgb '#08519c'"
 [ -s "$points/val" ] && curves+=", '$points/val' using 1:2 with linespoints lw 2 pt 7 ps 0.8 $blue title 'validation'"
 jq -r 'select(.event == "step" and .noise_scale_seq != null) | [.step + 1, .noise_scale_seq] | @tsv' \
-    "$log" >"$points/noise"
+    "$points/log" >"$points/noise"
 height=600 before="" after=""
 if [ -s "$points/noise" ]; then
     height=900 before="set multiplot layout 2,1"

@@ -1,4 +1,4 @@
-// checkpoint_writer.cpp - copies made between two steps, the threads that write them, and what makes them one checkpoint
+// checkpoint_writer.cpp - copies made between two steps, the threads that write them, what makes them one checkpoint
 #include "llmc/run/checkpoint_writer.h"
 
 #include <omp.h>

@@ -50,8 +50,8 @@ struct Plan {
 // `resumption`: the checkpoint to go on from, or nullptr.
 Plan make_plan(const Options& options, const Resumption* resumption, const Context& context);
 
-// Puts the batches where the run before stopped, unless there are other data, and returns what has changed. Throws Error
-// where it must not go on (changes_since()).
+// Puts the batches where the run before stopped, unless there are other data, and returns what has changed. Throws
+// Error where it must not go on (changes_since()).
 Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, int ranks);
 
 }  // namespace llmc

@@ -223,6 +223,30 @@ TEST_CASE("a checkpoint that cannot be written is said and tried again; the last
     CHECK(left == std::set<std::string>{"log.jsonl"});
 }
 
+TEST_CASE("the script for Slurm goes on from what is there, and queues its job again before the time limit",
+          "[run][resume]") {
+    const TrainingFolder folder;
+    const auto command = [&](const std::string& name, const std::string& text) {
+        write_bytes(folder.path(name), "#!/bin/sh\n" + text);
+        fs::permissions(folder.path(name), fs::perms::owner_all);
+    };
+    command("scontrol", "echo scontrol \"$@\"\n");
+    const auto started = [&](int status) {
+        command("srun", "[ $1 = --mpi=list ] && echo pmix || { echo srun \"$@\"; exit " + std::to_string(status) + "; }");
+        const std::string script = (fs::path(program("")) / "../../scripts/run_slurm.sbatch").string();
+        Process process({"env", "PATH=" + folder.path("") + ":" + std::getenv("PATH"), "SLURM_JOB_ID=17",
+                         "PROGRAM=" + program("train_gpt2"), "bash", script, "-o", "out"},
+                        folder.path("output.txt"));
+        CHECK(process.exit_code() == status);
+        CHECK_THAT(process.output(), Contains("--resume auto -o out"));
+        return process.output().find("scontrol requeue 17") != std::string::npos;
+    };
+    CHECK_FALSE(started(0));
+    CHECK_FALSE(started(1));
+    CHECK_FALSE(started(128 + SIGTERM));
+    CHECK(started(128 + SIGUSR1));
+}
+
 // Killed again and again at any moment, most of them while a checkpoint is written, and started anew each time.
 TEST_CASE("a run that is killed again and again loses nothing and repeats nothing", "[run][resume]") {
     const TrainingFolder folder;
