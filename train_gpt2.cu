@@ -31,11 +31,13 @@ struct Training {
     Report& report;
     BatchUpload upload{plan.setup.shape, plan.start.config.vocabulary, context};
 
-    // After `step` updates.
-    void validate(std::int64_t step) {
+    // After `step` updates. Returns what was wrong with the data of a rank, the same on every rank; else nothing.
+    std::exception_ptr validate(std::int64_t step) {
         const device::Range range("validation");
-        const auto [loss, seconds] = validation_loss(*plan.validation, model, upload, plan.setup.shape, context);
-        report.validation(step, loss, plan.validation->targets(), seconds);
+        const auto [loss, seconds, unreadable] =
+            validation_loss(*plan.validation, model, upload, plan.setup.shape, context);
+        if (!unreadable) report.validation(step, loss, plan.validation->targets(), seconds);
+        return unreadable;
     }
     void sample(std::int64_t step) {
         model.wait_for_parameters();
@@ -50,6 +52,15 @@ struct Training {
             report.checkpoint(step,
                               save_checkpoint(options.output_dir, step, model.table(), master_weights, end_of_text));
         });
+    }
+    // When the run ends for a reason that is to be told before this one.
+    void save_after_failure(std::int64_t step) {
+        try {
+            save(step);
+        } catch (const Error& error) {
+            if (context.communicator->rank() == 0)
+                std::cerr << "note: the model could not be saved: " << error.what() << '\n';
+        }
     }
 
     int train(const Interrupt& interrupt);
@@ -70,34 +81,45 @@ int Training::train(const Interrupt& interrupt) {
     RunNoise noise(gradients->sums().module_names(), options.noise_scale_beta);
     StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps, plan.measures_noise() ? &noise : nullptr,
                      shape.seq_len);
-    StepBatches batches(*plan.loader, options.overfit_batch);
+    StepBatches batches(*plan.loader, options.overfit_batch, shape.rows());
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
+    // Of data or log: what has been trained so far is sound, and is saved.
+    std::exception_ptr unreadable;
+    const auto failure = [&] {
+        return unreadable ? unreadable : batches.failure() ? batches.failure() : report.failure();
+    };
     int signal = 0;
     const double began = seconds_now();
 
-    std::int64_t step = 0;
-    for (;; ++step) {
+    std::int64_t step = 0, saved = -1;
+    while (true) {
         // Between two updates: is this the end, and what is due?
         std::int64_t wishes[] = {interrupt.signal(),
-                                 options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60};
+                                 options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60,
+                                 failure() != nullptr};
         // What one rank must, all do, before the same step. It holds up no GPU, which has all of the step before to do:
         // MPI takes 5 us for 2 ranks on cores of their own, 160 us for 8 on 2 cores that others use too.
         ranks.host_reduce(wishes, HostReduction::max);
         signal = int(wishes[0]);
         const bool interrupted = signal != 0;
-        const bool out_of_time = wishes[1] != 0;
-        if (interrupted) reason = "interrupted";
+        const bool out_of_time = wishes[1] != 0, failed = wishes[2] != 0;
+        if (failed) reason = "error";
+        else if (interrupted) reason = "interrupted";
         else if (out_of_time) reason = "out of time (--max-minutes)";
-        const bool last = interrupted || out_of_time || step == plan.total_steps;
+        const bool last = failed || interrupted || out_of_time || step == plan.total_steps;
         const auto due = [&](std::int64_t every) { return every > 0 && (last || step % every == 0); };
-        const bool validation_due = plan.validation && due(options.val_every) && !interrupted;
-        const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && !interrupted;
-        const bool save_due = !options.output_dir.empty() && (last || (due(options.checkpoint_every) && step > 0));
+        const bool validation_due = plan.validation && due(options.val_every) && !interrupted && !failed;
+        const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && !interrupted && !failed;
+        const bool new_model = failed ? step > 0 && step != saved : last || (due(options.checkpoint_every) && step > 0);
+        const bool save_due = !options.output_dir.empty() && new_model;
         if (validation_due || sample_due || save_due || last) step_log.flush();
-        if (validation_due) validate(step);
+        if (validation_due) unreadable = validate(step);
+        if (unreadable && !failed) continue;  // on every rank: the run ends here
         if (sample_due) sample(step);
-        if (save_due) save(step);
+        if (save_due && failed) save_after_failure(step);
+        else if (save_due) save(step);
+        if (save_due) saved = step;
         if (last) break;
 
         // One update: the gradients of all micro-batches add up, every token with the same weight.
@@ -113,11 +135,15 @@ int Training::train(const Interrupt& interrupt) {
             model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
                                    token_weight, *gradients);
         }
+        // Before anything is updated; as cheap as above, since the device still has these micro-batches to do.
+        if (ranks.host_reduce(batches.failure() != nullptr, HostReduction::max) != 0) continue;
         const auto learning_rate = float(plan.schedule.learning_rate(step));
         optimizer.step(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
         step_log.enqueued(record, step_began);
+        ++step;
     }
     report.end(step, reason, seconds_now() - began);
+    share_failure(ranks, failure());
     return signal != 0 ? 128 + signal : 0;
 }
 
@@ -148,6 +174,10 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     Plan plan = together(ranks, [&] { return make_plan(options, context); });
     const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
     require_alike(ranks, data, "give all ranks the same files");
+    on_first_rank(ranks, [&] {
+        require_free_log(options.output_dir);
+        require_free_names(plan, options);
+    });
     tuning.choose([&] {  // before the memory plan, which needs to know what attention keeps
         context.attention.choose(attention_problem(plan.setup), context.stream);
         context.matmul.describe(plan.setup.dtype);
@@ -182,8 +212,9 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
 
     Training training{options, plan, context, *model, report};
     if (!options.eval_only) return training.train(interrupt);
-    training.validate(0);
+    if (const auto unreadable = training.validate(0)) std::rethrow_exception(unreadable);
     if (plan.sampler) training.sample(0);
+    share_failure(ranks, report.failure());
     return 0;
 }
 

@@ -1,12 +1,17 @@
 // plan.cpp - from options and shards to the steps of a run
 #include "llmc/run/plan.h"
 
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
 #include <limits>
 
 #include "kernels/device/error.h"
 
 namespace llmc {
 namespace {
+
+namespace fs = std::filesystem;
 
 Data open_data(const Options& options) {
     Data data;
@@ -84,6 +89,30 @@ Plan make_plan(const Options& o, const Context& context) {
                                             .longest = int(o.seq_len)},
                              Vocabulary{plan.start.config.vocabulary, vocabulary.end_of_text});
     return plan;
+}
+
+void require_free_names(const Plan& plan, const Options& options) {
+    if (!plan.loader || options.output_dir.empty()) return;
+    const std::string given = in_quotes(options.output_dir), prefix = "step_";
+    std::vector<std::string> taken;
+    std::error_code fault;
+    for (fs::directory_iterator entry(options.output_dir, fault), end; !fault && entry != end; entry.increment(fault)) {
+        const std::string name = entry->path().filename().string();
+        if (!name.starts_with(prefix)) continue;
+        std::int64_t step = -1;
+        std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+        if (step >= 0 && step <= plan.total_steps && step_folder("", step) == name) taken.push_back(name);
+    }
+    // No folder yet, or a file: the log is told.
+    const bool readable = !fault || fault == std::errc::no_such_file_or_directory ||
+                          fault == std::errc::not_a_directory;
+    require(readable, "--output-dir", given, "a folder that can be read: " + fault.message(), "choose another folder");
+    if (taken.empty()) return;
+    const std::string first = *std::min_element(taken.begin(), taken.end());
+    fail("--output-dir", given,
+         "a folder without " + first + ", where this run of " + std::to_string(plan.total_steps) +
+             " steps may save its model",
+         "choose another folder, or move that one away");
 }
 
 }  // namespace llmc

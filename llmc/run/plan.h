@@ -47,4 +47,8 @@ struct Plan {
 // is asked apart (plan_memory, require_room), so that libraries can be chosen before, and the plan be shown.
 Plan make_plan(const Options& options, const Context& context);
 
+// Throws Error where --output-dir has something under the name of a checkpoint that the run may write: one of any step,
+// for it may be interrupted there. For the rank that writes.
+void require_free_names(const Plan& plan, const Options& options);
+
 }  // namespace llmc
