@@ -187,6 +187,7 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     });
     const std::string passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
     if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
+    if (!plan.start.note.empty() && first_rank) std::cerr << "note: " << plan.start.note << '\n';
     std::vector<RunFact> facts = facts_of_run(plan, options, context);
     if (first_rank) std::cout << terminal_text(facts) << std::flush;
     together(ranks, [&] { require_room(plan.memory); });

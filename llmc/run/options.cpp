@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "kernels/device/device.h"
 #include "kernels/device/error.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/activations.h"
@@ -162,6 +163,9 @@ void check_together(const Options& o) {
     if (o.max_steps > 0)
         require(o.warmup_steps <= o.max_steps, "--warmup-steps", o.warmup_steps,
                 "at most --max-steps = " + std::to_string(o.max_steps));
+    // As an attention that this device has not: what is asked for cannot be had.
+    require(!o.tf32 || device::is_gpu(), "--tf32", "given for a CPU", "a GPU, whose tensor cores multiply in TF32",
+            "leave it out");
     require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing",
             "validation shards, since --eval-only was given");
     require(o.eval_only || !o.train_data.empty(), "--train-data", "missing",
@@ -187,6 +191,9 @@ Request parse(int argc, char** argv, Options& options) {
                 (value_by_name(name, field, limits), ...);
             } else field = parse_number(name, given[key].as<std::string>(), limits...);
         });
+        if (given.count("val-every") > 0 && options.val_every > 0)  // its default is for runs that have such data
+            require(!options.val_data.empty(), "--val-data", "missing",
+                    "validation shards, since --val-every was given", "give -j, or leave --val-every out");
     } catch (const cxxopts::exceptions::exception& error) {
         throw Error(std::string("command line: ") + error.what() + "; see --help");
     }

@@ -54,6 +54,9 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
     require(plan.total_steps > 0, "--epochs", o.epochs,
             "enough passes over the training shards for one update of " + std::to_string(plan.step_tokens) + " tokens",
             "give --max-steps, a smaller --total-batch-tokens, or more data");
+    // As --max-steps refuses it: the learning rate would end on its way to the peak.
+    require(o.warmup_steps <= plan.total_steps, "--warmup-steps", o.warmup_steps,
+            "at most the " + std::to_string(plan.total_steps) + " steps of --epochs " + std::to_string(o.epochs));
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .rounding_seed = o.stochastic_rounding ? std::optional(seed) : std::nullopt};

@@ -12,6 +12,7 @@ namespace llmc {
 struct StartingPoint {
     ModelConfig config;
     std::optional<Checkpoint> checkpoint;  // empty: random weights
+    std::string note{};                    // of what the checkpoint asks for and does not get; empty: nothing
 };
 
 // Throws Error where --init names nothing, its vocabulary is smaller than that of the shards, or it has fewer positions
