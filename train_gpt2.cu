@@ -190,7 +190,12 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     if (!plan.start.note.empty() && first_rank) std::cerr << "note: " << plan.start.note << '\n';
     std::vector<RunFact> facts = facts_of_run(plan, options, context);
     if (first_rank) std::cout << terminal_text(facts) << std::flush;
-    together(ranks, [&] { require_room(plan.memory); });
+    try {
+        together(ranks, [&] { require_room(plan.memory); });
+    } catch (const Error& error) {
+        if (!options.ignore_memory_plan) throw;
+        if (first_rank) std::cerr << "note: goes on as --ignore-memory-plan says: " << error.what() << '\n';
+    }
     const auto tell_choices = [&] {
         facts.push_back(fact_of_choices(tuning));
         if (!first_rank) return;

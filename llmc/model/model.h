@@ -45,6 +45,8 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup);
 struct ModelBytes {
     std::size_t parameters, master_weights, activations;  // in fp32 the parameters are the master weights
     std::size_t gathered;                          // by master_weights_on_host(), where this rank has only its shards
+    // Of what that returns on rank 0, and of load() with the array it is given, where host memory is device memory.
+    std::size_t host_copy, load;
 };
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device);
 

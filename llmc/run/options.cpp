@@ -108,6 +108,8 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("seed", o.seed, "random seed of initial weights, shuffle, samples and stochastic rounding",
           Whole{0, std::numeric_limits<std::int64_t>::max()});
     entry("tf32", o.tf32, "GPUs: multiply fp32 matrices in TF32 (10-bit mantissa) on tensor cores");
+    entry("ignore-memory-plan", o.ignore_memory_plan,
+          "go on where the memory plan exceeds what is available, with a note");
     entry("dry-run", o.dry_run, "print the options, the data and the memory plan, and stop");
 }
 

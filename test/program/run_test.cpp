@@ -87,6 +87,14 @@ TEST_CASE("dropout that a foreign checkpoint asks for is said not to be applied,
     CHECK(result.output.find("dropout") == result.output.rfind("dropout"));
 }
 
+TEST_CASE("--ignore-memory-plan goes on with a note where the plan does not fit", "[run]") {
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-e", "gpt3:c12288", "--ignore-memory-plan", "--dry-run"}));
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 0);
+    CHECK_THAT(result.output, Catch::Contains("note: goes on as --ignore-memory-plan says: --micro-batch is 4; "));
+}
+
 TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     const TrainingFolder folder;
     Process process = folder.start(folder.flags({"-x", "100000000", "-v", "0", "-o", folder.path("out")}));
