@@ -32,11 +32,13 @@ struct Training {
     Report& report;
     BatchUpload upload{plan.setup.shape, plan.start.config.vocabulary, context};
 
-    // After `step` updates.
-    void validate(std::int64_t step) {
+    // After `step` updates. Returns what was wrong with the data of a rank, the same on every rank; else nothing.
+    std::exception_ptr validate(std::int64_t step) {
         const device::Range range("validation");
-        const auto [loss, seconds] = validation_loss(*plan.validation, model, upload, plan.setup.shape, context);
-        report.validation(step, loss, plan.validation->targets(), seconds);
+        const auto [loss, seconds, unreadable] =
+            validation_loss(*plan.validation, model, upload, plan.setup.shape, context);
+        if (!unreadable) report.validation(step, loss, plan.validation->targets(), seconds);
+        return unreadable;
     }
     void sample(std::int64_t step) {
         model.wait_for_parameters();
@@ -64,7 +66,7 @@ int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
     RunNoise noise(gradients->sums().module_names(), options.noise_scale_beta);
     StepLog step_log(optimizer, throughput, report, ranks, plan.total_steps, plan.measures_noise() ? &noise : nullptr,
                      shape.seq_len);
-    StepBatches batches(*plan.loader, options.overfit_batch);
+    StepBatches batches(*plan.loader, options.overfit_batch, shape.rows());
     if (resumption) {
         step_log.restore(resumption->state.failed_in_a_row);
         if (!resumption->state.noise.empty()) noise.restore(resumption->state.noise);
@@ -72,25 +74,32 @@ int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
     CheckpointWriter checkpoints({.output_dir = options.output_dir, .end_of_text = plan.data.vocabulary().end_of_text,
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
                                  model, optimizer, gradients->buckets(), context, report);
-    const auto state_after = [&](std::int64_t step) -> TrainerState {
+    const auto state_after = [&](std::int64_t step, const LoaderPosition& next) -> TrainerState {
         return {.step = step, .optimizer = optimizer.counts(), .failed_in_a_row = step_log.failed_in_a_row(),
-                .data = plan.loader->position(), .noise = noise.averages(), .step_tokens = plan.step_tokens,
+                .data = next, .noise = noise.averages(), .step_tokens = plan.step_tokens,
                 .ranks = ranks.size(), .moment_files = CheckpointWriter::moment_files(plan.setup.sharding),
                 .options = to_json(options), .training_data = facts_of_data(plan.data.train.get(), nullptr)};
     };
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
+    // Of data or log: what has been trained so far is sound, and is saved.
+    std::exception_ptr unreadable;
+    const auto failure = [&] {
+        return unreadable ? unreadable : batches.failure() ? batches.failure() : report.failure();
+    };
     int signal = 0;
     const double began = seconds_now();
     double last_save = began;
 
-    std::int64_t step = plan.first_step;
-    for (;; ++step) {
+    LoaderPosition next = plan.loader->position();  // of the batches of the next step
+    std::int64_t step = plan.first_step, saved = resumption ? step : -1;
+    bool failed = false;
+    const auto passed = [](double minutes, double since) {
+        return minutes > 0 && seconds_now() - since >= minutes * 60;
+    };
+    while (true) {
         // Between two updates: is this the end, and what is due?
-        const auto passed = [](double minutes, double since) {
-            return minutes > 0 && seconds_now() - since >= minutes * 60;
-        };
-        std::int64_t wishes[] = {interrupt.signal(), passed(options.max_minutes, began),
+        std::int64_t wishes[] = {interrupt.signal(), passed(options.max_minutes, began), failure() != nullptr,
                                  passed(options.checkpoint_minutes, last_save), checkpoints.is_writing()};
         // What one rank must, all do, before the same step. It holds up no GPU, which has all of the step before to do:
         // MPI takes 5 us for 2 ranks on cores of their own, 160 us for 8 on 2 cores that others use too.
@@ -98,21 +107,27 @@ int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
         signal = int(wishes[0]);
         const bool interrupted = signal != 0;
         const bool out_of_time = wishes[1] != 0;
-        if (interrupted) reason = "interrupted";
+        failed = wishes[2] != 0;
+        if (failed) reason = "error";
+        else if (interrupted) reason = "interrupted";
         else if (out_of_time) reason = "out of time (--max-minutes)";
-        const bool last = interrupted || out_of_time || step == plan.total_steps;
-        if (wishes[3] == 0) checkpoints.end(false);  // all ranks have written
-        const bool is_done = resumption && step == plan.first_step;  // by the run that this one goes on with
-        const auto due = [&](std::int64_t every) { return every > 0 && !is_done && (last || step % every == 0); };
-        const bool validation_due = plan.validation && due(options.val_every) && !interrupted;
-        const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && !interrupted;
-        const bool save_due = !options.output_dir.empty() && !is_done &&
-                              (last || wishes[2] != 0 || (due(options.checkpoint_every) && step > 0));
+        const bool last = failed || interrupted || out_of_time || step == plan.total_steps;
+        if (wishes[4] == 0) checkpoints.end(false);  // all ranks have written
+        const bool is_new = !resumption || step > plan.first_step;  // else the run before did what was due
+        const auto due = [&](std::int64_t every) { return every > 0 && is_new && (last || step % every == 0); };
+        const bool validation_due = plan.validation && due(options.val_every) && !interrupted && !failed;
+        const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && !interrupted && !failed;
+        const bool save_asked = last || wishes[3] != 0 || (due(options.checkpoint_every) && step > 0);
+        const bool save_due = !options.output_dir.empty() && step != saved && (failed ? step > 0 : save_asked);
         if (validation_due || sample_due || save_due || last) step_log.flush();
-        if (validation_due) validate(step);
+        if (validation_due) unreadable = validate(step);
+        if (unreadable && !failed) continue;  // on every rank: the run ends here
         if (sample_due) sample(step);
-        if (save_due) checkpoints.begin(state_after(step));
-        if (save_due) last_save = seconds_now();
+        if (save_due) {
+            checkpoints.begin(state_after(step, next));
+            saved = step;
+            last_save = seconds_now();
+        }
         if (last) break;
 
         // One update: the gradients of all micro-batches add up, every token with the same weight.
@@ -128,12 +143,17 @@ int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
             model.forward_backward(upload.upload(batch.inputs, batch.targets, shape, Purpose::training),
                                    token_weight, *gradients);
         }
+        // Before anything is updated; as cheap as above, since the device still has these micro-batches to do.
+        if (ranks.host_reduce(batches.failure() != nullptr, HostReduction::max) != 0) continue;
         const auto learning_rate = float(plan.schedule.learning_rate(step));
         optimizer.step(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
         step_log.enqueued(record, step_began);
+        next = plan.loader->position();
+        ++step;
     }
-    checkpoints.end(true);
+    checkpoints.end(!failed);  // what failed before is told
     report.end(step, reason, seconds_now() - began);
+    share_failure(ranks, failure());
     return signal != 0 ? 128 + signal : 0;
 }
 
@@ -166,6 +186,11 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     Plan plan = together(ranks, [&] { return make_plan(options, resumption, context); });
     const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
     require_alike(ranks, data, "give all ranks the same files");
+    const bool appends = appends_to_log(options, resumption);
+    on_first_rank(ranks, [&] {
+        if (!appends) require_free_log(options.output_dir);
+        require_free_names(plan, options);
+    });
     Changes changes;
     if (resumption) changes = together(ranks, [&] { return go_on(plan, options, *resumption, ranks.size()); });
     tuning.choose([&] {  // before the memory plan, which needs to know what attention keeps
@@ -173,13 +198,21 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
         context.matmul.describe(plan.setup.dtype);
     });
     plan.memory = together(ranks, [&] {
-        return plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16);
+        const bool copies = device::memory_is_host_memory() && plan.loader && !options.output_dir.empty();
+        return plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16,
+                           copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding) : 0);
     });
     const std::string passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
     if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';
+    if (!plan.start.note.empty() && first_rank) std::cerr << "note: " << plan.start.note << '\n';
     std::vector<RunFact> facts = facts_of_run(plan, options, context);
     if (first_rank) std::cout << terminal_text(facts) << std::flush;
-    together(ranks, [&] { require_room(plan.memory); });
+    try {
+        together(ranks, [&] { require_room(plan.memory); });
+    } catch (const Error& error) {
+        if (!options.ignore_memory_plan) throw;
+        if (first_rank) std::cerr << "note: goes on as --ignore-memory-plan says: " << error.what() << '\n';
+    }
     const auto tell_choices = [&] {
         facts.push_back(fact_of_choices(tuning));
         if (!first_rank) return;
@@ -197,7 +230,7 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     tuning.save();
     tell_choices();
     Report report = together(ranks, [&] {
-        return Report(options.output_dir, plan.total_steps, first_rank, appends_to_log(options, resumption));
+        return Report(options.output_dir, plan.total_steps, first_rank, appends);
     });
     if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
     report.start(start_event(facts));
@@ -206,8 +239,9 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
 
     Training training{options, plan, context, *model, report};
     if (!options.eval_only) return training.train(resumption, interrupt);
-    training.validate(0);
+    if (const auto unreadable = training.validate(0)) std::rethrow_exception(unreadable);
     if (plan.sampler) training.sample(0);
+    share_failure(ranks, report.failure());
     return 0;
 }
 

@@ -11,7 +11,7 @@ struct Info {
     std::string name;            // as the machine calls itself
     std::string id;              // of a GPU: no other one has it; empty: a CPU
     std::size_t memory_total = 0, memory_free = 0;  // bytes; 0: unknown
-    std::size_t library_bytes = 0;  // of a GPU's memory, for what the libraries load and allocate once they are used
+    std::size_t library_bytes = 0;  // of this memory, for what the libraries load and allocate once they are used
     std::size_t cache = 0;       // bytes of the last cache before memory; 0: unknown
     int threads = 1;             // CPU threads in use
     std::size_t logits_bytes = 0;  // of the head's logits that are best held at once

@@ -49,10 +49,25 @@ MappedFile::MappedFile(std::string path, std::string_view kind) : path_(std::mov
     if (address == MAP_FAILED) unreadable();
     data_ = static_cast<const std::byte*>(address);
     size_ = std::size_t(status.st_size);
+    device_ = std::uint64_t(status.st_dev);
+    inode_ = std::uint64_t(status.st_ino);
 }
 
 MappedFile::~MappedFile() {
+    guard_ = CutOffGuard();  // before another mapping can have the address
     if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::guard() {
+    if (data_) guard_ = CutOffGuard(data_, size_);
+}
+
+bool MappedFile::cut_off() const {
+    if (pages_missing()) return true;
+    struct stat status;
+    // Another file under that name is none of ours, which stays as it was for as long as it is mapped.
+    return ::stat(path_.c_str(), &status) == 0 && std::uint64_t(status.st_dev) == device_ &&
+           std::uint64_t(status.st_ino) == inode_ && std::size_t(status.st_size) < size_;
 }
 
 void MappedFile::expect_sequential_reads() const {

@@ -33,9 +33,11 @@ void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<s
 
 void fill_rows(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs,
                std::span<std::int32_t> targets) {
-    if (valid > 0)
-        split_inputs_and_targets(shard.read(first, valid + 1), inputs.first(std::size_t(valid)),
-                                 targets.first(std::size_t(valid)));
+    if (valid > 0) {
+        const auto tokens = shard.read(first, valid + 1);
+        split_inputs_and_targets(tokens, inputs.first(std::size_t(valid)), targets.first(std::size_t(valid)));
+        shard.require_whole(tokens);
+    }
     std::fill(inputs.begin() + valid, inputs.end(), 0);
     std::fill(targets.begin() + valid, targets.end(), kernels::kIgnoreTarget);
 }

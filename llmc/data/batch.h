@@ -41,7 +41,8 @@ void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<s
                               std::span<std::int32_t> targets);
 
 // One row of `shard`, or several that follow one another, from token `first` on: `valid` positions, then padding: input
-// 0, target kernels::kIgnoreTarget. Under causal attention padding at the end of a row changes nothing.
+// 0, target kernels::kIgnoreTarget. Under causal attention padding at the end of a row changes nothing. Throws a
+// run-time Error for an id outside the vocabulary, and where the shard was cut off.
 void fill_rows(const Shard& shard, std::int64_t first, std::int64_t valid, std::span<std::int32_t> inputs,
                std::span<std::int32_t> targets);
 

@@ -20,6 +20,18 @@ std::uint16_t largest(std::span<const std::uint16_t> ids) {
     return largest;
 }
 
+// What was cut off reads as zeros up to the end of its page at least, so one id a page tells: the last that was read.
+bool may_be_cut_off(std::span<const std::uint16_t> ids) {
+    constexpr std::uintptr_t kPage = 4096;  // the smallest there is
+    const auto* id = ids.data();
+    for (const auto* const end = id + ids.size(); id != end;) {
+        const std::uintptr_t to_page_end = (kPage - reinterpret_cast<std::uintptr_t>(id) % kPage) / sizeof *id;
+        id += std::min(std::ptrdiff_t(to_page_end), end - id);
+        if (id[-1] == 0) return true;
+    }
+    return false;
+}
+
 }  // namespace
 
 Shard::Shard(std::string path) : file_(std::move(path), "shard") {
@@ -54,6 +66,7 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
         vocabulary_ = {vocabulary, end_of_text};
     }
     tokens_ = tokens;
+    file_.guard();
 }
 
 std::span<const std::uint16_t> Shard::read(std::int64_t first, std::int64_t count) const {
@@ -69,6 +82,14 @@ std::span<const std::uint16_t> Shard::read(std::int64_t first, std::int64_t coun
              "the file is damaged or belongs to another vocabulary: write it again", Blame::runtime);
     }
     return ids;
+}
+
+void Shard::require_whole(std::span<const std::uint16_t> ids) const {
+    // The system is asked only where it could make a difference: it may be a file server.
+    if (file_.pages_missing() || (may_be_cut_off(ids) && file_.cut_off()))
+        fail("shard " + path(), "cut off",
+             "to keep the " + std::to_string(tokens_) + " tokens that it had at the start",
+             "write it again, and leave shards alone while a run reads them", Blame::runtime);
 }
 
 }  // namespace llmc

@@ -41,6 +41,10 @@ public:
     // sequential 4 x 64 9.4 and 10.9, 16 x 1024 9.1 and 4.5; shuffled 4 x 64 0.29 and 0.43, 16 x 1024 2.7 and 2.3.
     std::span<const std::uint16_t> read(std::int64_t first, std::int64_t count) const;
 
+    // Whoever has copied what read() gave asks whether it was there: throws a run-time Error that names the file if the
+    // file was cut off before. What lies beyond its new end reads as zeros.
+    void require_whole(std::span<const std::uint16_t> ids) const;
+
     void expect_sequential_reads() const { file_.expect_sequential_reads(); }
 
 private:

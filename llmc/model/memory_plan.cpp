@@ -15,30 +15,40 @@ std::string mebibytes(std::size_t bytes) {
     return text;
 }
 
+std::size_t total_of(const std::vector<MemoryPlan::Line>& lines) {
+    std::size_t sum = 0;
+    for (const MemoryPlan::Line& line : lines) sum = saturating_sum(sum, line.bytes);
+    return sum;
+}
+
 std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const ParameterTable& table, const Context& context,
-                                          bool reduce_in_bf16) {
+                                          bool reduce_in_bf16, std::size_t checkpoint_copies) {
     const ModelBytes model = model_bytes(setup, table, context.device);
-    return {{"parameters, bf16", model.parameters},
-            {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.master_weights},
-            {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
-             setup.training ? gradient_bytes(table, {.sharding = setup.sharding,
-                                                     .reduce_in_bf16 = reduce_in_bf16}) : 0},
-            {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
-            {"master weights gathered to save", setup.training ? model.gathered : 0},
-            {"activations and logits", model.activations},
-            {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
-            {"matrix library", context.matmul.workspace_bytes()},
-            {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
-            {"loaded when first used", context.device.library_bytes}};
+    std::vector<MemoryPlan::Line> lines{
+        {"parameters, bf16", model.parameters},
+        {setup.dtype == kernels::DType::bf16 ? "master weights, fp32" : "parameters, fp32", model.master_weights},
+        {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
+         setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0},
+        {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
+        {"master weights gathered to save", setup.training ? model.gathered : 0},
+        {"copies for a checkpoint", checkpoint_copies},
+        {"activations and logits", model.activations},
+        {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
+        {"matrix library", context.matmul.workspace_bytes()},
+        {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
+        {"loaded when first used", context.device.library_bytes}};
+    // Weights are loaded when there is nothing but the model, and of that nothing but the weights has been touched: it
+    // counts where that is more than what comes later.
+    const std::size_t at_load = saturating_sum(saturating_sum(model.load, model.parameters),
+                                               saturating_sum(model.master_weights, context.device.library_bytes));
+    const std::size_t later = total_of(lines);
+    lines.push_back({"more while weights are loaded", model.load && at_load > later ? at_load - later : 0});
+    return lines;
 }
 
 }  // namespace
 
-std::size_t MemoryPlan::total() const {
-    std::size_t sum = 0;
-    for (const Line& line : lines) sum = saturating_sum(sum, line.bytes);
-    return sum;
-}
+std::size_t MemoryPlan::total() const { return total_of(lines); }
 
 std::string MemoryPlan::text() const {
     std::string text = "memory plan\n";
@@ -56,11 +66,11 @@ std::string MemoryPlan::text() const {
 }
 
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
-                       bool reduce_in_bf16) {
+                       bool reduce_in_bf16, std::size_t checkpoint_copies) {
     const auto plan_for = [&](int micro_batch) {
         ModelSetup other = setup;
         other.shape.batch = micro_batch;
-        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16),
+        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16, checkpoint_copies),
                           .available = context.device.memory_free, .ranks = context.communicator->size(),
                           .micro_batch = micro_batch, .largest_micro_batch = micro_batch};
     };
@@ -82,9 +92,10 @@ void require_room(const MemoryPlan& plan) {
          "a batch whose memory plan, here " + mebibytes(plan.total()) + ", fits the available " +
              mebibytes(plan.available) + (plan.ranks > 1 ? ", this rank's share" : ""),
          most > 0
-             ? "the largest that fits is " + std::to_string(most) + "; keep --total-batch-tokens for the same update"
+             ? "the largest that fits is " + std::to_string(most) +
+                   "; keep --total-batch-tokens for the same update, or give --ignore-memory-plan"
              : "not even one sequence fits: try --recompute block, --dtype bf16, a shorter --seq-len or a smaller "
-               "model");
+               "model, or give --ignore-memory-plan");
 }
 
 }  // namespace llmc

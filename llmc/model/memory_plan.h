@@ -23,8 +23,9 @@ struct MemoryPlan {
     std::string text() const;     // one line each, in MiB, then the sum and what the device has
 };
 // `table` is that of setup.config. reduce_in_bf16: gradients travel between ranks in bf16, which takes a copy.
+// checkpoint_copies: bytes from which checkpoints are written, where they are the device's memory.
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
-                       bool reduce_in_bf16);
+                       bool reduce_in_bf16, std::size_t checkpoint_copies = 0);
 
 // Throws Error when the plan exceeds what is available; it names the largest micro-batch that fits, or says that none
 // does.

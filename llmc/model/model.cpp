@@ -390,14 +390,15 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device) {
     const std::size_t elements = std::size_t(table.elements());
     const std::size_t master_weights = std::size_t(master_weight_elements(table, setup.dtype, setup.sharding));
-    const bool bf16_parameters = setup.dtype == DType::bf16;
+    const bool bf16_parameters = setup.dtype == DType::bf16, shared = device::memory_is_host_memory();
     return {.parameters = bf16_parameters ? elements * sizeof(bf16) : 0,
             .master_weights = master_weights * sizeof(float),
             .activations = bf16_parameters ? activation_bytes<bf16>(setup, device)
                                            : activation_bytes<float>(setup, device),
             .gathered = master_weights < elements
                             ? std::size_t(GradientBuckets(table, setup.sharding).largest()) * sizeof(float)
-                            : 0};
+                            : 0,
+            .load = shared ? elements * (sizeof(float) + (bf16_parameters ? sizeof(bf16) : 0)) : 0};
 }
 
 std::unique_ptr<Model> make_model(const ModelSetup& setup, const ParameterTable& table, Context& context) {

@@ -45,6 +45,7 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup);
 struct ModelBytes {
     std::size_t parameters, master_weights, activations;  // in fp32 the parameters are the master weights
     std::size_t gathered;  // by copy_master_weights_to_host(), where this rank has only its shards
+    std::size_t load;      // of load() with the array it is given, where host memory is device memory
 };
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device);
 

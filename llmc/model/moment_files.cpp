@@ -43,7 +43,8 @@ void write_moments(const std::filesystem::path& file, std::vector<OwnedShard> ow
     for (const OwnedShard& shard : owned) {
         if (shard.size == 0) continue;
         require(shard.offset == size, "a stretch of moments at", shard.offset, std::to_string(size));
-        stretches += (stretches.empty() ? "" : " ") + std::to_string(shard.first) + '+' + std::to_string(shard.size);
+        stretches.append(stretches.empty() ? "" : " ");
+        stretches.append(std::to_string(shard.first)).append("+").append(std::to_string(shard.size));
         size += shard.size;
     }
     for (const auto& moments : {first_moments, second_moments})

@@ -10,6 +10,8 @@ namespace llmc {
 
 using kernels::StepScalars;
 
+constexpr std::int64_t kLoadedAtOnce = std::int64_t(1) << 22;  // elements of both moments
+
 std::size_t optimizer_bytes(const ParameterTable& table, const Sharding& sharding) {
     return 2 * std::size_t(GradientBuckets(table, sharding).owned_elements()) * sizeof(float);
 }
@@ -109,19 +111,21 @@ Optimizer::Counts Optimizer::counts() const {
 void Optimizer::load(const Counts& counts,
                      const std::function<void(std::int64_t, std::span<float>, std::span<float>)>& read) {
     const StepScalars scalars{.adam_step = counts.updates, .skipped_steps = counts.skipped_steps};
-    std::vector<float> first, second;
+    std::vector<float> first, second;  // a part of a shard
     const device::SyncAtEnd guard(context_.stream);
     scalars_.upload(std::span(&scalars, 1), context_.stream);
-    for (const Launch& launch : launches_) {
-        const OwnedShard& shard = launch.shard;
-        context_.stream.sync();  // before what the last shard was copied from is filled again
-        first.resize(std::size_t(shard.size));
-        second.resize(std::size_t(shard.size));
-        read(shard.first, first, second);
-        for (const auto& [moments, from] : {std::pair(first_.span(), &first), std::pair(second_.span(), &second)})
-            device::copy_to_device(shard.in_owned(moments).data(), from->data(), from->size() * sizeof(float),
-                                   context_.stream);
-    }
+    for (const Launch& launch : launches_)
+        for (std::int64_t part = 0; part < launch.shard.size; part += kLoadedAtOnce) {
+            const OwnedShard& shard = launch.shard;
+            const auto size = std::size_t(std::min(kLoadedAtOnce, shard.size - part));
+            context_.stream.sync();  // before what the last part was copied from is filled again
+            first.resize(size);
+            second.resize(size);
+            read(shard.first + part, first, second);
+            for (const auto& [moments, from] : {std::pair(first_.span(), &first), std::pair(second_.span(), &second)})
+                device::copy_to_device(shard.in_owned(moments).data() + part, from->data(), size * sizeof(float),
+                                       context_.stream);
+        }
     context_.stream.sync();
 }
 

@@ -3,7 +3,6 @@
 
 #include <omp.h>
 
-#include <charconv>
 #include <iostream>
 #include <ranges>
 
@@ -19,20 +18,6 @@ using nlohmann::json;
 bool writes_moments(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
 
 }  // namespace
-
-std::map<std::int64_t, fs::path> step_folders(const fs::path& output_dir) {
-    std::map<std::int64_t, fs::path> folders;
-    std::error_code none;
-    for (fs::directory_iterator entry(output_dir, none), end; !none && entry != end; entry.increment(none)) {
-        const std::string name = entry->path().filename().string();
-        std::int64_t step = 0;
-        const auto digits = name.find('_') + 1;
-        const auto [rest, fault] = std::from_chars(name.data() + digits, name.data() + name.size(), step);
-        if (fault == std::errc{} && *rest == 0 && step_folder(output_dir, step) == entry->path())
-            folders[step] = entry->path();
-    }
-    return folders;
-}
 
 CheckpointWriter::CheckpointWriter(const CheckpointPlace& place, const Model& model, const Optimizer& optimizer,
                                    const GradientBuckets& buckets, Context& context, Report& report)
@@ -110,7 +95,7 @@ void CheckpointWriter::end(bool last) {
     } catch (const Error& error) {
         staged_.reset();
         begun_.reset();
-        const std::string why = "the checkpoint of step " + step + ": " + error.what();
+        const std::string why = "no checkpoint of step " + step + ": " + error.what();
         if (last) throw SharedError(why, Blame::runtime);
         on_first_rank(ranks, [&] { report_.checkpoint_failed(std::stoll(step), why); });
         return;

@@ -11,7 +11,6 @@
 //                     manifest.json                    (weights/manifest.h)
 #pragma once
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 
@@ -76,9 +75,6 @@ private:
     Manifest written_;                      // by this rank
     BackgroundTask writing_;                // last: its thread ends before what it uses
 };
-
-// Folders step_XXXXXXXX of an output folder, by step. None where there is no such folder.
-std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& output_dir);
 
 // Adam's state of a checkpoint into an optimizer, whatever ranks and stage it was written by. Every rank calls it.
 void load_moments(Optimizer& optimizer, const std::filesystem::path& folder, const TrainerState& state,

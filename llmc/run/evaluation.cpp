@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/device/memory.h"
+#include "llmc/comm/agreement.h"
 #include "llmc/run/throughput.h"
 
 namespace llmc {
@@ -29,9 +30,22 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     const double began = seconds_now();
     device::Array<double> loss_sum(1);
     loss_sum.zero(context.stream);
-    for (std::int64_t i = 0; i < batches.size(); ++i) {
-        const Batch& batch = batches[i];
-        model.evaluate(upload.upload(batch.inputs, batch.targets, shape, Purpose::evaluation), loss_sum.span());
+    std::exception_ptr mine;
+    for (std::int64_t i = 0; i < batches.size() && !mine; ++i) {
+        const Batch* batch = nullptr;
+        try {
+            batch = &batches[i];
+        } catch (...) {
+            mine = std::current_exception();
+            continue;
+        }
+        model.evaluate(upload.upload(batch->inputs, batch->targets, shape, Purpose::evaluation), loss_sum.span());
+    }
+    context.stream.sync();
+    try {
+        share_failure(*context.communicator, mine);
+    } catch (const Error&) {
+        return {.loss = 0, .seconds = 0, .unreadable = std::current_exception()};
     }
     const double sum = sum_over_ranks(*context.communicator, loss_sum.download(context.stream)[0]);
     return {.loss = sum / double(batches.targets()), .seconds = seconds_now() - began};

@@ -1,5 +1,6 @@
 // evaluation.h - what a model can do so far: its loss over the validation data, and text that it makes up
 #pragma once
+#include <exception>
 #include <optional>
 
 #include "llmc/data/tokenizer.h"
@@ -13,6 +14,8 @@ namespace llmc {
 struct ValidationLoss {
     double loss;
     double seconds;
+    // instead of a loss: the Error of a rank that could not read its data, the same on every rank
+    std::exception_ptr unreadable{};
 };
 ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
                                Context& context);

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "kernels/device/device.h"
 #include "kernels/device/error.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/activations.h"
@@ -118,6 +119,8 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("seed", o.seed, "random seed of initial weights, shuffle, samples and stochastic rounding",
           Whole{0, std::numeric_limits<std::int64_t>::max()});
     entry("tf32", o.tf32, "GPUs: multiply fp32 matrices in TF32 (10-bit mantissa) on tensor cores");
+    entry("ignore-memory-plan", o.ignore_memory_plan,
+          "go on where the memory plan exceeds what is available, with a note");
     entry("dry-run", o.dry_run, "print the options, the data and the memory plan, and stop");
 }
 
@@ -178,6 +181,9 @@ void check_together(const Options& o) {
                 "name the checkpoint's folder by --init");
         require(!o.output_dir.empty(), "--resume", '"' + o.resume + "\" without --output-dir", "a folder to go on in");
     }
+    // As an attention that this device has not: what is asked for cannot be had.
+    require(!o.tf32 || device::is_gpu(), "--tf32", "given for a CPU", "a GPU, whose tensor cores multiply in TF32",
+            "leave it out");
     require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing",
             "validation shards, since --eval-only was given");
     require(o.eval_only || !o.train_data.empty(), "--train-data", "missing",
@@ -203,6 +209,9 @@ Request parse(int argc, char** argv, Options& options) {
                 (value_by_name(name, field, limits), ...);
             } else field = parse_number(name, given[key].as<std::string>(), limits...);
         });
+        if (given.count("val-every") > 0 && options.val_every > 0)  // its default is for runs that have such data
+            require(!options.val_data.empty(), "--val-data", "missing",
+                    "validation shards, since --val-every was given", "give -j, or leave --val-every out");
     } catch (const cxxopts::exceptions::exception& error) {
         throw Error(std::string("command line: ") + error.what() + "; see --help");
     }

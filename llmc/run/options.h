@@ -61,7 +61,7 @@ struct Options {
     std::string dtype = "fp32", recompute = "none", attention = "auto", bf16_arithmetic = "measure";
     std::int64_t threads = 0, device = 0, seed = 1337;
     std::string tune = "auto", tune_file;   // no file: that of the user
-    bool stochastic_rounding = false, tf32 = false, deterministic = false, dry_run = false;
+    bool stochastic_rounding = false, tf32 = false, deterministic = false, ignore_memory_plan = false, dry_run = false;
 };
 
 enum class Request { run, help, version };

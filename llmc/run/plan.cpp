@@ -1,6 +1,7 @@
 // plan.cpp - from options and shards to the steps of a run
 #include "llmc/run/plan.h"
 
+#include <filesystem>
 #include <limits>
 
 #include "kernels/device/error.h"
@@ -8,6 +9,8 @@
 
 namespace llmc {
 namespace {
+
+namespace fs = std::filesystem;
 
 Data open_data(const Options& options) {
     Data data;
@@ -47,6 +50,9 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
                                             .shuffle_seed = o.shuffle ? std::optional(seed) : std::nullopt,
                                             .mask_document_start = o.mask_document_start, .pad = o.pad_last});
     plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
+    // As --max-steps refuses it: the learning rate would end on its way to the peak.
+    require(o.warmup_steps <= plan.total_steps, "--warmup-steps", o.warmup_steps,
+            "at most the " + std::to_string(plan.total_steps) + " steps of --epochs " + std::to_string(o.epochs));
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .rounding_seed = o.stochastic_rounding ? std::optional(seed) : std::nullopt};
@@ -96,6 +102,23 @@ Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, 
     // The one batch of --overfit-batch is the first.
     if (!changes.data && !options.overfit_batch) plan.loader->seek(resumption.state.data);
     return changes;
+}
+
+void require_free_names(const Plan& plan, const Options& options) {
+    if (!plan.loader || options.output_dir.empty()) return;
+    const std::string given = in_quotes(options.output_dir);
+    std::error_code fault;
+    fs::directory_iterator(options.output_dir, fault);
+    // No folder yet, or a file: the log is told.
+    const bool readable = !fault || fault == std::errc::no_such_file_or_directory ||
+                          fault == std::errc::not_a_directory;
+    require(readable, "--output-dir", given, "a folder that can be read: " + fault.message(), "choose another folder");
+    for (const auto& [step, folder] : step_folders(options.output_dir))
+        if (step <= plan.total_steps && (plan.first_step == 0 || step > plan.first_step))
+            fail("--output-dir", given,
+                 "a folder without " + folder.filename().string() + ", where this run of " +
+                     std::to_string(plan.total_steps) + " steps may save its model",
+                 "go on with that run by --resume auto, choose another folder, or move that one away");
 }
 
 }  // namespace llmc

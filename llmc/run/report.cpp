@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
@@ -86,31 +87,42 @@ void drop_half_line(const std::string& path) {
 
 }  // namespace
 
+void require_free_log(const std::string& output_dir) {
+    std::error_code none;
+    const std::filesystem::path log = std::filesystem::path(output_dir) / kLogName;
+    const bool free = !std::filesystem::exists(log, none) || std::filesystem::file_size(log, none) == 0;
+    require(output_dir.empty() || free, "--output-dir", in_quotes(output_dir),
+            "a folder without another run's " + std::string(kLogName),
+            "go on with that run by --resume auto, choose another folder, or move that run away");
+}
+
 Report::Report(const std::string& output_dir, std::int64_t total_steps, bool speaks, bool appends)
     : total_steps_(total_steps), speaks_(speaks) {
     if (!speaks || output_dir.empty()) return;
-    const std::string given = '"' + output_dir + '"';
+    const auto refuse = [&](const std::string& because) {
+        fail("--output-dir", in_quotes(output_dir), because, "choose another folder");
+    };
     std::error_code error;
     std::filesystem::create_directories(output_dir, error);
-    if (error) fail("--output-dir", given, "a folder that can be made: " + error.message(), "choose another folder");
-    path_ = (std::filesystem::path(output_dir) / kLogName).string();
-    appended_ = std::filesystem::exists(path_);
-    if (!appends && appended_)
-        fail("--output-dir", given, "a folder without another run's " + std::string(kLogName),
-             "go on with that run by --resume auto, choose another folder, or move that run away");
-    if (appended_) drop_half_line(path_);
-    log_.reset(std::fopen(path_.c_str(), appends ? "a" : "wx"));
-    if (!log_)
-        fail("--output-dir", given, "a folder that can be written to: " + std::string(std::strerror(errno)),
-             "choose another folder");
+    if (error) refuse("a folder that can be made: " + error.message());
+    try {
+        log_ = std::make_unique<LineFile>(std::filesystem::path(output_dir) / kLogName);
+    } catch (const std::system_error& refused) {
+        if (refused.code().value() == EWOULDBLOCK) refuse("a folder that no other run writes to");
+        refuse("a folder that can be written to: " + refused.code().message());
+    }
+    if (!appends) require_free_log(output_dir);
+    appended_ = log_->size() > 0;
+    if (appended_) drop_half_line(log_->path());
 }
 
 void Report::write(const Json& event) {
-    if (!log_) return;
-    // Text from a model may be no valid UTF-8; what is not is replaced.
-    const std::string line = text_of(event) + '\n';
-    if (std::fwrite(line.data(), 1, line.size(), log_.get()) != line.size() || std::fflush(log_.get()) != 0)
-        fail("writing " + path_, std::strerror(errno), "a line to be written", "make room on the disk", Blame::runtime);
+    if (!log_ || failure_) return;
+    try {
+        log_->append(text_of(event));  // text from a model may be no valid UTF-8; what is not is replaced
+    } catch (...) {
+        failure_ = std::current_exception();
+    }
 }
 
 void Report::say(const std::string& line) const {
@@ -164,7 +176,7 @@ void Report::checkpoint(std::int64_t step, const std::string& folder) {
 }
 
 void Report::checkpoint_failed(std::int64_t step, const std::string& reason) {
-    if (speaks_) std::cerr << "note: " << reason << "; training goes on, the next one will be tried" << std::endl;
+    if (speaks_) std::cerr << "note: " << reason << std::endl;
     write({{"event", "checkpoint_failed"}, {"step", step}, {"reason", reason}});
 }
 

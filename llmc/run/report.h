@@ -7,7 +7,7 @@
 // "checkpoint" after more steps.
 // A number that is unknown or not finite is null, never invented.
 #pragma once
-#include <cstdio>
+#include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,11 +15,16 @@
 #include <vector>
 
 #include "kernels/grad_norm.h"
+#include "llmc/base/line_file.h"
 #include "llmc/comm/comm_stream.h"
 #include "llmc/run/noise_scale.h"
 #include "llmc/run/throughput.h"
 
 namespace llmc {
+
+// Throws Error where the folder, "" being none, holds the log of a run. An empty one is of a run that found no room for
+// its first line.
+void require_free_log(const std::string& output_dir);
 
 class Report {
 public:
@@ -29,7 +34,10 @@ public:
     // end goes.
     Report(const std::string& output_dir, std::int64_t total_steps, bool speaks = true, bool appends = false);
 
-    // All of these throw a run-time Error when the log cannot be written.
+    // The run-time Error of the first event that could not be written; later ones are not tried. The run goes on until
+    // all ranks know of it, and saves its model.
+    const std::exception_ptr& failure() const { return failure_; }
+
     void start(const nlohmann::ordered_json& event) { write(event); }
 
     // The noise scale so far.
@@ -64,12 +72,11 @@ private:
     void say(const std::string& line) const;
     void write(const nlohmann::ordered_json& event);  // one line of the log
 
-    struct Close { void operator()(std::FILE* file) const { std::fclose(file); } };
     std::int64_t total_steps_;
     bool speaks_;
     bool appended_ = false;
-    std::string path_;  // of the log
-    std::unique_ptr<std::FILE, Close> log_;
+    std::unique_ptr<LineFile> log_;
+    std::exception_ptr failure_;
 };
 
 }  // namespace llmc

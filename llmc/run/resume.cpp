@@ -7,8 +7,8 @@
 #include <ranges>
 
 #include "llmc/base/json_text.h"
-#include "llmc/base/staged_folder.h"
-#include "llmc/run/checkpoint_writer.h"
+#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/manifest.h"
 
 namespace llmc {
 namespace {
@@ -36,7 +36,6 @@ fs::path newest_whole(const Options& options) {
     std::vector<fs::path> damaged;
     fs::path whole;
     for (const fs::path& folder : step_folders(options.output_dir) | std::views::values | std::views::reverse) {
-        const fs::path hidden = StagedFolder::path_of(folder);
         try {
             check_manifest(folder);
             whole = folder;
@@ -68,12 +67,6 @@ fs::path folder_of(const Options& options) {
         check_manifest(options.resume);
         return options.resume;
     }
-    const auto folders = options.output_dir.empty() || options.eval_only ? decltype(step_folders(""))()
-                                                                        : step_folders(options.output_dir);
-    if (!folders.empty())
-        fail("--output-dir", '"' + options.output_dir + '"',
-             "a folder without another run's " + folders.rbegin()->second.filename().string(),
-             "go on with that run by --resume auto, or choose another folder");
     return {};
 }
 

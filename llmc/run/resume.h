@@ -17,8 +17,7 @@ struct Resumption {
 
 // Nothing: the run begins at its start. Every rank calls it and gets the same. All files of the checkpoint have been
 // read and are as they were written; newer ones that are not are named on stderr and, unless it is a dry run, moved
-// aside as NAME.damaged. Throws Error where --output-dir has checkpoints and --resume is not given, where auto finds
-// damaged ones only, or a folder is no checkpoint.
+// aside as NAME.damaged. Throws Error where auto finds damaged ones only, or a folder is no checkpoint.
 std::optional<Resumption> find_resumption(const Options& options, Communicator& communicator);
 
 // What makes up the run that a checkpoint was written by.

@@ -12,6 +12,7 @@ namespace llmc {
 struct StartingPoint {
     ModelConfig config;
     std::optional<Checkpoint> checkpoint;  // empty: random weights
+    std::string note{};                    // of what the checkpoint asks for and does not get; empty: nothing
 };
 
 // `init`: --init, or the folder that --resume goes on from. Throws Error where it names nothing, its vocabulary is

@@ -1,28 +1,47 @@
 // step_batches.h - the micro-batches of one update after another; with --overfit-batch those of the first, again and
 // again
 #pragma once
+#include <exception>
 #include <vector>
 
+#include "kernels/device/types.h"
 #include "llmc/data/data_loader.h"
 
 namespace llmc {
 
 class StepBatches {
 public:
-    // The loader must outlive it.
-    StepBatches(DataLoader& loader, bool repeat_first_step) : loader_(loader), repeat_(repeat_first_step) {}
+    // The loader must outlive it. `positions`: of a batch.
+    StepBatches(DataLoader& loader, bool repeat_first_step, std::size_t positions)
+        : loader_(loader), repeat_(repeat_first_step), positions_(positions) {}
 
-    // Micro-batches are asked for in their order, from 0. Valid until the next call.
+    // Micro-batches are asked for in their order, from 0. Valid until the next call. Does not throw what the loader
+    // throws: the other ranks count on this one until all know of it. From then on batches have no targets.
     const Batch& next(int micro_batch) {
+        try {
+            if (!failure_) return read(micro_batch);
+        } catch (...) {
+            failure_ = std::current_exception();
+            without_targets_.inputs.assign(positions_, 0);
+            without_targets_.targets.assign(positions_, kernels::kIgnoreTarget);
+        }
+        return without_targets_;
+    }
+    const std::exception_ptr& failure() const { return failure_; }  // what the loader threw
+
+private:
+    const Batch& read(int micro_batch) {
         if (!repeat_) return loader_.next();
         if (std::ssize(first_step_) <= micro_batch) first_step_.push_back(loader_.next());
         return first_step_[std::size_t(micro_batch)];
     }
 
-private:
     DataLoader& loader_;
     bool repeat_;
+    std::size_t positions_;
     std::vector<Batch> first_step_;
+    std::exception_ptr failure_;
+    Batch without_targets_;
 };
 
 }  // namespace llmc

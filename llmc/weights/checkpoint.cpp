@@ -2,6 +2,7 @@
 #include "llmc/weights/checkpoint.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -167,6 +168,20 @@ fs::path step_folder(const fs::path& output_dir, std::int64_t step) {
     char name[32];
     std::snprintf(name, sizeof name, "step_%08lld", static_cast<long long>(step));
     return output_dir / name;
+}
+
+std::map<std::int64_t, fs::path> step_folders(const fs::path& output_dir) {
+    std::map<std::int64_t, fs::path> folders;
+    std::error_code none;
+    for (fs::directory_iterator entry(output_dir, none), end; !none && entry != end; entry.increment(none)) {
+        const std::string name = entry->path().filename().string();
+        std::int64_t step = 0;
+        const auto digits = name.find('_') + 1;
+        const auto [rest, fault] = std::from_chars(name.data() + digits, name.data() + name.size(), step);
+        if (fault == std::errc{} && *rest == 0 && step_folder(output_dir, step) == entry->path())
+            folders[step] = entry->path();
+    }
+    return folders;
 }
 
 void write_model(const fs::path& folder, const ParameterTable& table, const TensorSource& master_weights,

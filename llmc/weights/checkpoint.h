@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,8 @@ TensorSource from_flat(const ParameterTable& table, std::span<const float> flat)
 
 // "OUT/step_00000100"
 std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::int64_t step);
+// Those of an output folder, by step. None where there is no such folder.
+std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& output_dir);
 
 // Writes config.json and model.safetensors into an existing folder. `end_of_text` is the data's id for it; -1: none.
 // Values are written as they are.

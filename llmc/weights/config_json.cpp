@@ -53,6 +53,9 @@ public:
         const bool given = config_.contains(key) && !config_[key].is_null();
         if (given && config_[key] != wanted) refuse(key, "null or " + std::to_string(wanted), kForeign);
     }
+    std::string not_zero(const char* key) const {
+        return config_.contains(key) && config_[key] != 0 ? excerpt(config_[key]) : "";
+    }
     const std::string& path() const { return path_; }
 
 private:
@@ -89,6 +92,16 @@ ModelConfig read_config_json(const std::filesystem::path& file) {
     reader.expect("add_cross_attention", false);
     reader.expect("tie_word_embeddings", true);
     return config;
+}
+
+std::string dropout_in_config_json(const std::filesystem::path& file) {
+    const ConfigReader reader(file);
+    std::string given;
+    for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) {
+        const std::string value = reader.not_zero(key);
+        if (!value.empty()) given.append(given.empty() ? "" : ", ").append(key).append(" ").append(value);
+    }
+    return given;
 }
 
 void write_config_json(const std::filesystem::path& file, const ModelConfig& config, int end_of_text) {

@@ -69,6 +69,32 @@ TEST_CASE("a run starts from what another one saved", "[run]") {
     CHECK(folder.log("third", "val").front()["loss"].get<double>() == saved);
 }
 
+TEST_CASE("dropout that a foreign checkpoint asks for is said not to be applied, once", "[run]") {
+    const TrainingFolder folder;
+    REQUIRE(folder.run(folder.flags({"-x", "1", "-v", "0", "-o", folder.path("out")})).exit_code == 0);
+    const std::string saved = folder.path("out/step_00000001");
+    const auto dry_run = [&] { return folder.run(folder.flags({"-e", saved, "--dry-run"})); };
+    CHECK_THAT(dry_run().output, !Catch::Contains("dropout"));  // of our own
+    auto config = llmc::parse_json(read_bytes(saved + "/config.json"));
+    config["attn_pdrop"] = 0.1;
+    config["resid_pdrop"] = 0.25;
+    write_bytes(saved + "/config.json", llmc::text_of(config));
+    const auto result = dry_run();
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 0);
+    CHECK_THAT(result.output, Catch::Contains("note: no dropout is applied: config.json of --init has attn_pdrop 0.1, "
+                                              "resid_pdrop 0.25\n"));
+    CHECK(result.output.find("dropout") == result.output.rfind("dropout"));
+}
+
+TEST_CASE("--ignore-memory-plan goes on with a note where the plan does not fit", "[run]") {
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-e", "gpt3:c12288", "--ignore-memory-plan", "--dry-run"}));
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 0);
+    CHECK_THAT(result.output, Catch::Contains("note: goes on as --ignore-memory-plan says: --micro-batch is 4; "));
+}
+
 TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     const TrainingFolder folder;
     Process process = folder.start(folder.flags({"-x", "100000000", "-v", "0", "-o", folder.path("out")}));
@@ -194,7 +220,9 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"-e", "gpt3:c12288"}, {"--micro-batch is 4", "memory plan", "not even one sequence fits"}},
         {{"-e", folder.path("damaged")}, {"damaged/"}},
         {{"-e", folder.path("nowhere/")}, {"nowhere"}},
+        {{"-x", "0", "-u", "94"}, {"--warmup-steps is 94; expected at most the 93 steps of --epochs 1"}},
         {{"-k", "cosign"}, {"--lr-schedule", "cosine"}},
+        {{"-k", "no\xffutf8"}, {"--lr-schedule", "no\xffutf8", "cosine"}},
         {{"--dtype", "fp8"}, {"--dtype", "bf16"}},
         {{"--attention", "flash"}, {"--attention is \"flash\"; expected auto"}},
         {{"-o", folder.path("train_0.bin/out")}, {"--output-dir", "train_0.bin/out"}},

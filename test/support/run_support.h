@@ -45,6 +45,7 @@ public:
         }
     }
     void signal(int number) const { kill(process_, number); }
+    pid_t id() const { return process_; }
     std::string output() const { return fs::exists(output_) ? read_bytes(output_) : ""; }
     int exit_code() {  // waits; negative: killed by that signal
         int status = 0;

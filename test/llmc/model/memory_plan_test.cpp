@@ -90,6 +90,25 @@ TEST_CASE("the plan counts what travels in bf16 and what a checkpoint gathers", 
     CHECK_THAT(planned(setup, context).text(), !Catch::Contains("master weights gathered to save"));
 }
 
+TEST_CASE("where the host's memory is the device's, what is copied there is counted", "[memory_plan][ranks]") {
+    const Context context = make_context();
+    const bool shared = device::memory_is_host_memory();
+    const ParameterTable table(kSmall.config);
+    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
+    const auto with_copies = plan_memory(kSmall, table, context, false, 5 << 20);
+    CHECK(with_copies.total() == planned(kSmall, context).total() + (5 << 20));
+    CHECK_THAT(with_copies.text(), Catch::Contains("copies for a checkpoint"));
+    // A model that is only asked has less than what loading it takes: the fp32 array and its bf16 copy.
+    ModelSetup setup = kSmall;
+    setup.dtype = kernels::DType::bf16;
+    setup.training = false;
+    setup.shape = {1, 1};
+    if (shared)
+        CHECK(planned(setup, context).total() == flat + flat / 2 + flat + flat / 2 + context.device.library_bytes);
+    CHECK((planned(setup, context).text().find("more while weights are loaded") != std::string::npos) == shared);
+    CHECK_THAT(planned(kSmall, context).text(), !Catch::Contains("more while weights are loaded"));
+}
+
 TEST_CASE("124M at four rows of 64 tokens fits into 2.4 GB, in bf16 into 2.5 GB", "[memory_plan]") {
     const Context context = make_context();
     CHECK(planned({.config = {}, .shape = {4, 64}}, context).total() < 2.4e9);

@@ -7,6 +7,8 @@
 #include "kernels/device/error.h"
 #include "llmc/run/options.h"
 
+#include "kernels/device/device.h"
+
 using namespace llmc;
 
 namespace {
@@ -105,6 +107,8 @@ TEST_CASE("a value that cannot be is named with its flag and what was expected",
         {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},
         {{"-x", "10", "-u", "11"}, "--warmup-steps is 11; expected at most --max-steps = 10"},
         {{"--eval-only"}, "--val-data is missing; expected validation shards"},
+        {{"-v", "5"}, "--val-data is missing; expected validation shards, since --val-every was given"},
+        {{"-l", "\xff"}, "--lr is \"\xff\"; expected a number from 0 to 1000"},
         {{"stray.bin"}, "an argument is \"stray.bin\"; expected only flags; see --help; quote a glob"},
     }));
     CAPTURE(message);
@@ -114,6 +118,15 @@ TEST_CASE("a value that cannot be is named with its flag and what was expected",
 TEST_CASE("an unknown flag is named", "[options]") {
     CHECK_THAT(refusal({"--learning-rate", "1"}), Catch::Contains("learning-rate") && Catch::Contains("--help"));
     CHECK_THAT(refusal({"-b"}), Catch::Contains("--help"));
+}
+
+TEST_CASE("TF32 is asked of GPUs only", "[options]") {
+    if (device::is_gpu()) CHECK(to_json(parsed({"-i", "x", "--tf32"}))["tf32"] == true);
+    else CHECK_THAT(refusal({"-i", "x", "--tf32"}), Catch::StartsWith("--tf32 is given for a CPU; expected a GPU"));
+}
+
+TEST_CASE("validation that is switched off needs no shards", "[options]") {
+    CHECK(to_json(parsed({"-i", "x", "-v", "0"}))["val-every"] == 0);
 }
 
 TEST_CASE("training needs training shards", "[options]") {

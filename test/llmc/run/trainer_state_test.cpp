@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "llmc/base/json_text.h"
+#include "llmc/run/checkpoint_writer.h"
 #include "llmc/run/options.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
@@ -57,4 +58,15 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     CHECK(faults(whole) == "accepted");
     std::filesystem::remove(file);
     CHECK_THAT(complaint([&] { read_trainer_state(scratch.path()); }), Contains("without trainer_state.json"));
+}
+
+TEST_CASE("a checkpoint is written from copies of what a rank keeps; rank 0 has the model, too", "[trainer_state]") {
+    const ParameterTable table(ModelConfig{2, 2, 32, 16, 61});
+    const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
+    CHECK(CheckpointWriter::copy_bytes(table, {}) == 3 * flat);
+    CHECK(CheckpointWriter::copy_bytes(table, {.stage = 0, .rank = 1, .ranks = 3}) == 0);
+    std::size_t all = 0;
+    for (int rank = 0; rank < 3; ++rank)
+        all += CheckpointWriter::copy_bytes(table, {.stage = 2, .rank = rank, .ranks = 3});
+    CHECK(all == 3 * flat);
 }

@@ -1,0 +1,77 @@
+// available_memory.cpp - /proc/meminfo, and the files of the control groups that /proc/self/cgroup names
+#include "kernels/device/available_memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace device {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The names of one version. No limit is "max" in version 2, a number beyond any memory in version 1.
+struct Version {
+    const char *mount, *limit, *used, *cached;
+};
+constexpr Version kVersion1{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                            "total_inactive_file"};
+constexpr Version kVersion2{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+
+std::optional<std::size_t> number_in(const fs::path& file) {
+    std::ifstream in(file);
+    std::size_t number = 0;
+    return in >> number ? std::optional(number) : std::nullopt;
+}
+
+// The number after a word, such as "MemAvailable:".
+std::optional<std::size_t> number_after(const std::string& name, const fs::path& file) {
+    std::ifstream in(file);
+    std::size_t number = 0;
+    for (std::string word; in >> word;)
+        if (word == name && in >> number) return number;
+    return std::nullopt;
+}
+
+// The room below the limit of one group.
+std::size_t room_in(const fs::path& group, const Version& version) {
+    const auto limit = number_in(group / version.limit), used = number_in(group / version.used);
+    if (!limit || !used) return std::numeric_limits<std::size_t>::max();
+    const std::size_t cached = number_after(version.cached, group / "memory.stat").value_or(0);
+    return *limit - std::min(*limit, *used - std::min(*used, cached));
+}
+
+// In the group and all above it. Within a container the path may be the machine's, of which only the end of the way up
+// is to be seen.
+std::size_t room_up_from(const fs::path& mount, fs::path group, const Version& version) {
+    std::size_t room = room_in(mount, version);
+    for (; group.has_relative_path(); group = group.parent_path())
+        room = std::min(room, room_in(mount / group.relative_path(), version));
+    return room;
+}
+
+bool names_memory(const std::string& controllers) {  // "cpu,memory"
+    return (',' + controllers + ',').find(",memory,") != std::string::npos;
+}
+
+}  // namespace
+
+std::size_t available_memory(const fs::path& root) {
+    constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+    std::size_t room = kNone;
+    // Lines of "hierarchy:controllers:path"; version 2 has hierarchy 0 and no controllers.
+    std::ifstream groups(root / "proc/self/cgroup");
+    for (std::string line; std::getline(groups, line);) {
+        const auto first = line.find(':'), second = line.find(':', first + 1);
+        if (second == std::string::npos) continue;
+        const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
+        if (names_memory(controllers)) room = std::min(room, room_up_from(root / kVersion1.mount, path, kVersion1));
+        else if (controllers.empty()) room = std::min(room, room_up_from(root / kVersion2.mount, path, kVersion2));
+    }
+    if (const auto free = number_after("MemAvailable:", root / "proc/meminfo")) room = std::min(room, *free * 1024);
+    return room == kNone ? 0 : room;
+}
+
+}  // namespace device

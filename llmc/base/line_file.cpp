@@ -1,0 +1,61 @@
+// line_file.cpp - open, lock and write of a log, and the way back from half a line
+#include "llmc/base/line_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+
+LineFile::LineFile(const std::filesystem::path& path)
+    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+    const bool refused = file_ < 0 || (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+    if (!refused) return;
+    const std::system_error reason(errno, std::generic_category());
+    if (file_ >= 0) close(file_);
+    throw reason;
+}
+
+LineFile::~LineFile() { close(file_); }
+
+std::int64_t LineFile::size() const {
+    struct stat status {};
+    return fstat(file_, &status) == 0 ? std::int64_t(status.st_size) : 0;
+}
+
+void LineFile::require_in_place() const {
+    struct stat ours {}, named {};
+    if (fstat(file_, &ours) != 0) return;
+    const bool found = stat(path_.c_str(), &named) == 0;
+    const bool unknown = !found && errno != ENOENT && errno != ENOTDIR;
+    if (ours.st_nlink > 0 && (unknown || (found && ours.st_dev == named.st_dev && ours.st_ino == named.st_ino))) return;
+    fail(path_.string(), "deleted or moved away", "to stay where it is while the run writes to it",
+         "leave --output-dir alone until the run has ended", Blame::runtime);
+}
+
+void LineFile::append(std::string_view line) {
+    require_in_place();
+    const std::string whole = std::string(line) + '\n';
+    const std::int64_t before = size();
+    int fault = 0;
+    for (std::size_t written = 0; fault == 0 && written < whole.size();) {
+        const ssize_t count = write(file_, whole.data() + written, whole.size() - written);
+        if (count > 0) written += std::size_t(count);
+        else if (count == 0) fault = ENOSPC;
+        else if (errno != EINTR) fault = errno;
+    }
+    if (fault == 0) return;
+    const bool cut = ftruncate(file_, before) == 0;
+    fail("writing " + path_.string(), "refused by the system (" + std::string(std::strerror(fault)) + ")",
+         cut ? "a whole line to be written" : "a whole line to be written, and half of one stands there",
+         "make room on the disk", Blame::runtime);
+}
+
+}  // namespace llmc

@@ -1,0 +1,91 @@
+// available_memory_test.cpp - the room of a process in made-up machines and control groups
+#include "kernels/device/available_memory.h"
+
+#include <catch2/catch.hpp>
+
+#include "test/support/scratch_folder.h"
+
+namespace {
+
+constexpr std::size_t kGiB = std::size_t(1) << 30;
+
+// A root with /proc and /sys of its own. Room is in GiB.
+class Machine {
+public:
+    explicit Machine(std::size_t available) {
+        write("proc/meminfo", "MemTotal:       99 kB\nMemAvailable:   " + std::to_string(available << 20) + " kB\n");
+    }
+    void write(const std::string& file, const std::string& text) const {
+        std::filesystem::create_directories((folder_.path() / file).parent_path());
+        test::write_bytes(folder_.path() / file, text);
+    }
+    // `limit`: a number of GiB, or what stands for none.
+    void group2(const std::string& path, const std::string& limit, std::size_t used, std::size_t inactive) const {
+        const std::string folder = "sys/fs/cgroup" + path + "/";
+        write(folder + "memory.max", (limit == "max" ? limit : std::to_string(std::stoul(limit) * kGiB)) + "\n");
+        write(folder + "memory.current", std::to_string(used * kGiB) + "\n");
+        write(folder + "memory.stat", "anon 5\ninactive_anon 7\nactive_file 9\ninactive_file " +
+                                          std::to_string(inactive * kGiB) + "\n");
+    }
+    void group1(const std::string& path, std::size_t limit, std::size_t used, std::size_t inactive) const {
+        const std::string folder = "sys/fs/cgroup/memory" + path + "/";
+        write(folder + "memory.limit_in_bytes", std::to_string(limit) + "\n");
+        write(folder + "memory.usage_in_bytes", std::to_string(used * kGiB) + "\n");
+        write(folder + "memory.stat", "inactive_file 3\ntotal_inactive_file " + std::to_string(inactive * kGiB) + "\n");
+    }
+    std::size_t room() const { return device::available_memory(folder_.path()) / kGiB; }
+
+private:
+    test::ScratchFolder folder_;
+};
+
+}  // namespace
+
+TEST_CASE("without control groups the kernel's word counts, and without that nothing is known", "[available_memory]") {
+    CHECK(Machine(12).room() == 12);
+    const test::ScratchFolder empty;
+    CHECK(device::available_memory(empty.path()) == 0);
+    CHECK(device::available_memory() > 0);  // of this machine
+}
+
+TEST_CASE("cached files make room in a control group", "[available_memory]") {
+    const Machine machine(64);
+    machine.write("proc/self/cgroup", "0::/\n");
+    machine.group2("", "16", 15, 9);
+    CHECK(machine.room() == 10);
+    machine.group2("", "16", 20, 1);  // more than the limit
+    CHECK(machine.room() == 0);
+    machine.group2("", "16", 2, 5);  // the numbers are of different moments
+    CHECK(machine.room() == 16);
+    machine.group2("", "max", 2, 0);
+    CHECK(machine.room() == 64);
+}
+
+TEST_CASE("the smallest room of a group and those above it counts", "[available_memory]") {
+    const Machine machine(64);
+    machine.write("proc/self/cgroup", "1:name=systemd:/else\n0::/user.slice/job/step\n");
+    machine.group2("/user.slice/job/step", "32", 2, 0);
+    CHECK(machine.room() == 30);
+    machine.group2("/user.slice/job", "24", 20, 4);
+    CHECK(machine.room() == 8);
+    machine.group2("/user.slice", "max", 50, 0);
+    machine.group2("", "5", 0, 0);
+    CHECK(machine.room() == 5);
+    machine.group2("/user.slice/job/other", "1", 1, 0);  // not above it
+    CHECK(machine.room() == 5);
+}
+
+TEST_CASE("limits of version 1 count, also beside version 2 and in a container", "[available_memory]") {
+    const Machine machine(64);
+    machine.write("proc/self/cgroup", "4:cpu,memory:/batch/job_7\n3:memory_other:/x\n0::/\n");
+    machine.group1("/batch/job_7", 20 * kGiB, 12, 4);
+    machine.group1("/batch", 40 * kGiB, 39, 0);
+    machine.group1("/x", 1, 0, 0);
+    CHECK(machine.room() == 1);
+    machine.group1("/batch", 9223372036854771712u, 39, 0);  // none
+    CHECK(machine.room() == 12);
+    // The path is the machine's; what is mounted begins with the container.
+    machine.write("proc/self/cgroup", "4:memory:/docker/0123/unseen\n");
+    machine.group1("", 8 * kGiB, 5, 0);
+    CHECK(machine.room() == 3);
+}

@@ -1,0 +1,69 @@
+// line_file_test.cpp - a log of whole lines, on a full disk and where it is deleted
+#include "llmc/base/line_file.h"
+
+#include <system_error>
+
+#include "test/support/shard_support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+int refusal_to_open(const std::filesystem::path& path) {
+    try {
+        LineFile file(path);
+    } catch (const std::system_error& refused) {
+        return refused.code().value();
+    }
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("a full disk leaves whole lines, and the next ones follow them", "[line_file]") {
+    const ScratchFolder folder;
+    const auto path = folder.path() / "log";
+    LineFile file(path);
+    file.append("first");
+    {
+        const FullDisk full(10);
+        CHECK_THAT(complaint([&] { file.append("second, too long"); }),
+                   Catch::StartsWith("writing " + path.string() + " is refused by the system (File too large)"));
+        CHECK(read_bytes(path) == "first\n");
+        file.append("abc");
+    }
+    file.append("");
+    CHECK(read_bytes(path) == "first\nabc\n\n");
+    CHECK(file.size() == 11);
+}
+
+TEST_CASE("one writer has a log at a time", "[line_file]") {
+    const ScratchFolder folder;
+    const auto path = folder.path() / "log";
+    {
+        LineFile file(path);
+        CHECK(refusal_to_open(path) == EWOULDBLOCK);
+        file.append("one");
+    }
+    LineFile(path).append("two");
+    CHECK(read_bytes(path) == "one\ntwo\n");
+    CHECK(refusal_to_open(folder.path()) == EISDIR);
+    CHECK(refusal_to_open(path / "below") == ENOTDIR);
+}
+
+TEST_CASE("a log that is no longer in its place is not written to", "[line_file]") {
+    const ScratchFolder folder;
+    const auto out = folder.path() / "out", path = out / "log";
+    std::filesystem::create_directory(out);
+    LineFile file(path);
+    file.append("one");
+    const std::string gone = path.string() + " is deleted or moved away; expected to stay where it is";
+    SECTION("deleted") { std::filesystem::remove_all(out); }
+    SECTION("moved away") { std::filesystem::rename(out, folder.path() / "other"); }
+    SECTION("another file has its name") {
+        std::filesystem::remove(path);
+        write_bytes(path, "other\n");
+    }
+    CHECK_THAT(complaint([&] { file.append("two"); }), Catch::StartsWith(gone));
+}

@@ -1,0 +1,167 @@
+// disk_test.cpp - the real program when files change or fill up under it: names that are taken, a full disk, a shard
+// that is cut off, an output folder that is deleted
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+using Catch::Contains;
+
+namespace {
+
+int errors_in(const std::string& output) {
+    int errors = 0;
+    for (auto at = output.find("error: "); at != std::string::npos; at = output.find("error: ", at + 1)) ++errors;
+    return errors;
+}
+
+// Whether what is awaited came within half a minute.
+template <class Condition> bool comes(Condition&& awaited) {
+    for (int i = 0; i < 3000; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(10)))
+        if (awaited()) return true;
+    return false;
+}
+
+// A run that has made three steps and goes on for half a minute if nothing ends it.
+Process long_run(const TrainingFolder& folder, const std::vector<std::string>& more = {}) {
+    auto flags = folder.flags({"-x", "100000000", "--max-minutes", "0.5", "-v", "0", "-o", folder.path("out")});
+    flags.insert(flags.end(), more.begin(), more.end());
+    Process run = folder.start(flags);
+    REQUIRE(comes([&] { return run.output().find("step 3/") != std::string::npos; }));
+    return run;
+}
+
+// The folder of the only model that a run saved.
+fs::path only_model(const TrainingFolder& folder) {
+    std::vector<fs::path> models;
+    for (const auto& entry : fs::directory_iterator(folder.path("out")))
+        if (entry.path().filename().string().starts_with("step_")) models.push_back(entry.path());
+    REQUIRE(models.size() == 1);
+    CHECK(fs::exists(models[0] / "model.safetensors"));
+    return models[0];
+}
+
+}  // namespace
+
+TEST_CASE("a name that a run may write is looked for before its first step", "[run]") {
+    const TrainingFolder folder;
+    fs::create_directories(folder.path("out"));
+    const auto run = [&](std::vector<std::string> more) {
+        more.insert(more.end(), {"-v", "0", "-o", folder.path("out")});
+        return folder.run(folder.flags(more));
+    };
+    const auto check_refused = [&](const Result& result, const std::string& name) {
+        CAPTURE(result.output);
+        CHECK(result.exit_code == 2);
+        CHECK_THAT(result.output, Contains("error: --output-dir is \"" + folder.path("out") + "\"; expected ") &&
+                                      Contains(name) && Contains("choose another folder") && !Contains("step 1/"));
+        CHECK(errors_in(result.output) == 1);
+        CHECK_FALSE(fs::exists(folder.path("out/log.jsonl")));
+    };
+    fs::create_directory(folder.path("out/step_00000004"));
+    check_refused(run({"-x", "4"}), "step_00000004");
+    check_refused(run({"-x", "5"}), "step_00000004");  // where an interruption may end it
+    check_refused(run({"-x", "4", "--dry-run"}), "step_00000004");
+    write_bytes(folder.path("out/step_00000002"), "a file");
+    check_refused(run({"-x", "4", "-n", "2"}), "step_00000002");
+    fs::remove(folder.path("out/step_00000002"));
+    // Names that no step of the run has.
+    fs::create_directory(folder.path("out/step_4"));
+    fs::create_directory(folder.path("out/step_00000001.old"));
+    const auto accepted = run({"-x", "3"});
+    CAPTURE(accepted.output);
+    CHECK(accepted.exit_code == 0);
+}
+
+TEST_CASE("a full disk leaves a log of whole lines, and an empty one does not block the next run", "[run]") {
+    const TrainingFolder folder;
+    const auto on_full_disk = [&](const char* kib) {
+        std::vector<std::string> command{"bash", "-c", "trap '' XFSZ; ulimit -f " + std::string(kib) + "; exec \"$@\"",
+                                         "bash", program("train_gpt2")};
+        const auto flags = folder.flags({"-x", "1000", "-v", "0", "-o", folder.path("out")});
+        command.insert(command.end(), flags.begin(), flags.end());
+        Process run(command, folder.path("output.txt"));
+        CHECK(run.exit_code() == 1);
+        CAPTURE(run.output());
+        CHECK(errors_in(run.output()) == 1);
+        CHECK_THAT(run.output(), Contains("error: writing " + folder.path("out/log.jsonl")));
+    };
+    fs::create_directory(folder.path("out"));
+    write_bytes(folder.path("out/log.jsonl"), "");
+    on_full_disk("16");
+    const std::string log = read_bytes(folder.path("out/log.jsonl"));
+    REQUIRE(log.size() > 15000);
+    CHECK(log.back() == '\n');
+    CHECK(folder.log("out", "step").size() > 5);  // throws for what is no JSON
+}
+
+TEST_CASE("a shard that is cut off under a run ends it in one line, with the model saved", "[run]") {
+    const TrainingFolder folder;
+    const auto shuffle = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"--shuffle"});
+    // Within a page, which then ends in zeros; at the end of one; all of it.
+    const auto left = GENERATE(5000, 8192, 0);
+    CAPTURE(shuffle, left);
+    Process run = long_run(folder, shuffle);
+    fs::resize_file(folder.path("train_0.bin"), std::uintmax_t(left));
+    CHECK(run.exit_code() == 1);
+    CAPTURE(run.output());
+    CHECK(errors_in(run.output()) == 1);
+    CHECK_THAT(run.output(), Contains("error: shard " + folder.path("train_0.bin") + " is cut off; "));
+    const auto steps = folder.log("out", "step");
+    const auto saved = folder.log("out", "checkpoint");
+    REQUIRE(saved.size() == 1);
+    CHECK(saved[0]["step"] == steps.size());
+    CHECK(only_model(folder) == fs::path(saved[0]["folder"].get<std::string>()));
+    CHECK(folder.log("out", "end").size() == 1);
+    CHECK(folder.log("out", "skip").empty());
+}
+
+TEST_CASE("a validation shard that is cut off ends the run in one line, with the model saved", "[run]") {
+    const TrainingFolder folder;
+    Process run = long_run(folder, {"-v", "5"});
+    fs::resize_file(folder.path("val_0.bin"), 1100);
+    CHECK(run.exit_code() == 1);
+    CAPTURE(run.output());
+    CHECK(errors_in(run.output()) == 1);
+    CHECK_THAT(run.output(), Contains("error: shard " + folder.path("val_0.bin") + " is cut off; "));
+    CHECK(folder.log("out", "checkpoint").size() == 1);
+    only_model(folder);
+}
+
+TEST_CASE("an output folder that is deleted or moved away ends the run at once, with the model saved", "[run]") {
+    const TrainingFolder folder;
+    const bool moved = GENERATE(false, true);
+    Process run = long_run(folder);
+    if (moved) fs::rename(folder.path("out"), folder.path("elsewhere"));
+    else fs::remove_all(folder.path("out"));
+    CHECK(run.exit_code() == 1);
+    CAPTURE(moved, run.output());
+    CHECK(errors_in(run.output()) == 1);
+    CHECK_THAT(run.output(), Contains("error: " + folder.path("out/log.jsonl") + " is deleted or moved away; "));
+    only_model(folder);
+}
+
+TEST_CASE("ranks end alike when one of them cannot read on, with the model saved once", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const TrainingFolder folder;
+    // -n 1: the last model has been saved when the data end.
+    const auto flags = GENERATE(std::vector<std::string>{"-z", "2", "-d", "256"},
+                                std::vector<std::string>{"-z", "1", "--dtype", "bf16", "-d", "256", "-n", "1"});
+    std::string bytes = read_bytes(folder.path("train_0.bin"));
+    // token 1500 lies in the 24th run of 64 positions, which rank 1 reads in the second micro-batch of step 5
+    bytes[1024 + 2 * 1500 + 1] = 2;
+    write_bytes(folder.path("train_0.bin"), bytes);
+    auto all = folder.flags({"-x", "100", "-v", "0", "-o", folder.path("out")});
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Result ended = folder.run_ranks(2, all);
+    CAPTURE(flags, ended.output);
+    CHECK(ended.exit_code == 1);
+    CHECK(errors_in(ended.output) == 1);
+    CHECK_THAT(ended.output, Contains("error: rank 1 on ") && Contains("train_0.bin") && !Contains("note: "));
+    CHECK(folder.log("out", "step").size() == 5);
+    CHECK(folder.log("out", "checkpoint").back()["step"] == 5);
+    CHECK(fs::exists(folder.path("out/step_00000005/model.safetensors")));
+    CHECK(folder.log("out", "end").size() == 1);
+}

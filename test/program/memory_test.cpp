@@ -1,0 +1,71 @@
+// memory_test.cpp - the real program takes the memory that its plan says, up to its peak: a save, or loading weights
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "kernels/device/device.h"
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+
+namespace {
+
+// The number of MiB behind a word at the start of a line, as in "  total   12.5 MiB" or "VmHWM:  512 kB"; 0: not there.
+double number_after(const std::string& text, const std::string& word) {
+    const auto at = text.find('\n' + word);
+    return at == std::string::npos ? 0 : std::atof(text.c_str() + at + 1 + word.size());
+}
+
+// Of all processes of the program that write to `out`.
+std::vector<double> peaks_in_mib(const std::string& out) {
+    std::vector<double> peaks;
+    std::error_code gone;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+        if (fs::read_symlink(entry.path() / "exe", gone) != program("train_gpt2")) continue;
+        std::ifstream command(entry.path() / "cmdline", std::ios::binary), status(entry.path() / "status");
+        const auto all_of = [](std::ifstream& in) { return std::string(std::istreambuf_iterator<char>(in), {}); };
+        if (all_of(command).find(out) == std::string::npos) continue;
+        if (const double kib = number_after(all_of(status), "VmHWM:")) peaks.push_back(kib / 1024);
+    }
+    return peaks;
+}
+
+// Trains until a model has been saved twice, and compares the peak of every rank with the plan, which rank 0 prints. It
+// has at least what the others have.
+void check_peaks(const TrainingFolder& folder, int ranks, std::vector<std::string> more) {
+    auto flags = folder.flags({"-e", "custom:l=4,h=4,c=512,t=16", "-b", "1", "-x", "1000000", "--max-minutes", "1",
+                               "-n", "2", "-v", "0", "-o", folder.path("out")});
+    flags.insert(flags.end(), more.begin(), more.end());
+    flags.insert(flags.begin(), program("train_gpt2"));
+    if (ranks > 1)
+        flags.insert(flags.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np", std::to_string(ranks)});
+    Process run(flags, folder.path("output.txt"));
+    for (int i = 0; i < 6000 && run.output().find("step_00000004") == std::string::npos; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const std::vector<double> peaks = peaks_in_mib(folder.path("out"));
+    run.signal(SIGINT);
+    run.exit_code();
+    const std::string output = run.output();
+    const double plan = number_after(output, "  total");
+    CAPTURE(ranks, more, plan, peaks, output);
+    CHECK(int(peaks.size()) == ranks);
+    REQUIRE(plan > 100);
+    const double tolerance = std::max(64.0, 0.1 * plan);
+    for (const double peak : peaks) CHECK(peak < plan + tolerance);
+    REQUIRE_FALSE(peaks.empty());
+    CHECK(*std::max_element(peaks.begin(), peaks.end()) > plan - tolerance);
+}
+
+}  // namespace
+
+TEST_CASE("the peak of a run's memory is that of its plan", "[run]") {
+    if (device::is_gpu()) return;  // the plan is of the GPU's memory
+    const TrainingFolder folder;
+    check_peaks(folder, 1, {"--dtype", "bf16"});
+}
+
+TEST_CASE("the peak of memory of ranks that save what they share is that of the plan", "[run][ranks][mpi]") {
+    if (device::is_gpu() || !have_mpi()) return;
+    const TrainingFolder folder;
+    check_peaks(folder, 2, {"--dtype", "bf16", "-z", "1"});
+}
