@@ -3,10 +3,12 @@
 //
 // Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130
 // for Ctrl-C) it was interrupted, and saved.
+#include <filesystem>
 #include <iostream>
 
 #include "kernels/device/range.h"
 #include "llmc/base/fingerprint.h"
+#include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/interrupt.h"
 #include "llmc/run/open_context.h"
@@ -18,6 +20,7 @@
 #include "llmc/run/tuning.h"
 #include "llmc/run/version.h"
 
+namespace fs = std::filesystem;
 using namespace llmc;
 
 namespace {
@@ -29,19 +32,24 @@ struct Training {
     Context& context;
     Model& model;
     Report& report;
+    Interrupt& interrupt;
     BatchUpload upload{plan.setup.shape, plan.start.config.vocabulary, context};
 
-    // After `step` updates.
-    void validate(std::int64_t step) {
+    // After `step` updates. These two return the signal that ended them early, with nothing to report; 0: none did.
+    int validate(std::int64_t step) {
         const device::Range range("validation");
-        const auto [loss, seconds] = validation_loss(*plan.validation, model, upload, plan.setup.shape, context);
-        report.validation(step, loss, plan.validation->targets(), seconds);
+        const ValidationLoss x = validation_loss(*plan.validation, model, upload, plan.setup.shape, context,
+                                                 [&] { return interrupt.signal(); });
+        if (x.signal == 0) report.validation(step, x.loss, plan.validation->targets(), x.seconds);
+        return x.signal;
     }
-    void sample(std::int64_t step) {
+    int sample(std::int64_t step) {
         model.wait_for_parameters();
+        const Samples x = draw_samples(*plan.sampler, model, *context.communicator, [&] { return interrupt.signal(); });
         on_first_rank(*context.communicator, [&] {
-            for (const std::string& text : plan.sampler->draw(model)) report.sample(step, text);
+            for (const std::string& text : x.texts) report.sample(step, text);
         });
+        return x.signal;
     }
     void save(std::int64_t step) {
         const TensorSource master_weights = model.master_weights_on_host();
@@ -51,12 +59,22 @@ struct Training {
                               save_checkpoint(options.output_dir, step, model.table(), master_weights, end_of_text));
         });
     }
+    // Somebody asked for a checkpoint (SIGUSR2): is there one to write, on any rank? Not where this step has its own.
+    bool answer_save_request(std::int64_t step) {
+        interrupt.save_begins();
+        const bool first_rank = context.communicator->rank() == 0, no_folder = options.output_dir.empty();
+        if (first_rank && no_folder) std::cerr << "note: SIGUSR2: no --output-dir, so there is nowhere to save\n";
+        std::error_code error;
+        const bool done = first_rank && !no_folder && fs::exists(step_folder(options.output_dir, step), error);
+        return context.communicator->host_reduce(no_folder || done, HostReduction::max) == 0;
+    }
 
-    int train(const Interrupt& interrupt);
+    // Both return the exit code.
+    int train();
+    int evaluate();
 };
 
-// Returns the exit code.
-int Training::train(const Interrupt& interrupt) {
+int Training::train() {
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
     const auto gradients = make_gradient_exchange(plan.table, {.sharding = plan.setup.sharding,
@@ -80,24 +98,25 @@ int Training::train(const Interrupt& interrupt) {
     for (;; ++step) {
         // Between two updates: is this the end, and what is due?
         std::int64_t wishes[] = {interrupt.signal(),
-                                 options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60};
+                                 options.max_minutes > 0 && seconds_now() - began >= options.max_minutes * 60,
+                                 interrupt.save_asked()};
         // What one rank must, all do, before the same step. It holds up no GPU, which has all of the step before to do:
         // MPI takes 5 us for 2 ranks on cores of their own, 160 us for 8 on 2 cores that others use too.
         ranks.host_reduce(wishes, HostReduction::max);
         signal = int(wishes[0]);
-        const bool interrupted = signal != 0;
         const bool out_of_time = wishes[1] != 0;
-        if (interrupted) reason = "interrupted";
-        else if (out_of_time) reason = "out of time (--max-minutes)";
-        const bool last = interrupted || out_of_time || step == plan.total_steps;
+        if (out_of_time) reason = "out of time (--max-minutes)";
+        bool last = signal != 0 || out_of_time || step == plan.total_steps;
         const auto due = [&](std::int64_t every) { return every > 0 && (last || step % every == 0); };
-        const bool validation_due = plan.validation && due(options.val_every) && !interrupted;
-        const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && !interrupted;
-        const bool save_due = !options.output_dir.empty() && (last || (due(options.checkpoint_every) && step > 0));
+        const bool validation_due = plan.validation && due(options.val_every) && signal == 0;
+        const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && signal == 0;
+        const bool asked_to_save = wishes[2] != 0 && answer_save_request(step);
+        const bool save_due = (due(options.checkpoint_every) && step > 0) || asked_to_save;
         if (validation_due || sample_due || save_due || last) step_log.flush();
-        if (validation_due) validate(step);
-        if (sample_due) sample(step);
-        if (save_due) save(step);
+        if (validation_due) signal = validate(step);
+        if (sample_due && signal == 0) signal = sample(step);
+        last = last || signal != 0;
+        if (!options.output_dir.empty() && (save_due || last)) save(step);
         if (last) break;
 
         // One update: the gradients of all micro-batches add up, every token with the same weight.
@@ -117,7 +136,15 @@ int Training::train(const Interrupt& interrupt) {
         optimizer.step(model, {.learning_rate = learning_rate, .positions = plan.step_tokens});
         step_log.enqueued(record, step_began);
     }
-    report.end(step, reason, seconds_now() - began);
+    report.end(step, signal != 0 ? "interrupted" : reason, seconds_now() - began);
+    return signal != 0 ? 128 + signal : 0;
+}
+
+int Training::evaluate() {
+    const double began = seconds_now();
+    int signal = validate(0);
+    if (plan.sampler && signal == 0) signal = sample(0);
+    report.end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
     return signal != 0 ? 128 + signal : 0;
 }
 
@@ -140,7 +167,7 @@ void choose_products(Model& model, const Plan& plan, Context& context) {
 }
 
 // From the options to the exit code, on every rank.
-int run(const Options& options, std::shared_ptr<Communicator>& communicator, const Interrupt& interrupt) {
+int run(const Options& options, std::shared_ptr<Communicator>& communicator, Interrupt& interrupt) {
     Context context = open_context(options, communicator);
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
@@ -180,11 +207,8 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
     report.start(start_event(facts));
 
-    Training training{options, plan, context, *model, report};
-    if (!options.eval_only) return training.train(interrupt);
-    training.validate(0);
-    if (plan.sampler) training.sample(0);
-    return 0;
+    Training training{options, plan, context, *model, report, interrupt};
+    return options.eval_only ? training.evaluate() : training.train();
 }
 
 int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 : 1; }
@@ -199,7 +223,8 @@ int end(Communicator* communicator, const std::string& why, int exit_code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const Interrupt interrupt;  // first: MPI starts threads, too
+    secure_standard_streams();
+    Interrupt interrupt;  // before MPI, which starts threads, too
     std::shared_ptr<Communicator> communicator;  // the context shares it
     try {
         communicator = open_communicator();
