@@ -267,3 +267,53 @@ TEST_CASE("a run goes on when nobody reads its output any more, or nobody ever d
         CHECK(run.log("out", "end").size() == 1);
     }
 }
+
+TEST_CASE("the script loses no signal while mpirun starts the ranks, and leaves none behind", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const LongRun run;
+    Process script = start_script(run, run.flags_with({}));
+    // as early as mpirun is there
+    REQUIRE(comes_true([&] { return !processes_with(run.path("out"), "--oversubscribe").empty(); }));
+    std::this_thread::sleep_for(20ms);
+    script.signal(SIGTERM);
+    const int exit_code = end_of(script);
+    CAPTURE(script.output());
+    CHECK(exit_code == 128 + SIGTERM);
+    CHECK(comes_true([&] { return processes_with(run.path("out")).empty(); }));
+}
+
+TEST_CASE("the script goes on when the reader of its output is gone", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const LongRun run;
+    Process script = start_script(run, run.flags_with({"-x", "300"}), "", "| head -n 1; exit ${PIPESTATUS[0]}");
+    const int exit_code = end_of(script);
+    CAPTURE(script.output());
+    CHECK(exit_code == 0);
+    CHECK_THAT(script.output(), Catch::StartsWith("train_gpt2 ") && !Contains("mpirun"));
+    CHECK(run.log("out", "end").size() == 1);
+}
+
+// An mpirun whose ranks are busy: it takes a request to end only after a moment, or never.
+TEST_CASE("the script repeats a request to end, and gives up only on a second Ctrl-C a second later",
+          "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const LongRun run;
+    const bool never = GENERATE(false, true);
+    write_bytes(run.path("mpirun"), "#!/bin/bash\ntrap '' USR1\ntrap 'exit 1' TERM\necho ready\nsleep 0.3\n" +
+                                        std::string(never ? "" : "trap 'exit 138' USR1\n") +
+                                        "for i in {1..400}; do sleep 0.05; done\n");
+    fs::permissions(run.path("mpirun"), fs::perms::owner_all);
+    Process script = start_script(run, {"-x", "1"}, "PATH=" + run.path("") + ":$PATH; ");
+    REQUIRE(comes_true([&] { return script.output().find("ready") != std::string::npos; }));
+    script.signal(SIGINT);
+    std::this_thread::sleep_for(200us);
+    script.signal(SIGINT);  // as from `timeout`
+    script.signal(SIGTERM);
+    if (never) {
+        std::this_thread::sleep_for(1200ms);
+        CHECK_FALSE(script.ended());
+        script.signal(SIGINT);
+    }
+    CHECK(end_of(script) == 128 + SIGINT);
+    CHECK((script.output().find("error: a second Ctrl-C") != std::string::npos) == never);
+}
