@@ -60,6 +60,7 @@ launch() {
         ask_to_end
     }
     ctrl_c() {
+        asked=${asked:-130} # before another trap can run
         if [ -z "$first_ctrl_c" ]; then
             first_ctrl_c=$(clock)
         elif [ -z "$gave_up" ] && [ $(($(clock) - first_ctrl_c)) -ge 100 ]; then

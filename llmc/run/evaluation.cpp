@@ -44,7 +44,10 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
         if (i == next_question) {
             std::int64_t answers[] = {signal_so_far(), std::int64_t((seconds_now() - asked_at) * 1e6)};
             context.communicator->host_reduce(answers, HostReduction::max);
-            if (answers[0] != 0) return {.signal = int(answers[0])};
+            if (answers[0] != 0) {
+                loss_sum.download(context.stream);  // waits for what still adds to it
+                return {.signal = int(answers[0])};
+            }
             const bool soon = answers[1] < kSecondsBetweenQuestions * 1e6;
             if (i > 0) apart = soon ? 2 * apart : std::max(apart / 2, std::int64_t(1));
             next_question += apart;

@@ -308,6 +308,7 @@ TEST_CASE("the script repeats a request to end, and gives up only on a second Ct
     script.signal(SIGINT);
     std::this_thread::sleep_for(200us);
     script.signal(SIGINT);  // as from `timeout`
+    std::this_thread::sleep_for(50ms);
     script.signal(SIGTERM);
     if (never) {
         std::this_thread::sleep_for(1200ms);
