@@ -76,6 +76,7 @@ launch() {
         trap 'interrupt 138' USR1
         trap 'interrupt 129' HUP
         trap '[ -z "$process" ] || kill -USR2 "$process" || true' USR2
+        trap : PIPE # a message that nobody reads
     }
     take_signals # before there is anything that one of them could leave behind
 
