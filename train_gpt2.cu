@@ -3,10 +3,12 @@
 //
 // Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130
 // for Ctrl-C) it was interrupted, and saved.
+#include <filesystem>
 #include <iostream>
 
 #include "kernels/device/range.h"
 #include "llmc/base/fingerprint.h"
+#include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint_writer.h"
 #include "llmc/run/interrupt.h"
@@ -19,6 +21,7 @@
 #include "llmc/run/tuning.h"
 #include "llmc/run/version.h"
 
+namespace fs = std::filesystem;
 using namespace llmc;
 
 namespace {
@@ -30,28 +33,42 @@ struct Training {
     Context& context;
     Model& model;
     Report& report;
+    Interrupt& interrupt;
     BatchUpload upload{plan.setup.shape, plan.start.config.vocabulary, context};
 
-    // After `step` updates. Returns what was wrong with the data of a rank, the same on every rank; else nothing.
-    std::exception_ptr validate(std::int64_t step) {
+    // After `step` updates. Both end early on a signal, which they return, with nothing to report; 0: none came.
+    // Data that a rank cannot read are `unreadable`, too, the same on every rank.
+    int validate(std::int64_t step) {
         const device::Range range("validation");
-        const auto [loss, seconds, unreadable] =
-            validation_loss(*plan.validation, model, upload, plan.setup.shape, context);
-        if (!unreadable) report.validation(step, loss, plan.validation->targets(), seconds);
-        return unreadable;
+        const ValidationLoss x = validation_loss(*plan.validation, model, upload, plan.setup.shape, context,
+                                                 [&] { return interrupt.signal(); });
+        unreadable = x.unreadable;
+        if (x.signal == 0 && !unreadable) report.validation(step, x.loss, plan.validation->targets(), x.seconds);
+        return x.signal;
     }
-    void sample(std::int64_t step) {
+    int sample(std::int64_t step) {
         model.wait_for_parameters();
+        const Samples x = draw_samples(*plan.sampler, model, *context.communicator, [&] { return interrupt.signal(); });
         on_first_rank(*context.communicator, [&] {
-            for (const std::string& text : plan.sampler->draw(model)) report.sample(step, text);
+            for (const std::string& text : x.texts) report.sample(step, text);
         });
+        return x.signal;
+    }
+    // Somebody asked for a checkpoint (SIGUSR2).
+    void take_save_request() {
+        interrupt.save_begins();
+        if (context.communicator->rank() == 0 && options.output_dir.empty())
+            std::cerr << "note: SIGUSR2: no --output-dir, so there is nowhere to save\n";
     }
 
-    int train(const Resumption* resumption, const Interrupt& interrupt);
+    // Both return the exit code.
+    int train(const Resumption* resumption);
+    int evaluate();
+
+    std::exception_ptr unreadable{};
 };
 
-// Returns the exit code.
-int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
+int Training::train(const Resumption* resumption) {
     Communicator& ranks = *context.communicator;
     const MicroBatchShape shape = plan.setup.shape;
     const auto gradients = make_gradient_exchange(plan.table, {.sharding = plan.setup.sharding,
@@ -83,7 +100,6 @@ int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
     // Of data or log: what has been trained so far is sound, and is saved.
-    std::exception_ptr unreadable;
     const auto failure = [&] {
         return unreadable ? unreadable : batches.failure() ? batches.failure() : report.failure();
     };
@@ -100,30 +116,30 @@ int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
     while (true) {
         // Between two updates: is this the end, and what is due?
         std::int64_t wishes[] = {interrupt.signal(), passed(options.max_minutes, began), failure() != nullptr,
-                                 passed(options.checkpoint_minutes, last_save), checkpoints.is_writing()};
+                                 passed(options.checkpoint_minutes, last_save), interrupt.save_asked(),
+                                 checkpoints.is_writing()};
         // What one rank must, all do, before the same step. It holds up no GPU, which has all of the step before to do:
         // MPI takes 5 us for 2 ranks on cores of their own, 160 us for 8 on 2 cores that others use too.
         ranks.host_reduce(wishes, HostReduction::max);
         signal = int(wishes[0]);
-        const bool interrupted = signal != 0;
         const bool out_of_time = wishes[1] != 0;
         failed = wishes[2] != 0;
-        if (failed) reason = "error";
-        else if (interrupted) reason = "interrupted";
-        else if (out_of_time) reason = "out of time (--max-minutes)";
-        const bool last = failed || interrupted || out_of_time || step == plan.total_steps;
-        if (wishes[4] == 0) checkpoints.end(false);  // all ranks have written
+        if (out_of_time) reason = "out of time (--max-minutes)";
+        bool last = failed || signal != 0 || out_of_time || step == plan.total_steps;
+        if (wishes[5] == 0) checkpoints.end(false);  // all ranks have written
+        if (wishes[4] != 0) take_save_request();
         const bool is_new = !resumption || step > plan.first_step;  // else the run before did what was due
         const auto due = [&](std::int64_t every) { return every > 0 && is_new && (last || step % every == 0); };
-        const bool validation_due = plan.validation && due(options.val_every) && !interrupted && !failed;
-        const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && !interrupted && !failed;
-        const bool save_asked = last || wishes[3] != 0 || (due(options.checkpoint_every) && step > 0);
-        const bool save_due = !options.output_dir.empty() && step != saved && (failed ? step > 0 : save_asked);
-        if (validation_due || sample_due || save_due || last) step_log.flush();
-        if (validation_due) unreadable = validate(step);
+        const bool undisturbed = !failed && signal == 0;
+        const bool validation_due = plan.validation && due(options.val_every) && undisturbed;
+        const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && undisturbed;
+        const bool save_asked = wishes[3] != 0 || wishes[4] != 0 || (due(options.checkpoint_every) && step > 0);
+        if (validation_due || sample_due || save_asked || last) step_log.flush();
+        if (validation_due) signal = validate(step);
         if (unreadable && !failed) continue;  // on every rank: the run ends here
-        if (sample_due) sample(step);
-        if (save_due) {
+        if (sample_due && signal == 0) signal = sample(step);
+        last = last || signal != 0;
+        if (!options.output_dir.empty() && step != saved && (failed ? step > 0 : last || save_asked)) {
             checkpoints.begin(state_after(step, next));
             saved = step;
             last_save = seconds_now();
@@ -152,8 +168,18 @@ int Training::train(const Resumption* resumption, const Interrupt& interrupt) {
         ++step;
     }
     checkpoints.end(!failed);  // what failed before is told
-    report.end(step, reason, seconds_now() - began);
+    report.end(step, failed ? "error" : signal != 0 ? "interrupted" : reason, seconds_now() - began);
     share_failure(ranks, failure());
+    return signal != 0 ? 128 + signal : 0;
+}
+
+int Training::evaluate() {
+    const double began = seconds_now();
+    int signal = validate(0);
+    if (unreadable) std::rethrow_exception(unreadable);
+    if (plan.sampler && signal == 0) signal = sample(0);
+    report.end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
+    share_failure(*context.communicator, report.failure());
     return signal != 0 ? 128 + signal : 0;
 }
 
@@ -176,7 +202,7 @@ void choose_products(Model& model, const Plan& plan, Context& context) {
 }
 
 // From the options to the exit code, on every rank.
-int run(const Options& options, std::shared_ptr<Communicator>& communicator, const Interrupt& interrupt) {
+int run(const Options& options, std::shared_ptr<Communicator>& communicator, Interrupt& interrupt) {
     Context context = open_context(options, communicator);
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
@@ -237,12 +263,8 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, con
     if (resumption || report.appended())
         report.resume(plan.first_step, resumption ? resumption->folder.string() : "", changes.options);
 
-    Training training{options, plan, context, *model, report};
-    if (!options.eval_only) return training.train(resumption, interrupt);
-    if (const auto unreadable = training.validate(0)) std::rethrow_exception(unreadable);
-    if (plan.sampler) training.sample(0);
-    share_failure(ranks, report.failure());
-    return 0;
+    Training training{options, plan, context, *model, report, interrupt};
+    return options.eval_only ? training.evaluate() : training.train(resumption);
 }
 
 int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 : 1; }
@@ -257,7 +279,8 @@ int end(Communicator* communicator, const std::string& why, int exit_code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const Interrupt interrupt;  // first: MPI starts threads, too
+    secure_standard_streams();
+    Interrupt interrupt;  // before MPI, which starts threads, too
     std::shared_ptr<Communicator> communicator;  // the context shares it
     try {
         communicator = open_communicator();

@@ -1,6 +1,7 @@
 // evaluation.h - what a model can do so far: its loss over the validation data, and text that it makes up
 #pragma once
 #include <exception>
+#include <functional>
 #include <optional>
 
 #include "llmc/data/tokenizer.h"
@@ -10,15 +11,21 @@
 
 namespace llmc {
 
+// The signal that has come to this rank, if any, else 0. All ranks ask each other together, several times a second,
+// between batches of a validation and tokens of a sample: a signal to one of them ends both on all. Then `signal` of
+// the result, the largest of all ranks, is not 0, and there is no other result.
+using SignalSoFar = std::function<int()>;
+
 // Mean loss in nats over the valid targets of all batches of all ranks, which take part together. Waits.
 struct ValidationLoss {
-    double loss;
-    double seconds;
-    // instead of a loss: the Error of a rank that could not read its data, the same on every rank
+    double loss = 0;
+    double seconds = 0;
+    int signal = 0;
+    // the Error of a rank that could not read its data, the same on every rank: there is no other result either
     std::exception_ptr unreadable{};
 };
 ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
-                               Context& context);
+                               Context& context, const SignalSoFar& signal_so_far);
 
 struct SampleSettings {
     std::string prompt;          // empty: the start of a document
@@ -33,12 +40,21 @@ class TextSampler {
 public:
     // Throws Error if the prompt cannot be turned into tokens.
     TextSampler(const SampleSettings& settings, Vocabulary vocabulary);
-    std::vector<std::string> draw(Model& model) const;
+    // `stop` is asked before every token. Where it says so there is no text.
+    std::vector<std::string> draw(Model& model, const std::function<bool()>& stop) const;
 
 private:
     SampleSettings settings_;
     std::unique_ptr<Tokenizer> tokenizer_;
     std::vector<int> start_;  // every document begins with an end of text
 };
+
+// What rank 0 draws; the others attend, and get no text. Throws on every rank what drawing throws.
+struct Samples {
+    std::vector<std::string> texts;
+    int signal = 0;
+};
+Samples draw_samples(const TextSampler& sampler, Model& model, Communicator& communicator,
+                     const SignalSoFar& signal_so_far);
 
 }  // namespace llmc

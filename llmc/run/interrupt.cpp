@@ -6,48 +6,79 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <string_view>
 
 namespace llmc {
 namespace {
 
-sigset_t set_of(std::initializer_list<int> signals) {
-    sigset_t set;
-    sigemptyset(&set);
-    for (int signal : signals) sigaddset(&set, signal);
-    return set;
+using namespace std::chrono_literals;
+
+// Deliveries of one wish are this much apart at most: microseconds in one machine, milliseconds over a network. Nobody
+// who means a second Ctrl-C is faster. Both are estimates, not measured.
+constexpr auto kOneWish = 1s;
+
+bool is_ignored(int signal) {
+    struct sigaction action {};
+    return sigaction(signal, nullptr, &action) == 0 && !(action.sa_flags & SA_SIGINFO) && action.sa_handler == SIG_IGN;
+}
+
+[[noreturn]] void give_up() {
+    constexpr std::string_view kLine = "error: a second Ctrl-C: ends at once, without saving\n";
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, kLine.data(), kLine.size());
+    _exit(128 + SIGINT);
 }
 
 }  // namespace
 
-// A launcher that ends the run closes the pipe that the output goes to: no reason to die before the model is saved.
 Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
-    const sigset_t blocked = set_of({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCONT, SIGPIPE, SIGALRM, SIGVTALRM, SIGPROF,
-                                     SIGCHLD});
+    // An ignored signal that is blocked would still be waited for: it stays out of both sets.
+    sigemptyset(&awaited_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2})
+        if (!is_ignored(signal)) sigaddset(&awaited_, signal);
+    sigaddset(&awaited_, SIGCONT);
+    sigset_t blocked = awaited_;
+    for (const int signal : {SIGALRM, SIGVTALRM, SIGPROF, SIGCHLD}) sigaddset(&blocked, signal);
     pthread_sigmask(SIG_BLOCK, &blocked, &before_);
     thread_ = std::thread([this] { watch(); });
 }
 
 Interrupt::~Interrupt() {
     ending_ = true;
-    pthread_kill(thread_.native_handle(), SIGHUP);  // out of its waiting; a signal to one thread, nobody else sees it
+    pthread_kill(thread_.native_handle(), SIGCONT);  // out of its waiting; a signal to one thread, nobody else sees it
     thread_.join();
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
+void Interrupt::save_begins() {
+    save_began_ = Clock::now();
+    save_asked_ = false;
+}
+
 void Interrupt::watch() {
-    const sigset_t awaited = set_of({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCONT});
-    bool launcher_ends_run = false;
     while (true) {
         siginfo_t info{};
-        const int signal = sigwaitinfo(&awaited, &info);
+        const int signal = sigwaitinfo(&awaited_, &info);
         if (signal < 0 && errno == EINTR) continue;
         if (signal < 0 || ending_) return;
-        const bool of_launcher = launched_ && info.si_pid == getppid();
-        if (signal == SIGCONT && !of_launcher) continue;  // somebody stopped the program and let it go on
-        if (signal_ != 0 && !(of_launcher && launcher_ends_run)) _exit(128 + signal);
-        launcher_ends_run = launcher_ends_run || (of_launcher && signal != SIGUSR1);
-        if (signal_ == 0) signal_ = signal == SIGCONT ? SIGTERM : signal;
+        take(signal, launched_ && info.si_pid == getppid());
     }
+}
+
+void Interrupt::take(int signal, bool of_launcher) {
+    const auto now = Clock::now();
+    if (signal == SIGUSR2) {
+        if (now - save_began_.load() >= kOneWish) save_asked_ = true;
+        return;
+    }
+    if (signal == SIGCONT) {
+        if (!of_launcher) return;  // somebody stopped the program and let it go on
+        signal = SIGTERM;
+    }
+    if (signal == SIGINT) {
+        if (first_ctrl_c_ && now - *first_ctrl_c_ >= kOneWish) give_up();
+        if (!first_ctrl_c_) first_ctrl_c_ = now;
+    }
+    if (signal_ == 0) signal_ = signal;
 }
 
 }  // namespace llmc

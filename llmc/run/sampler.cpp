@@ -39,8 +39,9 @@ int Sampler::next(std::span<const float> logits) {
 }
 
 std::vector<int> sample_tokens(Sampler& sampler, std::vector<int> start, int count, int longest, int end_of_text,
-                               const std::function<std::vector<float>(std::span<const int>)>& logits_after) {
-    for (int i = 0; i < count; ++i) {
+                               const std::function<std::vector<float>(std::span<const int>)>& logits_after,
+                               const std::function<bool()>& stop) {
+    for (int i = 0; i < count && !(stop && stop()); ++i) {
         const std::size_t seen = std::min(start.size(), std::size_t(longest));
         start.push_back(sampler.next(logits_after(std::span<const int>(start).last(seen))));
         if (start.back() == end_of_text) break;

@@ -32,8 +32,10 @@ private:
 };
 
 // `start` followed by `count` tokens drawn one after another. `logits_after(tokens)` gives the logits after the last of
-// `tokens`, of which it sees at most the last `longest`. Stops early at `end_of_text`, which is kept.
+// `tokens`, of which it sees at most the last `longest`. Stops early at `end_of_text`, which is kept, and where `stop`,
+// asked before every token, says so.
 std::vector<int> sample_tokens(Sampler& sampler, std::vector<int> start, int count, int longest, int end_of_text,
-                               const std::function<std::vector<float>(std::span<const int>)>& logits_after);
+                               const std::function<std::vector<float>(std::span<const int>)>& logits_after,
+                               const std::function<bool()>& stop = {});
 
 }  // namespace llmc

@@ -276,7 +276,6 @@ TEST_CASE("the script for one node starts ranks, saves on every signal that asks
     if (!have_mpi()) return;
     const int signal = GENERATE(SIGINT, SIGTERM, SIGUSR1, SIGHUP);
     const TrainingFolder folder;
-    std::signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
     setenv("PROGRAM", program("train_gpt2").c_str(), 1);
     setenv("RANKS", "2", 1);
     Arguments all = endless(folder);
@@ -284,6 +283,14 @@ TEST_CASE("the script for one node starts ranks, saves on every signal that asks
     Process script(all, folder.path("output.txt"));
     for (int i = 0; i < 3000 && script.output().find("step 3/") == std::string::npos; ++i)
         std::this_thread::sleep_for(10ms);
+    std::size_t saved_on_demand = 0;
+    if (signal == SIGHUP) {  // SIGUSR2 is passed on, too: all ranks save once and go on
+        script.signal(SIGUSR2);
+        for (int i = 0; i < 3000 && script.output().find("| saved") == std::string::npos; ++i)
+            std::this_thread::sleep_for(10ms);
+        std::this_thread::sleep_for(100ms);  // for the ranks that may hear of it later
+        saved_on_demand = 1;
+    }
     script.signal(signal);
     const auto began = Clock::now();
     CHECK(script.exit_code() == 128 + signal);
@@ -291,7 +298,10 @@ TEST_CASE("the script for one node starts ranks, saves on every signal that asks
     CHECK(seconds_since(began) < kSecondsToEnd);
     CHECK_THAT(script.output(), Contains("communication: 2 ranks"));
     REQUIRE(folder.log("out", "end").size() == 1);
-    CHECK(fs::exists(fs::path(folder.path("out")) / folder.log("out", "checkpoint")[0]["folder"].get<std::string>()));
+    const auto saved = folder.log("out", "checkpoint");
+    REQUIRE(saved.size() == 1 + saved_on_demand);
+    CHECK(saved.back()["step"] == folder.log("out", "end")[0]["steps"]);
+    CHECK(fs::exists(fs::path(folder.path("out")) / saved[0]["folder"].get<std::string>()));
 }
 
 TEST_CASE("the script for one node starts a rank for each GPU that it may use", "[run][ranks]") {

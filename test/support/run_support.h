@@ -31,6 +31,7 @@ public:
         argv.push_back(nullptr);
         process_ = fork();
         if (process_ == 0) {
+            ::signal(SIGINT, SIG_DFL);  // a shell's background job, as tests may be, starts with it ignored
             const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
             dup2(file, STDOUT_FILENO);
             dup2(file, STDERR_FILENO);
@@ -47,6 +48,10 @@ public:
     void signal(int number) const { kill(process_, number); }
     pid_t id() const { return process_; }
     std::string output() const { return fs::exists(output_) ? read_bytes(output_) : ""; }
+    bool ended() const {  // by now; exit_code() still says how
+        siginfo_t info{};
+        return waitid(P_PID, id_t(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+    }
     int exit_code() {  // waits; negative: killed by that signal
         int status = 0;
         waitpid(process_, &status, 0);

@@ -78,4 +78,6 @@ TEST_CASE("a sample stops at its length or at the end of text, and sees no more 
     CHECK(sample_tokens(sampler, {3}, 4, 3, 99, counting) == std::vector<int>{3, 4, 5, 6, 7});
     CHECK(longest_seen == 3);
     CHECK(sample_tokens(sampler, {3}, 40, 8, 6, counting) == std::vector<int>{3, 4, 5, 6});
+    int asked = 0;
+    CHECK(sample_tokens(sampler, {3}, 40, 8, 99, counting, [&] { return ++asked == 3; }) == std::vector<int>{3, 4, 5});
 }

@@ -1,0 +1,320 @@
+// signals_test.cpp - the real program and its script under signals: what ends a run, early and in order, and what does
+// not; a checkpoint on demand; output that nobody reads
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+using namespace std::chrono_literals;
+using Catch::Contains;
+
+namespace {
+
+using Flags = std::vector<std::string>;
+constexpr auto kGoodTime = 20s;  // for what takes a second or two on a machine that does nothing else
+
+template <class Condition>
+bool comes_true(Condition&& condition) {
+    const auto latest = std::chrono::steady_clock::now() + kGoodTime;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > latest) return false;
+        std::this_thread::sleep_for(5ms);
+    }
+    return true;
+}
+
+// A folder, and a run that goes on for hours.
+struct LongRun : TrainingFolder {
+    Flags flags_with(Flags more) const {
+        more.insert(more.begin(), {"-x", "100000000", "-v", "0", "-o", path("out")});
+        return flags(more);
+    }
+    Flags with_steps_of(int micro_batches, Flags more = {}) const {  // 1000 take half a second, or two
+        more.insert(more.end(), {"-d", std::to_string(64 * micro_batches)});
+        return flags_with(more);
+    }
+    // A validation of half a minute, before the first step.
+    Flags with_long_validation(Flags more = {}) const {
+        ShardBytes(std::vector<std::uint16_t>(2'000'000, 5), 257, 256).write(path("val_0.bin"));
+        more.insert(more.end(), {"-e", "custom:l=4,h=4,c=128,t=16", "-v", "1"});
+        return flags_with(more);
+    }
+    // Samples for minutes, after the first step, where there is one.
+    Flags with_long_sample(Flags more = {}) const {
+        more.insert(more.end(), {"-s", "1", "-g", "1000", "--samples", "1000"});
+        return flags_with(more);
+    }
+    bool logs(const std::string& event) const {  // by now, or in a moment
+        return comes_true([&] { return fs::exists(path("out/log.jsonl")) && !log("out", event).empty(); });
+    }
+    bool goes_on() const {
+        const std::size_t steps = log("out", "step").size();
+        return comes_true([&] { return log("out", "step").size() >= steps + 5; });
+    }
+    // The run was interrupted after `steps` updates (-1: some), saved these and said so.
+    void check_saved(long long steps = -1) const {
+        const auto end = log("out", "end");
+        REQUIRE(end.size() == 1);
+        CHECK(end[0]["reason"] == "interrupted");
+        REQUIRE(log("out", "checkpoint").size() >= 1);
+        const auto last = log("out", "checkpoint").back();
+        CHECK(last["step"] == end[0]["steps"]);
+        CHECK(fs::exists(fs::path(last["folder"].get<std::string>()) / "model.safetensors"));
+        if (steps >= 0) CHECK(last["step"] == steps);
+    }
+};
+
+// The exit code; that of SIGKILL for one that does not end in good time.
+int end_of(Process& process) {
+    std::atomic<bool> ended = false;
+    std::thread guard([&] {
+        if (!comes_true([&] { return ended.load(); })) process.signal(SIGKILL);
+    });
+    const int exit_code = process.exit_code();
+    ended = true;
+    guard.join();
+    return exit_code;
+}
+
+// Processes whose command line holds both texts.
+std::vector<pid_t> processes_with(const std::string& text, const std::string& another = "",
+                                  const std::string& in_environment = "") {
+    std::vector<pid_t> found;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+        const int process = std::atoi(entry.path().filename().c_str());
+        const auto holds = [&](const char* name, const std::string& what) {
+            std::ifstream in(entry.path() / name, std::ios::binary);
+            return std::string(std::istreambuf_iterator<char>(in), {}).find(what) != std::string::npos;
+        };
+        if (process > 0 && holds("cmdline", text) && holds("cmdline", another) && holds("environ", in_environment))
+            found.push_back(process);
+    }
+    return found;
+}
+
+// The script for one node, two ranks. `before`: what a shell does first.
+Process start_script(const TrainingFolder& folder, const Flags& flags, const std::string& before = "",
+                     const std::string& after = "") {
+    const std::string script = (fs::path(program("")) / "../../scripts/run_one_node.sh").string();
+    const std::string command = before + (after.empty() ? "exec " : "") + script + " \"$@\" " + after;
+    Flags all{"env", "PROGRAM=" + program("train_gpt2"), "RANKS=2", "bash", "-c", command, "bash"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return Process(all, folder.path("output.txt"));
+}
+
+}  // namespace
+
+TEST_CASE("one wish to end that arrives as two signals ends a run once, saved", "[run]") {
+    const LongRun run;
+    const auto [first, second] = GENERATE(std::pair(SIGINT, SIGINT), std::pair(SIGUSR1, SIGTERM));
+    Process process = run.start(run.flags_with({}));
+    REQUIRE(run.logs("step"));
+    process.signal(first);
+    std::this_thread::sleep_for(200us);  // `timeout -s INT` signals its child, then its group
+    process.signal(second);
+    CHECK(end_of(process) == 128 + first);
+    run.check_saved();
+}
+
+TEST_CASE("only a second Ctrl-C, a second later, gives up, and says so", "[run]") {
+    const LongRun run;
+    Process process = run.start(run.with_steps_of(100000));
+    REQUIRE(run.logs("start"));
+    process.signal(SIGINT);
+    std::this_thread::sleep_for(300ms);
+    process.signal(SIGINT);
+    process.signal(SIGTERM);
+    std::this_thread::sleep_for(800ms);
+    process.signal(SIGTERM);
+    std::this_thread::sleep_for(50ms);
+    CHECK(run.log("out", "end").empty());
+    CHECK_FALSE(process.ended());
+    process.signal(SIGINT);
+    CHECK(end_of(process) == 128 + SIGINT);
+    CHECK_THAT(process.output(), Catch::EndsWith("error: a second Ctrl-C: ends at once, without saving\n"));
+    CHECK(run.log("out", "checkpoint").empty());
+}
+
+TEST_CASE("a signal that was ignored when the program started stays so", "[run]") {
+    const LongRun run;
+    Flags all{"sh", "-c", "trap '' HUP INT USR1; exec \"$@\"", "sh", program("train_gpt2")};
+    const Flags flags = run.flags_with({});
+    all.insert(all.end(), flags.begin(), flags.end());
+    Process process(all, run.path("output.txt"));
+    REQUIRE(run.logs("step"));
+    for (const int ignored : {SIGHUP, SIGINT, SIGUSR1}) process.signal(ignored);
+    std::this_thread::sleep_for(50ms);
+    CHECK(run.goes_on());
+    process.signal(SIGTERM);
+    CHECK(end_of(process) == 128 + SIGTERM);
+    run.check_saved();
+}
+
+TEST_CASE("--eval-only says how it ended, and a signal ends it early", "[run]") {
+    const LongRun run;
+    CHECK(run.run(run.flags_with({"--eval-only", "-o", run.path("whole")})).exit_code == 0);
+    CHECK(run.log("whole", "val").size() == 1);
+    REQUIRE(run.log("whole", "end").size() == 1);
+    CHECK(run.log("whole", "end")[0]["reason"] == "evaluated");
+    const bool samples = GENERATE(false, true);
+    Process process = run.start(samples ? run.with_long_sample({"--eval-only"})
+                                        : run.with_long_validation({"--eval-only"}));
+    REQUIRE(run.logs(samples ? "val" : "start"));
+    std::this_thread::sleep_for(50ms);
+    process.signal(SIGTERM);
+    CHECK(end_of(process) == 128 + SIGTERM);
+    REQUIRE(run.log("out", "end").size() == 1);
+    CHECK(run.log("out", "end")[0]["reason"] == "interrupted");
+    CHECK(run.log("out", "val").size() == (samples ? 1 : 0));
+    CHECK(run.log("out", "sample").empty());
+}
+
+TEST_CASE("a signal ends validation and samples of a run early, and the model is saved", "[run]") {
+    const LongRun run;
+    const bool samples = GENERATE(false, true);
+    Process process = run.start(samples ? run.with_long_sample() : run.with_long_validation());
+    REQUIRE(run.logs(samples ? "step" : "start"));
+    std::this_thread::sleep_for(100ms);
+    process.signal(SIGINT);
+    CHECK(end_of(process) == 128 + SIGINT);
+    run.check_saved(samples ? 1 : 0);
+    CHECK(run.log("out", "val").empty());
+    CHECK(run.log("out", "sample").empty());
+}
+
+TEST_CASE("a signal to one rank ends validation and samples of all early", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const LongRun run;
+    const bool samples = GENERATE(false, true);
+    Process process = start_script(run, samples ? run.with_long_sample() : run.with_long_validation());
+    REQUIRE(run.logs(samples ? "step" : "start"));
+    std::this_thread::sleep_for(100ms);
+    const auto second = processes_with(run.path(""), "", "OMPI_COMM_WORLD_RANK=1");
+    REQUIRE(second.size() == 1);
+    kill(second[0], SIGTERM);
+    CHECK(end_of(process) == 128 + SIGTERM);
+    CAPTURE(process.output());
+    run.check_saved(samples ? 1 : 0);
+    CHECK(run.log("out", "val").empty());
+    CHECK(run.log("out", "sample").empty());
+}
+
+TEST_CASE("SIGUSR2 saves, and the run goes on", "[run]") {
+    const LongRun run;
+    Process process = run.start(run.flags_with({}));
+    REQUIRE(run.logs("step"));
+    process.signal(SIGUSR2);
+    REQUIRE(run.logs("checkpoint"));
+    process.signal(SIGUSR2);  // the same wish once more, as ranks hear of it one after the other
+    CHECK(run.goes_on());
+    CHECK(run.log("out", "checkpoint").size() == 1);
+    std::this_thread::sleep_for(1100ms);
+    process.signal(SIGUSR2);
+    CHECK(comes_true([&] { return run.log("out", "checkpoint").size() == 2; }));
+    process.signal(SIGTERM);
+    CHECK(end_of(process) == 128 + SIGTERM);
+    run.check_saved();
+    CHECK(run.log("out", "checkpoint").size() == 3);
+}
+
+TEST_CASE("SIGUSR2 does nothing where the step has its checkpoint, or a run no folder", "[run]") {
+    const LongRun run;
+    fs::create_directories(run.path("out/step_00000001"));
+    Process process = run.start(run.with_steps_of(400, {"-x", "2", "-v", "1000"}));
+    REQUIRE(run.logs("val"));  // so the first step is under way
+    process.signal(SIGUSR2);
+    CHECK(end_of(process) == 0);
+    CHECK(run.log("out", "checkpoint").size() == 1);
+    CHECK(fs::is_empty(run.path("out/step_00000001")));
+    Process elsewhere = run.start(run.flags({"-x", "100000000", "-v", "0"}));
+    REQUIRE(comes_true([&] { return elsewhere.output().find("step 3/") != std::string::npos; }));
+    elsewhere.signal(SIGUSR2);
+    CHECK(comes_true([&] { return elsewhere.output().find("note: SIGUSR2: no --output-dir") != std::string::npos; }));
+    elsewhere.signal(SIGTERM);
+    CHECK(end_of(elsewhere) == 128 + SIGTERM);
+}
+
+TEST_CASE("a run goes on when nobody reads its output any more, or nobody ever did", "[run]") {
+    const LongRun run;
+    SECTION("it is interrupted") {
+        REQUIRE(mkfifo(run.path("fifo").c_str(), 0600) == 0);
+        const int reader = open(run.path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        Flags all = run.flags_with({});
+        all.insert(all.begin(), program("train_gpt2"));
+        Process process(all, run.path("fifo"));
+        REQUIRE(run.logs("start"));
+        close(reader);
+        REQUIRE(run.logs("step"));
+        CHECK(run.goes_on());
+        process.signal(SIGINT);
+        CHECK(end_of(process) == 128 + SIGINT);
+        run.check_saved();
+    }
+    SECTION("it ends by itself") {
+        const std::string to = GENERATE("| head -n 1; exit ${PIPESTATUS[0]}", ">&-", ">/dev/full");
+        CAPTURE(to);
+        Flags all{"bash", "-c", "\"$@\" " + to, "bash", program("train_gpt2")};
+        const Flags flags = run.flags_with({"-x", "50"});
+        all.insert(all.end(), flags.begin(), flags.end());
+        Process process(all, run.path("output.txt"));
+        CHECK(end_of(process) == 0);
+        CHECK(run.log("out", "step").size() == 50);  // and no line that is no event
+        CHECK(run.log("out", "end").size() == 1);
+    }
+}
+
+TEST_CASE("the script loses no signal while mpirun starts the ranks, and leaves none behind", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const LongRun run;
+    Process script = start_script(run, run.flags_with({}));
+    // as early as mpirun is there
+    REQUIRE(comes_true([&] { return !processes_with(run.path("out"), "--oversubscribe").empty(); }));
+    std::this_thread::sleep_for(20ms);
+    script.signal(SIGTERM);
+    const int exit_code = end_of(script);
+    CAPTURE(script.output());
+    CHECK(exit_code == 128 + SIGTERM);
+    CHECK(comes_true([&] { return processes_with(run.path("out")).empty(); }));
+}
+
+TEST_CASE("the script goes on when the reader of its output is gone", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const LongRun run;
+    Process script = start_script(run, run.flags_with({"-x", "300"}), "", "| head -n 1; exit ${PIPESTATUS[0]}");
+    const int exit_code = end_of(script);
+    CAPTURE(script.output());
+    CHECK(exit_code == 0);
+    CHECK_THAT(script.output(), Catch::StartsWith("train_gpt2 ") && !Contains("mpirun"));
+    CHECK(run.log("out", "end").size() == 1);
+}
+
+// An mpirun whose ranks are busy: it takes a request to end only after a moment, or never.
+TEST_CASE("the script repeats a request to end, and gives up only on a second Ctrl-C a second later",
+          "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const LongRun run;
+    const bool never = GENERATE(false, true);
+    write_bytes(run.path("mpirun"), "#!/bin/bash\ntrap '' USR1\ntrap 'exit 1' TERM\necho ready\nsleep 0.3\n" +
+                                        std::string(never ? "" : "trap 'exit 138' USR1\n") +
+                                        "for i in {1..400}; do sleep 0.05; done\n");
+    fs::permissions(run.path("mpirun"), fs::perms::owner_all);
+    Process script = start_script(run, {"-x", "1"}, "PATH=" + run.path("") + ":$PATH; ");
+    REQUIRE(comes_true([&] { return script.output().find("ready") != std::string::npos; }));
+    script.signal(SIGINT);
+    std::this_thread::sleep_for(200us);
+    script.signal(SIGINT);  // as from `timeout`
+    std::this_thread::sleep_for(50ms);
+    script.signal(SIGTERM);
+    if (never) {
+        std::this_thread::sleep_for(1200ms);
+        CHECK_FALSE(script.ended());
+        script.signal(SIGINT);
+    }
+    CHECK(end_of(script) == 128 + SIGINT);
+    CHECK((script.output().find("error: a second Ctrl-C") != std::string::npos) == never);
+}
