@@ -7,10 +7,10 @@
 #include <iostream>
 
 #include "kernels/device/range.h"
-#include "llmc/base/fingerprint.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint_writer.h"
+#include "llmc/run/initial_model.h"
 #include "llmc/run/interrupt.h"
 #include "llmc/run/open_context.h"
 #include "llmc/run/plan.h"
@@ -183,24 +183,6 @@ int Training::evaluate() {
     return signal != 0 ? 128 + signal : 0;
 }
 
-// Loads the same initial weights on every rank.
-void load_initial_weights(Model& model, const Plan& plan, const Options& options, Communicator& ranks) {
-    const auto weights = together(
-        ranks, [&] { return initial_weights(plan.start, plan.table, std::uint64_t(options.seed)); });
-    const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
-    require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "give all ranks the same --init");
-    model.load(weights);
-}
-
-// Products on the model's own tensors, before real data are there and before there are gradients.
-void choose_products(Model& model, const Plan& plan, Context& context) {
-    const std::size_t rows = plan.setup.shape.rows();
-    std::vector<int> tokens(rows);
-    for (std::size_t i = 0; i < rows; ++i) tokens[i] = int(i % std::size_t(plan.start.config.vocabulary));
-    BatchUpload upload(plan.setup.shape, plan.start.config.vocabulary, context);
-    model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation), plan.micro_batches > 1);
-}
-
 // From the options to the exit code, on every rank.
 int run(const Options& options, std::shared_ptr<Communicator>& communicator, Interrupt& interrupt) {
     Context context = open_context(options, communicator);
@@ -251,7 +233,7 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, Int
     }
 
     const auto model = make_model(plan.setup, plan.table, context);
-    load_initial_weights(*model, plan, options, ranks);
+    load_initial_weights(*model, plan, std::uint64_t(options.seed), ranks);
     if (kernels::Matmul::chooses_by_shape()) tuning.choose([&] { choose_products(*model, plan, context); });
     tuning.save();
     tell_choices();

@@ -18,7 +18,7 @@ may_pass() {
     local twice="SyncAtEnd of the same scope waits, too, for where an error passes: each alone is enough"
     local at_end="nothing is under way when a run ends well; on a CPU, and after an error, memory would go under it"
     local function change
-    for function in ModelWeights::load Optimizer::Optimizer; do
+    for function in ModelWeights::load Optimizer::Optimizer Optimizer::load; do
         for change in skip other_stream; do echo "$change | cudaStreamSynchronize llmc::$function | $twice"; done
     done
     for function in GradientExchange::~GradientExchange ModelWeights::~ModelWeights CommStream::~CommStream; do
@@ -66,7 +66,7 @@ build/cpu/tokenize -o "$work" --hold-out 2 README.md test/README.md >/dev/null |
 base=(-i "$work/text_train_*.bin" -t 16 -b 1 -d 64 -x 3 --tune=off)
 validated=(-j "$work/text_val_*.bin" -v 2 --val-tokens 96 -s 2 --sample-tokens 2)
 small=(-e custom:l=1,h=2,c=32,t=16)
-names=(alone unvalidated recompute nccl nccl_unequal mpi mpi_plain mpi_unvalidated)
+names=(alone unvalidated recompute nccl nccl_unequal mpi mpi_plain mpi_unvalidated resumed)
 declare -A runs=(
     [alone]=""
     [unvalidated]="--checkpoint-every 1"
@@ -76,6 +76,7 @@ declare -A runs=(
     [nccl_unequal]="3 --comm nccl -z 1 -d 48"
     [mpi]="2 --comm mpi -z 2 --dtype bf16 --reduce-dtype bf16"
     [mpi_plain]="2 --comm mpi -z 0"
+    [resumed]="2 --comm mpi -z 2 --dtype bf16 --resume auto"
 )
 # start NAME FOLDER: the run; prints nothing
 start() {
@@ -84,13 +85,14 @@ start() {
     [[ ${flags[0]:-} =~ ^[0-9]+$ ]] && { ranks=${flags[0]}; flags=("${flags[@]:1}"); }
     local launcher=() more=("${validated[@]}")
     [[ $1 != *unvalidated ]] || more=(-v 0)
+    [[ $1 != resumed ]] || { mkdir -p "$2" && cp -r "$work/begun/step_00000001" "$2"; }
     [ "$ranks" -gt 1 ] && launcher=(mpirun --bind-to none --oversubscribe -np "$ranks")
     timeout 60 "${launcher[@]}" $bin "${base[@]}" "${small[@]}" "${more[@]}" "${flags[@]}" -o "$2" \
         </dev/null >"$2.out" 2>&1
 }
 # What a run leaves, but for times.
 result() {
-    md5sum <"$1"/step_00000003/model.safetensors
+    cat "$1"/step_00000003/*.safetensors | md5sum
     grep -ohE '"(loss|grad_norm|clip|noise_scale_tokens|text)":("[^"]*"|[^,}]*)' "$1"/log.jsonl | md5sum
 }
 # attempt NAME KEY CHANGE FUNCTION PLACE...
@@ -113,6 +115,8 @@ attempt() {
     echo "$verdict | $name | $change | $* | $why"
 }
 
+runs[begun]="2 --comm mpi -z 2 --dtype bf16 --checkpoint-every 1"
+start begun "$work/begun" || { cat "$work/begun.out"; exit 1; }
 : >"$out"
 for name in "$@"; do
     [[ " ${names[*]} " == *" $name "* ]] || { echo "error: no run \"$name\"; expected: ${names[*]}" >&2; exit 2; }

@@ -176,6 +176,7 @@ for most in $caps; do
     is kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
     is host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
 done
+is ranks && one cpu "ranks that are killed go on and lose nothing" dev/chaos.sh 8
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 
 # Matrix products are a library's, which these builds do not change. One thread runs the blocks: two of these programs

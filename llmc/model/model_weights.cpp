@@ -62,7 +62,6 @@ void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
     }
     Communicator& communicator = *context_.communicator;
     const device::Array<float> gathered(std::size_t(buckets_.largest()));
-    const device::SyncAtEnd guard(context_.stream);
     for (const OwnedShard& shard : buckets_.owned()) {
         const GradientBucket& bucket = buckets_[*shard.bucket];
         const auto whole = gathered.span().first(std::size_t(bucket.size));

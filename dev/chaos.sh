@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# chaos.sh [KILLS] - kills a run of two ranks with SIGKILL again and again, most often while a checkpoint is written,
+# goes on with it by --resume auto each time, and compares what it comes to with a run that nobody disturbed
+#
+# KILLS (100) runs are killed; after each the next one goes on, until a last one is left to reach its end. Moments are
+# drawn from SEED (1): every second kill waits until a checkpoint is being written (its hidden folder is there), the
+# others come at any time. Equal must be: weights and moments, bit for bit, and the steps of the log, each once, none
+# missing, none but in its order. What it counts is printed. Exit status 1: something differs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+kills=${1:-100} RANDOM=${SEED:-1}
+bin=${BIN:-build/cpu/train_gpt2}
+[ -x "$bin" ] || { echo "error: no $bin; make DEVICE=cpu all" >&2; exit 2; }
+command -v mpirun >/dev/null || { echo "no mpirun, so no ranks to kill"; exit 77; }
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
+work=$(mktemp -d)
+trap 'pkill -KILL -g 0 -f "$work/killed" 2>/dev/null; rm -rf "$work"' EXIT
+"$(dirname "$bin")/tokenize" -o "$work" --hold-out 2 README.md llmc/README.md scripts/README.md >/dev/null
+
+# As many steps as kills, so that there is always one to be killed in; a checkpoint every second step.
+steps=$((kills + 20))
+start() {  # FOLDER FLAGS...
+    local folder=$1
+    shift
+    exec mpirun --bind-to none --oversubscribe -np 2 "$bin" -i "$work/text_train_*.bin" -e custom:l=2,h=2,c=64,t=32 \
+        -t 32 -b 2 -d 256 -x $steps --epochs 1000000 -n 2 -z 1 --dtype bf16 --stochastic-rounding --shuffle \
+        --keep-checkpoints 2 --threads 1 --tune=off -o "$folder" "$@"
+}
+(start "$work/whole") >"$work/whole.txt" 2>&1 || { cat "$work/whole.txt"; exit 1; }
+
+ranks() { pgrep -f "$bin .*-o $work/killed" || true; }
+newest() { find "$work/killed" -maxdepth 1 -name 'step_????????' 2>/dev/null | sort | tail -n 1 || true; }
+done=0 writing=0 starts=0 partial=0
+while [ $done -lt "$kills" ]; do
+    before=$(newest)
+    (start "$work/killed" --resume auto) >"$work/killed.txt" 2>&1 &
+    launcher=$!
+    starts=$((starts + 1))
+    if [ $((starts % 2)) -eq 0 ]; then  # in the middle of the next checkpoint but one or so
+        wanted=$((RANDOM % 3 + 1)) seen=0
+        while kill -0 $launcher 2>/dev/null && [ $seen -lt $wanted ]; do
+            if compgen -G "$work/killed/.step_*.partial" >/dev/null; then
+                seen=$((seen + 1))
+                [ $seen -lt $wanted ] && while compgen -G "$work/killed/.step_*.partial" >/dev/null; do :; done
+            fi
+        done
+    else  # at any time; now and then late enough that there is a checkpoint more
+        sleep 0.$((RANDOM % 8))$((RANDOM % 10))
+        [ $((RANDOM % 2)) -eq 0 ] || while kill -0 $launcher 2>/dev/null && [ "$(newest)" = "$before" ]; do :; done
+    fi
+    victims=$(ranks)
+    # shellcheck disable=SC2086
+    if [ -n "$victims" ] && kill -KILL $victims 2>/dev/null; then
+        done=$((done + 1))
+        compgen -G "$work/killed/.step_*.partial" >/dev/null && writing=$((writing + 1))
+    fi
+    { wait $launcher || true; } 2>/dev/null
+    grep -q 'not written to its end' "$work/killed.txt" && partial=$((partial + 1))
+    if grep -q '^error: ' "$work/killed.txt"; then cat "$work/killed.txt"; exit 1; fi
+    ! grep -q '^done: ' "$work/killed.txt" || break
+done
+(start "$work/killed" --resume auto) >"$work/killed.txt" 2>&1 || { cat "$work/killed.txt"; exit 1; }
+
+name=$(printf step_%08d $steps) failed=0
+for file in "$work/whole/$name"/*.safetensors; do
+    cmp "$file" "$work/killed/$name/$(basename "$file")" || failed=1
+done
+# Every step once, as "resume" says; what took time left out.
+steps_of() {
+    jq -c -s 'reduce .[] as $e ([]; if $e.event == "resume" then map(select(.step < $e.step))
+            elif $e.event == "step" then . + [$e] else . end) | .[]
+        | del(.ms, .tokens_per_s, .valid_tokens_per_s, .comm_ms, .comm_hidden)' "$1"
+}
+cmp <(steps_of "$work/whole/log.jsonl") <(steps_of "$work/killed/log.jsonl") || failed=1
+[ "$(steps_of "$work/killed/log.jsonl" | wc -l)" -eq $steps ] || failed=1
+echo "$done runs killed, $writing of them while a checkpoint was written; $partial partial ones passed over;" \
+    "$steps steps, each once; weights and moments $([ $failed -eq 0 ] && echo equal || echo DIFFERENT)"
+exit $failed
