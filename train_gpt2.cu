@@ -95,7 +95,7 @@ int Training::train(const Resumption* resumption) {
         return {.step = step, .optimizer = optimizer.counts(), .failed_in_a_row = step_log.failed_in_a_row(),
                 .data = next, .noise = noise.averages(), .step_tokens = plan.step_tokens,
                 .ranks = ranks.size(), .moment_files = CheckpointWriter::moment_files(plan.setup.sharding),
-                .options = to_json(options), .training_data = facts_of_data(plan.data.train.get(), nullptr)};
+                .options = to_json(options), .training_data = plan.training_data};
     };
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
@@ -115,25 +115,27 @@ int Training::train(const Resumption* resumption) {
     };
     while (true) {
         // Between two updates: is this the end, and what is due?
+        enum { kSignal, kOutOfTime, kFailed, kSaveByTime, kSaveAsked, kWriting };
         std::int64_t wishes[] = {interrupt.signal(), passed(options.max_minutes, began), failure() != nullptr,
                                  passed(options.checkpoint_minutes, last_save), interrupt.save_asked(),
                                  checkpoints.is_writing()};
         // What one rank must, all do, before the same step. It holds up no GPU, which has all of the step before to do:
         // MPI takes 5 us for 2 ranks on cores of their own, 160 us for 8 on 2 cores that others use too.
         ranks.host_reduce(wishes, HostReduction::max);
-        signal = int(wishes[0]);
-        const bool out_of_time = wishes[1] != 0;
-        failed = wishes[2] != 0;
+        signal = int(wishes[kSignal]);
+        const bool out_of_time = wishes[kOutOfTime] != 0;
+        failed = wishes[kFailed] != 0;
         if (out_of_time) reason = "out of time (--max-minutes)";
         bool last = failed || signal != 0 || out_of_time || step == plan.total_steps;
-        if (wishes[5] == 0) checkpoints.end(false);  // all ranks have written
-        if (wishes[4] != 0) take_save_request();
+        if (wishes[kWriting] == 0) checkpoints.end(false);  // all ranks have written
+        if (wishes[kSaveAsked] != 0) take_save_request();
         const bool is_new = !resumption || step > plan.first_step;  // else the run before did what was due
         const auto due = [&](std::int64_t every) { return every > 0 && is_new && (last || step % every == 0); };
         const bool undisturbed = !failed && signal == 0;
         const bool validation_due = plan.validation && due(options.val_every) && undisturbed;
         const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && undisturbed;
-        const bool save_asked = wishes[3] != 0 || wishes[4] != 0 || (due(options.checkpoint_every) && step > 0);
+        const bool save_asked =
+            wishes[kSaveByTime] != 0 || wishes[kSaveAsked] != 0 || (due(options.checkpoint_every) && step > 0);
         if (validation_due || sample_due || save_asked || last) step_log.flush();
         if (validation_due) signal = validate(step);
         if (unreadable && !failed) continue;  // on every rank: the run ends here

@@ -144,6 +144,7 @@ is kernels && build fibers-thread DEVICE=fibers UNITE=test SANITIZE=thread TESTS
 cuda=build/cuda
 is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda UNITE=test $cuda/train_gpt2 $cuda/tests
 stand_in=build/stand-in
+is cuda && [ -n "$nvcc" ] && build fibers-program DEVICE=fibers UNITE=test build/fibers/train_gpt2
 is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
 is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 asan=build/fibers-address-undefined

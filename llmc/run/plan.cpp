@@ -49,6 +49,7 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
         *plan.data.train, DataLoaderOptions{.shape = batch, .micro_batches = plan.micro_batches,
                                             .shuffle_seed = o.shuffle ? std::optional(seed) : std::nullopt,
                                             .mask_document_start = o.mask_document_start, .pad = o.pad_last});
+    plan.training_data = facts_of_data(plan.data.train.get(), nullptr);
     plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
     // As --max-steps refuses it: the learning rate would end on its way to the peak.
     require(o.warmup_steps <= plan.total_steps, "--warmup-steps", o.warmup_steps,
@@ -98,7 +99,7 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
 Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, int ranks) {
     const Changes changes =
         changes_since(resumption.state, options, {.step_tokens = plan.step_tokens, .ranks = ranks,
-                                                  .training_data = facts_of_data(plan.data.train.get(), nullptr)});
+                                                  .training_data = plan.training_data});
     // The one batch of --overfit-batch is the first.
     if (!changes.data && !options.overfit_batch) plan.loader->seek(resumption.state.data);
     return changes;

@@ -35,6 +35,7 @@ struct Plan {
     std::int64_t first_step = 0;                    // updates made by the run that this one goes on with
     int micro_batches = 0;                          // of this rank in one update
     std::unique_ptr<DataLoader> loader{};           // none with --eval-only
+    std::vector<Fact> training_data{};              // facts_of_data()
     std::optional<ValidationBatches> validation{};
     std::optional<TextSampler> sampler{};
     NoiseChoice noise{SmallBatches::none, ""};
