@@ -7,8 +7,9 @@
 
 namespace llmc {
 
-void load_initial_weights(Model& model, const Plan& plan, std::uint64_t seed, Communicator& ranks) {
+void load_initial_weights(Model& model, Plan& plan, std::uint64_t seed, Communicator& ranks) {
     const auto weights = together(ranks, [&] { return initial_weights(plan.start, plan.table, seed); });
+    plan.start.checkpoint.reset();
     const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
     require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "give all ranks the same --init");
     model.load(weights);
