@@ -88,14 +88,16 @@ int Training::train(const Resumption* resumption) {
         step_log.restore(resumption->state.failed_in_a_row);
         if (!resumption->state.noise.empty()) noise.restore(resumption->state.noise);
     }
+    bool validated = true, sampled = true;  // of what is due after this step
     CheckpointWriter checkpoints({.output_dir = options.output_dir, .end_of_text = plan.data.vocabulary().end_of_text,
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
                                  model, optimizer, gradients->buckets(), context, report);
     const auto state_after = [&](std::int64_t step, const LoaderPosition& next) -> TrainerState {
         return {.step = step, .optimizer = optimizer.counts(), .failed_in_a_row = step_log.failed_in_a_row(),
-                .data = next, .noise = noise.averages(), .step_tokens = plan.step_tokens,
-                .ranks = ranks.size(), .moment_files = CheckpointWriter::moment_files(plan.setup.sharding),
-                .options = to_json(options), .training_data = plan.training_data};
+                .validated = validated, .sampled = sampled, .data = next, .noise = noise.averages(),
+                .step_tokens = plan.step_tokens, .ranks = ranks.size(),
+                .moment_files = CheckpointWriter::moment_files(plan.setup.sharding), .options = to_json(options),
+                .training_data = plan.training_data};
     };
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
@@ -130,16 +132,26 @@ int Training::train(const Resumption* resumption) {
         if (wishes[kWriting] == 0) checkpoints.end(false);  // all ranks have written
         if (wishes[kSaveAsked] != 0) take_save_request();
         const bool is_new = !resumption || step > plan.first_step;  // else the run before did what was due
-        const auto due = [&](std::int64_t every) { return every > 0 && is_new && (last || step % every == 0); };
+        const auto comes = [&](std::int64_t every) {  // to a run that nothing stops
+            return every > 0 && (step == plan.total_steps || step % every == 0);
+        };
+        const auto due = [&](std::int64_t every) { return comes(every) || (every > 0 && last); };
+        const bool can_sample = plan.sampler && step > 0;
+        validated = is_new ? !plan.validation || !comes(options.val_every) : resumption->state.validated;
+        sampled = is_new ? !can_sample || !comes(options.sample_every) : resumption->state.sampled;
         const bool undisturbed = !failed && signal == 0;
-        const bool validation_due = plan.validation && due(options.val_every) && undisturbed;
-        const bool sample_due = plan.sampler && due(options.sample_every) && step > 0 && undisturbed;
+        const bool validation_due =
+            undisturbed && (!validated || (is_new && plan.validation && due(options.val_every)));
+        const bool sample_due = undisturbed && (!sampled || (is_new && can_sample && due(options.sample_every)));
         const bool save_asked =
             wishes[kSaveByTime] != 0 || wishes[kSaveAsked] != 0 || (due(options.checkpoint_every) && step > 0);
         if (validation_due || sample_due || save_asked || last) step_log.flush();
         if (validation_due) signal = validate(step);
         if (unreadable && !failed) continue;  // on every rank: the run ends here
-        if (sample_due && signal == 0) signal = sample(step);
+        validated = validated || (validation_due && signal == 0);
+        const bool samples = sample_due && signal == 0;
+        if (samples) signal = sample(step);
+        sampled = sampled || (samples && signal == 0);
         last = last || signal != 0;
         if (!options.output_dir.empty() && step != saved && (failed ? step > 0 : last || save_asked)) {
             checkpoints.begin(state_after(step, next));
@@ -191,15 +203,15 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, Int
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
     Tuning tuning(options, context);
-    const std::optional<Resumption> found = find_resumption(options, ranks);
-    const Resumption* const resumption = found ? &*found : nullptr;
+    const Found found = find_resumption(options, ranks);
+    const Resumption* const resumption = found.resumption ? &*found.resumption : nullptr;
     Plan plan = together(ranks, [&] { return make_plan(options, resumption, context); });
     const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
     require_alike(ranks, data, "give all ranks the same files");
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {
         if (!appends) require_free_log(options.output_dir);
-        require_free_names(plan, options);
+        if (!options.eval_only) require_free_names(found, options, plan.total_steps);
     });
     Changes changes;
     if (resumption) changes = together(ranks, [&] { return go_on(plan, options, *resumption, ranks.size()); });
@@ -242,6 +254,7 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, Int
     Report report = together(ranks, [&] {
         return Report(options.output_dir, plan.total_steps, first_rank, appends);
     });
+    on_first_rank(ranks, [&] { make_way(found, options); });
     if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
     report.start(start_event(facts));
     if (resumption || report.appended())

@@ -5,6 +5,11 @@ set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 2 ] || { echo "usage: dev/plot_loss.sh LOG.jsonl [PLOT.png]" >&2; exit 2; }
 log=$1 plot=${2:-${1%.jsonl}.png}
 [ -f "$log" ] || { echo "error: \"$log\" is not a file; expected the log.jsonl of a run" >&2; exit 2; }
+case $plot in
+    *.png) ;;
+    *) echo "error: \"$plot\" is the second argument; expected a .png to draw into; one log at a time" >&2
+       exit 2 ;;
+esac
 jq -e . "$log" >/dev/null 2>&1 || {
     echo "error: \"$log\" is not JSON, one object a line; expected the log.jsonl of a run" >&2
     exit 2

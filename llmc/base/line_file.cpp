@@ -14,8 +14,9 @@
 
 namespace llmc {
 
+// Without waiting for the reader of a pipe of that name.
 LineFile::LineFile(const std::filesystem::path& path)
-    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644)) {
     const bool refused = file_ < 0 || (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
     if (!refused) return;
     const std::system_error reason(errno, std::generic_category());

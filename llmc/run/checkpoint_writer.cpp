@@ -15,7 +15,19 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr std::uintmax_t kRoomBesides = 256 << 10;  // small files, headers, and some lines of the log
+
 bool writes_moments(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
+
+// Before it is filled to its end, which would end the log, too.
+void require_room(const fs::path& output_dir, const ParameterTable& table) {
+    const auto bytes = std::uintmax_t(table.elements()) * 3 * sizeof(float) + kRoomBesides;
+    std::error_code unknown;
+    const fs::space_info disk = fs::space(output_dir, unknown);
+    if (!unknown && disk.available < bytes)
+        fail("the room on the disk of " + output_dir.string() + " in bytes", disk.available,
+             "at least " + std::to_string(bytes), "make room", Blame::runtime);
+}
 
 }  // namespace
 
@@ -52,10 +64,13 @@ void CheckpointWriter::begin(const TrainerState& state) {
     try {
         together(*context_.communicator, [&] {
             take_memory();
-            if (context_.communicator->rank() == 0) staged_ = std::make_unique<StagedFolder>(begun_->folder);
+            if (context_.communicator->rank() > 0) return;
+            staged_ = std::make_unique<StagedFolder>(begun_->folder);
+            require_room(place_.output_dir, model_.table());
         });
     } catch (const Error& error) {
         begun_->failure = error.what();
+        staged_.reset();
         return;
     }
     if (writes_moments_) optimizer_.copy_moments_to_host(first_moments_, second_moments_);
@@ -68,18 +83,24 @@ void CheckpointWriter::write() {
     const fs::path folder = StagedFolder::path_of(begun_->folder);
     written_.clear();
     const int rank = context_.communicator->rank();
-    std::vector<std::string> names;
-    if (writes_moments_) {
-        names.push_back(moment_file_name(rank, begun_->state.moment_files));
-        write_moments(folder / names.back(), buckets_.owned(), model_.table().elements(), first_moments_,
-                      second_moments_);
+    const std::string moments = moment_file_name(rank, begun_->state.moment_files);
+    try {
+        if (writes_moments_)
+            write_moments(folder / moments, buckets_.owned(), model_.table().elements(), first_moments_,
+                          second_moments_);
+        if (rank == 0) {
+            write_model(folder, model_.table(), from_flat(model_.table(), master_weights_), place_.end_of_text);
+            write_trainer_state(folder, begun_->state);
+            for (const char* const name : {"config.json", "model.safetensors", "trainer_state.json"})
+                written_[name] = fingerprint_of_file(folder / name);
+        }
+        if (writes_moments_) written_[moments] = fingerprint_of_file(folder / moments);
+    } catch (...) {
+        std::error_code none;  // what was written gives its room back at once
+        fs::remove(folder / moments, none);
+        if (rank == 0) fs::remove(folder / "model.safetensors", none);
+        throw;
     }
-    if (rank == 0) {
-        write_model(folder, model_.table(), from_flat(model_.table(), master_weights_), place_.end_of_text);
-        write_trainer_state(folder, begun_->state);
-        for (const char* const name : {"config.json", "model.safetensors", "trainer_state.json"}) names.push_back(name);
-    }
-    for (const std::string& name : names) written_[name] = fingerprint_of_file(folder / name);
 }
 
 void CheckpointWriter::end(bool last) {
@@ -126,6 +147,7 @@ void CheckpointWriter::delete_older() const {
     for (const auto& [step, folder] : step_folders(place_.output_dir) | std::views::reverse) {
         if (step > begun_->state.step || newer++ < place_.keep_checkpoints) continue;
         if (place_.major_every > 0 && step % place_.major_every == 0) continue;
+        if (!fs::exists(folder / kManifestName)) continue;  // no checkpoint of this program
         const fs::path hidden = StagedFolder::path_of(folder);
         std::error_code fault;
         fs::remove_all(hidden, fault);

@@ -1,7 +1,6 @@
 // plan.cpp - from options and shards to the steps of a run
 #include "llmc/run/plan.h"
 
-#include <filesystem>
 #include <limits>
 
 #include "kernels/device/error.h"
@@ -9,8 +8,6 @@
 
 namespace llmc {
 namespace {
-
-namespace fs = std::filesystem;
 
 Data open_data(const Options& options) {
     Data data;
@@ -103,23 +100,6 @@ Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, 
     // The one batch of --overfit-batch is the first.
     if (!changes.data && !options.overfit_batch) plan.loader->seek(resumption.state.data);
     return changes;
-}
-
-void require_free_names(const Plan& plan, const Options& options) {
-    if (!plan.loader || options.output_dir.empty()) return;
-    const std::string given = in_quotes(options.output_dir);
-    std::error_code fault;
-    fs::directory_iterator(options.output_dir, fault);
-    // No folder yet, or a file: the log is told.
-    const bool readable = !fault || fault == std::errc::no_such_file_or_directory ||
-                          fault == std::errc::not_a_directory;
-    require(readable, "--output-dir", given, "a folder that can be read: " + fault.message(), "choose another folder");
-    for (const auto& [step, folder] : step_folders(options.output_dir))
-        if (step <= plan.total_steps && (plan.first_step == 0 || step > plan.first_step))
-            fail("--output-dir", given,
-                 "a folder without " + folder.filename().string() + ", where this run of " +
-                     std::to_string(plan.total_steps) + " steps may save its model",
-                 "go on with that run by --resume auto, choose another folder, or move that one away");
 }
 
 }  // namespace llmc

@@ -55,8 +55,4 @@ Plan make_plan(const Options& options, const Resumption* resumption, const Conte
 // Error where it must not go on (changes_since()).
 Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, int ranks);
 
-// Throws Error where --output-dir has something under the name of a checkpoint that the run may write: one of any step,
-// for it may be interrupted there. For the rank that writes.
-void require_free_names(const Plan& plan, const Options& options);
-
 }  // namespace llmc

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <iostream>
 #include <ranges>
 
@@ -18,22 +19,8 @@ using nlohmann::json;
 
 void note(const std::string& text) { std::cerr << "note: " << text << std::endl; }
 
-// Frees a name that the run will need, and loses nothing.
-void move_aside(const fs::path& folder) {
-    for (int number = 1;; ++number) {
-        const fs::path aside = folder.string() + ".damaged" + (number > 1 ? std::to_string(number) : "");
-        if (fs::exists(fs::symlink_status(aside))) continue;
-        std::error_code fault;
-        fs::rename(folder, aside, fault);
-        if (fault) fail("moving aside " + folder.string(), fault.message(), "success", "move it yourself");
-        note("moved to " + aside.string());
-        return;
-    }
-}
-
 // The newest whole one; empty: there is none at all.
-fs::path newest_whole(const Options& options) {
-    std::vector<fs::path> damaged;
+fs::path newest_whole(const Options& options, Found& found) {
     fs::path whole;
     for (const fs::path& folder : step_folders(options.output_dir) | std::views::values | std::views::reverse) {
         try {
@@ -42,42 +29,110 @@ fs::path newest_whole(const Options& options) {
             break;
         } catch (const Error& error) {
             note("--resume auto passes over " + folder.string() + ": " + error.what());
-            damaged.push_back(folder);
+            found.damaged.push_back(folder);
         }
     }
-    require(!whole.empty() || damaged.empty(), "--resume", "auto", "a whole checkpoint in " + options.output_dir,
+    require(!whole.empty() || found.damaged.empty(), "--resume", "auto", "a whole checkpoint in " + options.output_dir,
             "restore one, or start anew in another --output-dir");
     std::error_code none;
     for (fs::directory_iterator entry(options.output_dir, none), end; !none && entry != end; entry.increment(none)) {
         const std::string name = entry->path().filename().string();
         if (!name.starts_with(".step_") || !name.ends_with(".partial")) continue;
         note("--resume auto passes over " + entry->path().string() + ": not written to its end");
-        if (!options.dry_run) fs::remove_all(entry->path(), none);
+        found.unfinished.push_back(entry->path());
     }
-    if (!options.dry_run) std::ranges::for_each(damaged, move_aside);
     return whole;
 }
 
+// A branch of another run that has no checkpoint of its own so far must not begin at the start.
+void require_no_origin(const Options& options) {
+    const fs::path path = fs::path(options.output_dir) / "log.jsonl";
+    if (!fs::is_regular_file(path)) return;  // a pipe would be waited for
+    std::ifstream log(path);
+    std::string origin;
+    for (std::string line; std::getline(log, line);)
+        if (const json event = parse_json(line); event.is_object() && event.value("event", "") == "resume")
+            origin = event.value("folder", "");
+    require(origin.empty(), "--resume", "auto", "a checkpoint in " + options.output_dir + ", whose run went on from " +
+            origin, "move its log.jsonl away and give --resume " + origin);
+}
+
 // What --resume names, on rank 0.
-fs::path folder_of(const Options& options) {
-    if (options.resume == "auto") return newest_whole(options);
-    if (!options.resume.empty() && options.resume != "never") {
-        require(fs::is_directory(options.resume), "--resume", '"' + options.resume + '"',
-                "auto, never or a checkpoint's folder");
-        check_manifest(options.resume);
-        return options.resume;
+fs::path folder_of(const Options& options, Found& found) {
+    if (options.resume == "auto") {
+        const fs::path newest = newest_whole(options, found);
+        if (newest.empty()) require_no_origin(options);
+        return newest;
     }
-    return {};
+    if (options.resume.empty() || options.resume == "never") return {};
+    require(fs::is_directory(options.resume), "--resume", '"' + options.resume + '"',
+            "auto, never or a checkpoint's folder");
+    check_manifest(options.resume);
+    return options.resume;
 }
 
 }  // namespace
 
-std::optional<Resumption> find_resumption(const Options& options, Communicator& communicator) {
-    std::string found;
-    on_first_rank(communicator, [&] { found = folder_of(options).string(); });
-    const fs::path folder = communicator.host_gather(found)[0];
-    if (folder.empty()) return std::nullopt;
-    return together(communicator, [&] { return Resumption{folder, read_trainer_state(folder)}; });
+Found find_resumption(const Options& options, Communicator& communicator) {
+    Found found;
+    std::string name;
+    on_first_rank(communicator, [&] { name = folder_of(options, found).string(); });
+    const fs::path folder = communicator.host_gather(name)[0];
+    if (!folder.empty())
+        found.resumption = together(communicator, [&] { return Resumption{folder, read_trainer_state(folder)}; });
+    return found;
+}
+
+void make_way(const Found& found, const Options& options) {
+    if (options.resume == "auto") {
+        const auto now = step_folders(options.output_dir);
+        const std::int64_t step = found.resumption ? found.resumption->state.step : -1;
+        const bool newer = !now.empty() && now.rbegin()->first > step &&
+                           std::ranges::find(found.damaged, now.rbegin()->second) == found.damaged.end();
+        require(!newer, "--output-dir", '"' + options.output_dir + '"',
+                "no newer checkpoint than the one found a moment ago", "another run has saved one since: start again");
+    }
+    for (const fs::path& folder : found.damaged)
+        for (int number = 1;; ++number) {
+            const fs::path aside = folder.string() + ".damaged" + (number > 1 ? std::to_string(number) : "");
+            if (fs::exists(fs::symlink_status(aside))) continue;
+            std::error_code fault;
+            fs::rename(folder, aside, fault);
+            require(!fault, "moving aside " + folder.string(), fault.message(), "success", "move it yourself");
+            note("moved to " + aside.string());
+            break;
+        }
+    std::error_code none;
+    for (const fs::path& folder : found.unfinished) fs::remove_all(folder, none);
+}
+
+bool appends_to_log(const Options& options, const Resumption* resumption) {
+    if (options.resume == "auto") return true;
+    std::error_code none;  // such as a folder that is not there yet
+    return resumption && fs::equivalent(fs::canonical(resumption->folder).parent_path(), options.output_dir, none);
+}
+
+void require_free_names(const Found& found, const Options& options, std::int64_t last_step) {
+    if (options.output_dir.empty()) return;
+    const std::string given = in_quotes(options.output_dir);
+    std::error_code fault;
+    fs::directory_iterator(options.output_dir, fault);
+    // No folder yet, or a file: the log is told.
+    const bool readable = !fault || fault == std::errc::no_such_file_or_directory ||
+                          fault == std::errc::not_a_directory;
+    require(readable, "--output-dir", given, "a folder that can be read: " + fault.message(), "choose another folder");
+    const Resumption* const resumption = found.resumption ? &*found.resumption : nullptr;
+    const bool own = resumption && appends_to_log(options, resumption);
+    for (const auto& [step, folder] : step_folders(options.output_dir)) {
+        if (own ? step <= resumption->state.step : step > last_step) continue;
+        if (std::ranges::find(found.damaged, folder) != found.damaged.end()) continue;
+        fail("--output-dir", given, "a folder without " + folder.filename().string() +
+                                        (own ? ", behind the step that --resume goes on from"
+                                             : ", where this run of " + std::to_string(last_step) +
+                                                   " steps may save its model"),
+             own ? "choose another folder for another way on, or move that one away"
+                 : "go on with that run by --resume auto, choose another folder, or move that one away");
+    }
 }
 
 Changes changes_since(const TrainerState& before, const Options& options, const RunIdentity& now) {
@@ -91,17 +146,25 @@ Changes changes_since(const TrainerState& before, const Options& options, const 
     for (const char* const name : kSame)
         if (before.options.contains(name))
             require_same(std::string("--") + name, text_of(before.options[name]), text_of(flags[name]));
-    require_same("tokens of a step (--total-batch-tokens)", std::to_string(before.step_tokens),
-                 std::to_string(now.step_tokens));
+    require(before.step_tokens == now.step_tokens, "the tokens of a step", now.step_tokens,
+            std::to_string(before.step_tokens) + ", as the run had that --resume goes on with",
+            "give --total-batch-tokens " + std::to_string(before.step_tokens) +
+                ", and a --micro-batch that fits it and the ranks");
     const auto facts_of = [](const std::vector<Fact>& facts) {
         std::string text;
         for (const Fact& fact : facts) text.append(text.empty() ? "" : "; ").append(fact.name + ' ' + fact.value);
         return text;
     };
     Changes changes{.data = facts_of(before.training_data) != facts_of(now.training_data)};
-    if (!options.allow_new_data)
-        for (std::size_t i = 0; changes.data; ++i)  // the number of shards is the first fact
-            require_same(now.training_data.at(i).name, before.training_data.at(i).value, now.training_data[i].value);
+    if (changes.data && !options.allow_new_data) {
+        const Fact nothing{"nothing more", ""};
+        for (std::size_t i = 0; i < std::max(before.training_data.size(), now.training_data.size()); ++i) {
+            const Fact& then = i < before.training_data.size() ? before.training_data[i] : nothing;
+            const Fact& today = i < now.training_data.size() ? now.training_data[i] : nothing;
+            require_same(today.name, then.name + ' ' + then.value, today.name + ' ' + today.value);
+        }
+    }
+    if (changes.data) changes.options.push_back("training data: other shards, read from their first row");
 
     constexpr std::array kNoMatter{"output-dir", "resume", "allow-new-data", "train-data", "val-data", "tune",
                                    "tune-file", "device", "threads", "dry-run"};
@@ -113,12 +176,6 @@ Changes changes_since(const TrainerState& before, const Options& options, const 
         if (before.options.contains(name) && std::ranges::find(kNoMatter, name) == kNoMatter.end())
             compare("--" + name, text_of(before.options[name]), text_of(value));
     return changes;
-}
-
-bool appends_to_log(const Options& options, const Resumption* resumption) {
-    if (options.resume == "auto") return true;
-    std::error_code none;  // such as a folder that is not there yet
-    return resumption && fs::equivalent(fs::absolute(resumption->folder).parent_path(), options.output_dir, none);
 }
 
 }  // namespace llmc

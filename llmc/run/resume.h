@@ -15,10 +15,24 @@ struct Resumption {
     TrainerState state;
 };
 
-// Nothing: the run begins at its start. Every rank calls it and gets the same. All files of the checkpoint have been
-// read and are as they were written; newer ones that are not are named on stderr and, unless it is a dry run, moved
-// aside as NAME.damaged. Throws Error where auto finds damaged ones only, or a folder is no checkpoint.
-std::optional<Resumption> find_resumption(const Options& options, Communicator& communicator);
+// What --resume finds. Every rank calls it and gets the same.
+struct Found {
+    std::optional<Resumption> resumption;         // nothing: the run begins at its start
+    std::vector<std::filesystem::path> damaged;   // newer ones in --output-dir that are not as they were written
+    std::vector<std::filesystem::path> unfinished;  // hidden ones, not written to their end
+};
+// All files of the checkpoint have been read and are as they were written; what is passed over is named on stderr.
+// Changes nothing. Throws Error where auto finds damaged ones only, or a folder is no checkpoint.
+Found find_resumption(const Options& options, Communicator& communicator);
+// Rank 0, once the log is this run's alone: moves damaged ones aside, as NAME.damaged, and removes unfinished ones.
+// Throws Error where another run has written a newer checkpoint since.
+void make_way(const Found& found, const Options& options);
+
+// The log that is there is that of the run which this one goes on with, and so are the checkpoints.
+bool appends_to_log(const Options& options, const Resumption* resumption);
+// Throws Error where --output-dir holds, or may come to hold, a checkpoint of another run, or of another way on from
+// the same one. `last_step`: of this run.
+void require_free_names(const Found& found, const Options& options, std::int64_t last_step);
 
 // What makes up the run that a checkpoint was written by.
 struct RunIdentity {
@@ -32,8 +46,5 @@ struct Changes {
 };
 // Throws Error, which names the difference, where another model, data or batch would be gone on with.
 Changes changes_since(const TrainerState& before, const Options& options, const RunIdentity& now);
-
-// Whether the run writes into the log that is there: that of the run which it goes on with.
-bool appends_to_log(const Options& options, const Resumption* resumption);
 
 }  // namespace llmc

@@ -12,13 +12,14 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fact, name, value)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, data, noise, step_tokens, ranks,
-                                   moment_files, options, training_data)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, validated, sampled, data, noise,
+                                   step_tokens, ranks, moment_files, options, training_data)
 
 namespace {
 
 constexpr const char* kName = "trainer_state.json";
 constexpr int kFormat = 1;
+constexpr std::int64_t kMany = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
 }  // namespace
 
@@ -33,15 +34,29 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(std::filesystem::exists(file), "the checkpoint " + folder.string(), std::string("without ") + kName,
             "one that this program wrote", "start a new run from a model alone by --init");
     const nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
-    const bool known = json.is_object() && json.contains("format") && json["format"] == kFormat;
-    require(known, file.string() + ": the format",
-            json.is_object() && json.contains("format") ? excerpt(json["format"]) : "none", std::to_string(kFormat),
+    require(json.is_object(), file.string(), "no valid JSON", "what was written", "restore it");
+    require(json.contains("format") && json["format"] == kFormat, file.string() + ": the format",
+            json.contains("format") ? excerpt(json["format"]) : "none", std::to_string(kFormat),
             "go on with the version of this program that wrote it");
+    TrainerState state;
     try {
-        return json.get<TrainerState>();
+        state = json.get<TrainerState>();
     } catch (const nlohmann::json::exception& error) {
         throw Error(file.string() + ": not what was written (" + error.what() + "); restore it");
     }
+    const auto require_within = [&](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+        require(value >= least && value <= most, file.string() + ": " + name, value,
+                std::to_string(least) + " to " + std::to_string(most), "restore it");
+    };
+    require_within("step", state.step, 0, kMany);
+    require_within("updates", state.optimizer.updates, 0, state.step);
+    require_within("skipped_steps", state.optimizer.skipped_steps, 0, state.step);
+    require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
+    require_within("step_tokens", state.step_tokens, 1, kMany);
+    require_within("ranks", state.ranks, 1, kMostRanks);
+    require_within("moment_files", state.moment_files, 1, kMostRanks);
+    require(state.options.is_object(), file.string() + ": options", excerpt(state.options), "those of the run");
+    return state;
 }
 
 }  // namespace llmc

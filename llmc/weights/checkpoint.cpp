@@ -175,11 +175,11 @@ std::map<std::int64_t, fs::path> step_folders(const fs::path& output_dir) {
     std::error_code none;
     for (fs::directory_iterator entry(output_dir, none), end; !none && entry != end; entry.increment(none)) {
         const std::string name = entry->path().filename().string();
-        std::int64_t step = 0;
-        const auto digits = name.find('_') + 1;
-        const auto [rest, fault] = std::from_chars(name.data() + digits, name.data() + name.size(), step);
-        if (fault == std::errc{} && *rest == 0 && step_folder(output_dir, step) == entry->path())
-            folders[step] = entry->path();
+        constexpr std::string_view kStep = "step_";
+        std::uint32_t step = 0;  // without a sign
+        if (!name.starts_with(kStep)) continue;
+        const auto [rest, fault] = std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
+        if (fault == std::errc{} && *rest == 0 && step_folder("", step) == name) folders[step] = entry->path();
     }
     return folders;
 }

@@ -29,7 +29,14 @@ Manifest read_manifest(const fs::path& folder) {
     };
     require_whole(read.is_object() && read.contains("files") && read.contains("xxh3") &&
                   read["xxh3"] == checksum_of(read["files"]));
-    return read["files"].get<Manifest>();
+    try {
+        const auto manifest = read["files"].get<Manifest>();
+        require_whole(!manifest.empty());
+        return manifest;
+    } catch (const json::exception&) {
+        require_whole(false);
+        throw;
+    }
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // resume_test.cpp - runs that stop and go on, through the real program: to the same bits, on other ranks, past damaged
 // checkpoints, and what is refused
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -167,7 +169,7 @@ TEST_CASE("a checkpoint is not gone on with by another run, or without being ask
              {{}, "--resume auto"},
              {{"-y", "never"}, "--resume auto"},
              {{"-y", "auto", "-e", "custom:l=1,h=2,c=32,t=16"}, "--init"},
-             {{"-y", "auto", "-d", "384"}, "--total-batch-tokens"},
+             {{"-y", "auto", "-d", "384"}, "give --total-batch-tokens 192"},
              {{"-y", "auto", "--seed", "2"}, "--seed"},
              {{"-y", "auto", "--shuffle"}, "--shuffle"},
              {{"-y", "auto", "-x", "11"}, "--max-steps"},
@@ -192,7 +194,54 @@ TEST_CASE("a checkpoint is not gone on with by another run, or without being ask
                                                   folder.path("val_*.bin"), "-x", "6"});
     CAPTURE(other.output);
     CHECK(other.exit_code == 0);
+    CHECK_THAT(other.output, Contains("changed: training data: "));
     CHECK(steps_of(folder, "other").size() == 1);
+}
+
+TEST_CASE("a run goes on from a checkpoint of its start, by any name of its folder", "[run][resume]") {
+    const TrainingFolder folder;
+    REQUIRE(run(folder, 1, "whole").exit_code == 0);
+    REQUIRE(run(folder, 1, "start", {"--max-minutes", "1e-12"}).exit_code == 0);
+    REQUIRE(fs::exists(step(folder, "start", 0)));
+    CHECK(run(folder, 1, "start", {"-y", "auto", "-x", "6"}).exit_code == 0);
+    write_bytes(folder.path("start/run_-1"), "");  // a name that only looks like a step's
+    for (const char* const end : {"/", "/."}) {
+        CHECK(run(folder, 1, "start", {"-y", step(folder, "start", 6).string() + end, "-x", "6"}).exit_code == 0);
+        fs::remove_all(step(folder, "start", 12));
+    }
+    fs::create_directory_symlink(step(folder, "start", 6), folder.path("link"));
+    CHECK(run(folder, 1, "start", {"-y", folder.path("link")}).exit_code == 0);
+    CHECK(steps_of(folder, "start").size() == 12);
+}
+
+TEST_CASE("what another run left, or may still write, is let alone by a run that is refused", "[run][resume]") {
+    const TrainingFolder folder;
+    REQUIRE(run(folder, 1, "whole").exit_code == 0);
+    const auto refused = [&](const std::string& out, const Texts& flags, const char* says) {
+        const Result result = run(folder, 1, out, flags);
+        CAPTURE(flags, result.output);
+        CHECK(result.exit_code == 2);
+        CHECK_THAT(result.output, Contains(says));
+    };
+    // Another way on from step 5, while the first one's checkpoints lie behind it.
+    refused("whole", {"-y", step(folder, "whole", 5), "-x", "9"}, "behind the step that --resume goes on from");
+    // A branch into a folder that has a step below it, which --keep-checkpoints would delete.
+    fs::create_directories(step(folder, "branch", 3));
+    refused("branch", {"-y", step(folder, "whole", 5), "--keep-checkpoints", "1"}, "step_00000003");
+    // A command that cannot start, beside a run that is saving.
+    fs::create_directories(folder.path("whole/.step_00000011.partial"));
+    write_bytes(step(folder, "whole", 12) / "model.safetensors", "damaged");
+    refused("whole", {"-y", "auto", "-i", folder.path("nothing*.bin")}, "nothing*.bin");
+    CHECK(fs::exists(folder.path("whole/.step_00000011.partial")));
+    CHECK(fs::exists(step(folder, "whole", 12)));
+    // A branch that has no checkpoint of its own does not begin with random weights.
+    REQUIRE(run(folder, 1, "lost", {"-y", step(folder, "whole", 5), "-x", "7"}).exit_code == 0);
+    fs::remove_all(step(folder, "lost", 7));
+    refused("lost", {"-y", "auto"}, "whose run went on from ");
+    // A pipe in place of the log is not waited for.
+    fs::create_directories(folder.path("pipe"));
+    REQUIRE(mkfifo(folder.path("pipe/log.jsonl").c_str(), 0600) == 0);
+    refused("pipe", {"-y", "auto"}, "--output-dir");
 }
 
 TEST_CASE("old checkpoints go when a newer one is complete, but for those of major steps", "[run][resume]") {

@@ -8,6 +8,7 @@
 #include "llmc/base/json_text.h"
 #include "llmc/run/checkpoint_writer.h"
 #include "llmc/run/options.h"
+#include "llmc/run/resume.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
@@ -49,10 +50,18 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
         return complaint([&] { read_trainer_state(scratch.path()); });
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
-    CHECK_THAT(faults("[]"), Contains("trainer_state.json") && Contains("format"));
+    CHECK_THAT(faults("[]"), Contains("trainer_state.json is no valid JSON"));
     CHECK_THAT(faults(R"({"format": 2})"), Contains("the format is 2; expected 1"));
     CHECK_THAT(faults(R"({"format": 1})"), Contains("trainer_state.json") && Contains("step"));
     auto json = parse_json(whole);
+    for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
+             {"step", -1}, {"step", 1e300}, {"moment_files", 0}, {"ranks", 0}, {"failed_in_a_row", -1},
+             {"options", nullptr}}) {
+        auto other = json;
+        other[name] = value;
+        CAPTURE(name, value);
+        CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json") && Contains(name));
+    }
     json["ranks"] = "two";
     CHECK_THAT(faults(text_of(json)), Contains("trainer_state.json") && Contains("number"));
     CHECK(faults(whole) == "accepted");
@@ -69,4 +78,16 @@ TEST_CASE("a checkpoint is written from copies of what a rank keeps; rank 0 has 
     for (int rank = 0; rank < 3; ++rank)
         all += CheckpointWriter::copy_bytes(table, {.stage = 2, .rank = rank, .ranks = 3});
     CHECK(all == 3 * flat);
+}
+
+TEST_CASE("other training data are named, however many shards there are", "[trainer_state]") {
+    const Options options;
+    TrainerState before{.step_tokens = 1, .ranks = 1, .options = to_json(options), .training_data = {{"shards", "1"}}};
+    const auto fault = [&](std::vector<Fact> now) {
+        return complaint([&] { changes_since(before, options, {.step_tokens = 1, .ranks = 1, .training_data = now}); });
+    };
+    CHECK(fault({{"shards", "1"}}) == "accepted");
+    CHECK_THAT(fault({{"shards", "2"}}), Contains("shards 2; expected shards 1"));
+    CHECK_THAT(fault({{"shards", "1"}, {"shard 1", "x"}}), Contains("shard 1 x; expected nothing more"));
+    CHECK_THAT(fault({}), Contains("nothing more ; expected shards 1"));
 }
