@@ -17,13 +17,13 @@ work=$(mktemp -d)
 trap 'pkill -KILL -g 0 -f "$work/killed" 2>/dev/null; rm -rf "$work"' EXIT
 "$(dirname "$bin")/tokenize" -o "$work" --hold-out 2 README.md llmc/README.md scripts/README.md >/dev/null
 
-# As many steps as kills, so that there is always one to be killed in; a checkpoint every second step.
-steps=$((kills + 20))
+# More steps than the killed runs make, on a machine with nothing else to do; a checkpoint every second step.
+steps=$((12 * kills + 20))
 start() {  # FOLDER FLAGS...
     local folder=$1
     shift
     exec mpirun --bind-to none --oversubscribe -np 2 "$bin" -i "$work/text_train_*.bin" -e custom:l=2,h=2,c=64,t=32 \
-        -t 32 -b 2 -d 256 -x $steps --epochs 1000000 -n 2 -z 1 --dtype bf16 --stochastic-rounding --shuffle \
+        -t 32 -b 2 -d 2048 -x $steps --epochs 1000000 -n 2 -z 1 --dtype bf16 --stochastic-rounding --shuffle \
         --keep-checkpoints 2 --threads 1 --tune=off -o "$folder" "$@"
 }
 (start "$work/whole") >"$work/whole.txt" 2>&1 || { cat "$work/whole.txt"; exit 1; }
@@ -57,7 +57,10 @@ while [ $done -lt "$kills" ]; do
     { wait $launcher || true; } 2>/dev/null
     grep -q 'not written to its end' "$work/killed.txt" && partial=$((partial + 1))
     if grep -q '^error: ' "$work/killed.txt"; then cat "$work/killed.txt"; exit 1; fi
-    ! grep -q '^done: ' "$work/killed.txt" || break
+    if grep -q '^done: ' "$work/killed.txt"; then
+        echo "error: only $done of $kills runs were killed when all $steps steps were made" >&2
+        exit 1
+    fi
 done
 (start "$work/killed" --resume auto) >"$work/killed.txt" 2>&1 || { cat "$work/killed.txt"; exit 1; }
 
