@@ -17,26 +17,26 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_ro
 
 namespace {
 
-constexpr const char* kName = "trainer_state.json";
-constexpr int kFormat = 1;
-constexpr std::int64_t kMany = std::int64_t(1) << 50, kMostRanks = 1 << 20;
+constexpr const char* kStateName = "trainer_state.json";
+constexpr int kStateFormat = 1;
+constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
 }  // namespace
 
 void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
     nlohmann::json json = state;
-    json["format"] = kFormat;
-    write_whole(folder / kName, text_of(json, 2) + '\n');
+    json["format"] = kStateFormat;
+    write_whole(folder / kStateName, text_of(json, 2) + '\n');
 }
 
 TrainerState read_trainer_state(const std::filesystem::path& folder) {
-    const std::filesystem::path file = folder / kName;
-    require(std::filesystem::exists(file), "the checkpoint " + folder.string(), std::string("without ") + kName,
+    const std::filesystem::path file = folder / kStateName;
+    require(std::filesystem::exists(file), "the checkpoint " + folder.string(), std::string("without ") + kStateName,
             "one that this program wrote", "start a new run from a model alone by --init");
     const nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
     require(json.is_object(), file.string(), "no valid JSON", "what was written", "restore it");
-    require(json.contains("format") && json["format"] == kFormat, file.string() + ": the format",
-            json.contains("format") ? excerpt(json["format"]) : "none", std::to_string(kFormat),
+    require(json.contains("format") && json["format"] == kStateFormat, file.string() + ": the format",
+            json.contains("format") ? excerpt(json["format"]) : "none", std::to_string(kStateFormat),
             "go on with the version of this program that wrote it");
     TrainerState state;
     try {
@@ -48,11 +48,11 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         require(value >= least && value <= most, file.string() + ": " + name, value,
                 std::to_string(least) + " to " + std::to_string(most), "restore it");
     };
-    require_within("step", state.step, 0, kMany);
+    require_within("step", state.step, 0, kMostSteps);
     require_within("updates", state.optimizer.updates, 0, state.step);
     require_within("skipped_steps", state.optimizer.skipped_steps, 0, state.step);
     require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
-    require_within("step_tokens", state.step_tokens, 1, kMany);
+    require_within("step_tokens", state.step_tokens, 1, kMostSteps);
     require_within("ranks", state.ranks, 1, kMostRanks);
     require_within("moment_files", state.moment_files, 1, kMostRanks);
     require(state.options.is_object(), file.string() + ": options", excerpt(state.options), "those of the run");

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kMend = "restore it, or go on from another checkpoint";
+constexpr const char* kRestore = "restore it, or go on from another checkpoint";
 
 std::string checksum_of(const json& files) {
     const std::string text = text_of(files);
@@ -22,10 +22,10 @@ std::string checksum_of(const json& files) {
 Manifest read_manifest(const fs::path& folder) {
     const fs::path file = folder / kManifestName;
     require(fs::exists(file), "the checkpoint " + folder.string(), "without " + std::string(kManifestName),
-            "one that was written to its end", kMend);
+            "one that was written to its end", kRestore);
     const json read = parse_json(MappedFile(file.string(), "a checkpoint's manifest").text());
     const auto require_whole = [&](bool whole) {
-        require(whole, "the manifest " + file.string(), "damaged", "what was written", kMend);
+        require(whole, "the manifest " + file.string(), "damaged", "what was written", kRestore);
     };
     require_whole(read.is_object() && read.contains("files") && read.contains("xxh3") &&
                   read["xxh3"] == checksum_of(read["files"]));
@@ -49,7 +49,7 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
 void check_manifest(const fs::path& folder) {
     const Manifest manifest = read_manifest(folder);
     const auto expect = [&](const std::string& name, bool holds, const std::string& found, const std::string& wanted) {
-        require(holds, (folder / name).string(), found, wanted + ", as " + kManifestName + " says", kMend);
+        require(holds, (folder / name).string(), found, wanted + ", as " + kManifestName + " says", kRestore);
     };
     // What is quickly seen comes first: all sizes, then all contents.
     for (const auto& [name, file] : manifest) {
