@@ -123,8 +123,8 @@ TEST_CASE("one wish to end that arrives as two signals ends a run once, saved", 
 
 TEST_CASE("only a second Ctrl-C, a second later, gives up, and says so", "[run]") {
     const LongRun run;
-    Process process = run.start(run.with_steps_of(100000));
-    REQUIRE(run.logs("start"));
+    Process process = run.start(run.with_steps_of(100000, {"-v", "1000"}));
+    REQUIRE(run.logs("val"));  // so the first step is under way
     process.signal(SIGINT);
     std::this_thread::sleep_for(300ms);
     process.signal(SIGINT);
