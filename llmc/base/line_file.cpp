@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "kernels/device/error.h"
+#include "llmc/base/mapped_file.h"
 
 namespace llmc {
 
@@ -39,6 +40,13 @@ void LineFile::require_in_place() const {
     if (ours.st_nlink > 0 && (unknown || (found && ours.st_dev == named.st_dev && ours.st_ino == named.st_ino))) return;
     fail(path_.string(), "deleted or moved away", "to stay where it is while the run writes to it",
          "leave --output-dir alone until the run has ended", Blame::runtime);
+}
+
+void LineFile::drop_half_line() {
+    const auto whole = std::int64_t(MappedFile(path_, "log").text().rfind('\n') + 1);  // npos + 1 is 0
+    if (whole == size() || ftruncate(file_, whole) == 0) return;
+    fail("the end of " + path_.string(), "refused by the system (" + std::string(std::strerror(errno)) + ")",
+         "to be cut off, as it is no whole line", "cut it off yourself", Blame::runtime);
 }
 
 void LineFile::append(std::string_view line) {

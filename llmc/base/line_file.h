@@ -18,6 +18,8 @@ public:
 
     const std::filesystem::path& path() const { return path_; }
     std::int64_t size() const;
+    // Cuts off what follows the last end of line: a line that was not written to its end.
+    void drop_half_line();
     // Writes the line and its end, or nothing: what a full disk took of it is cut off again. Throws a run-time Error if
     // the system refuses, and where the file no longer is what its path names: deleted or moved away, alone or with its
     // folder.

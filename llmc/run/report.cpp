@@ -16,8 +16,6 @@
 namespace llmc {
 namespace {
 
-constexpr const char* kLogName = "log.jsonl";
-
 using Json = nlohmann::ordered_json;
 
 Json number_or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
@@ -72,19 +70,6 @@ void write_noise(Json& event, const std::optional<Report::Noise>& noise) {
     for (const auto& [name, scale] : noise->modules) modules[name] = number(scale);
 }
 
-// What follows the last end of line.
-void drop_half_line(const std::string& path) {
-    std::int64_t whole = 0;
-    {
-        const MappedFile file(path, "log");
-        whole = std::int64_t(file.text().rfind('\n') + 1);  // npos + 1 is 0
-        if (whole == std::ssize(file.text())) return;
-    }
-    std::error_code error;
-    std::filesystem::resize_file(path, std::uintmax_t(whole), error);
-    if (error) fail("--output-dir", path, "a log that can be written to: " + error.message(), "choose another folder");
-}
-
 }  // namespace
 
 void require_free_log(const std::string& output_dir) {
@@ -113,7 +98,7 @@ Report::Report(const std::string& output_dir, std::int64_t total_steps, bool spe
     }
     if (!appends) require_free_log(output_dir);
     appended_ = log_->size() > 0;
-    if (appended_) drop_half_line(log_->path());
+    if (appended_) log_->drop_half_line();
 }
 
 void Report::write(const Json& event) {

@@ -22,6 +22,8 @@
 
 namespace llmc {
 
+inline constexpr const char* kLogName = "log.jsonl";
+
 // Throws Error where the folder, "" being none, holds the log of a run. An empty one is of a run that found no room for
 // its first line.
 void require_free_log(const std::string& output_dir);

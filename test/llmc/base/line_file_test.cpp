@@ -38,6 +38,19 @@ TEST_CASE("a full disk leaves whole lines, and the next ones follow them", "[lin
     CHECK(file.size() == 11);
 }
 
+TEST_CASE("half a line goes, whole ones stay", "[line_file]") {
+    const ScratchFolder folder;
+    const auto path = folder.path() / "log";
+    const auto [before, after] = GENERATE(table<std::string, std::string>(
+        {{"", ""}, {"half", ""}, {"one\n", "one\n"}, {"one\n\nhalf", "one\n\n"}, {"\nhalf", "\n"}}));
+    write_bytes(path, before);
+    LineFile file(path);
+    file.drop_half_line();
+    CHECK(read_bytes(path) == after);
+    file.append("next");
+    CHECK(read_bytes(path) == after + "next\n");
+}
+
 TEST_CASE("one writer has a log at a time", "[line_file]") {
     const ScratchFolder folder;
     const auto path = folder.path() / "log";
