@@ -46,9 +46,11 @@ std::vector<json> gather_json(Communicator& communicator, const json& mine) {
 }
 
 void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
+    const auto blame = [](bool input) { return input ? Blame::input : Blame::runtime; };
     if (communicator.size() == 1) {
-        if (mine) std::rethrow_exception(mine);
-        return;
+        if (!mine) return;
+        const Failure failure = failure_of(mine);
+        throw SharedError(failure.text, blame(failure.input));
     }
     json entry = {{"host", host_name()}, {"failed", mine != nullptr}};
     if (mine) {
@@ -67,7 +69,7 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
     throw SharedError(
         all_alike ? text
                   : name_of(std::size_t(first - all.begin()), *first) + one_of(count, "that failed") + ": " + text,
-        (*first)["input"].get<bool>() ? Blame::input : Blame::runtime);
+        blame((*first)["input"].get<bool>()));
 }
 
 void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend) {

@@ -26,7 +26,7 @@ public:
 };
 
 // Throws SharedError on every rank where any of them brings an exception: that of the lowest rank, which the message
-// names with its host unless all failed alike. A rank alone throws its own.
+// names with its host unless all failed alike.
 void share_failure(Communicator& communicator, const std::exception_ptr& mine);
 
 // The result of `work`, once it has succeeded on every rank. `work` must not call the communicator.
