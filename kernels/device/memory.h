@@ -3,6 +3,7 @@
 // On a CPU device memory is host memory.
 #pragma once
 #include <cstddef>
+#include <exception>
 #include <span>
 #include <utility>
 #include <vector>
@@ -57,21 +58,23 @@ void copy_to_host(void* host, const void* device, std::size_t bytes, StreamRef s
 void copy_on_device(void* to, const void* from, std::size_t bytes, StreamRef stream);  // neither may overlap the other
 void fill_zero(void* device, std::size_t bytes, StreamRef stream);
 
-// Waits for the stream at the end of its scope, whatever ends it: host memory that is declared before it, and is copied
-// from or to, then stays for as long as the copies take where an error passes, too.
-class SyncAtEnd {
+// Waits for the stream where an exception leaves its scope, before the scope's own sync(): host memory that is declared
+// before it, and is copied from or to, then stays for as long as the copies take.
+class SyncIfThrown {
 public:
-    explicit SyncAtEnd(StreamRef stream) : stream_(stream) {}
-    ~SyncAtEnd() {
+    explicit SyncIfThrown(StreamRef stream) : stream_(stream) {}
+    ~SyncIfThrown() {
+        if (std::uncaught_exceptions() == thrown_before_) return;
         try {
             sync(stream_);
-        } catch (...) {  // the scope's own sync() throws it
+        } catch (...) {  // what is under way tells
         }
     }
-    SyncAtEnd(const SyncAtEnd&) = delete;
+    SyncIfThrown(const SyncIfThrown&) = delete;
 
 private:
     StreamRef stream_;
+    int thrown_before_ = std::uncaught_exceptions();
 };
 
 // Whether the host may read and write device memory where it lies.

@@ -36,7 +36,7 @@ void ModelWeights::load(std::span<const float> host) {
             std::to_string(table_.elements()));
     wait_for_parameters();
     std::vector<bf16> rounded(rounded_.size());
-    const device::SyncAtEnd guard(context_.stream);
+    const device::SyncIfThrown guard(context_.stream);
     if (has_all_master_weights()) master_weights_.upload(host, context_.stream);
     else
         for (const OwnedShard& shard : buckets_.owned()) {

@@ -36,7 +36,7 @@ Optimizer::Optimizer(const Model& model, GradientExchange& gradients, const Adam
         }
         launches_.push_back({shard, first_segment, segments.size() - first_segment});
     }
-    const device::SyncAtEnd guard(context.stream);
+    const device::SyncIfThrown guard(context.stream);
     segments_ = device::Array<kernels::DecaySegment>(segments, context.stream);
 
     const auto elements = std::size_t(gradients.buckets().owned_elements());
@@ -112,7 +112,7 @@ void Optimizer::load(const Counts& counts,
                      const std::function<void(std::int64_t, std::span<float>, std::span<float>)>& read) {
     const StepScalars scalars{.adam_step = counts.updates, .skipped_steps = counts.skipped_steps};
     std::vector<float> first, second;  // a part of a shard
-    const device::SyncAtEnd guard(context_.stream);
+    const device::SyncIfThrown guard(context_.stream);
     scalars_.upload(std::span(&scalars, 1), context_.stream);
     for (const Launch& launch : launches_)
         for (std::int64_t part = 0; part < launch.shard.size; part += kLoadedAtOnce) {
