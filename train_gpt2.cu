@@ -3,7 +3,6 @@
 //
 // Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130
 // for Ctrl-C) it was interrupted, and saved.
-#include <filesystem>
 #include <iostream>
 
 #include "kernels/device/range.h"
@@ -13,6 +12,7 @@
 #include "llmc/run/initial_model.h"
 #include "llmc/run/interrupt.h"
 #include "llmc/run/open_context.h"
+#include "llmc/run/periodic.h"
 #include "llmc/run/plan.h"
 #include "llmc/run/run_facts.h"
 #include "llmc/run/start_facts.h"
@@ -21,7 +21,6 @@
 #include "llmc/run/tuning.h"
 #include "llmc/run/version.h"
 
-namespace fs = std::filesystem;
 using namespace llmc;
 
 namespace {
@@ -88,16 +87,27 @@ int Training::train(const Resumption* resumption) {
         step_log.restore(resumption->state.failed_in_a_row);
         if (!resumption->state.noise.empty()) noise.restore(resumption->state.noise);
     }
-    bool validated = true, sampled = true;  // of what is due after this step
-    CheckpointWriter checkpoints({.output_dir = options.output_dir, .end_of_text = plan.data.vocabulary().end_of_text,
+    using First = Periodic::First;
+    const auto periodic = [&](bool can, std::int64_t every, First first) {
+        return Periodic(can ? every : 0, plan.total_steps, first);
+    };
+    const bool saves = !options.output_dir.empty();
+    Periodic validation = periodic(plan.validation.has_value(), options.val_every, First::before_steps),
+             samples = periodic(plan.sampler.has_value(), options.sample_every, First::after_a_step),
+             checkpoint = periodic(saves, options.checkpoint_every, First::after_a_step);
+    if (resumption) {
+        validation.restore(plan.first_step, !resumption->state.validated);
+        samples.restore(plan.first_step, !resumption->state.sampled);
+        checkpoint.restore(plan.first_step, false);
+    }
+    CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
+                                  .end_of_text = plan.data.vocabulary().end_of_text,
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
                                  model, optimizer, gradients->buckets(), context, report);
     const auto state_after = [&](std::int64_t step, const LoaderPosition& next) -> TrainerState {
         return {.step = step, .optimizer = optimizer.counts(), .failed_in_a_row = step_log.failed_in_a_row(),
-                .validated = validated, .sampled = sampled, .data = next, .noise = noise.averages(),
-                .step_tokens = plan.step_tokens, .ranks = ranks.size(),
-                .moment_files = CheckpointWriter::moment_files(plan.setup.sharding), .options = to_json(options),
-                .training_data = plan.training_data};
+                .validated = !validation.owed(), .sampled = !samples.owed(), .data = next, .noise = noise.averages(),
+                .run = plan.run};
     };
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
@@ -131,29 +141,20 @@ int Training::train(const Resumption* resumption) {
         bool last = failed || signal != 0 || out_of_time || step == plan.total_steps;
         if (wishes[kWriting] == 0) checkpoints.end(false);  // all ranks have written
         if (wishes[kSaveAsked] != 0) take_save_request();
-        const bool is_new = !resumption || step > plan.first_step;  // else the run before did what was due
-        const auto comes = [&](std::int64_t every) {  // to a run that nothing stops
-            return every > 0 && (step == plan.total_steps || step % every == 0);
-        };
-        const auto due = [&](std::int64_t every) { return comes(every) || (every > 0 && last); };
-        const bool can_sample = plan.sampler && step > 0;
-        validated = is_new ? !plan.validation || !comes(options.val_every) : resumption->state.validated;
-        sampled = is_new ? !can_sample || !comes(options.sample_every) : resumption->state.sampled;
-        const bool undisturbed = !failed && signal == 0;
-        const bool validation_due =
-            undisturbed && (!validated || (is_new && plan.validation && due(options.val_every)));
-        const bool sample_due = undisturbed && (!sampled || (is_new && can_sample && due(options.sample_every)));
-        const bool save_asked =
-            wishes[kSaveByTime] != 0 || wishes[kSaveAsked] != 0 || (due(options.checkpoint_every) && step > 0);
-        if (validation_due || sample_due || save_asked || last) step_log.flush();
-        if (validation_due) signal = validate(step);
-        if (unreadable && !failed) continue;  // on every rank: the run ends here
-        validated = validated || (validation_due && signal == 0);
-        const bool samples = sample_due && signal == 0;
-        if (samples) signal = sample(step);
-        sampled = sampled || (samples && signal == 0);
+        for (Periodic* const each : {&validation, &samples, &checkpoint}) each->reach(step);
+        const bool save_due = wishes[kSaveByTime] != 0 || wishes[kSaveAsked] != 0 || checkpoint.due(last);
+        if (validation.due(last) || samples.due(last) || save_due || last) step_log.flush();
+        if (!failed && signal == 0 && validation.due(last)) {
+            signal = validate(step);
+            if (unreadable) continue;  // on every rank: the run ends here
+            if (signal == 0) validation.done();
+        }
+        if (!failed && signal == 0 && samples.due(last)) {
+            signal = sample(step);
+            if (signal == 0) samples.done();
+        }
         last = last || signal != 0;
-        if (!options.output_dir.empty() && step != saved && (failed ? step > 0 : last || save_asked)) {
+        if (saves && step != saved && (failed ? step > 0 : last || save_due)) {
             checkpoints.begin(state_after(step, next));
             saved = step;
             last_save = seconds_now();
@@ -206,15 +207,14 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, Int
     const Found found = find_resumption(options, ranks);
     const Resumption* const resumption = found.resumption ? &*found.resumption : nullptr;
     Plan plan = together(ranks, [&] { return make_plan(options, resumption, context); });
-    const auto data = together(ranks, [&] { return facts_of_data(plan.data.train.get(), plan.data.val.get()); });
-    require_alike(ranks, data, "give all ranks the same files");
+    require_alike(ranks, plan.data.facts, "give all ranks the same files");
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {
         if (!appends) require_free_log(options.output_dir);
         if (!options.eval_only) require_free_names(found, options, plan.total_steps);
     });
     Changes changes;
-    if (resumption) changes = together(ranks, [&] { return go_on(plan, options, *resumption, ranks.size()); });
+    if (resumption) changes = together(ranks, [&] { return go_on(plan, options, *resumption); });
     tuning.choose([&] {  // before the memory plan, which needs to know what attention keeps
         context.attention.choose(attention_problem(plan.setup), context.stream);
         context.matmul.describe(plan.setup.dtype);

@@ -17,10 +17,10 @@ using nlohmann::json;
 
 constexpr std::uintmax_t kRoomBesides = 256 << 10;  // small files, headers, and some lines of the log
 
-bool writes_moments(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
+bool has_moments_to_write(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
 
-// Before it is filled to its end, which would end the log, too.
-void require_room(const fs::path& output_dir, const ParameterTable& table) {
+// Before the disk is filled to its end, which would end the log, too: fp32 weights and two moments.
+void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table) {
     const auto bytes = std::uintmax_t(table.elements()) * 3 * sizeof(float) + kRoomBesides;
     std::error_code unknown;
     const fs::space_info disk = fs::space(output_dir, unknown);
@@ -31,25 +31,26 @@ void require_room(const fs::path& output_dir, const ParameterTable& table) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const CheckpointPlace& place, const Model& model, const Optimizer& optimizer,
+CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Model& model, const Optimizer& optimizer,
                                    const GradientBuckets& buckets, Context& context, Report& report)
-    : place_(place),
+    : settings_(settings),
       model_(model),
       optimizer_(optimizer),
       buckets_(buckets),
       context_(context),
       report_(report),
-      writes_moments_(context.communicator->rank() == 0 || buckets.owned().front().bucket.has_value()),
       writing_([this] { write(); }) {}
 
 std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding) {
     return (sharding.rank == 0 ? std::size_t(table.elements()) * sizeof(float) : 0) +
-           (writes_moments(sharding) ? optimizer_bytes(table, sharding) : 0);
+           (has_moments_to_write(sharding) ? optimizer_bytes(table, sharding) : 0);
 }
 
+bool CheckpointWriter::writes_moments() const { return has_moments_to_write(settings_.sharding); }
+
 void CheckpointWriter::take_memory() {
-    const std::size_t weights = context_.communicator->rank() == 0 ? std::size_t(model_.table().elements()) : 0;
-    const std::size_t moments = writes_moments_ ? std::size_t(buckets_.owned_elements()) : 0;
+    const std::size_t weights = writes_model() ? std::size_t(model_.table().elements()) : 0;
+    const std::size_t moments = writes_moments() ? std::size_t(buckets_.owned_elements()) : 0;
     if (memory_.data() || weights + moments == 0) return;
     memory_ = device::PinnedMemory((weights + 2 * moments) * sizeof(float));
     const std::span<float> all(reinterpret_cast<float*>(memory_.data()), weights + 2 * moments);
@@ -58,22 +59,24 @@ void CheckpointWriter::take_memory() {
     second_moments_ = all.last(moments);
 }
 
-void CheckpointWriter::begin(const TrainerState& state) {
+void CheckpointWriter::begin(TrainerState state) {
     if (begun_) end(false);
-    begun_.emplace(state, step_folder(place_.output_dir, state.step));
+    state.moment_files = settings_.sharding.shards_state() ? settings_.sharding.ranks : 1;
+    const fs::path folder = step_folder(settings_.output_dir, state.step);
+    begun_.emplace(std::move(state), folder);
     try {
         together(*context_.communicator, [&] {
             take_memory();
-            if (context_.communicator->rank() > 0) return;
+            if (!writes_model()) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
-            require_room(place_.output_dir, model_.table());
+            require_room_on_disk(settings_.output_dir, model_.table());
         });
-    } catch (const Error& error) {
+    } catch (const SharedError& error) {
         begun_->failure = error.what();
         staged_.reset();
         return;
     }
-    if (writes_moments_) optimizer_.copy_moments_to_host(first_moments_, second_moments_);
+    if (writes_moments()) optimizer_.copy_moments_to_host(first_moments_, second_moments_);
     model_.copy_master_weights_to_host(master_weights_);  // waits
     writing_.start();
 }
@@ -82,23 +85,22 @@ void CheckpointWriter::write() {
     omp_set_num_threads(1);  // of this thread's own loops: the cores are the training's
     const fs::path folder = StagedFolder::path_of(begun_->folder);
     written_.clear();
-    const int rank = context_.communicator->rank();
-    const std::string moments = moment_file_name(rank, begun_->state.moment_files);
+    const std::string moments = moment_file_name(settings_.sharding.rank, begun_->state.moment_files);
     try {
-        if (writes_moments_)
+        if (writes_moments())
             write_moments(folder / moments, buckets_.owned(), model_.table().elements(), first_moments_,
                           second_moments_);
-        if (rank == 0) {
-            write_model(folder, model_.table(), from_flat(model_.table(), master_weights_), place_.end_of_text);
+        if (writes_model()) {
+            write_model(folder, model_.table(), from_flat(model_.table(), master_weights_), settings_.end_of_text);
             write_trainer_state(folder, begun_->state);
             for (const char* const name : {"config.json", "model.safetensors", "trainer_state.json"})
                 written_[name] = fingerprint_of_file(folder / name);
         }
-        if (writes_moments_) written_[moments] = fingerprint_of_file(folder / moments);
+        if (writes_moments()) written_[moments] = fingerprint_of_file(folder / moments);
     } catch (...) {
         std::error_code none;  // what was written gives its room back at once
         fs::remove(folder / moments, none);
-        if (rank == 0) fs::remove(folder / "model.safetensors", none);
+        if (writes_model()) fs::remove(folder / "model.safetensors", none);
         throw;
     }
 }
@@ -106,23 +108,23 @@ void CheckpointWriter::write() {
 void CheckpointWriter::end(bool last) {
     if (!begun_) return;
     Communicator& ranks = *context_.communicator;
-    const std::string step = std::to_string(begun_->state.step);
+    const std::int64_t step = begun_->state.step;
     try {
         if (!begun_->failure.empty()) throw SharedError(begun_->failure, Blame::runtime);
         together(ranks, [&] { writing_.wait(); });
         Manifest all;
         for (const json& of_rank : gather_json(ranks, written_)) all.merge(of_rank.get<Manifest>());
         on_first_rank(ranks, [&] { show(all); });
-    } catch (const Error& error) {
+    } catch (const SharedError& error) {  // not where ranks have lost each other
         staged_.reset();
         begun_.reset();
-        const std::string why = "no checkpoint of step " + step + ": " + error.what();
+        const std::string why = "no checkpoint of step " + std::to_string(step) + ": " + error.what();
         if (last) throw SharedError(why, Blame::runtime);
-        on_first_rank(ranks, [&] { report_.checkpoint_failed(std::stoll(step), why); });
+        on_first_rank(ranks, [&] { report_.checkpoint_failed(step, why); });
         return;
     }
     on_first_rank(ranks, [&] {
-        report_.checkpoint(begun_->state.step, begun_->folder);
+        report_.checkpoint(step, begun_->folder);
         delete_older();
     });
     begun_.reset();
@@ -142,11 +144,11 @@ void CheckpointWriter::show(const Manifest& all) {
 
 // A folder is hidden before its files go, so that what is left of it under its name is always whole.
 void CheckpointWriter::delete_older() const {
-    if (place_.keep_checkpoints == 0) return;
+    if (settings_.keep_checkpoints == 0) return;
     std::int64_t newer = 0;
-    for (const auto& [step, folder] : step_folders(place_.output_dir) | std::views::reverse) {
-        if (step > begun_->state.step || newer++ < place_.keep_checkpoints) continue;
-        if (place_.major_every > 0 && step % place_.major_every == 0) continue;
+    for (const auto& [step, folder] : step_folders(settings_.output_dir) | std::views::reverse) {
+        if (step > begun_->state.step || newer++ < settings_.keep_checkpoints) continue;
+        if (settings_.major_every > 0 && step % settings_.major_every == 0) continue;
         if (!fs::exists(folder / kManifestName)) continue;  // no checkpoint of this program
         const fs::path hidden = StagedFolder::path_of(folder);
         std::error_code fault;

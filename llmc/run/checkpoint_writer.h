@@ -24,50 +24,51 @@
 
 namespace llmc {
 
-struct CheckpointPlace {
+struct CheckpointSettings {
     std::filesystem::path output_dir;
-    int end_of_text = -1;                                  // the data's id for it; -1: none
-    std::int64_t keep_checkpoints = 0, major_every = 0;    // as the flags
+    Sharding sharding;
+    int end_of_text = -1;                                // the data's id for it; -1: none
+    std::int64_t keep_checkpoints = 0, major_every = 0;  // as the flags
 };
 
 class CheckpointWriter {
 public:
     // All of them must outlive it.
-    CheckpointWriter(const CheckpointPlace& place, const Model& model, const Optimizer& optimizer,
+    CheckpointWriter(const CheckpointSettings& settings, const Model& model, const Optimizer& optimizer,
                      const GradientBuckets& buckets, Context& context, Report& report);
 
     // Host bytes of one rank for the copy that is written while training goes on.
     static std::size_t copy_bytes(const ParameterTable& table, const Sharding& sharding);
-    static int moment_files(const Sharding& sharding) { return sharding.shards_state() ? sharding.ranks : 1; }
 
     // Every rank calls these between the same two steps, as they agree with each other.
     //
-    // Begins the checkpoint of a state, after the end of the one before. Returns when the copies are made.
-    void begin(const TrainerState& state);
-    bool begun() const { return begun_.has_value(); }                 // without its end() so far: alike on all ranks
-    bool is_writing() const { return begun_ && !writing_.done(); }    // this rank
+    // Begins the checkpoint of a state, whose moment_files it knows, after the end of the one before. Returns when the
+    // copies are made.
+    void begin(TrainerState state);
+    bool is_writing() const { return begun_ && !writing_.done(); }  // this rank
     // Waits until all ranks have written, shows the folder, reports it and deletes what --keep-checkpoints does not
     // keep. What failed is reported, and training can go on; `last` throws it as a SharedError.
     void end(bool last);
 
 private:
     struct Begun {
-        TrainerState state;
+        TrainerState state{};
         std::filesystem::path folder;
         std::string failure{};  // before anything was written: alike on all ranks
     };
     void take_memory();
     void write();  // on the thread
+    bool writes_model() const { return settings_.sharding.rank == 0; }
+    bool writes_moments() const;
     void show(const Manifest& all);  // rank 0
     void delete_older() const;  // rank 0
 
-    CheckpointPlace place_;
+    CheckpointSettings settings_;
     const Model& model_;
     const Optimizer& optimizer_;
     const GradientBuckets& buckets_;
     Context& context_;
     Report& report_;
-    bool writes_moments_;
     device::PinnedMemory memory_;  // taken by the first checkpoint
     std::span<float> master_weights_, first_moments_, second_moments_;  // in it
     std::optional<Begun> begun_;

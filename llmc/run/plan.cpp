@@ -17,6 +17,8 @@ Data open_data(const Options& options) {
         fail("the vocabulary of " + options.val_data, data.val->vocabulary().size,
              "that of " + options.train_data + ", " + std::to_string(data.train->vocabulary().size),
              "tokenize both with the same tokenizer");
+    data.facts = data.train_facts = facts_of_shards("training", data.train.get());
+    for (Fact& fact : facts_of_shards("validation", data.val.get())) data.facts.push_back(std::move(fact));
     return data;
 }
 
@@ -46,7 +48,6 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
         *plan.data.train, DataLoaderOptions{.shape = batch, .micro_batches = plan.micro_batches,
                                             .shuffle_seed = o.shuffle ? std::optional(seed) : std::nullopt,
                                             .mask_document_start = o.mask_document_start, .pad = o.pad_last});
-    plan.training_data = facts_of_data(plan.data.train.get(), nullptr);
     plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
     // As --max-steps refuses it: the learning rate would end on its way to the peak.
     require(o.warmup_steps <= plan.total_steps, "--warmup-steps", o.warmup_steps,
@@ -77,6 +78,8 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
     const BatchShape batch{.micro_batch = int(o.micro_batch), .seq_len = int(o.seq_len), .rank = rank, .world = ranks};
     plan.step_tokens = step_tokens(o, batch);
     plan.micro_batches = int(plan.step_tokens / batch.global_positions());
+    plan.run = {.step_tokens = plan.step_tokens, .ranks = ranks, .options = to_json(o),
+                .training_data = plan.data.train_facts};
     if (!o.eval_only) plan_training(plan, o, batch);
     if (resumption) {
         plan.first_step = resumption->state.step;
@@ -93,10 +96,8 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
     return plan;
 }
 
-Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, int ranks) {
-    const Changes changes =
-        changes_since(resumption.state, options, {.step_tokens = plan.step_tokens, .ranks = ranks,
-                                                  .training_data = plan.training_data});
+Changes go_on(Plan& plan, const Options& options, const Resumption& resumption) {
+    const Changes changes = changes_since(resumption.state.run, plan.run, options.allow_new_data);
     // The one batch of --overfit-batch is the first.
     if (!changes.data && !options.overfit_batch) plan.loader->seek(resumption.state.data);
     return changes;

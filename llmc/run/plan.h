@@ -22,6 +22,7 @@ namespace llmc {
 // they are.
 struct Data {
     std::unique_ptr<const ShardSet> train, val;
+    std::vector<Fact> facts, train_facts;  // facts_of_shards(): all, and those of training
     Vocabulary vocabulary() const { return train ? train->vocabulary() : val->vocabulary(); }
 };
 
@@ -33,9 +34,9 @@ struct Plan {
     MemoryPlan memory{};  // by plan_memory(), once it is known which libraries compute what
     std::int64_t step_tokens = 0, total_steps = 0;  // positions of one update over all ranks; updates
     std::int64_t first_step = 0;                    // updates made by the run that this one goes on with
+    RunIdentity run{};
     int micro_batches = 0;                          // of this rank in one update
     std::unique_ptr<DataLoader> loader{};           // none with --eval-only
-    std::vector<Fact> training_data{};              // facts_of_data()
     std::optional<ValidationBatches> validation{};
     std::optional<TextSampler> sampler{};
     NoiseChoice noise{SmallBatches::none, ""};
@@ -53,6 +54,6 @@ Plan make_plan(const Options& options, const Resumption* resumption, const Conte
 
 // Puts the batches where the run before stopped, unless there are other data, and returns what has changed. Throws
 // Error where it must not go on (changes_since()).
-Changes go_on(Plan& plan, const Options& options, const Resumption& resumption, int ranks);
+Changes go_on(Plan& plan, const Options& options, const Resumption& resumption);
 
 }  // namespace llmc

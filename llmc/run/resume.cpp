@@ -8,6 +8,7 @@
 #include <ranges>
 
 #include "llmc/base/json_text.h"
+#include "llmc/run/report.h"
 #include "llmc/weights/checkpoint.h"
 #include "llmc/weights/manifest.h"
 
@@ -44,9 +45,20 @@ fs::path newest_whole(const Options& options, Found& found) {
     return whole;
 }
 
+bool is_damaged(const Found& found, const fs::path& folder) {
+    return std::ranges::find(found.damaged, folder) != found.damaged.end();
+}
+
+// NAME, NAME2, NAME3, ...: the first that nothing has.
+fs::path free_name(const std::string& name) {
+    fs::path free = name;
+    for (int number = 2; fs::exists(fs::symlink_status(free)); ++number) free = name + std::to_string(number);
+    return free;
+}
+
 // A branch of another run that has no checkpoint of its own so far must not begin at the start.
 void require_no_origin(const Options& options) {
-    const fs::path path = fs::path(options.output_dir) / "log.jsonl";
+    const fs::path path = fs::path(options.output_dir) / kLogName;
     if (!fs::is_regular_file(path)) return;  // a pipe would be waited for
     std::ifstream log(path);
     std::string origin;
@@ -87,21 +99,17 @@ void make_way(const Found& found, const Options& options) {
     if (options.resume == "auto") {
         const auto now = step_folders(options.output_dir);
         const std::int64_t step = found.resumption ? found.resumption->state.step : -1;
-        const bool newer = !now.empty() && now.rbegin()->first > step &&
-                           std::ranges::find(found.damaged, now.rbegin()->second) == found.damaged.end();
+        const bool newer = !now.empty() && now.rbegin()->first > step && !is_damaged(found, now.rbegin()->second);
         require(!newer, "--output-dir", '"' + options.output_dir + '"',
                 "no newer checkpoint than the one found a moment ago", "another run has saved one since: start again");
     }
-    for (const fs::path& folder : found.damaged)
-        for (int number = 1;; ++number) {
-            const fs::path aside = folder.string() + ".damaged" + (number > 1 ? std::to_string(number) : "");
-            if (fs::exists(fs::symlink_status(aside))) continue;
-            std::error_code fault;
-            fs::rename(folder, aside, fault);
-            require(!fault, "moving aside " + folder.string(), fault.message(), "success", "move it yourself");
-            note("moved to " + aside.string());
-            break;
-        }
+    for (const fs::path& folder : found.damaged) {
+        const fs::path aside = free_name(folder.string() + ".damaged");
+        std::error_code fault;
+        fs::rename(folder, aside, fault);
+        require(!fault, "moving aside " + folder.string(), fault.message(), "success", "move it yourself");
+        note("moved to " + aside.string());
+    }
     std::error_code none;
     for (const fs::path& folder : found.unfinished) fs::remove_all(folder, none);
 }
@@ -125,7 +133,7 @@ void require_free_names(const Found& found, const Options& options, std::int64_t
     const bool own = resumption && appends_to_log(options, resumption);
     for (const auto& [step, folder] : step_folders(options.output_dir)) {
         if (own ? step <= resumption->state.step : step > last_step) continue;
-        if (std::ranges::find(found.damaged, folder) != found.damaged.end()) continue;
+        if (is_damaged(found, folder)) continue;
         fail("--output-dir", given, "a folder without " + folder.filename().string() +
                                         (own ? ", behind the step that --resume goes on from"
                                              : ", where this run of " + std::to_string(last_step) +
@@ -135,34 +143,28 @@ void require_free_names(const Found& found, const Options& options, std::int64_t
     }
 }
 
-Changes changes_since(const TrainerState& before, const Options& options, const RunIdentity& now) {
+Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool new_data) {
     const auto require_same = [](const std::string& what, const std::string& then, const std::string& today) {
         require(then == today, what, today, then + ", as the run had that --resume goes on with",
                 "give the same, or start a new run from its model by --init");
     };
-    const json flags = to_json(options);
     constexpr std::array kSame{"init", "seq-len", "seed", "shuffle", "pad-last", "mask-document-start",
                                "overfit-batch"};
     for (const char* const name : kSame)
         if (before.options.contains(name))
-            require_same(std::string("--") + name, text_of(before.options[name]), text_of(flags[name]));
+            require_same(std::string("--") + name, text_of(before.options[name]), text_of(now.options[name]));
     require(before.step_tokens == now.step_tokens, "the tokens of a step", now.step_tokens,
             std::to_string(before.step_tokens) + ", as the run had that --resume goes on with",
             "give --total-batch-tokens " + std::to_string(before.step_tokens) +
                 ", and a --micro-batch that fits it and the ranks");
-    const auto facts_of = [](const std::vector<Fact>& facts) {
-        std::string text;
-        for (const Fact& fact : facts) text.append(text.empty() ? "" : "; ").append(fact.name + ' ' + fact.value);
-        return text;
-    };
-    Changes changes{.data = facts_of(before.training_data) != facts_of(now.training_data)};
-    if (changes.data && !options.allow_new_data) {
-        const Fact nothing{"nothing more", ""};
-        for (std::size_t i = 0; i < std::max(before.training_data.size(), now.training_data.size()); ++i) {
-            const Fact& then = i < before.training_data.size() ? before.training_data[i] : nothing;
-            const Fact& today = i < now.training_data.size() ? now.training_data[i] : nothing;
-            require_same(today.name, then.name + ' ' + then.value, today.name + ' ' + today.value);
-        }
+    Changes changes;
+    for (std::size_t i = 0; i < std::max(before.training_data.size(), now.training_data.size()); ++i) {
+        const auto text = [i](const std::vector<Fact>& facts) {
+            return i < facts.size() ? facts[i].name + ' ' + facts[i].value : "nothing more";
+        };
+        const std::string then = text(before.training_data), today = text(now.training_data);
+        changes.data = changes.data || then != today;
+        if (!new_data) require_same("the training data", then, today);
     }
     if (changes.data) changes.options.push_back("training data: other shards, read from their first row");
 
@@ -172,7 +174,7 @@ Changes changes_since(const TrainerState& before, const Options& options, const 
         if (then != today) changes.options.push_back(what + ' ' + then + " -> " + today);
     };
     compare("ranks", std::to_string(before.ranks), std::to_string(now.ranks));
-    for (const auto& [name, value] : flags.items())
+    for (const auto& [name, value] : now.options.items())
         if (before.options.contains(name) && std::ranges::find(kNoMatter, name) == kNoMatter.end())
             compare("--" + name, text_of(before.options[name]), text_of(value));
     return changes;

@@ -34,17 +34,12 @@ bool appends_to_log(const Options& options, const Resumption* resumption);
 // the same one. `last_step`: of this run.
 void require_free_names(const Found& found, const Options& options, std::int64_t last_step);
 
-// What makes up the run that a checkpoint was written by.
-struct RunIdentity {
-    std::int64_t step_tokens;
-    int ranks;
-    std::vector<Fact> training_data;
-};
 struct Changes {
     std::vector<std::string> options;  // "--lr 0.0006 -> 0.0003"
-    bool data = false;                 // other training shards, as --allow-new-data allows
+    bool data = false;                 // other training shards
 };
-// Throws Error, which names the difference, where another model, data or batch would be gone on with.
-Changes changes_since(const TrainerState& before, const Options& options, const RunIdentity& now);
+// Throws Error, which names the difference, where another model, data or batch would be gone on with. `new_data`:
+// other training shards are meant.
+Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool new_data);
 
 }  // namespace llmc

@@ -13,7 +13,8 @@
 namespace llmc {
 namespace {
 
-std::string fingerprint_of_file(const std::string& path) {
+// Of some blocks only, unlike fingerprint_of_file(): shards may have terabytes.
+std::string fingerprint_of_blocks(const std::string& path) {
     constexpr std::size_t kBlocks = 16, kBlockBytes = 4096;
     const MappedFile file(path, "shard");
     const std::span<const std::byte> bytes = file.bytes();
@@ -47,20 +48,16 @@ std::vector<Fact> facts_of_start(Request request, const Options& options) {
     return facts;
 }
 
-std::vector<Fact> facts_of_data(const ShardSet* train, const ShardSet* val) {
-    std::vector<Fact> facts;
-    for (const auto& [kind, shards] :
-         {std::pair(std::string("training"), train), std::pair(std::string("validation"), val)}) {
-        facts.push_back({"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)});
-        for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
-            const Shard& shard = (*shards)[i];
-            const auto [vocabulary, end_of_text] = shard.vocabulary();
-            facts.push_back({kind + " shard " + std::to_string(i) + " with",
-                             std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(vocabulary) +
-                                 ", end of text " + std::to_string(end_of_text) + ", fingerprint " +
-                                 fingerprint_of_file(shard.path()),
-                             shard.path()});
-        }
+std::vector<Fact> facts_of_shards(const std::string& kind, const ShardSet* shards) {
+    std::vector<Fact> facts{{"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)}};
+    for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
+        const Shard& shard = (*shards)[i];
+        const auto [vocabulary, end_of_text] = shard.vocabulary();
+        facts.push_back({kind + " shard " + std::to_string(i) + " with",
+                         std::to_string(shard.tokens()) + " tokens, vocabulary " + std::to_string(vocabulary) +
+                             ", end of text " + std::to_string(end_of_text) + ", fingerprint " +
+                             fingerprint_of_blocks(shard.path()),
+                         shard.path()});
     }
     return facts;
 }

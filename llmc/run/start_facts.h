@@ -13,9 +13,9 @@ namespace llmc {
 std::vector<Fact> facts_of_build(const nlohmann::ordered_json& version);
 // The build and the flags, but for those that a host may have of its own (where its data lie, its threads, its GPU).
 std::vector<Fact> facts_of_start(Request request, const Options& options);
-// The data, shard by shard. Either may be null. Contents are told apart by the number of tokens, the vocabulary and a
-// fingerprint of 16 blocks of 4 KiB spread over the file, its header and its end among them, which takes a moment for
-// any size; a difference elsewhere goes unseen.
-std::vector<Fact> facts_of_data(const ShardSet* train, const ShardSet* val);
+// The shards that `kind` of data has, "training" or "validation"; null: none. Contents are told apart by the number of
+// tokens, the vocabulary and a fingerprint of 16 blocks of 4 KiB spread over the file, its header and its end among
+// them, which takes a moment for any size; a difference elsewhere goes unseen.
+std::vector<Fact> facts_of_shards(const std::string& kind, const ShardSet* shards);
 
 }  // namespace llmc

@@ -12,8 +12,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fact, name, value)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, validated, sampled, data, noise,
-                                   step_tokens, ranks, moment_files, options, training_data)
+                                   moment_files, run)
 
 namespace {
 
@@ -52,10 +53,10 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("updates", state.optimizer.updates, 0, state.step);
     require_within("skipped_steps", state.optimizer.skipped_steps, 0, state.step);
     require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
-    require_within("step_tokens", state.step_tokens, 1, kMostSteps);
-    require_within("ranks", state.ranks, 1, kMostRanks);
+    require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
+    require_within("ranks", state.run.ranks, 1, kMostRanks);
     require_within("moment_files", state.moment_files, 1, kMostRanks);
-    require(state.options.is_object(), file.string() + ": options", excerpt(state.options), "those of the run");
+    require(state.run.options.is_object(), file.string() + ": options", excerpt(state.run.options), "those of the run");
     return state;
 }
 

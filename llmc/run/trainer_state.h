@@ -1,5 +1,4 @@
-// trainer_state.h - what a checkpoint holds beside weights and moments: how far training is, and what it was started
-// with
+// trainer_state.h - what a checkpoint holds beside weights and moments: how far training is, and the run that it is of
 //
 //   OUT/step_00000100/trainer_state.json
 #pragma once
@@ -14,20 +13,24 @@
 
 namespace llmc {
 
+// What a run was started with, and which run may go on with it.
+struct RunIdentity {
+    std::int64_t step_tokens = 0;     // positions of a step
+    int ranks = 1;
+    nlohmann::json options{};         // by long name
+    std::vector<Fact> training_data{};  // facts_of_shards()
+};
+
+// How far training is, between two steps.
 struct TrainerState {
-    // How far it is, between two steps.
     std::int64_t step = 0;              // steps made, those included whose update was skipped
     Optimizer::Counts optimizer{};
     int failed_in_a_row = 0;            // steps, the last ones, whose loss or norm was not finite
     bool validated = true, sampled = true;  // unless a signal came between what is due after this step
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // RunNoise::averages(); empty: not measured
-
-    // What it was started with.
-    std::int64_t step_tokens = 0;       // positions of a step
-    int ranks = 1, moment_files = 1;
-    nlohmann::json options;             // by long name
-    std::vector<Fact> training_data;    // facts_of_data()
+    int moment_files = 1;
+    RunIdentity run;
 };
 
 // Throws a run-time Error where the system refuses.

@@ -39,12 +39,13 @@ TEST_CASE("data are the same if counts, vocabulary and contents are, wherever th
         theirs.write(folder / "theirs.bin");
         return only(complaints(2, [&](Communicator& ranks) {
             const ShardSet shards(folder / (ranks.rank() == 0 ? "ours.bin" : "theirs.bin"));
-            require_alike(ranks, facts_of_data(&shards, ranks.rank() == 0 || validate ? &shards : nullptr), "MEND");
+            const bool has_them = ranks.rank() == 0 || validate;
+            require_alike(ranks, facts_of_shards("training", has_them ? &shards : nullptr), "MEND");
         }));
     };
     ShardBytes other(counting(40000), 65536, 65535);
     CHECK(heard(other) == "accepted");
-    CHECK_THAT(heard(other, false), Contains(on_this_host(1) + " has a number of validation shards of 0, " +
+    CHECK_THAT(heard(other, false), Contains(on_this_host(1) + " has a number of training shards of 0, " +
                                              on_this_host(0) + " has 1; MEND"));
     other.header[4] = 65534;
     CHECK_THAT(heard(other),

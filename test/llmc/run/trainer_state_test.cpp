@@ -22,8 +22,9 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     TrainerState state{.step = std::int64_t(1) << 40, .optimizer = {(std::int64_t(1) << 40) - 3, 3},
                        .failed_in_a_row = 9, .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
                                                        {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
-                       .step_tokens = 524288, .ranks = 8, .moment_files = 8, .options = to_json(Options{}),
-                       .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}};
+                       .moment_files = 8,
+                       .run = {.step_tokens = 524288, .ranks = 8, .options = to_json(Options{}),
+                               .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
     write_trainer_state(scratch.path(), state);
     const TrainerState read = read_trainer_state(scratch.path());
@@ -37,11 +38,11 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     CHECK(read.noise[0].noise == tiny);
     CHECK(read.noise[0].product == -large);
     CHECK(read.noise[1].signal_squared == 0x1.0000000000001p-1000);
-    CHECK(read.step_tokens == 524288);
-    CHECK(read.ranks == 8);
+    CHECK(read.run.step_tokens == 524288);
+    CHECK(read.run.ranks == 8);
     CHECK(read.moment_files == 8);
-    CHECK(read.options == state.options);
-    CHECK(read.training_data[0].value == "2");
+    CHECK(read.run.options == state.run.options);
+    CHECK(read.run.training_data[0].value == "2");
 
     const auto file = scratch.path() / "trainer_state.json";
     const std::string whole = test::read_bytes(file);
@@ -58,11 +59,11 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
              {"step", -1}, {"step", 1e300}, {"moment_files", 0}, {"ranks", 0}, {"failed_in_a_row", -1},
              {"options", nullptr}}) {
         auto other = json;
-        other[name] = value;
+        (json.contains(name) ? other : other["run"])[name] = value;
         CAPTURE(name, value);
         CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json") && Contains(name));
     }
-    json["ranks"] = "two";
+    json["run"]["ranks"] = "two";
     CHECK_THAT(faults(text_of(json)), Contains("trainer_state.json") && Contains("number"));
     CHECK(faults(whole) == "accepted");
     std::filesystem::remove(file);
@@ -82,12 +83,14 @@ TEST_CASE("a checkpoint is written from copies of what a rank keeps; rank 0 has 
 
 TEST_CASE("other training data are named, however many shards there are", "[trainer_state]") {
     const Options options;
-    TrainerState before{.step_tokens = 1, .ranks = 1, .options = to_json(options), .training_data = {{"shards", "1"}}};
-    const auto fault = [&](std::vector<Fact> now) {
-        return complaint([&] { changes_since(before, options, {.step_tokens = 1, .ranks = 1, .training_data = now}); });
+    const auto run_with = [&](const std::vector<Fact>& data) {
+        return RunIdentity{.step_tokens = 1, .ranks = 1, .options = to_json(options), .training_data = data};
+    };
+    const auto fault = [&](const std::vector<Fact>& now) {
+        return complaint([&] { changes_since(run_with({{"shards", "1"}}), run_with(now), false); });
     };
     CHECK(fault({{"shards", "1"}}) == "accepted");
     CHECK_THAT(fault({{"shards", "2"}}), Contains("shards 2; expected shards 1"));
     CHECK_THAT(fault({{"shards", "1"}, {"shard 1", "x"}}), Contains("shard 1 x; expected nothing more"));
-    CHECK_THAT(fault({}), Contains("nothing more ; expected shards 1"));
+    CHECK_THAT(fault({}), Contains("nothing more; expected shards 1"));
 }
