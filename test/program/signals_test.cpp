@@ -174,10 +174,12 @@ TEST_CASE("--eval-only says how it ended, and a signal ends it early", "[run]") 
     CHECK(run.log("out", "sample").empty());
 }
 
-TEST_CASE("a signal ends validation and samples of a run early, and the model is saved", "[run]") {
+TEST_CASE("a signal ends validation and samples of a run early; the model is saved, and who goes on makes them",
+          "[run]") {
     const LongRun run;
     const bool samples = GENERATE(false, true);
-    Process process = run.start(samples ? run.with_long_sample() : run.with_long_validation());
+    Flags flags = samples ? run.with_long_sample() : run.with_long_validation();
+    Process process = run.start(flags);
     REQUIRE(run.logs(samples ? "step" : "start"));
     std::this_thread::sleep_for(100ms);
     process.signal(SIGINT);
@@ -185,6 +187,19 @@ TEST_CASE("a signal ends validation and samples of a run early, and the model is
     run.check_saved(samples ? 1 : 0);
     CHECK(run.log("out", "val").empty());
     CHECK(run.log("out", "sample").empty());
+
+    flags.insert(flags.end(), {"-y", "auto", "-x", "2", "--val-tokens", "64", "--samples", "1", "-g", "5"});
+    const Result later = run.run(flags);
+    CAPTURE(later.output);
+    CHECK(later.exit_code == 0);
+    using Steps = std::vector<long long>;
+    const auto steps_of = [&](const char* event) {
+        Steps steps;
+        for (const auto& line : run.log("out", event)) steps.push_back(line["step"]);
+        return steps;
+    };
+    CHECK(steps_of("val") == (samples ? Steps{} : Steps{0, 1, 2}));
+    CHECK(steps_of("sample") == (samples ? Steps{1, 2} : Steps{}));
 }
 
 TEST_CASE("a signal to one rank ends validation and samples of all early", "[run][ranks][mpi]") {
