@@ -9,7 +9,7 @@ using Catch::Contains;
 TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has the folder's bits", "[run]") {
     const TrainingFolder folder;
     const auto run = [&](const char* out, std::vector<std::string> more) {
-        more.insert(more.end(), {"-x", "1", "-v", "0", "-o", folder.path(out)});
+        more.insert(more.end(), {"-x", "1", "-v", "0", "--deterministic", "-o", folder.path(out)});
         const auto result = folder.run(folder.flags(more));
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
