@@ -10,8 +10,8 @@
 #
 # Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host code is the same for every device, so its objects
 # are shared: build/host; so two builds at once must not share it (SUFFIX=-mine makes folders of their own). Kernels'
-# objects and programs go to build/<device>; ./train_gpt2 and dev/tokenize are links to the programs built last. What is
-# compiled otherwise, as this file or a flag has changed, is built anew.
+# objects and programs go to build/<device>; ./train_gpt2, dev/tokenize and dev/export_llmc are links to the programs
+# built last. What is compiled otherwise, as this file or a flag has changed, is built anew.
 
 # nvcc: on PATH, else in $CUDA_HOME, else where the toolkit installs itself.
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) \
@@ -201,6 +201,7 @@ RANK_OBJ  := $(call objects,$(CASEBUILD),$(RANK_CPP) test/main_ranks.cpp) $(SUPP
 all: $(BUILD)/train_gpt2 tools
 	@ln -sfn $(BUILD)/train_gpt2 train_gpt2
 	@ln -sfn ../$(BUILD)/tokenize dev/tokenize
+	@ln -sfn ../$(BUILD)/export_llmc dev/export_llmc
 tools: $(TOOLS)
 tests: $(BUILD)/tests
 test: all tests
@@ -346,7 +347,7 @@ $(call unite,$(CASEBUILD),$(TEST_CPP))
 $(call unite,$(BUILD),$(TEST_CU))
 
 clean:
-	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 dev/tokenize
+	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 dev/tokenize dev/export_llmc
 
 .PHONY: all tools tests test clean ALWAYS
 -include $(shell find build -name '*.d' 2>/dev/null)

@@ -2,9 +2,11 @@
 """Lets Hugging Face's transformers judge a checkpoint of train_gpt2, or writes a model for train_gpt2 to read.
 
     check_transformers.py STEP_DIR --tokens 1,2,3                   logits and loss of one sequence
+    check_transformers.py MODEL.bin --tokens 1,2,3                  the same of a model in llm.c's format
     check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS  compare with our logits; exit 1 above --tolerance
     check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
     check_transformers.py --create DIR --layers 2 --heads 4 --channels 64 --vocabulary 257 --positions 64 --seed 1
+    check_transformers.py --create DIR --max-shard-size 100KB       the same in several files with an index
 
 IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
 one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len.
@@ -36,20 +38,68 @@ def create(args):
     with torch.no_grad():  # biases and gains too, so that a tensor read into the wrong place shows
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
-    model.save_pretrained(args.create)
-    print(f"wrote {args.create}: {sum(p.numel() for p in model.parameters())} parameters")
+    model.save_pretrained(args.create, max_shard_size=args.max_shard_size)
+    files = sorted(name for name in os.listdir(args.create) if name.endswith(".safetensors"))
+    print(f"wrote {args.create}: {sum(p.numel() for p in model.parameters())} parameters in {', '.join(files)}")
 
 
-def open_model(args, torch, transformers):
+def read_llmc(path, numpy, torch, transformers):
+    """A model of llm.c: the format that llmc/weights/llmc_file.h describes, read independently."""
+    header = numpy.fromfile(path, dtype="<i4", count=256)
+    if len(header) < 256 or header[0] != 20240326 or header[1] not in (3, 5):
+        sys.exit(f"check_transformers.py: {path}: header is {header[:2].tolist()}; expected [20240326, 3] or "
+                 "[20240326, 5]; name a model_XXXXXXXX.bin of llm.c")
+    positions, vocabulary, layers, heads, channels, padded = header[2:8].tolist()
+    if header[1] == 3:
+        data = numpy.fromfile(path, dtype="<f4", offset=1024)
+    else:  # the upper halves of fp32
+        data = (numpy.fromfile(path, dtype="<u2", offset=1024).astype("<u4") << 16).view("<f4")
+    data = torch.from_numpy(data)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        n_layer=layers, n_head=heads, n_embd=channels, n_positions=positions, vocab_size=vocabulary))
+    body, blocks = model.transformer, model.transformer.h
+    used = 0
+
+    def fill(parameter, rows=None):
+        nonlocal used
+        matrix = parameter.dim() == 2 and rows is None  # (in, out) in transformers, (out, in) in llm.c
+        shape = tuple(parameter.shape[::-1]) if matrix else (rows or len(parameter), *parameter.shape[1:])
+        count = int(numpy.prod(shape))
+        values = data[used:used + count].view(shape)
+        parameter.data.copy_(values.T if matrix else values[:len(parameter)])
+        used += count
+
+    fill(body.wte.weight, padded)
+    fill(body.wpe.weight, positions)
+    for part in ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"):
+        for kind in ("weight", "bias"):
+            for block in blocks:
+                fill(getattr(block.get_submodule(part), kind))
+    fill(body.ln_f.weight)
+    fill(body.ln_f.bias)
+    if used != len(data):
+        sys.exit(f"check_transformers.py: {path}: {len(data)} values; expected {used}")
+    return model
+
+
+def open_model(args, numpy, torch, transformers):
+    if args.folder.endswith(".bin"):
+        model = read_llmc(args.folder, numpy, torch, transformers)
+    else:
+        model = from_pretrained(args, torch, transformers)
+    count = sum(p.numel() for p in model.parameters())
+    print(f"{args.folder}: {model.config.n_layer} layers, {model.config.n_embd} channels, "
+          f"vocabulary {model.config.vocab_size}, {count} parameters")
+    return model.to(torch.float64 if args.float64 else torch.float32).eval()
+
+
+def from_pretrained(args, torch, transformers):
     model, info = transformers.GPT2LMHeadModel.from_pretrained(args.folder, output_loading_info=True,
                                                                dtype=torch.float32)
     faults = {kind: sorted(names) for kind, names in info.items() if names}
     if faults:
         sys.exit(f"check_transformers.py: {args.folder}: loading is {faults}; expected every tensor and no other")
-    count = sum(p.numel() for p in model.parameters())
-    print(f"{args.folder}: {model.config.n_layer} layers, {model.config.n_embd} channels, "
-          f"vocabulary {model.config.vocab_size}, {count} parameters")
-    return model.to(torch.float64 if args.float64 else torch.float32).eval()
+    return model
 
 
 def sequences(ids, seq_len, limit, source):
@@ -118,7 +168,7 @@ def check_logits(args, model, numpy, torch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", metavar="STEP_DIR",
-                        help="a folder step_XXXXXXXX, or any GPT-2 that transformers opens")
+                        help="a folder step_XXXXXXXX, any GPT-2 that transformers opens, or a model .bin of llm.c")
     parser.add_argument("--tokens", help="ids separated by commas")
     parser.add_argument("--token-ids", metavar="FILE", help="raw int32 ids")
     parser.add_argument("--logits", metavar="FILE", help="our logits of the same ids, raw float32")
@@ -131,6 +181,7 @@ def main():
     parser.add_argument("--tolerance", type=float, default=1e-4)
     parser.add_argument("--float64", action="store_true", help="let transformers compute in fp64")
     parser.add_argument("--create", metavar="DIR", help="write a small random model there instead")
+    parser.add_argument("--max-shard-size", default="50GB", help="of a file of that model (default %(default)s)")
     for name, default in (("layers", 2), ("heads", 4), ("channels", 64), ("vocabulary", 257), ("positions", 64),
                           ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"of the model to create (default {default})")
@@ -147,7 +198,7 @@ def main():
             parser.error(f"{path} is missing; expected a file or folder")
     numpy, torch, transformers = libraries()
     with torch.no_grad():
-        model = open_model(args, torch, transformers)
+        model = open_model(args, numpy, torch, transformers)
         good = (shard_loss if args.shard else check_logits)(args, model, numpy, torch)
     if not good:
         print("DIFFERENT")

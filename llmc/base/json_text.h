@@ -19,4 +19,8 @@ inline constexpr int kMostJsonLevels = 100;
 // What is no JSON, or deeper than that, is_discarded().
 nlohmann::json parse_json(std::string_view text);
 
+// A JSON object in which no key stands twice, which parse_json() lets pass. Throws Error otherwise: "WHAT is invalid at
+// byte 7; expected JSON; MEND".
+nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view mend);
+
 }  // namespace llmc

@@ -32,8 +32,8 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("i,train-data", o.train_data, "training shards: a glob, quoted");
     entry("j,val-data", o.val_data, "validation shards: a glob, quoted");
     entry("e,init", o.init,
-          "model: d12 (depth), gpt3:c768 (channels), custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint folder or "
-          ".safetensors file to start from");
+          "model: d12 (depth), gpt3:c768 (channels), custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint to start "
+          "from: a folder, a .safetensors file, or llm.c's model .bin");
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; without it nothing is written");
     entry("b,micro-batch", o.micro_batch, "sequences in one forward and backward pass of a rank", Whole{1, 1 << 20});
     entry("t,seq-len", o.seq_len, "sequence length, in tokens", Whole{1, 1 << 20});

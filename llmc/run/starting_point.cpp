@@ -4,19 +4,15 @@
 #include <filesystem>
 
 #include "kernels/device/error.h"
-#include "llmc/weights/config_json.h"
 
 namespace llmc {
 
-namespace fs = std::filesystem;
-
 StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary) {
     StartingPoint start;
-    if (fs::exists(init) || init.find('/') != std::string::npos) {
+    if (std::filesystem::exists(init) || init.find('/') != std::string::npos) {
         start.checkpoint.emplace(init);
         start.config = start.checkpoint->config();
-        const fs::path given = init, folder = fs::is_directory(given) ? given : given.parent_path();
-        const std::string dropout = dropout_in_config_json(folder / "config.json");
+        const std::string dropout = start.checkpoint->dropout();
         if (!dropout.empty()) start.note = "no dropout is applied: config.json of --init has " + dropout;
     } else {
         start.config = model_by_name(init, vocabulary.size).config;

@@ -1,4 +1,5 @@
-// checkpoint.cpp - Hugging Face's names and shapes matched with the parameter table, to read and to write
+// checkpoint.cpp - a model's files by their format: Hugging Face's names and shapes matched with the parameter table,
+// to read and to write, and llm.c's
 #include "llmc/weights/checkpoint.h"
 
 #include <algorithm>
@@ -10,11 +11,26 @@
 
 #include "kernels/device/error.h"
 #include "llmc/weights/config_json.h"
+#include "llmc/weights/llmc_file.h"
+#include "llmc/weights/safetensors_set.h"
 
 namespace llmc {
-namespace {
 
 namespace fs = std::filesystem;
+
+// The open files of one format. Tensors are known by their place in the table.
+class Checkpoint::Format {
+public:
+    virtual ~Format() = default;
+    virtual const ParameterTable& table() const = 0;
+    virtual std::string dropout() const = 0;
+    // "FILE: WHAT of tensor NAME", as the file names it
+    virtual std::string where(const char* what, int tensor) const = 0;
+    // Rows of the file only, as (out, in).
+    virtual void read(int tensor, std::span<float> values) const = 0;
+};
+
+namespace {
 
 constexpr std::string_view kPrefix = "transformer.";
 constexpr std::string_view kHead = "lm_head.weight";
@@ -38,18 +54,6 @@ bool is_old_buffer(std::string_view name) {
     return digits > 0 && (name == ".attn.bias" || name == ".attn.masked_bias");
 }
 
-fs::path tensors_of(const fs::path& path) {
-    if (!fs::is_directory(path)) return path;
-    const fs::path file = path / "model.safetensors";
-    if (!fs::exists(file) && fs::exists(path / "model.safetensors.index.json"))
-        fail("the checkpoint " + path.string(), "cut into several files", "one model.safetensors",
-             "save it again with save_pretrained(..., max_shard_size=\"100GB\")");
-    require(fs::exists(file), "the checkpoint " + path.string(), "a folder without model.safetensors",
-            "a folder with config.json and model.safetensors",
-            "name a folder step_XXXXXXXX of an output folder, or what save_pretrained wrote");
-    return file;
-}
-
 void check_shape(const std::string& where, const TensorInfo& found, const ParameterSpec& spec) {
     const auto expected = shape_in_files(spec);
     if (found.shape == expected) return;
@@ -59,46 +63,48 @@ void check_shape(const std::string& where, const TensorInfo& found, const Parame
                     : "give the config.json that belongs to this file");
 }
 
-// The tensors of the table, in its order. Everything else in the file must be known to be superfluous.
-std::vector<TensorInfo> match(const SafetensorsFile& file, const ParameterTable& table) {
-    std::map<std::string_view, const TensorInfo*> found;  // names without prefix
-    for (const TensorInfo& tensor : file.tensors()) {
-        std::string_view name = tensor.name;
+// The tensors of the table, in its order. Everything else in the files must be known to be superfluous.
+std::vector<StoredTensor> match(const SafetensorsSet& files, const ParameterTable& table) {
+    std::map<std::string_view, StoredTensor> found;  // names without prefix
+    for (const StoredTensor& tensor : files.tensors()) {
+        std::string_view name = tensor.info->name;
         if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
         if (is_old_buffer(name)) continue;
-        const auto [place, is_new] = found.emplace(name, &tensor);
-        require(is_new, file.path() + ": tensor " + in_quotes(name), "given with and without \"transformer.\"",
+        const auto [place, is_new] = found.emplace(name, tensor);
+        require(is_new, tensor.file->path() + ": tensor " + in_quotes(name), "given with and without \"transformer.\"",
                 "one of the two", "save the model again");
     }
 
-    std::vector<TensorInfo> matched;
+    std::vector<StoredTensor> matched;
     for (const ParameterSpec& spec : table.tensors()) {
         const auto place = found.find(spec.name);
-        const std::string where = file.path() + ": tensor " + in_quotes(spec.name);
-        require(place != found.end(), where, "missing", describe_shape(shape_in_files(spec)),
-                "give the config.json that belongs to this file");
-        const TensorInfo& tensor = *place->second;
-        check_shape(where, tensor, spec);
-        require(tensor.dtype == "F32" || tensor.dtype == "F16" || tensor.dtype == "BF16", where + ": the dtype",
-                tensor.dtype, "F32, F16 or BF16", "save the model in one of these");
-        matched.push_back(tensor);
+        require(place != found.end(), files.path() + ": tensor " + in_quotes(spec.name), "missing",
+                describe_shape(shape_in_files(spec)), "give the config.json that belongs to this file");
+        const auto& [file, info] = place->second;
+        const std::string where = file->path() + ": tensor " + in_quotes(spec.name);
+        check_shape(where, *info, spec);
+        require(info->dtype == "F32" || info->dtype == "F16" || info->dtype == "BF16", where + ": the dtype",
+                info->dtype, "F32, F16 or BF16", "save the model in one of these");
+        matched.push_back(place->second);
         found.erase(place);
     }
 
-    if (const auto head = found.find(kHead); head != found.end()) {
-        const TensorInfo& tokens = matched[std::size_t(table.token_table())];
-        const auto a = file.bytes(*head->second), b = file.bytes(tokens);
-        require(head->second->dtype == tokens.dtype && head->second->shape == tokens.shape &&
+    if (const auto place = found.find(kHead); place != found.end()) {
+        const StoredTensor head = place->second, tokens = matched[std::size_t(table.token_table())];
+        const auto a = head.file->bytes(*head.info), b = tokens.file->bytes(*tokens.info);
+        require(head.info->dtype == tokens.info->dtype && head.info->shape == tokens.info->shape &&
                     std::memcmp(a.data(), b.data(), a.size()) == 0,
-                file.path() + ": tensor \"lm_head.weight\"", "different from wte.weight",
+                head.file->path() + ": tensor \"lm_head.weight\"", "different from wte.weight",
                 "equal, or absent: the head is tied to the token table",
                 "a model with a head of its own cannot be trained here");
-        found.erase(head);
+        found.erase(place);
     }
-    if (!found.empty())
-        fail(file.path() + ": tensor " + in_quotes(found.begin()->second->name), "unknown",
+    if (!found.empty()) {
+        const auto& [file, info] = found.begin()->second;
+        fail(file->path() + ": tensor " + in_quotes(info->name), "unknown",
              "the tensors of a GPT-2 with " + describe(table.config()),
              "give the config.json that belongs to this file");
+    }
     return matched;
 }
 
@@ -132,12 +138,62 @@ void append_transposed(SafetensorsWriter& writer, std::span<const float> values,
     }
 }
 
+class HuggingFaceFormat : public Checkpoint::Format {
+public:
+    explicit HuggingFaceFormat(const fs::path& path)
+        : files_(path),
+          config_file_(fs::path(files_.path()).parent_path() / "config.json"),
+          table_(read_config_json(config_file_)),
+          tensors_(match(files_, table_)) {}
+
+    const ParameterTable& table() const override { return table_; }
+    std::string dropout() const override { return dropout_in_config_json(config_file_); }
+    std::string where(const char* what, int tensor) const override {
+        const auto& [file, info] = tensors_[std::size_t(tensor)];
+        return file->path() + ": " + what + " of tensor " + in_quotes(info->name);
+    }
+    void read(int tensor, std::span<float> values) const override {
+        const auto& [file, info] = tensors_[std::size_t(tensor)];
+        const ParameterSpec& spec = table_.tensors()[std::size_t(tensor)];
+        if (spec.transposed_in_files) read_transposed(*file, *info, spec.columns, spec.rows, values);
+        else file->read(*info, 0, values);
+    }
+
+private:
+    SafetensorsSet files_;
+    fs::path config_file_;
+    ParameterTable table_;
+    std::vector<StoredTensor> tensors_;  // in the table's order
+};
+
+class LlmcFormat : public Checkpoint::Format {
+public:
+    explicit LlmcFormat(const fs::path& path) : file_(path) {}
+
+    const ParameterTable& table() const override { return file_.table(); }
+    std::string dropout() const override { return ""; }
+    std::string where(const char* what, int tensor) const override {
+        return file_.path() + ": " + what + " of tensor " + in_quotes(table().tensors()[std::size_t(tensor)].name);
+    }
+    void read(int tensor, std::span<float> values) const override { file_.read(tensor, values); }
+
+private:
+    LlmcFile file_;
+};
+
+std::unique_ptr<const Checkpoint::Format> open_files(const fs::path& path) {
+    if (path.extension() == ".bin" && !fs::is_directory(path)) return std::make_unique<LlmcFormat>(path);
+    return std::make_unique<HuggingFaceFormat>(path);
+}
+
 }  // namespace
 
-Checkpoint::Checkpoint(const fs::path& path)
-    : file_(tensors_of(path)),
-      table_(read_config_json(fs::path(file_.path()).parent_path() / "config.json")),
-      tensors_(match(file_, table_)) {}
+Checkpoint::Checkpoint(const fs::path& path) : files_(open_files(path)) {}
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&& other) noexcept = default;
+
+const ModelConfig& Checkpoint::config() const { return files_->table().config(); }
+std::string Checkpoint::dropout() const { return files_->dropout(); }
 
 void Checkpoint::read(const ParameterTable& table, std::span<float> flat) const {
     require(table.config() == config(), "the model to fill", describe(table.config()),
@@ -145,14 +201,13 @@ void Checkpoint::read(const ParameterTable& table, std::span<float> flat) const 
     require(std::int64_t(flat.size()) == table.elements(), "the length of the array to fill", flat.size(),
             std::to_string(table.elements()));
     std::fill(flat.begin(), flat.end(), 0.0f);
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-        const ParameterSpec& spec = table.tensors()[i];
-        const auto values = table.view(flat, int(i)).first(std::size_t(spec.rows_in_files * spec.columns));
-        if (spec.transposed_in_files) read_transposed(file_, tensors_[i], spec.columns, spec.rows, values);
-        else file_.read(tensors_[i], 0, values);
+    for (int i = 0; i < int(table.tensors().size()); ++i) {
+        const ParameterSpec& spec = table.tensors()[std::size_t(i)];
+        const auto values = table.view(flat, i).first(std::size_t(spec.rows_in_files * spec.columns));
+        files_->read(i, values);
         const auto bad = std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
         if (bad != values.end())
-            fail(file_.path() + ": a value of tensor " + in_quotes(tensors_[i].name), *bad, "finite numbers",
+            fail(files_->where("a value", i), *bad, "finite numbers",
                  "start from a checkpoint saved before the run diverged");
     }
 }

@@ -7,37 +7,42 @@
 //                                          with the real vocabulary's rows only; the tied head is not written
 //
 // What transformers itself or OpenAI's published checkpoints hold can be read too: F16 and BF16, names with or without
-// "transformer.", the head if it equals the token table, and the buffers of old versions.
+// "transformer.", the head if it equals the token table, the buffers of old versions, and several files with an index
+// (safetensors_set.h). So can llm.c's models (llmc_file.h).
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
-#include <vector>
+#include <string>
 
 #include "llmc/weights/parameters.h"
-#include "llmc/weights/safetensors.h"
 
 namespace llmc {
 
 // Reading is in two steps: opening tells the size, so that the caller can allocate; read() then fills.
 class Checkpoint {
 public:
-    // `path`: a folder with config.json and model.safetensors, or a .safetensors file with config.json beside it.
-    // Throws Error unless config and tensors are those of one GPT-2: a foreign key, a missing, superfluous or
+    // `path`: a folder with config.json and safetensors, a .safetensors file with config.json beside it, or a .bin file
+    // of llm.c. Throws Error unless size and tensors are those of one GPT-2: a foreign key, a missing, superfluous or
     // mis-shaped tensor is named.
     explicit Checkpoint(const std::filesystem::path& path);
+    ~Checkpoint();
+    Checkpoint(Checkpoint&& other) noexcept;
 
-    const ModelConfig& config() const { return table_.config(); }
+    const ModelConfig& config() const;
+    // The dropout that the model asks for and that this program does not apply: "attn_pdrop 0.1"; "": none.
+    std::string dropout() const;
     // Fills a host array of table.elements() floats; rows past the vocabulary and gaps become 0. Throws Error naming
     // the tensor that holds a NaN or an infinity: no training could go on from it.
     void read(const ParameterTable& table, std::span<float> flat) const;
 
+    class Format;
+
 private:
-    SafetensorsFile file_;
-    ParameterTable table_;
-    std::vector<TensorInfo> tensors_;  // in the table's order
+    std::unique_ptr<const Format> files_;
 };
 
 // Values of one tensor of the table (padding included), valid until the next call: from a device, tensor by tensor.

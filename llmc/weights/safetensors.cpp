@@ -12,7 +12,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "kernels/device/error.h"
@@ -95,31 +94,6 @@ TensorInfo parse_tensor(const std::string& where, const std::string& name, const
     return tensor;
 }
 
-// Throws where one key stands twice in an object, which the parser itself would let pass.
-nlohmann::json parse_header(const std::string& path, std::string_view text) {
-    std::vector<std::set<std::string>> keys;
-    const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-        using Event = nlohmann::json::parse_event_t;
-        if (depth > kMostJsonLevels)
-            fail(path + ": the header", "more than " + std::to_string(kMostJsonLevels) + " levels deep",
-                 "an object of tensors", kMend);
-        if (event == Event::object_start) keys.emplace_back();
-        if (event == Event::object_end) keys.pop_back();
-        if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)
-            fail(path + ": the header's key", excerpt(parsed), "each key once", kMend);
-        return true;
-    };
-    try {
-        auto header = nlohmann::json::parse(text.begin(), text.end(), watch);
-        if (!header.is_object()) fail(path + ": the header", excerpt(header), "a JSON object", kMend);
-        return header;
-    } catch (const nlohmann::json::exception& error) {
-        const auto* syntax = dynamic_cast<const nlohmann::json::parse_error*>(&error);
-        fail(path + ": the header", syntax ? "invalid at byte " + std::to_string(syntax->byte) : std::string("invalid"),
-             "JSON", kMend);
-    }
-}
-
 [[noreturn]] void fail_writing(const std::filesystem::path& path, const char* action, const char* mend) {
     const std::string fault = std::string("impossible to ") + action + " (" + std::strerror(errno) + ")";
     fail("the safetensors file " + path.string(), fault, "a file that can be written", mend, Blame::runtime);
@@ -155,7 +129,8 @@ void SafetensorsFile::parse() {
             "between 2 and " + std::to_string(most) + " bytes", kMend);
     data_ = file_.bytes().subspan(kLengthBytes + std::size_t(length));
 
-    const auto header = parse_header(path(), file_.text().substr(kLengthBytes, std::size_t(length)));
+    const auto header =
+        parse_json_object(path() + ": the header", file_.text().substr(kLengthBytes, std::size_t(length)), kMend);
     for (const auto& [name, entry] : header.items()) {
         if (name != "__metadata__") {
             tensors_.push_back(parse_tensor(path() + ": tensor " + in_quotes(name), name, entry));

@@ -9,6 +9,7 @@
 #include "llmc/base/json_text.h"
 #include "llmc/base/staged_folder.h"
 #include "llmc/weights/config_json.h"
+#include "llmc/weights/safetensors.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
@@ -94,15 +95,18 @@ std::string file_fault(void (*edit)(std::vector<Entry>&)) {
     rewrite(saved.tensors(), edit);
     return saved.fault();
 }
-std::string config_fault(const json& change) {
-    const Saved saved;
-    json config = llmc::parse_json(test::read_bytes(saved.folder / "config.json"));
+std::string config_fault(const Saved& saved, const json& change) {
+    const std::string before = test::read_bytes(saved.folder / "config.json");
+    json config = llmc::parse_json(before);
     config.merge_patch(change);
     for (const auto& [key, value] : change.items())
         if (value.is_null()) config[key] = nullptr;  // a merge patch alone would remove it
     test::write_bytes(saved.folder / "config.json", config.dump());
-    return saved.fault();
+    const std::string text = saved.fault();
+    test::write_bytes(saved.folder / "config.json", before);
+    return text;
 }
+std::string config_fault(const json& change) { return config_fault(Saved(), change); }
 // Every tensor in two bytes a value, the values truncated to what bfloat16 holds.
 void to_bf16(std::vector<Entry>& entries) {
     for (Entry& entry : entries) {
@@ -260,19 +264,34 @@ TEST_CASE("a tensor that is missing, superfluous, mis-shaped or not finite is na
 }
 
 TEST_CASE("a configuration this program does not compute is refused by key, value and expectation", "[checkpoint]") {
-    CHECK(config_fault({{"attn_pdrop", 0.1}, {"unheard_of", {1, 2}}}) == "accepted");
-    CHECK(config_fault({{"n_inner", 288}, {"activation_function", "gelu_pytorch_tanh"}}) == "accepted");
-    const auto [key, value, expected] = GENERATE(table<std::string, json, std::string>({
-        {"model_type", "llama", "\"gpt2\""}, {"activation_function", "gelu", "\"gelu_new\" or \"gelu_pytorch_tanh\""},
-        {"activation_function", 3, "\"gelu_new\" or"},
+    const Saved saved;
+    CHECK(config_fault(saved, {{"attn_pdrop", 0.1}, {"unheard_of", {1, 2}}}) == "accepted");
+    CHECK(config_fault(saved, {{"n_inner", 288}, {"reorder_and_upcast_attn", true}}) == "accepted");
+    for (const char* name : {"gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast"})
+        CHECK(config_fault(saved, {{"activation_function", name}}) == "accepted");
+    for (const json& names : {json(nullptr), json::array(), json::array({"GPT2Model"})})
+        CHECK(config_fault(saved, {{"architectures", names}}) == "accepted");
+    struct Row { std::string key; json value; std::string expected; };
+    const Row refused[]{
+        {"model_type", "llama", "\"gpt2\""}, {"model_type", nullptr, "\"gpt2\""},
+        {"architectures", json::array({"GPT2ForSequenceClassification"}), "[\"GPT2LMHeadModel\"]"},
+        {"architectures", json::array({"GPT2LMHeadModel", "LlamaForCausalLM"}), "[\"GPT2LMHeadModel\"]"},
+        {"architectures", "GPT2LMHeadModel", "[\"GPT2LMHeadModel\"]"},
+        {"architectures", json::array({3}), "[\"GPT2LMHeadModel\"]"},
+        {"activation_function", "gelu", "\"gelu_accurate\" or \"gelu_fast\" or \"gelu_new\" or"},
+        {"activation_function", "relu", "\"gelu_accurate\" or"}, {"activation_function", 3, "\"gelu_accurate\" or"},
+        {"num_attention_heads", 9, "3, as n_head has it"}, {"hidden_size", 144, "72, as n_embd has it"},
+        {"num_hidden_layers", 1, "2, as n_layer has it"}, {"max_position_embeddings", "8", "a whole number"},
         {"n_inner", 100, "null or 288"}, {"layer_norm_epsilon", 1e-6, "1e-05"}, {"scale_attn_weights", false, "true"},
-        {"scale_attn_by_inverse_layer_idx", true, "false"}, {"add_cross_attention", true,
-                                                             "false"}, {"tie_word_embeddings", false, "true"},
+        {"scale_attn_by_inverse_layer_idx", true, "false"}, {"add_cross_attention", true, "false"},
+        {"tie_word_embeddings", false, "true"},
         {"n_layer", 2.5, "a whole number"}, {"n_head", "3", "a whole number"}, {"n_embd", -72, "a whole number"},
-        {"n_positions", 3000000000, "a whole number"}, {"vocab_size", nullptr, "a whole number"}}));
-    CAPTURE(key, value.dump());
-    CHECK_THAT(config_fault({{key, value}}),
-               Contains("config.json: " + key + " is " + value.dump()) && Contains("expected " + expected));
+        {"n_positions", 3000000000, "a whole number"}, {"vocab_size", nullptr, "a whole number"}};
+    for (const auto& [key, value, expected] : refused) {
+        CAPTURE(key, value.dump());
+        CHECK_THAT(config_fault(saved, {{key, value}}),
+                   Contains("config.json: " + key + " is " + value.dump()) && Contains("expected " + expected));
+    }
 }
 
 TEST_CASE("sizes that fit no model or another file", "[checkpoint]") {
@@ -293,6 +312,9 @@ TEST_CASE("keys that are missing have the defaults of GPT2Config", "[checkpoint]
     const test::ScratchFolder scratch;
     test::write_bytes(scratch.path() / "config.json", "{}");
     CHECK(read_config_json(scratch.path() / "config.json") == ModelConfig{12, 12, 768, 1024, 50257});
+    test::write_bytes(scratch.path() / "config.json", R"({"num_hidden_layers": 3, "num_attention_heads": 2,
+        "hidden_size": 64, "max_position_embeddings": 99, "n_embd": 64})");  // transformers' other names
+    CHECK(read_config_json(scratch.path() / "config.json") == ModelConfig{3, 2, 64, 99, 50257});
     test::write_bytes(scratch.path() / "config.json", "[]");
     CHECK_THAT(complaint([&] { read_config_json(scratch.path() / "config.json"); }), Contains("no JSON object"));
     for (const char* text : {"", "{", "{\"n_layer\": 2", "nonsense"}) {
@@ -306,10 +328,6 @@ TEST_CASE("folders that are no checkpoint say what is missing", "[checkpoint]") 
     const Saved saved;
     CHECK_THAT(complaint([&] { Checkpoint(saved.folder / "none"); }), Contains("none") && Contains("missing"));
     CHECK_THAT(complaint([&] { Checkpoint(saved.scratch.path()); }), Contains("without model.safetensors"));
-    fs::rename(saved.tensors(), saved.folder / "model-00001-of-00002.safetensors");
-    test::write_bytes(saved.folder / "model.safetensors.index.json", "{}");
-    CHECK_THAT(saved.fault(), Contains("several files") && Contains("max_shard_size"));
-    fs::rename(saved.folder / "model-00001-of-00002.safetensors", saved.tensors());
     fs::remove(saved.folder / "config.json");
     CHECK_THAT(complaint([&] { Checkpoint(saved.folder); }), Contains("config.json is missing"));
 }

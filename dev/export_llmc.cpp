@@ -1,0 +1,82 @@
+// export_llmc.cpp - a saved model as llm.c's model .bin
+#include <cxxopts.hpp>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <vector>
+
+#include "kernels/device/error.h"
+#include "llmc/weights/checkpoint.h"
+#include "llmc/weights/llmc_file.h"
+
+namespace {
+
+using kernels::DType;
+
+cxxopts::Options command_line() {
+    cxxopts::Options options("dev/export_llmc", "Writes a saved model as llm.c reads it: model_XXXXXXXX.bin.\n");
+    options.custom_help("--checkpoint PATH --output FILE [OPTION...]").positional_help("").set_width(110);
+    options.add_options()("checkpoint",
+                          "folder of a saved model, also of transformers; a .safetensors file; or a .bin file of llm.c",
+                          cxxopts::value<std::string>(), "PATH")(
+        "o,output", "file to write; its folder is created if missing", cxxopts::value<std::string>(), "FILE")(
+        "dtype", "fp32 (version 3 of the format) or bf16 (version 5; rounded to nearest)",
+        cxxopts::value<std::string>()->default_value("fp32"),
+        "TYPE")("overwrite", "replace FILE where it is there already")("h,help", "print this and stop");
+    return options;
+}
+
+DType dtype_named(const std::string& name) {
+    require(name == "fp32" || name == "bf16", "--dtype", in_quotes(name), "fp32 or bf16");
+    return name == "fp32" ? DType::fp32 : DType::bf16;
+}
+
+void run(cxxopts::Options& command_line, int argc, char** argv) {
+    const auto given = command_line.parse(argc, argv);
+    if (given.count("help")) {
+        std::cout << command_line.help({""}) << '\n';
+        return;
+    }
+    if (!given.unmatched().empty())
+        fail("the argument " + in_quotes(given.unmatched().front()), "not understood", "options only",
+             "see dev/export_llmc --help");
+    require(given.count("checkpoint") > 0, "--checkpoint", "not given", "the model to export");
+    require(given.count("output") > 0, "--output", "not given", "the file to write");
+    const std::filesystem::path output = given["output"].as<std::string>();
+    const DType dtype = dtype_named(given["dtype"].as<std::string>());
+    std::error_code none;
+    const bool replaces = std::filesystem::exists(std::filesystem::symlink_status(output, none));
+    require(!std::filesystem::is_directory(output, none) && output.has_filename(), "--output", output.string(),
+            "the name of a file", "name a file in that folder");
+    require(!replaces || given.count("overwrite") > 0, "--output", output.string() + ", which is there already",
+            "a new file", "choose another name, or give --overwrite to replace it");
+
+    const llmc::Checkpoint checkpoint(given["checkpoint"].as<std::string>());
+    const llmc::ParameterTable table(checkpoint.config());
+    std::vector<float> weights(std::size_t(table.elements()));
+    checkpoint.read(table, weights);
+    llmc::write_llmc_file(output, table, weights, dtype);
+    std::cout << output.string() << (replaces ? " (replaced): " : ": ") << llmc::describe(table.config())
+              << ", padded to " << table.config().padded_vocabulary() << ", " << given["dtype"].as<std::string>()
+              << ", " << std::filesystem::file_size(output) << " bytes\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const auto report = [](const std::exception& error) { std::cerr << "dev/export_llmc: " << error.what() << '\n'; };
+    try {
+        cxxopts::Options options = command_line();
+        run(options, argc, argv);
+        return 0;
+    } catch (const Error& error) {
+        report(error);
+        return error.blame() == Blame::input ? 2 : 1;
+    } catch (const cxxopts::exceptions::exception& error) {
+        std::cerr << "dev/export_llmc: " << error.what() << "; see dev/export_llmc --help\n";
+        return 2;
+    } catch (const std::exception& error) {
+        report(error);
+        return 1;
+    }
+}

@@ -1,0 +1,90 @@
+// safetensors_set.cpp - the index of several safetensors files, compared with what they hold
+#include "llmc/weights/safetensors_set.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "kernels/device/error.h"
+#include "llmc/base/json_text.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAgain = "copy the folder again, or save the model again";
+
+// The name of a file in the folder, not a path that leads out of it.
+bool is_file_name(const nlohmann::json& value) {
+    if (!value.is_string()) return false;
+    const auto& name = value.get_ref<const std::string&>();
+    return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string("/\0", 2)) == name.npos;
+}
+
+// What an index says, in a message of one line.
+std::string quoted(const std::string& text) { return excerpt(nlohmann::json(text)); }
+
+}  // namespace
+
+WeightMap parse_weight_map(const std::string& path, std::string_view text) {
+    const auto index = parse_json_object(path, text, kAgain);
+    const auto place = index.find("weight_map");
+    if (place == index.end() || !place->is_object() || place->empty())
+        fail(path + ": weight_map", place == index.end() ? "missing" : excerpt(*place),
+             "an object that names the file of every tensor", kAgain);
+    WeightMap weight_map;
+    for (const auto& [tensor, file] : place->items()) {
+        if (!is_file_name(file))
+            fail(path + ": the file of tensor " + quoted(tensor), excerpt(file),
+                 "the name of a file beside the index, without folders", "mend weight_map, or save the model again");
+        weight_map[tensor] = file.get<std::string>();
+    }
+    return weight_map;
+}
+
+SafetensorsSet::SafetensorsSet(const fs::path& path) : path_(path.string()) {
+    if (fs::is_directory(path)) {
+        const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
+        const bool sharded = !fs::exists(whole) && fs::exists(index);
+        require(sharded || fs::exists(whole), "the checkpoint " + path_, "a folder without model.safetensors",
+                "a folder with config.json and model.safetensors or model.safetensors.index.json",
+                "name a folder step_XXXXXXXX of an output folder, or what save_pretrained wrote");
+        path_ = (sharded ? index : whole).string();
+        if (sharded) open_files(parse_weight_map(path_, MappedFile(path_, "the index").text()));
+    }
+    if (files_.empty()) files_.emplace_back(path_);
+}
+
+void SafetensorsSet::open_files(const WeightMap& weight_map) {
+    const fs::path folder = fs::path(path_).parent_path();
+    std::set<std::string> names;
+    std::error_code none;  // of names that no file can have
+    for (const auto& [tensor, name] : weight_map)
+        if (names.insert(name).second && !fs::is_regular_file(folder / name, none))
+            fail(path_ + ": the file " + quoted(name), fs::exists(folder / name, none) ? "no regular file" : "missing",
+                 "every file of weight_map beside the index", kAgain);
+    std::set<std::string_view> found;
+    for (const std::string& name : names) {
+        const SafetensorsFile& file = files_.emplace_back(folder / name);
+        for (const TensorInfo& tensor : file.tensors()) {
+            const auto place = weight_map.find(tensor.name);
+            const std::string what = file.path() + ": tensor " + quoted(tensor.name);
+            require(place != weight_map.end(), what, "not in weight_map", "a tensor that the index names", kAgain);
+            require(place->second == name, what, "in this file",
+                    "only in " + quoted(place->second) + ", as weight_map has it", kAgain);
+            found.insert(place->first);
+        }
+    }
+    for (const auto& [tensor, name] : weight_map)
+        require(found.contains(tensor), path_ + ": tensor " + quoted(tensor), "not in " + quoted(name),
+                "in the file that weight_map names", kAgain);
+}
+
+std::vector<StoredTensor> SafetensorsSet::tensors() const {
+    std::vector<StoredTensor> all;
+    for (const SafetensorsFile& file : files_)
+        for (const TensorInfo& tensor : file.tensors()) all.push_back({&file, &tensor});
+    return all;
+}
+
+}  // namespace llmc

@@ -1,0 +1,213 @@
+// llmc_file_test.cpp - llm.c's model files: written and read back bit for bit, laid out as llm.c has it
+#include "llmc/weights/llmc_file.h"
+
+#include <array>
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "llmc/weights/checkpoint.h"
+#include "test/support/scratch_folder.h"
+#include "test/support/support.h"
+
+using namespace llmc;
+using Catch::Contains;
+using kernels::DType;
+
+namespace {
+
+const ModelConfig kExported{2, 3, 72, 10, 61};
+
+// Weights that differ from their neighbours and, rounded to bf16, go up, down and to even; 0 in padding and gaps.
+std::vector<float> weights_of(const ParameterTable& table) {
+    std::vector<float> flat(std::size_t(table.elements()));
+    for (const auto& spec : table.tensors())
+        for (std::int64_t i = spec.offset; i < spec.offset + spec.rows_in_files * spec.columns; ++i)
+            flat[std::size_t(i)] = std::ldexp(float(i * 7919 % 65521 - 32760), -20);
+    flat[0] = -0.0f, flat[1] = 1e-45f, flat[2] = 3.3e38f;
+    flat[3] = 1 + 0x1p-8f, flat[4] = 1 + 3 * 0x1p-8f;  // halves: to even, down and up
+    return flat;
+}
+
+struct Exported {
+    test::ScratchFolder scratch;
+    ParameterTable table{kExported};
+    std::vector<float> flat = weights_of(table);
+    std::filesystem::path file = scratch.path() / "model_00000100.bin";
+    explicit Exported(DType dtype = DType::fp32) { write_llmc_file(file, table, flat, dtype); }
+    std::vector<float> read() const {
+        std::vector<float> values(flat.size(), NAN);
+        Checkpoint(file).read(table, values);
+        return values;
+    }
+    // With one word of the header changed.
+    std::string fault(std::size_t word, std::int32_t value) const {
+        std::string bytes = test::read_bytes(file);
+        std::memcpy(bytes.data() + 4 * word, &value, 4);
+        return fault_of(bytes);
+    }
+    std::string fault_of(const std::string& bytes) const {
+        const std::filesystem::path changed = scratch.path() / "changed.bin";
+        test::write_bytes(changed, bytes);
+        const std::string text = test::complaint([&] {
+            std::vector<float> values(flat.size());
+            Checkpoint(changed).read(table, values);
+        });
+        if (text != "accepted") CHECK_THAT(text, Contains(changed.string()) && Contains("; expected "));
+        CHECK_THAT(text, !Contains("\n"));
+        return text;
+    }
+};
+
+template <class T> T at(const std::string& bytes, std::size_t offset) {
+    T value;
+    std::memcpy(&value, bytes.data() + offset, sizeof value);
+    return value;
+}
+
+}  // namespace
+
+TEST_CASE("a model written as llm.c's is read back: fp32 bit for bit, bf16 rounded to nearest", "[llmc_file]") {
+    const DType dtype = GENERATE(DType::fp32, DType::bf16);
+    Exported model(dtype);
+    CHECK(Checkpoint(model.file).config() == kExported);
+    CHECK(Checkpoint(model.file).dropout().empty());
+    const auto read = model.read();
+    if (dtype == DType::bf16)
+        for (float& x : model.flat) x = kernels::bf16_to_float(kernels::bf16_from_float(x));
+    CHECK(test::same_bits(read, model.flat));
+    CHECK(read[3] == (dtype == DType::bf16 ? 1 : 1 + 0x1p-8f));
+    CHECK(read[4] == (dtype == DType::bf16 ? 1 + 0x1p-6f : 1 + 3 * 0x1p-8f));
+    // What was rounded is exact the second time.
+    const std::string first = test::read_bytes(model.file);
+    write_llmc_file(model.file, model.table, read, dtype);
+    CHECK(test::read_bytes(model.file) == first);
+}
+
+TEST_CASE("the bytes lie as llm.c has them", "[llmc_file]") {
+    const std::size_t v = 128, c = 72, t = 10, l = 2;  // padded
+    const auto element = GENERATE(4u, 2u);
+    const Exported model(element == 4 ? DType::fp32 : DType::bf16);
+    const std::string bytes = test::read_bytes(model.file);
+    const std::array<std::int32_t, 8> wanted{20240326, element == 4 ? 3 : 5, 10, 61, 2, 3, 72, 128};
+    for (std::size_t word = 0; word < 256; ++word)
+        REQUIRE(at<std::int32_t>(bytes, 4 * word) == (word < 8 ? wanted[word] : 0));
+    // Tensor by tensor in the order of the format, each for all layers.
+    struct Place { const char* name; std::size_t elements; bool every_layer = true; };
+    const Place places[]{{"wte.weight", v * c, false},
+                         {"wpe.weight", t * c, false},
+                         {"ln_1.weight", c},
+                         {"ln_1.bias", c},
+                         {"attn.c_attn.weight", 3 * c * c},
+                         {"attn.c_attn.bias", 3 * c},
+                         {"attn.c_proj.weight", c * c},
+                         {"attn.c_proj.bias", c},
+                         {"ln_2.weight", c},
+                         {"ln_2.bias", c},
+                         {"mlp.c_fc.weight", 4 * c * c},
+                         {"mlp.c_fc.bias", 4 * c},
+                         {"mlp.c_proj.weight", 4 * c * c},
+                         {"mlp.c_proj.bias", c},
+                         {"ln_f.weight", c, false},
+                         {"ln_f.bias", c, false}};
+    std::size_t offset = 1024;
+    for (const Place& place : places) {
+        for (std::size_t layer = 0; layer < (place.every_layer ? l : 1); ++layer) {
+            const std::string layer_name = place.every_layer ? "h." + std::to_string(layer) + "." : "";
+            CAPTURE(layer_name + place.name);
+            const auto& tensors = model.table.tensors();
+            const auto spec = std::find_if(tensors.begin(), tensors.end(),
+                                           [&](const auto& each) { return each.name == layer_name + place.name; });
+            REQUIRE(spec != tensors.end());
+            std::size_t wrong = 0;
+            for (std::size_t i = 0; i < place.elements; ++i, offset += element) {
+                const float ours = model.flat[std::size_t(spec->offset) + i];
+                wrong += element == 4 ? std::bit_cast<std::uint32_t>(ours) != at<std::uint32_t>(bytes, offset)
+                                      : kernels::bf16_from_float(ours).bits != at<std::uint16_t>(bytes, offset);
+            }
+            CHECK(wrong == 0);
+        }
+    }
+    CHECK(offset == bytes.size());
+}
+
+TEST_CASE("another padding of the vocabulary is read, and what it holds does not matter", "[llmc_file]") {
+    Exported model;
+    const auto padding = GENERATE(61u, 64u, 192u);
+    std::string bytes = test::read_bytes(model.file), junk;
+    for (std::size_t i = 0; i < (padding - 61) * 72; ++i) junk += std::string("\0\0\xc0\x7f", 4);  // NaN
+    bytes = bytes.substr(0, 1024 + 4 * 61 * 72) + junk + bytes.substr(1024 + 4 * 128 * 72);
+    std::memcpy(bytes.data() + 4 * 7, &padding, 4);
+    test::write_bytes(model.file, bytes);
+    CHECK(test::same_bits(model.read(), model.flat));
+}
+
+TEST_CASE("a file of llm.c that is no GPT-2 model, or of another version, is refused by name", "[llmc_file]") {
+    const Exported model;
+    CHECK(model.fault(0, 20240326) == "accepted");
+    CHECK_THAT(model.fault(0, 20240527), Contains("magic number is 20240527; expected 20240326") &&
+                                             Contains("optimizer's state"));
+    CHECK_THAT(model.fault(0, 20240520), Contains("token shard") && Contains("--train-data"));
+    CHECK_THAT(model.fault(0, 20240803), Contains("Llama 3"));
+    CHECK_THAT(model.fault(0, 0x04034b50), Contains("PyTorch") && Contains("save_pretrained"));
+    CHECK_THAT(model.fault(0, 0x26032420), Contains("magic number is 637740064; expected 20240326"));
+    for (const int version : {-1, 0, 1, 2, 4, 6})
+        CHECK_THAT(model.fault(1, version), Contains("the version is " + std::to_string(version) +
+                                                     "; expected 3 (fp32) or 5 (bf16)"));
+    // The data are of the other type.
+    CHECK_THAT(model.fault(1, 5), Contains("the size is ") && Contains("in bf16") && Contains("damaged"));
+}
+
+TEST_CASE("sizes of llm.c's header that cannot be, or do not go with the data, are refused by name", "[llmc_file]") {
+    const Exported model;
+    const auto [word, value, named] = GENERATE(table<std::size_t, std::int32_t, std::string>({
+        {2, 0, "the number of positions is 0"}, {2, 11, "the size is"}, {2, INT32_MAX, "positions is 2147483647"},
+        {3, -1, "the vocabulary is -1"}, {3, 129, "the padded vocabulary is 128; expected between the vocabulary of"},
+        {3, INT32_MAX, "the vocabulary is 2147483647"}, {4, 0, "the number of layers is 0"}, {4, 3, "the size is"},
+        {4, 1 << 16, "the size is"}, {4, INT32_MIN, "the number of layers is -2147483648"},
+        {5, 0, "the number of heads is 0"}, {5, 5, "a multiple of the 5 heads"}, {5, 18, "head size"},
+        {6, 0, "the number of channels is 0"}, {6, 144, "the size is"}, {6, INT32_MAX, "channels is 2147483647"},
+        {7, 0, "the padded vocabulary is 0"}, {7, 60, "the padded vocabulary is 60"}, {7, 129, "the size is"},
+        {7, INT32_MAX, "the padded vocabulary is 2147483647"}, {7, -128, "the padded vocabulary is -128"}}));
+    CAPTURE(word, value);
+    CHECK_THAT(model.fault(word, value), Contains(named));
+    // The largest sizes of all at once overflow nothing.
+    std::string bytes = test::read_bytes(model.file);
+    const std::array<std::int32_t, 6> most{1 << 24, 1 << 24, 1 << 16, 1 << 16, 1 << 20, 1 << 24};
+    std::memcpy(bytes.data() + 8, most.data(), sizeof most);
+    CHECK_THAT(model.fault_of(bytes), Contains("expected 3458908824730076160 bytes"));
+}
+
+TEST_CASE("a file of llm.c that is cut off or too long anywhere is refused", "[llmc_file]") {
+    const Exported model(GENERATE(DType::fp32, DType::bf16));
+    const std::string whole = test::read_bytes(model.file);
+    for (const std::size_t length : {0u, 3u, 4u, 28u, 1023u})
+        CHECK_THAT(model.fault_of(whole.substr(0, length)),
+                   Contains("is " + std::to_string(length) + " bytes; expected at least the 1024 bytes"));
+    for (const std::size_t length : {std::size_t(1024), whole.size() / 2, whole.size() - 2, whole.size() - 1})
+        CHECK_THAT(model.fault_of(whole.substr(0, length)),
+                   Contains("expected " + std::to_string(whole.size()) + " bytes") && Contains("cut off"));
+    for (const std::size_t more : {1, 2, 4096})
+        CHECK_THAT(model.fault_of(whole + std::string(more, '\0')),
+                   Contains("expected " + std::to_string(whole.size()) + " bytes") && Contains("damaged"));
+    CHECK_THAT(test::complaint([&] { Checkpoint(model.scratch.path() / "none.bin"); }),
+               Contains("none.bin is missing"));
+}
+
+TEST_CASE("a value that no training could go on from, or that bf16 cannot hold, is named", "[llmc_file]") {
+    Exported model;
+    std::string bytes = test::read_bytes(model.file);
+    bytes.replace(bytes.size() - 4, 4, std::string("\0\0\x80\x7f", 4));
+    CHECK_THAT(model.fault_of(bytes), Contains("a value of tensor \"ln_f.bias\" is inf; expected finite"));
+
+    const std::string before = test::read_bytes(model.file);
+    model.flat[2] = 3.4e38f;  // the next bf16 is infinity
+    CHECK_THAT(test::complaint([&] { write_llmc_file(model.file, model.table, model.flat, DType::bf16); }),
+               Contains("a value of wte.weight is 3.399999952e+38") && Contains("export in fp32"));
+    CHECK(test::read_bytes(model.file) == before);
+    CHECK(std::distance(std::filesystem::directory_iterator(model.scratch.path()), {}) == 2);  // nothing left behind
+    CHECK(test::complaint([&] { write_llmc_file(model.file, model.table, model.flat, DType::fp32); }) == "accepted");
+}

@@ -1,0 +1,190 @@
+// safetensors_set_test.cpp - a model in several files is the model in one; an index that says otherwise is refused
+#include "llmc/weights/safetensors_set.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "llmc/base/json_text.h"
+#include "llmc/weights/checkpoint.h"
+#include "test/support/scratch_folder.h"
+#include "test/support/support.h"
+
+using namespace llmc;
+using Catch::Contains;
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kIndexName = "model.safetensors.index.json";
+std::string file_name(std::size_t number) { return "model-0000" + std::to_string(number) + "-of-00003.safetensors"; }
+
+// A model's safetensors dealt out to three files as transformers names them, their index beside them.
+struct Sharded {
+    test::ScratchFolder scratch;
+    ParameterTable table{ModelConfig{1, 1, 8, 4, 7}};
+    std::vector<float> flat = std::vector<float>(std::size_t(table.elements()));
+    std::map<std::string, std::vector<std::string>> names;  // of tensors, by file
+    json index{{"metadata", {{"total_size", 4242}}}};
+
+    Sharded() {
+        table.initialise(flat, 3);
+        write_model(path(), table, from_flat(table, flat), -1);
+        std::size_t count = 0;
+        const SafetensorsFile whole(path() / "model.safetensors");
+        for (const TensorInfo& tensor : whole.tensors())
+            names[file_name(++count % 3 + 1)].push_back(tensor.name);
+        deal();
+        fs::rename(path() / "model.safetensors", path() / "whole");
+    }
+    const fs::path& path() const { return scratch.path(); }
+    // Writes the files and the index of `names`.
+    void deal() {
+        const SafetensorsFile whole(path() / (fs::exists(path() / "whole") ? "whole" : "model.safetensors"));
+        for (const auto& [file, tensors] : names) {
+            std::vector<TensorToWrite> infos;
+            std::vector<const TensorInfo*> found;
+            for (const std::string& name : tensors)
+                for (const TensorInfo& tensor : whole.tensors())
+                    if (tensor.name == name) {
+                        infos.push_back({tensor.name, tensor.dtype, tensor.shape});
+                        found.push_back(&tensor);
+                        index["weight_map"][name] = file;
+                    }
+            SafetensorsWriter writer(path() / file, infos, {{"format", "pt"}});
+            for (const TensorInfo* tensor : found) writer.append(whole.bytes(*tensor));
+            writer.finish();
+        }
+        write_index(text_of(index));
+    }
+    void write_index(const std::string& text) const { test::write_bytes(path() / kIndexName, text); }
+    std::vector<float> read() const {
+        std::vector<float> values(flat.size(), NAN);
+        Checkpoint(path()).read(table, values);
+        return values;
+    }
+    std::string fault() const {
+        const std::string text = test::complaint([&] { read(); });
+        CHECK_THAT(text, !Contains("\n"));
+        if (text != "accepted") CHECK_THAT(text, Contains(path().string()) && Contains("; expected "));
+        return text;
+    }
+    std::string fault_of_index(const std::function<void(json&)>& edit) const {
+        json changed = index;
+        edit(changed);
+        write_index(text_of(changed));
+        return fault();
+    }
+};
+constexpr const char* kBias = "transformer.h.0.attn.c_attn.bias";
+
+}  // namespace
+
+TEST_CASE("a model in several safetensors files has the bits of the model in one", "[safetensors_set]") {
+    Sharded model;
+    CHECK(test::same_bits(model.read(), model.flat));
+    CHECK(SafetensorsSet(model.path()).path() == (model.path() / kIndexName).string());
+    CHECK(SafetensorsSet(model.path()).tensors().size() == model.table.tensors().size());
+    // The file by itself, and a folder with both: model.safetensors is taken, as by transformers.
+    fs::rename(model.path() / "whole", model.path() / "model.safetensors");
+    model.write_index("no index");
+    CHECK(SafetensorsSet(model.path()).path() == (model.path() / "model.safetensors").string());
+    CHECK(test::same_bits(model.read(), model.flat));
+}
+
+TEST_CASE("a head that is stored with the token table may lie in another file", "[safetensors_set]") {
+    Sharded model;
+    const TensorToWrite head{"lm_head.weight", "F32", {7, 8}};
+    const auto write_head = [&](float first) {
+        std::vector<float> values(model.flat.begin(), model.flat.begin() + 56);
+        values[0] = first;
+        SafetensorsWriter writer(model.path() / "head.safetensors", {head}, {});
+        writer.append(values);
+        writer.finish();
+        return model.fault_of_index([](json& index) { index["weight_map"]["lm_head.weight"] = "head.safetensors"; });
+    };
+    CHECK(write_head(model.flat[0]) == "accepted");
+    CHECK_THAT(write_head(1), Contains("head.safetensors: tensor \"lm_head.weight\" is different from wte.weight"));
+}
+
+TEST_CASE("a file that the index names must be there, whole, in the folder itself", "[safetensors_set]") {
+    Sharded model;
+    const auto mapped_to = [&](const json& file) {
+        return model.fault_of_index([&](json& index) { index["weight_map"][kBias] = file; });
+    };
+    fs::create_directory(model.path() / "sub");
+    test::write_bytes(model.path() / "sub" / "x", "");
+    for (const char* name : {"../x", "sub/x", "/etc/passwd", "..", ".", ""})
+        CHECK_THAT(mapped_to(name), Contains(kIndexName) && Contains(kBias) && Contains(name) &&
+                                        Contains("the name of a file beside the index"));
+    CHECK_THAT(mapped_to(json(std::string("a\0b", 3))), Contains("\"a\\u0000b\"; expected the name of a file"));
+    CHECK_THAT(mapped_to(7), Contains("is 7; expected the name of a file"));
+    CHECK_THAT(mapped_to("sub"), Contains("the file \"sub\" is no regular file"));
+    CHECK_THAT(mapped_to("model-00004-of-00003.safetensors"),
+               Contains("the file \"model-00004-of-00003.safetensors\" is missing"));
+    CHECK_THAT(mapped_to(std::string(5000, 'x')), Contains("is missing"));
+    model.write_index(text_of(model.index));
+    CHECK(model.fault() == "accepted");
+    const std::string bytes = test::read_bytes(model.path() / file_name(3));
+    test::write_bytes(model.path() / file_name(3), bytes.substr(0, bytes.size() - 1));
+    CHECK_THAT(model.fault(), Contains(file_name(3)) && Contains("cut off"));
+    fs::remove(model.path() / file_name(3));
+    CHECK_THAT(model.fault(), Contains("the file \"" + file_name(3) + "\" is missing"));
+}
+
+TEST_CASE("index and files must say the same of every tensor", "[safetensors_set]") {
+    Sharded model;
+    const std::string here = model.index["weight_map"][kBias].get<std::string>();
+    const std::string other = here == file_name(1) ? file_name(2) : file_name(1);
+    SECTION("mapped to a file that does not hold it") {
+        CHECK_THAT(model.fault_of_index([&](json& index) { index["weight_map"][kBias] = other; }),
+                   Contains(here + ": tensor \"" + kBias + "\" is in this file; expected only in \"" + other));
+    }
+    SECTION("in no file") {
+        CHECK_THAT(model.fault_of_index([&](json& index) { index["weight_map"]["more.weight"] = other; }),
+                   Contains("tensor \"more.weight\" is not in \"" + other));
+    }
+    SECTION("in a file, but not in the index") {
+        CHECK_THAT(model.fault_of_index([&](json& index) { index["weight_map"].erase(kBias); }),
+                   Contains(here + ": tensor \"" + kBias + "\" is not in weight_map"));
+    }
+    SECTION("in two files") {
+        model.names[other].push_back(kBias);
+        model.deal();
+        CHECK_THAT(model.fault(), Contains(kBias) && Contains("is in this file; expected only in"));
+    }
+    SECTION("twice in the index") {
+        const std::string text = text_of(model.index), entry = '"' + std::string(kBias) + "\":\"" + here + '"';
+        const std::size_t place = text.find(entry);
+        REQUIRE(place != text.npos);
+        model.write_index(std::string(text).insert(place, entry + ","));
+        CHECK_THAT(model.fault(), Contains("key is \"" + std::string(kBias) + "\"; expected each key once"));
+    }
+    SECTION("missing everywhere") {
+        std::erase(model.names[here], kBias);
+        model.index.erase("weight_map");
+        model.deal();
+        CHECK_THAT(model.fault(), Contains(kIndexName) && Contains("\"h.0.attn.c_attn.bias\" is missing"));
+    }
+}
+
+TEST_CASE("what is no index is refused", "[safetensors_set]") {
+    const Sharded model;
+    const auto fault = [&](const std::string& text) {
+        model.write_index(text);
+        return model.fault();
+    };
+    CHECK_THAT(fault(""), Contains(std::string(kIndexName) + " is invalid at byte 1; expected JSON"));
+    CHECK_THAT(fault("[]"), Contains("[]; expected a JSON object"));
+    CHECK_THAT(fault("{}"), Contains("weight_map is missing"));
+    CHECK_THAT(fault(R"({"weight_map": {}})"), Contains("weight_map is {}"));
+    CHECK_THAT(fault(R"({"weight_map": ["a"]})"), Contains("weight_map is [\"a\"]"));
+    CHECK_THAT(fault(std::string(300000, '[')), Contains("100 levels deep"));
+    CHECK_THAT(fault(text_of(model.index).substr(0, 100)), Contains("is invalid at byte 101"));
+    CHECK_THAT(fault(R"({"weight_map": {"a\nb": "../x"}})"), Contains("\"a\\nb\""));
+    CHECK_THAT(fault("{\"weight_map\": {\"a\xff\": \"x\"}}"), Contains("is invalid at byte"));
+}

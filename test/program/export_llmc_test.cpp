@@ -1,0 +1,70 @@
+// export_llmc_test.cpp - the program that writes llm.c's model files: what it writes, refuses and never overwrites
+#include <catch2/catch.hpp>
+
+#include "test/support/run_support.h"
+
+using namespace test;
+using Catch::Contains;
+
+TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has the folder's bits", "[run]") {
+    const TrainingFolder folder;
+    const auto run = [&](const char* out, std::vector<std::string> more) {
+        more.insert(more.end(), {"-x", "1", "-v", "0", "--deterministic", "-o", folder.path(out)});
+        const auto result = folder.run(folder.flags(more));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        return read_bytes(folder.path(out) + "/step_00000001/model.safetensors");
+    };
+    const auto exports = [&](std::vector<std::string> arguments, int exit_code) {
+        const auto result = folder.run(arguments, "export_llmc");
+        CAPTURE(result.output);
+        CHECK(result.exit_code == exit_code);
+        CHECK(result.lines() == 1);
+        return result.output;
+    };
+    const auto saved = run("first", {"-l", "1e-2"});
+    const std::string model = folder.path("first/step_00000001"), bin = folder.path("new/model_00000001.bin");
+    CHECK_THAT(exports({"--checkpoint", model, "--output", bin}, 0),
+               Contains(bin + ": 2 layers, 2 heads, 32 channels, 32 positions, vocabulary 257, padded to 384, fp32, "));
+    CHECK(run("again", {"-e", model}) == run("from_bin", {"-e", bin}));
+    // bf16, and from a .bin
+    const std::string narrow = folder.path("narrow.bin"), wide = folder.path("wide.bin");
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", narrow, "--dtype", "bf16"}, 0), Contains("bf16, "));
+    CHECK(fs::file_size(narrow) - 1024 == (fs::file_size(bin) - 1024) / 2);
+    exports({"--checkpoint", narrow, "-o", wide}, 0);
+    exports({"--checkpoint", wide, "-o", folder.path("narrow2.bin"), "--dtype", "bf16"}, 0);
+    CHECK(read_bytes(narrow) == read_bytes(folder.path("narrow2.bin")));
+    CHECK(read_bytes(wide) != read_bytes(bin));
+
+    // What is there is replaced only when that is asked for.
+    const auto before = read_bytes(wide);
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", wide}, 2), Contains("wide.bin, which is there already") &&
+                                                                  Contains("--overwrite"));
+    CHECK(read_bytes(wide) == before);
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", wide, "--overwrite"}, 0), Contains("(replaced)"));
+    CHECK(read_bytes(wide) == read_bytes(bin));
+
+    // A checkpoint that is none, words that are none, a folder that cannot be.
+    const std::string shard = folder.path("train_0.bin"), out = folder.path("out.bin");
+    CHECK_THAT(exports({"--checkpoint", shard, "-o", out}, 2), Contains("token shard"));
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", out, "--dtype", "fp16"}, 2), Contains("--dtype is \"fp16\""));
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", out, "--bf16"}, 2), Contains("bf16") && Contains("--help"));
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", out, "bf16"}, 2), Contains("\"bf16\" is not understood"));
+    CHECK_THAT(exports({"-o", out}, 2), Contains("--checkpoint is not given"));
+    CHECK_THAT(exports({"--checkpoint", bin}, 2), Contains("--output is not given"));
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", folder.path("new")}, 2), Contains("the name of a file"));
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", shard + "/out.bin"}, 1), Contains("train_0.bin"));
+    CHECK(!fs::exists(out));
+    for (const auto& entry : fs::directory_iterator(folder.path("")))
+        CHECK(!entry.path().filename().string().starts_with('.'));  // nothing half written
+    CHECK_THAT(folder.run({"--help"}, "export_llmc").output, Contains("--overwrite") && Contains("--dtype"));
+}
+
+TEST_CASE("--init says why a file of llm.c is no model to start from", "[run]") {
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-e", folder.path("train_0.bin"), "-o", folder.path("out")}));
+    CHECK(result.exit_code == 2);
+    CHECK(result.lines() == 1);
+    CHECK_THAT(result.output, Contains("the magic number is 20240520") && Contains("token shard"));
+    CHECK(!fs::exists(folder.path("out")));
+}
