@@ -7,6 +7,7 @@
 
 #include "kernels/device/range.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/base/waiting_threads.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint_writer.h"
 #include "llmc/run/initial_model.h"
@@ -276,6 +277,7 @@ int end(Communicator* communicator, const std::string& why, int exit_code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    if (device::memory_is_host_memory()) start_with_threads_that_sleep_soon(argv);
     secure_standard_streams();
     Interrupt interrupt;  // before MPI, which starts threads, too
     std::shared_ptr<Communicator> communicator;  // the context shares it
