@@ -10,16 +10,23 @@ namespace llmc {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps, losses, norms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fact, name, value)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, validated, sampled, data, noise,
-                                   step_tokens, ranks, moment_files, options, training_data)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, sampled,
+                                   data, noise, step_tokens, ranks, moment_files, options, training_data)
 
 namespace {
 
 constexpr const char* kStateName = "trainer_state.json";
-constexpr int kStateFormat = 1;
+constexpr int kStateFormat = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
+
+// What version 1 had not.
+void add_outlier_window(nlohmann::json& json) {
+    if (json.contains("failed_in_a_row")) json["without_update"] = json["failed_in_a_row"];
+    if (json.contains("optimizer") && json["optimizer"].is_object())
+        json["optimizer"].update({{"losses", nlohmann::json::array()}, {"norms", nlohmann::json::array()}});
+}
 
 }  // namespace
 
@@ -33,11 +40,13 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     const std::filesystem::path file = folder / kStateName;
     require(std::filesystem::exists(file), "the checkpoint " + folder.string(), std::string("without ") + kStateName,
             "one that this program wrote", "start a new run from a model alone by --init");
-    const nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
+    nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
     require(json.is_object(), file.string(), "no valid JSON", "what was written", "restore it");
-    require(json.contains("format") && json["format"] == kStateFormat, file.string() + ": the format",
-            json.contains("format") ? excerpt(json["format"]) : "none", std::to_string(kStateFormat),
+    const nlohmann::json format = json.value("format", nlohmann::json());
+    require(format == kStateFormat || format == 1, file.string() + ": the format",
+            format.is_null() ? "none" : excerpt(format), "1 or " + std::to_string(kStateFormat),
             "go on with the version of this program that wrote it");
+    if (format == 1) add_outlier_window(json);
     TrainerState state;
     try {
         state = json.get<TrainerState>();
@@ -52,6 +61,12 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("updates", state.optimizer.updates, 0, state.step);
     require_within("skipped_steps", state.optimizer.skipped_steps, 0, state.step);
     require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
+    require_within("without_update", state.without_update, state.failed_in_a_row, state.step);
+    const std::size_t held = state.optimizer.losses.size();
+    require(held <= kernels::OutlierWindow::kSize, file.string() + ": the number of losses", held, "at most 128",
+            "restore it");
+    require(state.optimizer.norms.size() == held, file.string() + ": the number of norms",
+            state.optimizer.norms.size(), std::to_string(held) + ", that of losses", "restore it");
     require_within("step_tokens", state.step_tokens, 1, kMostSteps);
     require_within("ranks", state.ranks, 1, kMostRanks);
     require_within("moment_files", state.moment_files, 1, kMostRanks);

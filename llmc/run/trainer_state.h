@@ -19,6 +19,7 @@ struct TrainerState {
     std::int64_t step = 0;              // steps made, those included whose update was skipped
     Optimizer::Counts optimizer{};
     int failed_in_a_row = 0;            // steps, the last ones, whose loss or norm was not finite
+    int without_update = 0;             // as well, or that were outliers (StepLog::InARow)
     bool validated = true, sampled = true;  // unless a signal came between what is due after this step
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // RunNoise::averages(); empty: not measured
@@ -32,7 +33,8 @@ struct TrainerState {
 
 // Throws a run-time Error where the system refuses.
 void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state);
-// Throws Error that names the file where it is missing, no such JSON, or of another version of the format.
+// Throws Error that names the file where it is missing, no such JSON, or of another version of the format. One of
+// version 1, before there were outlier windows, has an empty one, which fills as that of a new run.
 TrainerState read_trainer_state(const std::filesystem::path& folder);
 
 }  // namespace llmc
