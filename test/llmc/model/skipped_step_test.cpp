@@ -76,9 +76,9 @@ TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks
 }
 
 TEST_CASE("an outlier of one rank alone is skipped on all, and changes nothing", "[ranks]") {
-    const int stage = kThreadSanitizer ? 1 : GENERATE(0, 1, 2);
+    const int stage = GENERATE(0, 1, 2);
     CAPTURE(stage);
-    const GlobalBatch batch = random_batch(1, 2);
+    const GlobalBatch batch = random_batch(1);
     ModelSetup setup = tiny_setup(stage == 2 ? kernels::DType::bf16 : kernels::DType::fp32);
     setup.sharding.stage = stage;
     struct Rank {
@@ -97,13 +97,17 @@ TEST_CASE("an outlier of one rank alone is skipped on all, and changes nothing",
             return all;
         };
         Rank& mine = ranks[std::size_t(communicator.rank())];
-        for (int i = 0; i < 130; ++i) mine.full = trainer.step(batch, 1, 1e-4f, i % 2 ? 1.0f : 1.1f);
+        const kernels::StepScalars usual = trainer.step(batch);
+        Optimizer::Counts counts{.updates = 129, .losses = std::vector<double>(128, usual.loss)};
+        for (int i = 0; i < 128; ++i) counts.norms.push_back((i % 2 ? 1.0 : 1.1) * usual.grad_norm);
+        trainer.load_counts(counts);
+        mine.full = trainer.step(batch);
         mine.before = state();
         mine.counts_before = trainer.optimizer().counts();
-        mine.bad = trainer.step(batch, 1, 1e-4f, communicator.rank() == 1 ? 100.0f : 1.0f);
+        mine.bad = trainer.step(batch, 1, 6e-4f, communicator.rank() == 1 ? 100.0f : 1.0f);
         mine.after = state();
         mine.counts_after = trainer.optimizer().counts();
-        mine.next = trainer.step(batch, 1, 1e-4f);
+        mine.next = trainer.step(batch);
     });
     for (Rank& rank : ranks) {
         CHECK(rank.full.skip == kernels::kNoSkip);

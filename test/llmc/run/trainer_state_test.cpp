@@ -23,7 +23,7 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
                        .optimizer = {(std::int64_t(1) << 40) - 3, 3, {third, 0x1.0000000000001p1}, {-0.0, tiny}},
                        .failed_in_a_row = 9, .without_update = 127,
                        .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
-                                                       {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
+                                 {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
                        .step_tokens = 524288, .ranks = 8, .moment_files = 8, .options = to_json(Options{}),
                        .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
