@@ -130,9 +130,8 @@ TEST_CASE("a run goes on in the middle of its outlier window to the same bits", 
         CHECK(steps_from(folder, from, 0) == steps_from(folder, "whole", std::stoi(from)));
         CHECK(state_of(folder, from, "step_00000180") == state_of(folder, "whole", "step_00000180"));
     }
-    if (!have_mpi()) return;
-    const int others = 3 - as.ranks;
-    go_on(others, "140", "others");
+    if (as.ranks > 1 || !have_mpi()) return;
+    go_on(2, "140", "others");
     const auto got = steps_from(folder, "others", 0), want = steps_from(folder, "whole", 140);
     for (std::size_t i = 0; i < 10; ++i)  // to rounding, and so is the window
         CHECK(std::fabs(got[i]["loss_z"].get<double>() - want[i]["loss_z"].get<double>()) < 1e-2);
