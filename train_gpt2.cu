@@ -85,7 +85,7 @@ int Training::train(const Resumption* resumption) {
                      shape.seq_len);
     StepBatches batches(*plan.loader, options.overfit_batch, shape.rows());
     if (resumption) {
-        step_log.restore(resumption->state.failed_in_a_row);
+        step_log.restore({resumption->state.failed_in_a_row, resumption->state.without_update});
         if (!resumption->state.noise.empty()) noise.restore(resumption->state.noise);
     }
     using First = Periodic::First;
@@ -106,15 +106,16 @@ int Training::train(const Resumption* resumption) {
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
                                  model, optimizer, gradients->buckets(), context, report);
     const auto state_after = [&](std::int64_t step, const LoaderPosition& next) -> TrainerState {
-        return {.step = step, .optimizer = optimizer.counts(), .failed_in_a_row = step_log.failed_in_a_row(),
-                .validated = !validation.owed(), .sampled = !samples.owed(), .data = next, .noise = noise.averages(),
-                .run = plan.run};
+        return {.step = step, .optimizer = optimizer.counts(), .failed_in_a_row = step_log.in_a_row().failed,
+                .without_update = step_log.in_a_row().without_update, .validated = !validation.owed(),
+                .sampled = !samples.owed(), .data = next, .noise = noise.averages(), .run = plan.run};
     };
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
-    // Of data or log: what has been trained so far is sound, and is saved.
+    // Of data or log, or no updates any more: what has been trained so far is sound, and is saved.
     const auto failure = [&] {
-        return unreadable ? unreadable : batches.failure() ? batches.failure() : report.failure();
+        return unreadable ? unreadable : batches.failure() ? batches.failure()
+               : report.failure() ? report.failure() : step_log.failure();
     };
     int signal = 0;
     const double began = seconds_now();

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/device/error.h"
+#include "kernels/outlier_window.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 
@@ -86,7 +87,8 @@ __global__ void __launch_bounds__(Threads) put_counts_kernel(RankSumsHeader* hea
 }
 
 // In double throughout; what the optimizer reads is rounded to float once.
-__device__ void decide(const StepScalarsInput& op, const RankSums& totals) {
+__device__ void decide(const StepScalarsInput& op, const RankSums& totals, const WindowSpread& losses,
+                       const WindowSpread& norms) {
     StepScalars& step = op.scalars[0];
     const double loss_sum = totals.header->loss_sum;
     const auto valid_targets = std::int64_t(totals.header->valid_targets);
@@ -103,13 +105,19 @@ __device__ void decide(const StepScalarsInput& op, const RankSums& totals) {
     step.grad_norm = float(norm);
     step.clip = float(clip);
     step.grad_scale = float(kappa * clip);
-    step.skip = valid_targets == 0                               ? kSkipNoTargets
-                : std::isfinite(norm) && std::isfinite(loss_sum) ? kNoSkip
-                                                                 : kSkipNonFinite;
+    step.loss_z = losses.z_score(step.loss);
+    step.norm_z = norms.z_score(norm);
+    step.max_loss_z = op.max_loss_z;
+    step.max_norm_z = op.max_norm_z;
+    step.skip = valid_targets == 0                                   ? kSkipNoTargets
+                : !(std::isfinite(norm) && std::isfinite(loss_sum))  ? kSkipNonFinite
+                : is_loss_outlier(step) || is_norm_outlier(step)     ? kSkipOutlier
+                                                                     : kNoSkip;
     if (step.skip != kNoSkip) {
         step.skipped_steps += 1;
         return;
     }
+    add_step(op.window[0], step.loss, norm);
     step.adam_step += 1;
     step.first_correction = float(1.0 / (1.0 - pow(double(op.beta1), double(step.adam_step))));
     step.second_correction = float(1.0 / (1.0 - pow(double(op.beta2), double(step.adam_step))));
@@ -117,6 +125,10 @@ __device__ void decide(const StepScalarsInput& op, const RankSums& totals) {
 
 template <int Threads>
 __global__ void __launch_bounds__(Threads) step_scalars_kernel(StepScalarsInput op, RankSums totals) {
+    // All threads have read the window before the barrier; one of them adds to it thereafter.
+    const OutlierWindow& window = op.window[0];
+    const WindowSpread losses = window_spread<Threads>(window, window.losses),
+                       norms = window_spread<Threads>(window, window.norms);
     const std::size_t row = op.totals.size();
     for (std::size_t i = threadIdx.x; i < row; i += Threads) {
         double sum = 0;
@@ -124,7 +136,7 @@ __global__ void __launch_bounds__(Threads) step_scalars_kernel(StepScalarsInput 
         op.totals[i] = sum;
     }
     __syncthreads();
-    if (threadIdx.x == 0) decide(op, totals);
+    if (threadIdx.x == 0) decide(op, totals, losses, norms);
 }
 
 template <class Header, class Double>
@@ -175,6 +187,7 @@ void put_counts(const RankSums& row, const RankCounts& counts, StreamRef stream)
 
 void step_scalars(const StepScalarsInput& op, StreamRef stream) {
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
+    require(!op.window.empty(), "size of window", op.window.size(), "1");
     require(op.totals.size() == rank_sums_size(op.modules), "size of totals", op.totals.size(),
             "rank_sums_size(modules)");
     require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums",

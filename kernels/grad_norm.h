@@ -6,8 +6,9 @@
 //   step_scalars: norm = kappa * sqrt(sum over ranks and modules), kappa = positions / valid targets;
 //                 clip = min(1, max_norm / (norm + 1e-6)); scale = kappa * clip
 //
-// Everything a step decides (skip, clip, bias correction) is decided on the device from sums over all ranks: the host
-// never waits, and every rank decides alike, since all add the same numbers in the same order.
+// Everything a step decides (skip, clip, bias correction) is decided on the device from sums over all ranks, and from
+// those of the steps before: the host never waits, and every rank decides alike, since all add the same numbers in the
+// same order.
 //
 // Shapes    values: (elements) float; rounded: (elements) bf16 or none; partial: (tiles) doubles; sums: (modules)
 //           doubles.
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "kernels/device/types.h"
+#include "kernels/outlier_window.h"
 
 namespace kernels {
 
@@ -97,19 +99,25 @@ struct StepScalars {
     std::int32_t skipped_steps;   // so far
     double loss;                  // mean over the valid targets of this step; NaN if there are none
     std::int64_t valid_targets;
+    double loss_z, norm_z;            // in the window (outlier_window.h); NaN: unknown
+    double max_loss_z, max_norm_z;    // above which this step was skipped; 0: never
 };
-enum Skip : std::int32_t { kNoSkip = 0, kSkipNoTargets = 1, kSkipNonFinite = 2 };
+enum Skip : std::int32_t { kNoSkip = 0, kSkipNoTargets = 1, kSkipNonFinite = 2, kSkipOutlier = 3 };
+constexpr bool is_loss_outlier(const StepScalars& x) { return x.max_loss_z > 0 && x.loss_z > x.max_loss_z; }
+constexpr bool is_norm_outlier(const StepScalars& x) { return x.max_norm_z > 0 && x.norm_z > x.max_norm_z; }
 
 struct StepScalarsInput {
     std::span<StepScalars> scalars;          // (1), in and out
+    std::span<OutlierWindow> window;         // (1), in and out
     std::span<double> totals;                // (rank_sums_size(modules)): the sum of all rows, for the host
     std::span<const double> rank_sums;       // a row of each rank, in their order
     std::size_t modules;
     std::int64_t positions;                  // K: gradients were accumulated with weight 1 / K
     float learning_rate, max_norm, beta1, beta2;  // max_norm <= 0: no clipping
+    double max_loss_z = 0, max_norm_z = 0;   // a step whose loss or norm has a larger z is an outlier; 0: none is
 };
-// Enqueues on `stream`. A step without valid targets or with a non-finite loss or norm is skipped: adam_step stays,
-// skip says why.
+// Enqueues on `stream`. A step without valid targets, with a non-finite loss or norm, or that is an outlier is skipped:
+// adam_step and window stay, skip says why. The window takes every other step, whether or not any z is bounded.
 void step_scalars(const StepScalarsInput& op, StreamRef stream);
 
 }  // namespace kernels

@@ -8,7 +8,7 @@
 
 namespace llmc {
 
-using kernels::StepScalars;
+using kernels::OutlierWindow, kernels::StepScalars;
 
 constexpr std::int64_t kLoadedAtOnce = std::int64_t(1) << 22;  // elements of both moments
 
@@ -22,6 +22,7 @@ Optimizer::Optimizer(const Model& model, GradientExchange& gradients, const Adam
       settings_(settings),
       totals_(kernels::rank_sums_size(gradients.sums().modules())),
       scalars_(1),
+      window_(1),
       host_(2 * (sizeof(StepScalars) + totals_.size() * sizeof(double))) {
     require(!settings.rounding_seed || model.dtype() == kernels::DType::bf16,
             "the type of stochastically rounded parameters", "fp32", "bf16");
@@ -45,6 +46,7 @@ Optimizer::Optimizer(const Model& model, GradientExchange& gradients, const Adam
     first_.zero(context.stream);
     second_.zero(context.stream);
     scalars_.zero(context.stream);
+    window_.zero(context.stream);
     context.stream.sync();  // before the host's copy goes
 }
 
@@ -69,10 +71,11 @@ void Optimizer::step(Model& model, const StepInput& input) {
     gradients_.finish();
     const device::Range range("optimizer");
     const StepSums& sums = gradients_.sums();
-    kernels::step_scalars({.scalars = scalars_.span(), .totals = totals_.span(), .rank_sums = sums.rank_sums(),
-                           .modules = sums.modules(), .positions = input.positions,
+    kernels::step_scalars({.scalars = scalars_.span(), .window = window_.span(), .totals = totals_.span(),
+                           .rank_sums = sums.rank_sums(), .modules = sums.modules(), .positions = input.positions,
                            .learning_rate = input.learning_rate, .max_norm = settings_.max_grad_norm,
-                           .beta1 = settings_.beta1, .beta2 = settings_.beta2}, stream);
+                           .beta1 = settings_.beta1, .beta2 = settings_.beta2,
+                           .max_loss_z = settings_.max_loss_z, .max_norm_z = settings_.max_norm_z}, stream);
     const auto adamw = [&]<class T>(std::span<T> parameters) {
         update_all(model, parameters, [&](const Launch& launch, std::span<T> parameter, std::span<float> master) {
             const OwnedShard& shard = launch.shard;
@@ -105,15 +108,29 @@ void Optimizer::round_parameters(Model& model) {
 
 Optimizer::Counts Optimizer::counts() const {
     const StepScalars now = scalars_.download(context_.stream)[0];
-    return {.updates = now.adam_step, .skipped_steps = now.skipped_steps};
+    Counts counts{.updates = now.adam_step, .skipped_steps = now.skipped_steps};
+    const OutlierWindow window = window_.download(context_.stream)[0];
+    for (int i = 0; i < window.count; ++i) {
+        const int place = window.count < OutlierWindow::kSize ? i : (window.next + i) % OutlierWindow::kSize;
+        counts.losses.push_back(window.losses[place]);
+        counts.norms.push_back(window.norms[place]);
+    }
+    return counts;
 }
 
 void Optimizer::load(const Counts& counts,
                      const std::function<void(std::int64_t, std::span<float>, std::span<float>)>& read) {
     const StepScalars scalars{.adam_step = counts.updates, .skipped_steps = counts.skipped_steps};
+    require(counts.losses.size() <= OutlierWindow::kSize && counts.norms.size() == counts.losses.size(),
+            "the norms of an outlier window", counts.norms.size(), "as many as losses, at most 128");
+    const auto held = std::int32_t(counts.losses.size());
+    OutlierWindow window{.count = held, .next = held % OutlierWindow::kSize};
+    std::ranges::copy(counts.losses, window.losses);
+    std::ranges::copy(counts.norms, window.norms);
     std::vector<float> first, second;  // a part of a shard
     const device::SyncIfThrown guard(context_.stream);
     scalars_.upload(std::span(&scalars, 1), context_.stream);
+    window_.upload(std::span(&window, 1), context_.stream);
     for (const Launch& launch : launches_)
         for (std::int64_t part = 0; part < launch.shard.size; part += kLoadedAtOnce) {
             const OwnedShard& shard = launch.shard;

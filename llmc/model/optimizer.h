@@ -15,6 +15,7 @@ namespace llmc {
 struct AdamWSettings {
     float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
     float max_grad_norm = 1;  // 0: no clipping
+    double max_loss_z = 0, max_norm_z = 0;  // a step above one of them is skipped (outlier_window.h); 0: none is
     // bf16 parameters are rounded stochastically, with this seed; empty: to nearest
     std::optional<std::uint64_t> rounding_seed{};
 };
@@ -40,10 +41,11 @@ public:
     // are loaded. Enqueued; nothing in fp32.
     void round_parameters(Model& model);
 
-    // What a checkpoint holds beside the moments: updates made and steps skipped so far.
+    // What a checkpoint holds beside the moments: updates made and steps skipped so far, and the outlier window.
     struct Counts {
         std::int64_t updates = 0;
         std::int32_t skipped_steps = 0;
+        std::vector<double> losses{}, norms{};  // of the last steps that made an update, the oldest first; as many
         bool operator==(const Counts&) const = default;
     };
     Counts counts() const;  // waits
@@ -87,6 +89,7 @@ private:
     device::Array<kernels::DecaySegment> segments_;
     device::Array<double> totals_;
     device::Array<kernels::StepScalars> scalars_;
+    device::Array<kernels::OutlierWindow> window_;
     device::PinnedMemory host_;  // two slots, written in turn, each scalars and totals
     device::Event copied_[2];
     int slot_ = 0;

@@ -62,6 +62,11 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("beta2", o.beta2, "AdamW's decay rate of the second moment", Real{0, 0.9999999});
     entry("eps", o.eps, "AdamW's epsilon", Real{0, 1});
     entry("grad-clip", o.grad_clip, "clip the global L2 norm of the gradient to this; 0: no clipping", Real{0, 1e30});
+    entry("skip-loss-z", o.skip_loss_z,
+          "make no update of a step whose loss lies more than so many standard deviations above the mean of the last "
+          "128 that made one; 0: off",
+          Real{0, 1e30});
+    entry("skip-norm-z", o.skip_norm_z, "the same of the gradient norm, before clipping; 0: off", Real{0, 1e30});
     entry("v,val-every", o.val_every, "steps between validations, which also run first and last; 0: none",
           Whole{0, kMany});
     entry("val-tokens", o.val_tokens, "tokens of a validation, from the start of its shards", Whole{1, kMany});

@@ -38,6 +38,7 @@ struct Options {
     double final_lr_fraction = 0.1;
     std::string lr_schedule = "cosine";
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, grad_clip = 1;
+    double skip_loss_z = 0, skip_norm_z = 0;  // 0: no outlier is skipped
     // Evaluation and samples
     std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: never
     std::int64_t sample_every = 0, sample_tokens = 64, samples = 1;

@@ -54,6 +54,7 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
             "at most the " + std::to_string(plan.total_steps) + " steps of --epochs " + std::to_string(o.epochs));
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
+                      .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
                       .rounding_seed = o.stochastic_rounding ? std::optional(seed) : std::nullopt};
     plan.schedule = {.kind = value_by_name("--lr-schedule", o.lr_schedule, kLrSchedules), .peak = o.lr,
                      .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps,

@@ -33,8 +33,15 @@ std::string tokens_text(double per_second) {
     return format("%.0f", per_second);
 }
 
-const char* skip_reason(std::int32_t skip) {
-    return skip == kernels::kSkipNoTargets ? "no targets" : "loss or gradient norm not finite";
+std::string skip_reason(const kernels::StepScalars& x) {
+    if (x.skip == kernels::kSkipNoTargets) return "no targets";
+    if (x.skip == kernels::kSkipNonFinite) return "loss or gradient norm not finite";
+    const auto outlier = [](const char* what, double z, double most) {
+        return std::string(what) + " is an outlier: z " + format("%.4g > %.4g", z, most);
+    };
+    const std::string loss = is_loss_outlier(x) ? outlier("loss", x.loss_z, x.max_loss_z) : "";
+    const std::string norm = is_norm_outlier(x) ? outlier("gradient norm", x.norm_z, x.max_norm_z) : "";
+    return loss + (loss.empty() || norm.empty() ? "" : ", ") + norm;
 }
 
 // "12.3 seq": sequences of the batch at which noise and signal have the same power; "> 12.3 seq": a bound; "~12.3 seq":
@@ -130,7 +137,8 @@ void Report::step(const Step& s) {
                s.seconds_left ? clock_text(*s.seconds_left).c_str() : "n/a",
                s.noise ? (" | noise " + noise_text(*s.noise)).c_str() : ""));
     Json event{{"event", "step"}, {"step", s.step}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
-               {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"tokens", s.positions},
+               {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"loss_z", x.loss_z}, {"norm_z", x.norm_z},
+               {"tokens", s.positions},
                {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms},
                {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s},
                {"mfu", number_or_null(s.speed.mfu)}};
@@ -139,9 +147,9 @@ void Report::step(const Step& s) {
     write_noise(event, s.noise);
     write(event);
     if (x.skip == kernels::kNoSkip) return;
-    say(at(s.step + 1) + " | update skipped: " + skip_reason(x.skip) + " (" + std::to_string(x.skipped_steps) +
+    say(at(s.step + 1) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +
         " so far)");
-    write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x.skip)}, {"skipped_steps", x.skipped_steps}});
+    write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x)}, {"skipped_steps", x.skipped_steps}});
 }
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds) {

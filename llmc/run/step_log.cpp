@@ -31,11 +31,25 @@ void StepLog::report_pending(int steps_back) {
         step.noise = noise_so_far(step);
     }
     report_.step(step);
-    failed_in_a_row_ = step.scalars.skip == kernels::kSkipNonFinite ? failed_in_a_row_ + 1 : 0;
-    if (failed_in_a_row_ == kMostFailedSteps)
-        fail("the number of steps in a row whose loss or gradient norm is not finite", failed_in_a_row_,
-             "fewer than that", "the model has diverged: start again with a lower --lr or a longer --warmup-steps",
-             Blame::runtime);
+    count_skips(step.scalars.skip);
+}
+
+void StepLog::count_skips(std::int32_t skip) {
+    auto& [failed, without_update] = in_a_row_;
+    failed = skip == kernels::kSkipNonFinite ? failed + 1 : 0;
+    if (failed == kMostFailedSteps)
+        fail("the number of steps in a row whose loss or gradient norm is not finite", failed, "fewer than that",
+             "the model has diverged: start again with a lower --lr or a longer --warmup-steps", Blame::runtime);
+    if (skip == kernels::kNoSkip) without_update = 0;
+    else if (skip != kernels::kSkipNoTargets) ++without_update;
+    if (without_update < kMostStepsWithoutUpdate || skip != kernels::kSkipOutlier || failure_) return;
+    try {
+        fail("the number of steps in a row without an update, as outliers or not finite,", without_update,
+             "fewer than that", "data or model have changed for good: look at both, then go on by --resume auto with "
+             "other --skip-loss-z and --skip-norm-z, or without", Blame::runtime);
+    } catch (...) {
+        failure_ = std::current_exception();
+    }
 }
 
 Report::Noise StepLog::noise_so_far(const Report::Step& step) const {

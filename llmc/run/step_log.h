@@ -1,6 +1,7 @@
 // step_log.h - reports every step when its numbers have come back from the device: at once on a CPU, else while the
 // next step is under way
 #pragma once
+#include <exception>
 #include <optional>
 
 #include "llmc/comm/communicator.h"
@@ -30,8 +31,20 @@ public:
     void flush() { report_pending(0); }
 
     static constexpr int kMostFailedSteps = 10;
-    int failed_in_a_row() const { return failed_in_a_row_; }  // of the steps reported, the last ones
-    void restore(int failed_in_a_row) { failed_in_a_row_ = failed_in_a_row; }
+    // As many as the outlier window holds, which then tells nothing any more of the data or the model. Ten would end a
+    // run at a stretch of bad data; other than numbers that are not finite, outliers pass with it.
+    static constexpr int kMostStepsWithoutUpdate = kernels::OutlierWindow::kSize;
+    // Of the steps reported, the last ones: whose loss or norm was not finite; that were skipped for it or as outliers,
+    // those without targets not counted.
+    struct InARow {
+        int failed = 0, without_update = 0;
+        bool operator==(const InARow&) const = default;
+    };
+    const InARow& in_a_row() const { return in_a_row_; }
+    void restore(const InARow& in_a_row) { in_a_row_ = in_a_row; }
+    // The run-time Error, the same on all ranks, once kMostStepsWithoutUpdate were skipped in a row: the run ends, and
+    // saves its model, which is sound.
+    const std::exception_ptr& failure() const { return failure_; }
 
 private:
     struct Pending {
@@ -39,6 +52,7 @@ private:
         double began_seconds;
     };
     void report_pending(int steps_back);
+    void count_skips(std::int32_t skip);
     Report::Noise noise_so_far(const Report::Step& step) const;
 
     const Optimizer& optimizer_;
@@ -51,7 +65,8 @@ private:
     int seq_len_;
     std::optional<Pending> pending_;
     double last_seconds_ = 0;  // when the step before was reported
-    int failed_in_a_row_ = 0;
+    InARow in_a_row_{};
+    std::exception_ptr failure_;
 };
 
 }  // namespace llmc

@@ -10,16 +10,16 @@ namespace llmc {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps, losses, norms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fact, name, value)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, validated, sampled, data, noise,
-                                   moment_files, run)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, sampled,
+                                   data, noise, moment_files, run)
 
 namespace {
 
 constexpr const char* kStateName = "trainer_state.json";
-constexpr int kStateFormat = 1;
+constexpr int kStateFormat = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
 }  // namespace
@@ -36,9 +36,9 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
             "one that this program wrote", "start a new run from a model alone by --init");
     const nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
     require(json.is_object(), file.string(), "no valid JSON", "what was written", "restore it");
-    require(json.contains("format") && json["format"] == kStateFormat, file.string() + ": the format",
-            json.contains("format") ? excerpt(json["format"]) : "none", std::to_string(kStateFormat),
-            "go on with the version of this program that wrote it");
+    const nlohmann::json format = json.value("format", nlohmann::json());
+    require(format == kStateFormat, file.string() + ": the format", format.is_null() ? "none" : excerpt(format),
+            std::to_string(kStateFormat), "go on with the version of this program that wrote it");
     TrainerState state;
     try {
         state = json.get<TrainerState>();
@@ -53,6 +53,12 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("updates", state.optimizer.updates, 0, state.step);
     require_within("skipped_steps", state.optimizer.skipped_steps, 0, state.step);
     require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
+    require_within("without_update", state.without_update, state.failed_in_a_row, state.step);
+    const std::size_t held = state.optimizer.losses.size();
+    require(held <= kernels::OutlierWindow::kSize, file.string() + ": the number of losses", held, "at most 128",
+            "restore it");
+    require(state.optimizer.norms.size() == held, file.string() + ": the number of norms",
+            state.optimizer.norms.size(), std::to_string(held) + ", that of losses", "restore it");
     require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
     require_within("ranks", state.run.ranks, 1, kMostRanks);
     require_within("moment_files", state.moment_files, 1, kMostRanks);

@@ -26,6 +26,7 @@ struct TrainerState {
     std::int64_t step = 0;              // steps made, those included whose update was skipped
     Optimizer::Counts optimizer{};
     int failed_in_a_row = 0;            // steps, the last ones, whose loss or norm was not finite
+    int without_update = 0;             // as well, or that were outliers (StepLog::InARow)
     bool validated = true, sampled = true;  // unless a signal came between what is due after this step
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // RunNoise::averages(); empty: not measured

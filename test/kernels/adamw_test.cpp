@@ -110,7 +110,7 @@ TEMPLATE_TEST_CASE("a skipped step changes nothing", "[adamw][one_order]", float
     state.update(normal<float>(kElements, 2), scalars_of(1, 1.0f));
     const auto before = state.bytes();
     const auto grad = std::vector<float>(kElements, NAN);
-    const int skip = GENERATE(int(kSkipNoTargets), int(kSkipNonFinite));
+    const int skip = GENERATE(int(kSkipNoTargets), int(kSkipNonFinite), int(kSkipOutlier));
     state.update(grad, scalars_of(2, 1.0f, skip));
     CHECK(state.bytes() == before);
 }
@@ -125,7 +125,9 @@ TEST_CASE("a step without valid targets leaves parameters, moments and the count
     const std::vector<float> grad(kElements, 0.0f);
     const auto nothing = on_device(std::vector<double>(rank_sums_size(1)));  // neither loss nor targets nor a norm
     device::Array<double> totals(nothing.size());
-    step_scalars({scalars.span(), totals.span(), nothing.span(), 1, 128, 3e-4f, 1.0f, kBeta1, kBeta2}, nullptr);
+    auto window = on_device(std::vector<OutlierWindow>(1));
+    step_scalars({scalars.span(), window.span(), totals.span(), nothing.span(), 1, 128, 3e-4f, 1.0f, kBeta1,
+                  kBeta2}, nullptr);
     const StepScalars step = scalars.download(nullptr)[0];
     state.update(grad, step);
     CHECK(state.bytes() == before);

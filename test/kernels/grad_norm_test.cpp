@@ -54,8 +54,9 @@ struct Step {
         auto scalars = on_device(std::vector<StepScalars>{before});
         const auto rows = on_device(row_of(loss_sum, valid_targets, partial));
         auto totals = poisoned<double>(rows.size());
-        step_scalars({scalars.span(), totals.span(), rows.span(), partial.size(), positions, learning_rate, max_norm,
-                      beta1, beta2},
+        auto window = on_device(std::vector<OutlierWindow>(1));
+        step_scalars({scalars.span(), window.span(), totals.span(), rows.span(), partial.size(), positions,
+                      learning_rate, max_norm, beta1, beta2},
                      nullptr);
         return scalars.download(nullptr)[0];
     }
@@ -237,7 +238,9 @@ TEST_CASE("what the ranks know of a step adds up in their order", "[grad_norm]")
     auto scalars = on_device(std::vector<StepScalars>(1));
     const auto device_rows = on_device(rows);
     auto totals = poisoned<double>(want.size());
-    step_scalars({scalars.span(), totals.span(), device_rows.span(), modules, 1000, 1e-3f, 0, 0.9f, 0.95f}, nullptr);
+    auto window = on_device(std::vector<OutlierWindow>(1));
+    step_scalars({scalars.span(), window.span(), totals.span(), device_rows.span(), modules, 1000, 1e-3f, 0, 0.9f,
+                  0.95f}, nullptr);
     CHECK(totals.download(nullptr) == want);
     const StepScalars step = scalars.download(nullptr)[0];
     const RankSums sums = rank_sums(std::span(want), modules);

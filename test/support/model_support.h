@@ -103,6 +103,13 @@ public:
         optimizer_->step(*model_, {.learning_rate = learning_rate, .positions = batch.positions()});
         return optimizer_->scalars();
     }
+    // As a run that goes on, its moments at 0.
+    void load_counts(const llmc::Optimizer::Counts& counts) {
+        optimizer_->load(counts, [](std::int64_t, std::span<float> first, std::span<float> second) {
+            std::ranges::fill(first, 0.0f);
+            std::ranges::fill(second, 0.0f);
+        });
+    }
     double loss(const GlobalBatch& batch) {
         loss_sum_.zero(context_.stream);
         const llmc::MicroBatchShape shape{batch.rows, batch.seq_len};

@@ -75,6 +75,56 @@ TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks
     }
 }
 
+TEST_CASE("an outlier of one rank alone is skipped on all, and changes nothing", "[ranks]") {
+    const int stage = GENERATE(0, 1, 2);
+    CAPTURE(stage);
+    const GlobalBatch batch = random_batch(1);
+    ModelSetup setup = tiny_setup(stage == 2 ? kernels::DType::bf16 : kernels::DType::fp32);
+    setup.sharding.stage = stage;
+    struct Rank {
+        std::vector<float> before, after;  // master weights and moments
+        Optimizer::Counts counts_before, counts_after;
+        kernels::StepScalars full, bad, next;
+    };
+    std::vector<Rank> ranks(2);
+    llmc::run_ranks(2, [&](Communicator& communicator) {
+        Context context = make_context(communicator);
+        Trainer trainer(context, setup, {.max_norm_z = 6});
+        const auto state = [&] {
+            std::vector<float> all = trainer.master_weights();
+            for (const auto& moments : {trainer.first_moments(), trainer.second_moments()})
+                all.insert(all.end(), moments.begin(), moments.end());
+            return all;
+        };
+        Rank& mine = ranks[std::size_t(communicator.rank())];
+        const kernels::StepScalars usual = trainer.step(batch);
+        Optimizer::Counts counts{.updates = 129, .losses = std::vector<double>(128, usual.loss)};
+        for (int i = 0; i < 128; ++i) counts.norms.push_back((i % 2 ? 1.0 : 1.1) * usual.grad_norm);
+        trainer.load_counts(counts);
+        mine.full = trainer.step(batch);
+        mine.before = state();
+        mine.counts_before = trainer.optimizer().counts();
+        mine.bad = trainer.step(batch, 1, 6e-4f, communicator.rank() == 1 ? 100.0f : 1.0f);
+        mine.after = state();
+        mine.counts_after = trainer.optimizer().counts();
+        mine.next = trainer.step(batch);
+    });
+    for (Rank& rank : ranks) {
+        CHECK(rank.full.skip == kernels::kNoSkip);
+        CHECK(std::isfinite(rank.full.norm_z));
+        CHECK(rank.bad.skip == kernels::kSkipOutlier);
+        CHECK(rank.bad.adam_step == 130);
+        CHECK(same_bits(rank.after, rank.before));
+        CHECK(rank.counts_before.losses.size() == 128);
+        rank.counts_before.skipped_steps += 1;
+        CHECK(rank.counts_after == rank.counts_before);
+        CHECK(rank.counts_after == ranks[0].counts_after);
+        CHECK(same_bits(std::vector{rank.bad, rank.next}, std::vector{ranks[0].bad, ranks[0].next}));
+        CHECK(rank.next.skip == kernels::kNoSkip);
+        CHECK(rank.next.adam_step == 131);
+    }
+}
+
 TEST_CASE("a run whose steps are not finite any more ends and says so", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay", "1000", "-o",

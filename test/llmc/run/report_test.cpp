@@ -37,6 +37,7 @@ Report::Step step_of(double loss) {
     step.scalars.loss = loss;
     step.scalars.learning_rate = 1e-3f;
     step.scalars.grad_norm = 0.5f;
+    step.scalars.loss_z = step.scalars.norm_z = NAN;
     step.speed = {.ms = 20, .tokens_per_s = 6400, .valid_tokens_per_s = 6400, .mfu = 0.25};
     step.seconds_left = 3600;
     return step;
@@ -61,6 +62,30 @@ TEST_CASE("a step's line is never cut, however long its numbers are", "[report]"
     CHECK_THAT(line, Catch::StartsWith("step 12/100 | loss ") && Catch::EndsWith(" | 1:00:00 left\n"));
 }
 
+TEST_CASE("a skipped step tells why", "[report]") {
+    const auto reason = [](auto&& change) {
+        Report::Step step = step_of(2);
+        step.scalars.skip = kernels::kSkipOutlier;
+        step.scalars.skipped_steps = 3;
+        change(step.scalars);
+        const std::string lines = printed([&] { Report("", 100).step(step); });
+        const auto second = lines.find('\n') + 1;
+        return lines.substr(second, lines.size() - second - 1);
+    };
+    using kernels::StepScalars;
+    CHECK(reason([](StepScalars& x) { x.loss_z = 7.21, x.max_loss_z = 6, x.norm_z = 9; }) ==
+          "step 12/100 | update skipped: loss is an outlier: z 7.21 > 6 (3 so far)");
+    CHECK(reason([](StepScalars& x) { x.loss_z = 7, x.max_loss_z = 8, x.norm_z = 123, x.max_norm_z = 4.5; }) ==
+          "step 12/100 | update skipped: gradient norm is an outlier: z 123 > 4.5 (3 so far)");
+    CHECK(reason([](StepScalars& x) { x.loss_z = 7, x.max_loss_z = 6, x.norm_z = 5, x.max_norm_z = 4.5; }) ==
+          "step 12/100 | update skipped: loss is an outlier: z 7 > 6, gradient norm is an outlier: z 5 > 4.5 "
+          "(3 so far)");
+    CHECK(reason([](StepScalars& x) { x.skip = kernels::kSkipNonFinite; }) ==
+          "step 12/100 | update skipped: loss or gradient norm not finite (3 so far)");
+    CHECK(reason([](StepScalars& x) { x.skip = kernels::kSkipNoTargets; }) ==
+          "step 12/100 | update skipped: no targets (3 so far)");
+}
+
 TEST_CASE("the log holds one object a line, and null for what is unknown", "[report]") {
     const ScratchFolder folder;
     const std::string out = (folder.path() / "run").string();
@@ -79,7 +104,7 @@ TEST_CASE("the log holds one object a line, and null for what is unknown", "[rep
     REQUIRE(events.size() == 4);
     CHECK(events[0]["event"] == "start");
     CHECK(events[1]["event"] == "step");
-    for (const char* unknown : {"loss", "mfu", "comm_ms", "comm_hidden", "noise_scale_tokens"}) {
+    for (const char* unknown : {"loss", "loss_z", "norm_z", "mfu", "comm_ms", "comm_hidden", "noise_scale_tokens"}) {
         CAPTURE(unknown);
         CHECK(events[1].at(unknown).is_null());
     }

@@ -19,9 +19,11 @@ using test::complaint;
 TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     const test::ScratchFolder scratch;
     const double third = 1.0 / 3, tiny = std::numeric_limits<double>::denorm_min(), large = 0x1.fffffffffffffp1023;
-    TrainerState state{.step = std::int64_t(1) << 40, .optimizer = {(std::int64_t(1) << 40) - 3, 3},
-                       .failed_in_a_row = 9, .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
-                                                       {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
+    TrainerState state{.step = std::int64_t(1) << 40,
+                       .optimizer = {(std::int64_t(1) << 40) - 3, 3, {third, 0x1.0000000000001p1}, {-0.0, tiny}},
+                       .failed_in_a_row = 9, .without_update = 127,
+                       .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
+                                 {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
                        .moment_files = 8,
                        .run = {.step_tokens = 524288, .ranks = 8, .options = to_json(Options{}),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
@@ -30,7 +32,9 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     const TrainerState read = read_trainer_state(scratch.path());
     CHECK(read.step == state.step);
     CHECK(read.optimizer == state.optimizer);
+    CHECK(test::same_bits(read.optimizer.norms, state.optimizer.norms));
     CHECK(read.failed_in_a_row == 9);
+    CHECK(read.without_update == 127);
     CHECK(read.data == state.data);
     REQUIRE(read.noise.size() == 2);
     CHECK(read.noise[0].count == 7);
@@ -52,16 +56,23 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
     CHECK_THAT(faults("[]"), Contains("trainer_state.json is no valid JSON"));
-    CHECK_THAT(faults(R"({"format": 2})"), Contains("the format is 2; expected 1"));
-    CHECK_THAT(faults(R"({"format": 1})"), Contains("trainer_state.json") && Contains("step"));
+    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 2"));
+    CHECK_THAT(faults("{}"), Contains("the format is none; expected 2"));
+    CHECK_THAT(faults(R"({"format": 2})"), Contains("trainer_state.json: not what was written") && Contains("step"));
     auto json = parse_json(whole);
     for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
              {"step", -1}, {"step", 1e300}, {"moment_files", 0}, {"ranks", 0}, {"failed_in_a_row", -1},
-             {"options", nullptr}}) {
+             {"without_update", 8}, {"options", nullptr}}) {
         auto other = json;
         (json.contains(name) ? other : other["run"])[name] = value;
         CAPTURE(name, value);
         CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json") && Contains(name));
+    }
+    for (const auto& [losses, says] : {std::pair(1, "the number of norms is 2; expected 1"),
+                                       std::pair(129, "the number of losses is 129; expected at most 128")}) {
+        auto other = json;
+        other["optimizer"]["losses"] = std::vector<double>(std::size_t(losses), 3.0);
+        CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json") && Contains(says));
     }
     json["run"]["ranks"] = "two";
     CHECK_THAT(faults(text_of(json)), Contains("trainer_state.json") && Contains("number"));

@@ -1,0 +1,186 @@
+// outlier_window_test.cpp - steps whose loss or norm lies far above those of the last 128 updates, against a plain
+// window in long double
+#include <deque>
+
+#include "kernels/device/memory.h"
+#include "kernels/grad_norm.h"
+#include "test/support/support.h"
+
+using namespace kernels;
+using namespace test;
+
+namespace {
+
+constexpr int kHeld = OutlierWindow::kSize;
+constexpr double kRounding = 0x1p-53;
+
+struct ZLimits {
+    double loss = 0, norm = 0;
+};
+
+// Steps one after the other. Powers of two scale the loss and a square has its root: what is looked at has the bits of
+// what is given.
+class WindowSteps {
+public:
+    explicit WindowSteps(ZLimits limits = {}, const OutlierWindow& window = {})
+        : limits_(limits), window_(on_device(std::vector<OutlierWindow>{window})) {}
+
+    StepScalars step(double loss, double norm, std::int64_t valid_targets = 64) {
+        std::vector<double> row(rank_sums_size(1));
+        const RankSums sums = rank_sums(std::span(row), 1);
+        *sums.header = {.loss_sum = loss * double(valid_targets), .valid_targets = double(valid_targets)};
+        sums.norms[0] = norm * norm;
+        const auto rows = on_device(row);
+        step_scalars({.scalars = scalars_.span(), .window = window_.span(), .totals = totals_.span(),
+                      .rank_sums = rows.span(), .modules = 1, .positions = 64, .learning_rate = 1e-3f, .max_norm = 1,
+                      .beta1 = 0.9f, .beta2 = 0.95f, .max_loss_z = limits_.loss, .max_norm_z = limits_.norm}, nullptr);
+        return scalars_.download(nullptr)[0];
+    }
+    void fill(double loss, double norm) {
+        for (int i = 0; i < kHeld; ++i) step(loss, norm);
+    }
+    OutlierWindow window() const { return window_.download(nullptr)[0]; }
+
+private:
+    ZLimits limits_;
+    device::Array<OutlierWindow> window_;
+    device::Array<StepScalars> scalars_ = on_device(std::vector<StepScalars>(1));
+    device::Array<double> totals_ = poisoned<double>(rank_sums_size(1));
+};
+
+// The formula of the contract, and how far rounding in double may lead from it.
+struct ExactZ {
+    double z = NAN, error = 0;
+    ExactZ(const std::deque<double>& held, double x) {
+        if (held.size() < kHeld) return;
+        long double mean = 0, squares = 0, largest = 0;
+        for (const double y : held) mean += y / static_cast<long double>(kHeld), largest = std::max(largest, fabsl(y));
+        for (const double y : held) squares += (y - mean) * (y - mean);
+        const long double deviation = std::max(std::sqrt(squares / kHeld), 1e-6L * fabsl(mean));
+        z = double((x - mean) / deviation);
+        // Sums of 128 numbers: of the mean in units of the deviation, and of the squares.
+        error = kRounding * ((kHeld + 4) * double(largest / deviation) + (kHeld + 8) * std::fabs(z));
+    }
+    bool agrees(double other) const {
+        return std::isnan(z) || std::isinf(z) ? std::isnan(other) || other == z : std::fabs(other - z) <= error;
+    }
+};
+
+std::vector<double> by_age(const OutlierWindow& window, const double (&values)[kHeld]) {
+    std::vector<double> all;
+    for (int i = 0; i < window.count; ++i)
+        all.push_back(values[(window.next - window.count + i + kHeld) % kHeld]);
+    return all;
+}
+
+// A full window of unequal values.
+OutlierWindow full_window(int next) {
+    OutlierWindow window{.count = kHeld, .next = next};
+    const auto values = normal<float>(kHeld, 5, 0.1, 3);
+    for (int i = 0; i < kHeld; ++i) {
+        window.losses[(next + i) % kHeld] = values[std::size_t(i)];
+        window.norms[(next + i) % kHeld] = 1 / values[std::size_t(i)];
+    }
+    return window;
+}
+
+}  // namespace
+
+TEST_CASE("outliers are told by the last 128 updates, as a plain window tells them", "[grad_norm]") {
+    const ZLimits limits{.loss = 6, .norm = 4};
+    WindowSteps steps(limits);
+    std::deque<double> losses, norms;
+    std::mt19937 engine(1);
+    std::normal_distribution<double> noise;
+    int skipped[4] = {}, updates = 0, late_updates = 0;
+    for (int i = 0; i < 460; ++i) {
+        double loss = 3 + 0.1 * noise(engine), norm = 1 + 0.05 * noise(engine);
+        std::int64_t valid_targets = 64;
+        const bool high = i < 40 || i > 150;  // two enter before the window is full
+        if (high && i % 17 == 16) loss += 5;
+        if (high && i % 19 == 18) norm += 1;
+        if (i % 23 == 22) loss -= 1, norm -= 0.4;  // far below is no outlier
+        if (i % 29 == 28) loss = i % 2 ? NAN : INFINITY;
+        if (i % 31 == 30) norm = i % 2 ? NAN : INFINITY;
+        if (i % 37 == 36) loss = 0, norm = 0, valid_targets = 0;
+        CAPTURE(i, loss, norm);
+        const ExactZ loss_z(losses, valid_targets ? loss : NAN), norm_z(norms, valid_targets ? norm : NAN);
+        const StepScalars got = steps.step(loss, norm, valid_targets);
+        CHECK((loss_z.agrees(got.loss_z) && norm_z.agrees(got.norm_z)));
+        const int skip = valid_targets == 0                                ? kSkipNoTargets
+                         : !std::isfinite(loss) || !std::isfinite(norm)    ? kSkipNonFinite
+                         : loss_z.z > limits.loss || norm_z.z > limits.norm ? kSkipOutlier
+                                                                           : kNoSkip;
+        REQUIRE(got.skip == skip);
+        ++skipped[skip];
+        if (skip == kNoSkip) {
+            ++updates;
+            if (losses.size() == kHeld) losses.pop_front(), norms.pop_front(), ++late_updates;
+            losses.push_back(loss), norms.push_back(norm);
+        }
+        CHECK(got.adam_step == updates);
+        CHECK(got.skipped_steps == i + 1 - updates);
+        if (i % 16 != 15) continue;
+        const OutlierWindow window = steps.window();
+        CHECK(same_bits(by_age(window, window.losses), std::vector<double>(losses.begin(), losses.end())));
+        CHECK(same_bits(by_age(window, window.norms), std::vector<double>(norms.begin(), norms.end())));
+    }
+    CHECK(late_updates > kHeld);  // all places have been taken twice
+    for (const int count : skipped) CHECK(count >= 8);
+}
+
+TEST_CASE("no step is an outlier before 128 updates", "[grad_norm]") {
+    WindowSteps steps({.loss = 1e-9, .norm = 1e-9});
+    for (int i = 0; i < kHeld; ++i) {
+        const StepScalars got = steps.step(1.0 + i, 1.0 + i);
+        REQUIRE(got.skip == kNoSkip);
+        CHECK((std::isnan(got.loss_z) && std::isnan(got.norm_z)));
+        if (i == kHeld - 2) CHECK(steps.step(NAN, 1).skip == kSkipNonFinite);  // which fills no place
+    }
+    CHECK(steps.step(kHeld, 1).skip == kSkipOutlier);
+    CHECK(steps.step(1, kHeld).skip == kSkipOutlier);
+    CHECK(steps.step(1, 1).skip == kNoSkip);
+}
+
+TEST_CASE("a step is an outlier above the bound of its loss or norm, not at it", "[grad_norm]") {
+    const OutlierWindow window = full_window(0);
+    const StepScalars open = WindowSteps({}, window).step(3.5, 0.5);
+    REQUIRE((open.loss_z > 1 && open.norm_z > 1));
+    CHECK(open.skip == kNoSkip);  // no bounds
+    const auto skip = [&](double loss, double norm) { return WindowSteps({loss, norm}, window).step(3.5, 0.5).skip; };
+    CHECK(skip(open.loss_z, open.norm_z) == kNoSkip);
+    CHECK(skip(std::nextafter(open.loss_z, 0), 0) == kSkipOutlier);
+    CHECK(skip(0, std::nextafter(open.norm_z, 0)) == kSkipOutlier);
+    const StepScalars both = WindowSteps({1, 1}, window).step(3.5, 0.5);
+    CHECK((both.skip == kSkipOutlier && is_loss_outlier(both) && is_norm_outlier(both)));
+}
+
+TEST_CASE("a window's bits do not depend on where its oldest value lies", "[grad_norm]") {
+    const int next = GENERATE(1, 37, 127);
+    WindowSteps here({}, full_window(0)), there({}, full_window(next));
+    for (int i = 0; i < 3; ++i) {
+        const StepScalars a = here.step(3.1 + i, 0.3), b = there.step(3.1 + i, 0.3);
+        CHECK(same_bits(std::vector{a.loss_z, a.norm_z}, std::vector{b.loss_z, b.norm_z}));
+    }
+}
+
+TEST_CASE("rounding makes no outlier of a step after 128 equal ones", "[grad_norm]") {
+    WindowSteps steps({.loss = 6, .norm = 6});
+    steps.fill(0.1, 0.7);
+    const OutlierWindow equal = steps.window();
+    const StepScalars same = steps.step(0.1, 0.7);
+    CHECK(same.skip == kNoSkip);
+    CHECK(std::fabs(same.loss_z) < kHeld * kRounding / 1e-6);
+    const auto skip = [&](double factor) {
+        const int of_loss = WindowSteps({.loss = 6}, equal).step(0.1 * factor, 0.7).skip;
+        CHECK(WindowSteps({.norm = 6}, equal).step(0.1, 0.7 * factor).skip == of_loss);
+        return of_loss;
+    };
+    CHECK(skip(1 + 5.9e-6) == kNoSkip);
+    CHECK(skip(1 + 6.1e-6) == kSkipOutlier);
+    // Of nothing but zeros no scale is known: whatever comes is taken.
+    WindowSteps zeros({.loss = 6, .norm = 6});
+    zeros.fill(0, 0);
+    const StepScalars first = zeros.step(1, 1);
+    CHECK((first.skip == kNoSkip && std::isnan(first.loss_z) && std::isnan(first.norm_z)));
+}

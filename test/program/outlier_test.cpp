@@ -1,0 +1,168 @@
+// outlier_test.cpp - steps whose loss lies far above those before, through the real program: skipped on all ranks
+// alike, also after a run has stopped and gone on, and never without an end
+#include <catch2/catch.hpp>
+
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr int kStepTokens = 64, kFirstOutlier = 150, kSecondOutlier = 165;
+
+// Letters in their order, which a model soon knows, but for the steps from `first` on, `size` of them: noise of bytes
+// that it has not seen.
+struct Noise {
+    int first, size;
+};
+void write_shard(const TrainingFolder& folder, const std::string& name, int steps, const std::vector<Noise>& noises) {
+    std::vector<std::uint16_t> ids;
+    std::mt19937 engine(2);
+    for (int i = 0; i <= steps * kStepTokens; ++i) ids.push_back(std::uint16_t('a' + i % 20));
+    for (const Noise& noise : noises)
+        for (int i = 0; i < noise.size * kStepTokens; ++i)
+            ids[std::size_t(noise.first * kStepTokens + i)] = std::uint16_t(128 + engine() % 100);
+    ShardBytes(ids, 257, 256).write(folder.path(name));
+}
+
+using Flags = std::vector<std::string>;
+
+Result train(const TrainingFolder& folder, int ranks, const std::string& data, const std::string& out, Flags more) {
+    Flags flags{"-i", folder.path(data), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "2", "-t", "16", "-d", "64", "--lr",
+                "3e-3", "-k", "constant", "--threads", "1", "--tune=off", "-o", folder.path(out)};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const Result result = ranks > 1 ? folder.run_ranks(ranks, flags) : folder.run(flags);
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 0);
+    return result;
+}
+
+std::vector<nlohmann::json> steps_from(const TrainingFolder& folder, const std::string& out, int first) {
+    std::vector<nlohmann::json> steps;
+    for (auto& step : folder.log(out, "step")) {
+        if (step["step"] < first) continue;
+        for (const char* const of_time : {"ms", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden"})
+            step.erase(of_time);
+        steps.push_back(step);
+    }
+    return steps;
+}
+
+// What of a checkpoint training goes on from, but for the options.
+std::string state_of(const TrainingFolder& folder, const std::string& out, const std::string& step) {
+    std::string all;
+    for (const char* const name : {"model.safetensors", "optimizer-00000-of-00001.safetensors",
+                                   "optimizer-00000-of-00002.safetensors", "optimizer-00001-of-00002.safetensors"})
+        if (const fs::path file = fs::path(folder.path(out)) / step / name; fs::exists(file)) all += read_bytes(file);
+    const auto json = llmc::parse_json(read_bytes(fs::path(folder.path(out)) / step / "trainer_state.json"));
+    return all + llmc::text_of(json["optimizer"]);
+}
+
+}  // namespace
+
+TEST_CASE("an outlier is skipped and told, on any ranks alike", "[run][ranks][mpi]") {
+    const TrainingFolder folder;
+    write_shard(folder, "data.bin", 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
+    train(folder, 1, "data.bin", "all", {"--noise-scale", "off"});
+    CHECK(folder.log("all", "skip").empty());
+    struct Run {
+        int ranks;
+        const char* stage;
+    };
+    std::vector<std::string> states;
+    for (const auto& [ranks, stage] : {Run{1, "0"}, Run{2, "0"}, Run{2, "1"}}) {
+        if (ranks > 1 && !have_mpi()) continue;
+        const std::string out = std::to_string(ranks) + "-" + stage;
+        const Result result = train(folder, ranks, "data.bin", out, {"-z", stage, "--skip-loss-z", "6",
+                                                                        "--noise-scale", "off"});
+        CAPTURE(out, result.output);
+        const auto steps = folder.log(out, "step"), skips = folder.log(out, "skip");
+        REQUIRE(numbers(skips, "step") == std::vector<double>{kFirstOutlier, kSecondOutlier});
+        for (const auto& skip : skips) {
+            CHECK_THAT(skip["reason"].get<std::string>(), Catch::StartsWith("loss is an outlier: z ") &&
+                                                              Catch::EndsWith(" > 6"));
+            CHECK(steps[skip["step"]]["loss_z"] > 6);
+        }
+        CHECK_THAT(result.output, Contains("step 151/180 | update skipped: loss is an outlier: z "));
+        for (int i = 0; i < 180; ++i) {
+            CHECK(steps[std::size_t(i)]["loss_z"].is_null() == (i < 128));
+            CHECK(steps[std::size_t(i)]["norm_z"].is_null() == (i < 128));
+        }
+        const auto state = llmc::parse_json(read_bytes(folder.path(out + "/step_00000180/trainer_state.json")));
+        CHECK(state["optimizer"]["updates"] == 178);
+        CHECK(state["optimizer"]["losses"].size() == 128);
+        states.push_back(read_bytes(folder.path(out + "/step_00000180/model.safetensors")));
+        if (ranks > 1) continue;
+        // The run that skips nothing is the same up to the outlier's loss, and tells its z, too.
+        const auto before = steps_from(folder, out, 0), all = steps_from(folder, "all", 0);
+        for (int i = 0; i <= kFirstOutlier; ++i) CHECK(before[std::size_t(i)] == all[std::size_t(i)]);
+        CHECK(before[kFirstOutlier + 1]["loss"] != all[kFirstOutlier + 1]["loss"]);
+    }
+    if (states.size() == 3) CHECK(states[1] == states[2]);  // every rank left its shards as they were, or none
+}
+
+TEST_CASE("a run goes on in the middle of its outlier window to the same bits", "[run][resume][ranks][mpi]") {
+    struct Run {
+        int ranks;
+        Flags flags;
+    };
+    const Run as = GENERATE(values<Run>({{1, {}}, {2, {"-z", "1", "--dtype", "bf16", "--stochastic-rounding"}}}));
+    if (as.ranks > 1 && !have_mpi()) return;
+    const TrainingFolder folder;
+    write_shard(folder, "data.bin", 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
+    Flags flags{"-n", "70", "--skip-loss-z", "6", "--skip-norm-z", "50"};
+    flags.insert(flags.end(), as.flags.begin(), as.flags.end());
+    train(folder, as.ranks, "data.bin", "whole", flags);
+    const auto skips = numbers(folder.log("whole", "skip"), "step");
+    REQUIRE(skips.size() == 2);
+    const auto go_on = [&](int ranks, const std::string& from, const std::string& out) {
+        Flags more = flags;
+        more.insert(more.end(), {"-y", folder.path("whole/step_00000" + from)});
+        const Result result = train(folder, ranks, "data.bin", out, more);
+        CHECK(numbers(folder.log(out, "skip"), "step") == skips);
+        return result;
+    };
+    for (const std::string from : {"070", "140"}) {  // before the window is full, and after
+        CAPTURE(as.ranks, from);
+        CHECK_THAT(go_on(as.ranks, from, from).output, !Contains("changed:"));
+        CHECK(steps_from(folder, from, 0) == steps_from(folder, "whole", std::stoi(from)));
+        CHECK(state_of(folder, from, "step_00000180") == state_of(folder, "whole", "step_00000180"));
+    }
+    if (as.ranks > 1 || !have_mpi()) return;
+    go_on(2, "140", "others");
+    const auto got = steps_from(folder, "others", 0), want = steps_from(folder, "whole", 140);
+    for (std::size_t i = 0; i < 10; ++i)  // to rounding, and so is the window
+        CHECK(std::fabs(got[i]["loss_z"].get<double>() - want[i]["loss_z"].get<double>()) < 1e-2);
+}
+
+TEST_CASE("a run that makes no update any more ends, says so and saves its model", "[run]") {
+    const TrainingFolder folder;
+    write_shard(folder, "changes.bin", 300, {{140, 160}});
+    Flags flags{"-i", folder.path("changes.bin"), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "4", "-t", "16", "--lr",
+                "3e-3", "-k", "constant", "--threads", "1", "--tune=off", "-o", folder.path("out"), "--skip-loss-z"};
+    const auto run = [&](const Flags& more) {
+        Flags all = flags;
+        all.insert(all.end(), more.begin(), more.end());
+        return folder.run(all);
+    };
+    const Result stuck = run({"6"});
+    CAPTURE(stuck.output);
+    CHECK(stuck.exit_code == 1);
+    CHECK_THAT(stuck.output, Contains("error: the number of steps in a row without an update, as outliers or not "
+                                      "finite, is 128; expected fewer than that; "));
+    CHECK(folder.log("out", "skip").size() == 128);
+    CHECK(folder.log("out", "end").back()["reason"] == "error");
+    REQUIRE(fs::exists(folder.path("out/step_00000268/manifest.json")));
+    // With the same flags it goes on to the next outlier, and with others to the end.
+    const Result again = run({"6", "-y", "auto"});
+    CAPTURE(again.output);
+    CHECK(again.exit_code == 1);
+    CHECK_THAT(again.output, Contains("is 129; expected fewer than that"));
+    const Result without = run({"0", "-y", "auto"});
+    CAPTURE(without.output);
+    CHECK(without.exit_code == 0);
+    CHECK_THAT(without.output, Contains("changed: --skip-loss-z 6.0 -> 0.0"));
+    CHECK(folder.log("out", "end").back()["reason"] == "all steps made");
+}
