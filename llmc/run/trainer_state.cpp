@@ -21,6 +21,19 @@ constexpr const char* kStateName = "trainer_state.json";
 constexpr int kStateFormat = 1;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
+// Throws where a number is another kind of number than in `sample`: the library makes whole ones of fractions and of
+// true. Of a list, `sample` has one element. What has nothing in `sample` may be anything.
+void require_kinds_of(const nlohmann::json& sample, const nlohmann::json& found, const std::string& where) {
+    if (sample.is_object() && found.is_object())
+        for (const auto& [name, value] : sample.items())
+            if (found.contains(name)) require_kinds_of(value, found[name], where + ": " + name);
+    if (sample.is_array() && !sample.empty() && found.is_array())
+        for (const auto& element : found) require_kinds_of(sample[0], element, where);
+    const bool whole = sample.is_number_integer();
+    const bool same = whole ? found.is_number_integer() : !sample.is_number() || found.is_number();
+    require(same, where, excerpt(found), whole ? "a whole number" : "a number", "restore it");
+}
+
 }  // namespace
 
 void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
@@ -38,12 +51,17 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(json.contains("format") && json["format"] == kStateFormat, file.string() + ": the format",
             json.contains("format") ? excerpt(json["format"]) : "none", std::to_string(kStateFormat),
             "go on with the version of this program that wrote it");
+    require_kinds_of(TrainerState{.noise = {{}}, .training_data = {{}}}, json, file.string());
     TrainerState state;
     try {
         state = json.get<TrainerState>();
     } catch (const nlohmann::json::exception& error) {
         throw Error(file.string() + ": not what was written (" + error.what() + "); restore it");
     }
+    const nlohmann::json taken = state;
+    for (const auto& [name, value] : taken.items())  // 2^32 + 1 is 1 to an int
+        require(!json.contains(name) || json[name] == value, file.string() + ": " + name,
+                excerpt(json.value(name, nlohmann::json())), "what was written, as " + excerpt(value), "restore it");
     const auto require_within = [&](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
         require(value >= least && value <= most, file.string() + ": " + name, value,
                 std::to_string(least) + " to " + std::to_string(most), "restore it");
@@ -52,6 +70,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("updates", state.optimizer.updates, 0, state.step);
     require_within("skipped_steps", state.optimizer.skipped_steps, 0, state.step);
     require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
+    require_within("epoch", state.data.epoch, 0, kMostSteps);
+    require_within("row", state.data.row, 0, kMostSteps);
     require_within("step_tokens", state.step_tokens, 1, kMostSteps);
     require_within("ranks", state.ranks, 1, kMostRanks);
     require_within("moment_files", state.moment_files, 1, kMostRanks);

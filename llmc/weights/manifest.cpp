@@ -1,6 +1,8 @@
 // manifest.cpp - the manifest as JSON, and the comparison of a folder with it
 #include "llmc/weights/manifest.h"
 
+#include <algorithm>
+
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
@@ -19,6 +21,12 @@ std::string checksum_of(const json& files) {
     return fingerprint(std::as_bytes(std::span(text)));
 }
 
+// Not of another folder, and part of a message of one line.
+bool is_name_of_file(const std::string& name) {
+    return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+           std::ranges::none_of(name, [](unsigned char c) { return c < ' ' || c == 127 || c == '/'; });
+}
+
 Manifest read_manifest(const fs::path& folder) {
     const fs::path file = folder / kManifestName;
     require(fs::exists(file), "the checkpoint " + folder.string(), "without " + std::string(kManifestName),
@@ -31,7 +39,8 @@ Manifest read_manifest(const fs::path& folder) {
                   read["xxh3"] == checksum_of(read["files"]));
     try {
         const auto manifest = read["files"].get<Manifest>();
-        require_whole(!manifest.empty());
+        require_whole(!manifest.empty() &&
+                      std::ranges::all_of(manifest, [](const auto& file) { return is_name_of_file(file.first); }));
         return manifest;
     } catch (const json::exception&) {
         require_whole(false);
