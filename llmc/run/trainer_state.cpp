@@ -70,8 +70,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("updates", state.optimizer.updates, 0, state.step);
     require_within("skipped_steps", state.optimizer.skipped_steps, 0, state.step);
     require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
-    require_within("epoch", state.data.epoch, 0, kMostSteps);
-    require_within("row", state.data.row, 0, kMostSteps);
+    require_within("data: epoch", state.data.epoch, 0, kMostSteps);
+    require_within("data: row", state.data.row, 0, kMostSteps);
     require_within("step_tokens", state.step_tokens, 1, kMostSteps);
     require_within("ranks", state.ranks, 1, kMostRanks);
     require_within("moment_files", state.moment_files, 1, kMostRanks);

@@ -52,6 +52,20 @@ TEST_CASE("a manifest finds files that are missing, shorter, longer or changed, 
     }
 }
 
+TEST_CASE("a manifest names files of its folder only, so that messages stay on one line", "[manifest]") {
+    const test::ScratchFolder scratch;
+    test::write_bytes(scratch.path() / "x", "abc");
+    const fs::path folder = scratch.path() / "step";
+    fs::create_directory(folder);
+    const FileFingerprint file = fingerprint_of_file(scratch.path() / "x");
+    for (const std::string& name : {std::string("../x"), fs::absolute(scratch.path() / "x").string(), std::string(".."),
+                                    std::string("a\nb"), std::string(256, 'x'), std::string()}) {
+        write_manifest(folder, {{name, file}});
+        CAPTURE(name);
+        CHECK_THAT(complaint([&] { check_manifest(folder); }), Contains("manifest.json is damaged"));
+    }
+}
+
 // The value is that of Python's xxhash.
 TEST_CASE("fingerprints are XXH3, of memory and of files alike", "[manifest]") {
     const std::string text = "a model";
