@@ -37,6 +37,8 @@ Manifest read_manifest(const fs::path& folder) {
     };
     require_whole(read.is_object() && read.contains("files") && read.contains("xxh3") &&
                   read["xxh3"] == checksum_of(read["files"]));
+    for (const json& file : read["files"])  // the library makes a whole number of a fraction, too
+        require_whole(file.is_object() && file.contains("bytes") && file["bytes"].is_number_integer());
     try {
         const auto manifest = read["files"].get<Manifest>();
         require_whole(!manifest.empty() &&

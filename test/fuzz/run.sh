@@ -2,8 +2,8 @@
 # run.sh SECONDS [TARGET...] - builds the fuzz targets and gives each of them, or those named, SECONDS of inputs: its
 # corpus and mutations of it
 #
-# SEED=N seeds the mutations (1). BUILD=FOLDER and OPTIMISE=-O1 go to the Makefile. NEW=FOLDER keeps inputs that reach
-# new code, in FOLDER/TARGET. Exit codes: 0 nothing found, 1 a finding, whose input lies in build/fuzz/findings, 2 not
+# SEED=N seeds the mutations (1). NEW=FOLDER begins with the inputs in FOLDER/TARGET, too, and keeps there those that
+# reach new code. Exit codes: 0 nothing found, 1 a finding, whose input lies in build/fuzz/findings, 2 not
 # understood, 77 no clang with libFuzzer.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -15,10 +15,9 @@ targets=("$@")
 for target in "${targets[@]}"; do
     [ -e "test/fuzz/targets/$target.cpp" ] || { echo "error: no target \"$target\" in test/fuzz/targets" >&2; exit 2; }
 done
-export BUILD=${BUILD:-build/fuzz}
-make -f test/fuzz/Makefile BUILD="$BUILD" ${OPTIMISE:+OPTIMISE="$OPTIMISE"} >"$BUILD.log" 2>&1 ||
-    { tail -n 40 "$BUILD.log"; exit 1; }
-[ -e "$BUILD/${targets[0]}" ] || { echo "no clang with libFuzzer (apt: clang, libclang-rt-dev)"; exit 77; }
+mkdir -p build
+make -f test/fuzz/Makefile >build/fuzz.log 2>&1 || { tail -n 40 build/fuzz.log; exit 1; }
+[ -e "build/fuzz/${targets[0]}" ] || { echo "no clang with libFuzzer (apt: clang, libclang-rt-dev)"; exit 77; }
 
 # What targets write lies in memory, and goes with what was found.
 work=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
@@ -31,9 +30,9 @@ seed=${SEED:-1}
 echo "seed $seed, $seconds s a target"
 status=0
 for target in "${targets[@]}"; do
-    new=${NEW:-$work/new}/$target
+    new=${NEW:-$work/new}/$target  # the first folder is written to
     mkdir -p "$new"
-    if "$BUILD/$target" -seed="$seed" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=512 \
+    if "build/fuzz/$target" -seed="$seed" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=512 \
         -malloc_limit_mb=128 -dict=test/fuzz/json.dict -print_final_stats=1 -artifact_prefix="$findings/$target-" "$new" \
         "test/fuzz/corpus/$target" >"$work/log" 2>&1; then
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log")

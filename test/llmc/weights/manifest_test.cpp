@@ -66,6 +66,20 @@ TEST_CASE("a manifest names files of its folder only, so that messages stay on o
     }
 }
 
+TEST_CASE("sizes in a manifest are whole numbers", "[manifest]") {
+    const test::ScratchFolder scratch;
+    test::write_bytes(scratch.path() / "x", "a");
+    const FileFingerprint file = fingerprint_of_file(scratch.path() / "x");
+    for (const nlohmann::json& bytes : {nlohmann::json(1.5), nlohmann::json(1e300), nlohmann::json(true)}) {
+        const nlohmann::json files = {{"x", {{"bytes", bytes}, {"xxh3", file.xxh3}}}};
+        const std::string text = files.dump();
+        const nlohmann::json whole = {{"files", files}, {"xxh3", fingerprint(std::as_bytes(std::span(text)))}};
+        test::write_bytes(scratch.path() / kManifestName, whole.dump());
+        CAPTURE(bytes);
+        CHECK_THAT(complaint([&] { check_manifest(scratch.path()); }), Contains("manifest.json is damaged"));
+    }
+}
+
 // The value is that of Python's xxhash.
 TEST_CASE("fingerprints are XXH3, of memory and of files alike", "[manifest]") {
     const std::string text = "a model";
