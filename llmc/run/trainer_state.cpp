@@ -21,8 +21,8 @@ constexpr const char* kStateName = "trainer_state.json";
 constexpr int kStateFormat = 1;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
-// Throws where a number is another kind of number than in `sample`: the library makes whole ones of fractions and of
-// true. Of a list, `sample` has one element. What has nothing in `sample` may be anything.
+// Throws where a number is another kind of number than in `sample`: the library makes whole ones of fractions, and ints
+// of true. Of a list, `sample` has one element. What has nothing in `sample` may be anything.
 void require_kinds_of(const nlohmann::json& sample, const nlohmann::json& found, const std::string& where) {
     if (sample.is_object() && found.is_object())
         for (const auto& [name, value] : sample.items())

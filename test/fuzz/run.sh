@@ -33,8 +33,8 @@ for target in "${targets[@]}"; do
     new=${NEW:-$work/new}/$target  # the first folder is written to
     mkdir -p "$new"
     if "build/fuzz/$target" -seed="$seed" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=512 \
-        -malloc_limit_mb=128 -dict=test/fuzz/json.dict -print_final_stats=1 -artifact_prefix="$findings/$target-" "$new" \
-        "test/fuzz/corpus/$target" >"$work/log" 2>&1; then
+        -malloc_limit_mb=128 -dict=test/fuzz/json.dict -print_final_stats=1 \
+        -artifact_prefix="$findings/$target-" "$new" "test/fuzz/corpus/$target" >"$work/log" 2>&1; then
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log")
         covered=$(sed -n 's/.* cov: \([0-9]*\) ft: \([0-9]*\) .*/\1 edges, \2 features/p' "$work/log" | tail -n 1)
         echo "$target: $runs inputs, $covered, no finding"

@@ -1,7 +1,7 @@
 // target.h - what a file of test/fuzz/targets needs: its parser under a name, and files that hold what libFuzzer makes
 //
-// The contract that contract.cpp holds every parser to: whatever the bytes, it returns or throws Error with a message of
-// one line. A target says more by must().
+// The contract that contract.cpp holds every parser to: whatever the bytes, it returns or throws Error with a message
+// of one line. A target says more by must().
 #pragma once
 #include <filesystem>
 #include <string>
