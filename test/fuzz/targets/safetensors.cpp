@@ -1,8 +1,6 @@
 // safetensors.cpp - files of tensors, as they are and from a header without its length
 #include "llmc/weights/safetensors.h"
 
-#include <cmath>
-
 #include "test/fuzz/target.h"
 
 namespace {
@@ -16,8 +14,10 @@ void read_tensors(const std::filesystem::path& path) {
         end = tensor.end;
         for (const std::byte byte : file.bytes(tensor)) sum += unsigned(byte);
         const std::int64_t elements = tensor.elements();
-        fuzz::must(elements >= 0 && std::uint64_t(elements) <= tensor.end - tensor.begin, "a number of elements");
+        const std::uint64_t bytes = tensor.end - tensor.begin;
+        fuzz::must(elements >= 0 && std::uint64_t(elements) <= bytes, "a number of elements");
         if (tensor.dtype != "F32" && tensor.dtype != "F16" && tensor.dtype != "BF16") continue;
+        fuzz::must(bytes == std::uint64_t(elements) * (tensor.dtype == "F32" ? 4 : 2), "the bytes of its elements");
         std::vector<float> values(std::size_t(elements), 0.0f);
         file.read(tensor, 0, values);
         if (elements > 0) file.read(tensor, elements - 1, std::span(values).first(1));
