@@ -66,16 +66,19 @@ TEST_CASE("a manifest names files of its folder only, so that messages stay on o
     }
 }
 
-TEST_CASE("sizes in a manifest are whole numbers", "[manifest]") {
+TEST_CASE("sizes in a manifest are whole numbers, checksums 16 digits", "[manifest]") {
     const test::ScratchFolder scratch;
     test::write_bytes(scratch.path() / "x", "a");
-    const FileFingerprint file = fingerprint_of_file(scratch.path() / "x");
-    for (const nlohmann::json& bytes : {nlohmann::json(1.5), nlohmann::json(1e300), nlohmann::json(true)}) {
-        const nlohmann::json files = {{"x", {{"bytes", bytes}, {"xxh3", file.xxh3}}}};
+    const FileFingerprint right = fingerprint_of_file(scratch.path() / "x");
+    using nlohmann::json;
+    for (const auto& [bytes, xxh3] : std::vector<std::pair<json, json>>{
+             {1.5, right.xxh3}, {1e300, right.xxh3}, {true, right.xxh3}, {1, "a\nb"}, {1, std::string(17, '0')},
+             {1, std::string(15, '0') + 'g'}, {1, 1}}) {
+        const json files = {{"x", {{"bytes", bytes}, {"xxh3", xxh3}}}};
         const std::string text = files.dump();
         const nlohmann::json whole = {{"files", files}, {"xxh3", fingerprint(std::as_bytes(std::span(text)))}};
         test::write_bytes(scratch.path() / kManifestName, whole.dump());
-        CAPTURE(bytes);
+        CAPTURE(bytes, xxh3);
         CHECK_THAT(complaint([&] { check_manifest(scratch.path()); }), Contains("manifest.json is damaged"));
     }
 }
