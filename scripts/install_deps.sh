@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# install_deps.sh - installs what train_gpt2 is built with and the tests and the quickstart need
+# install_deps.sh [tests] - installs what train_gpt2 is built with and the tests and the quickstart need
 #
 # On Debian and Ubuntu with apt; elsewhere it names what is missing and stops. Does nothing where all is there. Needs no
 # CUDA: the CUDA build finds its toolkit by nvcc on PATH. Where there is one, cuDNN's frontend, which is headers only,
 # goes to build/deps/include; without it the CUDA build has no cuDNN attention, and that is all. The disassembler that
-# dev/kernel_sass.py reads goes to build/deps/bin where the toolkit has none.
+# dev/kernel_sass.py reads goes to build/deps/bin where the toolkit has none. `tests`: clang with libFuzzer, too, where
+# it can be had; without it the tests skip the fuzz targets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,22 +50,36 @@ for need in "${needs[@]}"; do
         header:*) has_header "${probe#header:}" || missing+=("$package") ;;
     esac
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
-
-if ! command -v apt-get >/dev/null; then
-    echo "error: these are missing: ${missing[*]} (Debian's names); this system has no apt-get;" \
-        "install them with its package manager and start again" >&2
-    exit 2
-fi
 as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || {
+[ "$(id -u)" -eq 0 ] || as_root=(sudo)
+export DEBIAN_FRONTEND=noninteractive
+install() { "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+
+if [ ${#missing[@]} -gt 0 ]; then
+    if ! command -v apt-get >/dev/null; then
+        echo "error: these are missing: ${missing[*]} (Debian's names); this system has no apt-get;" \
+            "install them with its package manager and start again" >&2
+        exit 2
+    fi
+    [ ${#as_root[@]} -eq 0 ] || command -v sudo >/dev/null || {
         echo "error: these are missing: ${missing[*]}; run as root: apt-get install ${missing[*]}" >&2
         exit 2
     }
-    as_root=(sudo)
+    echo "installing: ${missing[*]}"
+    "${as_root[@]}" apt-get update -qq
+    install "${missing[@]}"
 fi
-echo "installing: ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+
+# Clang's libraries for libFuzzer and the sanitizers are a package of their own where the system has one of that name,
+# else a part of what clang needs.
+has_fuzzer() { make -s -f test/fuzz/Makefile found >/dev/null 2>&1; }
+if [ "${1:-}" = tests ] && ! has_fuzzer; then
+    [ ${#as_root[@]} -eq 0 ] || as_root=(sudo -n)  # not worth asking for a password
+    echo "installing, for fuzz targets: clang"
+    {
+        [ ${#missing[@]} -gt 0 ] || "${as_root[@]}" apt-get update -qq
+        runtime=$(apt-cache pkgnames libclang-rt-dev | grep -x libclang-rt-dev)
+        install clang $runtime
+    } 2>/dev/null || true
+    has_fuzzer || echo "note: no clang with libFuzzer could be installed; the tests skip the fuzz targets" >&2
+fi

@@ -6,7 +6,7 @@
 #             orders of threads, with a check of every memory access for races, and under AddressSanitizer and
 #             UndefinedBehaviorSanitizer
 #   host      data, weights, options and models: on the CPU; models with older instructions and at the GPU's geometry;
-#             the rest under the sanitizers too
+#             the rest under the sanitizers too; parsers under libFuzzer
 #   ranks     several ranks, as threads, as processes and on two hosts; as threads under ThreadSanitizer
 #   run       whole runs of the program, training in bf16 beside fp32, and the quickstart with 6 seconds of training
 #   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found: what its machine code tells, and whole runs on
@@ -22,7 +22,7 @@ case $tier in
     kernels | host | ranks | run | cuda | all) ;;
     *) echo "error: \"$tier\" is no tier of tests; expected kernels, host, ranks, run, cuda or all" >&2; exit 2 ;;
 esac
-scripts/install_deps.sh || exit 1
+scripts/install_deps.sh tests || exit 1
 is() { [ $tier = all ] || [[ " $* " == *" $tier "* ]]; }
 
 # Threads sleep while they wait: beside other programs, those that spin make the thousands of small launches of these
@@ -148,6 +148,7 @@ is cuda && [ -n "$nvcc" ] && build fibers-program DEVICE=fibers UNITE=test build
 is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
 is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 asan=build/fibers-address-undefined
+is host && build fuzz -f test/fuzz/Makefile
 # Without what is left out below, as whole programs, models and ranks that are processes.
 checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run test/llmc/weights"
 is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
@@ -210,6 +211,7 @@ fi
 is ranks && cases cpu-thread "races between ranks that are threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
 is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
     "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
+is host && one fuzz "parsers under fire" test/fuzz/run.sh 2
 # Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.
 is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
     "$host~[model]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"

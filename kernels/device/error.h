@@ -22,8 +22,20 @@ private:
     Blame blame_;
 };
 
-// Text of a user or a file, as part of a message.
-inline std::string in_quotes(std::string_view text) { return std::string(1, '"').append(text).append(1, '"'); }
+// Text of a user or a file, as part of a message of one line: control characters as \x0a, the first 300 bytes of it.
+inline std::string in_quotes(std::string_view text) {
+    std::size_t length = text.size() > 300 ? 300 : text.size();
+    if (length < text.size())  // no character of UTF-8 is cut
+        while (length > 297 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
+    std::string quoted(1, '"');
+    for (const char c : text.substr(0, length)) {
+        const auto byte = static_cast<unsigned char>(c);
+        constexpr std::string_view kDigits = "0123456789abcdef";
+        if (byte < ' ' || byte == 127) (quoted.append("\\x") += kDigits[byte / 16]) += kDigits[byte % 16];
+        else quoted += c;
+    }
+    return quoted.append(length < text.size() ? "..." : "").append(1, '"');
+}
 
 // "WHAT is VALUE; expected EXPECTED; MEND". An empty `mend` is left out.
 template <class Value>

@@ -60,13 +60,14 @@ MomentFiles::MomentFiles(const std::filesystem::path& folder, int files, std::in
     for (int number = 0; number < files; ++number) {
         const auto& file = files_.emplace_back(folder / moment_file_name(number, files));
         require(metadata_of(file, "elements") == std::to_string(elements), file.path() + ": the number of parameters",
-                metadata_of(file, "elements"), std::to_string(elements), "go on with the model of the checkpoint");
+                in_quotes(metadata_of(file, "elements")), std::to_string(elements),
+                "go on with the model of the checkpoint");
         std::int64_t place = 0;
         std::istringstream places(metadata_of(file, "stretches"));
         Stretch stretch{.file = std::size_t(number)};
         for (char plus; places >> stretch.first >> plus >> stretch.size; place += stretch.size) {
             require(plus == '+' && stretch.size > 0 && stretch.size <= elements, file.path() + ": its stretches",
-                    places.str(), "FIRST+SIZE, ...");
+                    in_quotes(places.str()), "FIRST+SIZE, ...");
             stretch.place = place;
             stretches_.push_back(stretch);
         }

@@ -62,9 +62,12 @@ void require_no_origin(const Options& options) {
     if (!fs::is_regular_file(path)) return;  // a pipe would be waited for
     std::ifstream log(path);
     std::string origin;
-    for (std::string line; std::getline(log, line);)
-        if (const json event = parse_json(line); event.is_object() && event.value("event", "") == "resume")
-            origin = event.value("folder", "");
+    for (std::string line; std::getline(log, line);) {  // whatever stands in it
+        const json event = parse_json(line);
+        if (!event.is_object() || event.value("event", json()) != "resume") continue;
+        const json folder = event.value("folder", json());
+        origin = folder.is_string() ? folder.get<std::string>() : "";
+    }
     require(origin.empty(), "--resume", "auto", "a checkpoint in " + options.output_dir + ", whose run went on from " +
             origin, "move its log.jsonl away and give --resume " + origin);
 }

@@ -22,6 +22,27 @@ constexpr const char* kStateName = "trainer_state.json";
 constexpr int kStateFormat = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
+// Throws where a number is another kind of number than in `sample`: the library makes whole ones of fractions, and ints
+// of true. Of a list, `sample` has one element. What has nothing in `sample` may be anything.
+void require_kinds_of(const nlohmann::json& sample, const nlohmann::json& found, const std::string& where) {
+    if (sample.is_object() && found.is_object())
+        for (const auto& [name, value] : sample.items())
+            if (found.contains(name)) require_kinds_of(value, found[name], where + ": " + name);
+    if (sample.is_array() && !sample.empty() && found.is_array())
+        for (const auto& element : found) require_kinds_of(sample[0], element, where);
+    const bool whole = sample.is_number_integer();
+    const bool same = whole ? found.is_number_integer() : !sample.is_number() || found.is_number();
+    require(same, where, excerpt(found), whole ? "a whole number" : "a number", "restore it");
+}
+
+// Throws where a number was taken for another one: 2^32 + 1 is 1 to an int.
+void require_taken(const nlohmann::json& taken, const nlohmann::json& found, const std::string& where) {
+    if (!taken.is_object())
+        require(found == taken, where, excerpt(found), "what was written, as " + excerpt(taken), "restore it");
+    else
+        for (const auto& [name, value] : taken.items()) require_taken(value, found.at(name), where + ": " + name);
+}
+
 }  // namespace
 
 void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state) {
@@ -39,12 +60,15 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     const nlohmann::json format = json.value("format", nlohmann::json());
     require(format == kStateFormat, file.string() + ": the format", format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "go on with the version of this program that wrote it");
+    const TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}}, .noise = {{}}, .run = {.training_data = {{}}}};
+    require_kinds_of(sample, json, file.string());
     TrainerState state;
     try {
         state = json.get<TrainerState>();
     } catch (const nlohmann::json::exception& error) {
         throw Error(file.string() + ": not what was written (" + error.what() + "); restore it");
     }
+    require_taken(state, json, file.string());
     const auto require_within = [&](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
         require(value >= least && value <= most, file.string() + ": " + name, value,
                 std::to_string(least) + " to " + std::to_string(most), "restore it");
@@ -53,6 +77,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("updates", state.optimizer.updates, 0, state.step);
     require_within("skipped_steps", state.optimizer.skipped_steps, 0, state.step);
     require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
+    require_within("data: epoch", state.data.epoch, 0, kMostSteps);
+    require_within("data: row", state.data.row, 0, kMostSteps);
     require_within("without_update", state.without_update, state.failed_in_a_row, state.step);
     const std::size_t held = state.optimizer.losses.size();
     require(held <= kernels::OutlierWindow::kSize, file.string() + ": the number of losses", held, "at most 128",

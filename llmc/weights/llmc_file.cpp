@@ -21,7 +21,7 @@ using kernels::DType;
 constexpr std::size_t kHeaderWords = 256;
 constexpr std::int32_t kModelMagic = 20240326;
 constexpr std::int32_t kVersionFp32 = 3, kVersionBf16 = 5;
-constexpr int kLargestVocabulary = 1 << 24;  // as check() has it: sizes stay below 2^63
+constexpr int kMostTokens = 1 << 24;  // as check() has it: sizes stay below 2^63
 // Values converted at a time.
 constexpr std::size_t kPiece = 1 << 16;
 
@@ -100,10 +100,10 @@ LlmcHeader parse_llmc_header(const std::string& path, std::span<const std::byte>
     } catch (const Error& error) {
         throw Error(path + ": " + error.what(), error.blame());
     }
-    require(header.padded_vocabulary >= header.config.vocabulary && header.padded_vocabulary <= kLargestVocabulary,
+    require(header.padded_vocabulary >= header.config.vocabulary && header.padded_vocabulary <= kMostTokens,
             path + ": the padded vocabulary", header.padded_vocabulary,
             "between the vocabulary of " + std::to_string(header.config.vocabulary) + " and " +
-                std::to_string(kLargestVocabulary),
+                std::to_string(kMostTokens),
             "the header is damaged: copy the file again");
     const std::uint64_t expected = file_bytes(header);
     require(file.size() == expected, path + ": the size", std::to_string(file.size()) + " bytes",

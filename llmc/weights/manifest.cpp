@@ -1,6 +1,8 @@
 // manifest.cpp - the manifest as JSON, and the comparison of a folder with it
 #include "llmc/weights/manifest.h"
 
+#include <algorithm>
+
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
@@ -19,6 +21,17 @@ std::string checksum_of(const json& files) {
     return fingerprint(std::as_bytes(std::span(text)));
 }
 
+// Not of another folder, and part of a message of one line.
+bool is_name_of_file(const std::string& name) {
+    return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+           std::ranges::none_of(name, [](unsigned char c) { return c < ' ' || c == 127 || c == '/'; });
+}
+
+bool is_checksum(const json& value) {
+    const std::string text = value.is_string() ? value.get<std::string>() : "";
+    return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 Manifest read_manifest(const fs::path& folder) {
     const fs::path file = folder / kManifestName;
     require(fs::exists(file), "the checkpoint " + folder.string(), "without " + std::string(kManifestName),
@@ -29,9 +42,13 @@ Manifest read_manifest(const fs::path& folder) {
     };
     require_whole(read.is_object() && read.contains("files") && read.contains("xxh3") &&
                   read["xxh3"] == checksum_of(read["files"]));
+    for (const json& file : read["files"])  // the library makes a whole number of a fraction, too
+        require_whole(file.is_object() && file.contains("bytes") && file["bytes"].is_number_integer() &&
+                      file.contains("xxh3") && is_checksum(file["xxh3"]));
     try {
         const auto manifest = read["files"].get<Manifest>();
-        require_whole(!manifest.empty());
+        require_whole(!manifest.empty() &&
+                      std::ranges::all_of(manifest, [](const auto& file) { return is_name_of_file(file.first); }));
         return manifest;
     } catch (const json::exception&) {
         require_whole(false);

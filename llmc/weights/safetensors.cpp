@@ -102,15 +102,17 @@ TensorInfo parse_tensor(const std::string& where, const std::string& name, const
 }  // namespace
 
 std::int64_t TensorInfo::elements() const {
-    std::int64_t product = 1;
-    for (const std::int64_t extent : shape) product *= extent;
-    return product;
+    std::uint64_t product = 1;  // beside an extent of 0 others may be of any size
+    for (const std::int64_t extent : shape) product *= std::uint64_t(extent);
+    return std::int64_t(product);
 }
 
 std::string describe_shape(const std::vector<std::int64_t>& shape) {
     std::string text = "[";
-    for (std::size_t i = 0; i < shape.size(); ++i) text.append(i ? ", " : "").append(std::to_string(shape[i]));
-    return text + "]";
+    constexpr std::size_t kShown = 8;
+    for (std::size_t i = 0; i < std::min(shape.size(), kShown); ++i)
+        text.append(i ? ", " : "").append(std::to_string(shape[i]));
+    return text + (shape.size() > kShown ? ", ...]" : "]");
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path.string(), "the safetensors file") {

@@ -30,7 +30,7 @@ struct TensorInfo {
     std::uint64_t begin = 0, end = 0;  // bytes, from the start of the data
     std::int64_t elements() const;
 };
-// "[2, 3]"
+// "[2, 3]"; of more than eight extents the first eight
 std::string describe_shape(const std::vector<std::int64_t>& shape);
 
 // A file opened for reading, mapped into memory: only what is read is loaded. The file must not shrink while it is

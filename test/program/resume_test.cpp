@@ -237,6 +237,7 @@ TEST_CASE("what another run left, or may still write, is let alone by a run that
     // A branch that has no checkpoint of its own does not begin with random weights.
     REQUIRE(run(folder, 1, "lost", {"-y", step(folder, "whole", 5), "-x", "7"}).exit_code == 0);
     fs::remove_all(step(folder, "lost", 7));
+    std::ofstream(folder.path("lost/log.jsonl"), std::ios::app) << "{\"event\":5}\n[]\nno JSON\n";
     refused("lost", {"-y", "auto"}, "whose run went on from ");
     // A pipe in place of the log is not waited for.
     fs::create_directories(folder.path("pipe"));

@@ -48,3 +48,16 @@ TEST_CASE("moments of any number of ranks and any stage are read by any other", 
         CHECK_THAT(complaint([&] { MomentFiles(folder, ranks, table.elements()); }), Contains("each element once"));
     }
 }
+
+TEST_CASE("what stands in a moment file's metadata is quoted on one line", "[moments]") {
+    const test::ScratchFolder scratch;
+    const auto fault = [&](const std::string& elements, const std::string& stretches) {
+        SafetensorsWriter writer(scratch.path() / moment_file_name(0, 1),
+                                 {{"first_moments", "F32", {0}}, {"second_moments", "F32", {0}}},
+                                 {{"elements", elements}, {"stretches", stretches}});
+        writer.finish();
+        return complaint([&] { MomentFiles(scratch.path(), 1, 6); });
+    };
+    CHECK_THAT(fault("6\n7", ""), Contains(R"(is "6\x0a7"; expected 6)"));
+    CHECK_THAT(fault("6", "0\n-6"), Contains(R"(its stretches is "0\x0a-6")"));
+}

@@ -62,7 +62,10 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     auto json = parse_json(whole);
     for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
              {"step", -1}, {"step", 1e300}, {"moment_files", 0}, {"ranks", 0}, {"failed_in_a_row", -1},
-             {"without_update", 8}, {"options", nullptr}}) {
+             {"without_update", 8}, {"options", nullptr}, {"step", 1.5}, {"step", true},
+             {"ranks", (std::int64_t(1) << 32) + 1},
+             {"step_tokens", std::numeric_limits<std::uint64_t>::max()}, {"data", {{"epoch", 0}, {"row", 1e300}}},
+             {"data", {{"epoch", 0}, {"row", -1}}}}) {
         auto other = json;
         (json.contains(name) ? other : other["run"])[name] = value;
         CAPTURE(name, value);

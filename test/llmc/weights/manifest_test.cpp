@@ -52,6 +52,37 @@ TEST_CASE("a manifest finds files that are missing, shorter, longer or changed, 
     }
 }
 
+TEST_CASE("a manifest names files of its folder only, so that messages stay on one line", "[manifest]") {
+    const test::ScratchFolder scratch;
+    test::write_bytes(scratch.path() / "x", "abc");
+    const fs::path folder = scratch.path() / "step";
+    fs::create_directory(folder);
+    const FileFingerprint file = fingerprint_of_file(scratch.path() / "x");
+    for (const std::string& name : {std::string("../x"), fs::absolute(scratch.path() / "x").string(), std::string(".."),
+                                    std::string("a\nb"), std::string(256, 'x'), std::string()}) {
+        write_manifest(folder, {{name, file}});
+        CAPTURE(name);
+        CHECK_THAT(complaint([&] { check_manifest(folder); }), Contains("manifest.json is damaged"));
+    }
+}
+
+TEST_CASE("sizes in a manifest are whole numbers, checksums 16 digits", "[manifest]") {
+    const test::ScratchFolder scratch;
+    test::write_bytes(scratch.path() / "x", "a");
+    const FileFingerprint right = fingerprint_of_file(scratch.path() / "x");
+    using nlohmann::json;
+    for (const auto& [bytes, xxh3] : std::vector<std::pair<json, json>>{
+             {1.5, right.xxh3}, {1e300, right.xxh3}, {true, right.xxh3}, {1, "a\nb"}, {1, std::string(17, '0')},
+             {1, std::string(15, '0') + 'g'}, {1, 1}}) {
+        const json files = {{"x", {{"bytes", bytes}, {"xxh3", xxh3}}}};
+        const std::string text = files.dump();
+        const nlohmann::json whole = {{"files", files}, {"xxh3", fingerprint(std::as_bytes(std::span(text)))}};
+        test::write_bytes(scratch.path() / kManifestName, whole.dump());
+        CAPTURE(bytes, xxh3);
+        CHECK_THAT(complaint([&] { check_manifest(scratch.path()); }), Contains("manifest.json is damaged"));
+    }
+}
+
 // The value is that of Python's xxhash.
 TEST_CASE("fingerprints are XXH3, of memory and of files alike", "[manifest]") {
     const std::string text = "a model";

@@ -179,6 +179,29 @@ TEST_CASE("a header that contradicts itself is refused", "[safetensors]") {
     CHECK(with("{\"a\"", "{\"__metadata__\":{\"n\":\"1\"},\"a\"") == "accepted");
 }
 
+// Found by test/fuzz.
+TEST_CASE("names and shapes of any length and any characters fit in a message of one line", "[safetensors]") {
+    const auto fault = [](const std::string& name, const std::string& shape) {
+        return header_fault("{\"" + name + R"(":{"dtype":"F32","shape":[)" + shape + R"(],"data_offsets":[0,8]}})");
+    };
+    CHECK_THAT(fault(R"(a\n\u001b\u007f\"é)", "1"), Contains(R"(tensor "a\x0a\x1b\x7f"é": )"));
+    const std::string x(299, 'x');
+    CHECK_THAT(fault(x + "yz", "1"), Contains(x + "y...\"") && !Contains("yz"));
+    CHECK_THAT(fault(x + "é", "1"), Contains(x + "...\""));
+    std::string ones = "1";
+    for (int i = 0; i < 1000; ++i) ones += ",1";
+    CHECK_THAT(fault("a", ones), Contains("for shape [1, 1, 1, 1, 1, 1, 1, 1, ...] of F32"));
+}
+
+// Found by test/fuzz.
+TEST_CASE("beside an extent of 0 others may be of any size", "[safetensors]") {
+    const test::ScratchFolder folder;
+    const auto path = folder.path() / "m.safetensors";
+    test::write_bytes(path, file_of(
+        R"({"a":{"dtype":"U8","shape":[4611686018427387904,2,0],"data_offsets":[0,0]}})", ""));
+    CHECK(SafetensorsFile(path).tensors()[0].elements() == 0);
+}
+
 TEST_CASE("a file without tensors, a folder and nothing", "[safetensors]") {
     CHECK(open_fault(file_of("{}", "")) == "accepted");
     const test::ScratchFolder folder;

@@ -1,0 +1,151 @@
+// contract.cpp - libFuzzer's two functions: which target this program is, and whether its parser keeps the contract
+#include <fcntl.h>
+#include <sanitizer/asan_interface.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <typeinfo>
+
+#include "kernels/device/error.h"
+#include "test/fuzz/target.h"
+
+namespace fuzz {
+namespace {
+
+// A path, an excerpt of 80 characters twice, and words.
+constexpr std::size_t kLongestMessage = 1000;
+constexpr std::uintptr_t kPage = 4096;
+
+struct Scratch {
+    std::filesystem::path folder;
+    std::map<std::string, int> files;  // kept open: two system calls an input instead of four
+    Scratch() {
+        std::string name = std::filesystem::temp_directory_path() / "fuzz.XXXXXX";
+        must(mkdtemp(name.data()), "a temporary folder");
+        folder = name;
+    }
+    ~Scratch() {
+        std::error_code none;
+        std::filesystem::remove_all(folder, none);
+    }
+};
+Scratch& scratch() {
+    static Scratch scratch;
+    return scratch;
+}
+
+Parse& chosen() {
+    static Parse parse = nullptr;
+    return parse;
+}
+
+std::uintptr_t to_page_end(std::uintptr_t address) { return (address + kPage - 1) / kPage * kPage; }
+
+// Bytes of the character that `text` begins with; 0: it is none.
+std::size_t utf8_length(std::string_view text) {
+    const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+    if (byte(0) < 0x80) return 1;
+    const std::size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+    unsigned code = byte(0) & (0x7fu >> length);
+    for (std::size_t i = 1; i < length; ++i) {
+        if ((byte(i) & 0xc0) != 0x80) return 0;
+        code = code << 6 | (byte(i) & 0x3f);
+    }
+    const unsigned least = length == 2 ? 0x80 : length == 3 ? 0x800 : 0x10000;
+    const bool surrogate = code >= 0xd800 && code < 0xe000;
+    return byte(0) < 0xc0 || code < least || code > 0x10ffff || surrogate ? 0 : length;
+}
+
+}  // namespace
+
+std::vector<NamedTarget>& targets() {
+    static std::vector<NamedTarget> all;
+    return all;
+}
+
+Target::Target(std::string_view name, Parse parse) { targets().push_back({name, parse}); }
+
+void must(bool holds, std::string_view what) {
+    if (holds) return;
+    std::cerr << "finding: not " << what << std::endl;
+    std::abort();
+}
+
+void must_be_plain(std::string_view text) {
+    const std::string quoted = '"' + std::string(text) + '"';
+    for (std::size_t length; !text.empty(); text.remove_prefix(length)) {
+        length = utf8_length(text);
+        must(length > 0, "UTF-8: " + quoted);
+        const auto first = static_cast<unsigned char>(text[0]);
+        must(first >= ' ' && first != 127, "without control characters: " + quoted);
+    }
+}
+
+const std::filesystem::path& scratch_folder() { return scratch().folder; }
+
+std::filesystem::path file_with(const std::string& name, std::string_view bytes) {
+    const std::filesystem::path path = scratch_folder() / name;
+    auto [file, is_new] = scratch().files.emplace(name, -1);
+    if (is_new) file->second = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    must(ftruncate(file->second, 0) == 0 &&
+             pwrite(file->second, bytes.data(), bytes.size(), 0) == ssize_t(bytes.size()), "a file to parse");
+    return path;
+}
+
+std::string safetensors_of(std::string_view text) {
+    const std::size_t header = std::min(text.find('\n'), text.size());
+    std::string file;
+    for (int i = 0; i < 8; ++i) file += char(header >> 8 * i & 0xff);
+    file.append(text.substr(0, header));
+    if (header < text.size()) file.append(text.substr(header + 1));
+    return file;
+}
+
+}  // namespace fuzz
+
+// What lies between the end of a mapped file and the end of its page is memory, which no check would miss: here it is
+// out of bounds.
+extern "C" {
+void* __real_mmap(void* address, std::size_t size, int protection, int flags, int file, off_t offset);
+void* __wrap_mmap(void* address, std::size_t size, int protection, int flags, int file, off_t offset) {
+    void* const mapped = __real_mmap(address, size, protection, flags, file, offset);
+    if (file < 0 || mapped == MAP_FAILED) return mapped;
+    const auto end = reinterpret_cast<std::uintptr_t>(mapped) + size;
+    ASAN_POISON_MEMORY_REGION(reinterpret_cast<void*>(end), fuzz::to_page_end(end) - end);
+    return mapped;
+}
+
+int __real_munmap(void* address, std::size_t size);
+int __wrap_munmap(void* address, std::size_t size) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(address);
+    ASAN_UNPOISON_MEMORY_REGION(address, fuzz::to_page_end(begin + size) - begin);
+    return __real_munmap(address, size);
+}
+
+int LLVMFuzzerInitialize(int*, char*** arguments) {
+    const std::string name = std::filesystem::path(**arguments).filename();
+    for (const fuzz::NamedTarget& target : fuzz::targets())
+        if (target.name == name) fuzz::chosen() = target.parse;
+    fuzz::must(fuzz::chosen(), "the name of a target: " + name);
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    try {
+        fuzz::chosen()({reinterpret_cast<const char*>(data), size});
+    } catch (const Error& error) {
+        const std::string message = error.what();
+        fuzz::must(!message.empty() && message.size() <= fuzz::kLongestMessage,
+                   "a message of 1 to 1000 bytes: \"" + message + '"');
+        fuzz::must_be_plain(message);
+    } catch (const std::exception& error) {
+        fuzz::must(false, std::string("an Error of the project but ") + typeid(error).name() + ": " + error.what());
+    }
+    return 0;
+}
+}

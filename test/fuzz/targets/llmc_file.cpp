@@ -1,0 +1,48 @@
+// llmc_file.cpp - llm.c's model files, as they are and from the eight words of a header that mean something
+#include "llmc/weights/llmc_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "test/fuzz/target.h"
+
+namespace {
+
+using Words = std::array<std::int32_t, 8>;
+
+// Of a model small enough to be made here; else 0.
+std::size_t data_bytes_of(const Words& words) {
+    constexpr std::int32_t kMost = 32;
+    const auto in_bounds = [](std::int32_t word) { return word >= 0 && word <= kMost; };
+    if (!std::all_of(words.begin() + 2, words.end(), in_bounds)) return 0;
+    const auto positions = std::size_t(words[2]), layers = std::size_t(words[4]), channels = std::size_t(words[6]),
+               padded = std::size_t(words[7]);
+    return ((padded + positions + 2) * channels + layers * (12 * channels * channels + 13 * channels)) *
+           (words[1] == 3 ? 4 : 2);
+}
+
+void read_model(const std::filesystem::path& path) {
+    const llmc::LlmcFile file(path);
+    const auto tensors = file.table().tensors();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        std::vector<float> values(std::size_t(tensors[i].rows_in_files * tensors[i].columns));
+        file.read(int(i), values);
+    }
+}
+
+const fuzz::Target llmc_file("llmc_file", [](std::string_view bytes) {
+    Words words;
+    constexpr std::size_t kHeaderBytes = 1024;
+    if (bytes.size() < sizeof words || bytes.size() >= kHeaderBytes)
+        return read_model(fuzz::file_with("model.bin", bytes));
+    std::memcpy(words.data(), bytes.data(), sizeof words);
+    std::string file(bytes.substr(0, sizeof words));
+    file.resize(kHeaderBytes);
+    file.append(bytes.substr(sizeof words));
+    const std::size_t data = data_bytes_of(words);
+    if (data > 0) file.resize(kHeaderBytes + data, '\x3f');
+    read_model(fuzz::file_with("model.bin", file));
+});
+
+}  // namespace

@@ -1,0 +1,30 @@
+// shard.cpp - token shards, as they are and from a header without its 251 words that mean nothing
+#include "llmc/data/shard.h"
+
+#include <algorithm>
+
+#include "test/fuzz/target.h"
+
+namespace {
+
+void read_shard(const std::filesystem::path& file) {
+    const llmc::Shard shard(file.string());
+    const auto vocabulary = shard.vocabulary();
+    fuzz::must(vocabulary.end_of_text >= 0 && vocabulary.end_of_text < vocabulary.size, "an id of end of text");
+    const auto last = shard.read(shard.tokens() - 1, 1);
+    const auto ids = shard.read(0, shard.tokens());
+    fuzz::must(std::ranges::all_of(ids, [&](int id) { return id < vocabulary.size; }), "ids of the vocabulary");
+    fuzz::must(ids.back() == last[0], "the same last token");
+    shard.require_whole(ids);
+}
+
+const fuzz::Target shard("shard", [](std::string_view bytes) {
+    constexpr std::size_t kMeant = 20;
+    if (bytes.size() < kMeant || bytes.size() >= std::size_t(llmc::kShardHeaderBytes))
+        return read_shard(fuzz::file_with("shard.bin", bytes));
+    std::string file(bytes.substr(0, kMeant));
+    file.resize(std::size_t(llmc::kShardHeaderBytes));
+    read_shard(fuzz::file_with("shard.bin", file.append(bytes.substr(kMeant))));
+});
+
+}  // namespace

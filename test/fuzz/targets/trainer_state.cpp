@@ -1,0 +1,29 @@
+// trainer_state.cpp - a run's state: what is read is what stands there
+#include "llmc/run/trainer_state.h"
+
+#include "llmc/base/json_text.h"
+#include "test/fuzz/target.h"
+
+namespace {
+
+const fuzz::Target trainer_state("trainer_state", [](std::string_view bytes) {
+    fuzz::file_with("trainer_state.json", bytes);
+    const llmc::TrainerState state = llmc::read_trainer_state(fuzz::scratch_folder());
+    const nlohmann::json text = llmc::parse_json(bytes);
+    fuzz::must(text["step"] == state.step && text["moment_files"] == state.moment_files &&
+                   text["run"]["ranks"] == state.run.ranks && text["run"]["options"] == state.run.options &&
+                   text["run"]["step_tokens"] == state.run.step_tokens &&
+                   text["optimizer"]["losses"] == state.optimizer.losses &&
+                   text["optimizer"]["norms"] == state.optimizer.norms &&
+                   text["failed_in_a_row"] == state.failed_in_a_row && text["validated"] == state.validated &&
+                   text["optimizer"]["updates"] == state.optimizer.updates &&
+                   text["optimizer"]["skipped_steps"] == state.optimizer.skipped_steps &&
+                   text["data"]["epoch"] == state.data.epoch && text["data"]["row"] == state.data.row,
+               "the numbers that stand there");
+    fuzz::must(state.data.row >= 0 && state.data.epoch >= 0, "a position in the data");
+    fuzz::must(text["noise"].size() == state.noise.size(), "all averages");
+    for (std::size_t i = 0; i < state.noise.size(); ++i)
+        fuzz::must(text["noise"][i]["count"] == state.noise[i].count, "the counts that stand there");
+});
+
+}  // namespace
