@@ -60,7 +60,9 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     const nlohmann::json format = json.value("format", nlohmann::json());
     require(format == kStateFormat, file.string() + ": the format", format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "go on with the version of this program that wrote it");
-    const TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}}, .noise = {{}}, .run = {.training_data = {{}}}};
+    const TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
+                              .noise = {{}},
+                              .run = {.training_data = {{}}}};
     require_kinds_of(sample, json, file.string());
     TrainerState state;
     try {

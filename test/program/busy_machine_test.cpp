@@ -34,7 +34,7 @@ std::string settings_of(const std::vector<std::string>& env) {
 }  // namespace
 
 TEST_CASE("threads of a run that wait for each other sleep soon, unless the user has said how they wait", "[run]") {
-    CHECK(settings_of({}) == (device::memory_is_host_memory() ? "GOMP_SPINCOUNT=2000 " : ""));
+    CHECK(settings_of({}) == (device::memory_is_host_memory() ? "GOMP_SPINCOUNT=6000 " : ""));
     CHECK(settings_of({"OMP_WAIT_POLICY=passive"}) == "OMP_WAIT_POLICY=passive ");
     CHECK(settings_of({"GOMP_SPINCOUNT=7"}) == "GOMP_SPINCOUNT=7 ");
 }

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# wait_policies.sh [STEPS [ROUNDS]] - milliseconds of a step by how OpenMP's threads wait for each other, on a quiet
+# machine and beside 2 and 8 programs that do nothing but compute
+#
+# Each round starts one run of every policy after the other; a row has the median of all rounds' medians, as a multiple
+# of the better one of the two policies that a user could choose: to spin as GNU's library does (GOMP_SPINCOUNT=300000)
+# and to sleep at once (OMP_WAIT_POLICY=passive). "own" is what train_gpt2 sets. LOADS="0 2 8" and MODELS="quickstart
+# 124M" choose; a run that takes longer than LIMIT=60 seconds counts with the steps that it made by then, and as none
+# if it made none. Wants a CPU build, the quickstart's data and a machine that does nothing else.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=${BIN:-build/cpu/train_gpt2}
+steps=${1:-30} rounds=${2:-3}
+for need in "$bin" data/bible/bible_train_000000.bin; do
+    [ -e "$need" ] || { echo "error: no $need; run DEVICE=cpu scripts/quickstart.sh first" >&2; exit 2; }
+done
+work=$(mktemp -d)
+busy=()
+trap '[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"; rm -rf "$work"' EXIT
+build/cpu/random_shard "$work/train.bin" 2000000 >/dev/null
+
+# MODEL POLICY: median ms of a step
+step_ms() {
+    local flags environment=()  # data, model, steps
+    case $1 in
+        quickstart) flags=("data/bible/bible_train_*.bin" -e custom:l=4,h=4,c=128,t=128 -b 8 -t 128 -x "$steps") ;;
+        124M) flags=("$work/train.bin" -e d12 -b 1 -t 256 -x 4) ;;
+    esac
+    case $2 in
+        spin) environment=(GOMP_SPINCOUNT=300000) ;;
+        sleep) environment=(OMP_WAIT_POLICY=passive) ;;
+    esac
+    timeout -s KILL "${LIMIT:-60}" env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT "${environment[@]}" "$bin" \
+        -i "${flags[@]}" --tune=off >"$work/out" 2>&1 || true
+    sed -n 's/^step .* | \([0-9.]*\) ms | .*/\1/p' "$work/out" | sort -n |
+        awk '{ ms[NR] = $1 } END { print NR ? ms[int((NR + 1) / 2)] : 1e9 }'
+}
+
+echo "| model | busy loops | spin | sleep | own | own / better |"
+echo "|---|---|---|---|---|---|"
+for model in ${MODELS:-quickstart 124M}; do
+    for load in ${LOADS:-0 2 8}; do
+        for ((i = 0; i < load; i++)); do
+            (while :; do :; done) &
+            busy+=($!)
+        done
+        for ((round = 0; round < rounds; round++)); do
+            for policy in spin sleep own; do echo "$policy $(step_ms $model $policy)"; done
+        done | sort -k1,1 -k2,2n | awk -v model=$model -v load=$load '
+            { times[$1, count[$1]++] = $2 }
+            function median(policy) { return times[policy, int(count[policy] / 2)] }
+            function shown(ms) { return ms >= 1e9 ? "none" : sprintf("%.1f", ms) }
+            END {
+                spin = median("spin"); sleep = median("sleep"); own = median("own")
+                printf "| %s | %d | %s | %s | %s | %.2f |\n", model, load, shown(spin), shown(sleep), shown(own),
+                    own / (spin < sleep ? spin : sleep)
+            }'
+        [ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"
+        busy=()
+    done
+done
