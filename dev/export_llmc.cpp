@@ -1,10 +1,10 @@
 // export_llmc.cpp - a saved model as llm.c's model .bin
 #include <cxxopts.hpp>
-#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <vector>
 
+#include "dev/tool_main.h"
 #include "kernels/device/error.h"
 #include "llmc/weights/checkpoint.h"
 #include "llmc/weights/llmc_file.h"
@@ -64,19 +64,5 @@ void run(cxxopts::Options& command_line, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const auto report = [](const std::exception& error) { std::cerr << "dev/export_llmc: " << error.what() << '\n'; };
-    try {
-        cxxopts::Options options = command_line();
-        run(options, argc, argv);
-        return 0;
-    } catch (const Error& error) {
-        report(error);
-        return error.blame() == Blame::input ? 2 : 1;
-    } catch (const cxxopts::exceptions::exception& error) {
-        std::cerr << "dev/export_llmc: " << error.what() << "; see dev/export_llmc --help\n";
-        return 2;
-    } catch (const std::exception& error) {
-        report(error);
-        return 1;
-    }
+    return tool_main("dev/export_llmc", command_line(), [&](cxxopts::Options& options) { run(options, argc, argv); });
 }

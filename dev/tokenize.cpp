@@ -2,9 +2,9 @@
 // out for validation
 #include <charconv>
 #include <cxxopts.hpp>
-#include <exception>
 #include <iostream>
 
+#include "dev/tool_main.h"
 #include "kernels/device/error.h"
 #include "llmc/data/text_corpus.h"
 #include "llmc/data/tokenizer.h"
@@ -83,19 +83,5 @@ void run(cxxopts::Options& command_line, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const auto report = [](const std::exception& error) { std::cerr << "dev/tokenize: " << error.what() << '\n'; };
-    try {
-        cxxopts::Options options = command_line();
-        run(options, argc, argv);
-        return 0;
-    } catch (const Error& error) {
-        report(error);
-        return error.blame() == Blame::input ? 2 : 1;
-    } catch (const cxxopts::exceptions::exception& error) {
-        std::cerr << "dev/tokenize: " << error.what() << "; see dev/tokenize --help\n";
-        return 2;
-    } catch (const std::exception& error) {
-        report(error);
-        return 1;
-    }
+    return tool_main("dev/tokenize", command_line(), [&](cxxopts::Options& options) { run(options, argc, argv); });
 }

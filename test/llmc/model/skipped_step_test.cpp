@@ -8,6 +8,18 @@
 using namespace llmc;
 using namespace test;
 
+namespace {
+
+// Master weights and moments.
+std::vector<float> state_of(const Trainer& trainer) {
+    std::vector<float> all = trainer.master_weights();
+    for (const auto& moments : {trainer.first_moments(), trainer.second_moments()})
+        all.insert(all.end(), moments.begin(), moments.end());
+    return all;
+}
+
+}  // namespace
+
 TEST_CASE("a step without targets is skipped, said and counted, and the run goes on", "[run]") {
     const TrainingFolder folder;
     constexpr int kPositions = 128, kSkipped = 8;
@@ -45,24 +57,18 @@ TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks
     ModelSetup setup = tiny_setup(dtype);
     setup.sharding.stage = stage;
     struct Rank {
-        std::vector<float> before, after;  // master weights and moments
+        std::vector<float> before, after;  // state_of()
         kernels::StepScalars bad, next;
     };
     std::vector<Rank> ranks(2);
     llmc::run_ranks(2, [&](Communicator& communicator) {
         Context context = make_context(communicator);
         Trainer trainer(context, setup);
-        const auto state = [&] {
-            std::vector<float> all = trainer.master_weights();
-            for (const auto& moments : {trainer.first_moments(), trainer.second_moments()})
-                all.insert(all.end(), moments.begin(), moments.end());
-            return all;
-        };
         Rank& mine = ranks[std::size_t(communicator.rank())];
         trainer.step(batch);
-        mine.before = state();
+        mine.before = state_of(trainer);
         mine.bad = trainer.step(batch, 1, 6e-4f, communicator.rank() == 1 ? INFINITY : 1.0f);
-        mine.after = state();
+        mine.after = state_of(trainer);
         mine.next = trainer.step(batch);
     });
     for (const Rank& rank : ranks) {
@@ -82,7 +88,7 @@ TEST_CASE("an outlier of one rank alone is skipped on all, and changes nothing",
     ModelSetup setup = tiny_setup(stage == 2 ? kernels::DType::bf16 : kernels::DType::fp32);
     setup.sharding.stage = stage;
     struct Rank {
-        std::vector<float> before, after;  // master weights and moments
+        std::vector<float> before, after;  // state_of()
         Optimizer::Counts counts_before, counts_after;
         kernels::StepScalars full, bad, next;
     };
@@ -90,22 +96,16 @@ TEST_CASE("an outlier of one rank alone is skipped on all, and changes nothing",
     llmc::run_ranks(2, [&](Communicator& communicator) {
         Context context = make_context(communicator);
         Trainer trainer(context, setup, {.max_norm_z = 6});
-        const auto state = [&] {
-            std::vector<float> all = trainer.master_weights();
-            for (const auto& moments : {trainer.first_moments(), trainer.second_moments()})
-                all.insert(all.end(), moments.begin(), moments.end());
-            return all;
-        };
         Rank& mine = ranks[std::size_t(communicator.rank())];
         const kernels::StepScalars usual = trainer.step(batch);
         Optimizer::Counts counts{.updates = 129, .losses = std::vector<double>(128, usual.loss)};
         for (int i = 0; i < 128; ++i) counts.norms.push_back((i % 2 ? 1.0 : 1.1) * usual.grad_norm);
         trainer.load_counts(counts);
         mine.full = trainer.step(batch);
-        mine.before = state();
+        mine.before = state_of(trainer);
         mine.counts_before = trainer.optimizer().counts();
         mine.bad = trainer.step(batch, 1, 6e-4f, communicator.rank() == 1 ? 100.0f : 1.0f);
-        mine.after = state();
+        mine.after = state_of(trainer);
         mine.counts_after = trainer.optimizer().counts();
         mine.next = trainer.step(batch);
     });

@@ -1,0 +1,28 @@
+// tool_main.h - main() of a tool with options: what it says where it fails, and its exit code
+#pragma once
+#include <cxxopts.hpp>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "kernels/device/error.h"
+
+// 0: run(options) is done. 2: it was asked for what cannot be, 1: it failed on the way; the reason goes to stderr, after
+// the tool's name.
+template <class Run>
+int tool_main(const std::string& name, cxxopts::Options options, Run&& run) {
+    const auto report = [&](const std::string& why) { std::cerr << name << ": " << why << '\n'; };
+    try {
+        run(options);
+        return 0;
+    } catch (const Error& error) {
+        report(error.what());
+        return error.blame() == Blame::input ? 2 : 1;
+    } catch (const cxxopts::exceptions::exception& error) {
+        report(std::string(error.what()) + "; see " + name + " --help");
+        return 2;
+    } catch (const std::exception& error) {
+        report(error.what());
+        return 1;
+    }
+}
