@@ -20,7 +20,8 @@ template <class Work>
 int outcome(Work&& work) {
     const pid_t child = fork();
     if (child == 0) {
-        std::signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
+        // Ignored in what a shell starts in the background, or nohup.
+        for (const int signal : {SIGINT, SIGHUP}) std::signal(signal, SIG_DFL);
         _exit(work());
     }
     int status = 0;

@@ -31,7 +31,8 @@ public:
         argv.push_back(nullptr);
         process_ = fork();
         if (process_ == 0) {
-            ::signal(SIGINT, SIG_DFL);  // a shell's background job, as tests may be, starts with it ignored
+            // Ignored in what a shell starts in the background, or nohup, as tests may be.
+            for (const int ignored : {SIGINT, SIGHUP}) ::signal(ignored, SIG_DFL);
             const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
             dup2(file, STDOUT_FILENO);
             dup2(file, STDERR_FILENO);
