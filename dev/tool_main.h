@@ -7,8 +7,8 @@
 
 #include "kernels/device/error.h"
 
-// 0: run(options) is done. 2: it was asked for what cannot be, 1: it failed on the way; the reason goes to stderr, after
-// the tool's name.
+// 0: run(options) is done. 2: it was asked for what cannot be, 1: it failed on the way; the reason goes to stderr,
+// after the tool's name.
 template <class Run>
 int tool_main(const std::string& name, cxxopts::Options options, Run&& run) {
     const auto report = [&](const std::string& why) { std::cerr << name << ": " << why << '\n'; };
