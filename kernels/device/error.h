@@ -3,6 +3,7 @@
 //
 // Libraries throw it, or add to it and throw on; only main() prints it, on one line, and chooses the exit code.
 #pragma once
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -24,9 +25,11 @@ private:
 
 // Text of a user or a file, as part of a message of one line: control characters as \x0a, the first 300 bytes of it.
 inline std::string in_quotes(std::string_view text) {
-    std::size_t length = text.size() > 300 ? 300 : text.size();
+    constexpr std::size_t kMost = 300, kLongestOfUtf8 = 4;
+    std::size_t length = std::min(text.size(), kMost);
     if (length < text.size())  // no character of UTF-8 is cut
-        while (length > 297 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
+        while (length > kMost - kLongestOfUtf8 + 1 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80)
+            --length;
     std::string quoted(1, '"');
     for (const char c : text.substr(0, length)) {
         const auto byte = static_cast<unsigned char>(c);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/device/error.h"
+#include "llmc/base/file_name.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/base/staged_file.h"
@@ -19,12 +20,6 @@ constexpr const char* kRestore = "restore it, or go on from another checkpoint";
 std::string checksum_of(const json& files) {
     const std::string text = text_of(files);
     return fingerprint(std::as_bytes(std::span(text)));
-}
-
-// Not of another folder, and part of a message of one line.
-bool is_name_of_file(const std::string& name) {
-    return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-           std::ranges::none_of(name, [](unsigned char c) { return c < ' ' || c == 127 || c == '/'; });
 }
 
 bool is_checksum(const json& value) {
@@ -48,7 +43,7 @@ Manifest read_manifest(const fs::path& folder) {
     try {
         const auto manifest = read["files"].get<Manifest>();
         require_whole(!manifest.empty() &&
-                      std::ranges::all_of(manifest, [](const auto& file) { return is_name_of_file(file.first); }));
+                      std::ranges::all_of(manifest, [](const auto& file) { return is_file_name(file.first); }));
         return manifest;
     } catch (const json::exception&) {
         require_whole(false);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/device/error.h"
+#include "llmc/base/file_name.h"
 #include "llmc/base/json_text.h"
 
 namespace llmc {
@@ -13,16 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kAgain = "copy the folder again, or save the model again";
-
-// The name of a file in the folder, not a path that leads out of it.
-bool is_file_name(const nlohmann::json& value) {
-    if (!value.is_string()) return false;
-    const auto& name = value.get_ref<const std::string&>();
-    return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string("/\0", 2)) == name.npos;
-}
-
-// What an index says, in a message of one line.
-std::string quoted(const std::string& text) { return excerpt(nlohmann::json(text)); }
 
 }  // namespace
 
@@ -34,8 +25,8 @@ WeightMap parse_weight_map(const std::string& path, std::string_view text) {
              "an object that names the file of every tensor", kAgain);
     WeightMap weight_map;
     for (const auto& [tensor, file] : place->items()) {
-        if (!is_file_name(file))
-            fail(path + ": the file of tensor " + quoted(tensor), excerpt(file),
+        if (!file.is_string() || !is_file_name(file.get_ref<const std::string&>()))
+            fail(path + ": the file of tensor " + in_quotes(tensor), excerpt(file),
                  "the name of a file beside the index, without folders", "mend weight_map, or save the model again");
         weight_map[tensor] = file.get<std::string>();
     }
@@ -61,22 +52,23 @@ void SafetensorsSet::open_files(const WeightMap& weight_map) {
     std::error_code none;  // of names that no file can have
     for (const auto& [tensor, name] : weight_map)
         if (names.insert(name).second && !fs::is_regular_file(folder / name, none))
-            fail(path_ + ": the file " + quoted(name), fs::exists(folder / name, none) ? "no regular file" : "missing",
+            fail(path_ + ": the file " + in_quotes(name),
+                 fs::exists(folder / name, none) ? "no regular file" : "missing",
                  "every file of weight_map beside the index", kAgain);
     std::set<std::string_view> found;
     for (const std::string& name : names) {
         const SafetensorsFile& file = files_.emplace_back(folder / name);
         for (const TensorInfo& tensor : file.tensors()) {
             const auto place = weight_map.find(tensor.name);
-            const std::string what = file.path() + ": tensor " + quoted(tensor.name);
+            const std::string what = file.path() + ": tensor " + in_quotes(tensor.name);
             require(place != weight_map.end(), what, "not in weight_map", "a tensor that the index names", kAgain);
             require(place->second == name, what, "in this file",
-                    "only in " + quoted(place->second) + ", as weight_map has it", kAgain);
+                    "only in " + in_quotes(place->second) + ", as weight_map has it", kAgain);
             found.insert(place->first);
         }
     }
     for (const auto& [tensor, name] : weight_map)
-        require(found.contains(tensor), path_ + ": tensor " + quoted(tensor), "not in " + quoted(name),
+        require(found.contains(tensor), path_ + ": tensor " + in_quotes(tensor), "not in " + in_quotes(name),
                 "in the file that weight_map names", kAgain);
 }
 
