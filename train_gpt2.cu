@@ -105,11 +105,6 @@ int Training::train(const Resumption* resumption) {
                                   .end_of_text = plan.data.vocabulary().end_of_text,
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
                                  model, optimizer, gradients->buckets(), context, report);
-    const auto state_after = [&](std::int64_t step, const LoaderPosition& next) -> TrainerState {
-        return {.step = step, .optimizer = optimizer.counts(), .failed_in_a_row = step_log.in_a_row().failed,
-                .without_update = step_log.in_a_row().without_update, .validated = !validation.owed(),
-                .sampled = !samples.owed(), .data = next, .noise = noise.averages(), .run = plan.run};
-    };
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
     std::string reason = "all steps made";
     // Of data or log, or no updates any more: what has been trained so far is sound, and is saved.
@@ -146,6 +141,7 @@ int Training::train(const Resumption* resumption) {
         for (Periodic* const each : {&validation, &samples, &checkpoint}) each->reach(step);
         const bool save_due = wishes[kSaveByTime] != 0 || wishes[kSaveAsked] != 0 || checkpoint.due(last);
         if (validation.due(last) || samples.due(last) || save_due || last) step_log.flush();
+        failed = failed || (last && step_log.failure());  // of the last step; all ranks have the same numbers
         if (!failed && signal == 0 && validation.due(last)) {
             signal = validate(step);
             if (unreadable) continue;  // on every rank: the run ends here
@@ -157,7 +153,11 @@ int Training::train(const Resumption* resumption) {
         }
         last = last || signal != 0;
         if (saves && step != saved && (failed ? step > 0 : last || save_due)) {
-            checkpoints.begin(state_after(step, next));
+            checkpoints.begin({.step = step, .optimizer = optimizer.counts(),
+                               .failed_in_a_row = step_log.in_a_row().failed,
+                               .without_update = step_log.in_a_row().without_update,
+                               .validated = !validation.owed(), .sampled = !samples.owed(), .data = next,
+                               .noise = noise.averages(), .run = plan.run});
             saved = step;
             last_save = seconds_now();
         }
@@ -209,7 +209,8 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, Int
     const Found found = find_resumption(options, ranks);
     const Resumption* const resumption = found.resumption ? &*found.resumption : nullptr;
     Plan plan = together(ranks, [&] { return make_plan(options, resumption, context); });
-    require_alike(ranks, plan.data.facts, "give all ranks the same files");
+    for (const auto& facts : {plan.data.train_facts, plan.data.val_facts})
+        require_alike(ranks, facts, "give all ranks the same files");
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {
         if (!appends) require_free_log(options.output_dir);

@@ -17,7 +17,8 @@ using nlohmann::json;
 
 constexpr std::uintmax_t kRoomBesides = 256 << 10;  // small files, headers, and some lines of the log
 
-bool has_moments_to_write(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
+bool writes_model(const Sharding& sharding) { return sharding.rank == 0; }
+bool writes_moments(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
 
 // Before the disk is filled to its end, which would end the log, too: fp32 weights and two moments.
 void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table) {
@@ -34,6 +35,8 @@ void require_room_on_disk(const fs::path& output_dir, const ParameterTable& tabl
 CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Model& model, const Optimizer& optimizer,
                                    const GradientBuckets& buckets, Context& context, Report& report)
     : settings_(settings),
+      writes_model_(writes_model(settings.sharding)),
+      writes_moments_(writes_moments(settings.sharding)),
       model_(model),
       optimizer_(optimizer),
       buckets_(buckets),
@@ -42,15 +45,13 @@ CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Mod
       writing_([this] { write(); }) {}
 
 std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding) {
-    return (sharding.rank == 0 ? std::size_t(table.elements()) * sizeof(float) : 0) +
-           (has_moments_to_write(sharding) ? optimizer_bytes(table, sharding) : 0);
+    return (writes_model(sharding) ? std::size_t(table.elements()) * sizeof(float) : 0) +
+           (writes_moments(sharding) ? optimizer_bytes(table, sharding) : 0);
 }
 
-bool CheckpointWriter::writes_moments() const { return has_moments_to_write(settings_.sharding); }
-
 void CheckpointWriter::take_memory() {
-    const std::size_t weights = writes_model() ? std::size_t(model_.table().elements()) : 0;
-    const std::size_t moments = writes_moments() ? std::size_t(buckets_.owned_elements()) : 0;
+    const std::size_t weights = writes_model_ ? std::size_t(model_.table().elements()) : 0;
+    const std::size_t moments = writes_moments_ ? std::size_t(buckets_.owned_elements()) : 0;
     if (memory_.data() || weights + moments == 0) return;
     memory_ = device::PinnedMemory((weights + 2 * moments) * sizeof(float));
     const std::span<float> all(reinterpret_cast<float*>(memory_.data()), weights + 2 * moments);
@@ -67,7 +68,7 @@ void CheckpointWriter::begin(TrainerState state) {
     try {
         together(*context_.communicator, [&] {
             take_memory();
-            if (!writes_model()) return;
+            if (!writes_model_) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
             require_room_on_disk(settings_.output_dir, model_.table());
         });
@@ -76,7 +77,7 @@ void CheckpointWriter::begin(TrainerState state) {
         staged_.reset();
         return;
     }
-    if (writes_moments()) optimizer_.copy_moments_to_host(first_moments_, second_moments_);
+    if (writes_moments_) optimizer_.copy_moments_to_host(first_moments_, second_moments_);
     model_.copy_master_weights_to_host(master_weights_);  // waits
     writing_.start();
 }
@@ -87,20 +88,20 @@ void CheckpointWriter::write() {
     written_.clear();
     const std::string moments = moment_file_name(settings_.sharding.rank, begun_->state.moment_files);
     try {
-        if (writes_moments())
+        if (writes_moments_)
             write_moments(folder / moments, buckets_.owned(), model_.table().elements(), first_moments_,
                           second_moments_);
-        if (writes_model()) {
+        if (writes_model_) {
             write_model(folder, model_.table(), from_flat(model_.table(), master_weights_), settings_.end_of_text);
             write_trainer_state(folder, begun_->state);
             for (const char* const name : {"config.json", "model.safetensors", "trainer_state.json"})
                 written_[name] = fingerprint_of_file(folder / name);
         }
-        if (writes_moments()) written_[moments] = fingerprint_of_file(folder / moments);
+        if (writes_moments_) written_[moments] = fingerprint_of_file(folder / moments);
     } catch (...) {
         std::error_code none;  // what was written gives its room back at once
         fs::remove(folder / moments, none);
-        if (writes_model()) fs::remove(folder / "model.safetensors", none);
+        if (writes_model_) fs::remove(folder / "model.safetensors", none);
         throw;
     }
 }

@@ -58,12 +58,11 @@ private:
     };
     void take_memory();
     void write();  // on the thread
-    bool writes_model() const { return settings_.sharding.rank == 0; }
-    bool writes_moments() const;
     void show(const Manifest& all);  // rank 0
     void delete_older() const;  // rank 0
 
     CheckpointSettings settings_;
+    const bool writes_model_, writes_moments_;  // this rank
     const Model& model_;
     const Optimizer& optimizer_;
     const GradientBuckets& buckets_;

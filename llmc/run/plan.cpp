@@ -17,8 +17,8 @@ Data open_data(const Options& options) {
         fail("the vocabulary of " + options.val_data, data.val->vocabulary().size,
              "that of " + options.train_data + ", " + std::to_string(data.train->vocabulary().size),
              "tokenize both with the same tokenizer");
-    data.facts = data.train_facts = facts_of_shards("training", data.train.get());
-    for (Fact& fact : facts_of_shards("validation", data.val.get())) data.facts.push_back(std::move(fact));
+    data.train_facts = facts_of_shards("training", data.train.get());
+    data.val_facts = facts_of_shards("validation", data.val.get());
     return data;
 }
 

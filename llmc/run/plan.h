@@ -22,7 +22,7 @@ namespace llmc {
 // they are.
 struct Data {
     std::unique_ptr<const ShardSet> train, val;
-    std::vector<Fact> facts, train_facts;  // facts_of_shards(): all, and those of training
+    std::vector<Fact> train_facts, val_facts;  // facts_of_shards()
     Vocabulary vocabulary() const { return train ? train->vocabulary() : val->vocabulary(); }
 };
 
