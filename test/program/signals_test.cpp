@@ -69,17 +69,7 @@ struct LongRun : TrainingFolder {
     }
 };
 
-// The exit code; that of SIGKILL for one that does not end in good time.
-int end_of(Process& process) {
-    std::atomic<bool> ended = false;
-    std::thread guard([&] {
-        if (!comes_true([&] { return ended.load(); })) process.signal(SIGKILL);
-    });
-    const int exit_code = process.exit_code();
-    ended = true;
-    guard.join();
-    return exit_code;
-}
+int end_of(Process& process) { return process.exit_code(kGoodTime); }
 
 // Processes whose command line holds both texts.
 std::vector<pid_t> processes_with(const std::string& text, const std::string& another = "",
