@@ -126,7 +126,10 @@ TEST_CASE("a file that the index names must be there, whole, in the folder itsel
     CHECK_THAT(mapped_to("sub"), Contains("the file \"sub\" is no regular file"));
     CHECK_THAT(mapped_to("model-00004-of-00003.safetensors"),
                Contains("the file \"model-00004-of-00003.safetensors\" is missing"));
-    CHECK_THAT(mapped_to(std::string(5000, 'x')), Contains("is missing"));
+    const std::string longest(255, 'x');  // that a file can have
+    CHECK_THAT(mapped_to(longest), Contains("the file \"" + longest + "\" is missing"));
+    CHECK_THAT(mapped_to(longest + 'x'), Contains("expected the name of a file beside the index"));
+    CHECK_THAT(mapped_to(std::string(5000, 'x')), Contains("expected the name of a file beside the index"));
     model.write_index(text_of(model.index));
     CHECK(model.fault() == "accepted");
     const std::string bytes = test::read_bytes(model.path() / file_name(3));
@@ -185,6 +188,6 @@ TEST_CASE("what is no index is refused", "[safetensors_set]") {
     CHECK_THAT(fault(R"({"weight_map": ["a"]})"), Contains("weight_map is [\"a\"]"));
     CHECK_THAT(fault(std::string(300000, '[')), Contains("100 levels deep"));
     CHECK_THAT(fault(text_of(model.index).substr(0, 100)), Contains("is invalid at byte 101"));
-    CHECK_THAT(fault(R"({"weight_map": {"a\nb": "../x"}})"), Contains("\"a\\nb\""));
+    CHECK_THAT(fault(R"({"weight_map": {"a\nb": "../x"}})"), Contains("tensor \"a\\x0ab\" is \"../x\""));
     CHECK_THAT(fault("{\"weight_map\": {\"a\xff\": \"x\"}}"), Contains("is invalid at byte"));
 }
