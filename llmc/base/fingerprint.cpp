@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "kernels/device/error.h"
@@ -35,6 +34,19 @@ std::string digits(XXH64_hash_t hash) {
 
 std::string fingerprint(std::span<const std::byte> bytes) { return digits(XXH3_64bits(bytes.data(), bytes.size())); }
 
+struct FingerprintStream::State : XXH3_state_t {};
+
+void FingerprintStream::Delete::operator()(State* state) const { delete state; }
+
+FingerprintStream::FingerprintStream() : state_(new State) { XXH3_64bits_reset(state_.get()); }
+
+void FingerprintStream::append(std::span<const std::byte> bytes) {
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+    bytes_ += std::ssize(bytes);
+}
+
+FileFingerprint FingerprintStream::end() const { return {bytes_, digits(XXH3_64bits_digest(state_.get()))}; }
+
 FileFingerprint fingerprint_of_file(const std::filesystem::path& file) {
     const auto refused = [&](const char* action) {
         fail(std::string(action) + ' ' + file.string(), std::strerror(errno), "success", "", Blame::runtime);
@@ -46,20 +58,16 @@ FileFingerprint fingerprint_of_file(const std::filesystem::path& file) {
         }
     } const open{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
     if (open.number < 0) refused("opening");
-    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
-    XXH3_64bits_reset(state.get());
-    FileFingerprint found;
+    FingerprintStream stream;
     std::vector<std::byte> buffer(kReadAtOnce);
     while (true) {
         const ssize_t got = read(open.number, buffer.data(), buffer.size());
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) refused("reading");
         if (got == 0) break;
-        XXH3_64bits_update(state.get(), buffer.data(), std::size_t(got));
-        found.bytes += got;
+        stream.append(std::span(buffer).first(std::size_t(got)));
     }
-    found.xxh3 = digits(XXH3_64bits_digest(state.get()));
-    return found;
+    return stream.end();
 }
 
 }  // namespace llmc

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -16,6 +17,22 @@ struct FileFingerprint {
     std::string xxh3;
     bool operator==(const FileFingerprint&) const = default;
 };
+// Of bytes that come one stretch after the other.
+class FingerprintStream {
+public:
+    FingerprintStream();
+    void append(std::span<const std::byte> bytes);
+    FileFingerprint end() const;
+
+private:
+    struct State;
+    struct Delete {
+        void operator()(State* state) const;
+    };
+    std::unique_ptr<State, Delete> state_;
+    std::int64_t bytes_ = 0;
+};
+
 // Reads all of the file. Throws a run-time Error that names it where the system refuses.
 FileFingerprint fingerprint_of_file(const std::filesystem::path& file);
 

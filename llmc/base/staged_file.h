@@ -3,7 +3,10 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <optional>
 #include <string_view>
+
+#include "llmc/base/output_file.h"
 
 namespace llmc {
 
@@ -18,13 +21,13 @@ public:
     StagedFile(const StagedFile&) = delete;
     StagedFile& operator=(const StagedFile&) = delete;
 
-    void append(std::span<const std::byte> contents);
+    void append(std::span<const std::byte> contents) { file_->append(contents); }
     // When it returns the file is on the disk under its name, in place of one that was there.
     void commit();
 
 private:
     std::filesystem::path place_, folder_, hidden_;
-    int file_ = -1;
+    std::optional<OutputFile> file_;
 };
 
 // All of a small file. Nothing is left behind where it throws.

@@ -35,8 +35,8 @@ std::string moment_file_name(int number, int files) {
     return name;
 }
 
-void write_moments(const std::filesystem::path& file, std::vector<OwnedShard> owned, std::int64_t elements,
-                   std::span<const float> first_moments, std::span<const float> second_moments) {
+FileFingerprint write_moments(const std::filesystem::path& file, std::vector<OwnedShard> owned, std::int64_t elements,
+                              std::span<const float> first_moments, std::span<const float> second_moments) {
     std::ranges::sort(owned, {}, &OwnedShard::offset);
     std::string stretches;
     std::int64_t size = 0;
@@ -53,7 +53,7 @@ void write_moments(const std::filesystem::path& file, std::vector<OwnedShard> ow
                              {{"elements", std::to_string(elements)}, {"stretches", stretches}});
     writer.append(first_moments);
     writer.append(second_moments);
-    writer.finish();
+    return writer.finish();
 }
 
 MomentFiles::MomentFiles(const std::filesystem::path& folder, int files, std::int64_t elements) {

@@ -20,8 +20,8 @@ std::string moment_file_name(int number, int files);
 
 // Both moments are those of all that a rank owns, as OwnedShard::offset says. Throws a run-time Error where the system
 // refuses.
-void write_moments(const std::filesystem::path& file, std::vector<OwnedShard> owned, std::int64_t elements,
-                   std::span<const float> first_moments, std::span<const float> second_moments);
+FileFingerprint write_moments(const std::filesystem::path& file, std::vector<OwnedShard> owned, std::int64_t elements,
+                              std::span<const float> first_moments, std::span<const float> second_moments);
 
 class MomentFiles {
 public:

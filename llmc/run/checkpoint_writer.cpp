@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "llmc/model/moment_files.h"
+#include "llmc/run/throughput.h"
 #include "llmc/weights/checkpoint.h"
 
 namespace llmc {
@@ -61,10 +62,11 @@ void CheckpointWriter::take_memory() {
 }
 
 void CheckpointWriter::begin(TrainerState state) {
+    const double began = seconds_now();
     if (begun_) end(false);
     state.moment_files = settings_.sharding.shards_state() ? settings_.sharding.ranks : 1;
     const fs::path folder = step_folder(settings_.output_dir, state.step);
-    begun_.emplace(std::move(state), folder);
+    begun_.emplace(Begun{.state = std::move(state), .folder = folder});
     try {
         together(*context_.communicator, [&] {
             take_memory();
@@ -79,6 +81,7 @@ void CheckpointWriter::begin(TrainerState state) {
     }
     if (writes_moments_) optimizer_.copy_moments_to_host(first_moments_, second_moments_);
     model_.copy_master_weights_to_host(master_weights_);  // waits
+    begun_->waited_seconds = seconds_now() - began;
     writing_.start();
 }
 
@@ -89,15 +92,15 @@ void CheckpointWriter::write() {
     const std::string moments = moment_file_name(settings_.sharding.rank, begun_->state.moment_files);
     try {
         if (writes_moments_)
-            write_moments(folder / moments, buckets_.owned(), model_.table().elements(), first_moments_,
-                          second_moments_);
+            written_[moments] = write_moments(folder / moments, buckets_.owned(), model_.table().elements(),
+                                              first_moments_, second_moments_);
         if (writes_model_) {
-            write_model(folder, model_.table(), from_flat(model_.table(), master_weights_), settings_.end_of_text);
+            written_["model.safetensors"] = write_model(
+                folder, model_.table(), from_flat(model_.table(), master_weights_), settings_.end_of_text);
             write_trainer_state(folder, begun_->state);
-            for (const char* const name : {"config.json", "model.safetensors", "trainer_state.json"})
+            for (const char* const name : {"config.json", "trainer_state.json"})
                 written_[name] = fingerprint_of_file(folder / name);
         }
-        if (writes_moments_) written_[moments] = fingerprint_of_file(folder / moments);
     } catch (...) {
         std::error_code none;  // what was written gives its room back at once
         fs::remove(folder / moments, none);
@@ -125,7 +128,7 @@ void CheckpointWriter::end(bool last) {
         return;
     }
     on_first_rank(ranks, [&] {
-        report_.checkpoint(step, begun_->folder);
+        report_.checkpoint(step, begun_->folder, begun_->waited_seconds);
         delete_older();
     });
     begun_.reset();

@@ -54,6 +54,7 @@ private:
     struct Begun {
         TrainerState state{};
         std::filesystem::path folder;
+        double waited_seconds = 0;  // by training, for the copies and the checkpoint before
         std::string failure{};  // before anything was written: alike on all ranks
     };
     void take_memory();

@@ -163,9 +163,9 @@ void Report::sample(std::int64_t step, const std::string& text) {
     write({{"event", "sample"}, {"step", step}, {"text", text}});
 }
 
-void Report::checkpoint(std::int64_t step, const std::string& folder) {
+void Report::checkpoint(std::int64_t step, const std::string& folder, double waited_seconds) {
     say(at(step) + " | saved " + folder);
-    write({{"event", "checkpoint"}, {"step", step}, {"folder", folder}});
+    write({{"event", "checkpoint"}, {"step", step}, {"folder", folder}, {"waited_ms", waited_seconds * 1e3}});
 }
 
 void Report::checkpoint_failed(std::int64_t step, const std::string& reason) {

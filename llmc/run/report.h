@@ -62,7 +62,8 @@ public:
     void step(const Step& step);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);
     void sample(std::int64_t step, const std::string& text);
-    void checkpoint(std::int64_t step, const std::string& folder);
+    // `waited_seconds`: what training lost to it, beside slower steps.
+    void checkpoint(std::int64_t step, const std::string& folder, double waited_seconds);
     void checkpoint_failed(std::int64_t step, const std::string& reason);
     // What the log has of steps from `step` on is made again. `folder`: the checkpoint; empty: from the start.
     void resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes);

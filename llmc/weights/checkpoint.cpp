@@ -239,8 +239,8 @@ std::map<std::int64_t, fs::path> step_folders(const fs::path& output_dir) {
     return folders;
 }
 
-void write_model(const fs::path& folder, const ParameterTable& table, const TensorSource& master_weights,
-                 int end_of_text) {
+FileFingerprint write_model(const fs::path& folder, const ParameterTable& table, const TensorSource& master_weights,
+                            int end_of_text) {
     write_config_json(folder / "config.json", table.config(), end_of_text);
     std::vector<TensorToWrite> tensors;
     for (const ParameterSpec& spec : table.tensors())
@@ -255,7 +255,7 @@ void write_model(const fs::path& folder, const ParameterTable& table, const Tens
         if (spec.transposed_in_files) append_transposed(writer, values, spec.columns, spec.rows);
         else writer.append(values.first(std::size_t(spec.rows_in_files * spec.columns)));
     }
-    writer.finish();
+    return writer.finish();
 }
 
 }  // namespace llmc

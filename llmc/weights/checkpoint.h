@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 
+#include "llmc/base/fingerprint.h"
 #include "llmc/weights/parameters.h"
 
 namespace llmc {
@@ -55,8 +56,8 @@ std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::
 std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& output_dir);
 
 // Writes config.json and model.safetensors into an existing folder. `end_of_text` is the data's id for it; -1: none.
-// Values are written as they are.
-void write_model(const std::filesystem::path& folder, const ParameterTable& table, const TensorSource& master_weights,
-                 int end_of_text);
+// Values are written as they are. Returns what model.safetensors has.
+FileFingerprint write_model(const std::filesystem::path& folder, const ParameterTable& table,
+                            const TensorSource& master_weights, int end_of_text);
 
 }  // namespace llmc

@@ -1,13 +1,9 @@
 // safetensors.cpp - reads, checks and writes files of named tensors
 #include "llmc/weights/safetensors.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -92,11 +88,6 @@ TensorInfo parse_tensor(const std::string& where, const std::string& name, const
              wanted + " for shape " + describe_shape(tensor.shape) + " of " + tensor.dtype, kMend);
     }
     return tensor;
-}
-
-[[noreturn]] void fail_writing(const std::filesystem::path& path, const char* action, const char* mend) {
-    const std::string fault = std::string("impossible to ") + action + " (" + std::strerror(errno) + ")";
-    fail("the safetensors file " + path.string(), fault, "a file that can be written", mend, Blame::runtime);
 }
 
 }  // namespace
@@ -193,14 +184,15 @@ void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t first, std::sp
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
                                      const Metadata& metadata)
-    : path_(path) {
+    : path_(path.string()),
+      file_(path) {
     nlohmann::ordered_json header = nlohmann::ordered_json::object();
     if (!metadata.empty()) header["__metadata__"] = metadata;
     for (const TensorToWrite& tensor : tensors) {
         const auto element = element_bytes(tensor.dtype);
         const auto size = element ? byte_count(tensor.shape, *element) : std::nullopt;
         require(size && !header.contains(tensor.name) && tensor.name != "__metadata__",
-                path.string() + ": tensor " + in_quotes(tensor.name),
+                path_ + ": tensor " + in_quotes(tensor.name),
                 tensor.dtype + " of shape " + describe_shape(tensor.shape),
                 "a known dtype, a size within 64 bits and a name of its own");
         header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape},
@@ -211,46 +203,22 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
     text.resize((text.size() + 7) / 8 * 8, ' ');  // the data then starts aligned for every dtype
     const std::uint64_t length = text.size();
 
-    file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file_ < 0) fail_writing(path_, "create", "check that the folder exists and may be written");
-    try {
-        write(&length, kLengthBytes);
-        write(text.data(), text.size());
-    } catch (...) {
-        close(file_);
-        throw;
-    }
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-    if (file_ >= 0) close(file_);
-}
-
-void SafetensorsWriter::write(const void* data, std::size_t bytes) {
-    const char* next = static_cast<const char*>(data);
-    while (bytes > 0) {
-        const ssize_t count = ::write(file_, next, bytes);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) fail_writing(path_, "write", "make room on the disk");
-        next += count;
-        bytes -= std::size_t(count);
-    }
+    file_.append(std::as_bytes(std::span(&length, 1)));
+    file_.append(std::as_bytes(std::span(text)));
 }
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
-    require(bytes.size() <= expected_ - written_, path_.string() + ": the data to append",
+    require(bytes.size() <= expected_ - written_, path_ + ": the data to append",
             std::to_string(bytes.size()) + " bytes",
             "at most the " + std::to_string(expected_ - written_) + " bytes still announced");
-    write(bytes.data(), bytes.size());
+    file_.append(bytes);
     written_ += bytes.size();
 }
 
-void SafetensorsWriter::finish() {
-    require(written_ == expected_, path_.string() + ": the bytes of data appended", written_,
+FileFingerprint SafetensorsWriter::finish() {
+    require(written_ == expected_, path_ + ": the bytes of data appended", written_,
             std::to_string(expected_) + ", as announced");
-    if (fsync(file_) != 0) fail_writing(path_, "bring to the disk", "check the disk");
-    const int closed = close(std::exchange(file_, -1));
-    if (closed != 0) fail_writing(path_, "close", "check the disk");
+    return file_.finish();
 }
 
 }  // namespace llmc

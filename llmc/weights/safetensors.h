@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "llmc/base/mapped_file.h"
+#include "llmc/base/output_file.h"
 
 namespace llmc {
 
@@ -70,21 +71,16 @@ public:
     // Creates or overwrites the file.
     SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
                       const Metadata& metadata);
-    ~SafetensorsWriter();
-    SafetensorsWriter(const SafetensorsWriter&) = delete;
-    SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
     // The next bytes of the data; a call need not end where a tensor ends.
     void append(std::span<const std::byte> bytes);
     void append(std::span<const float> values) { append(std::as_bytes(values)); }
     // When it returns the file is complete and on the disk. Throws Error if values are missing.
-    void finish();
+    FileFingerprint finish();
 
 private:
-    void write(const void* data, std::size_t bytes);
-
-    std::filesystem::path path_;
-    int file_ = -1;
+    std::string path_;
+    OutputFile file_;
     std::uint64_t expected_ = 0, written_ = 0;  // bytes of data
 };
 

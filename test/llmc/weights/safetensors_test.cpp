@@ -235,8 +235,12 @@ TEST_CASE("a full disk and a missing folder are run-time errors that name the fi
         FAIL("accepted");
     } catch (const Error& error) {
         CHECK(error.blame() == Blame::runtime);
-        CHECK_THAT(error.what(), Contains("file/m") && Contains("create (Not a directory)"));
+        CHECK_THAT(error.what(), Contains("cannot create ") && Contains("file/m: Not a directory"));
     }
-    const auto write_to_full_disk = [] { SafetensorsWriter writer("/dev/full", {{"a", "F32", {1}}}, {}); };
+    const auto write_to_full_disk = [] {
+        SafetensorsWriter writer("/dev/full", {{"a", "F32", {1}}}, {});
+        writer.append(std::vector<float>{1});
+        writer.finish();
+    };
     CHECK_THAT(complaint(write_to_full_disk), Contains("/dev/full") && Contains("No space left"));
 }

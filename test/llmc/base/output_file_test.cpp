@@ -1,0 +1,80 @@
+// output_file_test.cpp - files written past the page cache and, where that is refused, through it
+#include "llmc/base/output_file.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+
+#include "test/support/scratch_folder.h"
+
+using llmc::OutputFile;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string letters(std::size_t count) {
+    std::string text(count, ' ');
+    for (std::size_t i = 0; i < count; ++i) text[i] = char('a' + i * i % 26);
+    return text;
+}
+
+constexpr std::size_t kMiB = 1 << 20;
+
+}  // namespace
+
+TEST_CASE("an output file has the bytes that were appended, and their fingerprint", "[output_file]") {
+    // Disks take writes of whole blocks past the page cache; a file system in memory may not, and a device does not.
+    const test::ScratchFolder scratch;
+    const fs::path folder = GENERATE(true, false) ? scratch.path() : fs::path("/dev/shm");
+    if (!fs::is_directory(folder)) return;
+    const fs::path place = folder / ("output_file_test_" + std::to_string(getpid()));
+    const auto size = GENERATE(std::size_t(0), 1, 4095, 4096, 4097, kMiB - 1, kMiB, kMiB + 1, 3 * kMiB, 3 * kMiB + 5);
+    const auto piece = GENERATE(std::size_t(997), 300000, 5 * kMiB);
+    CAPTURE(folder, size, piece);
+    const std::string text = letters(size);
+    OutputFile file(place);
+    for (std::size_t first = 0; first < size; first += piece)
+        file.append(std::as_bytes(std::span(text).subspan(first, std::min(piece, size - first))));
+    const llmc::FileFingerprint written = file.finish();
+    CHECK(test::read_bytes(place) == text);
+    CHECK(written.bytes == std::int64_t(size));
+    CHECK(written.xxh3 == llmc::fingerprint(std::as_bytes(std::span(text))));
+    CHECK(written == llmc::fingerprint_of_file(place));
+    fs::remove(place);
+}
+
+TEST_CASE("an output file that finds no room says so, wherever the room ends", "[output_file]") {
+    const test::ScratchFolder scratch;
+    const fs::path place = scratch.path() / "file";
+    const auto room = GENERATE(rlim_t(0), 100, 4096, 6000, kMiB, kMiB + 8192, kMiB + 8200, 2 * kMiB - 1);
+    CAPTURE(room);
+    const std::string text = letters(2 * kMiB);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit little{room, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &little);
+    const std::string heard = test::complaint([&] {
+        OutputFile file(place, "the file of this test");
+        file.append(std::as_bytes(std::span(text)));
+        file.finish();
+    });
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    CHECK(heard == "cannot write the file of this test: File too large");
+    CHECK(fs::file_size(place) <= room);
+}
+
+TEST_CASE("an output file that cannot be created says so", "[output_file]") {
+    const test::ScratchFolder scratch;
+    CHECK(test::complaint([&] { OutputFile(scratch.path() / "none" / "file", "it"); }) ==
+          "cannot create it: No such file or directory");
+    CHECK(test::complaint([&] {
+              OutputFile full("/dev/full");
+              full.append(std::as_bytes(std::span("x")));
+              full.finish();
+          }) == "cannot write /dev/full: No space left on device");
+}
