@@ -14,6 +14,11 @@
 #include "llmc/base/mapped_file.h"
 
 namespace llmc {
+namespace {
+
+bool is_same(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
+
+}  // namespace
 
 // Without waiting for the reader of a pipe of that name.
 LineFile::LineFile(const std::filesystem::path& path)
@@ -32,12 +37,17 @@ std::int64_t LineFile::size() const {
     return fstat(file_, &status) == 0 ? std::int64_t(status.st_size) : 0;
 }
 
+bool LineFile::replaced() const {
+    struct stat ours {}, named {};
+    return fstat(file_, &ours) == 0 && stat(path_.c_str(), &named) == 0 && !is_same(ours, named);
+}
+
 void LineFile::require_in_place() const {
     struct stat ours {}, named {};
     if (fstat(file_, &ours) != 0) return;
     const bool found = stat(path_.c_str(), &named) == 0;
     const bool unknown = !found && errno != ENOENT && errno != ENOTDIR;
-    if (ours.st_nlink > 0 && (unknown || (found && ours.st_dev == named.st_dev && ours.st_ino == named.st_ino))) return;
+    if (ours.st_nlink > 0 && (unknown || (found && is_same(ours, named)))) return;
     fail(path_.string(), "deleted or moved away", "to stay where it is while the run writes to it",
          "leave --output-dir alone until the run has ended", Blame::runtime);
 }

@@ -2,7 +2,7 @@
 #include "llmc/model/moment_files.h"
 
 #include <algorithm>
-#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <sstream>
 
@@ -93,9 +93,16 @@ void MomentFiles::read(std::int64_t first, std::span<float> first_moments, std::
         const std::int64_t from = std::max(first, stretch.first), to = std::min(end, stretch.first + stretch.size);
         if (from >= to) continue;
         const SafetensorsFile& file = files_[stretch.file];
-        for (const auto& [name, out] : {std::pair(kFirst, first_moments), std::pair(kSecond, second_moments)})
-            file.read(tensor_of(file, name), stretch.place + from - stretch.first,
-                      out.subspan(std::size_t(from - first), std::size_t(to - from)));
+        for (const auto& [name, out] : {std::pair(kFirst, first_moments), std::pair(kSecond, second_moments)}) {
+            const auto values = out.subspan(std::size_t(from - first), std::size_t(to - from));
+            file.read(tensor_of(file, name), stretch.place + from - stretch.first, values);
+            const bool square = name == kSecond;
+            const auto bad = std::ranges::find_if(
+                values, [square](float x) { return !std::isfinite(x) || (square && std::signbit(x)); });
+            if (bad != values.end())
+                fail(file.path() + ": a value of " + name, *bad, square ? "finite, 0 or more" : "finite",
+                     "go on from another checkpoint");
+        }
     }
 }
 

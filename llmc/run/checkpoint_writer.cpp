@@ -2,6 +2,7 @@
 #include "llmc/run/checkpoint_writer.h"
 
 #include <omp.h>
+#include <unistd.h>
 
 #include <iostream>
 #include <ranges>
@@ -61,18 +62,26 @@ void CheckpointWriter::take_memory() {
     second_moments_ = all.last(moments);
 }
 
+fs::path CheckpointWriter::folder_for(std::int64_t step) const {
+    fs::path output_dir = settings_.output_dir;
+    const std::int64_t process =
+        context_.communicator->host_reduce(report_.folder_is_anothers() ? getpid() : 0, HostReduction::max);
+    if (process != 0) output_dir += ".process-" + std::to_string(process);
+    return step_folder(output_dir, step);
+}
+
 void CheckpointWriter::begin(TrainerState state) {
     const double began = seconds_now();
     if (begun_) end(false);
     state.moment_files = settings_.sharding.shards_state() ? settings_.sharding.ranks : 1;
-    const fs::path folder = step_folder(settings_.output_dir, state.step);
+    const fs::path folder = folder_for(state.step);
     begun_.emplace(Begun{.state = std::move(state), .folder = folder});
     try {
         together(*context_.communicator, [&] {
             take_memory();
             if (!writes_model_) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
-            require_room_on_disk(settings_.output_dir, model_.table());
+            require_room_on_disk(folder.parent_path(), model_.table());
         });
     } catch (const SharedError& error) {
         begun_->failure = error.what();
@@ -148,7 +157,7 @@ void CheckpointWriter::show(const Manifest& all) {
 
 // A folder is hidden before its files go, so that what is left of it under its name is always whole.
 void CheckpointWriter::delete_older() const {
-    if (settings_.keep_checkpoints == 0) return;
+    if (settings_.keep_checkpoints == 0 || begun_->folder.parent_path() != settings_.output_dir) return;
     std::int64_t newer = 0;
     for (const auto& [step, folder] : step_folders(settings_.output_dir) | std::views::reverse) {
         if (step > begun_->state.step || newer++ < settings_.keep_checkpoints) continue;
@@ -165,11 +174,12 @@ void CheckpointWriter::delete_older() const {
 
 void load_moments(Optimizer& optimizer, const fs::path& folder, const TrainerState& state, const ParameterTable& table,
                   Communicator& communicator) {
-    const MomentFiles moments =
-        together(communicator, [&] { return MomentFiles(folder, state.moment_files, table.elements()); });
-    optimizer.load(state.optimizer, [&](std::int64_t first, std::span<float> first_moments,
-                                        std::span<float> second_moments) {
-        moments.read(first, first_moments, second_moments);
+    together(communicator, [&] {
+        const MomentFiles moments(folder, state.moment_files, table.elements());
+        optimizer.load(state.optimizer, [&](std::int64_t first, std::span<float> first_moments,
+                                            std::span<float> second_moments) {
+            moments.read(first, first_moments, second_moments);
+        });
     });
 }
 

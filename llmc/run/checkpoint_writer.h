@@ -58,6 +58,8 @@ private:
         std::string failure{};  // before anything was written: alike on all ranks
     };
     void take_memory();
+    // Of this checkpoint: beside the output folder if that is another run's now.
+    std::filesystem::path folder_for(std::int64_t step) const;  // every rank
     void write();  // on the thread
     void show(const Manifest& all);  // rank 0
     void delete_older() const;  // rank 0

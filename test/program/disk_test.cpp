@@ -1,6 +1,9 @@
 // disk_test.cpp - the real program when files change or fill up under it: names that are taken, a full disk, a shard
 // that is cut off, an output folder that is deleted
+#include <fcntl.h>
+
 #include <catch2/catch.hpp>
+#include <cstdio>
 #include <thread>
 
 #include "test/support/processes.h"
@@ -141,6 +144,29 @@ TEST_CASE("an output folder that is deleted or moved away ends the run at once, 
     CHECK(errors_in(run.output()) == 1);
     CHECK_THAT(run.output(), Contains("error: " + folder.path("out/log.jsonl") + " is deleted or moved away; "));
     only_model(folder);
+}
+
+TEST_CASE("a run whose folder is another run's now saves its model beside it", "[run]") {
+    const TrainingFolder folder;
+    Process run = long_run(folder, {"--keep-checkpoints", "1"});
+    // As the next run leaves it that was started after a deletion or a move, here at one blow.
+    const fs::path next = folder.path("next");
+    fs::create_directories(next / "step_00000001");
+    write_bytes(next / "log.jsonl", "{\"event\":\"start\"}\n");
+    write_bytes(next / "step_00000001" / "manifest.json", "{}");
+    REQUIRE(renameat2(AT_FDCWD, next.c_str(), AT_FDCWD, folder.path("out").c_str(), RENAME_EXCHANGE) == 0);
+    CHECK(run.exit_code() == 1);
+    CAPTURE(run.output());
+    CHECK(errors_in(run.output()) == 1);
+    CHECK_THAT(run.output(), Contains("error: " + folder.path("out/log.jsonl") + " is deleted or moved away; "));
+    CHECK(read_bytes(folder.path("out/log.jsonl")) == "{\"event\":\"start\"}\n");
+    CHECK(std::distance(fs::directory_iterator(folder.path("out")), fs::directory_iterator()) == 2);
+    const auto saved = run.output().rfind("| saved " + folder.path("out") + ".process-");
+    REQUIRE(saved != std::string::npos);
+    std::istringstream words(run.output().substr(saved + 8));
+    std::string model;
+    words >> model;
+    CHECK(fs::exists(fs::path(model) / "model.safetensors"));
 }
 
 TEST_CASE("ranks end alike when one of them cannot read on, with the model saved once", "[run][ranks][mpi]") {

@@ -4,9 +4,11 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <set>
 
+#include "llmc/weights/manifest.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
@@ -156,6 +158,28 @@ TEST_CASE("one flipped bit in any file of a checkpoint is noticed, and the older
         CHECK(fs::exists(step(folder, out, 10).string() + ".damaged"));
         CHECK(bytes_of(step(folder, out, 12)) == bytes_of(step(folder, "whole", 12)));
     }
+}
+
+TEST_CASE("moments that no run can have left are refused by all ranks, though all checksums are right",
+          "[run][resume][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const TrainingFolder folder;
+    REQUIRE(run(folder, 2, "whole", {"-z", "1", "-x", "5"}).exit_code == 0);
+    const fs::path last = step(folder, "whole", 5), file = last / "optimizer-00001-of-00002.safetensors";
+    std::string bytes = read_bytes(file);
+    const float nan = NAN;
+    std::memcpy(bytes.data() + bytes.size() - 400, &nan, sizeof nan);
+    write_bytes(file, bytes);
+    llmc::Manifest manifest;
+    for (const auto& entry : fs::directory_iterator(last))
+        if (entry.path().filename() != llmc::kManifestName)
+            manifest[entry.path().filename()] = llmc::fingerprint_of_file(entry.path());
+    llmc::write_manifest(last, manifest);
+    const Result result = run(folder, 2, "whole", {"-z", "1", "-y", "auto"});
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 2);
+    CHECK_THAT(result.output, Contains("error: rank 1 on ") && Contains(": a value of second_moments is nan; expected ") &&
+                                  !Contains("step 6/"));
 }
 
 TEST_CASE("a checkpoint is not gone on with by another run, or without being asked", "[run][resume]") {

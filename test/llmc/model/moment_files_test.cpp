@@ -61,3 +61,23 @@ TEST_CASE("what stands in a moment file's metadata is quoted on one line", "[mom
     CHECK_THAT(fault("6\n7", ""), Contains(R"(is "6\x0a7"; expected 6)"));
     CHECK_THAT(fault("6", "0\n-6"), Contains(R"(its stretches is "0\x0a-6")"));
 }
+
+TEST_CASE("moments that no run can have left are refused, wherever they lie", "[moments]") {
+    const test::ScratchFolder scratch;
+    const ParameterTable table(ModelConfig{1, 1, 16, 16, 61});
+    const auto elements = std::size_t(table.elements());
+    const auto place = GENERATE_COPY(std::size_t(0), elements / 2, elements - 1);
+    const auto bad = GENERATE(NAN, INFINITY, -INFINITY, -1e-30f);
+    const bool in_second = GENERATE(false, true);
+    CAPTURE(place, bad, in_second);
+    std::vector<float> first(elements, -1.0f), second(elements, 0.0f);
+    (in_second ? second : first)[place] = bad;
+    const auto file = scratch.path() / moment_file_name(0, 1);
+    write_moments(file, GradientBuckets(table, {.stage = 0, .rank = 0, .ranks = 1}).owned(), table.elements(), first,
+                  second);
+    const MomentFiles files(scratch.path(), 1, table.elements());
+    std::vector<float> read_first(elements), read_second(elements);
+    const std::string heard = complaint([&] { files.read(0, read_first, read_second); });
+    if (bad == -1e-30f && !in_second) CHECK(heard == "accepted");
+    else CHECK_THAT(heard, Contains(file.string() + ": a value of " + (in_second ? "second" : "first") + "_moments"));
+}
