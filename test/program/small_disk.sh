@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# small_disk.sh - a run on a disk of its own that has no room, that another program fills, that becomes read-only: it
+# says so, loses nothing that was complete, and goes on to the bits of an undisturbed run when there is room again
+#
+#   test/program/small_disk.sh [build/cpu/train_gpt2]
+#
+# The disk is a tmpfs in a mount namespace of this script. Exit code 77: not permitted here.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+program=$(realpath "${1:-train_gpt2}")
+if [ -z "${SMALL_DISK_INSIDE:-}" ]; then
+    unshare -rm mount -t tmpfs none /mnt 2>/dev/null || { echo "skipped: mount namespaces are not permitted"; exit 77; }
+    SMALL_DISK_INSIDE=1 exec unshare -rm "$0" "$program"
+fi
+
+work=$(mktemp -d)
+disk=$work/disk
+cleanup() {
+    umount -l "$disk" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+mkdir "$disk"
+mount -t tmpfs -o size=2500k none "$disk"
+resize() { mount -o "remount,rw,size=$1" "$disk"; }
+
+for ((i = 0; i < 600; ++i)); do echo "$i $((i * 7 % 100)) $((i * 13 % 100))"; done >"$work/text"
+"${program%/*}/tokenize" -o "$work" --name count --document-start '^[0-9]*0 ' "$work/text" >/dev/null 2>&1
+export OMP_WAIT_POLICY=passive
+# train OUT FLAGS...: 12 steps of a model whose checkpoint takes 1.5 MiB; exit code in $status, output in $work/said
+train() {
+    local out=$1
+    shift
+    status=0
+    timeout -k 5 60 "$program" -i "$work/count_train_*.bin" -e custom:l=2,h=2,c=64,t=32 -b 2 -t 32 -x 12 -n 4 --threads 1 \
+        --tune=off -o "$out" "$@" >"$work/said" 2>&1 || status=$?
+}
+fail() {
+    echo "FAILED: $*"
+    tail -n 12 "$work/said"
+    ls -la "$disk" "$disk"/*
+    exit 1
+}
+says() { grep -qF "$1" "$work/said" || fail "not said: $1"; }
+complete() { [ -e "$1/manifest.json" ] || fail "no $1"; }
+# What a log says of each step once, without times.
+steps() {
+    python3 - "$1" <<'PYTHON'
+import json, sys
+steps = {}
+for line in open(sys.argv[1]):
+    event = json.loads(line)
+    if event["event"] == "resume":
+        steps = {step: facts for step, facts in steps.items() if step < event["step"]}
+    if event["event"] == "step":
+        assert event["step"] not in steps, "twice: " + line
+        steps[event["step"]] = (event["loss"], event["grad_norm"])
+assert sorted(steps) == list(range(len(steps))), "a gap"
+print(steps)
+PYTHON
+}
+same() {
+    cmp "$1/step_00000012/model.safetensors" "$work/whole/step_00000012/model.safetensors" || fail "other weights"
+    diff <(steps "$1/log.jsonl") <(steps "$work/whole/log.jsonl") || fail "another log"
+}
+
+train "$work/whole"
+[ $status = 0 ] || fail "the undisturbed run"
+
+# Room for one checkpoint: the second one is said and done without, the last one is an error.
+train "$disk/a"
+[ $status = 1 ] || fail "exit code $status"
+says "note: no checkpoint of step 8: "
+says "error: no checkpoint of step 12: "
+[ "$(grep -c '^error: ' "$work/said")" = 1 ] || fail "more than one error"
+complete "$disk/a/step_00000004"
+[ "$(ls -A "$disk/a")" = $'log.jsonl\nstep_00000004' ] || fail "something was left"
+resize 8m
+train "$disk/a" -y auto
+[ $status = 0 ] || fail "exit code $status with room"
+says "going on after step 4/12"
+same "$disk/a"
+rm -rf "$disk/a"
+
+# Another program takes all room as soon as a checkpoint is being written, and gives it back later.
+for try in 1 2 3; do
+    (
+        until ls -d "$disk/b/".step_*.partial >/dev/null 2>&1; do :; done
+        dd if=/dev/zero of="$disk/filler" bs=4k 2>/dev/null || true
+    ) &
+    filler=$!
+    train "$disk/b"
+    kill $filler 2>/dev/null || true
+    wait $filler 2>/dev/null || true
+    [ $status = 0 ] || [ $status = 1 ] || fail "exit code $status beside a filler"
+    [ "$(grep -c '^error: ' "$work/said")" = $status ] || fail "not one error where it failed"
+    rm -f "$disk/filler"
+    train "$disk/b" -y auto
+    [ $status = 0 ] || fail "exit code $status after the filler"
+    same "$disk/b"
+    rm -rf "$disk/b"
+done
+
+# Read-only from now on: refused before the first step, and what is there stays.
+train "$disk/c" -x 8
+[ $status = 0 ] || fail "exit code $status"
+mount -o remount,ro "$disk"
+train "$disk/c" -y auto
+[ $status = 1 ] || [ $status = 2 ] || fail "exit code $status on a read-only disk"
+says "Read-only file system"
+! grep -q '^step ' "$work/said" || fail "a step on a read-only disk"
+[ "$(grep -c '^error: ' "$work/said")" = 1 ] || fail "not one error"
+resize 8m
+train "$disk/c" -y auto
+[ $status = 0 ] || fail "exit code $status with a disk that can be written again"
+
+# No room for a byte.
+dd if=/dev/zero of="$disk/filler" bs=4k 2>/dev/null || true
+train "$disk/d"
+[ $status = 1 ] || fail "exit code $status on a full disk"
+says "No space left on device"
+! grep -q '^step 2/' "$work/said" || fail "steps on a full disk"
+echo "a disk that is full, fills up or is read-only: said, and nothing lost"
