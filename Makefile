@@ -165,10 +165,11 @@ with_end   = $(foreach end,$(1),%_$(end).cpp %_$(end).cu %_$(end)_test.cpp %_$(e
 LEFT_OUT  := $(call with_end,$(HAS_NOT) $(HAS:%=%_absent))
 # $(call sources,FOLDERS,SUFFIX): those of this build, in the folders and below.
 sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(if $(RACES),,-not -path '*/races/*'))))
-# UNITE="llmc test" compiles the files of every folder below these as one, which reads once what they include: for
-# builds of which nothing is built again. What has flags of its own or is not for every device stays apart, and where
+# The files of every folder below these are compiled as one, which reads once what they include: llmc takes 93 s of a
+# processor instead of 207. UNITE= compiles each alone, for those who change one again and again. UNITE="llmc test" is
+# for tests of which nothing is built again. What has flags of its own or is not for every device stays apart, and where
 # each file gives a name its own sense.
-UNITE     ?=
+UNITE     ?= llmc
 APART     := %/processor_check.cpp %/version.cpp test/support/% test/operations/% test/main% \
              $(call with_end,$(ENDS) $(ENDS:%=%_absent))
 is_united  = $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1)))

@@ -88,11 +88,11 @@ build() {
     [ "$(cat $stamp 2>/dev/null)" = "$now" ] && built="build/cuda is of these sources"
     step build "$build_limit" "$(first "$no_nvcc" "$built")" "${make[@]}" build/cuda/train_gpt2 tools
     # Files as one, as the tests on CPUs have compiled them.
-    step build_tests 50 "$(first "$no_nvcc" "$built")" "${make[@]}" UNITE=test build/cuda/train_gpt2 tools tests
+    step build_tests 50 "$(first "$no_nvcc" "$built")" "${make[@]}" UNITE="llmc test" build/cuda/train_gpt2 tools tests
     if $list; then return; fi
     if [ -z "$built$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$now" >$stamp; fi
     if $rehearse; then
-        step build_cpu 0 "" make -j"$(nproc)" DEVICE=cpu UNITE=test build/cpu/train_gpt2 tools tests
+        step build_cpu 0 "" make -j"$(nproc)" DEVICE=cpu UNITE="llmc test" build/cpu/train_gpt2 tools tests
         deadline=$SECONDS
     fi
     say "    $("$bin/train_gpt2" --version 2>&1 | head -n 1)"

@@ -11,8 +11,8 @@ export OMP_WAIT_POLICY=passive
 limit=${TIMEOUT:-300}
 fibers=build/fibers/tests races=build/fibers-thread/tests
 # As scripts/test.sh builds them.
-make -j"$(nproc)" DEVICE=fibers UNITE=test $fibers >/dev/null || exit 1
-make -j"$(nproc)" DEVICE=fibers UNITE=test SANITIZE=thread TESTS=test/kernels $races >/dev/null || exit 1
+make -j"$(nproc)" DEVICE=fibers UNITE="llmc test" $fibers >/dev/null || exit 1
+make -j"$(nproc)" DEVICE=fibers UNITE="llmc test" SANITIZE=thread TESTS=test/kernels $races >/dev/null || exit 1
 
 # run JUDGE TAG: the tests of this tag that this judge runs in scripts/test.sh
 run() {

@@ -41,8 +41,7 @@ trap 'exit 130' INT TERM
 
 # ---- builds: one after the other in the background, at a lower priority than the tests
 
-# These builds are made once and to be tested: files of a folder are compiled as one, but those of the program on the
-# CPU, which is built as its user builds it, and whose objects the fibers and CUDA builds share.
+# These builds are made once and to be tested: files of a folder are compiled as one, tests' too.
 builds=()
 # build NAME MAKE-ARGUMENTS...: what tests name as NEEDS
 build() { builds+=("$(printf '%q ' "$@")"); }
@@ -138,13 +137,13 @@ run_cases() {
 # ---- what a tier runs
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
-build cpu DEVICE=cpu UNITE=test all tests
-is kernels host && build fibers DEVICE=fibers UNITE=test build/fibers/tests
-is kernels && build fibers-thread DEVICE=fibers UNITE=test SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
+build cpu DEVICE=cpu all tests
+is kernels host && build fibers DEVICE=fibers build/fibers/tests
+is kernels && build fibers-thread DEVICE=fibers SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
 cuda=build/cuda
-is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda UNITE=test $cuda/train_gpt2 $cuda/tests
+is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda $cuda/train_gpt2 $cuda/tests
 stand_in=build/stand-in
-is cuda && [ -n "$nvcc" ] && build fibers-program DEVICE=fibers UNITE=test build/fibers/train_gpt2
+is cuda && [ -n "$nvcc" ] && build fibers-program DEVICE=fibers build/fibers/train_gpt2
 is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
 is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 asan=build/fibers-address-undefined
