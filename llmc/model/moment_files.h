@@ -28,8 +28,8 @@ public:
     // Opens all `files` of them. Throws Error unless together they hold `elements` elements, each once.
     MomentFiles(const std::filesystem::path& folder, int files, std::int64_t elements);
 
-    // Elements [first, first + size) of the flat array, into spans of that size. Throws Error at the first that no run of
-    // AdamW can have left.
+    // Elements [first, first + size) of the flat array, into spans of that size. Throws Error at the first that no run
+    // can have left.
     void read(std::int64_t first, std::span<float> first_moments, std::span<float> second_moments) const;
 
 private:

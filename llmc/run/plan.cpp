@@ -5,6 +5,7 @@
 
 #include "kernels/device/error.h"
 #include "llmc/run/start_facts.h"
+#include "llmc/run/step_log.h"
 
 namespace llmc {
 namespace {
@@ -99,6 +100,14 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
 
 Changes go_on(Plan& plan, const Options& options, const Resumption& resumption) {
     const Changes changes = changes_since(resumption.state.run, plan.run, options.allow_new_data);
+    // Else every try would make one more step, and save it.
+    const nlohmann::json &before = resumption.state.run.options, &now = plan.run.options;
+    const auto same = [&](const char* name) { return before.value(name, 0.0) == now.value(name, 0.0); };
+    if (resumption.state.without_update >= StepLog::kMostStepsWithoutUpdate && same("skip-loss-z") &&
+        same("skip-norm-z"))
+        fail("the number of steps in a row without an update, with which the checkpoint ends,",
+             resumption.state.without_update, "fewer than " + std::to_string(StepLog::kMostStepsWithoutUpdate),
+             "give another --skip-loss-z or --skip-norm-z, or none, or go on from an earlier checkpoint");
     // The one batch of --overfit-batch is the first.
     if (!changes.data && !options.overfit_batch) plan.loader->seek(resumption.state.data);
     return changes;

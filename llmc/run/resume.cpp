@@ -76,14 +76,26 @@ void require_no_origin(const Options& options) {
 fs::path folder_of(const Options& options, Found& found) {
     if (options.resume == "auto") {
         const fs::path newest = newest_whole(options, found);
-        if (newest.empty()) require_no_origin(options);
+        if (newest.empty()) {
+            require_no_origin(options);
+            note("--resume auto finds no checkpoint in " + options.output_dir + ": the run begins at its first step");
+        }
         return newest;
     }
     if (options.resume.empty() || options.resume == "never") return {};
-    require(fs::is_directory(options.resume), "--resume", '"' + options.resume + '"',
-            "auto, never or a checkpoint's folder");
-    check_manifest(options.resume);
-    return options.resume;
+    const fs::path folder = options.resume;
+    const std::string given = in_quotes(options.resume);
+    require(fs::exists(folder), "--resume", given + ", which does not exist", "auto, never or a checkpoint's folder",
+            "name a step_XXXXXXXX of an output folder");
+    require(fs::is_directory(folder), "--resume", given + ", a file", "auto, never or a checkpoint's folder");
+    if (!fs::exists(folder / kManifestName)) {
+        require(step_folders(folder).empty(), "--resume", given + ", a run's folder", "a checkpoint in it",
+                "name one of its step_XXXXXXXX, or give --output-dir " + options.resume + " --resume auto");
+        require(!fs::exists(folder / "config.json"), "--resume", given + ", a model without a run's state",
+                "a checkpoint that this program wrote to its end", "start a new run from it by --init");
+    }
+    check_manifest(folder);
+    return folder;
 }
 
 }  // namespace
@@ -160,6 +172,12 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
             std::to_string(before.step_tokens) + ", as the run had that --resume goes on with",
             "give --total-batch-tokens " + std::to_string(before.step_tokens) +
                 ", and a --micro-batch that fits it and the ranks");
+    // Deleted without a word they would be, by the first checkpoint.
+    const auto number = [](const nlohmann::json& of, const char* name) { return of.value(name, std::int64_t(0)); };
+    require(number(now.options, "keep-checkpoints") == 0 || number(before.options, "major-every") == 0 ||
+                number(now.options, "major-every") != 0,
+            "--major-every", 0, text_of(before.options["major-every"]) + ", as the run had that --resume goes on with: "
+            "--keep-checkpoints would delete what it has kept", "give it again, or another one");
     Changes changes;
     for (std::size_t i = 0; i < std::max(before.training_data.size(), now.training_data.size()); ++i) {
         const auto text = [i](const std::vector<Fact>& facts) {
@@ -167,7 +185,10 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
         };
         const std::string then = text(before.training_data), today = text(now.training_data);
         changes.data = changes.data || then != today;
-        if (!new_data) require_same("the training data", then, today);
+        if (!new_data)
+            require(then == today, "the training data", today,
+                    then + ", as the run had that --resume goes on with",
+                    "give the same shards, or --allow-new-data to read these from their first row");
     }
     if (changes.data) changes.options.push_back("training data: other shards, read from their first row");
 

@@ -9,7 +9,11 @@ namespace llmc {
 
 StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary) {
     StartingPoint start;
-    if (std::filesystem::exists(init) || init.find('/') != std::string::npos) {
+    const auto names_a_file = [&] {
+        const auto has_end = [&](const char* end) { return init.ends_with(end); };
+        return init.find('/') != std::string::npos || has_end(".bin") || has_end(".safetensors") || has_end(".json");
+    };
+    if (std::filesystem::exists(init) || names_a_file()) {
         start.checkpoint.emplace(init);
         start.config = start.checkpoint->config();
         const std::string dropout = start.checkpoint->dropout();

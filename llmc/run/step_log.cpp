@@ -45,8 +45,9 @@ void StepLog::count_skips(std::int32_t skip) {
     if (without_update < kMostStepsWithoutUpdate || skip != kernels::kSkipOutlier || failure_) return;
     try {
         fail("the number of steps in a row without an update, as outliers or not finite,", without_update,
-             "fewer than that", "data or model have changed for good: look at both, then go on by --resume auto with "
-             "other --skip-loss-z and --skip-norm-z, or without", Blame::runtime);
+             "fewer than " + std::to_string(kMostStepsWithoutUpdate),
+             "the bound is too low, or data or model have changed for good: look at both, then go on by --resume auto "
+             "with another --skip-loss-z or --skip-norm-z, or none", Blame::runtime);
     } catch (...) {
         failure_ = std::current_exception();
     }

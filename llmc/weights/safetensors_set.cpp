@@ -42,6 +42,13 @@ SafetensorsSet::SafetensorsSet(const fs::path& path) : path_(path.string()) {
                 "name a folder step_XXXXXXXX of an output folder, or what save_pretrained wrote");
         path_ = (sharded ? index : whole).string();
         if (sharded) open_files(parse_weight_map(path_, MappedFile(path_, "the index").text()));
+    } else {
+        const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+        require(path.extension() != ".json", "the checkpoint " + path_, "no file of tensors",
+                "a folder, or a .safetensors or .bin file", "name its folder, " + folder.string());
+        require(path.filename() == "model.safetensors" || !fs::exists(folder / "model.safetensors.index.json"),
+                "the checkpoint " + path_, "one file of several of a model", "all of them",
+                "name its folder, " + folder.string());
     }
     if (files_.empty()) files_.emplace_back(path_);
 }

@@ -178,13 +178,16 @@ TEST_CASE("moments that no run can have left are refused by all ranks, though al
     const Result result = run(folder, 2, "whole", {"-z", "1", "-y", "auto"});
     CAPTURE(result.output);
     CHECK(result.exit_code == 2);
-    CHECK_THAT(result.output, Contains("error: rank 1 on ") && Contains(": a value of second_moments is nan; expected ") &&
-                                  !Contains("step 6/"));
+    CHECK_THAT(result.output, Contains("error: rank 1 on ") && !Contains("step 6/") &&
+                                  Contains(": a value of second_moments is nan; expected "));
 }
 
 TEST_CASE("a checkpoint is not gone on with by another run, or without being asked", "[run][resume]") {
     const TrainingFolder folder;
     REQUIRE(run(folder, 1, "whole").exit_code == 0);
+    fs::create_directory(folder.path("model"));
+    for (const char* const name : {"config.json", "model.safetensors"})
+        fs::copy(step(folder, "whole", 5) / name, fs::path(folder.path("model")) / name);
     struct Case {
         Texts flags;
         const char* says;
@@ -198,7 +201,11 @@ TEST_CASE("a checkpoint is not gone on with by another run, or without being ask
              {{"-y", "auto", "--shuffle"}, "--shuffle"},
              {{"-y", "auto", "-x", "11"}, "--max-steps"},
              {{"-y", "auto", "-i", folder.path("val_*.bin")}, "training shard 0"},
-             {{"-y", folder.path("nothing")}, "a checkpoint's folder"},
+             {{"-y", "auto", "-i", folder.path("val_*.bin")}, "--allow-new-data"},
+             {{"-y", folder.path("nothing")}, "which does not exist; expected auto, never or a checkpoint's folder"},
+             {{"-y", folder.path("train_0.bin")}, ", a file; expected auto, never or a checkpoint's folder"},
+             {{"-y", folder.path("whole")}, "a run's folder; expected a checkpoint in it"},
+             {{"-y", folder.path("model")}, "a model without a run's state"},
              {{"-y", folder.path("")}, "manifest.json"},
          }) {
         const Result result = run(folder, 1, "whole", flags);
@@ -276,6 +283,20 @@ TEST_CASE("old checkpoints go when a newer one is complete, but for those of maj
     for (const auto& entry : fs::directory_iterator(folder.path("out"))) left.insert(entry.path().filename());
     CHECK(left == std::set<std::string>{"log.jsonl", "step_00000004", "step_00000008", "step_00000011",
                                         "step_00000012"});
+}
+
+TEST_CASE("checkpoints of major steps are not deleted because a flag was not given again", "[run][resume]") {
+    const TrainingFolder folder;
+    const Texts kept{"-n", "2", "--keep-checkpoints", "1"};
+    REQUIRE(run(folder, 1, "out", kept + Texts{"--major-every", "4", "-x", "10"}).exit_code == 0);
+    const Result forgotten = run(folder, 1, "out", kept + Texts{"-y", "auto"});
+    CAPTURE(forgotten.output);
+    CHECK(forgotten.exit_code == 2);
+    CHECK_THAT(forgotten.output, Contains("error: --major-every is 0; expected 4, as the run had"));
+    CHECK(fs::exists(step(folder, "out", 4)));
+    CHECK(run(folder, 1, "out", kept + Texts{"-y", "auto", "--major-every", "8"}).exit_code == 0);
+    CHECK_FALSE(fs::exists(step(folder, "out", 4)));
+    CHECK(fs::exists(step(folder, "out", 8)));
 }
 
 TEST_CASE("a checkpoint that cannot be written is said and tried again; the last one ends the run", "[run][resume]") {

@@ -32,8 +32,8 @@ train() {
     local out=$1
     shift
     status=0
-    timeout -k 5 60 "$program" -i "$work/count_train_*.bin" -e custom:l=2,h=2,c=64,t=32 -b 2 -t 32 -x 12 -n 4 --threads 1 \
-        --tune=off -o "$out" "$@" >"$work/said" 2>&1 || status=$?
+    timeout -k 5 60 "$program" -i "$work/count_train_*.bin" -e custom:l=2,h=2,c=64,t=32 -b 2 -t 32 -x 12 -n 4 \
+        --threads 1 --tune=off -o "$out" "$@" >"$work/said" 2>&1 || status=$?
 }
 fail() {
     echo "FAILED: $*"
