@@ -45,9 +45,12 @@ void run(cxxopts::Options& command_line, int argc, char** argv) {
     const std::filesystem::path output = given["output"].as<std::string>();
     const DType dtype = dtype_named(given["dtype"].as<std::string>());
     std::error_code none;
-    const bool replaces = std::filesystem::exists(std::filesystem::symlink_status(output, none));
+    const auto status = std::filesystem::symlink_status(output, none);
+    const bool replaces = std::filesystem::exists(status);
     require(!std::filesystem::is_directory(output, none) && output.has_filename(), "--output", output.string(),
             "the name of a file", "name a file in that folder");
+    require(!replaces || std::filesystem::is_regular_file(status), "--output",
+            output.string() + ", a device, pipe or link", "a file", "name a regular file, or a new one");
     require(!replaces || given.count("overwrite") > 0, "--output", output.string() + ", which is there already",
             "a new file", "choose another name, or give --overwrite to replace it");
 

@@ -6,12 +6,14 @@
 #include <string>
 
 #include "kernels/device/error.h"
+#include "llmc/base/standard_streams.h"
 
 // 0: run(options) is done. 2: it was asked for what cannot be, 1: it failed on the way; the reason goes to stderr,
 // after the tool's name.
 template <class Run>
 int tool_main(const std::string& name, cxxopts::Options options, Run&& run) {
     const auto report = [&](const std::string& why) { std::cerr << name << ": " << why << '\n'; };
+    llmc::secure_standard_streams();
     try {
         run(options);
         return 0;

@@ -35,6 +35,19 @@ int usable_cores() {
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+// Of so many, fewer where the environment has a limit. oneDNN shares a product out over omp_get_max_threads() and
+// leaves undone what is for a thread that it does not get: it must be the number that comes.
+int threads_given(int wanted) {
+    omp_set_dynamic(0);  // else it may change from product to product
+    int given = 1;
+    #pragma omp parallel num_threads(wanted)
+    {
+        #pragma omp single
+        given = omp_get_num_threads();
+    }
+    return given;
+}
+
 }  // namespace
 
 bool is_gpu() { return false; }
@@ -51,7 +64,9 @@ Info open(int threads, int index) {
     info.library_bytes = kLibraryBytes;
     info.cache = std::size_t(std::max({0L, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)}));
     info.logits_bytes = kLogitsBytes;
-    info.threads = threads > 0 ? threads : cores;
+    info.threads = threads_given(threads > 0 ? threads : cores);
+    require(threads <= info.threads, "--threads", threads, "at most the " + std::to_string(info.threads) +
+            " that OpenMP gives", "look at OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS");
     omp_set_num_threads(info.threads);
     return info;
 }

@@ -14,12 +14,6 @@
 #include "llmc/base/mapped_file.h"
 
 namespace llmc {
-namespace {
-
-bool is_same(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
-
-}  // namespace
-
 // Without waiting for the reader of a pipe of that name.
 LineFile::LineFile(const std::filesystem::path& path)
     : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644)) {
@@ -37,17 +31,16 @@ std::int64_t LineFile::size() const {
     return fstat(file_, &status) == 0 ? std::int64_t(status.st_size) : 0;
 }
 
-bool LineFile::replaced() const {
+bool LineFile::lost() const {
     struct stat ours {}, named {};
-    return fstat(file_, &ours) == 0 && stat(path_.c_str(), &named) == 0 && !is_same(ours, named);
+    if (fstat(file_, &ours) != 0) return false;
+    if (ours.st_nlink == 0) return true;
+    if (stat(path_.c_str(), &named) != 0) return errno == ENOENT || errno == ENOTDIR;  // else unknown
+    return ours.st_dev != named.st_dev || ours.st_ino != named.st_ino;
 }
 
 void LineFile::require_in_place() const {
-    struct stat ours {}, named {};
-    if (fstat(file_, &ours) != 0) return;
-    const bool found = stat(path_.c_str(), &named) == 0;
-    const bool unknown = !found && errno != ENOENT && errno != ENOTDIR;
-    if (ours.st_nlink > 0 && (unknown || (found && is_same(ours, named)))) return;
+    if (!lost()) return;
     fail(path_.string(), "deleted or moved away", "to stay where it is while the run writes to it",
          "leave --output-dir alone until the run has ended", Blame::runtime);
 }

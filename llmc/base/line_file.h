@@ -24,8 +24,8 @@ public:
     // the system refuses, and where the file no longer is what its path names: deleted or moved away, alone or with its
     // folder.
     void append(std::string_view line);
-    // Whether the path names another file now.
-    bool replaced() const;
+    // Whether the path names another file now, or none.
+    bool lost() const;
 
 private:
     void require_in_place() const;

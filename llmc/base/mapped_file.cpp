@@ -70,6 +70,12 @@ bool MappedFile::cut_off() const {
            std::uint64_t(status.st_ino) == inode_ && std::size_t(status.st_size) < size_;
 }
 
+void MappedFile::require_whole() const {
+    if (cut_off())
+        fail(path_, "cut off while it is read", "a file that stays as it is", "copy it again, and start again",
+             Blame::runtime);
+}
+
 void MappedFile::expect_sequential_reads() const {
     if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_SEQUENTIAL);
 }

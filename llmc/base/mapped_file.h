@@ -48,6 +48,8 @@ public:
     // The same, and also whether the file is shorter now: its last page is filled up with zeros that no signal tells
     // of. Asks the system.
     bool cut_off() const;
+    // Throws a run-time Error that names the file where it is.
+    void require_whole() const;
 
     // Asks the kernel to read far ahead of the last page touched. A hint: nothing depends on it.
     void expect_sequential_reads() const;

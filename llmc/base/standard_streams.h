@@ -4,8 +4,9 @@
 namespace llmc {
 
 // From here on a write to a pipe whose reader is gone fails instead of ending the program (SIGPIPE is ignored), also
-// while the program ends. A standard stream that came closed leads nowhere: else the next file opened, such as the log,
-// would take its number, and what is printed would go there. Call it before anything opens a file.
+// while the program ends; so does one beyond the size that a file may have (`ulimit -f`, SIGXFSZ). A standard stream
+// that came closed leads nowhere: else the next file opened, such as the log, would take its number, and what is
+// printed would go there. Call it before anything opens a file.
 void secure_standard_streams();
 
 }  // namespace llmc

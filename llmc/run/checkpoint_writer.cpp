@@ -65,7 +65,7 @@ void CheckpointWriter::take_memory() {
 fs::path CheckpointWriter::folder_for(std::int64_t step) const {
     fs::path output_dir = settings_.output_dir;
     const std::int64_t process =
-        context_.communicator->host_reduce(report_.folder_is_anothers() ? getpid() : 0, HostReduction::max);
+        context_.communicator->host_reduce(report_.folder_is_lost() ? getpid() : 0, HostReduction::max);
     if (process != 0) output_dir += ".process-" + std::to_string(process);
     return step_folder(output_dir, step);
 }

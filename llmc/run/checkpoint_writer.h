@@ -58,7 +58,7 @@ private:
         std::string failure{};  // before anything was written: alike on all ranks
     };
     void take_memory();
-    // Of this checkpoint: beside the output folder if that is another run's now.
+    // Of this checkpoint: beside the output folder if that was deleted or moved away.
     std::filesystem::path folder_for(std::int64_t step) const;  // every rank
     void write();  // on the thread
     void show(const Manifest& all);  // rank 0

@@ -84,6 +84,13 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
                 .training_data = plan.data.train_facts};
     if (!o.eval_only) plan_training(plan, o, batch);
     if (resumption) {
+        if (is_model_name(o.init)) {
+            ModelConfig named = model_by_name(o.init, vocabulary.size).config;
+            named.vocabulary = plan.start.config.vocabulary;  // a checkpoint's stays, whatever the data's
+            require(named == plan.start.config, "the model in " + resumption->folder.string(),
+                    describe(plan.start.config), describe(named) + ", which --init " + o.init + " names",
+                    "the checkpoint's config.json has been changed: restore it");
+        }
         plan.first_step = resumption->state.step;
         require(plan.first_step <= plan.total_steps, "the number of steps to make", plan.total_steps,
                 "at least " + std::to_string(plan.first_step) + ", which --resume goes on from", "raise --max-steps");

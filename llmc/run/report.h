@@ -65,8 +65,8 @@ public:
     // `waited_seconds`: what training lost to it, beside slower steps.
     void checkpoint(std::int64_t step, const std::string& folder, double waited_seconds);
     void checkpoint_failed(std::int64_t step, const std::string& reason);
-    // Whether another run's log lies where this one's did, whose folder was deleted or moved away. Rank 0 knows.
-    bool folder_is_anothers() const { return log_ && log_->replaced(); }
+    // Whether the folder was deleted or moved away: what lies there now may be another run's. Rank 0 knows.
+    bool folder_is_lost() const { return log_ && log_->lost(); }
     // What the log has of steps from `step` on is made again. `folder`: the checkpoint; empty: from the start.
     void resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes);
     bool appended() const { return appended_; }  // to a log that was there

@@ -106,7 +106,15 @@ Found find_resumption(const Options& options, Communicator& communicator) {
     on_first_rank(communicator, [&] { name = folder_of(options, found).string(); });
     const fs::path folder = communicator.host_gather(name)[0];
     if (!folder.empty())
-        found.resumption = together(communicator, [&] { return Resumption{folder, read_trainer_state(folder)}; });
+        found.resumption = together(communicator, [&] {
+            Resumption resumption{folder, read_trainer_state(folder)};
+            const std::string name = folder.filename().string();
+            const std::string state = step_folder({}, resumption.state.step).string();
+            require(name.size() != state.size() || !name.starts_with("step_") || name == state,
+                    "the step of " + folder.string(), resumption.state.step, "that of its name",
+                    "give the folder its own name again");
+            return resumption;
+        });
     return found;
 }
 

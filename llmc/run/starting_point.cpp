@@ -7,13 +7,15 @@
 
 namespace llmc {
 
+bool is_model_name(const std::string& init) {
+    const auto has_end = [&](const char* end) { return init.ends_with(end); };
+    return !std::filesystem::exists(init) && init.find('/') == std::string::npos && !has_end(".bin") &&
+           !has_end(".safetensors") && !has_end(".json");
+}
+
 StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary) {
     StartingPoint start;
-    const auto names_a_file = [&] {
-        const auto has_end = [&](const char* end) { return init.ends_with(end); };
-        return init.find('/') != std::string::npos || has_end(".bin") || has_end(".safetensors") || has_end(".json");
-    };
-    if (std::filesystem::exists(init) || names_a_file()) {
+    if (!is_model_name(init)) {
         start.checkpoint.emplace(init);
         start.config = start.checkpoint->config();
         const std::string dropout = start.checkpoint->dropout();

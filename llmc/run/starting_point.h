@@ -15,6 +15,9 @@ struct StartingPoint {
     std::string note{};                    // of what the checkpoint asks for and does not get; empty: nothing
 };
 
+// Whether --init is the name of a model, such as d12; else it is a path.
+bool is_model_name(const std::string& init);
+
 // `init`: --init, or the folder that --resume goes on from. Throws Error where it names nothing, its vocabulary is
 // smaller than that of the shards, or it has fewer positions than --seq-len.
 StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary);

@@ -77,7 +77,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     };
     require_within("step", state.step, 0, kMostSteps);
     require_within("updates", state.optimizer.updates, 0, state.step);
-    require_within("skipped_steps", state.optimizer.skipped_steps, 0, state.step);
+    require_within("skipped_steps", state.optimizer.skipped_steps, state.step - state.optimizer.updates,
+                   state.step - state.optimizer.updates);
     require_within("failed_in_a_row", state.failed_in_a_row, 0, state.step);
     require_within("data: epoch", state.data.epoch, 0, kMostSteps);
     require_within("data: row", state.data.row, 0, kMostSteps);

@@ -119,6 +119,7 @@ LlmcFile::LlmcFile(const std::filesystem::path& path)
       header_(parse_llmc_header(file_.path(), file_.bytes())),
       table_(header_.config),
       begin_(table_.tensors().size()) {
+    file_.guard();
     std::uint64_t end = 4 * kHeaderWords;
     for (const int tensor : file_order(table_)) {
         const ParameterSpec& spec = table_.tensors()[std::size_t(tensor)];
@@ -135,15 +136,13 @@ void LlmcFile::read(int tensor, std::span<float> values) const {
             values.size(), std::to_string(spec.rows_in_files * spec.columns));
     const auto source = file_.bytes().subspan(std::size_t(begin_[std::size_t(tensor)]),
                                               values.size() * bytes_of(header_.dtype));
-    if (header_.dtype == DType::fp32) {
-        std::memcpy(values.data(), source.data(), source.size());
-        return;
-    }
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    if (header_.dtype == DType::fp32) std::memcpy(values.data(), source.data(), source.size());
+    for (std::size_t i = 0; header_.dtype != DType::fp32 && i < values.size(); ++i) {
         kernels::bf16 value;
         std::memcpy(&value, source.data() + 2 * i, 2);
         values[i] = kernels::bf16_to_float(value);
     }
+    file_.require_whole();
 }
 
 void write_llmc_file(const std::filesystem::path& path, const ParameterTable& table, std::span<const float> flat,

@@ -38,3 +38,32 @@ TEST_CASE("threads of a run that wait for each other sleep soon, unless the user
     CHECK(settings_of({"OMP_WAIT_POLICY=passive"}) == "OMP_WAIT_POLICY=passive ");
     CHECK(settings_of({"GOMP_SPINCOUNT=7"}) == "GOMP_SPINCOUNT=7 ");
 }
+
+// oneDNN leaves undone what is for a thread that does not come: a run must know how many do.
+TEST_CASE("a run has the numbers of the threads that it gets, however few OpenMP gives it", "[run]") {
+    if (!device::memory_is_host_memory()) return;
+    const TrainingFolder folder;
+    const auto train = [&](const std::string& variable, const std::string& out, const std::string& threads) {
+        std::vector<std::string> command{"env", variable, program("train_gpt2")};
+        for (const std::string& flag : folder.flags({"-x", "5", "-v", "0", "-o", folder.path(out)}))
+            command.push_back(flag);
+        command.insert(command.end(), {"--threads", threads});
+        Process run(command, folder.path("output.txt"));
+        const int exit_code = run.exit_code();
+        return Result{exit_code, run.output()};
+    };
+    const auto losses = [&](const std::string& out) { return numbers(folder.log(out, "step"), "loss"); };
+    REQUIRE(train("NONE=1", "one", "1").exit_code == 0);
+    REQUIRE(train("NONE=1", "two", "2").exit_code == 0);
+    REQUIRE(losses("one").size() == 5);
+    REQUIRE(train("OMP_DYNAMIC=true", "dynamic", "2").exit_code == 0);
+    CHECK(losses("dynamic") == losses("two"));
+    for (const std::string limit : {"OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0"}) {
+        CAPTURE(limit);
+        REQUIRE(train(limit, limit, "0").exit_code == 0);
+        CHECK(losses(limit) == losses("one"));
+        const Result asked = train(limit, "asked", "2");
+        CHECK(asked.exit_code == 2);
+        CHECK_THAT(asked.output, Catch::Contains("--threads is 2; expected at most the 1 that OpenMP gives"));
+    }
+}

@@ -43,6 +43,9 @@ TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has 
     CHECK(read_bytes(wide) == before);
     CHECK_THAT(exports({"--checkpoint", bin, "-o", wide, "--overwrite"}, 0), Contains("(replaced)"));
     CHECK(read_bytes(wide) == read_bytes(bin));
+    fs::create_symlink(wide, folder.path("link.bin"));
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", folder.path("link.bin"), "--overwrite"}, 2),
+               Contains("link.bin, a device, pipe or link; expected a file"));
 
     // A checkpoint that is none, words that are none, a folder that cannot be.
     const std::string shard = folder.path("train_0.bin"), out = folder.path("out.bin");

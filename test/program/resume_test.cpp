@@ -80,6 +80,22 @@ std::map<std::int64_t, std::string> steps_of(const TrainingFolder& folder, const
     return steps;
 }
 
+// As somebody does who has changed a file by hand.
+void make_checksums_right(const fs::path& checkpoint) {
+    llmc::Manifest manifest;
+    for (const auto& entry : fs::directory_iterator(checkpoint))
+        if (entry.path().filename() != llmc::kManifestName)
+            manifest[entry.path().filename()] = llmc::fingerprint_of_file(entry.path());
+    llmc::write_manifest(checkpoint, manifest);
+}
+
+void replace_in(const fs::path& file, const std::string& from, const std::string& to) {
+    std::string text = read_bytes(file);
+    const auto at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    write_bytes(file, text.replace(at, from.size(), to));
+}
+
 }  // namespace
 
 TEST_CASE("a run that goes on from a checkpoint is bit for bit the one that was not stopped", "[run][resume]") {
@@ -170,16 +186,38 @@ TEST_CASE("moments that no run can have left are refused by all ranks, though al
     const float nan = NAN;
     std::memcpy(bytes.data() + bytes.size() - 400, &nan, sizeof nan);
     write_bytes(file, bytes);
-    llmc::Manifest manifest;
-    for (const auto& entry : fs::directory_iterator(last))
-        if (entry.path().filename() != llmc::kManifestName)
-            manifest[entry.path().filename()] = llmc::fingerprint_of_file(entry.path());
-    llmc::write_manifest(last, manifest);
+    make_checksums_right(last);
     const Result result = run(folder, 2, "whole", {"-z", "1", "-y", "auto"});
     CAPTURE(result.output);
     CHECK(result.exit_code == 2);
     CHECK_THAT(result.output, Contains("error: rank 1 on ") && !Contains("step 6/") &&
                                   Contains(": a value of second_moments is nan; expected "));
+}
+
+TEST_CASE("a checkpoint that contradicts itself is refused, though all checksums are right", "[run][resume]") {
+    const TrainingFolder folder;
+    REQUIRE(run(folder, 1, "whole", {"-x", "5"}).exit_code == 0);
+    const auto refusal = [&](const std::string& out, auto&& change) {
+        copy_stopped(folder, "whole", out);
+        change(step(folder, out, 5));
+        const Result result = run(folder, 1, out, {"-y", "auto"});
+        CAPTURE(result.output);
+        CHECK(result.exit_code == 2);
+        CHECK_THAT(result.output, !Contains("step 6/"));
+        return result.output;
+    };
+    CHECK_THAT(refusal("heads", [](const fs::path& last) {
+                   replace_in(last / "config.json", "\"n_head\": 2", "\"n_head\": 4");
+                   make_checksums_right(last);
+               }),
+               Contains("which --init custom:l=2,h=2,c=32,t=16 names; the checkpoint's config.json has been changed"));
+    CHECK_THAT(refusal("updates", [](const fs::path& last) {
+                   replace_in(last / "trainer_state.json", "\"updates\": 5", "\"updates\": 4");
+                   make_checksums_right(last);
+               }),
+               Contains("skipped_steps"));
+    CHECK_THAT(refusal("name", [](const fs::path& last) { fs::rename(last, last.parent_path() / "step_00000006"); }),
+               Contains("step_00000006 is 5; expected that of its name"));
 }
 
 TEST_CASE("a checkpoint is not gone on with by another run, or without being asked", "[run][resume]") {
@@ -302,7 +340,7 @@ TEST_CASE("checkpoints of major steps are not deleted because a flag was not giv
 TEST_CASE("a checkpoint that cannot be written is said and tried again; the last one ends the run", "[run][resume]") {
     const TrainingFolder folder;
     // 100 KiB are enough for the log, not for the model.
-    Process process({"bash", "-c", "trap '' XFSZ; ulimit -f 100; exec \"$@\"", "bash", program("train_gpt2"), "-i",
+    Process process({"bash", "-c", "ulimit -f 100; exec \"$@\"", "bash", program("train_gpt2"), "-i",
                      folder.path("train_*.bin"), "-e", "custom:l=2,h=2,c=32,t=16", "-b", "1", "-t", "16", "-x", "3",
                      "-n", "1", "--threads", "1", "--tune=off", "-o", folder.path("out")},
                     folder.path("output.txt"));

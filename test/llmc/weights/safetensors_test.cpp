@@ -227,6 +227,24 @@ TEST_CASE("the writer refuses what would make a bad file", "[safetensors]") {
                Contains("8 bytes") && Contains("the 4 bytes still announced"));
 }
 
+TEST_CASE("a file that is cut off after it was opened is a run-time error, not the end of the program",
+          "[safetensors]") {
+    const test::ScratchFolder folder;
+    const auto path = folder.path() / "m";
+    constexpr std::size_t kSize = 100000;
+    {
+        SafetensorsWriter writer(path, {{"a", "F32", {kSize}}}, {});
+        writer.append(std::vector<float>(kSize, 1.0f));
+        writer.finish();
+    }
+    const auto left = GENERATE(std::uintmax_t(0), 200000, 400000);  // nothing, whole pages, a part of the last
+    const SafetensorsFile file(path);
+    std::filesystem::resize_file(path, left);
+    std::vector<float> values(kSize);
+    CHECK_THAT(complaint([&] { file.read(file.tensors()[0], 0, values); }),
+               Contains(path.string() + " is cut off while it is read"));
+}
+
 TEST_CASE("a full disk and a missing folder are run-time errors that name the file", "[safetensors]") {
     const test::ScratchFolder folder;
     test::write_bytes(folder.path() / "file", "");
