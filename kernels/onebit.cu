@@ -1,0 +1,392 @@
+// onebit.cu - packs of neighbouring elements, the bits of eight lanes in a word, sums of a tile in a fixed order
+#include "kernels/onebit.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/device/error.h"
+#include "kernels/pack.cuh"
+#include "kernels/reduce.cuh"
+
+namespace kernels {
+namespace {
+
+// A thread takes kSize neighbouring elements at a time: 16 bytes on a GPU, a word of bits on a CPU. A GPU's thread has
+// the loads of kPacks of them under way before it uses the first (not measured on one).
+constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_geometry ? 4 : 32,
+              kPacks = simt::gpu_geometry ? 4 : 1;
+constexpr int kTile = simt::gpu_geometry ? kThreads * kSize * kPacks : 8192;
+constexpr int kLanesPerWord = 32 / kSize;
+
+struct Values {
+    float element[kSize];
+    __device__ float& operator[](int k) { return element[k]; }
+    __device__ const float& operator[](int k) const { return element[k]; }
+};
+
+// Elements [i, i + kSize) of an array; `none` beyond its end.
+__device__ __forceinline__ Values read(std::span<const float> array, std::int64_t i, float none = 0.0f) {
+    Values values;
+    const std::int64_t left = std::int64_t(array.size()) - i;
+    if (left >= kSize) {
+        if constexpr (kThreads > 1) {
+            const auto pack = load<kGpuPackBytes>(&array[i]);
+            UNROLLED for (int k = 0; k < kSize; ++k) values[k] = pack[k];
+        } else {
+            for (int k = 0; k < kSize; ++k) values[k] = array[i + k];
+        }
+        return values;
+    }
+    UNROLLED for (int k = 0; k < kSize; ++k) values[k] = k < left ? array[i + k] : none;
+    return values;
+}
+
+__device__ __forceinline__ void write(std::span<float> array, std::int64_t i, const Values& values) {
+    const std::int64_t left = std::int64_t(array.size()) - i;
+    if (left >= kSize) {
+        if constexpr (kThreads > 1) {
+            Pack<float, kGpuPackBytes> pack;
+            UNROLLED for (int k = 0; k < kSize; ++k) pack[k] = values[k];
+            store(&array[i], pack);
+        } else {
+            for (int k = 0; k < kSize; ++k) array[i + k] = values[k];
+        }
+        return;
+    }
+    UNROLLED for (int k = 0; k < kSize; ++k)
+        if (k < left) array[i + k] = values[k];
+}
+
+// The bits of elements [i, i + kSize), the first one lowest. `i` is a multiple of kSize, or of 8 where a chunk of the
+// mask begins within a word.
+__device__ __forceinline__ std::uint32_t bits_at(std::span<const std::uint32_t> words, std::int64_t i) {
+    const int from = int(i % 32);
+    std::uint32_t bits = words[i / 32] >> from;
+    if (from + kSize > 32 && i / 32 + 1 < std::int64_t(words.size())) bits |= words[i / 32 + 1] << (32 - from);
+    return bits;
+}
+__device__ __forceinline__ std::uint32_t active_at(std::span<const std::uint32_t> active, std::int64_t i) {
+    return active.empty() ? ~0u : bits_at(active, i);
+}
+
+// The one sign of all kernels: bit k is set where values[k] >= 0.
+__device__ __forceinline__ std::uint32_t signs_of(const Values& values) {
+    std::uint32_t bits = 0;
+    #pragma omp simd reduction(| : bits)
+    for (int k = 0; k < kSize; ++k) bits |= std::uint32_t(values[k] >= 0.0f) << k;
+    return bits;
+}
+__device__ __forceinline__ float times_sign(float scale, std::uint32_t bits, int k) {
+    return bits >> k & 1 ? scale : -scale;
+}
+
+// Words of a message's bits: those of kLanesPerWord neighbouring lanes make one. All lanes call it; the bits of one
+// beyond the tile are 0.
+__device__ __forceinline__ void write_bits(std::uint32_t* words, int i, int size, std::uint32_t bits) {
+    if constexpr (kThreads > 1) {
+        bits <<= i % 32;
+        UNROLLED for (int distance = 1; distance < kLanesPerWord; distance *= 2)
+            bits |= __shfl_xor_sync(kAllLanes, bits, distance);
+    }
+    if (i < size && i % 32 == 0) words[i / 32] = bits;
+}
+
+__device__ __forceinline__ float scale_in(std::span<const std::uint32_t> messages, const OnebitLayout& layout,
+                                          std::int64_t message, int scale) {
+    return __uint_as_float(messages[message * layout.message_words() + scale]);
+}
+__device__ __forceinline__ const std::uint32_t* bits_in(std::span<const std::uint32_t> messages,
+                                                        const OnebitLayout& layout, std::int64_t message) {
+    return &messages[message * layout.message_words() + layout.header_words()];
+}
+// The bits of elements [i, i + kSize) of a chunk.
+__device__ __forceinline__ std::uint32_t chunk_bits(const std::uint32_t* words, std::int64_t i) {
+    return words[i / 32] >> i % 32;
+}
+
+// What both sides do with their tile: values(i) makes elements [i, i + kSize) of it, which are kept, signed and summed.
+template <class Make, class Keep, class Active>
+__device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, double* partial, Make make, Keep keep,
+                                Active active) {
+    double sum = 0;
+    for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
+        Values all[kPacks];
+        std::uint32_t counted[kPacks];
+        UNROLLED for (int j = 0; j < kPacks; ++j) {
+            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize;
+            counted[j] = i < tile.size ? active(i) : 0;
+            all[j] = i < tile.size ? make(i) : Values{};
+        }
+        Partial<kSize> run;
+        UNROLLED for (int j = 0; j < kPacks; ++j) {
+            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize;
+            const int left = tile.size - i;  // less than kSize on a CPU, where a tile may end within a word
+            UNROLLED for (int k = 0; k < kSize; ++k) {
+                all[j][k] = counted[j] >> k & 1 ? all[j][k] : 0.0f;
+                run[k] += k < left ? all[j][k] * all[j][k] : 0.0f;
+            }
+            const std::uint32_t inside = left >= kSize ? ~0u >> (32 - kSize) : left > 0 ? (1u << left) - 1 : 0;
+            write_bits(words, i, tile.size, signs_of(all[j]) & inside);
+            if (i < tile.size) keep(i, all[j], left);
+        }
+        sum += double(run.total());
+    }
+    sum = block_sum<kThreads>(sum);
+    if (threadIdx.x == 0) *partial = sum;
+}
+
+// Elements [i, i + min(kSize, left)) of the array.
+__device__ __forceinline__ void write_inside(std::span<float> array, std::int64_t i, const Values& values, int left) {
+    if (left >= kSize) return write(array, i, values);
+    UNROLLED for (int k = 0; k < kSize; ++k)
+        if (k < left) array[i + k] = values[k];
+}
+
+__global__ void __launch_bounds__(kThreads) onebit_compress_kernel(OnebitCompress op) {
+    const OnebitTile tile = op.tiles[blockIdx.x];
+    const std::int64_t in_chunk = tile.first - tile.chunk * op.layout.chunk;
+    std::uint32_t* const words = &op.messages[tile.chunk * op.layout.message_words() + op.layout.header_words() +
+                                              in_chunk / 32];
+    const float weight = op.gradient_scale.empty() ? op.gradient_weight : op.gradient_weight * op.gradient_scale[0];
+    const std::span<const float> gradient = op.values.first(op.layout.size);
+    const auto make = [&](int at) {
+        const std::int64_t i = tile.first + at;
+        Values z = read(op.error, i);
+        const Values g = read(gradient, i);
+        if (op.momentum.empty()) {
+            UNROLLED for (int k = 0; k < kSize; ++k) z[k] += weight * g[k];
+            return z;
+        }
+        const Values m = read(op.momentum, i);
+        if (op.denominator.empty()) {
+            UNROLLED for (int k = 0; k < kSize; ++k) z[k] += op.momentum_weight * m[k] + weight * g[k];
+            return z;
+        }
+        const Values d = read(op.denominator, i, 1.0f);
+        UNROLLED for (int k = 0; k < kSize; ++k) z[k] += (op.momentum_weight * m[k] + weight * g[k]) / d[k];
+        return z;
+    };
+    compensate_tile(
+        tile, words, &op.partial[blockIdx.x], make,
+        [&](int at, const Values& z, int left) { write_inside(op.values, tile.first + at, z, left); },
+        [&](int at) { return active_at(op.active, tile.first + at); });
+}
+
+__global__ void __launch_bounds__(kThreads) onebit_serve_kernel(OnebitServe op) {
+    const OnebitTile tile = op.tiles[blockIdx.x];
+    std::uint32_t* const words = &op.reply[op.layout.header_words() + tile.first / 32];
+    const int scale = op.one ? 0 : tile.group;
+    const float ranks = float(op.layout.ranks);
+    const auto make = [&](int at) {
+        const std::int64_t i = tile.first + at;
+        Values s{};
+        for (int rank = 0; rank < op.layout.ranks; ++rank) {
+            const float a = scale_in(op.received, op.layout, rank, scale) / ranks;
+            const std::uint32_t bits = chunk_bits(bits_in(op.received, op.layout, rank), i);
+            UNROLLED for (int k = 0; k < kSize; ++k) s[k] += times_sign(a, bits, k);
+        }
+        const Values error = read(op.error, i);
+        UNROLLED for (int k = 0; k < kSize; ++k) s[k] += error[k];
+        return s;
+    };
+    compensate_tile(
+        tile, words, &op.partial[blockIdx.x], make,
+        [&](int at, const Values& s, int left) { write_inside(op.sums, tile.first + at, s, left); },
+        [&](int at) { return active_at(op.active, op.chunk * op.layout.chunk + tile.first + at); });
+}
+
+__device__ float root_mean(double sum, std::int64_t count) {
+    return count > 0 ? float(sqrt(sum / double(count))) : 0.0f;
+}
+
+// Block i takes group i, or the only block all groups.
+__global__ void __launch_bounds__(kThreads) onebit_scales_kernel(OnebitScales op) {
+    const std::size_t first = op.one ? 0 : blockIdx.x, end = op.one ? op.groups.size() : first + 1;
+    double sum = 0;
+    std::int64_t count = 0;
+    for (std::size_t group = first; group < end; ++group) count += op.groups[group].active;
+    for (int tile = op.groups[first].first_tile + int(threadIdx.x); tile < op.groups[end - 1].end_tile;
+         tile += kThreads)
+        sum += op.partial[tile];
+    const std::uint32_t scale = __float_as_uint(root_mean(block_sum<kThreads>(sum), count));
+    if (!op.one) {
+        const OnebitGroup& group = op.groups[first];
+        if (threadIdx.x == 0) op.messages[group.chunk * op.layout.message_words() + group.index] = scale;
+        return;
+    }
+    for (int message = threadIdx.x; message < op.layout.ranks; message += kThreads)
+        op.messages[message * op.layout.message_words()] = scale;
+}
+
+__global__ void __launch_bounds__(kThreads) onebit_verdict_kernel(OnebitVerdict op) {
+    double bad = 0;
+    for (std::size_t i = threadIdx.x; i < op.groups.size(); i += kThreads) {
+        const OnebitGroup& group = op.groups[i];
+        bad += !std::isfinite(scale_in(op.replies, op.layout, group.chunk, group.index));
+    }
+    bad = block_sum<kThreads>(bad);
+    if (threadIdx.x == 0 && bad > 0) op.finite[0] = 0;
+}
+
+__global__ void __launch_bounds__(kThreads) onebit_unpack_kernel(OnebitUnpack op) {
+    if (op.finite[0] == 0) return;
+    const OnebitTile tile = op.tiles[blockIdx.x];
+    const std::int64_t in_chunk = tile.first - tile.chunk * op.layout.chunk;
+    const std::uint32_t* const words = bits_in(op.replies, op.layout, tile.chunk) + in_chunk / 32;
+    const float a = scale_in(op.messages, op.layout, tile.chunk, op.one ? 0 : tile.group);
+    const float b = scale_in(op.replies, op.layout, tile.chunk, tile.group);
+    for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
+        Values z[kPacks] = {};
+        std::uint32_t bits[kPacks] = {}, active[kPacks] = {};
+        UNROLLED for (int j = 0; j < kPacks; ++j) {
+            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize;
+            if (i >= tile.size) continue;
+            z[j] = read(op.compensated, tile.first + i);
+            bits[j] = chunk_bits(words, i);
+            active[j] = active_at(op.active, tile.first + i);
+        }
+        UNROLLED for (int j = 0; j < kPacks; ++j) {
+            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize, left = tile.size - i;
+            if (left <= 0) continue;
+            Values error, mean;
+            const std::uint32_t signs = signs_of(z[j]);
+            UNROLLED for (int k = 0; k < kSize; ++k) {
+                error[k] = active[j] >> k & 1 ? z[j][k] - times_sign(a, signs, k) : 0.0f;
+                mean[k] = active[j] >> k & 1 ? times_sign(b, bits[j], k) : 0.0f;
+            }
+            write_inside(op.error, tile.first + i, error, left);
+            const std::int64_t of_mean = op.layout.size - (tile.first + i);  // the rest is padding
+            write_inside(op.mean, tile.first + i, mean, int(of_mean < left ? of_mean : left));
+        }
+    }
+}
+
+__global__ void __launch_bounds__(kThreads) onebit_commit_kernel(OnebitCommit op) {
+    if (op.finite[0] == 0) return;
+    const OnebitTile tile = op.tiles[blockIdx.x];
+    const float b = scale_in(op.reply, op.layout, 0, tile.group);
+    for (int i = int(threadIdx.x) * kSize; i < tile.size; i += kThreads * kSize) {
+        Values s = read(op.sums, tile.first + i);
+        const std::uint32_t signs = signs_of(s),
+                            active = active_at(op.active, op.chunk * op.layout.chunk + tile.first + i);
+        UNROLLED for (int k = 0; k < kSize; ++k) s[k] = active >> k & 1 ? s[k] - times_sign(b, signs, k) : 0.0f;
+        write_inside(op.error, tile.first + i, s, tile.size - i);
+    }
+}
+
+void require_size(const char* what, std::size_t size, std::int64_t least) {
+    require(std::int64_t(size) >= least, std::string("the size of ") + what, size, "at least " + std::to_string(least));
+}
+void check_active(std::span<const std::uint32_t> active, std::int64_t elements) {
+    if (!active.empty()) require_size("active", active.size(), (elements + 31) / 32);
+}
+
+}  // namespace
+
+OnebitLayout onebit_layout(std::int64_t size, int ranks, int alignment) {
+    require(size >= 0, "the size of a bucket", size, "0 or more");
+    require(ranks >= 1, "the number of ranks", ranks, "at least 1");
+    require(alignment >= 8 && alignment % 8 == 0, "the alignment of chunks", alignment, "a multiple of 8");
+    const std::int64_t unit = std::int64_t(alignment) * ranks;
+    return {.size = size, .ranks = ranks, .chunk = (size + unit - 1) / unit * alignment};
+}
+
+OnebitPlan onebit_plan(const OnebitLayout& layout, std::int64_t group_elements,
+                       std::span<const std::uint32_t> active) {
+    require(group_elements >= 0 && group_elements % 32 == 0, "the elements of a group", group_elements,
+            "a multiple of 32, or 0 for one group a chunk");
+    check_active(active, layout.padded());
+    const auto count = [&](std::int64_t first, std::int64_t end) {
+        if (active.empty()) return end - first;
+        std::int64_t found = 0;
+        for (std::int64_t i = first; i < end; ++i) found += active[std::size_t(i / 32)] >> i % 32 & 1;
+        return found;
+    };
+    OnebitPlan plan{.layout = layout, .tiles = {}, .groups = {}};
+    if (layout.chunk == 0) return plan;
+    const std::int64_t group_size = group_elements == 0 ? layout.chunk : group_elements;
+    plan.layout.scales = int((layout.chunk + group_size - 1) / group_size);
+    for (int chunk = 0; chunk < layout.ranks; ++chunk) {
+        const std::int64_t begin = chunk * layout.chunk, end = begin + layout.chunk;
+        for (int index = 0; index < plan.layout.scales; ++index) {
+            const std::int64_t first = begin + index * group_size, last = std::min(end, first + group_size);
+            OnebitGroup group{.first_tile = std::int32_t(plan.tiles.size()), .end_tile = 0, .chunk = chunk,
+                              .index = index, .active = count(first, last)};
+            for (std::int64_t tile = first; tile < last; tile += kTile)
+                plan.tiles.push_back({tile, std::int32_t(std::min<std::int64_t>(kTile, last - tile)), chunk, index});
+            group.end_tile = std::int32_t(plan.tiles.size());
+            plan.groups.push_back(group);
+        }
+    }
+    return plan;
+}
+
+void onebit_compress(const OnebitCompress& op, StreamRef stream) {
+    const OnebitLayout& layout = op.layout;
+    require_size("values", op.values.size(), layout.padded());
+    require_size("error", op.error.size(), layout.padded());
+    require_size("messages", op.messages.size(), layout.ranks * layout.message_words());
+    require_size("partial", op.partial.size(), std::int64_t(op.tiles.size()));
+    if (!op.momentum.empty()) require_size("momentum", op.momentum.size(), layout.size);
+    if (!op.denominator.empty()) require_size("denominator", op.denominator.size(), layout.size);
+    require(op.denominator.empty() || !op.momentum.empty(), "a denominator", "without momentum", "one of both");
+    check_active(op.active, layout.padded());
+    if (op.tiles.empty()) return;
+    OnebitCompress cut = op;  // what lies beyond the bucket is padding
+    if (!op.momentum.empty()) cut.momentum = op.momentum.first(std::size_t(layout.size));
+    if (!op.denominator.empty()) cut.denominator = op.denominator.first(std::size_t(layout.size));
+    simt::launch<onebit_compress_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, cut);
+}
+
+void onebit_scales(const OnebitScales& op, StreamRef stream) {
+    if (op.groups.empty()) return;
+    require_size("messages", op.messages.size(),
+                 (op.one ? op.layout.ranks : 1) * op.layout.message_words());
+    simt::launch<onebit_scales_kernel>({.grid = op.one ? 1 : unsigned(op.groups.size()), .block = kThreads,
+                                        .stream = stream}, op);
+}
+
+void onebit_serve(const OnebitServe& op, StreamRef stream) {
+    const OnebitLayout& layout = op.layout;
+    require(op.chunk >= 0 && op.chunk < layout.ranks, "the chunk to serve", op.chunk, "one of the ranks'");
+    require_size("sums", op.sums.size(), layout.chunk);
+    require_size("error", op.error.size(), layout.chunk);
+    require_size("received", op.received.size(), layout.ranks * layout.message_words());
+    require_size("reply", op.reply.size(), layout.message_words());
+    require_size("partial", op.partial.size(), std::int64_t(op.tiles.size()));
+    check_active(op.active, layout.padded());
+    if (op.tiles.empty()) return;
+    simt::launch<onebit_serve_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op);
+}
+
+void onebit_verdict(const OnebitVerdict& op, StreamRef stream) {
+    require_size("finite", op.finite.size(), 1);
+    require_size("replies", op.replies.size(), op.layout.ranks * op.layout.message_words());
+    if (op.groups.empty()) return;
+    simt::launch<onebit_verdict_kernel>({.grid = 1, .block = kThreads, .stream = stream}, op);
+}
+
+void onebit_unpack(const OnebitUnpack& op, StreamRef stream) {
+    const OnebitLayout& layout = op.layout;
+    require_size("compensated", op.compensated.size(), layout.padded());
+    require_size("error", op.error.size(), layout.padded());
+    require_size("mean", op.mean.size(), layout.size);
+    require_size("messages", op.messages.size(), layout.ranks * layout.message_words());
+    require_size("replies", op.replies.size(), layout.ranks * layout.message_words());
+    require_size("finite", op.finite.size(), 1);
+    check_active(op.active, layout.padded());
+    if (op.tiles.empty()) return;
+    simt::launch<onebit_unpack_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op);
+}
+
+void onebit_commit(const OnebitCommit& op, StreamRef stream) {
+    require_size("sums", op.sums.size(), op.layout.chunk);
+    require_size("error", op.error.size(), op.layout.chunk);
+    require_size("reply", op.reply.size(), op.layout.message_words());
+    require_size("finite", op.finite.size(), 1);
+    check_active(op.active, op.layout.padded());
+    if (op.tiles.empty()) return;
+    simt::launch<onebit_commit_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op);
+}
+
+}  // namespace kernels

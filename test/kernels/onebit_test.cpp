@@ -1,0 +1,457 @@
+// onebit_test.cpp - the mean over ranks at one bit an element: vectors, padding, masks, what is not finite, and that
+// nothing is lost over many calls
+#include "kernels/onebit.h"
+
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <random>
+
+#include "kernels/device/memory.h"
+#include "test/support/scratch_folder.h"
+
+using namespace kernels;
+using Floats = std::vector<float>;
+
+namespace {
+
+std::vector<std::uint32_t> bits_of(const std::vector<bool>& set) {
+    std::vector<std::uint32_t> words((set.size() + 31) / 32);
+    for (std::size_t i = 0; i < set.size(); ++i) words[i / 32] |= std::uint32_t(set[i]) << i % 32;
+    return words;
+}
+
+template <class T> std::vector<T> host(const device::Array<T>& array) { return array.download(nullptr); }
+
+// Every rank's side of a bucket in the memory of one device; what would travel is copied by the host.
+struct Ranks {
+    struct Rank {
+        device::Array<float> values, error, mean, sums, server_error;
+        device::Array<std::uint32_t> messages, received, reply, replies;
+        device::Array<double> partial, server_partial;
+        device::Array<std::int32_t> finite;
+    };
+    bool one;
+    std::vector<std::uint32_t> mask;
+    OnebitPlan plan;
+    std::vector<OnebitPlan> of_chunk;  // the tiles and groups of each, from 0
+    device::Array<std::uint32_t> active;
+    device::Array<OnebitTile> tiles;
+    device::Array<OnebitGroup> groups;
+    std::vector<device::Array<OnebitTile>> chunk_tiles;
+    std::vector<device::Array<OnebitGroup>> chunk_groups;
+    std::vector<Rank> rank;
+
+    Ranks(std::int64_t size, int ranks, int alignment, std::vector<bool> kept = {}, std::int64_t group = 0,
+          bool one_scale = true)
+        : one(one_scale) {
+        const OnebitLayout layout = onebit_layout(size, ranks, alignment);
+        if (!kept.empty()) {
+            kept.resize(std::size_t(layout.padded()), true);
+            mask = bits_of(kept);
+        }
+        plan = onebit_plan(layout, group, mask);
+        active = {std::span<const std::uint32_t>(mask), nullptr};
+        tiles = {std::span<const OnebitTile>(plan.tiles), nullptr};
+        groups = {std::span<const OnebitGroup>(plan.groups), nullptr};
+        const auto elements = std::size_t(layout.padded()), chunk = std::size_t(layout.chunk);
+        const auto words = std::size_t(plan.layout.message_words());
+        for (int r = 0; r < ranks; ++r) {
+            of_chunk.push_back(server_plan(r));
+            chunk_tiles.emplace_back(std::span<const OnebitTile>(of_chunk.back().tiles), nullptr);
+            chunk_groups.emplace_back(std::span<const OnebitGroup>(of_chunk.back().groups), nullptr);
+            Rank& one_of = rank.emplace_back();
+            for (auto* const array : {&one_of.values, &one_of.error}) *array = device::Array<float>(elements);
+            for (auto* const array : {&one_of.sums, &one_of.server_error}) *array = device::Array<float>(chunk);
+            one_of.mean = device::Array<float>(std::size_t(size));
+            for (auto* const array : {&one_of.messages, &one_of.received, &one_of.replies})
+                *array = device::Array<std::uint32_t>(words * std::size_t(ranks));
+            one_of.reply = device::Array<std::uint32_t>(words);
+            one_of.partial = device::Array<double>(plan.tiles.size());
+            one_of.server_partial = device::Array<double>(of_chunk.back().tiles.size());
+            one_of.finite = device::Array<std::int32_t>(1);
+            one_of.error.zero(nullptr);
+            one_of.server_error.zero(nullptr);
+        }
+    }
+    OnebitPlan server_plan(int chunk) const {
+        OnebitPlan served{.layout = plan.layout, .tiles = {}, .groups = {}};
+        for (OnebitTile tile : plan.tiles) {
+            if (tile.chunk != chunk) continue;
+            tile.first -= chunk * plan.layout.chunk;
+            tile.chunk = 0;
+            served.tiles.push_back(tile);
+        }
+        for (OnebitGroup group : plan.groups) {
+            if (group.chunk != chunk) continue;
+            const std::int32_t before = plan.groups[std::size_t(chunk * plan.layout.scales)].first_tile;
+            group.first_tile -= before;
+            group.end_tile -= before;
+            group.chunk = 0;
+            served.groups.push_back(group);
+        }
+        return served;
+    }
+
+    // One call; returns y of every rank.
+    std::vector<Floats> average(const std::vector<Floats>& inputs) {
+        const OnebitLayout& layout = plan.layout;
+        const auto words = std::size_t(layout.message_words());
+        const int ranks = layout.ranks;
+        for (int r = 0; r < ranks; ++r) {
+            Rank& mine = rank[std::size_t(r)];
+            Floats padded = inputs[std::size_t(r)];
+            padded.resize(std::size_t(layout.padded()), NAN);  // padding is not read
+            mine.values.upload(padded, nullptr);
+            const std::int32_t yes = 1;
+            mine.finite.upload(std::span(&yes, 1), nullptr);
+            mine.messages.zero(nullptr);
+            mine.reply.zero(nullptr);
+            onebit_compress({.layout = layout, .tiles = tiles.span(), .values = mine.values.span(),
+                             .error = mine.error.span(), .messages = mine.messages.span(),
+                             .partial = mine.partial.span(), .active = active.span()}, nullptr);
+            onebit_scales({.layout = layout, .groups = groups.span(), .partial = mine.partial.span(),
+                           .messages = mine.messages.span(), .one = one}, nullptr);
+        }
+        device::sync(nullptr);
+        for (int q = 0; q < ranks; ++q) {
+            Rank& server = rank[std::size_t(q)];
+            std::vector<std::uint32_t> received;
+            for (const Rank& from : rank) {
+                const auto sent = host(from.messages);
+                received.insert(received.end(), sent.begin() + std::ptrdiff_t(words) * q,
+                                sent.begin() + std::ptrdiff_t(words) * (q + 1));
+            }
+            server.received.upload(received, nullptr);
+            onebit_serve({.layout = layout, .tiles = chunk_tiles[std::size_t(q)].span(), .sums = server.sums.span(),
+                          .error = server.server_error.span(), .received = server.received.span(),
+                          .reply = server.reply.span(), .partial = server.server_partial.span(),
+                          .active = active.span(), .chunk = q, .one = one}, nullptr);
+            onebit_scales({.layout = layout, .groups = chunk_groups[std::size_t(q)].span(),
+                           .partial = server.server_partial.span(), .messages = server.reply.span()}, nullptr);
+            device::sync(nullptr);
+        }
+        std::vector<std::uint32_t> replies;
+        for (const Rank& from : rank) {
+            const auto reply = host(from.reply);
+            replies.insert(replies.end(), reply.begin(), reply.end());
+        }
+        std::vector<Floats> means;
+        for (int r = 0; r < ranks; ++r) {
+            Rank& mine = rank[std::size_t(r)];
+            mine.replies.upload(replies, nullptr);
+            onebit_verdict({.layout = layout, .groups = groups.span(), .replies = mine.replies.span(),
+                            .finite = mine.finite.span()}, nullptr);
+            onebit_unpack({.layout = layout, .tiles = tiles.span(), .compensated = mine.values.span(),
+                           .error = mine.error.span(), .mean = mine.mean.span(), .messages = mine.messages.span(),
+                           .replies = mine.replies.span(), .finite = mine.finite.span(), .active = active.span(),
+                           .one = one}, nullptr);
+            onebit_commit({.layout = layout, .tiles = chunk_tiles[std::size_t(r)].span(), .sums = mine.sums.span(),
+                           .error = mine.server_error.span(), .reply = mine.reply.span(),
+                           .finite = mine.finite.span(), .active = active.span(), .chunk = r}, nullptr);
+            device::sync(nullptr);
+            means.push_back(host(mine.mean));
+        }
+        return means;
+    }
+    float worker_scale(int r) const { return std::bit_cast<float>(host(rank[std::size_t(r)].messages)[0]); }
+    float server_scale(int q) const { return std::bit_cast<float>(host(rank[std::size_t(q)].reply)[0]); }
+    // Of the chunks that rank r sent, one after the other.
+    std::uint64_t sent_bits(int r, int bits_a_chunk) const {
+        const auto sent = host(rank[std::size_t(r)].messages);
+        std::uint64_t bits = 0;
+        for (int q = plan.layout.ranks - 1; q >= 0; --q)
+            bits = bits << bits_a_chunk |
+                   sent[std::size_t(q * plan.layout.message_words() + plan.layout.header_words())];
+        return bits;
+    }
+    std::uint32_t reply_bits(int q) const {
+        return host(rank[std::size_t(q)].reply)[std::size_t(plan.layout.header_words())];
+    }
+};
+
+// The inputs of the specification's vectors: call 1 and 2 of ranks 0 and 1.
+const std::vector<std::vector<Floats>> kInputs{
+    {{2, -1.5f, 1, 0, .5f, -.5f, -1, 1.5f, .5f, 1, -0.0f, -1.5f, .5f, -1, 0, -.5f},
+     {.5f, .25f, -.5f, -.25f, 1, .5f, -.5f, -.25f, .25f, .75f, 0, -.75f, .5f, -.25f, .5f, -.25f}},
+    {{-1, .5f, .25f, 1, -.5f, .75f, 0, -.25f, 1.5f, -.5f, .25f, .5f, -2, .25f, -1, .125f},
+     {.25f, .5f, -.5f, .75f, -.25f, .25f, 1, -.5f, .25f, -1.25f, .5f, .25f, 0, .5f, -.25f, .125f}}};
+
+std::vector<Floats> first_elements(std::vector<Floats> inputs, std::size_t count) {
+    for (Floats& x : inputs) x.resize(count);
+    return inputs;
+}
+
+void check_near(const Floats& got, const Floats& want, double tolerance = 3e-7) {
+    REQUIRE(got.size() == want.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        CAPTURE(i, got[i], want[i]);
+        CHECK(std::fabs(double(got[i]) - double(want[i])) <= tolerance);
+    }
+}
+
+// "+-0": signs of a result, times the scale of each chunk.
+Floats signed_by(const std::string& signs, std::size_t chunk, const Floats& scales) {
+    Floats values;
+    for (std::size_t i = 0; i < signs.size(); ++i)
+        values.push_back(signs[i] == '0' ? 0.0f : signs[i] == '+' ? scales[i / chunk] : -scales[i / chunk]);
+    return values;
+}
+
+}  // namespace
+
+TEST_CASE("two ranks' mean at one bit is the specification's, call by call", "[kernels][onebit]") {
+    Ranks ranks(16, 2, 8);
+    const auto first = ranks.average(kInputs[0]);
+    CHECK(ranks.worker_scale(0) == 1.0f);
+    CHECK(ranks.worker_scale(1) == 0.5f);
+    CHECK(ranks.sent_bits(0, 8) == 0x579d);  // 9d 57, the lowest byte first
+    CHECK(ranks.sent_bits(1, 8) == 0x5733);
+    CHECK(ranks.server_scale(0) == 0.5f);
+    CHECK(ranks.server_scale(1) == 0.75f);
+    CHECK(ranks.reply_bits(0) == 0x9d);
+    CHECK(ranks.reply_bits(1) == 0x57);
+    const Floats y{.5f, -.5f, .5f, .5f, .5f, -.5f, -.5f, .5f, .75f, .75f, .75f, -.75f, .75f, -.75f, .75f, -.75f};
+    CHECK(first[0] == y);
+    CHECK(first[1] == y);
+    CHECK(host(ranks.rank[0].error) ==
+          Floats{1, -.5f, 0, -1, -.5f, .5f, 0, .5f, -.5f, 0, -1, -.5f, -.5f, 0, -1, .5f});
+    CHECK(host(ranks.rank[1].error) ==
+          Floats{0, -.25f, 0, .25f, .5f, 0, 0, .25f, -.25f, .25f, -.5f, -.25f, 0, .25f, 0, .25f});
+    CHECK(host(ranks.rank[0].server_error) == Floats{.25f, .25f, -.25f, -.25f, .25f, .25f, -.25f, -.25f});
+    CHECK(host(ranks.rank[1].server_error) == Floats(8, 0.0f));
+
+    const auto second = ranks.average(kInputs[1]);
+    CHECK(ranks.worker_scale(0) == Approx(0.974779606).epsilon(1e-6));
+    CHECK(ranks.worker_scale(1) == Approx(0.520103633).epsilon(1e-6));
+    CHECK(ranks.sent_bits(0, 8) == 0xa9ef);
+    CHECK(ranks.sent_bits(1, 8) == 0xbd7b);
+    const float b0 = 0.659650147f, b1 = 0.657208025f;
+    check_near({ranks.server_scale(0), ranks.server_scale(1)}, {b0, b1});
+    CHECK(ranks.reply_bits(0) == 0x7b);
+    CHECK(ranks.reply_bits(1) == 0xa9);
+    check_near(second[0], signed_by("++-++++-+--+-+-+", 8, {b0, b1}));
+    CHECK(second[1] == second[0]);
+    check_near(host(ranks.rank[0].error),
+               {-.974779606f, -.974779606f, -.724779606f, -.974779606f, -.0252203941f, .275220394f, -.974779606f,
+                -.724779606f, .0252203941f, .474779606f, .224779606f, -.974779606f, -1.52522039f, -.724779606f,
+                -1.02522039f, -.349779606f});
+    check_near(host(ranks.rank[1].error),
+               {-.270103633f, -.270103633f, .0201036334f, .479896367f, -.270103633f, -.270103633f, .479896367f,
+                .270103633f, -.520103633f, -.479896367f, -.520103633f, -.520103633f, -.520103633f, .229896367f,
+                .270103633f, -.145103633f});
+    check_near(host(ranks.rank[0].server_error), {.337791502f, .337791502f, .636988163f, -.162208498f, -.636988163f,
+                                                  .337791502f, -.162208498f, .636988163f});
+    check_near(host(ranks.rank[1].server_error), {.090233624f, -.090233624f, .429870039f, .090233624f, .429870039f,
+                                                  .090233624f, -.090233624f, .090233624f});
+}
+
+TEST_CASE("padding takes part in scales and errors, and in no result", "[kernels][onebit]") {
+    Ranks ranks(10, 2, 8);
+    const auto first = ranks.average(first_elements(kInputs[0], 10));
+    check_near({ranks.worker_scale(0), ranks.worker_scale(1)}, {.875f, .419262737f});
+    check_near(first[0], signed_by("+-+++--+++", 8, {.435309887f, .647131383f}));
+    CHECK(host(ranks.rank[0].error)[15] == -.875f);
+    check_near({host(ranks.rank[1].error)[15]}, {-.419262737f});
+    const auto second = ranks.average(first_elements(kInputs[1], 10));
+    check_near({ranks.worker_scale(0), ranks.worker_scale(1)}, {.723489821f, .52918154f});
+    check_near(second[0], signed_by("++-+++--+-", 8, {.463447481f, .626335680f}));
+    check_near({host(ranks.rank[0].error)[12], host(ranks.rank[1].error)[12]}, {-.151510179f, .109918803f});
+
+    for (const auto& [size, count, padded] :
+         {std::tuple(1, 1, 8), {17, 2, 32}, {768, 3, 768}, {768, 16, 768}, {124475904, 64, 124475904}})
+        CHECK(onebit_layout(size, count, 8).padded() == padded);
+    CHECK(onebit_layout(1, 3).padded() == 384);
+}
+
+TEST_CASE("masked elements get nothing, keep nothing and count nowhere", "[kernels][onebit]") {
+    std::vector<bool> kept(16, true);
+    kept[3] = kept[14] = false;
+    Ranks ranks(16, 2, 8, kept);
+    const auto first = ranks.average(kInputs[0]);
+    check_near({ranks.worker_scale(0), ranks.worker_scale(1)}, {1.06904495f, .513218105f});
+    check_near(first[0], signed_by("+-+0+--++++-+-0-", 8, {.558903337f, .791131556f}));
+    const auto second = ranks.average(kInputs[1]);
+    check_near({ranks.worker_scale(0), ranks.worker_scale(1)}, {.926286757f, .485829264f});
+    check_near(second[0], signed_by("++-0+++-+--+-+0+", 8, {.558149219f, .658961177f}));
+    for (const int i : {3, 14}) {
+        CHECK((ranks.sent_bits(0, 8) >> i & 1) == 1);
+        for (const auto& rank : ranks.rank) CHECK(host(rank.error)[std::size_t(i)] == 0.0f);
+        CHECK(host(ranks.rank[std::size_t(i / 8)].server_error)[std::size_t(i % 8)] == 0.0f);
+    }
+    // Nothing that is not masked.
+    Ranks none(16, 2, 8, std::vector<bool>(16, false));
+    CHECK(none.average(kInputs[0])[0] == Floats(16, 0.0f));
+    CHECK(none.worker_scale(0) == 0.0f);
+}
+
+TEST_CASE("-0 is sent as +1, and zeros stay zeros", "[kernels][onebit]") {
+    Ranks ranks(40, 1, 8);
+    ranks.rank[0].error.upload(Floats(40, -0.0f), nullptr);
+    Floats x(40, -0.0f);
+    x[7] = -1;
+    ranks.average({x});
+    const auto sent = host(ranks.rank[0].messages);
+    CHECK(sent[4] == ~(1u << 7));
+    CHECK(sent[5] == 0xff);  // eight elements; the word's other bits are 0
+    Ranks zeros(40, 2, 8);
+    CHECK(zeros.average({Floats(40), Floats(40)})[1] == Floats(40));
+    CHECK(host(zeros.rank[0].error) == Floats(48));
+}
+
+TEST_CASE("a number that is not finite on one rank leaves everything as it was on all", "[kernels][onebit]") {
+    const auto bad = GENERATE(NAN, INFINITY, -INFINITY);
+    const auto place = GENERATE(0, 9, 15);
+    CAPTURE(bad, place);
+    Ranks ranks(16, 2, 8);
+    const auto means = ranks.average(kInputs[0]);
+    std::vector<Floats> before;
+    for (const auto& rank : ranks.rank) before.insert(before.end(), {host(rank.error), host(rank.server_error)});
+    auto inputs = kInputs[1];
+    inputs[1][std::size_t(place)] = bad;
+    CHECK(ranks.average(inputs) == means);  // nothing was written
+    std::vector<Floats> after;
+    for (const auto& rank : ranks.rank) after.insert(after.end(), {host(rank.error), host(rank.server_error)});
+    CHECK(after == before);
+    for (const auto& rank : ranks.rank) CHECK(host(rank.finite)[0] == 0);
+}
+
+TEST_CASE("over many calls nothing is lost: what was not sent is in the errors", "[kernels][onebit]") {
+    const int count = GENERATE(1, 2, 3, 4, 8);
+    const auto [group, one] = GENERATE(std::pair(0, true), std::pair(64, true), std::pair(64, false));
+    CAPTURE(count, group, one);
+    constexpr std::size_t kSize = 768 * 3 + 5;
+    std::vector<bool> kept(kSize, true);
+    for (std::size_t i = 0; i < kSize; i += 97) kept[i] = false;
+    Ranks ranks(kSize, count, 128, kept, group, one);
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    Floats spread(kSize);
+    for (float& x : spread) x = std::exp(normal(random));
+    std::vector<double> wanted(kSize), got(kSize);
+    double length = 0, lost = 0;
+    for (int call = 0; call < 20; ++call) {
+        std::vector<Floats> inputs{std::size_t(count), Floats(kSize)};
+        for (Floats& x : inputs)
+            for (std::size_t i = 0; i < kSize; ++i) x[i] = spread[i] * normal(random);
+        const auto means = ranks.average(inputs);
+        for (std::size_t i = 0; i < kSize; ++i) {
+            for (const Floats& x : inputs) wanted[i] += double(x[i]) / count;
+            got[i] += means[0][i];
+        }
+        for (const Floats& mean : means) REQUIRE(mean == means[0]);
+    }
+    std::vector<Floats> errors, server_errors;
+    for (const auto& rank : ranks.rank) {
+        errors.push_back(host(rank.error));
+        server_errors.push_back(host(rank.server_error));
+    }
+    const auto chunk = std::size_t(ranks.plan.layout.chunk);
+    for (std::size_t i = 0; i < kSize; ++i) {
+        double left = server_errors[i / chunk][i % chunk];
+        for (const Floats& error : errors) left += double(error[i]) / count;
+        if (!kept[i]) {
+            CHECK((got[i] == 0 && left == 0));
+            continue;
+        }
+        length += wanted[i] * wanted[i];
+        lost += (got[i] + left - wanted[i]) * (got[i] + left - wanted[i]);
+    }
+    CAPTURE(std::sqrt(lost / length));
+    CHECK(lost < 1e-10 * length);
+}
+
+TEST_CASE("one call is the formula in double, on both sides of every edge", "[kernels][onebit]") {
+    const int count = GENERATE(1, 2, 3, 8);
+    const std::size_t size = GENERATE(1, 7, 16, 33, 768 * 3 + 5, 70001);
+    CAPTURE(count, size);
+    Ranks ranks(std::int64_t(size), count, 128);
+    const auto padded = std::size_t(ranks.plan.layout.padded()), chunk = std::size_t(ranks.plan.layout.chunk);
+    std::mt19937 random(unsigned(size) + unsigned(count));
+    std::normal_distribution<float> normal;
+    const auto servers = std::size_t(count);
+    std::vector<Floats> inputs(servers, Floats(size)), errors(servers, Floats(padded));
+    std::vector<double> sum(padded);
+    for (std::size_t r = 0; r < inputs.size(); ++r) {
+        for (float& x : inputs[r]) x = normal(random);
+        for (float& x : errors[r]) x = normal(random) / 4;
+        ranks.rank[r].error.upload(errors[r], nullptr);
+        double squares = 0;
+        Floats z = errors[r];
+        for (std::size_t i = 0; i < size; ++i) z[i] = errors[r][i] + inputs[r][i];
+        for (const float x : z) squares += double(x) * double(x);
+        for (std::size_t i = 0; i < padded; ++i)
+            sum[i] += (z[i] >= 0 ? 1 : -1) * std::sqrt(squares / double(padded)) / count;
+    }
+    const auto means = ranks.average(inputs);
+    for (std::size_t q = 0; q < servers; ++q) {
+        double squares = 0;
+        for (std::size_t i = q * chunk; i < (q + 1) * chunk; ++i) squares += sum[i] * sum[i];
+        const double scale = std::sqrt(squares / double(chunk));
+        for (std::size_t i = q * chunk; i < std::min(size, (q + 1) * chunk); ++i) {
+            if (std::fabs(sum[i]) < 1e-6) continue;  // the sign of a sum that cancels is rounding's
+            const double want = sum[i] >= 0 ? scale : -scale;
+            if (std::fabs(means[0][i] - want) <= 1e-6 * scale) continue;
+            CAPTURE(i, means[0][i], want);
+            FAIL_CHECK("another value");
+        }
+    }
+}
+
+TEST_CASE("momentum, denominator and the gradient's scale enter before the error", "[kernels][onebit]") {
+    constexpr std::size_t kSize = 1000;
+    const OnebitPlan plan = onebit_plan(onebit_layout(kSize, 2), 0, {});
+    const auto padded = std::size_t(plan.layout.padded());
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    Floats gradient(padded, NAN), error(padded), momentum(kSize), denominator(kSize);
+    for (std::size_t i = 0; i < kSize; ++i) {
+        gradient[i] = normal(random);
+        momentum[i] = normal(random);
+        denominator[i] = 0.5f + std::fabs(normal(random));
+    }
+    for (float& x : error) x = normal(random);
+    const bool divides = GENERATE(false, true);
+    const float scale = 0.25f;
+    const device::Array<OnebitTile> tiles(std::span<const OnebitTile>(plan.tiles), nullptr);
+    const device::Array<float> values(std::span<const float>(gradient), nullptr),
+        errors(std::span<const float>(error), nullptr), moments(std::span<const float>(momentum), nullptr),
+        denominators(std::span<const float>(denominator), nullptr), scales(std::span(&scale, 1), nullptr);
+    const device::Array<std::uint32_t> messages(std::size_t(2 * plan.layout.message_words()));
+    const device::Array<double> partial(plan.tiles.size());
+    onebit_compress({.layout = plan.layout, .tiles = tiles.span(), .values = values.span(), .error = errors.span(),
+                     .messages = messages.span(), .partial = partial.span(), .momentum = moments.span(),
+                     .denominator = divides ? denominators.span() : std::span<float>(),
+                     .gradient_scale = scales.span(), .momentum_weight = 0.9f, .gradient_weight = 0.1f}, nullptr);
+    const Floats z = host(values);
+    double squares = 0;
+    for (std::size_t i = 0; i < padded; ++i) {
+        double want = 0;
+        if (i < kSize) want = 0.9 * double(momentum[i]) + 0.1 * 0.25 * double(gradient[i]);
+        if (i < kSize && divides) want /= double(denominator[i]);
+        want += double(error[i]);
+        CAPTURE(i, divides);
+        CHECK(z[i] == Approx(want).margin(1e-6));
+        squares += double(z[i]) * double(z[i]);
+    }
+    double sum = 0;
+    for (const double part : host(partial)) sum += part;
+    CHECK(sum == Approx(squares).epsilon(1e-6));
+}
+
+TEST_CASE("arrays that are too short for the layout are refused by name", "[kernels][onebit]") {
+    const OnebitPlan plan = onebit_plan(onebit_layout(100, 2), 0, {});
+    const device::Array<OnebitTile> tiles(std::span<const OnebitTile>(plan.tiles), nullptr);
+    const device::Array<float> some(200), enough(256);
+    const device::Array<std::uint32_t> messages(std::size_t(2 * plan.layout.message_words()));
+    const device::Array<double> partial(plan.tiles.size());
+    OnebitCompress op{.layout = plan.layout, .tiles = tiles.span(), .values = some.span(), .error = enough.span(),
+                      .messages = messages.span(), .partial = partial.span()};
+    CHECK_THAT(test::complaint([&] { onebit_compress(op, nullptr); }), Catch::Contains("the size of values is 200"));
+    op.values = enough.span();
+    op.messages = op.messages.first(4);
+    CHECK_THAT(test::complaint([&] { onebit_compress(op, nullptr); }), Catch::Contains("the size of messages is 4"));
+    CHECK_THAT(test::complaint([] { onebit_layout(1, 0); }), Catch::Contains("the number of ranks is 0"));
+    CHECK_THAT(test::complaint([] { onebit_layout(1, 1, 12); }), Catch::Contains("a multiple of 8"));
+    CHECK_THAT(test::complaint([&] { onebit_plan(plan.layout, 48, {}); }), Catch::Contains("a multiple of 32"));
+}
