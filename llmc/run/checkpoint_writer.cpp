@@ -62,26 +62,23 @@ void CheckpointWriter::take_memory() {
     second_moments_ = all.last(moments);
 }
 
-fs::path CheckpointWriter::folder_for(std::int64_t step) const {
-    fs::path output_dir = settings_.output_dir;
-    const std::int64_t process =
-        context_.communicator->host_reduce(report_.folder_is_lost() ? getpid() : 0, HostReduction::max);
-    if (process != 0) output_dir += ".process-" + std::to_string(process);
-    return step_folder(output_dir, step);
-}
-
 void CheckpointWriter::begin(TrainerState state) {
     const double began = seconds_now();
     if (begun_) end(false);
     state.moment_files = settings_.sharding.shards_state() ? settings_.sharding.ranks : 1;
-    const fs::path folder = folder_for(state.step);
-    begun_.emplace(Begun{.state = std::move(state), .folder = folder});
+    // Another run's may be where this one's was.
+    const std::int64_t lost =
+        context_.communicator->host_reduce(report_.folder_is_lost() ? getpid() : 0, HostReduction::max);
+    fs::path output_dir = settings_.output_dir;
+    if (lost != 0) output_dir += ".process-" + std::to_string(lost);
+    const fs::path folder = step_folder(output_dir, state.step);
+    begun_.emplace(Begun{.state = std::move(state), .folder = folder, .beside = lost != 0});
     try {
         together(*context_.communicator, [&] {
             take_memory();
             if (!writes_model_) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
-            require_room_on_disk(folder.parent_path(), model_.table());
+            require_room_on_disk(output_dir, model_.table());
         });
     } catch (const SharedError& error) {
         begun_->failure = error.what();
@@ -157,7 +154,7 @@ void CheckpointWriter::show(const Manifest& all) {
 
 // A folder is hidden before its files go, so that what is left of it under its name is always whole.
 void CheckpointWriter::delete_older() const {
-    if (settings_.keep_checkpoints == 0 || begun_->folder.parent_path() != settings_.output_dir) return;
+    if (settings_.keep_checkpoints == 0 || begun_->beside) return;
     std::int64_t newer = 0;
     for (const auto& [step, folder] : step_folders(settings_.output_dir) | std::views::reverse) {
         if (step > begun_->state.step || newer++ < settings_.keep_checkpoints) continue;

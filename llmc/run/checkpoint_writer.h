@@ -54,12 +54,11 @@ private:
     struct Begun {
         TrainerState state{};
         std::filesystem::path folder;
+        bool beside = false;  // the output folder, which was deleted or moved away
         double waited_seconds = 0;  // by training, for the copies and the checkpoint before
         std::string failure{};  // before anything was written: alike on all ranks
     };
     void take_memory();
-    // Of this checkpoint: beside the output folder if that was deleted or moved away.
-    std::filesystem::path folder_for(std::int64_t step) const;  // every rank
     void write();  // on the thread
     void show(const Manifest& all);  // rank 0
     void delete_older() const;  // rank 0

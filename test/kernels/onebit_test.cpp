@@ -302,8 +302,9 @@ TEST_CASE("-0 is sent as +1, and zeros stay zeros", "[kernels][onebit]") {
 TEST_CASE("a number that is not finite on one rank leaves everything as it was on all", "[kernels][onebit]") {
     const auto bad = GENERATE(NAN, INFINITY, -INFINITY);
     const auto place = GENERATE(0, 9, 15);
-    CAPTURE(bad, place);
-    Ranks ranks(16, 2, 8);
+    const bool one = GENERATE(true, false);  // false: a single scale of all is not finite
+    CAPTURE(bad, place, one);
+    Ranks ranks(16, 2, 8, {}, 0, one);
     const auto means = ranks.average(kInputs[0]);
     std::vector<Floats> before;
     for (const auto& rank : ranks.rank) before.insert(before.end(), {host(rank.error), host(rank.server_error)});

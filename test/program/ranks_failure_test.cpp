@@ -172,8 +172,15 @@ TEST_CASE("what rank 0 does for all and cannot is said once and ends the run eve
     REQUIRE(ranks.trains());
     fs::rename(folder.path("out"), folder.path("moved"));
     check_ended(1, "deleted or moved away");
-    for (const auto& entry : fs::directory_iterator(folder.path("out")))
-        CHECK_FALSE(entry.path().extension() == ".partial");
+    CHECK_FALSE(fs::exists(folder.path("out")));
+    int saved = 0;
+    for (const auto& beside : fs::directory_iterator(folder.path("")))
+        if (beside.path().filename().string().starts_with("out.process-"))
+            for (const auto& entry : fs::directory_iterator(beside)) {
+                CHECK_FALSE(entry.path().extension() == ".partial");
+                ++saved;
+            }
+    CHECK(saved == 1);
 }
 
 TEST_CASE("a rank that is killed ends the run everywhere", "[run][ranks][mpi]") {
