@@ -265,12 +265,23 @@ __global__ void __launch_bounds__(kThreads) onebit_commit_kernel(OnebitCommit op
     if (op.finite[0] == 0) return;
     const OnebitTile tile = op.tiles[blockIdx.x];
     const float b = scale_in(op.reply, op.layout, 0, tile.group);
-    for (int i = int(threadIdx.x) * kSize; i < tile.size; i += kThreads * kSize) {
-        Values s = read(op.sums, tile.first + i);
-        const std::uint32_t signs = signs_of(s),
-                            active = active_at(op.active, op.chunk * op.layout.chunk + tile.first + i);
-        UNROLLED for (int k = 0; k < kSize; ++k) s[k] = active >> k & 1 ? s[k] - times_sign(b, signs, k) : 0.0f;
-        write_inside(op.error, tile.first + i, s, tile.size - i);
+    for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
+        Values s[kPacks] = {};
+        std::uint32_t active[kPacks] = {};
+        UNROLLED for (int j = 0; j < kPacks; ++j) {
+            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize;
+            if (i >= tile.size) continue;
+            s[j] = read(op.sums, tile.first + i);
+            active[j] = active_at(op.active, op.chunk * op.layout.chunk + tile.first + i);
+        }
+        UNROLLED for (int j = 0; j < kPacks; ++j) {
+            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize, left = tile.size - i;
+            if (left <= 0) continue;
+            const std::uint32_t signs = signs_of(s[j]);
+            UNROLLED for (int k = 0; k < kSize; ++k)
+                s[j][k] = active[j] >> k & 1 ? s[j][k] - times_sign(b, signs, k) : 0.0f;
+            write_inside(op.error, tile.first + i, s[j], left);
+        }
     }
 }
 
