@@ -2,173 +2,18 @@
 // nothing is lost over many calls
 #include "kernels/onebit.h"
 
-#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
 
 #include "kernels/device/memory.h"
+#include "test/kernels/onebit_ranks.h"
 #include "test/support/scratch_folder.h"
 
 using namespace kernels;
-using Floats = std::vector<float>;
+using test::Floats, test::OnebitRanks, test::host;
 
 namespace {
-
-std::vector<std::uint32_t> bits_of(const std::vector<bool>& set) {
-    std::vector<std::uint32_t> words((set.size() + 31) / 32);
-    for (std::size_t i = 0; i < set.size(); ++i) words[i / 32] |= std::uint32_t(set[i]) << i % 32;
-    return words;
-}
-
-template <class T> std::vector<T> host(const device::Array<T>& array) { return array.download(nullptr); }
-
-// Every rank's side of a bucket in the memory of one device; what would travel is copied by the host.
-struct Ranks {
-    struct Rank {
-        device::Array<float> values, error, mean, sums, server_error;
-        device::Array<std::uint32_t> messages, received, reply, replies;
-        device::Array<double> partial, server_partial;
-        device::Array<std::int32_t> finite;
-    };
-    bool one;
-    std::vector<std::uint32_t> mask;
-    OnebitPlan plan;
-    std::vector<OnebitPlan> of_chunk;  // the tiles and groups of each, from 0
-    device::Array<std::uint32_t> active;
-    device::Array<OnebitTile> tiles;
-    device::Array<OnebitGroup> groups;
-    std::vector<device::Array<OnebitTile>> chunk_tiles;
-    std::vector<device::Array<OnebitGroup>> chunk_groups;
-    std::vector<Rank> rank;
-
-    Ranks(std::int64_t size, int ranks, int alignment, std::vector<bool> kept = {}, std::int64_t group = 0,
-          bool one_scale = true)
-        : one(one_scale) {
-        const OnebitLayout layout = onebit_layout(size, ranks, alignment);
-        if (!kept.empty()) {
-            kept.resize(std::size_t(layout.padded()), true);
-            mask = bits_of(kept);
-        }
-        plan = onebit_plan(layout, group, mask);
-        active = {std::span<const std::uint32_t>(mask), nullptr};
-        tiles = {std::span<const OnebitTile>(plan.tiles), nullptr};
-        groups = {std::span<const OnebitGroup>(plan.groups), nullptr};
-        const auto elements = std::size_t(layout.padded()), chunk = std::size_t(layout.chunk);
-        const auto words = std::size_t(plan.layout.message_words());
-        for (int r = 0; r < ranks; ++r) {
-            of_chunk.push_back(server_plan(r));
-            chunk_tiles.emplace_back(std::span<const OnebitTile>(of_chunk.back().tiles), nullptr);
-            chunk_groups.emplace_back(std::span<const OnebitGroup>(of_chunk.back().groups), nullptr);
-            Rank& one_of = rank.emplace_back();
-            for (auto* const array : {&one_of.values, &one_of.error}) *array = device::Array<float>(elements);
-            for (auto* const array : {&one_of.sums, &one_of.server_error}) *array = device::Array<float>(chunk);
-            one_of.mean = device::Array<float>(std::size_t(size));
-            for (auto* const array : {&one_of.messages, &one_of.received, &one_of.replies})
-                *array = device::Array<std::uint32_t>(words * std::size_t(ranks));
-            one_of.reply = device::Array<std::uint32_t>(words);
-            one_of.partial = device::Array<double>(plan.tiles.size());
-            one_of.server_partial = device::Array<double>(of_chunk.back().tiles.size());
-            one_of.finite = device::Array<std::int32_t>(1);
-            one_of.error.zero(nullptr);
-            one_of.server_error.zero(nullptr);
-        }
-    }
-    OnebitPlan server_plan(int chunk) const {
-        OnebitPlan served{.layout = plan.layout, .tiles = {}, .groups = {}};
-        for (OnebitTile tile : plan.tiles) {
-            if (tile.chunk != chunk) continue;
-            tile.first -= chunk * plan.layout.chunk;
-            tile.chunk = 0;
-            served.tiles.push_back(tile);
-        }
-        for (OnebitGroup group : plan.groups) {
-            if (group.chunk != chunk) continue;
-            const std::int32_t before = plan.groups[std::size_t(chunk * plan.layout.scales)].first_tile;
-            group.first_tile -= before;
-            group.end_tile -= before;
-            group.chunk = 0;
-            served.groups.push_back(group);
-        }
-        return served;
-    }
-
-    // One call; returns y of every rank.
-    std::vector<Floats> average(const std::vector<Floats>& inputs) {
-        const OnebitLayout& layout = plan.layout;
-        const auto words = std::size_t(layout.message_words());
-        const int ranks = layout.ranks;
-        for (int r = 0; r < ranks; ++r) {
-            Rank& mine = rank[std::size_t(r)];
-            Floats padded = inputs[std::size_t(r)];
-            padded.resize(std::size_t(layout.padded()), NAN);  // padding is not read
-            mine.values.upload(padded, nullptr);
-            const std::int32_t yes = 1;
-            mine.finite.upload(std::span(&yes, 1), nullptr);
-            mine.messages.zero(nullptr);
-            mine.reply.zero(nullptr);
-            onebit_compress({.layout = layout, .tiles = tiles.span(), .values = mine.values.span(),
-                             .error = mine.error.span(), .messages = mine.messages.span(),
-                             .partial = mine.partial.span(), .active = active.span()}, nullptr);
-            onebit_scales({.layout = layout, .groups = groups.span(), .partial = mine.partial.span(),
-                           .messages = mine.messages.span(), .one = one}, nullptr);
-        }
-        device::sync(nullptr);
-        for (int q = 0; q < ranks; ++q) {
-            Rank& server = rank[std::size_t(q)];
-            std::vector<std::uint32_t> received;
-            for (const Rank& from : rank) {
-                const auto sent = host(from.messages);
-                received.insert(received.end(), sent.begin() + std::ptrdiff_t(words) * q,
-                                sent.begin() + std::ptrdiff_t(words) * (q + 1));
-            }
-            server.received.upload(received, nullptr);
-            onebit_serve({.layout = layout, .tiles = chunk_tiles[std::size_t(q)].span(), .sums = server.sums.span(),
-                          .error = server.server_error.span(), .received = server.received.span(),
-                          .reply = server.reply.span(), .partial = server.server_partial.span(),
-                          .active = active.span(), .chunk = q, .one = one}, nullptr);
-            onebit_scales({.layout = layout, .groups = chunk_groups[std::size_t(q)].span(),
-                           .partial = server.server_partial.span(), .messages = server.reply.span()}, nullptr);
-            device::sync(nullptr);
-        }
-        std::vector<std::uint32_t> replies;
-        for (const Rank& from : rank) {
-            const auto reply = host(from.reply);
-            replies.insert(replies.end(), reply.begin(), reply.end());
-        }
-        std::vector<Floats> means;
-        for (int r = 0; r < ranks; ++r) {
-            Rank& mine = rank[std::size_t(r)];
-            mine.replies.upload(replies, nullptr);
-            onebit_verdict({.layout = layout, .groups = groups.span(), .replies = mine.replies.span(),
-                            .finite = mine.finite.span()}, nullptr);
-            onebit_unpack({.layout = layout, .tiles = tiles.span(), .compensated = mine.values.span(),
-                           .error = mine.error.span(), .mean = mine.mean.span(), .messages = mine.messages.span(),
-                           .replies = mine.replies.span(), .finite = mine.finite.span(), .active = active.span(),
-                           .one = one}, nullptr);
-            onebit_commit({.layout = layout, .tiles = chunk_tiles[std::size_t(r)].span(), .sums = mine.sums.span(),
-                           .error = mine.server_error.span(), .reply = mine.reply.span(),
-                           .finite = mine.finite.span(), .active = active.span(), .chunk = r}, nullptr);
-            device::sync(nullptr);
-            means.push_back(host(mine.mean));
-        }
-        return means;
-    }
-    float worker_scale(int r) const { return std::bit_cast<float>(host(rank[std::size_t(r)].messages)[0]); }
-    float server_scale(int q) const { return std::bit_cast<float>(host(rank[std::size_t(q)].reply)[0]); }
-    // Of the chunks that rank r sent, one after the other.
-    std::uint64_t sent_bits(int r, int bits_a_chunk) const {
-        const auto sent = host(rank[std::size_t(r)].messages);
-        std::uint64_t bits = 0;
-        for (int q = plan.layout.ranks - 1; q >= 0; --q)
-            bits = bits << bits_a_chunk |
-                   sent[std::size_t(q * plan.layout.message_words() + plan.layout.header_words())];
-        return bits;
-    }
-    std::uint32_t reply_bits(int q) const {
-        return host(rank[std::size_t(q)].reply)[std::size_t(plan.layout.header_words())];
-    }
-};
 
 // The inputs of the specification's vectors: call 1 and 2 of ranks 0 and 1.
 const std::vector<std::vector<Floats>> kInputs{
@@ -201,7 +46,7 @@ Floats signed_by(const std::string& signs, std::size_t chunk, const Floats& scal
 }  // namespace
 
 TEST_CASE("two ranks' mean at one bit is the specification's, call by call", "[kernels][onebit]") {
-    Ranks ranks(16, 2, 8);
+    OnebitRanks ranks(16, 2, 8);
     const auto first = ranks.average(kInputs[0]);
     CHECK(ranks.worker_scale(0) == 1.0f);
     CHECK(ranks.worker_scale(1) == 0.5f);
@@ -247,7 +92,7 @@ TEST_CASE("two ranks' mean at one bit is the specification's, call by call", "[k
 }
 
 TEST_CASE("padding takes part in scales and errors, and in no result", "[kernels][onebit]") {
-    Ranks ranks(10, 2, 8);
+    OnebitRanks ranks(10, 2, 8);
     const auto first = ranks.average(first_elements(kInputs[0], 10));
     check_near({ranks.worker_scale(0), ranks.worker_scale(1)}, {.875f, .419262737f});
     check_near(first[0], signed_by("+-+++--+++", 8, {.435309887f, .647131383f}));
@@ -267,7 +112,7 @@ TEST_CASE("padding takes part in scales and errors, and in no result", "[kernels
 TEST_CASE("masked elements get nothing, keep nothing and count nowhere", "[kernels][onebit]") {
     std::vector<bool> kept(16, true);
     kept[3] = kept[14] = false;
-    Ranks ranks(16, 2, 8, kept);
+    OnebitRanks ranks(16, 2, 8, kept);
     const auto first = ranks.average(kInputs[0]);
     check_near({ranks.worker_scale(0), ranks.worker_scale(1)}, {1.06904495f, .513218105f});
     check_near(first[0], signed_by("+-+0+--++++-+-0-", 8, {.558903337f, .791131556f}));
@@ -280,13 +125,13 @@ TEST_CASE("masked elements get nothing, keep nothing and count nowhere", "[kerne
         CHECK(host(ranks.rank[std::size_t(i / 8)].server_error)[std::size_t(i % 8)] == 0.0f);
     }
     // Nothing that is not masked.
-    Ranks none(16, 2, 8, std::vector<bool>(16, false));
+    OnebitRanks none(16, 2, 8, std::vector<bool>(16, false));
     CHECK(none.average(kInputs[0])[0] == Floats(16, 0.0f));
     CHECK(none.worker_scale(0) == 0.0f);
 }
 
 TEST_CASE("-0 is sent as +1, and zeros stay zeros", "[kernels][onebit]") {
-    Ranks ranks(40, 1, 8);
+    OnebitRanks ranks(40, 1, 8);
     ranks.rank[0].error.upload(Floats(40, -0.0f), nullptr);
     Floats x(40, -0.0f);
     x[7] = -1;
@@ -294,7 +139,7 @@ TEST_CASE("-0 is sent as +1, and zeros stay zeros", "[kernels][onebit]") {
     const auto sent = host(ranks.rank[0].messages);
     CHECK(sent[4] == ~(1u << 7));
     CHECK(sent[5] == 0xff);  // eight elements; the word's other bits are 0
-    Ranks zeros(40, 2, 8);
+    OnebitRanks zeros(40, 2, 8);
     CHECK(zeros.average({Floats(40), Floats(40)})[1] == Floats(40));
     CHECK(host(zeros.rank[0].error) == Floats(48));
 }
@@ -304,7 +149,7 @@ TEST_CASE("a number that is not finite on one rank leaves everything as it was o
     const auto place = GENERATE(0, 9, 15);
     const bool one = GENERATE(true, false);  // false: a single scale of all is not finite
     CAPTURE(bad, place, one);
-    Ranks ranks(16, 2, 8, {}, 0, one);
+    OnebitRanks ranks(16, 2, 8, {}, 0, one);
     const auto means = ranks.average(kInputs[0]);
     std::vector<Floats> before;
     for (const auto& rank : ranks.rank) before.insert(before.end(), {host(rank.error), host(rank.server_error)});
@@ -324,7 +169,7 @@ TEST_CASE("over many calls nothing is lost: what was not sent is in the errors",
     constexpr std::size_t kSize = 3 * 128 + 5;
     std::vector<bool> kept(kSize, true);
     for (std::size_t i = 0; i < kSize; i += 97) kept[i] = false;
-    Ranks ranks(kSize, count, 128, kept, group, one);
+    OnebitRanks ranks(kSize, count, 128, kept, group, one);
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     Floats spread(kSize);
@@ -366,7 +211,7 @@ TEST_CASE("one call is the formula in double, on both sides of every edge", "[ke
     const int count = GENERATE(1, 2, 3, 8);
     const std::size_t size = GENERATE(1, 7, 16, 33, 768 * 3 + 5, 70001);
     CAPTURE(count, size);
-    Ranks ranks(std::int64_t(size), count, 128);
+    OnebitRanks ranks(std::int64_t(size), count, 128);
     const auto padded = std::size_t(ranks.plan.layout.padded()), chunk = std::size_t(ranks.plan.layout.chunk);
     std::mt19937 random(unsigned(size) + unsigned(count));
     std::normal_distribution<float> normal;

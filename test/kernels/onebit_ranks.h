@@ -1,0 +1,171 @@
+// onebit_ranks.h - every rank's side of the mean at one bit, in one program: the kernels in their order, and the host's
+// copies in place of a network
+#pragma once
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "kernels/device/memory.h"
+#include "kernels/onebit.h"
+
+namespace test {
+
+using Floats = std::vector<float>;
+inline std::vector<std::uint32_t> bits_of(const std::vector<bool>& set) {
+    std::vector<std::uint32_t> words((set.size() + 31) / 32);
+    for (std::size_t i = 0; i < set.size(); ++i) words[i / 32] |= std::uint32_t(set[i]) << i % 32;
+    return words;
+}
+
+template <class T> std::vector<T> host(const device::Array<T>& array) { return array.download(nullptr); }
+
+// Every rank's side of a bucket in the memory of one device; what would travel is copied by the host.
+struct OnebitRanks {
+    struct Rank {
+        device::Array<float> values, error, mean, sums, server_error;
+        device::Array<std::uint32_t> messages, received, reply, replies;
+        device::Array<double> partial, server_partial;
+        device::Array<std::int32_t> finite;
+    };
+    bool one;
+    std::vector<std::uint32_t> mask;
+    kernels::OnebitPlan plan;
+    std::vector<kernels::OnebitPlan> of_chunk;  // the tiles and groups of each, from 0
+    device::Array<std::uint32_t> active;
+    device::Array<kernels::OnebitTile> tiles;
+    device::Array<kernels::OnebitGroup> groups;
+    std::vector<device::Array<kernels::OnebitTile>> chunk_tiles;
+    std::vector<device::Array<kernels::OnebitGroup>> chunk_groups;
+    std::vector<Rank> rank;
+
+    OnebitRanks(std::int64_t size, int ranks, int alignment, std::vector<bool> kept = {}, std::int64_t group = 0,
+          bool one_scale = true)
+        : one(one_scale) {
+        const kernels::OnebitLayout layout = kernels::onebit_layout(size, ranks, alignment);
+        if (!kept.empty()) {
+            kept.resize(std::size_t(layout.padded()), true);
+            mask = bits_of(kept);
+        }
+        plan = kernels::onebit_plan(layout, group, mask);
+        active = {std::span<const std::uint32_t>(mask), nullptr};
+        tiles = {std::span<const kernels::OnebitTile>(plan.tiles), nullptr};
+        groups = {std::span<const kernels::OnebitGroup>(plan.groups), nullptr};
+        const auto elements = std::size_t(layout.padded()), chunk = std::size_t(layout.chunk);
+        const auto words = std::size_t(plan.layout.message_words());
+        for (int r = 0; r < ranks; ++r) {
+            of_chunk.push_back(server_plan(r));
+            chunk_tiles.emplace_back(std::span<const kernels::OnebitTile>(of_chunk.back().tiles), nullptr);
+            chunk_groups.emplace_back(std::span<const kernels::OnebitGroup>(of_chunk.back().groups), nullptr);
+            Rank& one_of = rank.emplace_back();
+            for (auto* const array : {&one_of.values, &one_of.error}) *array = device::Array<float>(elements);
+            for (auto* const array : {&one_of.sums, &one_of.server_error}) *array = device::Array<float>(chunk);
+            one_of.mean = device::Array<float>(std::size_t(size));
+            for (auto* const array : {&one_of.messages, &one_of.received, &one_of.replies})
+                *array = device::Array<std::uint32_t>(words * std::size_t(ranks));
+            one_of.reply = device::Array<std::uint32_t>(words);
+            one_of.partial = device::Array<double>(plan.tiles.size());
+            one_of.server_partial = device::Array<double>(of_chunk.back().tiles.size());
+            one_of.finite = device::Array<std::int32_t>(1);
+            one_of.error.zero(nullptr);
+            one_of.server_error.zero(nullptr);
+        }
+    }
+    kernels::OnebitPlan server_plan(int chunk) const {
+        kernels::OnebitPlan served{.layout = plan.layout, .tiles = {}, .groups = {}};
+        for (kernels::OnebitTile tile : plan.tiles) {
+            if (tile.chunk != chunk) continue;
+            tile.first -= chunk * plan.layout.chunk;
+            tile.chunk = 0;
+            served.tiles.push_back(tile);
+        }
+        for (kernels::OnebitGroup group : plan.groups) {
+            if (group.chunk != chunk) continue;
+            const std::int32_t before = plan.groups[std::size_t(chunk * plan.layout.scales)].first_tile;
+            group.first_tile -= before;
+            group.end_tile -= before;
+            group.chunk = 0;
+            served.groups.push_back(group);
+        }
+        return served;
+    }
+
+    // One call; returns y of every rank.
+    std::vector<Floats> average(const std::vector<Floats>& inputs) {
+        const kernels::OnebitLayout& layout = plan.layout;
+        const auto words = std::size_t(layout.message_words());
+        const int ranks = layout.ranks;
+        for (int r = 0; r < ranks; ++r) {
+            Rank& mine = rank[std::size_t(r)];
+            Floats padded = inputs[std::size_t(r)];
+            padded.resize(std::size_t(layout.padded()), NAN);  // padding is not read
+            mine.values.upload(padded, nullptr);
+            const std::int32_t yes = 1;
+            mine.finite.upload(std::span(&yes, 1), nullptr);
+            mine.messages.zero(nullptr);
+            mine.reply.zero(nullptr);
+            kernels::onebit_compress({.layout = layout, .tiles = tiles.span(), .values = mine.values.span(),
+                                      .error = mine.error.span(), .messages = mine.messages.span(),
+                                      .partial = mine.partial.span(), .active = active.span()}, nullptr);
+            kernels::onebit_scales({.layout = layout, .groups = groups.span(), .partial = mine.partial.span(),
+                                    .messages = mine.messages.span(), .one = one}, nullptr);
+        }
+        device::sync(nullptr);
+        for (int q = 0; q < ranks; ++q) {
+            Rank& server = rank[std::size_t(q)];
+            std::vector<std::uint32_t> received;
+            for (const Rank& from : rank) {
+                const auto sent = host(from.messages);
+                received.insert(received.end(), sent.begin() + std::ptrdiff_t(words) * q,
+                                sent.begin() + std::ptrdiff_t(words) * (q + 1));
+            }
+            server.received.upload(received, nullptr);
+            kernels::onebit_serve({.layout = layout, .tiles = chunk_tiles[std::size_t(q)].span(),
+                                   .sums = server.sums.span(), .error = server.server_error.span(),
+                                   .received = server.received.span(), .reply = server.reply.span(),
+                                   .partial = server.server_partial.span(),
+                                   .active = active.span(), .chunk = q, .one = one}, nullptr);
+            kernels::onebit_scales({.layout = layout, .groups = chunk_groups[std::size_t(q)].span(),
+                                    .partial = server.server_partial.span(), .messages = server.reply.span()}, nullptr);
+            device::sync(nullptr);
+        }
+        std::vector<std::uint32_t> replies;
+        for (const Rank& from : rank) {
+            const auto reply = host(from.reply);
+            replies.insert(replies.end(), reply.begin(), reply.end());
+        }
+        std::vector<Floats> means;
+        for (int r = 0; r < ranks; ++r) {
+            Rank& mine = rank[std::size_t(r)];
+            mine.replies.upload(replies, nullptr);
+            kernels::onebit_verdict({.layout = layout, .groups = groups.span(), .replies = mine.replies.span(),
+                                     .finite = mine.finite.span()}, nullptr);
+            kernels::onebit_unpack({.layout = layout, .tiles = tiles.span(), .compensated = mine.values.span(),
+                                    .error = mine.error.span(), .mean = mine.mean.span(),
+                                    .messages = mine.messages.span(), .replies = mine.replies.span(),
+                                    .finite = mine.finite.span(), .active = active.span(), .one = one}, nullptr);
+            kernels::onebit_commit({.layout = layout, .tiles = chunk_tiles[std::size_t(r)].span(),
+                                    .sums = mine.sums.span(), .error = mine.server_error.span(),
+                                    .reply = mine.reply.span(),
+                                    .finite = mine.finite.span(), .active = active.span(), .chunk = r}, nullptr);
+            device::sync(nullptr);
+            means.push_back(host(mine.mean));
+        }
+        return means;
+    }
+    float worker_scale(int r) const { return std::bit_cast<float>(host(rank[std::size_t(r)].messages)[0]); }
+    float server_scale(int q) const { return std::bit_cast<float>(host(rank[std::size_t(q)].reply)[0]); }
+    // Of the chunks that rank r sent, one after the other.
+    std::uint64_t sent_bits(int r, int bits_a_chunk) const {
+        const auto sent = host(rank[std::size_t(r)].messages);
+        std::uint64_t bits = 0;
+        for (int q = plan.layout.ranks - 1; q >= 0; --q)
+            bits = bits << bits_a_chunk |
+                   sent[std::size_t(q * plan.layout.message_words() + plan.layout.header_words())];
+        return bits;
+    }
+    std::uint32_t reply_bits(int q) const {
+        return host(rank[std::size_t(q)].reply)[std::size_t(plan.layout.header_words())];
+    }
+};
+
+}  // namespace test
