@@ -14,6 +14,7 @@
 #include "llmc/base/mapped_file.h"
 
 namespace llmc {
+
 // Without waiting for the reader of a pipe of that name.
 LineFile::LineFile(const std::filesystem::path& path)
     : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644)) {

@@ -136,11 +136,14 @@ void LlmcFile::read(int tensor, std::span<float> values) const {
             values.size(), std::to_string(spec.rows_in_files * spec.columns));
     const auto source = file_.bytes().subspan(std::size_t(begin_[std::size_t(tensor)]),
                                               values.size() * bytes_of(header_.dtype));
-    if (header_.dtype == DType::fp32) std::memcpy(values.data(), source.data(), source.size());
-    for (std::size_t i = 0; header_.dtype != DType::fp32 && i < values.size(); ++i) {
-        kernels::bf16 value;
-        std::memcpy(&value, source.data() + 2 * i, 2);
-        values[i] = kernels::bf16_to_float(value);
+    if (header_.dtype == DType::fp32) {
+        std::memcpy(values.data(), source.data(), source.size());
+    } else {
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            kernels::bf16 value;
+            std::memcpy(&value, source.data() + 2 * i, 2);
+            values[i] = kernels::bf16_to_float(value);
+        }
     }
     file_.require_whole();
 }

@@ -172,11 +172,14 @@ void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t first, std::sp
             "elements of the " + std::to_string(tensor.elements()) + " there are");
     // By memcpy: nothing in the format aligns the data for its type.
     const std::byte* const source = bytes(tensor).data() + std::size_t(first) * (is_float ? 4 : 2);
-    if (is_float && !out.empty()) std::memcpy(out.data(), source, out.size_bytes());
-    for (std::size_t i = 0; !is_float && i < out.size(); ++i) {
-        std::uint16_t bits;
-        std::memcpy(&bits, source + 2 * i, 2);
-        out[i] = is_half ? half_to_float(bits) : kernels::bf16_to_float({bits});
+    if (is_float) {
+        if (!out.empty()) std::memcpy(out.data(), source, out.size_bytes());
+    } else {
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            std::uint16_t bits;
+            std::memcpy(&bits, source + 2 * i, 2);
+            out[i] = is_half ? half_to_float(bits) : kernels::bf16_to_float({bits});
+        }
     }
     file_.require_whole();
 }
