@@ -43,6 +43,8 @@ struct AdamW {
     std::span<const StepScalars> scalars;  // (1)
     float beta1, beta2, eps, weight_decay;
     Rounding rounding{};  // of bf16
+    // v is what 1-bit Adam froze: it stays, is corrected already, and where it is 0 the element is masked: m becomes 0.
+    bool frozen = false;
 };
 
 // Enqueues on `stream`. Throws Error if a span is too short, or a length or `first_element` is not a multiple of 16.

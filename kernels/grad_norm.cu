@@ -84,6 +84,7 @@ __global__ void __launch_bounds__(Threads) put_counts_kernel(RankSumsHeader* hea
     header->valid_targets = double(counts.valid_targets);
     header->small_tokens = double(counts.small_tokens);
     header->small_batches = double(counts.small_batches);
+    header->sketched = double(counts.sketched);
 }
 
 // In double throughout; what the optimizer reads is rounded to float once.
@@ -109,6 +110,7 @@ __device__ void decide(const StepScalarsInput& op, const RankSums& totals, const
     step.norm_z = norms.z_score(norm);
     step.max_loss_z = op.max_loss_z;
     step.max_norm_z = op.max_norm_z;
+    step.largest_update = NAN;
     step.skip = valid_targets == 0                                   ? kSkipNoTargets
                 : !(std::isfinite(norm) && std::isfinite(loss_sum))  ? kSkipNonFinite
                 : is_loss_outlier(step) || is_norm_outlier(step)     ? kSkipOutlier

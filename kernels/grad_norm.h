@@ -59,6 +59,7 @@ struct RankSumsHeader {
     double valid_targets;
     double small_tokens;   // sum of T_i
     double small_batches;  // how many there are
+    double sketched;       // 1: norms[0] is an estimate for all modules together, the others are 0
 };
 // A row, or the sum of all ranks' rows, where it lies: on the device or on the host.
 template <class Header, class Double>
@@ -81,6 +82,7 @@ ConstRankSums rank_sums(std::span<const double> row, std::size_t modules);
 struct RankCounts {
     std::int64_t valid_targets = 0;                    // of this rank
     std::int64_t small_tokens = 0, small_batches = 0;  // of this rank's small batches
+    bool sketched = false;
 };
 // Writes the counts into a row's header and leaves the rest.
 void put_counts(const RankSums& row, const RankCounts& counts, StreamRef stream);
@@ -101,6 +103,7 @@ struct StepScalars {
     std::int64_t valid_targets;
     double loss_z, norm_z;            // in the window (outlier_window.h); NaN: unknown
     double max_loss_z, max_norm_z;    // above which this step was skipped; 0: never
+    float largest_update;             // of an element, without decay, in a compressed step (onebit_adam.h); else NaN
 };
 enum Skip : std::int32_t { kNoSkip = 0, kSkipNoTargets = 1, kSkipNonFinite = 2, kSkipOutlier = 3 };
 constexpr bool is_loss_outlier(const StepScalars& x) { return x.max_loss_z > 0 && x.loss_z > x.max_loss_z; }

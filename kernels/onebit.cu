@@ -5,106 +5,15 @@
 #include <numeric>
 
 #include "kernels/device/error.h"
-#include "kernels/pack.cuh"
+#include "kernels/onebit_tile.cuh"
 #include "kernels/reduce.cuh"
 
 namespace kernels {
 namespace {
 
-// A thread takes kSize neighbouring elements at a time: 16 bytes on a GPU, a word of bits on a CPU. A GPU's thread has
-// the loads of kPacks of them under way before it uses the first (not measured on one).
-constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_geometry ? 4 : 32,
-              kPacks = simt::gpu_geometry ? 4 : 1;
-constexpr int kTile = simt::gpu_geometry ? kThreads * kSize * kPacks : 8192;
-constexpr int kLanesPerWord = 32 / kSize;
+using namespace onebit;
 
-struct Values {
-    float element[kSize];
-    __device__ float& operator[](int k) { return element[k]; }
-    __device__ const float& operator[](int k) const { return element[k]; }
-};
-
-// Elements [i, i + kSize) of an array; `none` beyond its end.
-__device__ __forceinline__ Values read(std::span<const float> array, std::int64_t i, float none = 0.0f) {
-    Values values;
-    const std::int64_t left = std::int64_t(array.size()) - i;
-    if (left >= kSize) {
-        if constexpr (kThreads > 1) {
-            const auto pack = load<kGpuPackBytes>(&array[i]);
-            UNROLLED for (int k = 0; k < kSize; ++k) values[k] = pack[k];
-        } else {
-            for (int k = 0; k < kSize; ++k) values[k] = array[i + k];
-        }
-        return values;
-    }
-    UNROLLED for (int k = 0; k < kSize; ++k) values[k] = k < left ? array[i + k] : none;
-    return values;
-}
-
-__device__ __forceinline__ void write(std::span<float> array, std::int64_t i, const Values& values) {
-    const std::int64_t left = std::int64_t(array.size()) - i;
-    if (left >= kSize) {
-        if constexpr (kThreads > 1) {
-            Pack<float, kGpuPackBytes> pack;
-            UNROLLED for (int k = 0; k < kSize; ++k) pack[k] = values[k];
-            store(&array[i], pack);
-        } else {
-            for (int k = 0; k < kSize; ++k) array[i + k] = values[k];
-        }
-        return;
-    }
-    UNROLLED for (int k = 0; k < kSize; ++k)
-        if (k < left) array[i + k] = values[k];
-}
-
-// The bits of elements [i, i + kSize), the first one lowest. `i` is a multiple of kSize, or of 8 where a chunk of the
-// mask begins within a word.
-__device__ __forceinline__ std::uint32_t bits_at(std::span<const std::uint32_t> words, std::int64_t i) {
-    const int from = int(i % 32);
-    std::uint32_t bits = words[i / 32] >> from;
-    if (from + kSize > 32 && i / 32 + 1 < std::int64_t(words.size())) bits |= words[i / 32 + 1] << (32 - from);
-    return bits;
-}
-__device__ __forceinline__ std::uint32_t active_at(std::span<const std::uint32_t> active, std::int64_t i) {
-    return active.empty() ? ~0u : bits_at(active, i);
-}
-
-// The one sign of all kernels: bit k is set where values[k] >= 0.
-__device__ __forceinline__ std::uint32_t signs_of(const Values& values) {
-    std::uint32_t bits = 0;
-    #pragma omp simd reduction(| : bits)
-    for (int k = 0; k < kSize; ++k) bits |= std::uint32_t(values[k] >= 0.0f) << k;
-    return bits;
-}
-__device__ __forceinline__ float times_sign(float scale, std::uint32_t bits, int k) {
-    return bits >> k & 1 ? scale : -scale;
-}
-
-// Words of a message's bits: those of kLanesPerWord neighbouring lanes make one. All lanes call it; the bits of one
-// beyond the tile are 0.
-__device__ __forceinline__ void write_bits(std::uint32_t* words, int i, int size, std::uint32_t bits) {
-    if constexpr (kThreads > 1) {
-        bits <<= i % 32;
-        UNROLLED for (int distance = 1; distance < kLanesPerWord; distance *= 2)
-            bits |= __shfl_xor_sync(kAllLanes, bits, distance);
-    }
-    if (i < size && i % 32 == 0) words[i / 32] = bits;
-}
-
-__device__ __forceinline__ float scale_in(std::span<const std::uint32_t> messages, const OnebitLayout& layout,
-                                          std::int64_t message, int scale) {
-    return __uint_as_float(messages[message * layout.message_words() + scale]);
-}
-__device__ __forceinline__ const std::uint32_t* bits_in(std::span<const std::uint32_t> messages,
-                                                        const OnebitLayout& layout, std::int64_t message) {
-    return &messages[message * layout.message_words() + layout.header_words()];
-}
-// The bits of elements [i, i + kSize) of a chunk.
-__device__ __forceinline__ std::uint32_t chunk_bits(const std::uint32_t* words, std::int64_t i) {
-    return words[i / 32] >> i % 32;
-}
-
-// What both sides do with their tile: values(i) makes elements [i, i + kSize) of it, which are kept, signed and summed.
+// What both sides do with their tile: make(i) makes elements [i, i + kSize) of it, which are signed, summed and kept.
 template <class Make, class Keep, class Active>
 __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, double* partial, Make make, Keep keep,
                                 Active active) {
@@ -127,19 +36,12 @@ __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, do
             }
             const std::uint32_t inside = left >= kSize ? ~0u >> (32 - kSize) : left > 0 ? (1u << left) - 1 : 0;
             write_bits(words, i, tile.size, signs_of(all[j]) & inside);
-            if (i < tile.size) keep(i, all[j], left);
+            if (i < tile.size) keep(i, all[j], left, counted[j]);
         }
         sum += double(run.total());
     }
     sum = block_sum<kThreads>(sum);
     if (threadIdx.x == 0) *partial = sum;
-}
-
-// Elements [i, i + min(kSize, left)) of the array.
-__device__ __forceinline__ void write_inside(std::span<float> array, std::int64_t i, const Values& values, int left) {
-    if (left >= kSize) return write(array, i, values);
-    UNROLLED for (int k = 0; k < kSize; ++k)
-        if (k < left) array[i + k] = values[k];
 }
 
 __global__ void __launch_bounds__(kThreads) onebit_compress_kernel(OnebitCompress op) {
@@ -158,17 +60,25 @@ __global__ void __launch_bounds__(kThreads) onebit_compress_kernel(OnebitCompres
             return z;
         }
         const Values m = read(op.momentum, i);
-        if (op.denominator.empty()) {
+        if (op.second_moment.empty()) {
             UNROLLED for (int k = 0; k < kSize; ++k) z[k] += op.momentum_weight * m[k] + weight * g[k];
             return z;
         }
-        const Values d = read(op.denominator, i, 1.0f);
-        UNROLLED for (int k = 0; k < kSize; ++k) z[k] += (op.momentum_weight * m[k] + weight * g[k]) / d[k];
+        const Values v = read(op.second_moment, i, 1.0f);
+        UNROLLED for (int k = 0; k < kSize; ++k)
+            z[k] += (op.momentum_weight * m[k] + weight * g[k]) / (sqrtf(v[k]) + op.eps);
         return z;
     };
     compensate_tile(
         tile, words, &op.partial[blockIdx.x], make,
-        [&](int at, const Values& z, int left) { write_inside(op.values, tile.first + at, z, left); },
+        [&](int at, Values z, int left, std::uint32_t counted) {
+            constexpr std::uint32_t kAll = ~0u >> (32 - kSize);
+            if ((counted & kAll) != kAll && tile.first + at < op.layout.size) {
+                const Values g = read(gradient, tile.first + at);
+                UNROLLED for (int k = 0; k < kSize; ++k) z[k] = counted >> k & 1 ? z[k] : g[k];
+            }
+            write_inside(op.values, tile.first + at, z, left);
+        },
         [&](int at) { return active_at(op.active, tile.first + at); });
 }
 
@@ -191,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) onebit_serve_kernel(OnebitServe op) 
     };
     compensate_tile(
         tile, words, &op.partial[blockIdx.x], make,
-        [&](int at, const Values& s, int left) { write_inside(op.sums, tile.first + at, s, left); },
+        [&](int at, const Values& s, int left, std::uint32_t) { write_inside(op.sums, tile.first + at, s, left); },
         [&](int at) { return active_at(op.active, op.chunk * op.layout.chunk + tile.first + at); });
 }
 
@@ -291,6 +201,39 @@ void require_size(const char* what, std::size_t size, std::int64_t least) {
 void check_active(std::span<const std::uint32_t> active, std::int64_t elements) {
     if (!active.empty()) require_size("active", active.size(), (elements + 31) / 32);
 }
+// Masked padding needs no place.
+std::int64_t least_values(const OnebitLayout& layout, std::span<const std::uint32_t> active) {
+    return active.empty() ? layout.padded() : layout.size;
+}
+
+// `next_end(first)`: where the group that begins at an element would end, were it not for its chunk.
+template <class NextEnd>
+OnebitPlan cut_into_groups(const OnebitLayout& layout, std::span<const std::uint32_t> active, NextEnd&& next_end) {
+    check_active(active, layout.padded());
+    const auto count = [&](std::int64_t first, std::int64_t end) {
+        if (active.empty()) return end - first;
+        std::int64_t found = 0;
+        for (std::int64_t i = first; i < end; ++i) found += active[std::size_t(i / 32)] >> i % 32 & 1;
+        return found;
+    };
+    OnebitPlan plan{.layout = layout, .tiles = {}, .groups = {}};
+    for (int chunk = 0; chunk < layout.ranks; ++chunk) {
+        const std::int64_t end = (chunk + 1) * layout.chunk;
+        std::int32_t index = 0;
+        for (std::int64_t first = chunk * layout.chunk; first < end; ++index) {
+            const std::int64_t last = std::min(end, next_end(first));
+            OnebitGroup group{.first_tile = std::int32_t(plan.tiles.size()), .end_tile = 0, .chunk = chunk,
+                              .index = index, .active = count(first, last)};
+            for (std::int64_t tile = first; tile < last; tile += kTile)
+                plan.tiles.push_back({tile, std::int32_t(std::min<std::int64_t>(kTile, last - tile)), chunk, index});
+            group.end_tile = std::int32_t(plan.tiles.size());
+            plan.groups.push_back(group);
+            first = last;
+        }
+        plan.layout.scales = std::max(plan.layout.scales, int(index));
+    }
+    return plan;
+}
 
 }  // namespace
 
@@ -306,46 +249,56 @@ OnebitPlan onebit_plan(const OnebitLayout& layout, std::int64_t group_elements,
                        std::span<const std::uint32_t> active) {
     require(group_elements >= 0 && group_elements % 32 == 0, "the elements of a group", group_elements,
             "a multiple of 32, or 0 for one group a chunk");
-    check_active(active, layout.padded());
-    const auto count = [&](std::int64_t first, std::int64_t end) {
-        if (active.empty()) return end - first;
-        std::int64_t found = 0;
-        for (std::int64_t i = first; i < end; ++i) found += active[std::size_t(i / 32)] >> i % 32 & 1;
-        return found;
-    };
-    OnebitPlan plan{.layout = layout, .tiles = {}, .groups = {}};
-    if (layout.chunk == 0) return plan;
-    const std::int64_t group_size = group_elements == 0 ? layout.chunk : group_elements;
-    plan.layout.scales = int((layout.chunk + group_size - 1) / group_size);
-    for (int chunk = 0; chunk < layout.ranks; ++chunk) {
-        const std::int64_t begin = chunk * layout.chunk, end = begin + layout.chunk;
-        for (int index = 0; index < plan.layout.scales; ++index) {
-            const std::int64_t first = begin + index * group_size, last = std::min(end, first + group_size);
-            OnebitGroup group{.first_tile = std::int32_t(plan.tiles.size()), .end_tile = 0, .chunk = chunk,
-                              .index = index, .active = count(first, last)};
-            for (std::int64_t tile = first; tile < last; tile += kTile)
-                plan.tiles.push_back({tile, std::int32_t(std::min<std::int64_t>(kTile, last - tile)), chunk, index});
-            group.end_tile = std::int32_t(plan.tiles.size());
-            plan.groups.push_back(group);
-        }
+    const std::int64_t size = group_elements == 0 ? layout.chunk : group_elements;
+    return cut_into_groups(layout, active, [&](std::int64_t first) { return first + size; });
+}
+
+OnebitPlan onebit_plan(const OnebitLayout& layout, std::span<const std::int64_t> ends,
+                       std::span<const std::uint32_t> active) {
+    require(layout.chunk % 32 == 0, "the elements of a chunk", layout.chunk, "a multiple of 32");
+    for (std::size_t i = 0; i < ends.size(); ++i)
+        require(ends[i] % 32 == 0 && ends[i] > (i == 0 ? 0 : ends[i - 1]), "the end of a group", ends[i],
+                "a multiple of 32 behind the one before");
+    return cut_into_groups(layout, active, [&](std::int64_t first) {
+        const auto end = std::ranges::upper_bound(ends, first);
+        return end == ends.end() || end + 1 == ends.end() ? layout.padded() : *end;
+    });
+}
+
+OnebitPlan onebit_plan_of_chunk(const OnebitPlan& plan, int chunk) {
+    OnebitPlan served{.layout = plan.layout, .tiles = {}, .groups = {}};
+    for (OnebitTile tile : plan.tiles) {
+        if (tile.chunk != chunk) continue;
+        tile.first -= chunk * plan.layout.chunk;
+        tile.chunk = 0;
+        served.tiles.push_back(tile);
     }
-    return plan;
+    std::int32_t before = -1;  // tiles of the chunks before
+    for (OnebitGroup group : plan.groups) {
+        if (group.chunk != chunk) continue;
+        if (before < 0) before = group.first_tile;
+        group.first_tile -= before;
+        group.end_tile -= before;
+        group.chunk = 0;
+        served.groups.push_back(group);
+    }
+    return served;
 }
 
 void onebit_compress(const OnebitCompress& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
-    require_size("values", op.values.size(), layout.padded());
+    require_size("values", op.values.size(), least_values(layout, op.active));
     require_size("error", op.error.size(), layout.padded());
     require_size("messages", op.messages.size(), layout.ranks * layout.message_words());
     require_size("partial", op.partial.size(), std::int64_t(op.tiles.size()));
     if (!op.momentum.empty()) require_size("momentum", op.momentum.size(), layout.size);
-    if (!op.denominator.empty()) require_size("denominator", op.denominator.size(), layout.size);
-    require(op.denominator.empty() || !op.momentum.empty(), "a denominator", "without momentum", "one of both");
+    if (!op.second_moment.empty()) require_size("second_moment", op.second_moment.size(), layout.size);
+    require(op.second_moment.empty() || !op.momentum.empty(), "a second moment", "without momentum", "both");
     check_active(op.active, layout.padded());
     if (op.tiles.empty()) return;
     OnebitCompress cut = op;  // what lies beyond the bucket is padding
     if (!op.momentum.empty()) cut.momentum = op.momentum.first(std::size_t(layout.size));
-    if (!op.denominator.empty()) cut.denominator = op.denominator.first(std::size_t(layout.size));
+    if (!op.second_moment.empty()) cut.second_moment = op.second_moment.first(std::size_t(layout.size));
     simt::launch<onebit_compress_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, cut);
 }
 
@@ -379,7 +332,7 @@ void onebit_verdict(const OnebitVerdict& op, StreamRef stream) {
 
 void onebit_unpack(const OnebitUnpack& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
-    require_size("compensated", op.compensated.size(), layout.padded());
+    require_size("compensated", op.compensated.size(), least_values(layout, op.active));
     require_size("error", op.error.size(), layout.padded());
     require_size("mean", op.mean.size(), layout.size);
     require_size("messages", op.messages.size(), layout.ranks * layout.message_words());

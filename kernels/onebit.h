@@ -14,16 +14,17 @@
 //   onebit_commit:   server error = s - b * sign(s)
 //
 // sign(x) = +1 where x >= 0, also for -0, else -1. What compensates is staged: z lies in the gradient's place, s in a
-// scratch, until the verdict is known. Masked elements send a 1, get 0, keep errors of 0 and count nowhere.
+// scratch, until the verdict is known. Masked elements send a 1, get 0, keep errors of 0 and their gradient, and count
+// nowhere. Where all padding is masked, z needs no place for it: n elements do.
 //
 // Message   the scales of its groups (float), then the bits of the chunk: element i of a chunk is bit i % 32 of word
 //           i / 32. OnebitLayout says where; unused bits are 0.
 // Groups    the elements that share a scale, within a chunk. A worker's scale may span all chunks (OnebitScales::one).
 // Numerics  squares in float over short runs, sums of runs in double, in an order that depends on the tiles alone;
 //           everything else in float, as written above.
-// Traffic   bytes an element, beside 1/8 for every bit: compress 12 (16 with momentum, 20 with denominator), unpack 12,
-//           and of a chunk serve 8, commit 8. The scale is not needed for the bits, so that each side reads its values
-//           once before it sends.
+// Traffic   bytes an element, beside 1/8 for every bit: compress 12 (16 with momentum, 20 with second_moment), unpack
+//           12, and of a chunk serve 8, commit 8. The scale is not needed for the bits, so that each side reads its
+//           values once before it sends.
 // Source    Tang et al. 2021, arXiv 2102.02888 (1-bit Adam), with the differences above.
 #pragma once
 #include <vector>
@@ -40,7 +41,8 @@ struct OnebitLayout {
     int scales = 1;           // of a message: the most groups that a chunk has
     constexpr std::int64_t padded() const { return chunk * ranks; }
     constexpr std::int64_t header_words() const { return (std::int64_t(scales) + 3) / 4 * 4; }
-    constexpr std::int64_t message_words() const { return header_words() + ((chunk + 31) / 32 + 3) / 4 * 4; }
+    // a multiple of 128 bytes: parts that communicators move, and equal shards
+    constexpr std::int64_t message_words() const { return (header_words() + (chunk + 31) / 32 + 31) / 32 * 32; }
 };
 // `alignment`: n_pad is the smallest multiple of alignment * ranks that holds n; a multiple of 8. 128 lets 16 bytes of
 // bits begin with any chunk.
@@ -66,20 +68,26 @@ struct OnebitPlan {
 // A group for every `group_elements` elements of a chunk, a multiple of 32; 0: one a chunk. `active`: a bit for each of
 // the n_pad elements, element i at bit i % 32 of word i / 32; empty: all of them.
 OnebitPlan onebit_plan(const OnebitLayout& layout, std::int64_t group_elements, std::span<const std::uint32_t> active);
+// Groups that end at `ends`, ascending multiples of 32 in the bucket, and with every chunk, whose length must then be
+// such a multiple, too; the last one takes the padding.
+OnebitPlan onebit_plan(const OnebitLayout& layout, std::span<const std::int64_t> ends,
+                       std::span<const std::uint32_t> active);
+// Tiles and groups of one chunk, counted from its start, as if it were chunk 0: for its server.
+OnebitPlan onebit_plan_of_chunk(const OnebitPlan& plan, int chunk);
 
 struct OnebitCompress {
     OnebitLayout layout;
     std::span<const OnebitTile> tiles;     // on the device, as all that follows
-    std::span<float> values;               // (n_pad): in the gradient (its padding is not read), out z
+    std::span<float> values;               // (n_pad): in the gradient (its padding is not read), out z; or (n)
     std::span<const float> error;          // (n_pad): the worker's
     std::span<std::uint32_t> messages;     // (ranks, message_words): bits written
     std::span<double> partial;             // (tiles): sum of z^2
     std::span<const std::uint32_t> active = {};   // as in the plan
     std::span<const float> momentum = {};         // (n), or none
-    std::span<const float> denominator = {};      // (n), or none: x is divided by it
+    std::span<const float> second_moment = {};    // (n), or none: x is divided by sqrt(second_moment) + eps
     std::span<const float> gradient_scale = {};   // (1), or none: 1
-    // x = (momentum_weight * momentum + gradient_weight * (gradient_scale * gradient)) / denominator
-    float momentum_weight = 0, gradient_weight = 1;
+    // x = (momentum_weight * momentum + gradient_weight * (gradient_scale * gradient)) / (sqrt(second_moment) + eps)
+    float momentum_weight = 0, gradient_weight = 1, eps = 0;
 };
 // All enqueue on `stream`. Throw Error where an array is too short for the layout.
 void onebit_compress(const OnebitCompress& op, StreamRef stream);
@@ -119,7 +127,7 @@ void onebit_verdict(const OnebitVerdict& op, StreamRef stream);
 struct OnebitUnpack {
     OnebitLayout layout;
     std::span<const OnebitTile> tiles;
-    std::span<const float> compensated;        // (n_pad): z
+    std::span<const float> compensated;        // (n_pad): z, or (n)
     std::span<float> error;                    // (n_pad): out, the worker's
     std::span<float> mean;                     // (n): out y
     std::span<const std::uint32_t> messages;   // (ranks, message_words): what this rank sent

@@ -53,7 +53,7 @@ struct OnebitRanks {
         const auto elements = std::size_t(layout.padded()), chunk = std::size_t(layout.chunk);
         const auto words = std::size_t(plan.layout.message_words());
         for (int r = 0; r < ranks; ++r) {
-            of_chunk.push_back(server_plan(r));
+            of_chunk.push_back(kernels::onebit_plan_of_chunk(plan, r));
             chunk_tiles.emplace_back(std::span<const kernels::OnebitTile>(of_chunk.back().tiles), nullptr);
             chunk_groups.emplace_back(std::span<const kernels::OnebitGroup>(of_chunk.back().groups), nullptr);
             Rank& one_of = rank.emplace_back();
@@ -70,27 +70,15 @@ struct OnebitRanks {
             one_of.server_error.zero(nullptr);
         }
     }
-    kernels::OnebitPlan server_plan(int chunk) const {
-        kernels::OnebitPlan served{.layout = plan.layout, .tiles = {}, .groups = {}};
-        for (kernels::OnebitTile tile : plan.tiles) {
-            if (tile.chunk != chunk) continue;
-            tile.first -= chunk * plan.layout.chunk;
-            tile.chunk = 0;
-            served.tiles.push_back(tile);
-        }
-        for (kernels::OnebitGroup group : plan.groups) {
-            if (group.chunk != chunk) continue;
-            const std::int32_t before = plan.groups[std::size_t(chunk * plan.layout.scales)].first_tile;
-            group.first_tile -= before;
-            group.end_tile -= before;
-            group.chunk = 0;
-            served.groups.push_back(group);
-        }
-        return served;
-    }
-
     // One call; returns y of every rank.
     std::vector<Floats> average(const std::vector<Floats>& inputs) {
+        exchange(inputs);
+        return take();
+    }
+
+    // All that comes before the verdict; then every rank has all replies. `input` of a rank may say more of what is
+    // compressed.
+    void exchange(const std::vector<Floats>& inputs, const std::vector<kernels::OnebitCompress>& input = {}) {
         const kernels::OnebitLayout& layout = plan.layout;
         const auto words = std::size_t(layout.message_words());
         const int ranks = layout.ranks;
@@ -103,9 +91,15 @@ struct OnebitRanks {
             mine.finite.upload(std::span(&yes, 1), nullptr);
             mine.messages.zero(nullptr);
             mine.reply.zero(nullptr);
-            kernels::onebit_compress({.layout = layout, .tiles = tiles.span(), .values = mine.values.span(),
-                                      .error = mine.error.span(), .messages = mine.messages.span(),
-                                      .partial = mine.partial.span(), .active = active.span()}, nullptr);
+            kernels::OnebitCompress compress = input.empty() ? kernels::OnebitCompress{} : input[std::size_t(r)];
+            compress.layout = layout;
+            compress.tiles = tiles.span();
+            compress.values = mine.values.span();
+            compress.error = mine.error.span();
+            compress.messages = mine.messages.span();
+            compress.partial = mine.partial.span();
+            compress.active = active.span();
+            kernels::onebit_compress(compress, nullptr);
             kernels::onebit_scales({.layout = layout, .groups = groups.span(), .partial = mine.partial.span(),
                                     .messages = mine.messages.span(), .one = one}, nullptr);
         }
@@ -133,10 +127,16 @@ struct OnebitRanks {
             const auto reply = host(from.reply);
             replies.insert(replies.end(), reply.begin(), reply.end());
         }
+        for (Rank& mine : rank) mine.replies.upload(replies, nullptr);
+        device::sync(nullptr);
+    }
+
+    // Verdict, means and errors.
+    std::vector<Floats> take() {
+        const kernels::OnebitLayout& layout = plan.layout;
         std::vector<Floats> means;
-        for (int r = 0; r < ranks; ++r) {
+        for (int r = 0; r < layout.ranks; ++r) {
             Rank& mine = rank[std::size_t(r)];
-            mine.replies.upload(replies, nullptr);
             kernels::onebit_verdict({.layout = layout, .groups = groups.span(), .replies = mine.replies.span(),
                                      .finite = mine.finite.span()}, nullptr);
             kernels::onebit_unpack({.layout = layout, .tiles = tiles.span(), .compensated = mine.values.span(),

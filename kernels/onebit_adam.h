@@ -1,0 +1,70 @@
+// onebit_adam.h - 1-bit Adam: the update from the ranks' mean at a bit an element (onebit.h), and the second moment
+// that it freezes
+//
+//   m = y (space momentum) or y * D (space update), D = sqrt(v) + eps
+//   master -= lr * (m * first_correction / D + decay * master);  parameter = rounded master
+//   worker error = z - a * sign(z)
+//
+// v is frozen with its bias correction. Where it is 0 an element is masked: m and the error are 0, and decay alone
+// moves the master. Everything that changes from step to step is read on the device from StepScalars; a skipped step
+// changes nothing, errors included.
+//
+// Numerics  in float; rounding to T is to nearest, or stochastic if asked for.
+// Traffic   bytes an element, beside 1/8 for the bits: 24 + sizeof(T) in bf16, 24 in fp32; onebit_unpack and AdamW
+//           would move 40.
+// Source    Tang et al. 2021, arXiv 2102.02888, with decoupled decay, bias correction and the mask.
+#pragma once
+#include "kernels/adamw.h"
+#include "kernels/grad_norm.h"
+#include "kernels/onebit.h"
+
+namespace kernels {
+
+// finite[0] becomes 1, or 0 where the step is skipped: before onebit_verdict.
+void onebit_admit(std::span<std::int32_t> finite, std::span<const StepScalars> scalars, StreamRef stream);
+// Behind every onebit_verdict: where a scale was not finite the step is skipped as kSkipNonFinite, adam_step as before;
+// the outlier window keeps the step's loss and norm.
+void onebit_settle(std::span<StepScalars> scalars, std::span<const std::int32_t> finite, StreamRef stream);
+
+inline constexpr std::int32_t kLeftAlone = 2;  // DecaySegment::decays of tensors that onebit_adam does not touch
+
+template <class T>
+struct OnebitAdam {
+    OnebitLayout layout;                       // of a bucket whose padding is masked; n a multiple of 32
+    std::span<const OnebitTile> tiles;
+    std::span<const float> compensated;        // (n): z
+    std::span<float> error;                    // (n_pad): out, the worker's
+    std::span<const std::uint32_t> messages, replies;  // (ranks, message_words): sent, and received
+    std::span<const std::uint32_t> active;     // of the bucket
+    bool one = false;                          // as for the workers' scales
+    std::span<T> parameter;                    // (n); the same memory as master where T is float
+    std::span<float> master, m;                // (n)
+    std::span<const float> v;                  // (n): the frozen second moment
+    std::span<float> largest;                  // (tiles): out, the largest |lr * m * first_correction / D| of a tile
+    std::span<const DecaySegment> segments;    // of the flat array, ends at multiples of 32
+    std::span<const StepScalars> scalars;      // (1)
+    float eps, weight_decay;
+    bool update_space = false;
+    Rounding rounding{};                       // first_element: of the bucket in the flat array, a multiple of 32
+};
+// Enqueues on `stream`, as all. Throws Error where an array is too short for the layout.
+template <class T>
+void onebit_adam(const OnebitAdam<T>& op, StreamRef stream);
+
+// StepScalars::largest_update = the largest of `largest`.
+void onebit_largest(std::span<StepScalars> scalars, std::span<const float> largest, StreamRef stream);
+
+// shadow = beta shadow + (1 - beta) (grad * grad_scale)^2, unless the step is skipped. A slow second moment beside
+// AdamW's own, for the freeze.
+struct ShadowMoment {
+    std::span<float> shadow;                   // (elements)
+    std::span<const float> grad;               // (elements)
+    std::span<const StepScalars> scalars;      // (1)
+    float beta;
+};
+void shadow_moment(const ShadowMoment& op, StreamRef stream);
+
+// out = factor * in: the bias correction of what is frozen. They may be the same array.
+void scale_moment(std::span<float> out, std::span<const float> in, float factor, StreamRef stream);
+
+}  // namespace kernels

@@ -1,0 +1,111 @@
+// onebit_tile.cuh - how the kernels of the mean at one bit move a tile: packs of neighbouring elements, their signs as
+// the bits of a word, and the scales of a message
+#pragma once
+#include "kernels/onebit.h"
+#include "kernels/pack.cuh"
+#include "kernels/reduce.cuh"
+
+namespace kernels::onebit {
+
+// A thread takes kSize neighbouring elements at a time: 16 bytes on a GPU, a word of bits on a CPU. A GPU's thread has
+// the loads of kPacks of them under way before it uses the first (not measured on one).
+inline constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_geometry ? 4 : 32,
+              kPacks = simt::gpu_geometry ? 4 : 1;
+inline constexpr int kTile = simt::gpu_geometry ? kThreads * kSize * kPacks : 8192;
+inline constexpr int kLanesPerWord = 32 / kSize;
+
+struct Values {
+    float element[kSize];
+    __device__ float& operator[](int k) { return element[k]; }
+    __device__ const float& operator[](int k) const { return element[k]; }
+};
+
+// Elements [i, i + kSize) of an array; `none` beyond its end.
+__device__ __forceinline__ Values read(std::span<const float> array, std::int64_t i, float none = 0.0f) {
+    Values values;
+    const std::int64_t left = std::int64_t(array.size()) - i;
+    if (left >= kSize) {
+        if constexpr (kThreads > 1) {
+            const auto pack = load<kGpuPackBytes>(&array[i]);
+            UNROLLED for (int k = 0; k < kSize; ++k) values[k] = pack[k];
+        } else {
+            for (int k = 0; k < kSize; ++k) values[k] = array[i + k];
+        }
+        return values;
+    }
+    UNROLLED for (int k = 0; k < kSize; ++k) values[k] = k < left ? array[i + k] : none;
+    return values;
+}
+
+__device__ __forceinline__ void write(std::span<float> array, std::int64_t i, const Values& values) {
+    const std::int64_t left = std::int64_t(array.size()) - i;
+    if (left >= kSize) {
+        if constexpr (kThreads > 1) {
+            Pack<float, kGpuPackBytes> pack;
+            UNROLLED for (int k = 0; k < kSize; ++k) pack[k] = values[k];
+            store(&array[i], pack);
+        } else {
+            for (int k = 0; k < kSize; ++k) array[i + k] = values[k];
+        }
+        return;
+    }
+    UNROLLED for (int k = 0; k < kSize; ++k)
+        if (k < left) array[i + k] = values[k];
+}
+
+// The bits of elements [i, i + kSize), the first one lowest. `i` is a multiple of kSize, or of 8 where a chunk of the
+// mask begins within a word.
+__device__ __forceinline__ std::uint32_t bits_at(std::span<const std::uint32_t> words, std::int64_t i) {
+    const int from = int(i % 32);
+    std::uint32_t bits = words[i / 32] >> from;
+    if (from + kSize > 32 && i / 32 + 1 < std::int64_t(words.size())) bits |= words[i / 32 + 1] << (32 - from);
+    return bits;
+}
+__device__ __forceinline__ std::uint32_t active_at(std::span<const std::uint32_t> active, std::int64_t i) {
+    return active.empty() ? ~0u : bits_at(active, i);
+}
+
+// The one sign of all kernels: bit k is set where values[k] >= 0.
+__device__ __forceinline__ std::uint32_t signs_of(const Values& values) {
+    std::uint32_t bits = 0;
+    #pragma omp simd reduction(| : bits)
+    for (int k = 0; k < kSize; ++k) bits |= std::uint32_t(values[k] >= 0.0f) << k;
+    return bits;
+}
+__device__ __forceinline__ float times_sign(float scale, std::uint32_t bits, int k) {
+    return bits >> k & 1 ? scale : -scale;
+}
+
+// Words of a message's bits: those of kLanesPerWord neighbouring lanes make one. All lanes call it; the bits of one
+// beyond the tile are 0.
+__device__ __forceinline__ void write_bits(std::uint32_t* words, int i, int size, std::uint32_t bits) {
+    if constexpr (kThreads > 1) {
+        bits <<= i % 32;
+        UNROLLED for (int distance = 1; distance < kLanesPerWord; distance *= 2)
+            bits |= __shfl_xor_sync(kAllLanes, bits, distance);
+    }
+    if (i < size && i % 32 == 0) words[i / 32] = bits;
+}
+
+__device__ __forceinline__ float scale_in(std::span<const std::uint32_t> messages, const OnebitLayout& layout,
+                                          std::int64_t message, int scale) {
+    return __uint_as_float(messages[message * layout.message_words() + scale]);
+}
+__device__ __forceinline__ const std::uint32_t* bits_in(std::span<const std::uint32_t> messages,
+                                                        const OnebitLayout& layout, std::int64_t message) {
+    return &messages[message * layout.message_words() + layout.header_words()];
+}
+// The bits of elements [i, i + kSize) of a chunk.
+__device__ __forceinline__ std::uint32_t chunk_bits(const std::uint32_t* words, std::int64_t i) {
+    return words[i / 32] >> i % 32;
+}
+
+// Elements [i, i + min(kSize, left)) of the array, as far as it goes.
+__device__ __forceinline__ void write_inside(std::span<float> array, std::int64_t i, const Values& values, int left) {
+    if (left >= kSize) return write(array, i, values);
+    const std::int64_t end = std::int64_t(array.size()) - i;
+    UNROLLED for (int k = 0; k < kSize; ++k)
+        if (k < left && k < end) array[i + k] = values[k];
+}
+
+}  // namespace kernels::onebit
