@@ -44,24 +44,26 @@ void GradientExchange::complete(int bucket) {
     if (reduces()) reduce(bucket);
 }
 
-// enqueue(communicator, the bucket as it travels), in a group of its own.
-template <class Enqueue> CommEvent GradientExchange::in_group(int bucket, Enqueue&& enqueue) {
+// enqueue(communicator, a stretch of what is written, as it travels), in a group of its own.
+template <class Enqueue> CommEvent GradientExchange::in_group(const ShardRange& range, Enqueue&& enqueue) {
+    const auto in_range = [&](auto all) { return all.subspan(std::size_t(range.first), std::size_t(range.size)); };
     Communicator& communicator = *context_.communicator;
     communicator.group_begin(context_.stream);
-    if (travels_in_bf16()) enqueue(communicator, rounded(bucket));
-    else enqueue(communicator, written(bucket));
+    if (travels_in_bf16()) enqueue(communicator, in_range(rounded()));
+    else enqueue(communicator, in_range(written()));
     return last_ = communicator.group_end();
 }
 
-CommEvent GradientExchange::all_reduce(int bucket) {
-    return in_group(bucket, []<class T>(Communicator& communicator, std::span<T> whole) {
+CommEvent GradientExchange::all_reduce(const ShardRange& range) {
+    return in_group(range, []<class T>(Communicator& communicator, std::span<T> whole) {
         communicator.all_reduce<T>(whole);
     });
 }
 
 CommEvent GradientExchange::reduce_scatter(int bucket) {
     const ShardRange shard = buckets_[bucket].shard;
-    return in_group(bucket, [&]<class T>(Communicator& communicator, std::span<T> whole) {
+    const ShardRange range{.first = place(bucket), .size = buckets_[bucket].size};
+    return in_group(range, [&]<class T>(Communicator& communicator, std::span<T> whole) {
         communicator.reduce_scatter<T>(whole.subspan(std::size_t(shard.first), std::size_t(shard.size)), whole);
     });
 }
@@ -69,11 +71,19 @@ CommEvent GradientExchange::reduce_scatter(int bucket) {
 void GradientExchange::finish() {
     const device::Range range("finish gradients");
     require(micro().is_last(), "the micro-batches of a step", micro().index + 1, std::to_string(micro().count));
+    take_norms();
+    context_.communicator->wait(context_.stream, last_ = sums_.gather());
+}
+
+void GradientExchange::take_norms() {
     for (int bucket = 0; bucket < buckets_.size(); ++bucket) {
         settle(bucket);
         sums_.add_reduced(bucket, reduced(buckets_.shard(bucket)));
     }
-    context_.communicator->wait(context_.stream, last_ = sums_.gather());
+}
+
+void GradientExchange::stay_local(std::uint32_t, std::span<const ShardRange>) {
+    fail("gradients that stay local", "asked for", "an exchange made for them (may_stay_local)");
 }
 
 }  // namespace llmc

@@ -3,7 +3,7 @@
 //
 // One subclass for each way of reducing (gradient_policies.cpp), chosen by make_gradient_exchange():
 //
-//   stage 0   all gradients are kept; in the last micro-batch every bucket is all-reduced
+//   stage 0   all gradients are kept; in the last micro-batch every bucket is all-reduced, unless gradients stay local
 //   stage 1   the same, reduce-scattered: afterwards a rank has the sum of its shards
 //   stage 2   every bucket of every micro-batch is reduce-scattered out of a working buffer and added to this rank's
 //             shards, in fp32; only the shards, two buffers for blocks and one for the embeddings exist
@@ -19,7 +19,8 @@
 //   complete()  begins its group, after the kernels that write the bucket and those that take its norm and round it
 //               before the reduction
 //   finish()    waits for each group before the norm of its shard, so that the optimizer, and the next step's backward
-//               pass, come after; then begins the group of the rows of sums and waits for it
+//               pass, come after; then begins the group of the rows of sums and waits for it. Where gradients stay
+//               local: the groups of the sketch and of the stretches that are summed, and the waits for them
 //   open()      stage 2: waits for the group that used the working buffer last, before the next bucket's gradients are
 //               written into it
 //   the destructor waits on the host for what is still under way
@@ -38,6 +39,7 @@ public:
         Sharding sharding{};
         SmallBatches small_batches = SmallBatches::none;
         bool reduce_in_bf16 = false;  // what travels; everything else is fp32
+        bool may_stay_local = false;  // stay_local() will be called, maybe
     };
     virtual ~GradientExchange();  // waits for what is under way
     GradientExchange(const GradientExchange&) = delete;
@@ -64,7 +66,12 @@ public:
     // After the last micro-batch. On return: what is enqueued on the compute stream sees reduced() and
     // sums().rank_sums().
     void finish();
-    // The reduced gradient of what this rank owns, accumulated with weight 1 / positions, until the next begin().
+    // For the next step and those after it: gradients stay each rank's own, but for the `summed` stretches of the flat
+    // array, at multiples of kTensorAlignment; the norm of their sum is estimated from a sketch with this draw
+    // (step_sums.h). Ranks give the same, and a new draw before every step. Throws Error unless the settings allow it.
+    virtual void stay_local(std::uint32_t draw, std::span<const ShardRange> summed);
+    // The reduced gradient of what this rank owns, or its own, accumulated with weight 1 / positions, until the next
+    // begin().
     virtual std::span<float> reduced(const OwnedShard& shard) const = 0;
     const StepSums& sums() const { return sums_; }
 
@@ -76,13 +83,17 @@ protected:
     // What the backward pass writes into: all of it, and a bucket's part; and that part in bf16, where bf16 travels.
     std::span<float> written() const { return written_.span(); }
     std::span<float> written(int bucket) const { return in_place(written_.span(), bucket); }
+    std::span<kernels::bf16> rounded() const { return rounded_.span(); }
     std::span<kernels::bf16> rounded(int bucket) const { return in_place(rounded_.span(), bucket); }
     bool travels_in_bf16() const { return rounded_.size() > 0; }
-    // A group that leaves the sum over ranks, in the type that travels, in all of the bucket or in this rank's shard of
-    // it. On return: it is under way.
-    CommEvent all_reduce(int bucket);
+    // A group that leaves the sum over ranks, in the type that travels, in a stretch of what is written or in this
+    // rank's shard of a bucket. On return: it is under way.
+    CommEvent all_reduce(const ShardRange& range);
     CommEvent reduce_scatter(int bucket);
     const MicroStep& micro() const { return sums_.micro(); }
+    // What finish() waits for before it gathers the rows of sums: settles all buckets, and takes the norms of shards.
+    virtual void take_norms();
+    void add_sketched(std::span<const float> gradient, std::uint32_t draw) { sums_.add_sketched(gradient, draw); }
 
     Context& context_;
 
@@ -98,7 +109,7 @@ private:
     // communicator has left its memory.
     virtual void settle(int bucket) = 0;
 
-    template <class Enqueue> CommEvent in_group(int bucket, Enqueue&& enqueue);
+    template <class Enqueue> CommEvent in_group(const ShardRange& range, Enqueue&& enqueue);
     template <class T> std::span<T> in_place(std::span<T> all, int bucket) const {
         return all.subspan(std::size_t(place(bucket)), std::size_t(buckets_[bucket].size));
     }

@@ -44,7 +44,7 @@ private:
     virtual ShardRange summed(const GradientBucket& bucket) const = 0;
 
     std::int64_t place(int bucket) const final { return buckets()[bucket].first; }
-    bool reduces() const final { return micro().is_last(); }
+    bool reduces() const override { return micro().is_last(); }
     void reduce(int bucket) final { groups_[std::size_t(bucket)] = begin_reduction(bucket); }
     void settle(int bucket) final {
         context_.communicator->wait(context_.stream, groups_[std::size_t(bucket)]);
@@ -58,13 +58,49 @@ private:
 };
 
 // Every rank ends with all of the sum.
-class AllReducedGradients final : public WholeGradients {
+class AllReducedGradients : public WholeGradients {
 public:
     using WholeGradients::WholeGradients;
 
 private:
-    CommEvent begin_reduction(int bucket) override { return all_reduce(bucket); }
+    CommEvent begin_reduction(int bucket) override {
+        return all_reduce({.first = buckets()[bucket].first, .size = buckets()[bucket].size});
+    }
     ShardRange summed(const GradientBucket& bucket) const override { return {.first = 0, .size = bucket.size}; }
+};
+
+// As all-reduced ones, until they stay local: 1-bit Adam's.
+class LocalGradients final : public AllReducedGradients {
+public:
+    using AllReducedGradients::AllReducedGradients;
+
+    void stay_local(std::uint32_t draw, std::span<const ShardRange> summed) override {
+        local_ = true;
+        draw_ = draw;
+        summed_.assign(summed.begin(), summed.end());
+    }
+
+private:
+    bool reduces() const override { return !local_ && micro().is_last(); }
+    // The sketch is of all gradients, before some of them become sums.
+    void take_norms() override {
+        if (!local_) return GradientExchange::take_norms();
+        add_sketched(written(), draw_);
+        for (const ShardRange& range : summed_) {
+            if (travels_in_bf16())
+                kernels::gradient_copy<bf16, float>({.out = in(rounded(), range), .in = in(written(), range)},
+                                                    context_.stream);
+            const CommEvent group = all_reduce(range);
+            context_.communicator->wait(context_.stream, group);
+            if (travels_in_bf16())
+                kernels::gradient_copy<float, bf16>({.out = in(written(), range), .in = in(rounded(), range)},
+                                                    context_.stream);
+        }
+    }
+
+    bool local_ = false;
+    std::uint32_t draw_ = 0;
+    std::vector<ShardRange> summed_;
 };
 
 // Every rank ends with the sum of its shards; the other shards keep what it had itself.
@@ -144,7 +180,11 @@ private:
 };
 
 // The one place where a policy is chosen: calls use with it.
-template <class Use> auto with_policy(const Sharding& sharding, Use&& use) {
+template <class Use> auto with_policy(const Settings& settings, Use&& use) {
+    const Sharding& sharding = settings.sharding;
+    require(!settings.may_stay_local || sharding.stage == 0, "--zero-stage", sharding.stage,
+            "0 where gradients stay local");
+    if (settings.may_stay_local) return use.template operator()<LocalGradients>();
     if (sharding.shards_gradients()) return use.template operator()<ShardedGradients>();
     if (sharding.shards_state()) return use.template operator()<ReduceScatteredGradients>();
     return use.template operator()<AllReducedGradients>();
@@ -154,13 +194,13 @@ template <class Use> auto with_policy(const Sharding& sharding, Use&& use) {
 
 std::unique_ptr<GradientExchange> make_gradient_exchange(const ParameterTable& table, const Settings& settings,
                                                          Context& context) {
-    return with_policy(settings.sharding, [&]<class Policy>() -> std::unique_ptr<GradientExchange> {
+    return with_policy(settings, [&]<class Policy>() -> std::unique_ptr<GradientExchange> {
         return std::make_unique<Policy>(table, settings, context);
     });
 }
 
 std::size_t gradient_bytes(const ParameterTable& table, const Settings& settings) {
-    return with_policy(settings.sharding, [&]<class Policy>() { return Policy::bytes(table, settings); });
+    return with_policy(settings, [&]<class Policy>() { return Policy::bytes(table, settings); });
 }
 
 }  // namespace llmc

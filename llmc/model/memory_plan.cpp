@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "llmc/model/batch_upload.h"
-#include "llmc/model/optimizer.h"
+#include "llmc/model/onebit_adam.h"
 
 namespace llmc {
 namespace {
@@ -22,7 +22,8 @@ std::size_t total_of(const std::vector<MemoryPlan::Line>& lines) {
 }
 
 std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const ParameterTable& table, const Context& context,
-                                          bool reduce_in_bf16, std::size_t checkpoint_copies) {
+                                          bool reduce_in_bf16, std::size_t checkpoint_copies,
+                                          const std::optional<OnebitSettings>& onebit) {
     const ModelBytes model = model_bytes(setup, table, context.device);
     std::vector<MemoryPlan::Line> lines{
         {"parameters, bf16", model.parameters},
@@ -30,6 +31,7 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
          setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0},
         {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
+        {"1-bit errors and messages", setup.training && onebit ? onebit_bytes(table, setup.sharding, *onebit) : 0},
         {"master weights gathered to save", setup.training ? model.gathered : 0},
         {"copies for a checkpoint", checkpoint_copies},
         {"activations and logits", model.activations},
@@ -66,11 +68,12 @@ std::string MemoryPlan::text() const {
 }
 
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
-                       bool reduce_in_bf16, std::size_t checkpoint_copies) {
+                       bool reduce_in_bf16, std::size_t checkpoint_copies,
+                       const std::optional<OnebitSettings>& onebit) {
     const auto plan_for = [&](int micro_batch) {
         ModelSetup other = setup;
         other.shape.batch = micro_batch;
-        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16, checkpoint_copies),
+        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16, checkpoint_copies, onebit),
                           .available = context.device.memory_free, .ranks = context.communicator->size(),
                           .micro_batch = micro_batch, .largest_micro_batch = micro_batch};
     };

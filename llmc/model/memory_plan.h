@@ -1,9 +1,11 @@
 // memory_plan.h - what a run will take from the device's memory, counted before anything is allocated
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "llmc/model/model.h"
+#include "llmc/model/onebit_settings.h"
 
 namespace llmc {
 
@@ -23,9 +25,11 @@ struct MemoryPlan {
     std::string text() const;     // one line each, in MiB, then the sum and what the device has
 };
 // `table` is that of setup.config. reduce_in_bf16: gradients travel between ranks in bf16, which takes a copy.
-// checkpoint_copies: bytes from which checkpoints are written, where they are the device's memory.
+// checkpoint_copies: bytes from which checkpoints are written, where they are the device's memory. onebit: of
+// 1-bit Adam, if that is the optimizer.
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
-                       bool reduce_in_bf16, std::size_t checkpoint_copies = 0);
+                       bool reduce_in_bf16, std::size_t checkpoint_copies = 0,
+                       const std::optional<OnebitSettings>& onebit = {});
 
 // Throws Error when the plan exceeds what is available; it names the largest micro-batch that fits, or says that none
 // does.

@@ -5,6 +5,7 @@
 
 #include "kernels/device/memory.h"
 #include "kernels/device/range.h"
+#include "llmc/model/onebit_adam.h"
 
 namespace llmc {
 
@@ -20,8 +21,8 @@ Optimizer::Optimizer(const Model& model, GradientExchange& gradients, const Adam
     : context_(context),
       gradients_(gradients),
       settings_(settings),
-      totals_(kernels::rank_sums_size(gradients.sums().modules())),
       scalars_(1),
+      totals_(kernels::rank_sums_size(gradients.sums().modules())),
       window_(1),
       host_(2 * (sizeof(StepScalars) + totals_.size() * sizeof(double))) {
     require(!settings.rounding_seed || model.dtype() == kernels::DType::bf16,
@@ -76,24 +77,31 @@ void Optimizer::step(Model& model, const StepInput& input) {
                            .learning_rate = input.learning_rate, .max_norm = settings_.max_grad_norm,
                            .beta1 = settings_.beta1, .beta2 = settings_.beta2,
                            .max_loss_z = settings_.max_loss_z, .max_norm_z = settings_.max_norm_z}, stream);
-    const auto adamw = [&]<class T>(std::span<T> parameters) {
-        update_all(model, parameters, [&](const Launch& launch, std::span<T> parameter, std::span<float> master) {
-            const OwnedShard& shard = launch.shard;
-            kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.in_owned(first_.span()),
-                               .v = shard.in_owned(second_.span()), .grad = gradients_.reduced(shard),
-                               .segments = segments_.span().subspan(launch.first_segment, launch.segments),
-                               .scalars = scalars_.span(), .beta1 = settings_.beta1, .beta2 = settings_.beta2,
-                               .eps = settings_.eps, .weight_decay = settings_.weight_decay,
-                               .rounding = rounding(shard)}, stream);
-        });
-    };
-    if (model.dtype() == kernels::DType::bf16) adamw(model.rounded_parameters());
-    else adamw(model.master_weights());
+    update(model);
     slot_ ^= 1;
     device::copy_to_host(host_slot(slot_), scalars_.span().data(), sizeof(StepScalars), stream);
     device::copy_to_host(host_slot(slot_) + sizeof(StepScalars), totals_.span().data(), totals_.size() * sizeof(double),
                          stream);
     copied_[slot_].record(stream);
+    step_ends();
+}
+
+void Optimizer::update(Model& model) {
+    if (model.dtype() == kernels::DType::bf16) adamw(model, model.rounded_parameters());
+    else adamw(model, model.master_weights());
+}
+
+template <class T>
+void Optimizer::adamw(Model& model, std::span<T> parameters) {
+    update_all(model, parameters, [&](const Launch& launch, std::span<T> parameter, std::span<float> master) {
+        const OwnedShard& shard = launch.shard;
+        kernels::adamw<T>({.parameter = parameter, .master = master, .m = shard.in_owned(first_.span()),
+                           .v = shard.in_owned(second_.span()), .grad = gradients_.reduced(shard),
+                           .segments = segments_.span().subspan(launch.first_segment, launch.segments),
+                           .scalars = scalars_.span(), .beta1 = settings_.beta1, .beta2 = settings_.beta2,
+                           .eps = settings_.eps, .weight_decay = settings_.weight_decay,
+                           .rounding = rounding(shard)}, context_.stream);
+    });
 }
 
 void Optimizer::round_parameters(Model& model) {
@@ -162,6 +170,12 @@ kernels::ConstRankSums Optimizer::totals(int steps_back) const {
     const StepScalars& before = scalars(steps_back);  // waits
     return kernels::rank_sums(std::span(reinterpret_cast<const double*>(&before + 1), totals_.size()),
                               gradients_.sums().modules());
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const Model& model, GradientExchange& gradients,
+                                          const AdamWSettings& settings, Context& context) {
+    if (settings.onebit) return make_onebit_adam(model, gradients, settings, context);
+    return std::make_unique<Optimizer>(model, gradients, settings, context);
 }
 
 }  // namespace llmc

@@ -4,15 +4,22 @@
 #include <algorithm>
 
 #include "kernels/device/error.h"
+#include "kernels/sketch.h"
 #include "llmc/model/context.h"
 
 namespace llmc {
+namespace {
+
+constexpr std::int64_t kSketchSize = (kernels::kSketchBuckets + kShardMultiple - 1) / kShardMultiple * kShardMultiple;
+
+}  // namespace
 
 StepSums::StepSums(const ParameterTable& table, const GradientBuckets& buckets, const Sharding& sharding,
                    SmallBatches small_batches, Context& context)
     : context_(context),
       small_batches_(small_batches),
       rank_(sharding.rank),
+      ranks_(sharding.ranks),
       embeddings_(buckets.embeddings()),
       modules_(table, buckets),
       bucket_tiles_(NormTiles(modules_, buckets, TilesOf::buckets), context.stream),
@@ -68,9 +75,40 @@ void StepSums::add_small_batch(int bucket, std::span<const float> gradient, std:
 
 void StepSums::add_reduced(int bucket, std::span<const float> shard) { take_norms(shard_tiles_, bucket, shard, {}); }
 
+void StepSums::add_sketched(std::span<const float> gradient, std::uint32_t draw) {
+    const device::StreamRef stream = context_.stream;
+    const ShardRange shard = shard_of(kSketchSize, rank_, ranks_);
+    if (!sketch_) {
+        std::vector<kernels::NormTile> tiles;
+        kernels::append_tiles(tiles, 0, shard.size);
+        const std::vector<std::int32_t> module_start{0, std::int32_t(tiles.size())};
+        const device::SyncIfThrown guard(stream);
+        sketch_.emplace(SketchMemory{.sketch = device::Array<float>(kSketchSize),
+                                     .scratch = device::Array<float>(kernels::sketch_scratch()),
+                                     .tiles = {tiles, stream}, .partial = device::Array<double>(tiles.size()),
+                                     .module_start = {module_start, stream}});
+        sketch_->sketch.zero(stream);
+        device::sync(stream);
+    }
+    const std::span<float> sketch = sketch_->sketch.span();
+    kernels::sketch({.sketch = sketch, .scratch = sketch_->scratch.span(), .values = gradient, .scale = 1,
+                     .draw = draw}, stream);
+    const std::span<float> mine = sketch.subspan(std::size_t(shard.first), std::size_t(shard.size));
+    Communicator& communicator = *context_.communicator;
+    communicator.group_begin(stream);
+    communicator.reduce_scatter<float>(mine, sketch);
+    communicator.wait(stream, communicator.group_end());
+    kernels::squared_norms({.partial = sketch_->partial.span(), .values = mine, .tiles = sketch_->tiles.span()},
+                           stream);
+    kernels::module_sums({.sums = row().norms.first(1), .partial = sketch_->partial.span(),
+                          .module_start = sketch_->module_start.span()}, stream);
+    counts_.sketched = true;
+}
+
 CommEvent StepSums::gather() {
-    kernels::module_sums({.sums = row().norms, .partial = partial_.span(),
-                          .module_start = shard_tiles_.module_start.span()}, context_.stream);
+    if (!counts_.sketched)
+        kernels::module_sums({.sums = row().norms, .partial = partial_.span(),
+                              .module_start = shard_tiles_.module_start.span()}, context_.stream);
     kernels::put_counts(row(), counts_, context_.stream);
     const auto bytes = [](std::span<double> values) {
         return std::span(reinterpret_cast<std::byte*>(values.data()), values.size_bytes());

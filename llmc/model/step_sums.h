@@ -4,6 +4,8 @@
 // Every rank fills a row (RankSums in grad_norm.h), and all rows are gathered. Everything is enqueued on the compute
 // stream but the counts, which the host knows.
 #pragma once
+#include <optional>
+
 #include "kernels/device/memory.h"
 #include "llmc/model/norm_modules.h"
 
@@ -42,6 +44,10 @@ public:
 
     // After the last micro-batch: takes the norm of this rank's shard of every bucket of the reduced gradient, ...
     void add_reduced(int bucket, std::span<const float> shard);
+    // Or, where every rank keeps its own gradient: takes the norm of the sum over ranks of sketches (kernels/sketch.h),
+    // an estimate with a relative deviation of its square of 1.1 %, for all modules together: the first one's norm
+    // holds it. Waits for the ranks' sketches, on the compute stream.
+    void add_sketched(std::span<const float> gradient, std::uint32_t draw);
     // ... and then gathers. On return: the rows are on their way, until the event they belong to the communicator.
     CommEvent gather();
     std::span<const double> rank_sums() const { return rank_sums_.span(); }  // a row of each rank, in their order
@@ -62,17 +68,25 @@ private:
     };
     std::span<double> row_memory() const;
     kernels::RankSums row() const { return kernels::rank_sums(row_memory(), modules()); }
+    // Made by the first step that needs it: (kernels::kSketchBuckets, then zeros), and what it takes.
+    struct SketchMemory {
+        device::Array<float> sketch, scratch;
+        device::Array<kernels::NormTile> tiles;  // of this rank's shard
+        device::Array<double> partial;
+        device::Array<std::int32_t> module_start;
+    };
     void take_norms(const Tiles& of, int bucket, std::span<const float> values, std::span<kernels::bf16> rounded);
 
     Context& context_;
     SmallBatches small_batches_;
-    int rank_, embeddings_;
+    int rank_, ranks_, embeddings_;
     NormModules modules_;
     Tiles bucket_tiles_, shard_tiles_;
     device::Array<double> partial_;    // of the tiles of one kind at a time
     device::Array<double> rank_sums_;  // (ranks, rank_sums_size(modules))
     MicroStep micro_{};
     kernels::RankCounts counts_{};
+    std::optional<SketchMemory> sketch_;
 };
 
 }  // namespace llmc

@@ -76,8 +76,9 @@ public:
         std::vector<float> weights(std::size_t(model_->table().elements()));
         model_->table().initialise(weights, seed);
         model_->load(weights);
+        exchange.may_stay_local = settings.onebit.has_value();
         gradients_ = llmc::make_gradient_exchange(model_->table(), exchange, context);
-        optimizer_ = std::make_unique<llmc::Optimizer>(*model_, *gradients_, settings, context);
+        optimizer_ = llmc::make_optimizer(*model_, *gradients_, settings, context);
     }
 
     // Gradients of this rank's part of the global batch in `micro_batches` equal parts, each position with weight 1 /
@@ -122,6 +123,7 @@ public:
     const llmc::ParameterTable& table() const { return model_->table(); }
     llmc::GradientExchange& exchange() { return *gradients_; }
     const llmc::Optimizer& optimizer() const { return *optimizer_; }
+    llmc::Optimizer& optimizer() { return *optimizer_; }
     // What this rank holds: everything, or its shards.
     std::vector<float> master_weights() const {
         model_->wait_for_parameters();

@@ -1,0 +1,312 @@
+// onebit_adam.cpp - the stages of 1-bit Adam, and the update of each
+#include "llmc/model/onebit_adam.h"
+
+#include <algorithm>
+#include <cmath>
+#include <regex>
+
+#include "kernels/device/error.h"
+#include "kernels/onebit_adam.h"
+#include "llmc/model/context.h"
+
+namespace llmc {
+namespace {
+
+constexpr std::size_t kDownloadedAtOnce = std::size_t(1) << 24;  // elements; of a moment
+
+bool compresses(const OnebitSettings& settings, int ranks) {
+    return !settings.frozen_only && (ranks > 1 || settings.compress_alone);
+}
+
+// Of every tensor of the table, whether it keeps full gradients.
+std::vector<bool> tensors_left_out(const ParameterTable& table, const std::string& exclude) {
+    std::vector<bool> left_out(table.tensors().size());
+    if (exclude.empty()) return left_out;
+    std::regex expression;
+    try {
+        expression.assign(exclude, std::regex::ECMAScript);
+    } catch (const std::regex_error& error) {
+        fail("--onebit-exclude", '"' + exclude + '"', "a regular expression (ECMAScript)", error.what());
+    }
+    for (std::size_t i = 0; i < left_out.size(); ++i)
+        left_out[i] = std::regex_search(table.tensors()[i].name, expression);
+    const auto found = std::ranges::count(left_out, true);
+    if (found == 0 || found == std::ssize(left_out))
+        fail("--onebit-exclude", '"' + exclude + "\", which finds " + (found == 0 ? "none" : "all") + " of the tensors",
+             "some of them, such as wte.weight and h.0.ln_1.bias", "see the names in a checkpoint's model.safetensors");
+    return left_out;
+}
+
+// Neighbouring tensors of one kind.
+struct Stretch {
+    ShardRange flat;
+    bool live;  // full gradients, and a second moment that goes on
+    std::size_t first_segment, segments;
+};
+
+std::vector<Stretch> stretches_of(const ParameterTable& table, const std::vector<bool>& left_out) {
+    std::vector<Stretch> stretches;
+    for (std::size_t i = 0; i < left_out.size(); ++i) {
+        const std::int64_t first = table.tensors()[i].offset;
+        if (stretches.empty() || stretches.back().live != left_out[i])
+            stretches.push_back({.flat = {.first = first, .size = 0}, .live = left_out[i], .first_segment = i,
+                                 .segments = 0});
+        const std::int64_t end = i + 1 < left_out.size() ? table.tensors()[i + 1].offset : table.elements();
+        stretches.back().flat.size = end - stretches.back().flat.first;
+        ++stretches.back().segments;
+    }
+    return stretches;
+}
+
+template <class T> std::span<T> in_stretch(std::span<T> flat, const ShardRange& range) {
+    return flat.subspan(std::size_t(range.first), std::size_t(range.size));
+}
+
+// use(the first element's index, elements on the host) for all of a moment.
+template <class Use>
+void for_each_part(std::span<const float> moment, device::StreamRef stream, Use&& use) {
+    std::vector<float> part(std::min(moment.size(), kDownloadedAtOnce));
+    const device::SyncIfThrown guard(stream);
+    for (std::size_t first = 0; first < moment.size(); first += part.size()) {
+        const auto elements = std::span(part).first(std::min(part.size(), moment.size() - first));
+        device::copy_to_host(elements.data(), moment.data() + first, elements.size_bytes(), stream);
+        device::sync(stream);
+        use(first, std::span<const float>(elements));
+    }
+}
+
+class OnebitAdam final : public Optimizer {
+public:
+    OnebitAdam(const Model& model, GradientExchange& gradients, const AdamWSettings& settings, Context& context)
+        : Optimizer(model, gradients, settings, context),
+          onebit_(*settings.onebit),
+          ranks_(context.communicator->size()),
+          shadows_(onebit_.shadow_beta2 > settings.beta2),
+          stretches_(stretches_of(model.table(), tensors_left_out(model.table(), onebit_.exclude))) {
+        const Sharding sharding{.stage = 0, .rank = context.communicator->rank(), .ranks = ranks_};
+        std::vector<kernels::DecaySegment> all = model.table().decay_segments(), each;
+        for (const Stretch& stretch : stretches_) {
+            if (stretch.live) live_.push_back(stretch.flat);
+            for (std::size_t i = stretch.first_segment; i < stretch.first_segment + stretch.segments; ++i) {
+                each.push_back({all[i].end - stretch.flat.first, all[i].decays});
+                if (stretch.live) all[i].decays = kernels::kLeftAlone;
+            }
+        }
+        const device::SyncIfThrown guard(context.stream);
+        segments_of_flat_ = {std::span<const kernels::DecaySegment>(all), context.stream};
+        segments_of_stretches_ = {std::span<const kernels::DecaySegment>(each), context.stream};
+        if (compresses(onebit_, ranks_)) {
+            mean_.emplace(model.table(), sharding, onebit_.scale, context);
+            largest_ = device::Array<float>(mean_->tiles());
+        } else if (shadows_) {
+            shadow_memory_ = device::Array<float>(std::size_t(model.table().elements()));
+        }
+        if (shadows_) device::fill_zero(shadow().data(), shadow().size_bytes(), context.stream);
+        context.stream.sync();
+    }
+
+    Counts counts() const override {
+        Counts counts = Optimizer::counts();
+        counts.onebit = state_;
+        return counts;
+    }
+
+    void load(const Counts& counts,
+              const std::function<void(std::int64_t, std::span<float>, std::span<float>)>& read) override {
+        Optimizer::load(counts, read);
+        state_ = counts.onebit;
+        steps_ = counts.updates + counts.skipped_steps;
+        most_updates_ = counts.updates;
+        if (is_frozen()) compress_from_now_on();
+    }
+
+    OnebitState onebit_state() const override {
+        const std::int64_t elements = std::ssize(second_.span());
+        if (!is_frozen())
+            return {.kind = shadows_ ? OnebitState::Kind::shadow : OnebitState::Kind::none,
+                    .elements = shadows_ ? elements : 0};
+        if (!mean_) return {};
+        constexpr const char* kScales[] = {"bucket", "tensor", "block"};
+        return {.kind = OnebitState::Kind::errors, .elements = elements + mean_->served_elements(),
+                .served = mean_->served(),
+                .layout = std::string("version 1, scale ") + kScales[int(onebit_.scale)] + ", space " +
+                          (onebit_.space == OnebitSpace::update ? "update" : "momentum") + ", without \"" +
+                          onebit_.exclude + '"'};
+    }
+    void copy_onebit_to_host(std::span<float> to) const override {
+        if (to.empty()) return;
+        const auto elements = second_.size();
+        if (is_frozen()) mean_->copy_errors_to_host(to.first(elements), to.subspan(elements));
+        else device::copy_to_host(to.data(), shadow().data(), to.size_bytes(), context_.stream);
+    }
+    void load_onebit(std::span<const float> from) override {
+        require(std::ssize(from) == onebit_state().elements, "the elements of 1-bit Adam's state", from.size(),
+                std::to_string(onebit_state().elements));
+        if (from.empty()) return;
+        const auto elements = second_.size();
+        if (is_frozen()) return mean_->copy_errors_from_host(from.first(elements), from.subspan(elements));
+        const device::SyncIfThrown guard(context_.stream);
+        device::copy_to_device(shadow().data(), from.data(), from.size_bytes(), context_.stream);
+        context_.stream.sync();
+    }
+
+    const char* stage() const override { return stage_; }
+
+private:
+    bool is_frozen() const { return state_.frozen_after > 0; }
+    std::span<float> shadow() const { return mean_ ? mean_->error_memory() : shadow_memory_.span(); }
+    std::span<float> gradient() const { return gradients_.reduced(gradients_.buckets().owned().front()); }
+
+    void update(Model& model) override {
+        stage_ = !is_frozen() ? "warm-up" : mean_ ? "compressed" : "frozen";
+        if (!is_frozen()) {
+            Optimizer::update(model);
+            if (shadows_)
+                kernels::shadow_moment({.shadow = shadow(), .grad = gradient(), .scalars = scalars_.span(),
+                                        .beta = onebit_.shadow_beta2}, context_.stream);
+        } else if (model.dtype() == kernels::DType::bf16) {
+            update_frozen(model, model.rounded_parameters());
+        } else {
+            update_frozen(model, model.master_weights());
+        }
+    }
+
+    template <class T> void update_frozen(Model& model, std::span<T> parameters) {
+        if (mean_) update_compressed(model, parameters);
+        for (const Stretch& stretch : stretches_) {
+            if (mean_ && !stretch.live) continue;
+            const auto in = [&](auto flat) { return in_stretch(flat, stretch.flat); };
+            kernels::adamw<T>({.parameter = in(parameters), .master = in(model.master_weights()),
+                               .m = in(first_.span()), .v = in(second_.span()), .grad = in(gradient()),
+                               .segments = segments_of_stretches_.span().subspan(stretch.first_segment,
+                                                                                 stretch.segments),
+                               .scalars = scalars_.span(), .beta1 = settings_.beta1, .beta2 = settings_.beta2,
+                               .eps = settings_.eps, .weight_decay = settings_.weight_decay,
+                               .rounding = rounding_from(stretch.flat.first), .frozen = !stretch.live},
+                              context_.stream);
+        }
+    }
+
+    template <class T> void update_compressed(Model& model, std::span<T> parameters) {
+        const device::StreamRef stream = context_.stream;
+        const bool update_space = onebit_.space == OnebitSpace::update;
+        const std::span<kernels::StepScalars> scalars = scalars_.span();
+        kernels::onebit_admit(mean_->finite(), scalars, stream);
+        mean_->exchange({.values = gradient(), .momentum = first_.span(),
+                         .second_moment = update_space ? second_.span() : std::span<float>(),
+                         .gradient_scale = {&scalars.data()->grad_scale, 1}, .momentum_weight = settings_.beta1,
+                         .gradient_weight = (1 - settings_.beta1) * float(ranks_), .eps = settings_.eps});
+        kernels::onebit_settle(scalars, mean_->finite(), stream);
+        std::size_t tile = 0;
+        for (std::size_t i = 0; i < mean_->buckets(); ++i) {
+            const OnebitMean::Exchanged bucket = mean_->exchanged(i);
+            const auto in = [&](auto flat) { return in_stretch(flat, bucket.flat); };
+            kernels::onebit_adam<T>({.layout = bucket.layout, .tiles = bucket.tiles, .compensated = in(gradient()),
+                                     .error = bucket.error, .messages = bucket.messages, .replies = bucket.replies,
+                                     .active = bucket.active, .one = bucket.one, .parameter = in(parameters),
+                                     .master = in(model.master_weights()), .m = in(first_.span()),
+                                     .v = in(second_.span()),
+                                     .largest = largest_.span().subspan(tile, bucket.tiles.size()),
+                                     .segments = segments_of_flat_.span(), .scalars = scalars, .eps = settings_.eps,
+                                     .weight_decay = settings_.weight_decay, .update_space = update_space,
+                                     .rounding = rounding_from(bucket.flat.first)}, stream);
+            tile += bucket.tiles.size();
+        }
+        mean_->commit();
+        kernels::onebit_largest(scalars, largest_.span(), stream);
+    }
+
+    kernels::Rounding rounding_from(std::int64_t first) const {
+        kernels::Rounding rounding = this->rounding(launches_.front().shard);
+        rounding.first_element = first;
+        return rounding;
+    }
+
+    // The host knows how many steps there were, and no more than that of updates: it waits for their number only where
+    // the freeze may be due.
+    void step_ends() override {
+        ++steps_;
+        ++most_updates_;
+        if (!is_frozen()) {
+            const bool automatic = onebit_.freeze_after == 0;
+            const std::int64_t due = automatic ? state_.moment_sum_after + OnebitSettings::kSettlingUpdates
+                                               : onebit_.freeze_after;
+            if (most_updates_ < due) return;
+            most_updates_ = scalars().adam_step;
+            if (most_updates_ < due || (automatic && !has_settled())) return;
+            freeze();
+            compress_from_now_on();
+        } else if (mean_) {
+            gradients_.stay_local(std::uint32_t(steps_), live_);
+        }
+    }
+
+    float correction(float beta) const { return float(1 / (1 - std::pow(double(beta), double(most_updates_)))); }
+
+    bool has_settled() {
+        const float factor = correction(shadows_ ? onebit_.shadow_beta2 : settings_.beta2);
+        double sum = 0;
+        for_each_part(shadows_ ? shadow() : second_.span(), context_.stream,
+                      [&](std::size_t, std::span<const float> part) {
+                          for (const float v : part) sum += double(v);
+                      });
+        sum *= double(factor);
+        const double before = state_.moment_sum;
+        state_.moment_sum = sum;
+        state_.moment_sum_after = most_updates_;
+        return before > 0 && sum >= OnebitSettings::kSettled * before && steps_ > onebit_.lr_warmup_steps;
+    }
+
+    void freeze() {
+        const float factor = correction(shadows_ ? onebit_.shadow_beta2 : settings_.beta2);
+        for (const Stretch& stretch : stretches_)
+            if (!stretch.live)
+                kernels::scale_moment(in_stretch(second_.span(), stretch.flat),
+                                      in_stretch(shadows_ ? shadow() : second_.span(), stretch.flat), factor,
+                                      context_.stream);
+        state_.frozen_after = most_updates_;
+    }
+
+    // Masks what never had a gradient, and what is left out.
+    void compress_from_now_on() {
+        if (!mean_) return;
+        std::vector<std::uint32_t> active((second_.size() + 31) / 32);
+        for_each_part(second_.span(), context_.stream, [&](std::size_t first, std::span<const float> part) {
+            for (std::size_t i = 0; i < part.size(); ++i)
+                active[(first + i) / 32] |= std::uint32_t(part[i] != 0.0f) << (first + i) % 32;
+        });
+        for (const ShardRange& range : live_)
+            std::ranges::fill(std::span(active).subspan(std::size_t(range.first / 32), std::size_t(range.size / 32)),
+                              0u);
+        mean_->set_active(active);
+        gradients_.stay_local(std::uint32_t(steps_), live_);
+    }
+
+    const OnebitSettings onebit_;
+    const int ranks_;
+    const bool shadows_;
+    std::vector<Stretch> stretches_;
+    std::vector<ShardRange> live_;
+    device::Array<kernels::DecaySegment> segments_of_flat_, segments_of_stretches_;
+    std::optional<OnebitMean> mean_;  // where gradients are compressed
+    device::Array<float> shadow_memory_, largest_;
+    OnebitCounts state_;
+    const char* stage_ = "warm-up";
+    std::int64_t steps_ = 0;         // so far, those without an update included
+    std::int64_t most_updates_ = 0;  // not fewer than there were
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange& gradients,
+                                            const AdamWSettings& settings, Context& context) {
+    return std::make_unique<OnebitAdam>(model, gradients, settings, context);
+}
+
+std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings) {
+    tensors_left_out(table, settings.exclude);
+    return compresses(settings, sharding.ranks) ? OnebitMean::bytes(table, sharding, settings.scale)
+                                                : std::size_t(table.elements()) * sizeof(float);
+}
+
+}  // namespace llmc

@@ -1,0 +1,181 @@
+// onebit_files.cpp - errors written by their ranks, and read by as many ranks or others
+#include "llmc/model/onebit_files.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <sstream>
+
+#include "kernels/device/error.h"
+#include "llmc/weights/safetensors.h"
+
+namespace llmc {
+namespace {
+
+constexpr const char *kShadow = "shadow_moment", *kWorker = "worker_error", *kServer = "server_error";
+constexpr std::size_t kAveragedAtOnce = std::size_t(1) << 20;  // elements
+
+std::string text_of_stretches(const std::vector<ShardRange>& stretches) {
+    std::string text;
+    for (const ShardRange& range : stretches)
+        text.append(text.empty() ? "" : " ").append(std::to_string(range.first)).append("+").append(
+            std::to_string(range.size));
+    return text;
+}
+
+// A file of one rank's errors, or of the shadow.
+class OnebitFile {
+public:
+    OnebitFile(const std::filesystem::path& path, std::int64_t elements) : file_(path), elements_(elements) {
+        require(metadata("elements") == std::to_string(elements), file_.path() + ": the number of parameters",
+                in_quotes(metadata("elements")), std::to_string(elements), "go on with the model of the checkpoint");
+    }
+    const std::string& metadata(const std::string& key) const {
+        const auto found = file_.metadata().find(key);
+        require(found != file_.metadata().end(), file_.path(), "without \"" + key + "\" in its metadata",
+                "a file of 1-bit Adam's");
+        return found->second;
+    }
+    // Elements [first, first + size) of a vector of `length`. Throws Error at a number that no run can have left.
+    void read(const char* name, std::int64_t length, std::int64_t first, std::span<float> to) const {
+        const auto found = std::ranges::find(file_.tensors(), name, &TensorInfo::name);
+        require(found != file_.tensors().end() && found->dtype == "F32" && found->shape.size() == 1 &&
+                    found->elements() == length,
+                file_.path(), std::string("without a fp32 vector ") + name + " of " + std::to_string(length),
+                "a file of 1-bit Adam's");
+        file_.read(*found, first, to);
+        const auto bad = std::ranges::find_if(to, [](float x) { return !std::isfinite(x); });
+        if (bad != to.end())
+            fail(file_.path() + ": a value of " + name, *bad, "finite", "go on from another checkpoint");
+    }
+    // Those that the rank served.
+    std::vector<ShardRange> stretches() const {
+        std::vector<ShardRange> all;
+        std::istringstream text(metadata("stretches"));
+        ShardRange range;
+        for (char plus; text >> range.first >> plus >> range.size;) {
+            require(plus == '+' && range.first >= 0 && range.size >= 0 && range.size <= elements_ - range.first,
+                    file_.path() + ": its stretches", in_quotes(text.str()), "FIRST+SIZE, ... within the parameters");
+            all.push_back(range);
+        }
+        return all;
+    }
+
+private:
+    SafetensorsFile file_;
+    std::int64_t elements_;
+};
+
+std::int64_t total(const std::vector<ShardRange>& stretches) {
+    std::int64_t sum = 0;
+    for (const ShardRange& range : stretches) sum += range.size;
+    return sum;
+}
+
+// What the ranks of the checkpoint served, as this rank's stretches want it.
+void collect_served(std::span<const OnebitFile> files, const std::vector<ShardRange>& wanted, std::span<float> to) {
+    std::int64_t found = 0;
+    for (const OnebitFile& file : files) {
+        const std::vector<ShardRange> theirs = file.stretches();
+        std::int64_t place = 0;
+        for (const ShardRange& from : theirs) {
+            std::int64_t target = 0;
+            for (const ShardRange& range : wanted) {
+                const std::int64_t first = std::max(from.first, range.first),
+                                   end = std::min(from.first + from.size, range.first + range.size);
+                if (first < end) {
+                    file.read(kServer, total(theirs), place + first - from.first,
+                              to.subspan(std::size_t(target + first - range.first), std::size_t(end - first)));
+                    found += end - first;
+                }
+                target += range.size;
+            }
+            place += from.size;
+        }
+    }
+    require(found == total(wanted), "the servers' errors of a checkpoint", found,
+            "each element once, here " + std::to_string(total(wanted)));
+}
+
+void average_workers(const std::vector<OnebitFile>& files, std::span<float> to) {
+    std::vector<float> part(std::min(to.size(), kAveragedAtOnce));
+    std::vector<double> sums(part.size());
+    for (std::size_t first = 0; first < to.size(); first += part.size()) {
+        const std::size_t size = std::min(part.size(), to.size() - first);
+        std::ranges::fill(sums, 0.0);
+        for (const OnebitFile& file : files) {
+            file.read(kWorker, std::ssize(to), std::int64_t(first), std::span(part).first(size));
+            for (std::size_t i = 0; i < size; ++i) sums[i] += double(part[i]);
+        }
+        for (std::size_t i = 0; i < size; ++i) to[first + i] = float(sums[i] / double(files.size()));
+    }
+}
+
+}  // namespace
+
+std::string onebit_file_name(int number, int files) {
+    char name[64];
+    std::snprintf(name, sizeof name, "onebit-%05d-of-%05d.safetensors", number, files);
+    return name;
+}
+
+int onebit_file_count(const OnebitState& state, int ranks) {
+    return state.kind == OnebitState::Kind::none ? 0 : state.kind == OnebitState::Kind::shadow ? 1 : ranks;
+}
+
+bool writes_onebit(const OnebitState& state, int rank) { return rank < onebit_file_count(state, rank + 1); }
+
+FileFingerprint write_onebit(const std::filesystem::path& file, const OnebitState& state, std::int64_t elements,
+                             std::span<const float> values) {
+    require(std::ssize(values) == state.elements, "the elements of 1-bit Adam's state", values.size(),
+            std::to_string(state.elements));
+    if (state.kind == OnebitState::Kind::shadow) {
+        SafetensorsWriter writer(file, {{kShadow, "F32", {elements}}}, {{"elements", std::to_string(elements)}});
+        writer.append(values);
+        return writer.finish();
+    }
+    const std::int64_t served = total(state.served);
+    SafetensorsWriter writer(file, {{kWorker, "F32", {elements}}, {kServer, "F32", {served}}},
+                             {{"elements", std::to_string(elements)}, {"layout", state.layout},
+                              {"stretches", text_of_stretches(state.served)}});
+    writer.append(values.first(std::size_t(elements)));
+    writer.append(values.subspan(std::size_t(elements)));
+    return writer.finish();
+}
+
+std::string read_onebit(Optimizer& optimizer, const std::filesystem::path& folder, int files, int rank, int ranks) {
+    const OnebitState state = optimizer.onebit_state();
+    const bool errors = state.kind == OnebitState::Kind::errors;
+    if (state.kind == OnebitState::Kind::none)
+        return files > 1 ? "1-bit Adam: nothing is compressed here, so the errors of " + std::to_string(files) +
+                               " ranks are left out" : "";
+    if (files == 0)
+        return errors ? "1-bit Adam: the checkpoint has no errors, which begin at 0"
+                      : "1-bit Adam: the checkpoint has no slow second moment, which begins at 0";
+    const std::int64_t elements = errors ? state.elements - total(state.served) : state.elements;
+    std::vector<OnebitFile> all;
+    for (int number = 0; number < files; ++number) all.emplace_back(folder / onebit_file_name(number, files), elements);
+    std::vector<float> values(std::size_t(state.elements));
+    const auto workers = std::span(values).first(std::size_t(elements)),
+               servers = std::span(values).subspan(std::size_t(elements));
+    std::string note;
+    if (!errors) {
+        all[0].read(kShadow, elements, 0, values);
+    } else if (all[0].metadata("layout") != state.layout) {
+        return "1-bit Adam: all errors begin at 0 again, as they are of " + all[0].metadata("layout") + ", not " +
+               state.layout;
+    } else if (files == ranks) {
+        const OnebitFile& mine = all[std::size_t(rank)];
+        mine.read(kWorker, elements, 0, workers);
+        collect_served(std::span(&mine, 1), state.served, servers);
+    } else {
+        average_workers(all, workers);
+        collect_served(all, state.served, servers);
+        note = "1-bit Adam: " + std::to_string(ranks) + " ranks instead of " + std::to_string(files) +
+               ": each begins with the mean of the workers' errors";
+    }
+    optimizer.load_onebit(values);
+    return note;
+}
+
+}  // namespace llmc

@@ -1,0 +1,36 @@
+// onebit_files.h - what 1-bit Adam keeps beside the moments, in a checkpoint: the slow second moment of its warm-up, or
+// the errors of every rank
+//
+//   onebit-00000-of-00001.safetensors   shadow_moment (elements)
+//   onebit-00002-of-00004.safetensors   of rank 2: worker_error (elements), server_error: its stretches of the flat
+//   array
+//
+// The metadata say which it is, of how many elements and ranks, the stretches, and what the errors fit.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "llmc/base/fingerprint.h"
+#include "llmc/model/onebit_settings.h"
+#include "llmc/model/optimizer.h"
+
+namespace llmc {
+
+std::string onebit_file_name(int number, int files);
+
+// How many files a checkpoint of this state has, and whether this rank writes one.
+int onebit_file_count(const OnebitState& state, int ranks);
+bool writes_onebit(const OnebitState& state, int rank);
+
+// `values`: as Optimizer::copy_onebit_to_host() gives them. Throws a run-time Error where the system refuses.
+FileFingerprint write_onebit(const std::filesystem::path& file, const OnebitState& state, std::int64_t elements,
+                             std::span<const float> values);
+
+// Into an optimizer whose moments are loaded, from the `files` of a checkpoint. With as many ranks as then every rank
+// has its own errors again, bit for bit; with others the servers' go to who serves those elements now, and every worker
+// has the mean of all workers' errors, which keeps what the ranks together still owe. Returns a note on what is not as
+// it was, for rank 0 to tell; empty: nothing. Throws Error where files are missing or not what was written.
+std::string read_onebit(Optimizer& optimizer, const std::filesystem::path& folder, int files, int rank, int ranks);
+
+}  // namespace llmc
