@@ -73,8 +73,11 @@ int Training::train(const Resumption* resumption) {
     const MicroBatchShape shape = plan.setup.shape;
     const auto gradients = make_gradient_exchange(plan.table, {.sharding = plan.setup.sharding,
                                                                .small_batches = plan.noise.small_batches,
-                                                               .reduce_in_bf16 = plan.reduce_in_bf16}, context);
-    Optimizer optimizer(model, *gradients, plan.optimizer, context);
+                                                               .reduce_in_bf16 = plan.reduce_in_bf16,
+                                                               .may_stay_local = plan.optimizer.onebit.has_value()},
+                                                  context);
+    const auto optimizer_of_run = make_optimizer(model, *gradients, plan.optimizer, context);
+    Optimizer& optimizer = *optimizer_of_run;
     if (resumption) load_moments(optimizer, resumption->folder, resumption->state, plan.table, ranks);
     optimizer.round_parameters(model);
     auto peak = peak_flops(context.device, plan.setup.dtype, options.tf32);
@@ -225,7 +228,9 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, Int
     plan.memory = together(ranks, [&] {
         const bool copies = device::memory_is_host_memory() && plan.loader && !options.output_dir.empty();
         return plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16,
-                           copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding) : 0);
+                           copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding,
+                                                                 plan.optimizer.onebit) : 0,
+                           plan.optimizer.onebit);
     });
     const std::string passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
     if (!passed_over.empty() && first_rank) std::cerr << "note: attention goes without cuDNN: " << passed_over << '\n';

@@ -8,6 +8,8 @@
 #include <ranges>
 
 #include "llmc/model/moment_files.h"
+#include "llmc/model/onebit_adam.h"
+#include "llmc/model/onebit_files.h"
 #include "llmc/run/throughput.h"
 #include "llmc/weights/checkpoint.h"
 
@@ -22,9 +24,10 @@ constexpr std::uintmax_t kRoomBesides = 256 << 10;  // small files, headers, and
 bool writes_model(const Sharding& sharding) { return sharding.rank == 0; }
 bool writes_moments(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
 
-// Before the disk is filled to its end, which would end the log, too: fp32 weights and two moments.
-void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table) {
-    const auto bytes = std::uintmax_t(table.elements()) * 3 * sizeof(float) + kRoomBesides;
+// Before the disk is filled to its end, which would end the log, too: fp32 weights, two moments, and of every rank what
+// 1-bit Adam keeps.
+void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table, std::int64_t onebit_elements) {
+    const auto bytes = std::uintmax_t(table.elements() * 3 + onebit_elements) * sizeof(float) + kRoomBesides;
     std::error_code unknown;
     const fs::space_info disk = fs::space(output_dir, unknown);
     if (!unknown && disk.available < bytes)
@@ -46,25 +49,36 @@ CheckpointWriter::CheckpointWriter(const CheckpointSettings& settings, const Mod
       report_(report),
       writing_([this] { write(); }) {}
 
-std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding) {
+std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Sharding& sharding,
+                                         const std::optional<OnebitSettings>& onebit) {
     return (writes_model(sharding) ? std::size_t(table.elements()) * sizeof(float) : 0) +
+           (onebit ? onebit_bytes(table, sharding, *onebit) : 0) +
            (writes_moments(sharding) ? optimizer_bytes(table, sharding) : 0);
 }
 
-void CheckpointWriter::take_memory() {
+void CheckpointWriter::take_memory(std::size_t onebit) {
     const std::size_t weights = writes_model_ ? std::size_t(model_.table().elements()) : 0;
     const std::size_t moments = writes_moments_ ? std::size_t(buckets_.owned_elements()) : 0;
-    if (memory_.data() || weights + moments == 0) return;
-    memory_ = device::PinnedMemory((weights + 2 * moments) * sizeof(float));
-    const std::span<float> all(reinterpret_cast<float*>(memory_.data()), weights + 2 * moments);
+    const std::size_t elements = weights + 2 * moments + onebit;
+    if (elements > memory_elements_) {
+        memory_elements_ = 0;
+        memory_ = device::PinnedMemory();  // first gives back what it has
+        memory_ = device::PinnedMemory(elements * sizeof(float));
+        memory_elements_ = elements;
+    }
+    const std::span<float> all(reinterpret_cast<float*>(memory_.data()), elements);
     master_weights_ = all.first(weights);
     first_moments_ = all.subspan(weights, moments);
-    second_moments_ = all.last(moments);
+    second_moments_ = all.subspan(weights + moments, moments);
+    onebit_ = all.last(onebit);
 }
 
 void CheckpointWriter::begin(TrainerState state) {
     const double began = seconds_now();
     if (begun_) end(false);
+    onebit_state_ = optimizer_.onebit_state();
+    state.onebit_files = onebit_file_count(onebit_state_, settings_.sharding.ranks);
+    const bool writes_onebit = llmc::writes_onebit(onebit_state_, settings_.sharding.rank);
     state.moment_files = settings_.sharding.shards_state() ? settings_.sharding.ranks : 1;
     // Another run's may be where this one's was.
     const std::int64_t lost =
@@ -75,10 +89,11 @@ void CheckpointWriter::begin(TrainerState state) {
     begun_.emplace(Begun{.state = std::move(state), .folder = folder, .beside = lost != 0});
     try {
         together(*context_.communicator, [&] {
-            take_memory();
+            take_memory(writes_onebit ? std::size_t(onebit_state_.elements) : 0);
             if (!writes_model_) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
-            require_room_on_disk(output_dir, model_.table());
+            require_room_on_disk(output_dir, model_.table(),
+                                 onebit_state_.elements * begun_->state.onebit_files);
         });
     } catch (const SharedError& error) {
         begun_->failure = error.what();
@@ -86,6 +101,7 @@ void CheckpointWriter::begin(TrainerState state) {
         return;
     }
     if (writes_moments_) optimizer_.copy_moments_to_host(first_moments_, second_moments_);
+    if (writes_onebit) optimizer_.copy_onebit_to_host(onebit_);
     model_.copy_master_weights_to_host(master_weights_);  // waits
     begun_->waited_seconds = seconds_now() - began;
     writing_.start();
@@ -96,7 +112,10 @@ void CheckpointWriter::write() {
     const fs::path folder = StagedFolder::path_of(begun_->folder);
     written_.clear();
     const std::string moments = moment_file_name(settings_.sharding.rank, begun_->state.moment_files);
+    const std::string onebit = onebit_file_name(settings_.sharding.rank, begun_->state.onebit_files);
     try {
+        if (!onebit_.empty())
+            written_[onebit] = write_onebit(folder / onebit, onebit_state_, model_.table().elements(), onebit_);
         if (writes_moments_)
             written_[moments] = write_moments(folder / moments, buckets_.owned(), model_.table().elements(),
                                               first_moments_, second_moments_);
@@ -109,6 +128,7 @@ void CheckpointWriter::write() {
         }
     } catch (...) {
         std::error_code none;  // what was written gives its room back at once
+        fs::remove(folder / onebit, none);
         fs::remove(folder / moments, none);
         if (writes_model_) fs::remove(folder / "model.safetensors", none);
         throw;
@@ -178,6 +198,10 @@ void load_moments(Optimizer& optimizer, const fs::path& folder, const TrainerSta
             moments.read(first, first_moments, second_moments);
         });
     });
+    const std::string note = together(communicator, [&] {
+        return read_onebit(optimizer, folder, state.onebit_files, communicator.rank(), communicator.size());
+    });
+    if (!note.empty() && communicator.rank() == 0) std::cerr << "note: " << note << '\n';
 }
 
 }  // namespace llmc

@@ -7,6 +7,7 @@
 //
 //   OUT/step_00000100/config.json, model.safetensors   the model (weights/checkpoint.h)
 //                     optimizer-00000-of-00004.safetensors, ...   (model/moment_files.h)
+//                     onebit-00000-of-00004.safetensors, ...      (model/onebit_files.h)
 //                     trainer_state.json               (trainer_state.h)
 //                     manifest.json                    (weights/manifest.h)
 #pragma once
@@ -38,7 +39,8 @@ public:
                      const GradientBuckets& buckets, Context& context, Report& report);
 
     // Host bytes of one rank for the copy that is written while training goes on.
-    static std::size_t copy_bytes(const ParameterTable& table, const Sharding& sharding);
+    static std::size_t copy_bytes(const ParameterTable& table, const Sharding& sharding,
+                                  const std::optional<OnebitSettings>& onebit = {});
 
     // Every rank calls these between the same two steps, as they agree with each other.
     //
@@ -58,7 +60,7 @@ private:
         double waited_seconds = 0;  // by training, for the copies and the checkpoint before
         std::string failure{};  // before anything was written: alike on all ranks
     };
-    void take_memory();
+    void take_memory(std::size_t onebit);
     void write();  // on the thread
     void show(const Manifest& all);  // rank 0
     void delete_older() const;  // rank 0
@@ -71,14 +73,17 @@ private:
     Context& context_;
     Report& report_;
     device::PinnedMemory memory_;  // taken by the first checkpoint
-    std::span<float> master_weights_, first_moments_, second_moments_;  // in it
+    std::span<float> master_weights_, first_moments_, second_moments_, onebit_;  // in it
+    std::size_t memory_elements_ = 0;
+    OnebitState onebit_state_{};
     std::optional<Begun> begun_;
     std::unique_ptr<StagedFolder> staged_;  // rank 0's
     Manifest written_;                      // by this rank
     BackgroundTask writing_;                // last: its thread ends before what it uses
 };
 
-// Adam's state of a checkpoint into an optimizer, whatever ranks and stage it was written by. Every rank calls it.
+// The optimizer's state of a checkpoint into an optimizer, whatever ranks and stage it was written by. Every rank calls
+// it.
 void load_moments(Optimizer& optimizer, const std::filesystem::path& folder, const TrainerState& state,
                   const ParameterTable& table, Communicator& communicator);
 

@@ -67,6 +67,21 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "128 that made one; 0: off",
           Real{0, 1e30});
     entry("skip-norm-z", o.skip_norm_z, "the same of the gradient norm, before clipping; 0: off", Real{0, 1e30});
+    entry("optimizer", o.optimizer,
+          "onebit-adam: AdamW until its second moment is frozen, then momenta travel between ranks at a bit an element",
+          kOptimizers);
+    entry("onebit-freeze-step", o.onebit_freeze_step,
+          "updates of onebit-adam before it freezes, 15 to 25 % of a run; auto: when the second moment has settled, "
+          "asked every 500 updates, and the learning rate is past its warm-up");
+    entry("onebit-scale", o.onebit_scale, "elements that share the size of their bits; block: 4096", kOnebitScales);
+    entry("onebit-space", o.onebit_space,
+          "what is compressed: the momentum, or the momentum divided by the root of the second moment, whose elements "
+          "are of like size",
+          kOnebitSpaces);
+    entry("onebit-exclude", o.onebit_exclude,
+          "regular expression: tensors whose name it finds are reduced in full and keep a live second moment");
+    entry("onebit-bits", o.onebit_bits,
+          "1; or 32: freeze, but reduce in full, to see what compression alone costs", Whole{1, 32});
     entry("v,val-every", o.val_every, "steps between validations, which also run first and last; 0: none",
           Whole{0, kMany});
     entry("val-tokens", o.val_tokens, "tokens of a validation, from the start of its shards", Whole{1, kMany});
@@ -172,7 +187,27 @@ cxxopts::Options command_line() {
     return line;
 }
 
+void check_onebit(const Options& o) {
+    const Options defaults;
+    if (o.optimizer != "onebit-adam") {
+        const char* const flag = o.onebit_freeze_step != defaults.onebit_freeze_step ? "--onebit-freeze-step"
+                                 : o.onebit_scale != defaults.onebit_scale           ? "--onebit-scale"
+                                 : o.onebit_space != defaults.onebit_space           ? "--onebit-space"
+                                 : !o.onebit_exclude.empty()                         ? "--onebit-exclude"
+                                 : o.onebit_bits != defaults.onebit_bits             ? "--onebit-bits"
+                                                                                     : nullptr;
+        if (flag) fail(flag, "given for --optimizer " + o.optimizer, "--optimizer onebit-adam", "add it, or leave the "
+                       "flag out");
+        return;
+    }
+    freeze_after(o);
+    require(o.onebit_bits == 1 || o.onebit_bits == 32, "--onebit-bits", o.onebit_bits, "1 or 32");
+    require(o.zero_stage == 0, "--zero-stage", std::to_string(o.zero_stage) + " with --optimizer onebit-adam", "0",
+            "every rank needs all of the momentum to compress it, so its state cannot be sharded");
+}
+
 void check_together(const Options& o) {
+    check_onebit(o);
     require(!o.stochastic_rounding || o.dtype == "bf16", "--stochastic-rounding", "given for --dtype " + o.dtype,
             "parameters in bf16", "add --dtype bf16, or leave it out: fp32 parameters are not rounded");
     const std::int64_t micro = o.micro_batch * o.seq_len;  // both below 2^20
@@ -222,6 +257,11 @@ Request parse(int argc, char** argv, Options& options) {
     }
     check_together(options);
     return Request::run;
+}
+
+std::int64_t freeze_after(const Options& o) {
+    if (o.onebit_freeze_step == "auto") return 0;
+    return parse_number("--onebit-freeze-step", o.onebit_freeze_step, Range<std::int64_t>{1, kMany});
 }
 
 std::string help_text() { return command_line().help(); }

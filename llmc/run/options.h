@@ -8,6 +8,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/matmul/matmul.h"
 #include "llmc/base/names.h"
+#include "llmc/model/onebit_settings.h"
 
 namespace llmc {
 
@@ -39,6 +40,10 @@ struct Options {
     std::string lr_schedule = "cosine";
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, grad_clip = 1;
     double skip_loss_z = 0, skip_norm_z = 0;  // 0: no outlier is skipped
+    std::string optimizer = "adamw";
+    std::string onebit_freeze_step = "auto";  // auto, or a number
+    std::string onebit_scale = "bucket", onebit_space = "update", onebit_exclude;
+    std::int64_t onebit_bits = 1;             // 1, or 32: frozen, but not compressed
     // Evaluation and samples
     std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: never
     std::int64_t sample_every = 0, sample_tokens = 64, samples = 1;
@@ -65,12 +70,23 @@ struct Options {
     bool stochastic_rounding = false, tf32 = false, deterministic = false, ignore_memory_plan = false, dry_run = false;
 };
 
+enum class OptimizerKind { adamw, onebit_adam };
+inline constexpr Named<OptimizerKind> kOptimizers[] = {{"adamw", OptimizerKind::adamw},
+                                                       {"onebit-adam", OptimizerKind::onebit_adam}};
+inline constexpr Named<OnebitScale> kOnebitScales[] = {{"bucket", OnebitScale::bucket},
+                                                       {"tensor", OnebitScale::tensor},
+                                                       {"block", OnebitScale::block}};
+inline constexpr Named<OnebitSpace> kOnebitSpaces[] = {{"momentum", OnebitSpace::momentum},
+                                                       {"update", OnebitSpace::update}};
+
 enum class Request { run, help, version };
 
 // Fills `options` from the command line. Throws Error that names the flag, the value, what was expected and how to mend
 // it.
 Request parse(int argc, char** argv, Options& options);
 std::string help_text();
+// What --onebit-freeze-step says: updates, or 0 for auto. Throws Error for anything else.
+std::int64_t freeze_after(const Options& options);
 nlohmann::json to_json(const Options& options);
 
 }  // namespace llmc

@@ -57,6 +57,12 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
                       .rounding_seed = o.stochastic_rounding ? std::optional(seed) : std::nullopt};
+    if (o.optimizer == "onebit-adam")
+        plan.optimizer.onebit = OnebitSettings{
+            .freeze_after = freeze_after(o), .lr_warmup_steps = o.warmup_steps,
+            .scale = value_by_name("--onebit-scale", o.onebit_scale, kOnebitScales),
+            .space = value_by_name("--onebit-space", o.onebit_space, kOnebitSpaces), .exclude = o.onebit_exclude,
+            .frozen_only = o.onebit_bits == 32};
     plan.schedule = {.kind = value_by_name("--lr-schedule", o.lr_schedule, kLrSchedules), .peak = o.lr,
                      .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps,
                      .total_steps = plan.total_steps};
@@ -110,6 +116,15 @@ Changes go_on(Plan& plan, const Options& options, const Resumption& resumption) 
     // Else every try would make one more step, and save it.
     const nlohmann::json &before = resumption.state.run.options, &now = plan.run.options;
     const auto same = [&](const char* name) { return before.value(name, 0.0) == now.value(name, 0.0); };
+    const auto same_text = [&](const char* name, const char* absent) {
+        return before.value(name, absent) == now.value(name, absent);
+    };
+    if (!same_text("optimizer", "adamw"))
+        fail("--optimizer", options.optimizer, before.value("optimizer", "adamw") + ", which the checkpoint is of",
+             "give it; or start a new run from the checkpoint's model by --init");
+    if (resumption.state.optimizer.onebit.frozen_after > 0 && !same_text("onebit-exclude", ""))
+        fail("--onebit-exclude", in_quotes(options.onebit_exclude),
+             in_quotes(before.value("onebit-exclude", "")) + ", as the second moments were frozen", "give it");
     if (resumption.state.without_update >= StepLog::kMostStepsWithoutUpdate && same("skip-loss-z") &&
         same("skip-norm-z"))
         fail("the number of steps in a row without an update, with which the checkpoint ends,",

@@ -142,6 +142,10 @@ void Report::step(const Step& s) {
                {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms},
                {"tokens_per_s", s.speed.tokens_per_s}, {"valid_tokens_per_s", s.speed.valid_tokens_per_s},
                {"mfu", number_or_null(s.speed.mfu)}};
+    if (*s.stage) {
+        event["stage"] = s.stage;
+        event["largest_update"] = x.largest_update;
+    }
     event["comm_ms"] = s.communication ? Json(s.communication->busy * 1e3) : Json();
     event["comm_hidden"] = hidden(s.communication);
     write_noise(event, s.noise);

@@ -53,6 +53,7 @@ public:
         std::int64_t epoch = 0, positions = 0;
         std::int64_t tokens_so_far = 0;    // positions trained on, this step included
         kernels::StepScalars scalars{};
+        const char* stage = "";            // of the optimizer, if it has several
         Throughput::Reading speed;
         std::optional<double> seconds_left;
         std::optional<Noise> noise;

@@ -60,10 +60,11 @@ void RunNoise::add(const kernels::ConstRankSums& totals, std::int64_t positions)
         const double scale = inverse_weight / double(tokens);
         return measure_noise(small, accumulated_norm * scale * scale, tokens);
     };
+    by_module_ = totals.header->sketched == 0;
     double norm = 0, small_norms = 0;
     for (std::size_t module = 0; module < names_.size(); ++module) {
         const double of_module = totals.norms[module], small_of_module = totals.small_norms[module];
-        modules_[module].add(measure(of_module, small_of_module));
+        if (by_module_) modules_[module].add(measure(of_module, small_of_module));
         norm += of_module;
         small_norms += small_of_module;
     }

@@ -40,6 +40,9 @@ public:
     // step in which nothing can be compared, since all its targets lie in one small batch, is left out.
     void add(const kernels::ConstRankSums& totals, std::int64_t positions);
 
+    // Whether the last step told modules apart. Where gradients stay local it does not: only the whole is measured.
+    bool by_module() const { return by_module_; }
+
     // What a checkpoint holds: of the whole model, then of its modules. restore() throws Error for another number.
     std::vector<NoiseAverages> averages() const;
     void restore(const std::vector<NoiseAverages>& averages);
@@ -51,6 +54,7 @@ public:
 private:
     std::vector<std::string> names_;
     double beta_;
+    bool by_module_ = true;
     NoiseScale whole_;
     std::vector<NoiseScale> modules_;
 };

@@ -8,6 +8,7 @@ namespace llmc {
 void StepLog::enqueued(const Report::Step& step, double began_seconds) {
     report_pending(1);
     pending_ = {step, began_seconds};
+    pending_->step.stage = optimizer_.stage();
     if (optimizer_.scalars_ready()) report_pending(0);
 }
 
@@ -57,6 +58,7 @@ Report::Noise StepLog::noise_so_far(const Report::Step& step) const {
     const double sequences = double(step.positions) / double(seq_len_);
     Report::Noise noise{.whole = noise_->whole().report(),
                         .sequences_per_token = sequences / double(step.scalars.valid_targets), .modules = {}};
+    if (!noise_->by_module()) return noise;
     for (std::size_t module = 0; module < noise_->module_names().size(); ++module)
         noise.modules.emplace_back(noise_->module_names()[module], noise_->module(module).report().scale);
     return noise;

@@ -1,6 +1,8 @@
 // trainer_state.cpp - the state as JSON; numbers are written so that they read back the same
 #include "llmc/run/trainer_state.h"
 
+#include <cmath>
+
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
@@ -10,16 +12,17 @@ namespace llmc {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps, losses, norms)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OnebitCounts, frozen_after, moment_sum, moment_sum_after)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps, losses, norms, onebit)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fact, name, value)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, sampled,
-                                   data, noise, moment_files, run)
+                                   data, noise, moment_files, onebit_files, run)
 
 namespace {
 
 constexpr const char* kStateName = "trainer_state.json";
-constexpr int kStateFormat = 2;
+constexpr int kStateFormat = 3, kBeforeOnebit = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
 // Throws where a number is another kind of number than in `sample`: the library makes whole ones of fractions, and ints
@@ -55,10 +58,15 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     const std::filesystem::path file = folder / kStateName;
     require(std::filesystem::exists(file), "the checkpoint " + folder.string(), std::string("without ") + kStateName,
             "one that this program wrote", "start a new run from a model alone by --init");
-    const nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
+    nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
     require(json.is_object(), file.string(), "no valid JSON", "what was written", "restore it");
     const nlohmann::json format = json.value("format", nlohmann::json());
-    require(format == kStateFormat, file.string() + ": the format", format.is_null() ? "none" : excerpt(format),
+    if (format == kBeforeOnebit && json.contains("optimizer") && json["optimizer"].is_object()) {
+        json["optimizer"]["onebit"] = OnebitCounts{};
+        json["onebit_files"] = 0;
+    }
+    require(format == kStateFormat || format == kBeforeOnebit, file.string() + ": the format",
+            format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "go on with the version of this program that wrote it");
     const TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
                               .noise = {{}},
@@ -91,6 +99,12 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
     require_within("ranks", state.run.ranks, 1, kMostRanks);
     require_within("moment_files", state.moment_files, 1, kMostRanks);
+    require_within("onebit_files", state.onebit_files, 0, kMostRanks);
+    const OnebitCounts& onebit = state.optimizer.onebit;
+    require_within("frozen_after", onebit.frozen_after, 0, state.optimizer.updates);
+    require_within("moment_sum_after", onebit.moment_sum_after, 0, state.optimizer.updates);
+    require(std::isfinite(onebit.moment_sum) && onebit.moment_sum >= 0, file.string() + ": moment_sum",
+            onebit.moment_sum, "finite, 0 or more", "restore it");
     require(state.run.options.is_object(), file.string() + ": options", excerpt(state.run.options), "those of the run");
     return state;
 }

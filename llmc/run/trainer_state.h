@@ -30,7 +30,7 @@ struct TrainerState {
     bool validated = true, sampled = true;  // unless a signal came between what is due after this step
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // RunNoise::averages(); empty: not measured
-    int moment_files = 1;
+    int moment_files = 1, onebit_files = 0;
     RunIdentity run;
 };
 

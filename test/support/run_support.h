@@ -125,9 +125,11 @@ public:
         const int exit_code = process.exit_code();
         return {exit_code, process.output()};
     }
+    // A line that a run is just writing is not there yet.
     std::vector<nlohmann::json> log(const std::string& out, const std::string& event) const {
         std::vector<nlohmann::json> events;
-        std::istringstream lines(read_bytes(fs::path(path(out)) / "log.jsonl"));
+        const std::string text = read_bytes(fs::path(path(out)) / "log.jsonl");
+        std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
         for (std::string line; std::getline(lines, line);)
             if (auto json = llmc::parse_json(line); json["event"] == event) events.push_back(json);
         return events;
