@@ -6,6 +6,7 @@
 #include "kernels/device/error.h"
 #include "llmc/run/start_facts.h"
 #include "llmc/run/step_log.h"
+#include "llmc/run/throughput.h"
 
 namespace llmc {
 namespace {
@@ -66,6 +67,10 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
     plan.schedule = {.kind = value_by_name("--lr-schedule", o.lr_schedule, kLrSchedules), .peak = o.lr,
                      .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps,
                      .total_steps = plan.total_steps};
+    plan.control = {.total_steps = plan.total_steps, .val_every = plan.data.val ? o.val_every : 0,
+                    .sample_every = o.sample_every, .checkpoint_every = o.checkpoint_every,
+                    .max_minutes = o.max_minutes, .checkpoint_minutes = o.checkpoint_minutes,
+                    .saves = !o.output_dir.empty()};
 }
 
 }  // namespace
@@ -82,6 +87,8 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
                   .recompute = value_by_name("--recompute", o.recompute, kRecomputeLevels), .training = !o.eval_only,
                   .sharding = {.stage = int(o.zero_stage), .rank = rank, .ranks = ranks}};
     plan.reduce_in_bf16 = o.reduce_dtype == "bf16";
+    plan.peak_flops = peak_flops(context.device, plan.setup.dtype, o.tf32);
+    if (plan.peak_flops) *plan.peak_flops *= ranks;
 
     const BatchShape batch{.micro_batch = int(o.micro_batch), .seq_len = int(o.seq_len), .rank = rank, .world = ranks};
     plan.step_tokens = step_tokens(o, batch);

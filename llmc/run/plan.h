@@ -12,6 +12,7 @@
 #include "llmc/run/evaluation.h"
 #include "llmc/run/options.h"
 #include "llmc/run/resume.h"
+#include "llmc/run/run_control.h"
 #include "llmc/run/run_noise.h"
 #include "llmc/run/schedule.h"
 #include "llmc/run/starting_point.h"
@@ -43,8 +44,14 @@ struct Plan {
     bool reduce_in_bf16 = false;
     AdamWSettings optimizer{};
     Schedule schedule{};
+    RunControl::Settings control{};
+    std::optional<double> peak_flops{};             // of all ranks' devices together; empty: not known
 
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
+    GradientExchange::Settings exchange() const {
+        return {.sharding = setup.sharding, .small_batches = noise.small_batches, .reduce_in_bf16 = reduce_in_bf16,
+                .may_stay_local = optimizer.onebit.has_value()};
+    }
 };
 
 // Throws Error for options that do not fit each other, the data or what the device can do. Whether the memory plan fits

@@ -48,6 +48,16 @@ std::vector<Fact> facts_of_start(Request request, const Options& options) {
     return facts;
 }
 
+std::pair<Request, Options> parse_alike(int argc, char** argv, Communicator& ranks) {
+    auto start = together(ranks, [&] {
+        Options options;
+        const Request request = parse(argc, argv, options);
+        return std::pair(request, options);
+    });
+    require_alike(ranks, facts_of_start(start.first, start.second), "start all ranks alike");
+    return start;
+}
+
 std::vector<Fact> facts_of_shards(const std::string& kind, const ShardSet* shards) {
     std::vector<Fact> facts{{"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)}};
     for (std::int64_t i = 0; shards && i < shards->size(); ++i) {

@@ -1,0 +1,101 @@
+// planned_run.cpp - from the options to the first line of the log, in the order in which a user is told
+#include "llmc/run/planned_run.h"
+
+#include <iostream>
+
+#include "kernels/device/error.h"
+#include "llmc/comm/agreement.h"
+#include "llmc/run/checkpoint_writer.h"
+#include "llmc/run/initial_model.h"
+
+namespace llmc {
+namespace {
+
+MemoryPlan memory_of(const Plan& plan, const Options& options, const Context& context) {
+    const bool copies = device::memory_is_host_memory() && plan.loader && !options.output_dir.empty();
+    return plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16,
+                       copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer.onebit)
+                              : 0,
+                       plan.optimizer.onebit);
+}
+
+std::vector<std::string> notes_of(const Plan& plan, const Context& context) {
+    std::vector<std::string> notes;
+    const std::string& passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
+    if (!passed_over.empty()) notes.push_back("attention goes without cuDNN: " + passed_over);
+    if (!plan.start.note.empty()) notes.push_back(plan.start.note);
+    return notes;
+}
+
+void tell_notes(const std::vector<std::string>& notes) {
+    for (const std::string& note : notes) std::cerr << "note: " << note << '\n';
+}
+
+void tell_choices(PlannedRun& run, bool first_rank) {
+    run.facts.push_back(fact_of_choices(run.tuning));
+    if (!first_rank) return;
+    tell_notes(run.tuning.notes());
+    std::cout << run.facts.back().lines << std::flush;
+}
+
+}  // namespace
+
+PlannedRun plan_run(const Options& options, Context& context) {
+    Communicator& ranks = *context.communicator;
+    const bool first_rank = ranks.rank() == 0;
+    Tuning tuning(options, context);
+    Found found = find_resumption(options, ranks);
+    const Resumption* const resumption = found.resumption ? &*found.resumption : nullptr;
+    Plan plan = together(ranks, [&] { return make_plan(options, resumption, context); });
+    for (const auto& facts : {plan.data.train_facts, plan.data.val_facts})
+        require_alike(ranks, facts, "give all ranks the same files");
+    const bool appends = appends_to_log(options, resumption);
+    on_first_rank(ranks, [&] {
+        if (!appends) require_free_log(options.output_dir);
+        if (!options.eval_only) require_free_names(found, options, plan.total_steps);
+    });
+    Changes changes;
+    if (resumption) changes = together(ranks, [&] { return go_on(plan, options, *resumption); });
+    tuning.choose([&] {  // before the memory plan, which needs to know what attention keeps
+        context.attention.choose(attention_problem(plan.setup), context.stream);
+        context.matmul.describe(plan.setup.dtype);
+    });
+    plan.memory = together(ranks, [&] { return memory_of(plan, options, context); });
+    const std::vector<std::string> notes = notes_of(plan, context);
+    if (first_rank) tell_notes(notes);
+    std::vector<RunFact> facts = facts_of_run(plan, options, context);
+    if (first_rank) std::cout << terminal_text(facts) << std::flush;
+    try {
+        together(ranks, [&] { require_room(plan.memory); });
+    } catch (const Error& error) {
+        if (!options.ignore_memory_plan) throw;
+        if (first_rank) std::cerr << "note: goes on as --ignore-memory-plan says: " << error.what() << '\n';
+    }
+    PlannedRun run{std::move(tuning), std::move(found), std::move(plan), std::move(changes), std::move(facts), appends};
+    if (options.dry_run) tell_choices(run, first_rank);
+    return run;
+}
+
+std::unique_ptr<Model> make_initial_model(PlannedRun& run, const Options& options, Context& context) {
+    auto model = make_model(run.plan.setup, run.plan.table, context);
+    load_initial_weights(*model, run.plan, std::uint64_t(options.seed), *context.communicator);
+    if (kernels::Matmul::chooses_by_shape()) run.tuning.choose([&] { choose_products(*model, run.plan, context); });
+    run.tuning.save();
+    return model;
+}
+
+Report begin_report(PlannedRun& run, const Options& options, Communicator& ranks) {
+    const bool first_rank = ranks.rank() == 0;
+    tell_choices(run, first_rank);
+    Report report = together(ranks, [&] {
+        return Report(options.output_dir, run.plan.total_steps, first_rank, run.appends);
+    });
+    on_first_rank(ranks, [&] { make_way(run.found, options); });
+    if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
+    report.start(start_event(run.facts));
+    if (const Resumption* const resumption = run.resumption(); resumption || report.appended())
+        report.resume(run.plan.first_step, resumption ? resumption->folder.string() : "", run.changes.options);
+    return report;
+}
+
+}  // namespace llmc

@@ -1,0 +1,122 @@
+// run_control_test.cpp - where a run ends, what comes before its next update, and that all ranks do the same
+#include "llmc/run/run_control.h"
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test/support/communicator_local.h"
+
+using namespace llmc;
+
+namespace {
+
+constexpr RunControl::Settings kBoth{.total_steps = 4, .val_every = 2, .sample_every = 4, .saves = true};
+constexpr double kPassed = 1e-9;  // minutes, fewer than do_what_is_due() lets pass
+
+// What is due, in its order: v validation, s samples, c checkpoint; then "." where an update follows.
+std::string due(const RunControl& control) {
+    return std::string(control.validation_due() ? "v" : "") + (control.samples_due() ? "s" : "") +
+           (control.checkpoint_due() ? "c" : "") + (control.ends() ? "" : ".");
+}
+
+// Does what is due after `step`, and says what.
+std::string do_what_is_due(RunControl& control, std::int64_t step, const Wishes& wishes = {}) {
+    std::this_thread::sleep_for(std::chrono::microseconds(1));
+    control.reach(step, wishes);
+    const std::string all = due(control);
+    CHECK(control.pauses() == (all != "."));
+    if (control.validation_due()) control.end_validation(0);
+    if (control.samples_due()) control.end_samples(0);
+    if (control.checkpoint_due()) control.checkpoint_begun();
+    control.reach(step, wishes);
+    CHECK(due(control) == (control.ends() ? "" : "."));  // once a step
+    return all;
+}
+
+// From step `first` to the end of four.
+std::vector<std::string> all_steps(RunControl control, std::int64_t first = 0) {
+    std::vector<std::string> all;
+    for (std::int64_t step = first; step <= 4; ++step) all.push_back(do_what_is_due(control, step));
+    CHECK(control.reason() == std::string("all steps made"));
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("a run does what is due between updates, and saves where it ends", "[run_control]") {
+    const auto ranks = alone();
+    using All = std::vector<std::string>;
+    CHECK(all_steps({kBoth, *ranks}) == All{"v.", ".", "v.", ".", "vsc"});
+    CHECK(all_steps({{.total_steps = 4, .checkpoint_every = 3}, *ranks}) == All{".", ".", ".", ".", ""});  // no folder
+    CHECK(all_steps({{.total_steps = 4, .checkpoint_every = 3, .saves = true}, *ranks}) ==
+          All{".", ".", ".", "c.", "c"});
+    CHECK(all_steps({{.total_steps = 4, .checkpoint_minutes = kPassed, .saves = true}, *ranks}) ==
+          All{"c.", "c.", "c.", "c.", "c"});
+}
+
+TEST_CASE("a run that goes on does what the one before left, and does not save it again", "[run_control]") {
+    const auto ranks = alone();
+    using All = std::vector<std::string>;
+    RunControl done(kBoth, *ranks), left(kBoth, *ranks), ended(kBoth, *ranks), over(kBoth, *ranks);
+    done.restore({.step = 2});
+    CHECK(all_steps(done, 2) == All{".", ".", "vsc"});
+    left.restore({.step = 2, .validated = false});
+    CHECK(all_steps(left, 2) == All{"v.", ".", "vsc"});
+    ended.restore({.step = 4, .sampled = false});
+    CHECK(all_steps(ended, 4) == All{"s"});
+    over.restore({.step = 4});
+    CHECK(all_steps(over, 4) == All{""});
+}
+
+TEST_CASE("a signal, a failure or the time ends a run", "[run_control]") {
+    const auto ranks = alone();
+    RunControl control(kBoth, *ranks);
+    CHECK(do_what_is_due(control, 2) == "v.");
+    CHECK(do_what_is_due(control, 3, {.signal = 15}) == "c");
+    CHECK(control.signal() == 15);
+    CHECK(control.reason() == std::string("interrupted"));
+
+    RunControl early(kBoth, *ranks);  // a signal ends a validation: whoever goes on has it to do
+    early.reach(2, {});
+    early.end_validation(2);
+    CHECK(due(early) == "c");
+    CHECK(early.owes_validation());
+    CHECK_FALSE(early.owes_samples());
+
+    RunControl failing(kBoth, *ranks);
+    CHECK(do_what_is_due(failing, 0, {.failed = true}) == "");  // nothing has been trained
+    CHECK(do_what_is_due(failing, 1, {.failed = true}) == "c");
+    CHECK(failing.reason() == std::string("error"));
+
+    RunControl last(kBoth, *ranks);
+    last.reach(4, {});
+    last.fail();
+    CHECK(due(last) == "c");
+    CHECK(last.reason() == std::string("error"));
+
+    RunControl timed({.total_steps = 4, .val_every = 2, .max_minutes = kPassed, .saves = true}, *ranks);
+    CHECK(do_what_is_due(timed, 1) == "vc");
+    CHECK(timed.reason() == std::string("out of time (--max-minutes)"));
+}
+
+TEST_CASE("what one rank wishes, all do", "[run_control]") {
+    std::vector<std::string> seen(3);
+    run_ranks(3, [&](Communicator& ranks) {
+        const int rank = ranks.rank();
+        RunControl control({.total_steps = 9, .saves = true}, ranks);
+        const auto note = [&](std::int64_t step, const Wishes& mine) {
+            control.reach(step, mine);
+            seen[std::size_t(rank)] += due(control) + (control.save_asked() ? "a" : "") +
+                                       (control.writing() ? "w" : "") + (control.failed() ? "f" : "") +
+                                       std::to_string(control.signal()) + ' ';
+        };
+        note(1, {.save_asked = rank == 1, .writing = rank == 2});
+        note(2, {.signal = rank == 0 ? 10 : rank == 1 ? 15 : 0});
+        note(3, {.failed = rank == 2});
+        note(4, {});
+    });
+    for (const std::string& one : seen) CHECK(one == "c.aw0 c15 cf0 .0 ");
+}
