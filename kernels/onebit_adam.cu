@@ -146,8 +146,8 @@ void onebit_settle(std::span<StepScalars> scalars, std::span<const std::int32_t>
 template <class T>
 void onebit_adam(const OnebitAdam<T>& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
-    require(layout.size % 32 == 0 && op.rounding.first_element % 32 == 0, "the elements of a bucket", layout.size,
-            "a multiple of 32, at such a place");
+    require(layout.size % 32 == 0 && layout.chunk % 32 == 0 && op.rounding.first_element % 32 == 0,
+            "the elements of a bucket", layout.size, "a multiple of 32, at such a place, in such chunks");
     require_at_least("compensated", op.compensated.size(), layout.size);
     require_at_least("error", op.error.size(), layout.padded());
     require_at_least("messages", op.messages.size(), layout.ranks * layout.message_words());

@@ -30,7 +30,7 @@ inline constexpr std::int32_t kLeftAlone = 2;  // DecaySegment::decays of tensor
 
 template <class T>
 struct OnebitAdam {
-    OnebitLayout layout;                       // of a bucket whose padding is masked; n a multiple of 32
+    OnebitLayout layout;                       // of a bucket whose padding is masked; n and chunk multiples of 32
     std::span<const OnebitTile> tiles;
     std::span<const float> compensated;        // (n): z
     std::span<float> error;                    // (n_pad): out, the worker's

@@ -229,7 +229,7 @@ private:
         ++most_updates_;
         if (!is_frozen()) {
             const bool automatic = onebit_.freeze_after == 0;
-            const std::int64_t due = automatic ? state_.moment_sum_after + OnebitSettings::kSettlingUpdates
+            const std::int64_t due = automatic ? state_.moment_sum_after + onebit_.settling_updates
                                                : onebit_.freeze_after;
             if (most_updates_ < due) return;
             most_updates_ = scalars().adam_step;

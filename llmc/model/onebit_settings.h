@@ -14,10 +14,8 @@ enum class OnebitSpace { momentum, update };
 
 struct OnebitSettings {
     // Updates with full gradients before the second moment is frozen. 0: as soon as it has settled, which is asked
-    // every kSettlingUpdates updates: its sum is then at least kSettled of what it was, and the learning rate past its
-    // warm-up.
-    std::int64_t freeze_after = 0;
-    static constexpr std::int64_t kSettlingUpdates = 500;
+    // every settling_updates: its sum is then at least kSettled of what it was, and the learning rate past its warm-up.
+    std::int64_t freeze_after = 0, settling_updates = 500;
     static constexpr double kSettled = 0.96;
     std::int64_t lr_warmup_steps = 0;
     OnebitScale scale = OnebitScale::bucket;

@@ -14,14 +14,14 @@ namespace {
 
 constexpr float kFirst = 0.9f, kSecond = 0.95f, kTiny = 1e-8f, kDecay = 0.1f, kRate = 0.01f;
 
-// Gradients of two ranks: those of the vectors of the mean, which lie in the first eight elements of each half of 32.
+// Gradients of two ranks: those of the vectors of the mean, which lie in the first eight elements of each half of 64.
 const Floats kA[] = {{2, -1.5f, 1, 0, .5f, -.5f, -1, 1.5f, .5f, 1, -0.0f, -1.5f, .5f, -1, 0, -.5f},
                      {.5f, .25f, -.5f, -.25f, 1, .5f, -.5f, -.25f, .25f, .75f, 0, -.75f, .5f, -.25f, .5f, -.25f}};
 const Floats kB[] = {{-1, .5f, .25f, 1, -.5f, .75f, 0, -.25f, 1.5f, -.5f, .25f, .5f, -2, .25f, -1, .125f},
                      {.25f, .5f, -.5f, .75f, -.25f, .25f, 1, -.5f, .25f, -1.25f, .5f, .25f, 0, .5f, -.25f, .125f}};
 Floats spread_out(const Floats& values) {
-    Floats all(32);
-    for (std::size_t i = 0; i < 16; ++i) all[i / 8 * 16 + i % 8] = values[i];
+    Floats all(64);
+    for (std::size_t i = 0; i < 16; ++i) all[i / 8 * 32 + i % 8] = values[i];
     return all;
 }
 
@@ -41,7 +41,7 @@ std::vector<DecaySegment> one_segment(std::int64_t end, std::int32_t decays = 1)
 std::pair<double, double> sums(const Floats& all) {
     double sum = 0, squares = 0;
     for (std::size_t i = 0; i < all.size(); ++i)
-        if (i % 16 < 8) sum += double(all[i]), squares += double(all[i]) * double(all[i]);
+        if (i % 32 < 8) sum += double(all[i]), squares += double(all[i]) * double(all[i]);
     return {sum, squares};
 }
 
@@ -54,26 +54,26 @@ TEST_CASE("two updates of AdamW and two at one bit are the specification's", "[k
         {{-.008944273, 3.4006317}, {-.021998249, 3.4154513}, {-.029174037, 3.4403925}, {-.042734457, 3.5043775}},
         {{-.02, 3.4105874}, {-.041447978, 3.4396320}, {-.049699867, 3.4696085}, {-.061989075, 3.5276931}}};
     const Floats* const gradients[4][2] = {{&kA[0], &kA[1]}, {&kB[0], &kB[1]}, {&kA[1], &kB[0]}, {&kB[1], &kA[0]}};
-    std::vector<bool> kept(32);
-    for (std::size_t i = 0; i < 32; ++i) kept[i] = i % 16 < 8;
-    OnebitRanks ranks(32, 2, 16, kept);
+    std::vector<bool> kept(64);
+    for (std::size_t i = 0; i < 64; ++i) kept[i] = i % 32 < 8;
+    OnebitRanks ranks(64, 2, 32, kept);
     Floats initial(16);
     for (std::size_t i = 0; i < 16; ++i) initial[i] = 0.1f * (float(i) - 7.5f);
-    const auto segments = on_device(one_segment(32));
+    const auto segments = on_device(one_segment(64));
     std::vector<device::Array<float>> master, m;
     for (int rank = 0; rank < 2; ++rank) {
         master.push_back(on_device(spread_out(initial)));
-        m.push_back(on_device(Floats(32)));
+        m.push_back(on_device(Floats(64)));
     }
-    auto v = on_device(Floats(32));
+    auto v = on_device(Floats(64));
     auto largest = poisoned<float>(ranks.plan.tiles.size());
     for (int t = 1; t <= 4; ++t) {
         CAPTURE(t);
         auto scalars = on_device(std::vector{step_of(t, corrects)});
         const Floats zero = spread_out(*gradients[t - 1][0]), one = spread_out(*gradients[t - 1][1]);
         if (t <= 2) {
-            Floats mean(32);
-            for (std::size_t i = 0; i < 32; ++i) mean[i] = (zero[i] + one[i]) / 2;
+            Floats mean(64);
+            for (std::size_t i = 0; i < 64; ++i) mean[i] = (zero[i] + one[i]) / 2;
             const auto grad = on_device(mean);
             const Floats second = v.download(nullptr);
             for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -194,10 +194,10 @@ TEMPLATE_TEST_CASE("the update from bits is that from the mean they say", "[kern
 TEST_CASE("a skipped step, or a scale that is not finite, changes nothing", "[kernels][onebit]") {
     const bool skipped = GENERATE(false, true);
     CAPTURE(skipped);
-    OnebitRanks ranks(32, 2, 16, std::vector<bool>(32, true));
-    Floats bad(32, 1.0f);
+    OnebitRanks ranks(64, 2, 32, std::vector<bool>(64, true));
+    Floats bad(64, 1.0f);
     if (!skipped) bad[9] = std::numeric_limits<float>::infinity();
-    ranks.exchange({Floats(32, 1.0f), bad});
+    ranks.exchange({Floats(64, 1.0f), bad});
     StepScalars step = step_of(7, true);
     step.skip = skipped ? kSkipOutlier : kNoSkip;
     step.skipped_steps = skipped;
@@ -212,10 +212,10 @@ TEST_CASE("a skipped step, or a scale that is not finite, changes nothing", "[ke
     CHECK(settled.skip == (skipped ? kSkipOutlier : kSkipNonFinite));
     CHECK(settled.skipped_steps == 1);
     CHECK(settled.adam_step == (skipped ? 7 : 6));
-    const auto segments = on_device(one_segment(32));
-    const Floats weights = normal<float>(32, 1);
+    const auto segments = on_device(one_segment(64));
+    const Floats weights = normal<float>(64, 1);
     auto master = on_device(weights), m = on_device(weights), largest = poisoned<float>(ranks.plan.tiles.size());
-    const auto v = on_device(Floats(32, 1.0f));
+    const auto v = on_device(Floats(64, 1.0f));
     onebit_adam<float>({.layout = ranks.plan.layout, .tiles = ranks.tiles.span(), .compensated = rank.values.span(),
                         .error = rank.error.span(), .messages = rank.messages.span(), .replies = rank.replies.span(),
                         .active = ranks.active.span(), .one = true, .parameter = master.span(),
@@ -229,8 +229,8 @@ TEST_CASE("a skipped step, or a scale that is not finite, changes nothing", "[ke
     auto shadow = on_device(weights);
     shadow_moment({.shadow = shadow.span(), .grad = v.span(), .scalars = scalars.span(), .beta = 0.5f}, nullptr);
     for (const auto* const array : {&master, &m, &shadow}) CHECK(same_bits(host(*array), weights));
-    CHECK(host(rank.error) == Floats(32, 0.0f));
-    CHECK(host(rank.server_error) == Floats(16, 0.0f));
+    CHECK(host(rank.error) == Floats(64, 0.0f));
+    CHECK(host(rank.server_error) == Floats(32, 0.0f));
     CHECK(std::isnan(host(scalars)[0].largest_update));
 }
 

@@ -1,0 +1,429 @@
+// onebit_adam_ranks_test.cpp - 1-bit Adam on several ranks: AdamW until it freezes, then what the formulas say of the
+// ranks' own gradients; masks, skipped steps, what a checkpoint needs, and the same bits in any order of arrival
+#include "llmc/model/onebit_adam.h"
+
+#include <regex>
+
+#include "test/support/processes.h"
+#include "test/support/rank_support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+constexpr int kRanks = 3, kWarmup = 3;
+
+AdamWSettings onebit(OnebitSettings settings = {.freeze_after = kWarmup}) {
+    AdamWSettings adamw;
+    adamw.onebit = settings;
+    return adamw;
+}
+// Sequences that end before the positions of the model do.
+ModelSetup short_setup(int ranks) {
+    ModelSetup setup = tiny_setup();
+    setup.shape = {12 / ranks, 8};
+    return setup;
+}
+GlobalBatch short_batch(unsigned seed) { return random_batch(seed, 12, 8); }
+
+// What a rank has before, in and behind a step.
+struct Snapshot {
+    std::vector<float> master, first, second, gradient, errors;  // errors: the worker's, then the server's
+    std::vector<ShardRange> served;
+    kernels::StepScalars scalars{};
+    Optimizer::Counts counts{};
+};
+Snapshot snapshot(Trainer& trainer) {
+    Snapshot now{.master = trainer.master_weights(), .first = trainer.first_moments(),
+                 .second = trainer.second_moments(), .gradient = {}, .errors = {},
+                 .served = trainer.optimizer().onebit_state().served,
+                 .scalars = trainer.optimizer().scalars(), .counts = trainer.optimizer().counts()};
+    now.errors.resize(std::size_t(trainer.optimizer().onebit_state().elements));
+    trainer.optimizer().copy_onebit_to_host(now.errors);
+    device::sync(nullptr);
+    return now;
+}
+// A step; the gradient is this rank's own, before the exchange.
+Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, float loss_factor = 1) {
+    trainer.accumulate(batch, 1, loss_factor);
+    const std::vector<float> gradient = trainer.gradients();
+    trainer.optimizer().step(trainer.model(), {.learning_rate = 1e-2f, .positions = batch.positions()});
+    Snapshot now = snapshot(trainer);
+    now.gradient = gradient;
+    return now;
+}
+
+// Runs the body on threads; results by rank.
+template <class Result, class Body>
+std::vector<Result> on_ranks(int ranks, Body&& body, const LocalSettings& settings = {}) {
+    std::vector<Result> results(static_cast<std::size_t>(ranks));
+    llmc::run_ranks(
+        ranks,
+        [&](Communicator& communicator) {
+            Context context = make_context(communicator);
+            results[std::size_t(communicator.rank())] = body(context);
+        },
+        settings);
+    return results;
+}
+
+bool same_parameters(const Snapshot& a, const Snapshot& b) {
+    return same_bits(a.master, b.master) && same_bits(a.first, b.first) && same_bits(a.second, b.second);
+}
+
+}  // namespace
+
+TEST_CASE("the warm-up of 1-bit Adam is AdamW, bit for bit", "[ranks][onebit]") {
+    const auto run = [](const AdamWSettings& adamw) {
+        return on_ranks<Snapshot>(kRanks, [&](Context& context) {
+            Trainer trainer(context, short_setup(kRanks), adamw);
+            for (unsigned t = 0; t < 5; ++t) trainer.step(short_batch(t), 1, 1e-2f);
+            return snapshot(trainer);
+        });
+    };
+    const auto plain = run({}), warm = run(onebit({.freeze_after = 100}));
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        CHECK(same_parameters(warm[rank], plain[rank]));
+        CHECK(warm[rank].counts.onebit.frozen_after == 0);
+    }
+}
+
+// The specification's formulas, on all ranks' gradients, in float where signs depend on it.
+TEST_CASE("a compressed step is the formulas' of the ranks' own gradients", "[ranks][onebit]") {
+    const OnebitSpace space = GENERATE(OnebitSpace::momentum, OnebitSpace::update);
+    const OnebitScale scale = GENERATE(OnebitScale::bucket, OnebitScale::tensor, OnebitScale::block);
+    const ParameterTable table(kTinyModel);
+    const auto steps = on_ranks<std::vector<Snapshot>>(kRanks, [&](Context& context) {
+        Trainer trainer(context, short_setup(kRanks),
+                        onebit({.freeze_after = kWarmup, .scale = scale, .space = space}));
+        std::vector<Snapshot> all;
+        for (unsigned t = 0; t < kWarmup + 3; ++t) all.push_back(step_with_gradient(trainer, short_batch(t)));
+        return all;
+    });
+    CAPTURE(int(space), int(scale));
+    const AdamWSettings adamw;
+    const auto elements = std::size_t(table.elements());
+    CHECK(steps[0][kWarmup - 1].counts.onebit.frozen_after == kWarmup);
+    // The slow second moment, corrected for the updates that it has seen.
+    CHECK(same_bits(steps[0][kWarmup - 1].second, steps[0][kWarmup].second));
+    for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) {
+        CAPTURE(t);
+        const Snapshot& before = steps[0][t - 1];
+        const kernels::StepScalars& scalars = steps[0][t].scalars;
+        REQUIRE(scalars.skip == kernels::kNoSkip);
+        REQUIRE(scalars.adam_step == std::int64_t(t) + 1);
+        // The norm is an estimate of that of the mean, and clips all ranks alike.
+        double squares = 0;
+        for (std::size_t i = 0; i < elements; ++i) {
+            double sum = 0;
+            for (const auto& rank : steps) sum += double(rank[t].gradient[i]);
+            squares += sum * sum;
+        }
+        CHECK(double(scalars.grad_norm) == Approx(std::sqrt(squares)).epsilon(0.05));
+        CHECK(double(scalars.grad_scale) == Approx(std::min(1.0, 1 / double(scalars.grad_norm))).epsilon(1e-5));
+        double mean_error = 0, mean_length = 0, wrong = 0;
+        const float weight = (1 - adamw.beta1) * float(kRanks) * scalars.grad_scale;
+        for (std::size_t i = 0; i < elements; ++i) {
+            const float v = before.second[i], denominator = std::sqrt(v) + adamw.eps;
+            const float unit = space == OnebitSpace::update ? denominator : 1.0f;
+            double left = 0, wanted = 0;
+            for (const auto& rank : steps) {
+                const float x = (adamw.beta1 * before.first[i] + weight * rank[t].gradient[i]) / unit;
+                const float z = rank[t - 1].errors[i] + x;
+                const float error = rank[t].errors[i];
+                if (v == 0) wrong += error != 0;
+                wanted += double(z) / kRanks;
+                left += double(error) / kRanks;
+            }
+            if (v == 0) wrong += steps[0][t].first[i] != 0;
+            // What the servers keep is the rest: of the mean of what was compensated, y and the errors are all.
+            const double y = double(steps[0][t].first[i]) / double(unit);
+            if (v != 0) mean_error += y + left - wanted, mean_length += std::fabs(wanted);
+            // AdamW's update with that momentum.
+            const double update = double(scalars.learning_rate) * double(steps[0][t].first[i]) *
+                                  double(scalars.first_correction) / double(denominator);
+            const double moved = double(before.master[i]) - double(steps[0][t].master[i]);
+            const double decay = double(scalars.learning_rate) * double(adamw.weight_decay) *
+                                 double(before.master[i]);
+            wrong += std::min(std::fabs(moved - update), std::fabs(moved - update - decay)) >
+                     1e-6 + 1e-4 * std::fabs(update);
+        }
+        CHECK(wrong == 0);
+        for (std::size_t rank = 1; rank < kRanks; ++rank) CHECK(same_parameters(steps[rank][t], steps[0][t]));
+    }
+    // Conservation, with every server's errors in their places.
+    const auto owed = [&](std::size_t t) {
+        std::vector<double> all(elements);
+        for (std::size_t rank = 0; rank < kRanks; ++rank) {
+            const std::vector<float>& errors = steps[rank][t].errors;
+            for (std::size_t i = 0; i < elements; ++i) all[i] += double(errors[i]) / kRanks;
+            std::size_t place = elements;
+            for (const ShardRange& range : steps[rank][t].served)
+                for (std::int64_t i = range.first; i < range.first + range.size; ++i)
+                    all[std::size_t(i)] += double(errors[place++]);
+            REQUIRE(place == errors.size());
+        }
+        return all;
+    };
+    for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) {
+        const auto before = owed(t - 1), after = owed(t);
+        const kernels::StepScalars& scalars = steps[0][t].scalars;
+        double lost = 0, length = 0;
+        for (std::size_t i = 0; i < elements; ++i) {
+            const Snapshot& last = steps[0][t - 1];
+            if (last.second[i] == 0) continue;
+            const double unit = space == OnebitSpace::update ? std::sqrt(double(last.second[i])) + 1e-8 : 1;
+            double sum = 0;
+            for (const auto& rank : steps) sum += double(rank[t].gradient[i]);
+            const double x = (0.9 * double(last.first[i]) + 0.1 * sum * double(scalars.grad_scale)) / unit;
+            const double y = double(steps[0][t].first[i]) / unit;
+            const double difference = y + after[i] - before[i] - x;
+            lost += difference * difference;
+            length += x * x;
+        }
+        CAPTURE(t, std::sqrt(lost / length));
+        CHECK(lost < 1e-10 * length);
+    }
+}
+
+TEST_CASE("with the same data on all ranks their mean gradient is the warm-up's", "[ranks][onebit]") {
+    const int micro_batches = GENERATE(1, 2);
+    GlobalBatch one = random_batch(5, 4, 8), all{12, 8, {}, {}};
+    for (int rank = 0; rank < kRanks; ++rank) {
+        all.tokens.insert(all.tokens.end(), one.tokens.begin(), one.tokens.end());
+        all.targets.insert(all.targets.end(), one.targets.begin(), one.targets.end());
+    }
+    struct Gradients {
+        std::vector<float> reduced, own;
+        float norm;
+    };
+    const auto ranks = on_ranks<Gradients>(kRanks, [&](Context& context) {
+        const ModelSetup setup = short_setup(kRanks);
+        Trainer plain(context, setup), compressed(context, setup, onebit({.freeze_after = 1}));
+        Gradients mine;
+        plain.step(all, micro_batches, 0);
+        mine.reduced = plain.gradients();
+        mine.norm = plain.optimizer().scalars().grad_norm;
+        compressed.step(all, micro_batches, 0);  // a rate of 0: the weights stay
+        compressed.accumulate(all, micro_batches);
+        mine.own = compressed.gradients();
+        compressed.optimizer().step(compressed.model(), {.learning_rate = 0, .positions = all.positions()});
+        CHECK(compressed.optimizer().scalars().grad_norm == Approx(mine.norm).epsilon(0.05));
+        return mine;
+    });
+    for (const Gradients& mine : ranks) {
+        double difference = 0, length = 0;
+        for (std::size_t i = 0; i < mine.own.size(); ++i) {
+            const double expected = double(mine.reduced[i]), got = kRanks * double(mine.own[i]);
+            difference += (got - expected) * (got - expected);
+            length += expected * expected;
+        }
+        CHECK(difference < 1e-10 * length);
+    }
+}
+
+TEST_CASE("padded rows and unused positions stay as AdamW leaves them", "[ranks][onebit]") {
+    const ParameterTable table(kTinyModel);
+    const auto ranks = on_ranks<std::vector<Snapshot>>(2, [&](Context& context) {
+        Trainer trainer(context, short_setup(2), onebit({.freeze_after = 2}));
+        std::vector<Snapshot> all;
+        for (unsigned t = 0; t < 8; ++t) all.push_back(step_with_gradient(trainer, short_batch(t)));
+        return all;
+    });
+    const Snapshot &first = ranks[0].front(), &last = ranks[0].back();
+    const ParameterSpec& tokens = table.tensors()[std::size_t(table.token_table())];
+    const ParameterSpec& positions = table.tensors()[std::size_t(table.position_table())];
+    REQUIRE(tokens.rows > kTinyModel.vocabulary);
+    for (std::int64_t i = tokens.offset + kTinyModel.vocabulary * tokens.columns; i < tokens.offset + tokens.size();
+         ++i)
+        REQUIRE((last.master[std::size_t(i)] == 0 && last.first[std::size_t(i)] == 0));
+    for (std::int64_t i = positions.offset + 8 * positions.columns; i < positions.offset + positions.size(); ++i) {
+        float decayed = first.master[std::size_t(i)];
+        for (int t = 1; t < 8; ++t) decayed -= 1e-2f * (0.1f * decayed);
+        REQUIRE(last.master[std::size_t(i)] == Approx(decayed).epsilon(1e-6));
+        for (const auto& rank : ranks)
+            REQUIRE((rank.back().first[std::size_t(i)] == 0 && rank.back().errors[std::size_t(i)] == 0));
+    }
+}
+
+TEST_CASE("a gradient that is not finite on one rank leaves the state of all as it was", "[ranks][onebit]") {
+    const float bad = GENERATE(NAN, INFINITY, 1e38f);  // the last one is finite, and its square is not
+    CAPTURE(bad);
+    const auto ranks = on_ranks<std::vector<Snapshot>>(kRanks, [&](Context& context) {
+        Trainer trainer(context, short_setup(kRanks), onebit());
+        std::vector<Snapshot> all;
+        for (unsigned t = 0; t < kWarmup + 3; ++t) {
+            const bool now = t == kWarmup + 1 && context.communicator->rank() == 1;
+            all.push_back(step_with_gradient(trainer, short_batch(t), now ? bad : 1.0f));
+        }
+        return all;
+    });
+    for (const auto& rank : ranks) {
+        const Snapshot &before = rank[kWarmup], &skipped = rank[kWarmup + 1], &after = rank[kWarmup + 2];
+        CHECK(skipped.scalars.skip == kernels::kSkipNonFinite);
+        CHECK(same_parameters(skipped, before));
+        CHECK(same_bits(skipped.errors, before.errors));
+        CHECK(skipped.counts.updates == before.counts.updates);
+        CHECK(after.scalars.skip == kernels::kNoSkip);
+        CHECK(after.counts.updates == before.counts.updates + 1);
+        CHECK(same_parameters(after, ranks[0][kWarmup + 2]));
+    }
+}
+
+TEST_CASE("one rank takes its own gradient as it is, unless it is told to compress", "[onebit]") {
+    const auto run = [](const OnebitSettings& settings) {
+        return on_ranks<Snapshot>(1, [&](Context& context) {
+            Trainer trainer(context, short_setup(1), onebit(settings));
+            for (unsigned t = 0; t < kWarmup + 2; ++t) trainer.step(short_batch(t), 1, 1e-2f);
+            return snapshot(trainer);
+        })[0];
+    };
+    const Snapshot alone = run({.freeze_after = kWarmup}), control = run({.freeze_after = kWarmup,
+                                                                         .frozen_only = true}),
+                   forced = run({.freeze_after = kWarmup, .compress_alone = true});
+    CHECK(same_parameters(alone, control));
+    CHECK(alone.errors.empty());
+    CHECK(std::isnan(alone.scalars.largest_update));
+    CHECK(!same_bits(forced.master, alone.master));
+    CHECK(std::ranges::any_of(forced.errors, [](float x) { return x != 0; }));
+    CHECK(forced.scalars.largest_update > 0);
+}
+
+TEST_CASE("what is left out of compression is updated as by AdamW", "[ranks][onebit]") {
+    const std::string exclude = GENERATE(std::string("wpe|ln_"), std::string("\\.weight$"));
+    CAPTURE(exclude);
+    const bool bf16 = GENERATE(false, true);
+    const ParameterTable table(kTinyModel);
+    AdamWSettings plain, compressed = onebit({.freeze_after = kWarmup, .exclude = exclude});
+    plain.max_grad_norm = compressed.max_grad_norm = 0;  // one norm is exact, the other an estimate
+    const auto run = [&](const AdamWSettings& adamw) {
+        return on_ranks<Snapshot>(kRanks, [&](Context& context) {
+            Trainer trainer(context, short_setup(kRanks), adamw, 1, {.reduce_in_bf16 = bf16});
+            for (unsigned t = 0; t < kWarmup + 1; ++t) trainer.step(short_batch(t), 1, 1e-2f);
+            return snapshot(trainer);
+        });
+    };
+    const auto want = run(plain), got = run(compressed);
+    const std::regex expression(exclude);
+    int compared = 0, compressed_tensors = 0;
+    for (const ParameterSpec& spec : table.tensors()) {
+        const auto of = [&](const std::vector<float>& flat) {
+            return std::span(flat).subspan(std::size_t(spec.offset), std::size_t(spec.size()));
+        };
+        const bool left_out = std::regex_search(spec.name, expression);
+        CAPTURE(spec.name);
+        for (std::size_t rank = 0; rank < kRanks; ++rank) {
+            if (left_out) {
+                CHECK(same_bits(of(got[rank].master), of(want[rank].master)));
+                CHECK(same_bits(of(got[rank].second), of(want[rank].second)));
+                CHECK(std::ranges::all_of(of(got[rank].errors), [](float x) { return x == 0; }));
+            } else {
+                CHECK(!same_bits(of(got[rank].first), of(want[rank].first)));
+            }
+        }
+        compared += left_out;
+        compressed_tensors += !left_out;
+    }
+    CHECK((compared > 0 && compressed_tensors > 0));
+}
+
+TEST_CASE("regular expressions that find nothing, all, or are none are refused", "[onebit]") {
+    const ParameterTable table(kTinyModel);
+    const auto complaint = [&](const std::string& exclude) {
+        try {
+            onebit_bytes(table, {.rank = 0, .ranks = 2}, {.exclude = exclude});
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    CHECK_THAT(complaint("attention"), Catch::Contains("finds none of the tensors"));
+    CHECK_THAT(complaint("."), Catch::Contains("finds all of the tensors"));
+    CHECK_THAT(complaint("(wte"), Catch::Contains("expected a regular expression"));
+    CHECK(complaint("wte") == "");
+}
+
+TEST_CASE("what a checkpoint keeps is all that the next steps need", "[ranks][onebit]") {
+    const unsigned saved = GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2);
+    const auto ranks = on_ranks<std::pair<Snapshot, Snapshot>>(kRanks, [&](Context& context) {
+        const AdamWSettings adamw = onebit();
+        Trainer whole(context, short_setup(kRanks), adamw), other(context, short_setup(kRanks), adamw);
+        for (unsigned t = 0; t < saved; ++t) whole.step(short_batch(t), 1, 1e-2f);
+        const Snapshot then = snapshot(whole);
+        other.model().load(then.master);
+        other.optimizer().load(then.counts, [&](std::int64_t first, std::span<float> one, std::span<float> two) {
+            std::ranges::copy(std::span(then.first).subspan(std::size_t(first), one.size()), one.begin());
+            std::ranges::copy(std::span(then.second).subspan(std::size_t(first), two.size()), two.begin());
+        });
+        other.optimizer().load_onebit(then.errors);
+        for (unsigned t = saved; t < kWarmup + 4; ++t) {
+            whole.step(short_batch(t), 1, 1e-2f);
+            other.step(short_batch(t), 1, 1e-2f);
+        }
+        return std::pair(snapshot(whole), snapshot(other));
+    });
+    for (const auto& [whole, other] : ranks) {
+        CHECK(same_parameters(whole, other));
+        CHECK(same_bits(whole.errors, other.errors));
+        CHECK(whole.counts == other.counts);
+    }
+}
+
+TEST_CASE("auto freezes when the second moment has settled and the rate is past its warm-up", "[onebit]") {
+    const std::int64_t warmup = GENERATE(0, 12);
+    const auto frozen_after = on_ranks<std::int64_t>(1, [&](Context& context) {
+        Trainer trainer(context, short_setup(1), onebit({.freeze_after = 0, .settling_updates = 5,
+                                                         .lr_warmup_steps = warmup}));
+        // A rate of 0 and one batch: every gradient is the same, and so is the corrected second moment.
+        for (unsigned t = 0; t < 20; ++t) trainer.step(short_batch(3), 1, 0);
+        return trainer.optimizer().counts().onebit.frozen_after;
+    });
+    CHECK(frozen_after[0] == (warmup == 0 ? 10 : 15));
+}
+
+namespace {
+
+struct Orders {
+    static RankResult body(Communicator& communicator) {
+        Context context = make_context(communicator);
+        ModelSetup setup = tiny_setup();
+        setup.shape = {12 / communicator.size(), 8};
+        Trainer trainer(context, setup, onebit());
+        RankResult mine;
+        for (unsigned t = 0; t < kWarmup + 4; ++t) mine.scalars.push_back(trainer.step(short_batch(t), 1, 1e-2f));
+        mine.parameters = trainer.master_weights();
+        mine.moments = snapshot(trainer).errors;
+        return mine;
+    }
+};
+
+bool same_results(const std::vector<RankResult>& a, const std::vector<RankResult>& b) {
+    bool same = a.size() == b.size();
+    for (std::size_t rank = 0; same && rank < a.size(); ++rank)
+        same = same_bits(a[rank].parameters, b[rank].parameters) && same_bits(a[rank].moments, b[rank].moments) &&
+               same_bits(a[rank].scalars, b[rank].scalars);
+    return same;
+}
+
+}  // namespace
+
+TEST_CASE("1-bit Adam has the same bits in every order of arrival", "[ranks][onebit]") {
+    const int ranks = GENERATE(2, 4);
+    const auto want = on_threads()(ranks, Orders::body);
+    for (const LocalSettings& settings :
+         {LocalSettings{.order = LocalOrder::late}, LocalSettings{.order = LocalOrder::early},
+          LocalSettings{.delay = std::chrono::microseconds(200), .seed = 5}})
+        CHECK(same_results(on_threads(settings)(ranks, Orders::body), want));
+}
+
+TEST_CASE("1-bit Adam has the same bits in processes as in threads", "[onebit][mpi]") {
+    if (!have_mpi()) return;
+    for (const int ranks : {2, 3}) check_case("mpi rank: 1-bit Adam", ranks);
+}
+
+TEST_CASE("mpi rank: 1-bit Adam", "[.]") {
+    const auto communicator = open_communicator();
+    const auto got = on_processes(*communicator)(communicator->size(), Orders::body);
+    CHECK(same_results(got, on_threads()(communicator->size(), Orders::body)));
+}
