@@ -124,7 +124,7 @@ int Training::train(const Resumption* resumption) {
 
         // One update: the gradients of all micro-batches add up, every token with the same weight.
         const device::Range step_range("step");
-        const double step_began = seconds_now();
+        const auto step_began = step_log.begin();
         Report::Step record{.step = step, .positions = plan.step_tokens,
                             .tokens_so_far = (step + 1) * plan.step_tokens};
         for (int micro_batch = 0; micro_batch < plan.micro_batches; ++micro_batch) {

@@ -33,10 +33,23 @@ CommEvent Communicator::group_end() {
     require(in_group_, "group_end()", "outside a group", "a group_begin() before it");
     in_group_ = false;  // also when what follows throws: the next group then tells of the same failure
     const auto first = std::exchange(first_, {}), second = std::exchange(second_, {});
+    for (const auto* operations : {&first, &second})
+        for (const Collective& operation : *operations) bytes_sent_ += bytes_sent_in(operation);
     begin_group(compute_);
     if (!first.empty()) enqueue(first);
     if (!second.empty()) enqueue(second);
     return end_group();
+}
+
+std::int64_t Communicator::bytes_sent_in(const Collective& op) const {
+    const std::int64_t mine = shard_of(op.elements, rank_, size_).size, others = size_ - 1;
+    switch (op.kind) {
+        case Collective::Kind::reduce_scatter: return (op.elements - mine) * bytes_of(op.element);
+        case Collective::Kind::all_gather: return others * mine * bytes_of(op.element);
+        case Collective::Kind::all_to_all: return others * (op.elements / size_) * bytes_of(op.element);
+        case Collective::Kind::broadcast: break;
+    }
+    return rank_ == op.root ? others * op.elements * bytes_of(op.element) : 0;
 }
 
 namespace {

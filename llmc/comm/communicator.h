@@ -123,6 +123,11 @@ public:
     virtual void sync(CommEvent event) = 0;
     // How long groups took and compute waited for them; empty where that is not known.
     virtual std::optional<CommTimes> times() const { return std::nullopt; }
+    // What this rank sends to others in all groups so far, in bytes, each counted in group_end() by a formula: of N
+    // bytes on R ranks, reduce_scatter and all_to_all send N less this rank's shard, all_gather R - 1 times that shard,
+    // broadcast R - 1 times N from its root and 0 from others. So all_reduce sends 2 (R - 1) / R N where shards are
+    // equal, as a ring does and ranks over MPI do. The control plane does not count.
+    std::int64_t bytes_sent() const { return bytes_sent_; }
 
     // Ends every use of memory by device collectives: waits for them and aborts if one has failed, or with `giving_up`
     // returns soon, with results undefined and no way on.
@@ -160,6 +165,7 @@ private:
         return reinterpret_cast<const std::byte*>(span.data());
     }
     void require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const;
+    std::int64_t bytes_sent_in(const Collective& operation) const;
     void add_sharded(const Collective& operation, std::int64_t mine_size);
     void reduce_scatter(ElementType element, std::byte* mine, std::int64_t mine_size, const std::byte* whole,
                         std::int64_t elements);
@@ -171,6 +177,7 @@ private:
     void broadcast(ElementType element, std::byte* data, std::int64_t elements, int root);
 
     int rank_, size_, local_rank_;
+    std::int64_t bytes_sent_ = 0;
     bool in_group_ = false;
     device::StreamRef compute_ = nullptr;
     std::vector<Collective> first_, second_;  // the second half of all_reduce needs the first one

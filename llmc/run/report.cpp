@@ -148,6 +148,7 @@ void Report::step(const Step& s) {
     }
     event["comm_ms"] = s.communication ? Json(s.communication->busy * 1e3) : Json();
     event["comm_hidden"] = hidden(s.communication);
+    event["bytes_sent"] = s.bytes_sent;
     write_noise(event, s.noise);
     write(event);
     if (x.skip == kernels::kNoSkip) return;

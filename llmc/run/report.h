@@ -59,6 +59,7 @@ public:
         std::optional<Noise> noise;
         // since the step before was reported: parts of it may belong to the next step
         std::optional<CommTimes> communication;
+        std::int64_t bytes_sent = 0;  // by this rank, for this step alone (Communicator::bytes_sent())
     };
     void step(const Step& step);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);

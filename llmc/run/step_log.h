@@ -24,9 +24,15 @@ public:
           noise_(noise),
           seq_len_(seq_len) {}
 
+    // Where clock and communicator stood as a step began.
+    struct Begin {
+        double seconds;
+        std::int64_t bytes_sent;
+    };
+    Begin begin() const { return {seconds_now(), communicator_.bytes_sent()}; }
     // The step has been enqueued: reports the one before, and this one too if its numbers are there already.
     // Throws a run-time Error when the loss or the norm has not been finite for kMostFailedSteps steps in a row.
-    void enqueued(const Report::Step& step, double began_seconds);
+    void enqueued(const Report::Step& step, const Begin& began);
     // Reports the last step, after waiting for it.
     void flush() { report_pending(0); }
 

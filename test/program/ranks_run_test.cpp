@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/grad_norm.h"
+#include "llmc/weights/parameters.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
@@ -131,6 +133,38 @@ TEST_CASE("ranks train in bf16 and save the master weights of all, whatever each
         CHECK(folder.log(out, "step").back()["noise_state"] == "warming");
     }
     CHECK(models[0] == models[1]);
+}
+
+TEST_CASE("a step tells the bytes that rank 0 sent for it, and for nothing between steps", "[run][ranks][mpi]") {
+    if (!have_mpi()) return;
+    const TrainingFolder folder;
+    // Half of everything is a rank's own: 6 micro-batches of 2 sequences. A row of sums has 9 modules.
+    const std::int64_t half =
+        llmc::ParameterTable(llmc::model_by_name("custom:l=2,h=2,c=32,t=32", 257).config).elements() / 2;
+    const std::int64_t row = kernels::rank_sums_size(9) * sizeof(double);
+    struct Way {
+        const char* name;
+        std::vector<std::string> flags;
+        std::int64_t bytes;  // on 2 ranks
+    };
+    for (const Way& way : std::vector<Way>{
+             {"all-reduce", {}, 2 * half * 4 + row},
+             {"all-reduce-bf16", {"--reduce-dtype", "bf16"}, 2 * half * 2 + row},
+             {"stage1", {"-z", "1"}, 2 * half * 4 + row},
+             // Parameters travel in bf16, and master weights are gathered for the checkpoints.
+             {"stage1-bf16", {"-z", "1", "--dtype", "bf16"}, half * 4 + half * 2 + row},
+             {"stage2", {"-z", "2"}, 6 * half * 4 + half * 4 + row}})
+        for (const int ranks : {1, 2}) {
+            const std::string out = way.name + std::to_string(ranks);
+            auto flags = folder.flags({"-b", ranks == 1 ? "4" : "2", "-d", "384", "-x", "4", "-v", "2", "--val-tokens",
+                                       "500", "-s", "2", "-g", "4", "-n", "2", "-o", folder.path(out)});
+            flags.insert(flags.end(), way.flags.begin(), way.flags.end());
+            const Result result = folder.run_ranks(ranks, flags);
+            CAPTURE(out, result.output);
+            REQUIRE(result.exit_code == 0);
+            CHECK(numbers(folder.log(out, "step"), "bytes_sent") ==
+                  std::vector<double>(4, ranks == 1 ? 0 : double(way.bytes)));
+        }
 }
 
 TEST_CASE("what a rank refuses ends all of them, with one line and the exit code", "[run][ranks][mpi]") {

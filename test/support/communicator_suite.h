@@ -29,7 +29,7 @@ private:
 };
 
 // Every device collective at edge sizes up to `largest` elements, bit for bit against a plain loop in the order of the
-// ranks.
+// ranks, and the bytes that it says each rank sends.
 void check_device_collectives(llmc::Communicator& comm, std::int64_t largest);
 // Many operations in a group, groups that follow each other, and the control plane meanwhile.
 void check_groups(llmc::Communicator& comm);

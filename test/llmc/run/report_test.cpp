@@ -94,6 +94,7 @@ TEST_CASE("the log holds one object a line, and null for what is unknown", "[rep
         report.start({{"event", "start"}});
         Report::Step step = step_of(NAN);
         step.speed.mfu.reset();
+        step.bytes_sent = std::int64_t(1) << 40;
         report.step(step);
         report.sample(12, "caf\xe9");  // no UTF-8
         report.end(12, "all steps made", 1);
@@ -109,6 +110,7 @@ TEST_CASE("the log holds one object a line, and null for what is unknown", "[rep
         CHECK(events[1].at(unknown).is_null());
     }
     CHECK(events[1]["grad_norm"] == 0.5);
+    CHECK(events[1]["bytes_sent"] == std::int64_t(1) << 40);
     CHECK(events[2]["text"] == "caf\xef\xbf\xbd");
     CHECK(events[3]["reason"] == "all steps made");
     CHECK_THROWS_AS(Report(out, 100), Error);  // another run's log
