@@ -1,0 +1,333 @@
+// onebit.cpp - mean over ranks at one bit an element: what a worker sends, what a server answers, what both keep
+#include "kernels/onebit.h"
+
+#include <bit>
+
+#include "kernels/device/memory.h"
+#include "test/operations/operation.h"
+
+namespace operations {
+namespace {
+
+using kernels::OnebitLayout, kernels::OnebitTile;
+
+constexpr int kLargestWorld = 8;
+// The sign of a sum that is nearer to 0 may be rounding's to decide: its error is changed.
+constexpr double kNearZero = 1.0 / 64;
+// Of message words: each may be a scale, 0.2 to 0.8, or bits.
+const Fill kWords{.deviation = 0x200000, .mean = 0x3f000000};
+
+// Words are tensors of int, whose elements a formula sees as numbers.
+template <class Number> std::uint32_t word(const Number& x) { return std::uint32_t(int(x)); }
+template <class Number> float scale(const Number& x) { return std::bit_cast<float>(word(x)); }
+std::span<std::uint32_t> words(const Tensor<int>& t) {
+    return {reinterpret_cast<std::uint32_t*>(t.span().data()), t.span().size()};
+}
+constexpr std::uint32_t random_bits(std::size_t i) {
+    std::uint32_t x = std::uint32_t(i) * 0x9e3779b9u + 1;
+    for (const int shift : {16, 13, 16}) x = (x ^ x >> shift) * 0x85ebca6bu;
+    return x ^ x >> 15;
+}
+template <class Number> bool is_positive(const Number& x) { return double(x) >= 0; }
+template <class Number> Number times_sign(float scale, bool positive) { return positive ? scale : -scale; }
+
+// Of a shape: elements, ranks, alignment, elements of a group, whether there is a mask.
+struct Onebit : Operation {
+    OnebitLayout layout;
+    std::vector<OnebitTile> tiles;
+    device::Array<OnebitTile> device_tiles;
+    bool masked;
+    Tensor<int> active;  // empty without a mask
+
+    // `of_chunk`: the tiles of a server, else those of the bucket.
+    Onebit(const Shape& s, bool of_chunk)
+        : masked(s[4] != 0) {
+        const auto plan = kernels::onebit_plan(kernels::onebit_layout(s[0], s[1], s[2]), s[3], {});
+        layout = plan.layout;
+        tiles = plan.tiles;
+        if (of_chunk) {
+            OnebitLayout chunk = layout;
+            chunk.size = layout.chunk;
+            chunk.ranks = 1;
+            tiles = kernels::onebit_plan(chunk, s[3], {}).tiles;
+        }
+        device_tiles = device::Array<OnebitTile>(std::span<const OnebitTile>(tiles), nullptr);
+        active = input<int>("active", masked ? std::size_t(layout.padded() + 31) / 32 : 0, kWords);
+        adjust(active.number, [](std::size_t i, double) {  // one of eight is masked
+            return double(int(random_bits(3 * i) | random_bits(3 * i + 1) | random_bits(3 * i + 2)));
+        });
+    }
+    // `count` messages: scales of kWords, random bits, and zeros in words that are neither.
+    Tensor<int> messages_of(Role role, const std::string& name, std::int64_t count) {
+        const Tensor<int> all = tensor<int>(role, name, std::size_t(count * layout.message_words()), kWords);
+        adjust(all.number, [&](std::size_t i, double scale) {
+            const std::int64_t at = std::int64_t(i) % layout.message_words(), bits = at - layout.header_words();
+            if (bits >= 0 && bits < (layout.chunk + 31) / 32) return double(int(random_bits(i)));
+            return at < layout.scales ? scale : 0.0;
+        });
+        return all;
+    }
+    Tensor<int> finite() { return input<int>("finite", 1, {.deviation = 0, .mean = 1}); }
+    std::span<const std::uint32_t> mask() const { return words(active); }
+    // Where an array of messages has the word of element `in_chunk` of a chunk.
+    std::int64_t first_word(std::int64_t message, std::int64_t in_chunk) const {
+        return message * layout.message_words() + layout.header_words() + in_chunk / 32;
+    }
+    template <class View> bool is_active(const View& mask, std::int64_t i) const {
+        return !masked || (word(mask[std::size_t(i / 32)]) >> i % 32 & 1) != 0;
+    }
+};
+
+// visit(elements [first, first + count) of what the tile counts in, at most 32, which share a word)
+template <class Visit> void each_word(const OnebitTile& tile, Visit visit) {
+    for (std::int32_t at = 0; at < tile.size; at += 32) visit(tile.first + at, std::min(32, tile.size - at));
+}
+
+// What workers and servers make of what they have compensated: it is kept, its signs sent and its squares summed.
+template <class V, class Kept, class Bits, class Partial, class Active>
+void keep_tile(const V& v, const OnebitTile& tile, Kept kept, Bits bits, Partial& partial, Active active) {
+    using N = typename V::Number;
+    typename V::Sum sum = 0;
+    each_word(tile, [&](std::int64_t first, int count) {
+        std::uint32_t signs = 0;
+        N run = 0;
+        for (int k = 0; k < count; ++k) {
+            if (!active(first + k)) kept[std::size_t(first + k)] = 0;
+            const N x = kept[std::size_t(first + k)];
+            signs |= std::uint32_t(is_positive(x)) << k;
+            run += x * x;
+        }
+        bits[(first - tile.first) / 32] = int(signs);
+        v.add_in_double(sum, run);
+    });
+    partial = sum;
+}
+
+// `with`: 0 nothing; 1 the momentum and the gradient's scale; 2 the denominator, too.
+template <class>
+struct Compress : Onebit {
+    int with;
+    Tensor<float> values, error, momentum, denominator, gradient_scale;
+    Tensor<int> messages;
+    Tensor<double> partial;
+
+    explicit Compress(const Shape& s)
+        : Onebit(s, false), with(s[5]), values(in_out<float>("values", std::size_t(layout.padded()))),
+          error(input<float>("error", std::size_t(layout.padded()), {.deviation = 0.5})),
+          momentum(input<float>("momentum", std::size_t(with >= 1 ? layout.size : 0))),
+          denominator(input<float>("denominator", std::size_t(with == 2 ? layout.size : 0),
+                                   {.deviation = 0.05, .mean = 1})),
+          gradient_scale(input<float>("gradient scale", with >= 1, {.deviation = 0, .mean = 0.75})),
+          messages(messages_of(Role::in_out, "messages", layout.ranks)),
+          partial(output<double>("partial", tiles.size())) {
+        bytes = (12 + 4 * with + (1 + masked) / 8.0) * double(layout.padded());
+        adjust(values.number, [&](std::size_t i, double g) { return std::int64_t(i) < layout.size ? g : NAN; });
+        adjust(error.number, [&](std::size_t i, double e) {
+            const auto of = [&](const Tensor<float>& t) { return t.storage().size > i ? t.storage().initial(i) : 0; };
+            const double z = std::int64_t(i) < layout.size ? e + averaged(of(values), of(momentum), of(denominator))
+                                                           : e;
+            return std::fabs(z) < kNearZero ? e + 2 * kNearZero : e;
+        });
+    }
+    static constexpr float kMomentumWeight = 0.9f, kGradientWeight = 0.4f, kScale = 0.75f;
+    template <class N> N averaged(N gradient, N momentum, N denominator) const {
+        if (with == 0) return gradient;
+        const N x = N(kMomentumWeight) * momentum + N(kGradientWeight) * (N(kScale) * gradient);
+        return with == 1 ? x : x / denominator;
+    }
+    void run(device::StreamRef stream) override {
+        kernels::OnebitCompress op{.layout = layout, .tiles = device_tiles.span(), .values = values, .error = error,
+                                   .messages = words(messages), .partial = partial, .active = mask(),
+                                   .momentum = momentum, .denominator = denominator, .gradient_scale = gradient_scale};
+        if (with >= 1) op.momentum_weight = kMomentumWeight, op.gradient_weight = kGradientWeight;
+        kernels::onebit_compress(op, stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        const auto z = v[values], e = v[error], m = v[momentum], d = v[denominator];
+        const auto bits = v[messages];
+        const auto sums = v[partial];
+        const auto mask = v[active];
+        v.each(tiles.size(), [=, this, &v](std::size_t t) {
+            const OnebitTile& tile = tiles[t];
+            for (std::int64_t at = tile.first; at < tile.first + tile.size; ++at) {
+                const auto i = std::size_t(at);
+                if (at >= layout.size) z[i] = e[i];
+                else
+                    z[i] = N(e[i]) + averaged<N>(z[i], with >= 1 ? N(m[i]) : N(0), with == 2 ? N(d[i]) : N(1));
+            }
+            keep_tile(v, tile, z, &bits[first_word(tile.chunk, tile.first - tile.chunk * layout.chunk)], sums[t],
+                      [&](std::int64_t i) { return is_active(mask, i); });
+        });
+    }
+};
+
+// Of the last rank, whose chunk has the padding. A message has one scale, or one a group.
+template <class>
+struct Serve : Onebit {
+    bool one;
+    Tensor<float> sums, error;
+    Tensor<int> received, reply;
+    Tensor<double> partial;
+
+    explicit Serve(const Shape& s)
+        : Onebit(s, true), one(s[5] != 0), sums(output<float>("sums", std::size_t(layout.chunk))),
+          error(input<float>("error", std::size_t(layout.chunk), {.deviation = 0.5})),
+          received(messages_of(Role::input, "received", layout.ranks)),
+          reply(messages_of(Role::in_out, "reply", 1)), partial(output<double>("partial", tiles.size())) {
+        bytes = (8 + (layout.ranks + 1 + masked) / 8.0) * double(layout.chunk);
+        std::vector<int> group(std::size_t(layout.chunk), 0);
+        for (const OnebitTile& tile : tiles)
+            for (std::int32_t k = 0; k < tile.size; ++k) group[std::size_t(tile.first + k)] = tile.group;
+        const Storage& all = received.storage();
+        adjust(error.number, [&](std::size_t i, double e) {
+            double s = e;
+            for (int rank = 0; rank < layout.ranks; ++rank) {
+                const auto bits = word(all.initial(std::size_t(first_word(rank, std::int64_t(i)))));
+                const float a = scale(all.initial(std::size_t(rank * layout.message_words() + (one ? 0 : group[i]))));
+                s += times_sign<double>(a, bits >> i % 32 & 1) / layout.ranks;
+            }
+            return std::fabs(s) < kNearZero ? e + 2 * kNearZero : e;
+        });
+    }
+    static bool applies(const Shape& s) { return s[1] <= kLargestWorld; }
+    void run(device::StreamRef stream) override {
+        kernels::onebit_serve({.layout = layout, .tiles = device_tiles.span(), .sums = sums, .error = error,
+                               .received = words(received), .reply = words(reply), .partial = partial,
+                               .active = mask(), .chunk = layout.ranks - 1, .one = one}, stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        const auto s = v[sums], e = v[error];
+        const auto in = v[received], bits = v[reply];
+        const auto squares = v[partial];
+        const auto mask = v[active];
+        const std::int64_t before = (layout.ranks - 1) * layout.chunk;
+        v.each(tiles.size(), [=, this, &v](std::size_t t) {
+            const OnebitTile& tile = tiles[t];
+            N a[kLargestWorld];
+            for (int rank = 0; rank < layout.ranks; ++rank)
+                a[rank] = N(scale(in[std::size_t(rank * layout.message_words() + (one ? 0 : tile.group))])) /
+                          N(layout.ranks);
+            each_word(tile, [&](std::int64_t first, int count) {
+                N sum[32] = {};
+                for (int rank = 0; rank < layout.ranks; ++rank) {
+                    const std::uint32_t signs = word(in[std::size_t(first_word(rank, first))]);
+                    for (int k = 0; k < 32; ++k) sum[k] += signs >> k & 1 ? a[rank] : -a[rank];
+                }
+                for (int k = 0; k < count; ++k) s[std::size_t(first + k)] = sum[k] + N(e[std::size_t(first + k)]);
+            });
+            keep_tile(v, tile, s, &bits[first_word(0, tile.first)], squares[t],
+                      [&](std::int64_t i) { return is_active(mask, before + i); });
+        });
+    }
+};
+
+template <class>
+struct Unpack : Onebit {
+    bool one;
+    Tensor<float> compensated, error, mean;
+    Tensor<int> messages, replies, go;
+
+    explicit Unpack(const Shape& s)
+        : Onebit(s, false), one(s[5] != 0),
+          compensated(input<float>("compensated", std::size_t(layout.padded()), {.first = {0.0, -0.0}})),
+          error(output<float>("error", std::size_t(layout.padded()))),
+          mean(output<float>("mean", std::size_t(layout.size))),
+          messages(messages_of(Role::input, "messages", layout.ranks)),
+          replies(messages_of(Role::input, "replies", layout.ranks)), go(finite()) {
+        bytes = (12 + (1 + masked) / 8.0) * double(layout.padded());
+        tensors[std::size_t(mean.number)].exact = true;
+    }
+    void run(device::StreamRef stream) override {
+        kernels::onebit_unpack({.layout = layout, .tiles = device_tiles.span(), .compensated = compensated,
+                                .error = error, .mean = mean, .messages = words(messages), .replies = words(replies),
+                                .finite = go, .active = mask(), .one = one}, stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        const auto z = v[compensated], e = v[error], y = v[mean];
+        const auto sent = v[messages], got = v[replies];
+        const auto mask = v[active];
+        v.each(tiles.size(), [=, this](std::size_t t) {
+            const OnebitTile& tile = tiles[t];
+            const std::int64_t header = tile.chunk * layout.message_words(), chunk = tile.chunk * layout.chunk;
+            const float a = scale(sent[std::size_t(header + (one ? 0 : tile.group))]);
+            const float b = scale(got[std::size_t(header + tile.group)]);
+            each_word(tile, [&](std::int64_t first, int count) {
+                const std::uint32_t signs = word(got[std::size_t(first_word(tile.chunk, first - chunk))]);
+                for (int k = 0; k < count; ++k) {
+                    const auto i = std::size_t(first + k);
+                    const bool counts = is_active(mask, first + k);
+                    e[i] = counts ? N(z[i]) - times_sign<N>(a, is_positive(z[i])) : N(0);
+                    if (first + k < layout.size) y[i] = counts ? times_sign<N>(b, signs >> k & 1) : N(0);
+                }
+            });
+        });
+    }
+};
+
+template <class>
+struct Commit : Onebit {
+    Tensor<float> sums, error;
+    Tensor<int> reply, go;
+
+    explicit Commit(const Shape& s)
+        : Onebit(s, true), sums(input<float>("sums", std::size_t(layout.chunk), {.first = {0.0, -0.0}})),
+          error(output<float>("error", std::size_t(layout.chunk))), reply(messages_of(Role::input, "reply", 1)),
+          go(finite()) {
+        bytes = (8 + masked / 8.0) * double(layout.chunk);
+    }
+    void run(device::StreamRef stream) override {
+        kernels::onebit_commit({.layout = layout, .tiles = device_tiles.span(), .sums = sums, .error = error,
+                                .reply = words(reply), .finite = go, .active = mask(), .chunk = layout.ranks - 1},
+                               stream);
+    }
+    template <class V> void formula(V& v) const {
+        using N = typename V::Number;
+        const auto s = v[sums], e = v[error];
+        const auto scales = v[reply], mask = v[active];
+        const std::int64_t before = (layout.ranks - 1) * layout.chunk;
+        v.each(tiles.size(), [=, this](std::size_t t) {
+            const OnebitTile& tile = tiles[t];
+            const float b = scale(scales[std::size_t(tile.group)]);
+            for (std::int64_t at = tile.first; at < tile.first + tile.size; ++at) {
+                const auto i = std::size_t(at);
+                e[i] = is_active(mask, before + at) ? N(s[i]) - times_sign<N>(b, is_positive(s[i])) : N(0);
+            }
+        });
+    }
+};
+
+const std::vector<std::string> kDimensions{"elements", "ranks", "alignment", "group", "masked"};
+std::vector<std::string> and_one(std::vector<std::string> dimensions, const std::string& last) {
+    dimensions.push_back(last);
+    return dimensions;
+}
+
+// Nothing; less than a pack; chunks that end within a word, and begin within one of the mask; padding of many chunks;
+// groups of words and a little more than a tile of either geometry; tiles and what follows them.
+const std::vector<Shape> kEdges{{0, 2, 8, 0, 0},        {1, 1, 8, 0, 0},      {7, 2, 8, 0, 1},
+                                {33, 2, 8, 0, 0},       {100, 8, 8, 0, 1},    {300, 2, 8, 64, 1},
+                                {5000, 8, 128, 0, 0},   {8200, 1, 8, 0, 1},   {20011, 2, 128, 0, 0},
+                                {20011, 2, 8, 4128, 1}, {70001, 8, 128, 0, 0}};
+const std::vector<Shape> kSmall{{1 << 24, 8, 128, 0, 0}}, kLarge{{124475904, 8, 128, 0, 0}};
+const std::vector<Shape> kSmallWorlds{{1 << 24, 2, 128, 0, 0, 1}, {1 << 24, 8, 128, 0, 0, 1}},
+    kLargeWorlds{{124475904, 2, 128, 0, 0, 1}, {124475904, 8, 128, 0, 0, 1}};
+
+const Registered compress({.name = "onebit compress", .tag = "[onebit]", .dimensions = and_one(kDimensions, "momentum"),
+                           .edges = with_each(kEdges, {0, 1, 2}), .small = with_each(kSmall, {0, 1}),
+                           .large = with_each(kLarge, {0, 1}), .make = make<Compress>, .dtypes = {DType::fp32}});
+const Registered serve({.name = "onebit serve", .tag = "[onebit]", .dimensions = and_one(kDimensions, "one scale"),
+                        .edges = with_each(kEdges, {0, 1}), .small = kSmallWorlds, .large = kLargeWorlds,
+                        .make = make<Serve>, .dtypes = {DType::fp32}});
+const Registered unpack({.name = "onebit unpack", .tag = "[onebit][one_order]",
+                         .dimensions = and_one(kDimensions, "one scale"), .edges = with_each(kEdges, {0, 1}),
+                         .small = with_each(kSmall, {1}), .large = with_each(kLarge, {1}), .make = make<Unpack>,
+                         .dtypes = {DType::fp32}});
+const Registered commit({.name = "onebit commit", .tag = "[onebit][one_order]", .dimensions = kDimensions,
+                         .edges = kEdges, .small = {{1 << 24, 2, 128, 0, 0}}, .large = {{124475904, 2, 128, 0, 0}},
+                         .make = make<Commit>, .dtypes = {DType::fp32}});
+
+}  // namespace
+}  // namespace operations
