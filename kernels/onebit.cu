@@ -305,7 +305,8 @@ void onebit_compress(const OnebitCompress& op, StreamRef stream) {
 void onebit_scales(const OnebitScales& op, StreamRef stream) {
     if (op.groups.empty()) return;
     require_size("messages", op.messages.size(),
-                 (op.one ? op.layout.ranks : 1) * op.layout.message_words());
+                 (op.one || int(op.groups.size()) > op.layout.scales ? op.layout.ranks : 1) *
+                     op.layout.message_words());
     simt::launch<onebit_scales_kernel>({.grid = op.one ? 1 : unsigned(op.groups.size()), .block = kThreads,
                                         .stream = stream}, op);
 }

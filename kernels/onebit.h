@@ -18,7 +18,8 @@
 // nowhere. Where all padding is masked, z needs no place for it: n elements do.
 //
 // Message   the scales of its groups (float), then the bits of the chunk: element i of a chunk is bit i % 32 of word
-//           i / 32. OnebitLayout says where; unused bits are 0.
+//           i / 32. OnebitLayout says where. The bits behind the chunk's last one are written as 0; words that have
+//           neither scales nor bits are not written: zero them once.
 // Groups    the elements that share a scale, within a chunk. A worker's scale may span all chunks (OnebitScales::one).
 // Numerics  squares in float over short runs, sums of runs in double, in an order that depends on the tiles alone;
 //           everything else in float, as written above.

@@ -84,16 +84,19 @@ template <class Visit> void each_word(const OnebitTile& tile, Visit visit) {
 }
 
 // What workers and servers make of what they have compensated: it is kept, its signs sent and its squares summed.
+// Masked elements below `left_alone` keep what is there.
 template <class V, class Kept, class Bits, class Partial, class Active>
-void keep_tile(const V& v, const OnebitTile& tile, Kept kept, Bits bits, Partial& partial, Active active) {
+void keep_tile(const V& v, const OnebitTile& tile, Kept kept, Bits bits, Partial& partial, Active active,
+               std::int64_t left_alone = 0) {
     using N = typename V::Number;
     typename V::Sum sum = 0;
     each_word(tile, [&](std::int64_t first, int count) {
         std::uint32_t signs = 0;
         N run = 0;
         for (int k = 0; k < count; ++k) {
-            if (!active(first + k)) kept[std::size_t(first + k)] = 0;
-            const N x = kept[std::size_t(first + k)];
+            const bool counts = active(first + k);
+            if (!counts && first + k >= left_alone) kept[std::size_t(first + k)] = 0;
+            const N x = counts ? N(kept[std::size_t(first + k)]) : N(0);
             signs |= std::uint32_t(is_positive(x)) << k;
             run += x * x;
         }
@@ -103,11 +106,11 @@ void keep_tile(const V& v, const OnebitTile& tile, Kept kept, Bits bits, Partial
     partial = sum;
 }
 
-// `with`: 0 nothing; 1 the momentum and the gradient's scale; 2 the denominator, too.
+// `with`: 0 nothing; 1 the momentum and the gradient's scale; 2 the second moment, too.
 template <class>
 struct Compress : Onebit {
     int with;
-    Tensor<float> values, error, momentum, denominator, gradient_scale;
+    Tensor<float> values, error, momentum, second_moment, gradient_scale;
     Tensor<int> messages;
     Tensor<double> partial;
 
@@ -115,8 +118,8 @@ struct Compress : Onebit {
         : Onebit(s, false), with(s[5]), values(in_out<float>("values", std::size_t(layout.padded()))),
           error(input<float>("error", std::size_t(layout.padded()), {.deviation = 0.5})),
           momentum(input<float>("momentum", std::size_t(with >= 1 ? layout.size : 0))),
-          denominator(input<float>("denominator", std::size_t(with == 2 ? layout.size : 0),
-                                   {.deviation = 0.05, .mean = 1})),
+          second_moment(input<float>("second moment", std::size_t(with == 2 ? layout.size : 0),
+                                     {.deviation = 0.05, .mean = 1})),
           gradient_scale(input<float>("gradient scale", with >= 1, {.deviation = 0, .mean = 0.75})),
           messages(messages_of(Role::in_out, "messages", layout.ranks)),
           partial(output<double>("partial", tiles.size())) {
@@ -124,27 +127,28 @@ struct Compress : Onebit {
         adjust(values.number, [&](std::size_t i, double g) { return std::int64_t(i) < layout.size ? g : NAN; });
         adjust(error.number, [&](std::size_t i, double e) {
             const auto of = [&](const Tensor<float>& t) { return t.storage().size > i ? t.storage().initial(i) : 0; };
-            const double z = std::int64_t(i) < layout.size ? e + averaged(of(values), of(momentum), of(denominator))
+            const double z = std::int64_t(i) < layout.size ? e + averaged(of(values), of(momentum), of(second_moment))
                                                            : e;
             return std::fabs(z) < kNearZero ? e + 2 * kNearZero : e;
         });
     }
-    static constexpr float kMomentumWeight = 0.9f, kGradientWeight = 0.4f, kScale = 0.75f;
-    template <class N> N averaged(N gradient, N momentum, N denominator) const {
+    static constexpr float kMomentumWeight = 0.9f, kGradientWeight = 0.4f, kScale = 0.75f, kEps = 0.25f;
+    template <class N> N averaged(N gradient, N momentum, N second_moment) const {
         if (with == 0) return gradient;
         const N x = N(kMomentumWeight) * momentum + N(kGradientWeight) * (N(kScale) * gradient);
-        return with == 1 ? x : x / denominator;
+        return with == 1 ? x : x / (sqrt(second_moment) + N(kEps));
     }
     void run(device::StreamRef stream) override {
         kernels::OnebitCompress op{.layout = layout, .tiles = device_tiles.span(), .values = values, .error = error,
                                    .messages = words(messages), .partial = partial, .active = mask(),
-                                   .momentum = momentum, .denominator = denominator, .gradient_scale = gradient_scale};
+                                   .momentum = momentum, .second_moment = second_moment,
+                                   .gradient_scale = gradient_scale, .eps = kEps};
         if (with >= 1) op.momentum_weight = kMomentumWeight, op.gradient_weight = kGradientWeight;
         kernels::onebit_compress(op, stream);
     }
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
-        const auto z = v[values], e = v[error], m = v[momentum], d = v[denominator];
+        const auto z = v[values], e = v[error], m = v[momentum], d = v[second_moment];
         const auto bits = v[messages];
         const auto sums = v[partial];
         const auto mask = v[active];
@@ -152,12 +156,13 @@ struct Compress : Onebit {
             const OnebitTile& tile = tiles[t];
             for (std::int64_t at = tile.first; at < tile.first + tile.size; ++at) {
                 const auto i = std::size_t(at);
+                if (at < layout.size && !is_active(mask, at)) continue;
                 if (at >= layout.size) z[i] = e[i];
                 else
                     z[i] = N(e[i]) + averaged<N>(z[i], with >= 1 ? N(m[i]) : N(0), with == 2 ? N(d[i]) : N(1));
             }
             keep_tile(v, tile, z, &bits[first_word(tile.chunk, tile.first - tile.chunk * layout.chunk)], sums[t],
-                      [&](std::int64_t i) { return is_active(mask, i); });
+                      [&](std::int64_t i) { return is_active(mask, i); }, layout.size);
         });
     }
 };

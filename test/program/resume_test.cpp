@@ -110,6 +110,10 @@ TEST_CASE("a run that goes on from a checkpoint is bit for bit the one that was 
         {2, {"--shuffle", "-z", "0"}},
         {2, {"-z", "1", "--dtype", "bf16"}},
         {3, {"-z", "2", "--dtype", "bf16", "--stochastic-rounding", "--shuffle"}},
+        {1, {"--optimizer", "onebit-adam", "--onebit-freeze-step", "7"}},
+        {2, {"--optimizer", "onebit-adam", "--onebit-freeze-step", "3"}},
+        {3, {"--optimizer", "onebit-adam", "--onebit-freeze-step", "7", "--onebit-exclude", "ln_", "--onebit-scale",
+             "tensor", "--dtype", "bf16", "--stochastic-rounding", "--shuffle"}},
     }));
     if (as.ranks > 1 && !have_mpi()) return;
     CAPTURE(as.ranks, as.flags);

@@ -1,0 +1,134 @@
+// onebit_test.cpp - runs with 1-bit Adam through the real program: what they say and send, and on what they go on
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+
+#include "llmc/weights/manifest.h"
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+using Texts = std::vector<std::string>;
+
+// Twelve steps of 192 positions; the second moment is frozen after four.
+Result run_onebit(const TrainingFolder& folder, int ranks, const std::string& out, const Texts& more = {}) {
+    Texts flags{"-i", folder.path("train_*.bin"), "-j", folder.path("val_*.bin"), "-e", "custom:l=2,h=2,c=64,t=16",
+                "-b", "1", "-t", "16", "-d", "192", "-x", "12", "-v", "6", "--val-tokens", "64", "--lr", "1e-2",
+                "--threads", "1", "--tune=off", "--optimizer", "onebit-adam", "--onebit-freeze-step", "4", "-o",
+                folder.path(out)};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return ranks > 1 ? folder.run_ranks(ranks, flags) : folder.run(flags);
+}
+fs::path onebit_step(const TrainingFolder& folder, const std::string& out, int step) {
+    char name[32];
+    std::snprintf(name, sizeof name, "step_%08d", step);
+    return fs::path(folder.path(out)) / name;
+}
+std::vector<double> losses_of(const TrainingFolder& folder, const std::string& out) {
+    return numbers(folder.log(out, "step"), "loss");
+}
+
+}  // namespace
+
+TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage it is", "[run][onebit][mpi]") {
+    if (!have_mpi()) return;
+    const int ranks = GENERATE(2, 4);
+    const TrainingFolder folder;
+    const Result result = run_onebit(folder, ranks, "onebit", {"-x", "24"});
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    const auto steps = folder.log("onebit", "step");
+    REQUIRE(steps.size() == 24);
+    const double full = steps[0]["bytes_sent"], compressed = steps[4]["bytes_sent"];
+    const double elements = 64 * (257 + 127 + 16 + 2 * 13 + 2) + 2 * 12 * 64 * 64;  // with the vocabulary's padding
+    CHECK(full == Approx(2.0 * (ranks - 1) / ranks * 4 * elements).epsilon(0.02));
+    // A bit an element, the sketch of 64 KiB, and messages of at least 128 bytes for each of the buckets.
+    CHECK(compressed == Approx(2.0 * (ranks - 1) / ranks * elements / 8 + 4.0 * 16384 * (ranks - 1) / ranks)
+                            .margin(ranks * 2 * 3 * 256 + 4096));
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        CHECK(steps[i]["stage"] == (i < 4 ? "warm-up" : "compressed"));
+        CHECK(steps[i]["largest_update"].is_null() == (i < 4));
+        if (i >= 4) CHECK((steps[i]["largest_update"] > 0.0 && steps[i]["largest_update"] < 0.1));
+    }
+    const auto validation = numbers(folder.log("onebit", "val"), "loss");
+    CHECK(validation.back() < validation.front() - 0.3);
+    CHECK(std::isfinite(validation.back()));
+}
+
+TEST_CASE("1-bit Adam goes on with other ranks, and says what becomes of the errors", "[run][onebit][resume][mpi]") {
+    if (!have_mpi()) return;
+    const TrainingFolder folder;
+    REQUIRE(run_onebit(folder, 2, "whole").exit_code == 0);
+    REQUIRE(run_onebit(folder, 2, "parts", {"-x", "7", "-k", "constant"}).exit_code == 0);
+    for (const auto& [ranks, until, said] :
+         {std::tuple(4, "8", "note: 1-bit Adam: 4 ranks instead of 2: each begins with the mean of the workers'"),
+          {3, "9", "note: 1-bit Adam: 3 ranks instead of 4"},
+          {1, "10", "note: 1-bit Adam: nothing is compressed here, so the errors of 3 ranks are left out"},
+          {2, "12", "note: 1-bit Adam: the checkpoint has no errors, which begin at 0"}}) {
+        const Result result = run_onebit(folder, ranks, "parts", {"-x", until, "-k", "constant", "-y", "auto"});
+        CAPTURE(ranks, result.output);
+        REQUIRE(result.exit_code == 0);
+        CHECK_THAT(result.output, Contains(said));
+    }
+    REQUIRE(run_onebit(folder, 2, "constant", {"-k", "constant"}).exit_code == 0);
+    const auto got = losses_of(folder, "parts"), want = losses_of(folder, "constant");
+    REQUIRE(got.size() == 12);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        CAPTURE(i, got[i], want[i]);
+        CHECK(std::fabs(got[i] - want[i]) < (i < 7 ? 1e-6 : 0.15));
+    }
+}
+
+TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another", "[run][onebit][resume][mpi]") {
+    if (!have_mpi()) return;
+    const TrainingFolder folder;
+    REQUIRE(run_onebit(folder, 2, "whole", {"-x", "6", "--onebit-exclude", "ln_"}).exit_code == 0);
+    const auto attempt = [&](const std::string& out, const Texts& flags) {
+        fs::copy(folder.path("whole"), folder.path(out), fs::copy_options::recursive);
+        Texts all{"-y", "auto"};
+        all.insert(all.end(), flags.begin(), flags.end());
+        return run_onebit(folder, 2, out, all);
+    };
+    const Result excluded = attempt("excluded", {"--onebit-exclude", "wpe"});
+    CHECK(excluded.exit_code == 2);
+    CHECK_THAT(excluded.output,
+               Contains("--onebit-exclude is \"wpe\"; expected \"ln_\", as the second moments were frozen"));
+    const Result scaled = attempt("scaled", {"--onebit-exclude", "ln_", "--onebit-space", "momentum"});
+    CAPTURE(scaled.output);
+    CHECK(scaled.exit_code == 0);
+    CHECK_THAT(scaled.output, Contains("note: 1-bit Adam: all errors begin at 0 again, as they are of "));
+
+    // A number that no run can have left, under right checksums.
+    const fs::path last = onebit_step(folder, "whole", 6), file = last / "onebit-00001-of-00002.safetensors";
+    std::string bytes = read_bytes(file);
+    const float nan = NAN;
+    std::memcpy(bytes.data() + bytes.size() - 400, &nan, sizeof nan);
+    write_bytes(file, bytes);
+    llmc::Manifest manifest;
+    for (const auto& entry : fs::directory_iterator(last))
+        if (entry.path().filename() != llmc::kManifestName)
+            manifest[entry.path().filename()] = llmc::fingerprint_of_file(entry.path());
+    llmc::write_manifest(last, manifest);
+    const Result bad = attempt("bad", {"--onebit-exclude", "ln_"});
+    CAPTURE(bad.output);
+    CHECK(bad.exit_code == 2);
+    CHECK_THAT(bad.output, Contains("error: rank 1 on ") && Contains("a value of server_error is nan; expected"));
+}
+
+TEST_CASE("a run of AdamW does not turn into one of 1-bit Adam", "[run][onebit][resume]") {
+    const TrainingFolder folder;
+    const Texts flags{"-i", folder.path("train_*.bin"), "-e", "custom:l=2,h=2,c=64,t=16", "-b", "1", "-t", "16",
+                      "--threads", "1", "--tune=off", "-o", folder.path("out")};
+    const auto with = [&](Texts more) {
+        more.insert(more.begin(), flags.begin(), flags.end());
+        return folder.run(more);
+    };
+    REQUIRE(with({"-x", "2"}).exit_code == 0);
+    const Result result = with({"-x", "4", "-y", "auto", "--optimizer", "onebit-adam"});
+    CHECK(result.exit_code == 2);
+    CHECK_THAT(result.output, Contains("--optimizer is onebit-adam; expected adamw, which the checkpoint is of"));
+}
