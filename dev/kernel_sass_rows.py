@@ -90,6 +90,7 @@ TABLE = [
         [('r', 4, 0, 64, 'dram')]),
     row('squared norms and bf16', r'squared_norms_kernel<.*1>', 6 * PARAMETERS, ceil(PARAMETERS, 16384), 256,
         [('rw', 4, 2, 64, 'dram')]),
-    elementwise('adamw', r'adamw_kernel<kernels::bf16, false', PARAMETERS, 4096, 16, 12, 30),
-    elementwise('adamw, rounded stochastically', r'adamw_kernel<kernels::bf16, true', PARAMETERS, 4096, 16, 12, 30),
+    elementwise('adamw', r'adamw_kernel<kernels::bf16, false, false', PARAMETERS, 4096, 16, 12, 30),
+    elementwise('adamw, rounded stochastically', r'adamw_kernel<kernels::bf16, true, false', PARAMETERS,
+                4096, 16, 12, 30),
 ]
