@@ -165,7 +165,7 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, Int
     PlannedRun planned = plan_run(options, context);
     if (options.dry_run) return 0;
     const auto model = make_initial_model(planned, options, context);
-    Report report = begin_report(planned, options, *context.communicator);
+    Report report = begin_report(planned, options, context);
     Training training{options, planned.plan, context, *model, report, interrupt};
     return options.eval_only ? training.evaluate() : training.train(planned.resumption());
 }

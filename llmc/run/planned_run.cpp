@@ -84,9 +84,12 @@ std::unique_ptr<Model> make_initial_model(PlannedRun& run, const Options& option
     return model;
 }
 
-Report begin_report(PlannedRun& run, const Options& options, Communicator& ranks) {
+Report begin_report(PlannedRun& run, const Options& options, Context& context) {
+    Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
     tell_choices(run, first_rank);
+    run.facts.push_back(fact_of_compression(run.plan, context));
+    if (first_rank) std::cout << run.facts.back().lines << std::flush;
     Report report = together(ranks, [&] {
         return Report(options.output_dir, run.plan.total_steps, first_rank, run.appends);
     });

@@ -32,8 +32,8 @@ PlannedRun plan_run(const Options& options, Context& context);
 // Every rank calls it. Refers to the plan, which stays where it is, and to the context.
 std::unique_ptr<Model> make_initial_model(PlannedRun& run, const Options& options, Context& context);
 
-// Tells the choices, then opens the log and writes how the run starts, or goes on; makes way for its checkpoints. Every
-// rank calls it; throws SharedError where the folder cannot be written.
-Report begin_report(PlannedRun& run, const Options& options, Communicator& ranks);
+// Tells the choices, and what compression costs, then opens the log and writes how the run starts, or goes on; makes
+// way for its checkpoints. Every rank calls it; throws SharedError where the folder cannot be written.
+Report begin_report(PlannedRun& run, const Options& options, Context& context);
 
 }  // namespace llmc

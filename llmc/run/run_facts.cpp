@@ -1,7 +1,10 @@
 // run_facts.cpp - build, device, libraries, options, data, model, steps and memory of a run, each said once
 #include "llmc/run/run_facts.h"
 
+#include <cstdio>
+
 #include "llmc/base/json_text.h"
+#include "llmc/model/onebit_speed.h"
 #include "llmc/run/version.h"
 
 namespace llmc {
@@ -82,6 +85,21 @@ std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Cont
             model_fact(plan),
             training_fact(plan),
             {plan.memory.text(), {{"planned_bytes", plan.memory.total()}}}};
+}
+
+RunFact fact_of_compression(const Plan& plan, Context& context) {
+    const int ranks = context.communicator->size();
+    if (!plan.loader || !plan.optimizer.onebit || plan.optimizer.onebit->frozen_only || ranks == 1)
+        return {"", Json::object()};
+    const std::int64_t elements = plan.table.elements();
+    const double seconds = measure_compression(elements, ranks, context);
+    const int bytes = plan.reduce_in_bf16 ? 2 : 4;
+    const double gigabits = break_even_bits_a_second(elements, ranks, bytes, seconds) / 1e9;
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "1-bit exchange: compression takes %.3g s a step here; it pays where a rank sends less than %.3g "
+                  "Gbit/s\n", seconds, gigabits);
+    return {text, {{"compression_ms", seconds * 1e3}, {"compression_pays_below_gbit_s", gigabits}}};
 }
 
 RunFact fact_of_choices(const Tuning& tuning) {

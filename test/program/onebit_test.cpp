@@ -61,6 +61,11 @@ TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage i
         CHECK(steps[i]["largest_update"].is_null() == (i < 4));
         if (i >= 4) CHECK((steps[i]["largest_update"] > 0.0 && steps[i]["largest_update"] < 0.1));
     }
+    const auto start = folder.log("onebit", "start")[0];
+    const double milliseconds = start["compression_ms"], gigabits = start["compression_pays_below_gbit_s"];
+    CHECK(milliseconds > 0);
+    CHECK(gigabits == Approx(2 * share * elements * 31 / milliseconds / 1e6).epsilon(1e-6));
+    CHECK_THAT(result.output, Contains("1-bit exchange: compression takes "));
     const auto validation = numbers(folder.log("onebit", "val"), "loss");
     CHECK(validation.back() < validation.front() - 0.3);
     CHECK(std::isfinite(validation.back()));
@@ -135,6 +140,8 @@ TEST_CASE("a run of AdamW does not turn into one of 1-bit Adam", "[run][onebit][
         return folder.run(more);
     };
     REQUIRE(with({"-x", "2"}).exit_code == 0);
+    CHECK(!folder.log("out", "start")[0].contains("compression_ms"));
+    CHECK(!folder.log("out", "step")[0].contains("stage"));
     const Result result = with({"-x", "4", "-y", "auto", "--optimizer", "onebit-adam"});
     CHECK(result.exit_code == 2);
     CHECK_THAT(result.output, Contains("--optimizer is onebit-adam; expected adamw, which the checkpoint is of"));
