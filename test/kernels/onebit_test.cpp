@@ -176,7 +176,7 @@ TEST_CASE("over many calls nothing is lost: what was not sent is in the errors",
     for (float& x : spread) x = std::exp(normal(random));
     std::vector<double> wanted(kSize), got(kSize);
     double length = 0, lost = 0;
-    for (int call = 0; call < 50; ++call) {
+    for (int call = 0; call < (count == 2 && group == 0 ? 50 : 6); ++call) {
         std::vector<Floats> inputs{std::size_t(count), Floats(kSize)};
         for (Floats& x : inputs)
             for (std::size_t i = 0; i < kSize; ++i) x[i] = spread[i] * normal(random);
