@@ -170,7 +170,7 @@ sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(
 # for tests of which nothing is built again. What has flags of its own or is not for every device stays apart, and where
 # each file gives a name its own sense.
 UNITE     ?= llmc
-APART     := %/processor_check.cpp %/version.cpp test/support/% test/operations/% test/main% \
+APART     := %/processor_check.cpp %/commit.cpp test/support/% test/operations/% test/main% \
              $(call with_end,$(ENDS) $(ENDS:%=%_absent))
 is_united  = $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1)))
 united     = $(dir $(1))united$(if $(filter %_ranks_test.cpp,$(1)),_ranks)$(if $(filter %_test.cpp \
@@ -277,8 +277,8 @@ endef
 COMMIT := $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && git rev-parse --short=12 HEAD 2>/dev/null \
             && { git status --porcelain -- Makefile train_gpt2.cu kernels llmc | grep -q . && echo -dirty; })
 COMMIT := $(subst $() ,,$(COMMIT))
-$(HOSTBUILD)/llmc/run/version.cpp.o: private CXXFLAGS += $(COMMIT:%=-DTRAIN_GPT2_COMMIT='"%"')
-$(HOSTBUILD)/llmc/run/version.cpp.o: $(HOSTBUILD)/commit
+$(HOSTBUILD)/llmc/run/commit.cpp.o: private CXXFLAGS += $(COMMIT:%=-DTRAIN_GPT2_COMMIT='"%"')
+$(HOSTBUILD)/llmc/run/commit.cpp.o: $(HOSTBUILD)/commit
 $(eval $(call kept,$(HOSTBUILD)/commit,$(COMMIT)))
 
 # The C++ classes of old MPI versions are not used and would need a library of their own.

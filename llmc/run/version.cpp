@@ -4,21 +4,13 @@
 #include "kernels/device/device.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/mapped_file.h"
+#include "llmc/run/commit.h"
 #include "llmc/run/library_versions.h"
 
 namespace llmc {
 namespace {
 
 constexpr const char* kVersion = "0.1.0";
-
-// The Makefile gives it to this file alone, so that a commit compiles nothing else anew.
-nlohmann::ordered_json commit() {
-#if defined(TRAIN_GPT2_COMMIT)
-    return TRAIN_GPT2_COMMIT;
-#else
-    return nullptr;
-#endif
-}
 
 const char* instruction_set() {
 #if defined(__AVX512BF16__)
@@ -35,9 +27,10 @@ const char* instruction_set() {
 }  // namespace
 
 nlohmann::ordered_json version_json() {
-    nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"commit", commit()},
+    nlohmann::ordered_json json = {{"train_gpt2", kVersion}, {"commit", nullptr},
                                    {"compiler", std::string("g++ ") + __VERSION__},
                                    {"instructions", instruction_set()}};
+    if (commit()) json["commit"] = commit();
     json["device"] = device::is_gpu() ? "cuda" : "cpu";
     for (const auto& [library, version] : library_versions()) json[library] = version;
     // two builds of one version differ in it
