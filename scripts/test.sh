@@ -67,10 +67,10 @@ await() {
     [ -e "$logs/builds/$1.done" ]
 }
 
-# ---- tests: two at a time, as most use one core
+# ---- tests: three at a time, as most use one core, and those of several processes wait more than they compute
 
 number=0
-# start KIND NEEDS NAME COMMAND...: begins when NEEDS is built and fewer than two others run
+# start KIND NEEDS NAME COMMAND...: begins when NEEDS is built and fewer than three others run
 start() {
     local kind=$1 needs=$2
     shift 2
@@ -80,7 +80,7 @@ start() {
         echo "FAILED: $1: $needs was not built"
         return
     fi
-    while [ "$(jobs -rp | grep -cvx "$builder")" -ge 2 ]; do wait -n; done
+    while [ "$(jobs -rp | grep -cvx "$builder")" -ge 3 ]; do wait -n; done
     "$kind" "$number" "$@" &
 }
 # NEEDS NAME COMMAND...: a test that is one command; exit code 77 says that it cannot run here
@@ -161,6 +161,8 @@ host="~[.]~[kernels]~[ranks]~[mpi]~[local]~[run]~[bf16_training]"
 # The library reads the variable once, so every cap is a process of its own.
 caps="AVX2 AVX512_CORE AVX512_CORE_BF16"
 
+# The longest first: beside it, what computes.
+is ranks && cases cpu "ranks" build/cpu/tests "$ranks"
 is run && one cpu "quickstart" env QUICKSTART_MINUTES=0.1 DEVICE=cpu scripts/quickstart.sh
 is run && cases cpu "training in bf16" build/cpu/tests "[bf16_training],[bf16_training_124M]"
 is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
@@ -171,7 +173,6 @@ is kernels && one cpu "the judge of machine code finds slow kernels" python3 tes
 is host && one cpu "the GPU check: what it refuses, its limits, how it writes" test/program/gpu_check.sh
 is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench --filter attention \
     --seconds 0.01
-is ranks && cases cpu "ranks" build/cpu/tests "$ranks"
 for most in $caps; do
     cap=(env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests)
     is kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
@@ -181,8 +182,8 @@ is run && one cpu "a disk that fills up" test/program/small_disk.sh build/cpu/tr
 is ranks && one cpu "ranks that are killed go on and lose nothing" dev/chaos.sh 8
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
 
-# Matrix products are a library's, which these builds do not change. One thread runs the blocks: two of these programs
-# run at a time.
+# Matrix products are a library's, which these builds do not change. One thread runs the blocks: several of these
+# programs run at a time.
 export OMP_NUM_THREADS=1
 is kernels && cases fibers "GPU geometry on fibers" build/fibers/tests "[kernels]~[matmul]"
 is host && cases fibers "models at the GPU's geometry" build/fibers/tests "[model]~[one_geometry]"
@@ -209,9 +210,9 @@ elif is cuda; then
 fi
 
 is ranks && cases cpu-thread "races between ranks that are threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
+is host && one fuzz "parsers under fire" test/fuzz/run.sh 2
 is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
     "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
-is host && one fuzz "parsers under fire" test/fuzz/run.sh 2
 # Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.
 is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
     "$host~[model]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
