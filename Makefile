@@ -223,7 +223,7 @@ $(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ) $(BUILD)/library $(BUILD)/cases
 ifneq ($(PLAINBUILD),$(HOSTBUILD))
 $(PLAINBUILD)/%.cpp.o: private CXXFLAGS := $(PLAINFLAGS)
 endif
-# For test cases an optimiser would take more time than it saves: -Og takes two thirds of the time of -O1. What they
+# For test cases an optimiser would take more time than it saves: -Og takes three quarters of what -O1 does. What they
 # compare with, in support and operations, runs long enough. Under the sanitizers, which double what an optimiser has to
 # read and see all that the source says with -O0, that goes for host code, too.
 # FAST_COMPILE: without a handler of exceptions in every assertion; the test case has one.
