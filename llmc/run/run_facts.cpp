@@ -89,8 +89,14 @@ std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Cont
 
 RunFact fact_of_compression(const Plan& plan, Context& context) {
     const int ranks = context.communicator->size();
-    if (!plan.loader || !plan.optimizer.onebit || plan.optimizer.onebit->frozen_only || ranks == 1)
-        return {"", Json::object()};
+    const auto& onebit = plan.optimizer.onebit;
+    if (!plan.loader || !onebit || onebit->frozen_only) return {"", Json::object()};
+    if (ranks == 1)
+        return {"1-bit exchange: none, as one rank has nothing to send; the second moment is frozen all the same\n",
+                Json::object()};
+    if (onebit->freeze_after >= plan.total_steps)
+        return {"1-bit exchange: none, as the run ends after " + std::to_string(plan.total_steps) + " steps, before " +
+                    std::to_string(onebit->freeze_after) + " updates (--onebit-freeze-step)\n", Json::object()};
     const std::int64_t elements = plan.table.elements();
     const double seconds = measure_compression(elements, ranks, context);
     const int bytes = plan.reduce_in_bf16 ? 2 : 4;

@@ -131,6 +131,18 @@ TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another"
     CHECK_THAT(bad.output, Contains("error: rank 1 on ") && Contains("a value of server_error is nan; expected"));
 }
 
+TEST_CASE("a run that will compress nothing says why", "[run][onebit]") {
+    const TrainingFolder folder;
+    const Result alone = run_onebit(folder, 1, "alone", {"-x", "5"});
+    CHECK(alone.exit_code == 0);
+    CHECK_THAT(alone.output, Contains("1-bit exchange: none, as one rank has nothing to send"));
+    CHECK(folder.log("alone", "step")[4]["stage"] == "frozen");
+    if (!have_mpi()) return;
+    const Result early = run_onebit(folder, 2, "early", {"-x", "4"});
+    CHECK(early.exit_code == 0);
+    CHECK_THAT(early.output, Contains("1-bit exchange: none, as the run ends after 4 steps, before 4 updates"));
+}
+
 TEST_CASE("a run of AdamW does not turn into one of 1-bit Adam", "[run][onebit][resume]") {
     const TrainingFolder folder;
     const Texts flags{"-i", folder.path("train_*.bin"), "-e", "custom:l=2,h=2,c=64,t=16", "-b", "1", "-t", "16",
