@@ -60,20 +60,24 @@ printf '10.97.0.1 slots=1\n10.97.0.2 slots=1\n' >"$work/hosts"
 for ((i = 0; i < 600; ++i)); do echo "$i $((i * 7 % 100)) $((i * 13 % 100))"; done >"$work/text"
 "${program%/*}/tokenize" -o "$work" --name count --document-start '^[0-9]*0 ' "$work/text" >"$work/tokenized" 2>&1 ||
     { cat "$work/tokenized"; exit 1; }
-flags=(-i "$work/count_train_*.bin" -e "custom:l=2,h=2,c=32,t=32" -b 2 -t 32 -d 256 -x 20 -v 0 --threads 1 --lr 1e-2
-    -z 1)
+flags=(-i "$work/count_train_*.bin" -e "custom:l=2,h=2,c=32,t=32" -b 2 -t 32 -d 256 -x 20 -v 0 --threads 1 --lr 1e-2)
 export OMP_WAIT_POLICY=passive
 
 export PROGRAM=$program HOSTFILE=$work/hosts INTERFACE=veth0 RSH=$work/agent
-host "$a" hosta timeout -k 5 120 scripts/run_two_nodes.sh "${flags[@]}" -o "$work/two" >"$work/two.txt" 2>&1 ||
-    { cat "$work/two.txt"; exit 1; }
-RANKS=2 timeout -k 5 120 scripts/run_one_node.sh "${flags[@]}" -o "$work/one" >"$work/one.txt" 2>&1 ||
-    { cat "$work/one.txt"; exit 1; }
-
 losses() { grep -o '"event":"step","step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$work/$1/log.jsonl"; }
-[ "$(losses one | wc -l)" = 20 ] || { echo "the run on one host has not logged 20 steps"; exit 1; }
-diff <(losses one) <(losses two) || { echo "losses differ"; exit 1; }
-cmp "$work/one/step_00000020/model.safetensors" "$work/two/step_00000020/model.safetensors" || exit 1
+# compare FLAGS...: the same run on two hosts and on one
+compare() {
+    rm -rf "$work/one" "$work/two"
+    host "$a" hosta timeout -k 5 120 scripts/run_two_nodes.sh "${flags[@]}" "$@" -o "$work/two" >"$work/two.txt" 2>&1 ||
+        { cat "$work/two.txt"; exit 1; }
+    RANKS=2 timeout -k 5 120 scripts/run_one_node.sh "${flags[@]}" "$@" -o "$work/one" >"$work/one.txt" 2>&1 ||
+        { cat "$work/one.txt"; exit 1; }
+    [ "$(losses one | wc -l)" = 20 ] || { echo "the run on one host has not logged 20 steps"; exit 1; }
+    diff <(losses one) <(losses two) || { echo "losses differ"; exit 1; }
+    cmp "$work/one/step_00000020/model.safetensors" "$work/two/step_00000020/model.safetensors" || exit 1
+}
+compare --optimizer onebit-adam --onebit-freeze-step 5
+compare -z 1
 
 # The ranks were on two hosts: a refusal names both.
 status=0
@@ -107,4 +111,4 @@ began=$SECONDS
 if wait "$launcher"; then echo "a run whose rank was killed ended with exit code 0"; exit 1; fi
 while [ -n "$(ranks_on "$a")$(ranks_on "$b")" ] && [ $((SECONDS - began)) -lt 10 ]; do sleep 0.1; done
 [ -z "$(ranks_on "$a")$(ranks_on "$b")" ] || { echo "ranks go on 10 s after one was killed"; exit 1; }
-echo "two hosts as one: 20 losses and the weights are the same bits; a refusal names both, a killed rank ends both"
+echo "two hosts as one: 20 losses and the weights are the same bits, of AdamW and 1-bit Adam; a refusal names both, a killed rank ends both"

@@ -1,0 +1,70 @@
+# limited_link.sh - for scripts to source: two hosts, which are network namespaces of this machine, each with half of
+# its cores, joined by a link that lets through as much as it is told
+#
+#   make_hosts            once; leaves the folder $work, which goes at the end. Exit code 77 where links cannot be had:
+#                         they need root, network namespaces, and tc's token bucket filter
+#   limit BITS            a second, each way
+#   on_first_host COMMAND...   where scripts/run_two_nodes.sh starts a rank on each host
+# shellcheck shell=bash
+
+skip() {
+    echo "skipped: $1"
+    exit 77
+}
+
+end_hosts() {
+    local host process
+    for host in "$host_a" "$host_b"; do
+        for process in $(ip netns pids "$host" 2>/dev/null); do kill -KILL "$process" 2>/dev/null || true; done
+        ip netns delete "$host" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+
+make_hosts() {
+    local tool host cores half
+    [ "$(id -u)" = 0 ] || skip "network namespaces need root"
+    for tool in ip tc mpirun unshare taskset; do command -v "$tool" >/dev/null || skip "no $tool"; done
+    work=$(mktemp -d) host_a=link_a_$$ host_b=link_b_$$
+    trap end_hosts EXIT
+    for host in "$host_a" "$host_b"; do
+        ip netns add "$host" 2>/dev/null || skip "network namespaces are not permitted"
+    done
+    ip link add veth0 netns "$host_a" type veth peer name veth0 netns "$host_b" 2>/dev/null ||
+        skip "no virtual network interfaces"
+    ip -n "$host_a" address add 10.98.0.1/24 dev veth0
+    ip -n "$host_b" address add 10.98.0.2/24 dev veth0
+    for host in "$host_a" "$host_b"; do
+        ip -n "$host" link set lo up
+        ip -n "$host" link set veth0 up
+    done
+    # The cores of this process, one half for each host; a machine with one core gives it to both.
+    mapfile -t cores < <(taskset -cp $$ | sed 's/.*: //' | tr , '\n' |
+        awk -F- '{ for (i = $1; i <= $NF; i++) print i }')
+    half=$((${#cores[@]} > 1 ? ${#cores[@]} / 2 : 1))
+    cores_a=$(IFS=, && echo "${cores[*]:0:half}") cores_b=$(IFS=, && echo "${cores[*]: -half}")
+    # What mpirun calls instead of ssh: AGENT HOST COMMAND...
+    cat >"$work/agent" <<AGENT
+#!/usr/bin/env bash
+shift  # the only other host
+exec taskset -c $cores_b ip netns exec $host_b unshare --uts bash -c 'hostname hostb && eval "\$1"' agent "\$*"
+AGENT
+    chmod +x "$work/agent"
+    printf '10.98.0.1 slots=1\n10.98.0.2 slots=1\n' >"$work/hosts"
+    export HOSTFILE=$work/hosts INTERFACE=veth0 RSH=$work/agent OMP_WAIT_POLICY=passive
+}
+
+# What may pass at once after a pause: 50 us of the link, and one of the packets that the kernel cuts for a network card
+# (64 KiB) at least. Messages with pauses between them would pass for nothing within a longer burst.
+limit() {
+    local burst=$(($1 / 8 / 20000)) host
+    for host in "$host_a" "$host_b"; do
+        tc -n "$host" qdisc replace dev veth0 root tbf rate "$1bit" burst $((burst > 70000 ? burst : 70000)) \
+            limit $((16 << 20)) 2>/dev/null || skip "no token bucket filter (tc ... tbf) in this kernel"
+    done
+}
+
+# shellcheck disable=SC2016
+on_first_host() {
+    taskset -c "$cores_a" ip netns exec "$host_a" unshare --uts bash -c 'hostname hosta && exec "$@"' hosta "$@"
+}

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# onebit_two_hosts.sh [GBIT_S [STEPS]] - whole runs of a small model on two hosts joined by a slow link
+# (limited_link.sh), with AdamW and with 1-bit Adam: what a step takes, and the loss against time
+#
+# 0.1 Gbit/s and 300 steps by default, of which 1-bit Adam freezes after a fifth. Prints a table, and draws
+# dev/results/onebit_two_hosts.png. Some ten minutes.
+set -euo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+rate=${1:-0.1} steps=${2:-300}
+[[ $rate =~ ^[0-9]+(\.[0-9]+)?$ && $steps =~ ^[0-9]+$ && $steps -ge 20 ]] ||
+    { echo "error: expected a rate in Gbit/s and a number of steps, at least 20; not \"$*\"" >&2; exit 2; }
+[ -x build/cpu/train_gpt2 ] || make -j"$(nproc)" DEVICE=cpu
+# shellcheck source=dev/limited_link.sh
+. dev/limited_link.sh
+make_hosts
+limit "$(awk "BEGIN { printf \"%d\", $rate * 1e9 }")"
+bible -f gen1:1-rev22:21 >"$work/bible.txt"
+build/cpu/tokenize -o "$work" --name bible --document-key '^([^:]+):' "$work/bible.txt" >/dev/null
+freeze=$((steps / 5))
+PROGRAM=$(realpath build/cpu/train_gpt2)
+export PROGRAM
+for run in adamw 1-bit; do
+    flags=()
+    [ $run = adamw ] || flags=(--optimizer onebit-adam --onebit-freeze-step $freeze)
+    on_first_host scripts/run_two_nodes.sh -i "$work/bible_train_*.bin" -j "$work/bible_val_*.bin" \
+        -e custom:l=4,h=4,c=256,t=128 -b 4 -t 128 -x "$steps" -v $((steps / 10)) --val-tokens 16384 --shuffle \
+        --lr 1e-3 -u $((steps / 10)) --threads 1 -o "$work/$run" ${flags[@]+"${flags[@]}"} >"$work/$run.txt" 2>&1 ||
+        { tail -n 5 "$work/$run.txt" >&2; exit 1; }
+    # minutes since the start, training alone, and the loss
+    jq -r 'select(.event == "step") | [.ms, .loss] | @tsv' "$work/$run/log.jsonl" |
+        awk '{ t += $1; printf "%g\t%s\n", t / 60000, $2 }' >"$work/$run.curve"
+done
+
+# median FILE FIRST LAST FIELD: of a field of the steps from FIRST to before LAST
+median() {
+    jq -s "map(select(.event == \"step\" and .step >= $2 and .step < $3).$4) | sort | .[length / 2 | floor]" \
+        "$work/$1/log.jsonl"
+}
+# row NAME RUN FIRST LAST
+row() {
+    printf '| %s | %.1f | %.0f | %.2f |\n' "$1" "$(median "$2" "$3" "$4" ms)" "$(median "$2" "$3" "$4" tokens_per_s)" \
+        "$(median "$2" "$3" "$4" 'bytes_sent / 1e6')"
+}
+last() { jq -s 'map(select(.event == "val")) | last.loss' "$work/$1/log.jsonl"; }
+minutes() { tail -n 1 "$work/$1.curve" | cut -f 1; }
+echo "| $rate Gbit/s, two hosts | ms a step | tokens/s | MB sent |"
+echo "|---|---|---|---|"
+row AdamW adamw 2 "$steps"
+row "1-bit Adam, warm-up" 1-bit 2 "$freeze"
+row "1-bit Adam, compressed" 1-bit $((freeze + 1)) "$steps"
+printf '\n%d steps: AdamW %.2f minutes to a validation loss of %.4f, 1-bit Adam %.2f minutes to %.4f\n' "$steps" \
+    "$(minutes adamw)" "$(last adamw)" "$(minutes 1-bit)" "$(last 1-bit)"
+gnuplot <<GNUPLOT
+set terminal pngcairo size 960,560
+set output 'dev/results/onebit_two_hosts.png'
+set xlabel 'minutes of training'
+set ylabel 'training loss (nats a byte)'
+set grid
+plot '$work/adamw.curve' using 1:2 with lines lw 2 lc rgb '#08519c' title 'AdamW', \
+    '$work/1-bit.curve' using 1:2 with lines lw 2 lc rgb '#de2d26' title '1-bit Adam'
+GNUPLOT
