@@ -111,4 +111,5 @@ began=$SECONDS
 if wait "$launcher"; then echo "a run whose rank was killed ended with exit code 0"; exit 1; fi
 while [ -n "$(ranks_on "$a")$(ranks_on "$b")" ] && [ $((SECONDS - began)) -lt 10 ]; do sleep 0.1; done
 [ -z "$(ranks_on "$a")$(ranks_on "$b")" ] || { echo "ranks go on 10 s after one was killed"; exit 1; }
-echo "two hosts as one: 20 losses and the weights are the same bits, of AdamW and 1-bit Adam; a refusal names both, a killed rank ends both"
+echo "two hosts as one: 20 losses and the weights are the same bits, with 1-bit Adam, too; a refusal names both, a" \
+    "killed rank ends both"
