@@ -73,6 +73,7 @@ void write_noise(Json& event, const std::optional<Report::Noise>& noise) {
     event["noise_state"] = name_of(x.state);
     event["noise_relative_deviation"] = number(x.relative_deviation);
     event["noise_at_least_tokens"] = number(x.at_least);
+    if (noise->modules.empty()) return;  // the whole alone is measured
     auto& modules = event["noise_scale_tokens_of"] = Json::object();
     for (const auto& [name, scale] : noise->modules) modules[name] = number(scale);
 }

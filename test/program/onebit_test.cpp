@@ -59,6 +59,8 @@ TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage i
     for (std::size_t i = 0; i < steps.size(); ++i) {
         CHECK(steps[i]["stage"] == (i < 4 ? "warm-up" : "compressed"));
         CHECK(steps[i]["largest_update"].is_null() == (i < 4));
+        CHECK(steps[i]["noise_scale_tokens_of"].is_null() == (i >= 4));
+        CHECK(steps[i]["noise_state"].is_string());
         if (i >= 4) CHECK((steps[i]["largest_update"] > 0.0 && steps[i]["largest_update"] < 0.1));
     }
     const auto start = folder.log("onebit", "start")[0];
