@@ -3,7 +3,7 @@
 # second moment is frozen (--onebit-bits 32) and of 1-bit Adam, on 4 ranks and the King James Bible, from the same seeds
 #
 # 1000 steps and 3 seeds by default; both others freeze after a fifth of the steps. Prints a table, and draws
-# dev/results/onebit_curves.png. Exit code 1 where the mean over seeds of the last validation loss with 1-bit Adam is
+# runs/onebit_curves.png. Exit code 1 where the mean over seeds of the last validation loss with 1-bit Adam is
 # more than 0.02 above the frozen one's, or more than 0.03 above AdamW's.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
@@ -19,6 +19,7 @@ if [ ! -e $data/bible_val_000000.bin ]; then
 fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
+mkdir -p runs
 export OMP_WAIT_POLICY=passive
 freeze=$((steps / 5))
 onebit=(--optimizer onebit-adam --onebit-freeze-step $freeze)
@@ -57,7 +58,7 @@ for run in adamw frozen 1-bit; do
 done
 gnuplot <<GNUPLOT
 set terminal pngcairo size 960,560
-set output 'dev/results/onebit_curves.png'
+set output 'runs/onebit_curves.png'
 set xlabel 'steps'
 set ylabel 'validation loss (nats a byte)'
 set logscale y

@@ -3,7 +3,7 @@
 # (limited_link.sh), with AdamW and with 1-bit Adam: what a step takes, and the loss against time
 #
 # 0.1 Gbit/s and 300 steps by default, of which 1-bit Adam freezes after a fifth. Prints a table, and draws
-# dev/results/onebit_two_hosts.png. Some ten minutes.
+# runs/onebit_two_hosts.png. Some ten minutes.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 rate=${1:-0.1} steps=${2:-300}
@@ -16,6 +16,7 @@ make_hosts
 limit "$(awk "BEGIN { printf \"%d\", $rate * 1e9 }")"
 bible -f gen1:1-rev22:21 >"$work/bible.txt"
 build/cpu/tokenize -o "$work" --name bible --document-key '^([^:]+):' "$work/bible.txt" >/dev/null
+mkdir -p runs
 freeze=$((steps / 5))
 PROGRAM=$(realpath build/cpu/train_gpt2)
 export PROGRAM
@@ -52,7 +53,7 @@ printf '\n%d steps: AdamW %.2f minutes to a validation loss of %.4f, 1-bit Adam 
     "$(minutes adamw)" "$(last adamw)" "$(minutes 1-bit)" "$(last 1-bit)"
 gnuplot <<GNUPLOT
 set terminal pngcairo size 960,560
-set output 'dev/results/onebit_two_hosts.png'
+set output 'runs/onebit_two_hosts.png'
 set xlabel 'minutes of training'
 set ylabel 'training loss (nats a byte)'
 set grid

@@ -207,9 +207,9 @@ TEST_CASE("over many calls nothing is lost: what was not sent is in the errors",
     CHECK(lost < 1e-10 * length);
 }
 
-TEST_CASE("one call is the formula in double, on both sides of every edge", "[kernels][onebit]") {
-    const int count = GENERATE(1, 2, 3, 8);
-    const std::size_t size = GENERATE(1, 7, 16, 33, 768 * 3 + 5, 70001);
+namespace {
+
+void check_one_call(int count, std::size_t size) {
     CAPTURE(count, size);
     OnebitRanks ranks(std::int64_t(size), count, 128);
     const auto padded = std::size_t(ranks.plan.layout.padded()), chunk = std::size_t(ranks.plan.layout.chunk);
@@ -242,6 +242,17 @@ TEST_CASE("one call is the formula in double, on both sides of every edge", "[ke
             FAIL_CHECK("another value");
         }
     }
+}
+
+}  // namespace
+
+TEST_CASE("one call is the formula in double, on both sides of every edge", "[kernels][onebit]") {
+    const int count = GENERATE(1, 2, 3, 4, 8);
+    check_one_call(count, GENERATE(1, 7, 16, 33, 768 * 3 + 5, 20001));
+}
+
+TEST_CASE("one call is the formula in double, of a million elements", "[kernels][onebit][large]") {
+    check_one_call(GENERATE(1, 2, 3, 4, 8), 1000000);
 }
 
 TEST_CASE("momentum, second moment and the gradient's scale enter before the error", "[kernels][onebit]") {
