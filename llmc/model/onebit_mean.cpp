@@ -100,6 +100,13 @@ OnebitMean::OnebitMean(const ParameterTable& table, const Sharding& sharding, On
     set_active(none);
 }
 
+OnebitMean::~OnebitMean() {
+    try {
+        context_.communicator->sync(last_);
+    } catch (...) {  // whoever uses the communicator next is told
+    }
+}
+
 void OnebitMean::set_active(std::span<const std::uint32_t> active) {
     require(std::int64_t(active.size()) * 32 >= elements_, "the bits of active elements", active.size() * 32,
             "one for each of " + std::to_string(elements_));
@@ -185,14 +192,14 @@ void OnebitMean::exchange(const Input& input) {
         communicator.group_begin(stream);
         communicator.all_gather<std::byte>(bytes_of_words(messages_in(replies_.span(), bucket)),
                                            bytes_of_words(reply_.span().subspan(bucket.reply, words(bucket))));
-        answered_[i] = communicator.group_end();
+        last_ = answered_[i] = communicator.group_end();
     };
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         compress(buckets_[i], input);
         communicator.group_begin(stream);
         communicator.all_to_all<std::byte>(bytes_of_words(messages_in(received_.span(), buckets_[i])),
                                            bytes_of_words(messages_in(messages_.span(), buckets_[i])));
-        sent_[i] = communicator.group_end();
+        last_ = sent_[i] = communicator.group_end();
         if (i > 0) answer(i - 1);
     }
     if (!buckets_.empty()) answer(buckets_.size() - 1);

@@ -29,6 +29,9 @@ class OnebitMean {
 public:
     // The context must outlive it. Errors are 0 and no element takes part until set_active().
     OnebitMean(const ParameterTable& table, const Sharding& sharding, OnebitScale scale, Context& context);
+    ~OnebitMean();  // waits for what is under way
+    OnebitMean(const OnebitMean&) = delete;
+    OnebitMean& operator=(const OnebitMean&) = delete;
 
     // Device bytes, for the memory plan.
     static std::size_t bytes(const ParameterTable& table, const Sharding& sharding, OnebitScale scale);
@@ -110,6 +113,7 @@ private:
     device::Array<double> partial_;  // of the largest bucket
     device::Array<std::int32_t> finite_;
     std::vector<CommEvent> sent_, answered_;
+    CommEvent last_{};
 };
 
 }  // namespace llmc
