@@ -31,7 +31,7 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
          setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0},
         {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
-        {"1-bit errors and messages", setup.training && onebit ? onebit_bytes(table, setup.sharding, *onebit) : 0},
+        {"1-bit Adam's own, fp32", setup.training && onebit ? onebit_bytes(table, setup.sharding, *onebit) : 0},
         {"master weights gathered to save", setup.training ? model.gathered : 0},
         {"copies for a checkpoint", checkpoint_copies},
         {"activations and logits", model.activations},

@@ -1,5 +1,7 @@
 // memory_plan_test.cpp - the plan counts what is allocated, and refuses what does not fit
 #include "llmc/model/memory_plan.h"
+
+#include "llmc/model/onebit_adam.h"
 #include "llmc/model/optimizer.h"
 #include "test/support/model_support.h"
 
@@ -107,6 +109,25 @@ TEST_CASE("where the host's memory is the device's, what is copied there is coun
         CHECK(planned(setup, context).total() == flat + flat / 2 + flat + flat / 2 + context.device.library_bytes);
     CHECK((planned(setup, context).text().find("more while weights are loaded") != std::string::npos) == shared);
     CHECK_THAT(planned(kSmall, context).text(), !Catch::Contains("more while weights are loaded"));
+}
+
+TEST_CASE("what 1-bit Adam keeps is counted by ranks", "[memory_plan][onebit]") {
+    const Context context = make_context();
+    const ParameterTable table(kSmall.config);
+    const OnebitSettings settings;
+    for (const int ranks : {1, 2, 8}) {
+        ModelSetup setup = kSmall;
+        setup.sharding = {.stage = 0, .rank = 0, .ranks = ranks};
+        const auto plan = plan_memory(setup, table, context, false, 0, settings);
+        const std::size_t more = plan.total() - plan_memory(setup, table, context, false).total();
+        CHECK(more == onebit_bytes(table, setup.sharding, settings));
+        // A float an element; then the server's error and sum of a share, messages three times and a mask, in bits; and
+        // padding: of buckets to 128 elements a rank, of messages to 128 bytes.
+        const double elements = double(table.elements()), share = elements / ranks;
+        if (ranks == 1) CHECK(double(more) == 4 * elements);
+        else CHECK(double(more) == Approx(4 * elements + 8 * share + 3.0 / 8 * elements + 1.0 / 8 * (elements + share))
+                                       .margin(3.0 * ranks * (128 * 5 + 4 * 128)));
+    }
 }
 
 TEST_CASE("124M at four rows of 64 tokens fits into 2.4 GB, in bf16 into 2.5 GB", "[memory_plan]") {
