@@ -13,35 +13,72 @@ namespace {
 
 using namespace onebit;
 
+// The sum of runs, each of which is added in the order of its elements. A CPU makes several at a time: an addition need
+// not wait for the one before, of another run.
+struct SumOfRuns {
+    static constexpr int kAtOnce = simt::gpu_geometry ? 1 : 8;
+    Partial<kSize> runs[kAtOnce];
+    int waiting = 0;
+    double sum = 0;
+
+    __device__ __forceinline__ void add(const Partial<kSize>& run) {
+        runs[waiting] = run;
+        if (++waiting == kAtOnce) take();
+    }
+    __device__ __forceinline__ void take() {
+        float totals[kAtOnce] = {};
+        UNROLLED for (int k = 0; k < kSize; ++k)
+            UNROLLED for (int i = 0; i < kAtOnce; ++i) totals[i] += runs[i][k];
+        UNROLLED for (int i = 0; i < kAtOnce; ++i)
+            if (i < waiting) sum += double(totals[i]);
+        waiting = 0;
+    }
+    __device__ __forceinline__ double total() {
+        if (waiting > 0) take();
+        return sum;
+    }
+};
+
 // What both sides do with their tile: make(i) makes elements [i, i + kSize) of it, which are signed, summed and kept.
 template <class Make, class Keep, class Active>
 __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, double* partial, Make make, Keep keep,
                                 Active active) {
-    double sum = 0;
-    for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
+    SumOfRuns sum;
+    // `whole`: nothing is masked, and the tile does not end within.
+    const auto take = [&](int base, auto whole) {
         Values all[kPacks];
         std::uint32_t counted[kPacks];
         UNROLLED for (int j = 0; j < kPacks; ++j) {
-            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize;
-            counted[j] = i < tile.size ? active(i) : 0;
-            all[j] = i < tile.size ? make(i) : Values{};
+            const int i = base + first_of(j);
+            counted[j] = whole() ? ~0u : i < tile.size ? active(i) : 0;
+            all[j] = whole() || i < tile.size ? make(i) : Values{};
         }
         Partial<kSize> run;
         UNROLLED for (int j = 0; j < kPacks; ++j) {
-            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize;
-            const int left = tile.size - i;  // less than kSize on a CPU, where a tile may end within a word
+            const int i = base + first_of(j);
+            // less than kSize on a CPU, where a tile may end within a word
+            const int left = whole() ? kSize : tile.size - i;
             UNROLLED for (int k = 0; k < kSize; ++k) {
                 all[j][k] = counted[j] >> k & 1 ? all[j][k] : 0.0f;
                 run[k] += k < left ? all[j][k] * all[j][k] : 0.0f;
             }
             const std::uint32_t inside = left >= kSize ? ~0u >> (32 - kSize) : left > 0 ? (1u << left) - 1 : 0;
             write_bits(words, i, tile.size, signs_of(all[j]) & inside);
-            if (i < tile.size) keep(i, all[j], left, counted[j]);
+            if (whole() || i < tile.size) keep(i, all[j], left, counted[j]);
         }
-        sum += double(run.total());
+        sum.add(run);
+    };
+    for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
+        if constexpr (!simt::gpu_geometry) {
+            if (base + kSize <= tile.size && active(base) == ~0u) {
+                take(base, std::true_type());
+                continue;
+            }
+        }
+        take(base, std::false_type());
     }
-    sum = block_sum<kThreads>(sum);
-    if (threadIdx.x == 0) *partial = sum;
+    const double total = block_sum<kThreads>(sum.total());
+    if (threadIdx.x == 0) *partial = total;
 }
 
 __global__ void __launch_bounds__(kThreads) onebit_compress_kernel(OnebitCompress op) {
@@ -149,14 +186,14 @@ __global__ void __launch_bounds__(kThreads) onebit_unpack_kernel(OnebitUnpack op
         Values z[kPacks] = {};
         std::uint32_t bits[kPacks] = {}, active[kPacks] = {};
         UNROLLED for (int j = 0; j < kPacks; ++j) {
-            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize;
+            const int i = base + first_of(j);
             if (i >= tile.size) continue;
             z[j] = read(op.compensated, tile.first + i);
             bits[j] = chunk_bits(words, i);
             active[j] = active_at(op.active, tile.first + i);
         }
         UNROLLED for (int j = 0; j < kPacks; ++j) {
-            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize, left = tile.size - i;
+            const int i = base + first_of(j), left = tile.size - i;
             if (left <= 0) continue;
             Values error, mean;
             const std::uint32_t signs = signs_of(z[j]);
@@ -179,13 +216,13 @@ __global__ void __launch_bounds__(kThreads) onebit_commit_kernel(OnebitCommit op
         Values s[kPacks] = {};
         std::uint32_t active[kPacks] = {};
         UNROLLED for (int j = 0; j < kPacks; ++j) {
-            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize;
+            const int i = base + first_of(j);
             if (i >= tile.size) continue;
             s[j] = read(op.sums, tile.first + i);
             active[j] = active_at(op.active, op.chunk * op.layout.chunk + tile.first + i);
         }
         UNROLLED for (int j = 0; j < kPacks; ++j) {
-            const int i = base + (j * kThreads + int(threadIdx.x)) * kSize, left = tile.size - i;
+            const int i = base + first_of(j), left = tile.size - i;
             if (left <= 0) continue;
             const std::uint32_t signs = signs_of(s[j]);
             UNROLLED for (int k = 0; k < kSize; ++k)

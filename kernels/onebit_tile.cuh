@@ -14,6 +14,11 @@ inline constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_
 inline constexpr int kTile = simt::gpu_geometry ? kThreads * kSize * kPacks : 8192;
 inline constexpr int kLanesPerWord = 32 / kSize;
 
+// Where a thread's pack j begins, counted from where the block's packs do.
+__device__ __forceinline__ int first_of(int j) {
+    return (j * kThreads + (kThreads > 1 ? int(threadIdx.x) : 0)) * kSize;
+}
+
 struct Values {
     float element[kSize];
     __device__ float& operator[](int k) { return element[k]; }
