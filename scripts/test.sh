@@ -181,6 +181,7 @@ done
 is run && one cpu "a disk that fills up" test/program/small_disk.sh build/cpu/train_gpt2
 is ranks && one cpu "ranks that are killed go on and lose nothing" dev/chaos.sh 8
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2
+is ranks && one cpu "1-bit messages on a slow link" env ROUNDS=1 FLAGS="--elements 4000000" dev/bench_onebit.sh 0.1
 
 # Matrix products are a library's, which these builds do not change. One thread runs the blocks: several of these
 # programs run at a time.

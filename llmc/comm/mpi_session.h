@@ -22,8 +22,8 @@ inline std::string fault_of(int status) {
 }
 
 // Over TCP Open MPI writes a long message into the socket as one piece, and behind it the answer that lets the other
-// rank send its own: the two directions take turns. Without PUT they do not, and an all-reduce takes half the time
-// (dev/results/2026-11-23-onebit-links.md). Who has chosen keeps that; other MPIs do not know the variable.
+// rank send its own: the two directions take turns. Without PUT they do not, and an all-reduce takes down to half the
+// time (dev/results/2026-11-23-onebit-links.md). Who has chosen keeps that; other MPIs do not know the variable.
 inline void let_both_directions_flow() { setenv("OMPI_MCA_btl_tcp_flags", "send", 0); }
 
 // MPI from its beginning to its end.

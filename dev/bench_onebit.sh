@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# bench_onebit.sh [-o FILE] [GBIT_S ...] - what averaging gradients at one bit an element takes on slow links, beside
+# bf16 and fp32: two ranks on two hosts, which are network namespaces of this machine, joined by a link that lets
+# through so many Gbit/s each way (default: 0.1 1 10)
+#
+#   dev/bench_onebit.sh                         # GPT-2 124M; some seven minutes, most of them at 0.1 Gbit/s
+#   ROUNDS=3 FLAGS="--model d6" dev/bench_onebit.sh -o links.md 0.5
+#
+# Prints a table in Markdown, and writes it to FILE, too. Its columns are those of bench_onebit.cpp, medians over ROUNDS
+# (default 5); ratios are medians over the rounds. "link" is the share of the link's rate at which the all-reduces sent.
+# FLAGS go to the program, PROGRAM is another build of it. Each host has half of the cores. The link has no delay of its
+# own. Exit codes: 1 it failed, or the link let more through than it should; 77 links cannot be had here: they need
+# root, network namespaces, and tc's token bucket filter.
+set -euo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+program=$(realpath -m "${PROGRAM:-build/cpu/bench_onebit}") rounds=${ROUNDS:-5} file=
+if [ "${1:-}" = -o ]; then
+    file=${2:?expected a file after -o}
+    shift 2
+fi
+[ $# -gt 0 ] || set -- 0.1 1 10
+refuse() {
+    echo "error: $1" >&2
+    exit 2
+}
+for rate; do
+    if ! [[ $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] || ! awk "BEGIN { exit !($rate >= 0.001 && $rate <= 100) }"; then
+        refuse "\"$rate\" is not a rate; expected Gbit/s, 0.001 to 100"
+    fi
+done
+[[ $rounds =~ ^[1-9][0-9]*$ ]] || refuse "ROUNDS is \"$rounds\"; expected a whole number from 1 on"
+if [ -n "$file" ]; then { : >>"$file"; } 2>/dev/null || refuse "$file cannot be written; name another file after -o"; fi
+[ -x "$program" ] || refuse "no $program; run make DEVICE=cpu tools first"
+
+skip() {
+    echo "skipped: $1"
+    exit 77
+}
+[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+for tool in ip tc mpirun unshare jq taskset; do command -v "$tool" >/dev/null || skip "no $tool"; done
+
+work=$(mktemp -d)
+a=onebit_a_$$ b=onebit_b_$$
+# shellcheck disable=SC2317
+cleanup() {
+    for namespace in "$a" "$b"; do
+        for process in $(ip netns pids "$namespace" 2>/dev/null); do kill -KILL "$process" 2>/dev/null || true; done
+        ip netns delete "$namespace" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+for host in "$a" "$b"; do ip netns add "$host" 2>/dev/null || skip "network namespaces are not permitted"; done
+ip link add veth0 netns "$a" type veth peer name veth0 netns "$b" 2>/dev/null || skip "no virtual network interfaces"
+ip -n "$a" address add 10.98.0.1/24 dev veth0
+ip -n "$b" address add 10.98.0.2/24 dev veth0
+for host in "$a" "$b"; do
+    ip -n "$host" link set lo up
+    ip -n "$host" link set veth0 up
+done
+
+# What may pass at once after a pause: 50 us of the link, and one of the packets that the kernel cuts for a network card
+# (64 KiB) at least. 1-bit messages have pauses between them, and would pass for nothing within a longer burst.
+# limit RATE: in bits a second
+limit() {
+    local burst=$(($1 / 8 / 20000))
+    for host in "$a" "$b"; do
+        tc -n "$host" qdisc replace dev veth0 root tbf rate "$1bit" burst $((burst > 70000 ? burst : 70000)) \
+            limit $((16 << 20)) 2>/dev/null || skip "no token bucket filter (tc ... tbf) in this kernel"
+    done
+}
+
+# The cores of this process, one half for each host; a machine with one core gives it to both.
+mapfile -t cores < <(taskset -cp $$ | sed 's/.*: //' | tr , '\n' | awk -F- '{ for (i = $1; i <= $NF; i++) print i }')
+half=$((${#cores[@]} > 1 ? ${#cores[@]} / 2 : 1))
+join() { (IFS=, && echo "$*"); }
+cores_of_a=$(join "${cores[@]:0:half}") cores_of_b=$(join "${cores[@]: -half}")
+
+# What mpirun calls instead of ssh: AGENT HOST COMMAND...
+cat >"$work/agent" <<AGENT
+#!/usr/bin/env bash
+shift  # the only other host
+exec taskset -c $cores_of_b ip netns exec $b unshare --uts bash -c 'hostname hostb && eval "\$1"' agent "\$*"
+AGENT
+chmod +x "$work/agent"
+printf '10.98.0.1 slots=1\n10.98.0.2 slots=1\n' >"$work/hosts"
+export PROGRAM=$program HOSTFILE=$work/hosts INTERFACE=veth0 RSH=$work/agent OMP_WAIT_POLICY=passive
+
+header='| Gbit/s | 1-bit s | bf16 s | fp32 s | 1-bit / bf16 | 1-bit / fp32 | compression s '
+header+='| 1-bit MB | bf16 MB | fp32 MB | link in bf16, fp32 |'
+{ echo "$header" && tr -dc '|\n' <<<"$header" | sed 's/|/|---/g; s/---$//'; } | tee "$work/table"
+read -ra flags <<<"${FLAGS:-}"
+status=0
+for rate; do
+    bits=$(awk "BEGIN { printf \"%d\", $rate * 1e9 }")
+    limit "$bits"
+    # shellcheck disable=SC2016
+    taskset -c "$cores_of_a" ip netns exec "$a" unshare --uts bash -c 'hostname hosta && exec "$@"' hosta \
+        scripts/run_two_nodes.sh --rounds "$rounds" ${flags[@]+"${flags[@]}"} --json >"$work/json" 2>"$work/errors" ||
+        { cat "$work/json" "$work/errors" >&2; exit 1; }
+    jq -r --argjson bits "$bits" --arg rate "$rate" '
+        def seconds: . * 10000 | round / 10000;
+        def ratio: . * 1000 | round / 1000;
+        def mb: . / 10000 | round / 100;
+        def link: .bytes_sent * 8 / .median / $bits * 100 | round | "\(.) %";
+        "| \($rate) | \(.["1-bit"].median | seconds) | \(.bf16.median | seconds) | \(.fp32.median | seconds) " +
+        "| \(.bf16.onebit_ratio | ratio) | \(.fp32.onebit_ratio | ratio) | \(.compression.median | seconds) " +
+        "| \(.["1-bit"].bytes_sent | mb) | \(.bf16.bytes_sent | mb) | \(.fp32.bytes_sent | mb) " +
+        "| \(.bf16 | link), \(.fp32 | link) |"' "$work/json" | tee -a "$work/table"
+    # Every byte has some of headers beside it: no all-reduce is faster than the link, but for what a burst lets pass.
+    jq -e --argjson bits "$bits" '[.bf16, .fp32] | all(.bytes_sent * 8 / (.seconds | min) <= 1.02 * $bits)' \
+        "$work/json" >/dev/null || { echo "error: the link of $rate Gbit/s let more through" >&2; status=1; }
+    jq -r '"\(.elements) elements, \(.ranks) ranks, \(.rounds) rounds; \(.machine); \(.transport)"' "$work/json" \
+        >"$work/run"
+done
+{ echo && cat "$work/run"; } | tee -a "$work/table"
+if [ -n "$file" ]; then cat "$work/table" >"$file"; fi
+exit $status

@@ -1,0 +1,83 @@
+// bench_onebit_test.cpp - the program that times the mean at one bit: what it sends and prints, and what it refuses
+#include <catch2/catch.hpp>
+
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+Result time_means(const ScratchFolder& folder, int ranks, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), program("bench_onebit"));
+    if (ranks > 1) {
+        const std::string count = std::to_string(ranks);
+        arguments.insert(arguments.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np", count});
+    }
+    Process process(arguments, folder.path() / "output");
+    const int exit_code = process.exit_code();
+    return {exit_code, process.output()};
+}
+
+}  // namespace
+
+TEST_CASE("the mean at one bit is timed beside sums that send 16 and 32 times as much", "[run][onebit][mpi]") {
+    if (!have_mpi()) return;
+    const ScratchFolder folder;
+    const int ranks = GENERATE(2, 3);
+    const Result result = time_means(folder, ranks, {"--elements", "3000000", "--rounds", "2", "--threads", "1",
+                                                     "--json"});
+    CAPTURE(ranks, result.output);
+    REQUIRE(result.exit_code == 0);
+    const auto json = nlohmann::json::parse(result.output.substr(result.output.find('{')));
+    const double elements = json["elements"], sent = 2.0 * (ranks - 1) / ranks * elements;
+    CHECK(elements == Approx(3e6).epsilon(0.01));
+    CHECK(json["ranks"] == ranks);
+    // Of 3 ranks rank 0 has a shard that is rounded up, and messages a multiple of 128 bytes.
+    CHECK(double(json["fp32"]["bytes_sent"]) == Approx(4 * sent).epsilon(1e-3));
+    CHECK(double(json["bf16"]["bytes_sent"]) == Approx(2 * sent).epsilon(1e-3));
+    CHECK(double(json["1-bit"]["bytes_sent"]) == Approx(sent / 8).epsilon(0.01));
+    CHECK(json["compression"]["bytes_sent"] == 0);
+    for (const char* const what : {"1-bit", "bf16", "fp32", "compression"}) {
+        CAPTURE(what);
+        const auto seconds = json[what]["seconds"].get<std::vector<double>>();
+        REQUIRE(seconds.size() == 2);
+        CHECK((seconds[0] > 0 && seconds[1] > 0));
+        CHECK(double(json[what]["median"]) == Approx((seconds[0] + seconds[1]) / 2));
+    }
+
+    const Result table = time_means(folder, ranks, {"--model", "custom:l=1,h=1,c=64,t=64", "--rounds", "1",
+                                                    "--onebit-scale", "block", "--onebit-space", "momentum"});
+    CAPTURE(table.output);
+    CHECK(table.exit_code == 0);
+    for (const char* const text : {" elements, ", " ranks over MPI", "\n1-bit ", "\nbf16 ", "\nfp32 ",
+                                   "\ncompression "})
+        CHECK_THAT(table.output, Contains(text));
+}
+
+TEST_CASE("what times the mean at one bit refuses what cannot be", "[run][onebit]") {
+    const ScratchFolder folder;
+    using Texts = std::vector<std::string>;
+    for (const auto& [arguments, said] :
+         {std::pair(Texts{}, "the number of ranks is 1; expected 2 or more; start it with mpirun"),
+          {{"--elements", "10"}, "--elements is 10; expected "},
+          {{"--elements", "-1"}, "--elements is -1"},
+          {{"--elements", "1000000", "--model", "d12"}, "--elements is given beside --model"},
+          {{"--model", "d13"}, "d13"},
+          {{"--rounds", "0"}, "--rounds is 0; expected 1 or more"},
+          {{"--rounds", "many"}, "see bench_onebit --help"},
+          {{"--threads", "-1"}, "--threads is -1"},
+          {{"--onebit-scale", "element"}, "--onebit-scale is \"element\"; expected "},
+          {{"--onebit-space", "gradient"}, "--onebit-space is \"gradient\"; expected "},
+          {{"again"}, "\"again\" is not understood"}}) {
+        CAPTURE(arguments);
+        const Result result = time_means(folder, 1, arguments);
+        CHECK(result.exit_code == 2);
+        CHECK(result.lines() == 1);
+        CHECK_THAT(result.output, Contains(said));
+    }
+    const Result help = time_means(folder, 1, {"--help"});
+    CHECK(help.exit_code == 0);
+    CHECK_THAT(help.output, Contains("--onebit-scale"));
+}
