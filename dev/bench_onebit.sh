@@ -32,59 +32,11 @@ done
 if [ -n "$file" ]; then { : >>"$file"; } 2>/dev/null || refuse "$file cannot be written; name another file after -o"; fi
 [ -x "$program" ] || refuse "no $program; run make DEVICE=cpu tools first"
 
-skip() {
-    echo "skipped: $1"
-    exit 77
-}
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-for tool in ip tc mpirun unshare jq taskset; do command -v "$tool" >/dev/null || skip "no $tool"; done
-
-work=$(mktemp -d)
-a=onebit_a_$$ b=onebit_b_$$
-# shellcheck disable=SC2317
-cleanup() {
-    for namespace in "$a" "$b"; do
-        for process in $(ip netns pids "$namespace" 2>/dev/null); do kill -KILL "$process" 2>/dev/null || true; done
-        ip netns delete "$namespace" 2>/dev/null || true
-    done
-    rm -rf "$work"
-}
-trap cleanup EXIT
-for host in "$a" "$b"; do ip netns add "$host" 2>/dev/null || skip "network namespaces are not permitted"; done
-ip link add veth0 netns "$a" type veth peer name veth0 netns "$b" 2>/dev/null || skip "no virtual network interfaces"
-ip -n "$a" address add 10.98.0.1/24 dev veth0
-ip -n "$b" address add 10.98.0.2/24 dev veth0
-for host in "$a" "$b"; do
-    ip -n "$host" link set lo up
-    ip -n "$host" link set veth0 up
-done
-
-# What may pass at once after a pause: 50 us of the link, and one of the packets that the kernel cuts for a network card
-# (64 KiB) at least. 1-bit messages have pauses between them, and would pass for nothing within a longer burst.
-# limit RATE: in bits a second
-limit() {
-    local burst=$(($1 / 8 / 20000))
-    for host in "$a" "$b"; do
-        tc -n "$host" qdisc replace dev veth0 root tbf rate "$1bit" burst $((burst > 70000 ? burst : 70000)) \
-            limit $((16 << 20)) 2>/dev/null || skip "no token bucket filter (tc ... tbf) in this kernel"
-    done
-}
-
-# The cores of this process, one half for each host; a machine with one core gives it to both.
-mapfile -t cores < <(taskset -cp $$ | sed 's/.*: //' | tr , '\n' | awk -F- '{ for (i = $1; i <= $NF; i++) print i }')
-half=$((${#cores[@]} > 1 ? ${#cores[@]} / 2 : 1))
-join() { (IFS=, && echo "$*"); }
-cores_of_a=$(join "${cores[@]:0:half}") cores_of_b=$(join "${cores[@]: -half}")
-
-# What mpirun calls instead of ssh: AGENT HOST COMMAND...
-cat >"$work/agent" <<AGENT
-#!/usr/bin/env bash
-shift  # the only other host
-exec taskset -c $cores_of_b ip netns exec $b unshare --uts bash -c 'hostname hostb && eval "\$1"' agent "\$*"
-AGENT
-chmod +x "$work/agent"
-printf '10.98.0.1 slots=1\n10.98.0.2 slots=1\n' >"$work/hosts"
-export PROGRAM=$program HOSTFILE=$work/hosts INTERFACE=veth0 RSH=$work/agent OMP_WAIT_POLICY=passive
+command -v jq >/dev/null || { echo "skipped: no jq"; exit 77; }
+# shellcheck source=dev/limited_link.sh
+. dev/limited_link.sh
+make_hosts
+export PROGRAM=$program
 
 header='| Gbit/s | 1-bit s | bf16 s | fp32 s | 1-bit / bf16 | 1-bit / fp32 | compression s '
 header+='| 1-bit MB | bf16 MB | fp32 MB | link in bf16, fp32 |'
@@ -94,8 +46,7 @@ status=0
 for rate; do
     bits=$(awk "BEGIN { printf \"%d\", $rate * 1e9 }")
     limit "$bits"
-    # shellcheck disable=SC2016
-    taskset -c "$cores_of_a" ip netns exec "$a" unshare --uts bash -c 'hostname hosta && exec "$@"' hosta \
+    on_first_host \
         scripts/run_two_nodes.sh --rounds "$rounds" ${flags[@]+"${flags[@]}"} --json >"$work/json" 2>"$work/errors" ||
         { cat "$work/json" "$work/errors" >&2; exit 1; }
     jq -r --argjson bits "$bits" --arg rate "$rate" '
