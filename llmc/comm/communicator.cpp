@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <utility>
 
 #include "kernels/device/error.h"
@@ -34,7 +35,9 @@ CommEvent Communicator::group_end() {
     in_group_ = false;  // also when what follows throws: the next group then tells of the same failure
     const auto first = std::exchange(first_, {}), second = std::exchange(second_, {});
     for (const auto* operations : {&first, &second})
-        for (const Collective& operation : *operations) bytes_sent_ += bytes_sent_in(operation);
+        for (const Collective& operation : *operations)
+            for (Communicator* counts = this; counts; counts = counts->whole_)
+                counts->bytes_sent_ += bytes_sent_in(operation);
     begin_group(compute_);
     if (!first.empty()) enqueue(first);
     if (!second.empty()) enqueue(second);
@@ -128,8 +131,9 @@ namespace {
 // Every collective is a copy, or nothing, and runs on the stream that computes.
 class Alone final : public Communicator {
 public:
-    Alone() : Communicator(0, 1, 0) {}
+    explicit Alone(Communicator* whole = nullptr) : Communicator(0, 1, {}, whole) {}
     std::string describe() const override { return "one rank"; }
+    std::unique_ptr<Communicator> split(int) override { return std::make_unique<Alone>(this); }
     void wait(device::StreamRef, CommEvent) override {}
     void sync(CommEvent) override { device::sync(compute_); }
     void settle(bool) noexcept override {
@@ -167,6 +171,25 @@ int number_in(const char* variable) {
 
 std::unique_ptr<Communicator> alone() { return std::make_unique<Alone>(); }
 
+std::vector<int> nodes_of(Communicator& ranks) {
+    std::vector<int> nodes;
+    for (const std::string& node : ranks.host_gather(std::to_string(ranks.node()))) nodes.push_back(std::stoi(node));
+    return nodes;
+}
+
+int ranks_of_node(std::span<const int> nodes) {
+    std::map<int, int> counts;
+    for (const int node : nodes) ++counts[node];
+    const auto by_count = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const auto [fewest, most] = std::minmax_element(counts.begin(), counts.end(), by_count);
+    require(fewest->second == most->second, "the number of ranks of a machine",
+            std::to_string(fewest->second) + " on one and " + std::to_string(most->second) + " on another",
+            "the same on all",
+            "give the launcher as many slots on each, such as mpirun --map-by ppr:" + std::to_string(fewest->second) +
+                ":node");
+    return most->second;
+}
+
 std::string host_name() {
     char name[256] = {};
     gethostname(name, sizeof name - 1);
@@ -183,9 +206,9 @@ Launch launched_processes() {
     return {};
 }
 
-std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes) {
+std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes, int ranks_of_node) {
     const Launch launch = launched_processes();
-    if (launch.processes > 1) return open_mpi(launch, chunk_bytes);
+    if (launch.processes > 1) return open_mpi(launch, chunk_bytes, ranks_of_node);
     return alone();
 }
 

@@ -23,6 +23,10 @@
 // double), rounded once to the type; over NCCL it is that of NCCL's algorithm, which depends on the number of elements
 // and the machines but not on which of the two stages asked for it. Every rank gets the same bits in any case.
 //
+// Parts: split() makes a communicator of some of the ranks, with the same contracts. All of a rank's use one stream, so
+// that the order of calls, the same on all ranks, is the order of groups, and no two of them wait for each other; but
+// who needs the result of one in another waits for it, as for any other use.
+//
 // The control plane moves a few numbers and texts between hosts, at once and blocking. It may be used while device
 // collectives are under way.
 #pragma once
@@ -86,8 +90,13 @@ public:
 
     int rank() const { return rank_; }
     int size() const { return size_; }
-    int local_rank() const { return local_rank_; }  // among the ranks of this machine: chooses the GPU
+    int local_rank() const { return place_.local_rank; }  // among the ranks of this machine: chooses the GPU
+    int node() const { return place_.node; }  // a number that the ranks of this machine have in common, and no others
     virtual std::string describe() const = 0;       // for the log
+
+    // A communicator of the ranks that give the same color, in their order here. Every rank calls it, with no device
+    // collective that it has not waited for. It goes before this one, which counts its bytes, too.
+    virtual std::unique_ptr<Communicator> split(int color) = 0;
 
     // ---- device collectives, T = float, bf16 or double, without a sum std::byte too. Arrays start at a multiple of 64
     // bytes and are equally long on every rank.
@@ -152,7 +161,15 @@ public:
     [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;
 
 protected:
-    Communicator(int rank, int size, int local_rank) : rank_(rank), size_(size), local_rank_(local_rank) {}
+    struct Place {
+        int local_rank = 0, node = 0;
+    };
+    Communicator(int rank, int size, Place place, Communicator* whole = nullptr)
+        : rank_(rank),
+          size_(size),
+          place_(place),
+          whole_(whole) {}
+    Place place() const { return place_; }
 
     // A group: begin_group(), one or two calls of enqueue() with operations that do not depend on each other,
     // end_group().
@@ -176,7 +193,9 @@ private:
                     std::int64_t elements);
     void broadcast(ElementType element, std::byte* data, std::int64_t elements, int root);
 
-    int rank_, size_, local_rank_;
+    int rank_, size_;
+    Place place_;
+    Communicator* whole_;  // that this one is a part of
     std::int64_t bytes_sent_ = 0;
     bool in_group_ = false;
     device::StreamRef compute_ = nullptr;
@@ -193,9 +212,15 @@ struct Launch {
 };
 Launch launched_processes();
 
+// node() of every rank, by rank; every rank calls it. And how many ranks each has: throws Error where some have more
+// than others.
+std::vector<int> nodes_of(Communicator& ranks);
+int ranks_of_node(std::span<const int> nodes);
+
 // The communicator of this process: one rank alone, which needs neither launcher nor MPI, else MPI. Call it before the
 // device is chosen: local_rank() says which. chunk_bytes: how much goes to one rank at a time; 0 chooses.
-std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes = 0);
+// ranks_of_node: so many neighbours count as a machine; 0: MPI knows.
+std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes = 0, int ranks_of_node = 0);
 // Device collectives over NCCL; the control plane stays `control`. Call it when the device was chosen, one GPU for each
 // rank.
 std::unique_ptr<Communicator> over_nccl(std::shared_ptr<Communicator> control);
@@ -206,6 +231,6 @@ std::string nccl_lacks();
 // The parts of open_communicator().
 std::unique_ptr<Communicator> alone();
 // throws Error in a build without MPI
-std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes);
+std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes, int ranks_of_node);
 
 }  // namespace llmc

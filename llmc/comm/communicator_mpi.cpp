@@ -8,20 +8,17 @@
 // Threads: the control plane and the communication stream use MPI at the same time. MPI_THREAD_SERIALIZED and a mutex
 // are enough, and every MPI has them, as long as no call blocks while it holds the mutex: else rank 0 could wait in the
 // control plane for a rank whose communication stream waits for that of rank 0. So every operation is a non-blocking
-// one that is tested until it is complete, and each plane has its own MPI communicator.
+// one that is tested until it is complete, and each plane has its own MPI communicator. Only split() blocks, when
+// nothing is under way.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <iostream>
-#include <mutex>
-#include <optional>
 #include <sstream>
 #include <thread>
 
 #include "kernels/device/memory.h"
 #include "kernels/sum_ranks.h"
-#include "llmc/comm/comm_stream.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/comm/mpi_session.h"
 
@@ -42,12 +39,44 @@ constexpr auto kLongWait = 15s;
 
 class Mpi final : public Communicator {
 public:
-    Mpi(std::unique_ptr<MpiSession> session, std::int64_t chunk_bytes)
-        : Communicator(session->rank, session->size, session->local_rank), session_(std::move(session)) {
+    Mpi(std::unique_ptr<MpiSession> session, std::int64_t chunk_bytes, int ranks_of_node)
+        : Communicator(session->rank, session->size,
+                       ranks_of_node > 0
+                           ? Place{.local_rank = session->rank % ranks_of_node, .node = session->rank / ranks_of_node}
+                           : Place{.local_rank = session->local_rank, .node = session->node}),
+          process_(std::make_shared<MpiProcess>()),
+          control_(session->control),
+          payload_(session->payload) {
         const std::int64_t wanted = chunk_bytes > 0 ? chunk_bytes : std::min(kLargestChunk, kStagingBytes / size());
         chunk_bytes_ = std::clamp(wanted / kChunkMultiple * kChunkMultiple, kChunkMultiple, std::int64_t(1) << 30);
+        process_->session = std::move(session);
     }
-    ~Mpi() override { settle(std::uncaught_exceptions() > 0); }
+    // A part of `whole`.
+    Mpi(Mpi& whole, MPI_Comm control, MPI_Comm payload, int rank, int size)
+        : Communicator(rank, size, whole.Communicator::place(), &whole),
+          process_(whole.process_),
+          is_part_(true),
+          control_(control),
+          payload_(payload) {}
+    ~Mpi() override {
+        settle(std::uncaught_exceptions() > 0);
+        if (!is_part_ || leaving_) return;
+        const std::lock_guard lock(mpi_);
+        MPI_Comm_free(&control_);
+        MPI_Comm_free(&payload_);
+    }
+
+    std::unique_ptr<Communicator> split(int color) override {
+        if (stream_) stream_->sync(stream_->point());
+        MPI_Comm control, payload;
+        int part_rank = 0, part_size = 1;
+        const std::lock_guard lock(mpi_);
+        CHECKED(MPI_Comm_split(control_, color, rank(), &control));
+        CHECKED(MPI_Comm_dup(control, &payload));
+        CHECKED(MPI_Comm_rank(control, &part_rank));
+        CHECKED(MPI_Comm_size(control, &part_size));
+        return std::make_unique<Mpi>(*this, control, payload, part_rank, part_size);
+    }
 
     std::string describe() const override {
         char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
@@ -69,7 +98,7 @@ public:
     std::optional<CommTimes> times() const override { return stream_ ? std::optional(stream_->times()) : std::nullopt; }
     void settle(bool giving_up) noexcept override {
         if (giving_up) {
-            session_->orderly = false;
+            process_->session->orderly = false;
             leaving_ = true;
             stream_.reset();
             return;
@@ -87,15 +116,15 @@ public:
                           : reduction == HostReduction::min ? MPI_MIN
                                                             : MPI_MAX;
         complete([&](MPI_Request* request) {
-            CHECKED(MPI_Iallreduce(MPI_IN_PLACE, values.data(), int(values.size()), MPI_INT64_T, op, session_->control,
-                                   request));
+            CHECKED(
+                MPI_Iallreduce(MPI_IN_PLACE, values.data(), int(values.size()), MPI_INT64_T, op, control_, request));
         });
     }
     std::vector<std::string> host_gather(std::string_view mine) override {
         std::vector<int> sizes(size()), places(size());
         const int size_of_mine = int(mine.size());
         complete([&](MPI_Request* request) {
-            CHECKED(MPI_Iallgather(&size_of_mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, session_->control, request));
+            CHECKED(MPI_Iallgather(&size_of_mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, control_, request));
         });
         std::int64_t total = 0;
         for (int rank = 0; rank < size(); total += sizes[rank++]) places[rank] = int(total);
@@ -103,21 +132,21 @@ public:
         std::string all(total, '\0');
         complete([&](MPI_Request* request) {
             CHECKED(MPI_Iallgatherv(mine.data(), size_of_mine, MPI_BYTE, all.data(), sizes.data(), places.data(),
-                                    MPI_BYTE, session_->control, request));
+                                    MPI_BYTE, control_, request));
         });
         std::vector<std::string> texts;
         for (int rank = 0; rank < size(); ++rank) texts.push_back(all.substr(places[rank], sizes[rank]));
         return texts;
     }
     void barrier() override {
-        complete([&](MPI_Request* request) { CHECKED(MPI_Ibarrier(session_->control, request)); });
+        complete([&](MPI_Request* request) { CHECKED(MPI_Ibarrier(control_, request)); });
     }
 
     [[noreturn]] void abort(std::string_view reason, int exit_code) override {
         // What fails on every rank alike is said by rank 0, which ends the others before they say it too.
-        if (rank() > 0) std::this_thread::sleep_for(500ms);
+        if (rank_in_run() > 0) std::this_thread::sleep_for(500ms);
         std::ostringstream line;
-        line << "error: rank " << rank() << " on " << host_name() << ": " << reason << "\n";
+        line << "error: rank " << rank_in_run() << " on " << host_name() << ": " << reason << "\n";
         std::cout << std::flush;
         std::cerr << line.str() << std::flush;
         // Should MPI itself be stuck, a process that ends without MPI_Finalize also makes the launcher end the others.
@@ -141,11 +170,7 @@ private:
 
     void begin_group(device::StreamRef compute) override {
         require(!leaving_, "a group of collectives", "begun after another one was given up", "none");
-        if (!stream_) {
-            gathered_ = device::Memory(chunk_bytes_ * size());
-            if (!device::memory_is_host_memory()) pinned_ = device::PinnedMemory(2 * chunk_bytes_ * size());
-            stream_.emplace();
-        }
+        process_->open_stream();
         stream_->after(compute);
     }
     CommEvent end_group() override { return {stream_->point()}; }
@@ -242,8 +267,7 @@ private:
             if (rank() == op.root) fetch(message);
             stream_->enqueue_host([this, message = message[0]] {
                 complete([&](MPI_Request* request) {
-                    CHECKED(MPI_Ibcast(message.host, int(message.bytes), MPI_BYTE, message.peer, session_->payload,
-                                       request));
+                    CHECKED(MPI_Ibcast(message.host, int(message.bytes), MPI_BYTE, message.peer, payload_, request));
                 });
             });
             if (rank() != op.root) deliver(message);
@@ -291,11 +315,11 @@ private:
                 const std::lock_guard lock(mpi_);
                 auto request = requests.begin();
                 for (const Message& message : receives)
-                    CHECKED(MPI_Irecv(message.host, int(message.bytes), MPI_BYTE, message.peer, 0, session_->payload,
-                                      &*request++));
+                    CHECKED(
+                        MPI_Irecv(message.host, int(message.bytes), MPI_BYTE, message.peer, 0, payload_, &*request++));
                 for (const Message& message : sends)
-                    CHECKED(MPI_Isend(message.host, int(message.bytes), MPI_BYTE, message.peer, 0, session_->payload,
-                                      &*request++));
+                    CHECKED(
+                        MPI_Isend(message.host, int(message.bytes), MPI_BYTE, message.peer, 0, payload_, &*request++));
             }
             finish(requests, receives, sends);
         });
@@ -330,14 +354,15 @@ private:
             }
             if (done) return;
             if (leaving_)
-                throw Error("rank " + std::to_string(rank()) + " leaves while a collective is under way",
+                throw Error("rank " + std::to_string(rank_in_run()) + " leaves while a collective is under way",
                             Blame::runtime);
             // Who waits for a slower rank soon leaves the core to those that compute. 1000 floats summed over 2 ranks
             // took 190-210 us so, 165-200 when it never slept, 540-630 when it slept at once.
             const auto waited = std::chrono::steady_clock::now() - began;
             if (waited < 1ms) std::this_thread::yield();
             else std::this_thread::sleep_for(20us);
-            if (waited > kLongWait && rank() == 0 && !told_.exchange(true)) tell_of_wait(requests, receives, sends);
+            if (waited > kLongWait && rank_in_run() == 0 && !told_.exchange(true))
+                tell_of_wait(requests, receives, sends);
         }
     }
 
@@ -347,12 +372,13 @@ private:
                       std::span<const Message> sends) {
         std::string whom = "another rank";
         for (std::size_t i = receives.size() + sends.size(); i-- > 0;) {
-            const std::lock_guard lock(mpi_);
             int done = 0;
-            MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE);
-            if (!done)
-                whom = "rank " +
-                       std::to_string(i < receives.size() ? receives[i].peer : sends[i - receives.size()].peer);
+            {
+                const std::lock_guard lock(mpi_);
+                MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE);
+            }
+            const Message& message = i < receives.size() ? receives[i] : sends[i - receives.size()];
+            if (!done) whom = "rank " + std::to_string(rank_in_run(message.peer));
         }
         std::ostringstream line;
         line << "note: rank 0 has waited " << kLongWait.count() << " s for " << whom
@@ -360,23 +386,38 @@ private:
         std::cerr << line.str() << std::flush;
     }
 
-    std::unique_ptr<MpiSession> session_;
-    std::int64_t chunk_bytes_ = 0;       // a multiple of kChunkMultiple
-    mutable std::mutex mpi_;             // held for the length of one call that does not block
-    std::atomic<bool> leaving_ = false, told_ = false;
-    device::Memory gathered_;              // (ranks, chunk): what reduce_scatter sums
-    // (2 * ranks, chunk), where the host does not reach device memory: what is sent, then what is received
-    device::PinnedMemory pinned_;
-    // last: its thread uses all the rest. Made at the first group, when the device has been chosen
-    std::optional<CommStream> stream_;
+    // This rank's number in the run, as messages name it.
+    int rank_in_run() const { return process_->session->rank; }
+    int rank_in_run(int peer) const {
+        MPI_Group part, run;
+        int rank = peer;
+        const std::lock_guard lock(mpi_);
+        MPI_Comm_group(payload_, &part);
+        MPI_Comm_group(MPI_COMM_WORLD, &run);
+        MPI_Group_translate_ranks(part, 1, &peer, run, &rank);
+        MPI_Group_free(&part);
+        MPI_Group_free(&run);
+        return rank;
+    }
+
+    std::shared_ptr<MpiProcess> process_;
+    const bool is_part_ = false;
+    MPI_Comm control_, payload_;
+    // In common with the process's other communicators:
+    std::int64_t& chunk_bytes_ = process_->chunk_bytes;
+    std::mutex& mpi_ = process_->mpi;
+    std::atomic<bool>&leaving_ = process_->leaving, &told_ = process_->told;
+    device::Memory& gathered_ = process_->gathered;
+    device::PinnedMemory& pinned_ = process_->pinned;
+    std::optional<CommStream>& stream_ = process_->stream;
 };
 
 }  // namespace
 
 std::string mpi_lacks() { return {}; }
 
-std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes) {
-    return std::make_unique<Mpi>(std::make_unique<MpiSession>(launch), chunk_bytes);
+std::unique_ptr<Communicator> open_mpi(const Launch& launch, std::int64_t chunk_bytes, int ranks_of_node) {
+    return std::make_unique<Mpi>(std::make_unique<MpiSession>(launch), chunk_bytes, ranks_of_node);
 }
 
 }  // namespace llmc

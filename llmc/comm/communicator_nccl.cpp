@@ -59,8 +59,12 @@ private:
 
 class Nccl final : public Communicator {
 public:
-    explicit Nccl(std::shared_ptr<Communicator> control)
-        : Communicator(control->rank(), control->size(), control->local_rank()), control_(std::move(control)) {
+    // `whole`: that it is a part of; none: it is the run's.
+    explicit Nccl(std::shared_ptr<Communicator> control, Nccl* whole = nullptr)
+        : Communicator(control->rank(), control->size(), {control->local_rank(), control->node()}, whole),
+          control_(std::move(control)),
+          whole_(whole),
+          stream_(whole ? whole->stream_ : std::make_shared<CommStream>()) {
         ncclUniqueId id{};
         if (rank() == 0) CHECKED(ncclGetUniqueId(&id));
         const std::string sent = control_->host_gather(rank() == 0 ? std::string_view(id.internal, sizeof id.internal)
@@ -85,19 +89,25 @@ public:
                control_->describe();
     }
 
-    void wait(device::StreamRef compute, CommEvent event) override { stream_.wait(compute, event.number); }
-    void sync(CommEvent event) override { stream_.sync(event.number); }
-    std::optional<CommTimes> times() const override { return stream_.times(); }
+    void wait(device::StreamRef compute, CommEvent event) override { stream_->wait(compute, event.number); }
+    void sync(CommEvent event) override { stream_->sync(event.number); }
+    // With an identifier of its own: ncclCommSplit is not in every NCCL that this builds with.
+    std::unique_ptr<Communicator> split(int color) override {
+        sync({stream_->point()});
+        return std::make_unique<Nccl>(control_->split(color), this);
+    }
+    std::optional<CommTimes> times() const override { return stream_->times(); }
     void settle(bool giving_up) noexcept override {
         if (giving_up) {
             stop_watchdog();  // it must not ask any more
             // ends kernels that wait for other ranks, so that the stream gets empty
             if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));
             control_->settle(true);
+            if (whole_) whole_->settle(true);
             return;
         }
         try {
-            if (nccl_) stream_.sync(stream_.point());
+            if (nccl_) stream_->sync(stream_->point());
         } catch (const std::exception& error) {
             abort(error.what(), 1);
         }
@@ -117,11 +127,11 @@ public:
 private:
     void begin_group(device::StreamRef compute) override {
         require(nccl_, "a group of collectives", "begun after another one was given up", "none");
-        stream_.after(compute);
+        stream_->after(compute);
     }
-    CommEvent end_group() override { return {stream_.point()}; }
+    CommEvent end_group() override { return {stream_->point()}; }
     void enqueue(std::span<const Collective> operations) override {
-        stream_.enqueue([&](device::StreamRef stream) {
+        stream_->enqueue([&](device::StreamRef stream) {
             NcclGroup group;
             for (const Collective& op : operations) switch (op.kind) {
                     case Collective::Kind::reduce_scatter: reduce_scatter(op, stream); break;
@@ -191,7 +201,8 @@ private:
     }
 
     std::shared_ptr<Communicator> control_;
-    CommStream stream_;
+    Nccl* const whole_;
+    const std::shared_ptr<CommStream> stream_;
     ncclComm_t nccl_ = nullptr;
 
     std::mutex mutex_;  // guards `stop_`

@@ -1,13 +1,20 @@
-// mpi_session.h - MPI from its beginning to its end, and what its statuses mean; for communicator_mpi.cpp alone
+// mpi_session.h - MPI from its beginning to its end, what its statuses mean, and what the communicators of a process
+// share; for communicator_mpi.cpp alone
 #pragma once
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "kernels/device/checked.h"
+#include "kernels/device/memory.h"
+#include "llmc/comm/comm_stream.h"
 #include "llmc/comm/communicator.h"
 
 namespace llmc {
@@ -48,6 +55,8 @@ struct MpiSession {
         MPI_Comm machine;
         CHECKED(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
         CHECKED(MPI_Comm_rank(machine, &local_rank));
+        node = rank;
+        CHECKED(MPI_Bcast(&node, 1, MPI_INT, 0, machine));
         CHECKED(MPI_Comm_free(&machine));
     }
     ~MpiSession() {
@@ -58,10 +67,30 @@ struct MpiSession {
     MpiSession(const MpiSession&) = delete;
     MpiSession& operator=(const MpiSession&) = delete;
 
-    int rank = 0, size = 1, local_rank = 0;
+    int rank = 0, size = 1, local_rank = 0, node = 0;  // node: the machine's first rank
     MPI_Comm control = MPI_COMM_NULL, payload = MPI_COMM_NULL;
     // MPI_Finalize waits for all ranks: one that has failed leaves without it, and the launcher ends the others
     bool orderly = true;
+};
+
+// What the communicators of a process have in common: the run's, and its parts.
+struct MpiProcess {
+    std::unique_ptr<MpiSession> session;
+    std::int64_t chunk_bytes = 0;  // a multiple of kChunkMultiple
+    std::mutex mpi{};              // held for the length of one call that does not block
+    std::atomic<bool> leaving = false, told = false;
+    device::Memory gathered{};  // (ranks, chunk): what reduce_scatter sums
+    // (2 * ranks, chunk), where the host does not reach device memory: what is sent, then what is received
+    device::PinnedMemory pinned{};
+    // last: its thread uses all the rest. Made at the first group, when the device has been chosen
+    std::optional<CommStream> stream{};
+
+    void open_stream() {
+        if (stream) return;
+        gathered = device::Memory(chunk_bytes * session->size);
+        if (!device::memory_is_host_memory()) pinned = device::PinnedMemory(2 * chunk_bytes * session->size);
+        stream.emplace();
+    }
 };
 
 }  // namespace llmc

@@ -11,7 +11,9 @@
 #include <deque>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <thread>
@@ -108,11 +110,42 @@ struct DeviceMeeting : Meeting {
     bool wanted = false, done = false;   // wanted: a rank waits for it
 };
 
-// What the threads share.
-struct Team {
-    explicit Team(int ranks, const LocalSettings& with) : size(ranks), settings(with), ended(ranks) {}
+struct Team;
 
-    static std::string name(int rank) { return "rank " + std::to_string(rank); }
+// What all threads share.
+struct Run {
+    Run(int ranks, const LocalSettings& with) : settings(with), ended(ranks) {}
+
+    void fail(int rank, const std::exception_ptr& thrown) {
+        std::string what = "unknown";
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const std::exception& error) {
+            what = error.what();
+        } catch (...) {
+        }
+        const std::lock_guard lock(mutex);
+        if (failure) return;
+        failure = "rank " + std::to_string(rank) + " failed: " + what;
+        first_thrown = thrown;
+        changed.notify_all();
+    }
+
+    const LocalSettings settings;
+    std::mutex mutex;  // guards what follows, and the teams
+    std::condition_variable changed;
+    std::vector<char> ended;
+    std::optional<std::string> failure;
+    std::exception_ptr first_thrown;
+    std::map<std::vector<int>, std::shared_ptr<Team>> parts;  // by their paths
+};
+
+// What the threads of a communicator share.
+struct Team {
+    Team(Run& all, std::vector<int> numbers, std::vector<int> by)
+        : run(all), members(std::move(numbers)), size(int(members.size())), path(std::move(by)) {}
+
+    std::string name(int rank) const { return "rank " + std::to_string(members[rank]); }
     template <class M>
     M& arrive(std::map<std::int64_t, M>& meetings, std::int64_t number, int rank, const std::string& what) {
         M& meeting = meetings[number];
@@ -125,49 +158,32 @@ struct Team {
             throw Error(name(rank) + " calls " + what + " where " + name(meeting.first) + " called " + meeting.what);
         meeting.arrived[rank] = 1;
         ++meeting.count;
-        changed.notify_all();
+        run.changed.notify_all();
         return meeting;
     }
     // Until `holds`, or an error. All that `rank` waits for depends on `meeting`, if there is one.
     template <class Holds>
     void wait(std::unique_lock<std::mutex>& lock, int rank, const std::string& what, const Meeting* meeting,
               Holds&& holds) {
-        const auto until = std::chrono::steady_clock::now() + settings.patience;
+        const auto until = std::chrono::steady_clock::now() + run.settings.patience;
         while (!holds()) {
-            if (failure) throw Error(*failure, Blame::runtime);
+            if (run.failure) throw Error(*run.failure, Blame::runtime);
             for (int other = 0; meeting && other < size; ++other)
-                if (ended[other] && !meeting->arrived[other])
+                if (run.ended[members[other]] && !meeting->arrived[other])
                     throw Error(name(rank) + " waits in " + what + " for " + name(other) + ", which has ended",
                                 Blame::runtime);
-            if (changed.wait_until(lock, until) == std::cv_status::timeout && !holds())
-                throw Error(name(rank) + " has waited " + std::to_string(settings.patience.count()) + " ms in " + what,
-                            Blame::runtime);
+            if (run.changed.wait_until(lock, until) == std::cv_status::timeout && !holds())
+                throw Error(name(rank) + " has waited " + std::to_string(run.settings.patience.count()) + " ms in " +
+                                what, Blame::runtime);
         }
-    }
-    void fail(int rank, const std::exception_ptr& thrown) {
-        std::string what = "unknown";
-        try {
-            std::rethrow_exception(thrown);
-        } catch (const std::exception& error) {
-            what = error.what();
-        } catch (...) {
-        }
-        const std::lock_guard lock(mutex);
-        if (failure) return;
-        failure = name(rank) + " failed: " + what;
-        first_thrown = thrown;
-        changed.notify_all();
     }
 
+    Run& run;
+    const std::vector<int> members;  // their numbers in the run
     const int size;
-    const LocalSettings settings;
-    std::mutex mutex;  // guards what follows
-    std::condition_variable changed;
+    const std::vector<int> path;     // of splits: the number of each among those of its whole, and the color
     std::map<std::int64_t, HostMeeting> host;
     std::map<std::int64_t, DeviceMeeting> device;  // until every rank has taken its result
-    std::vector<char> ended;
-    std::optional<std::string> failure;
-    std::exception_ptr first_thrown;
 };
 
 Bytes read_device(const std::byte* from, std::int64_t bytes) {
@@ -183,11 +199,36 @@ void write_device(std::byte* to, const Bytes& bytes) {
 
 class Local final : public Communicator {
 public:
-    Local(int rank, Team& team) : Communicator(rank, team.size, rank), team_(team) {
+    Local(int rank, std::shared_ptr<Team> team, Local* whole = nullptr)
+        : Communicator(rank, team->size, whole ? whole->place() : place_of(rank, team->run.settings), whole),
+          shared_(std::move(team)) {
         if (prompt()) thread_ = std::thread([this] { run_promptly(); });
     }
-    ~Local() override { stop(); }
+    ~Local() override {
+        settle(std::uncaught_exceptions() > 0);
+        stop();
+    }
     std::string describe() const override { return std::to_string(size()) + " ranks as threads"; }
+
+    std::unique_ptr<Communicator> split(int color) override {
+        std::vector<int> members, path = team_.path;
+        int part_rank = 0;
+        const auto colors = host_gather(std::to_string(color));
+        for (int other = 0; other < size(); ++other) {
+            if (colors[other] != std::to_string(color)) continue;
+            if (other == rank()) part_rank = int(members.size());
+            members.push_back(team_.members[other]);
+        }
+        path.insert(path.end(), {splits_++, color});
+        std::shared_ptr<Team> part;
+        {
+            const std::lock_guard lock(team_.run.mutex);
+            std::shared_ptr<Team>& shared = team_.run.parts[path];
+            if (!shared) shared = std::make_shared<Team>(team_.run, members, path);
+            part = shared;
+        }
+        return std::make_unique<Local>(part_rank, std::move(part), this);
+    }
 
     void wait(device::StreamRef, CommEvent event) override { sync(event); }
     void sync(CommEvent event) override {
@@ -196,7 +237,7 @@ public:
             // against what its thread writes now.
             for (int i = 0; i < 1000 && taken_ < event.number; ++i)
                 std::this_thread::sleep_for(std::chrono::microseconds(20));
-            std::unique_lock lock(team_.mutex);
+            std::unique_lock lock(team_.run.mutex);
             team_.wait(lock, rank(), "a wait for its collectives", nullptr, [&] { return taken_ >= event.number; });
         } else {
             while (taken_ < event.number) take_next();
@@ -234,10 +275,10 @@ public:
     }
 
 private:
-    bool prompt() const { return team_.settings.order == LocalOrder::prompt; }
+    bool prompt() const { return team_.run.settings.order == LocalOrder::prompt; }
 
     std::vector<std::string> meet(const std::string& what, std::string_view mine) {
-        std::unique_lock lock(team_.mutex);
+        std::unique_lock lock(team_.run.mutex);
         const std::int64_t number = host_meetings_++;
         HostMeeting& meeting = team_.arrive(team_.host, number, rank(), what);
         meeting.texts.resize(size());
@@ -259,8 +300,8 @@ private:
 
     void begin_group(device::StreamRef compute) override {
         {
-            const std::lock_guard lock(team_.mutex);
-            if (team_.failure) throw Error(*team_.failure, Blame::runtime);
+            const std::lock_guard lock(team_.run.mutex);
+            if (team_.run.failure) throw Error(*team_.run.failure, Blame::runtime);
         }
         require(!stop_, "a group of collectives", "begun after another one was given up", "none");
         device::sync(compute);
@@ -273,7 +314,7 @@ private:
     void post(const Collective& op) {
         Pending pending{op, in_bytes(op, rank(), size()), out_bytes(op, rank(), size())};
         Bytes input;
-        if (team_.settings.order == LocalOrder::early) {
+        if (team_.run.settings.order == LocalOrder::early) {
             // What an earlier operation has yet to write cannot be read.
             if (std::none_of(pending_.begin(), pending_.end(),
                              [&](const Pending& other) { return overlap(pending.in(), other.out()); })) {
@@ -283,10 +324,10 @@ private:
             pending_.push_back(pending);
             poison(pending.out());
         } else {
-            const std::lock_guard lock(team_.mutex);
+            const std::lock_guard lock(team_.run.mutex);
             pending_.push_back(pending);
         }
-        const std::lock_guard lock(team_.mutex);
+        const std::lock_guard lock(team_.run.mutex);
         DeviceMeeting& meeting = team_.arrive(team_.device, posted_, rank(), text_of(op));
         meeting.inputs.resize(size());
         ++posted_;
@@ -299,17 +340,17 @@ private:
         if (++meeting.brought < size()) return;
         meeting.results = results_of(op, meeting.inputs);
         meeting.done = true;
-        team_.changed.notify_all();
+        team_.run.changed.notify_all();
     }
 
     // Brings this rank's input to the next collective, unless post() did, and takes the result.
     void take_next() {
-        std::unique_lock lock(team_.mutex);
+        std::unique_lock lock(team_.run.mutex);
         const Pending pending = pending_.front();
         const std::int64_t number = taken_;
         DeviceMeeting& meeting = team_.device.at(number);
         meeting.wanted = true;
-        team_.changed.notify_all();
+        team_.run.changed.notify_all();
         if (!pending.brought) {
             lock.unlock();
             pause();
@@ -319,7 +360,7 @@ private:
         }
         team_.wait(lock, rank(), meeting.what, &meeting, [&] { return meeting.done || stop_; });
         if (!meeting.done)
-            throw Error("rank " + std::to_string(rank()) + " leaves before " + meeting.what, Blame::runtime);
+            throw Error(team_.name(rank()) + " leaves before " + meeting.what, Blame::runtime);
         const Bytes mine = std::move(meeting.results[rank()]);
         if (++meeting.left == size()) team_.device.erase(number);
         lock.unlock();
@@ -328,12 +369,12 @@ private:
         lock.lock();
         pending_.pop_front();
         ++taken_;
-        team_.changed.notify_all();
+        team_.run.changed.notify_all();
     }
 
     // Right before memory is touched, while the rank goes on.
     void pause() {
-        const auto longest = team_.settings.delay.count();
+        const auto longest = team_.run.settings.delay.count();
         if (prompt() && longest > 0)
             std::this_thread::sleep_for(
                 std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, longest)(random_)));
@@ -343,22 +384,22 @@ private:
         try {
             while (true) {
                 {
-                    std::unique_lock lock(team_.mutex);
-                    team_.changed.wait(lock, [&] { return stop_ || posted_ > taken_; });
+                    std::unique_lock lock(team_.run.mutex);
+                    team_.run.changed.wait(lock, [&] { return stop_ || posted_ > taken_; });
                     if (stop_) return;
                 }
                 take_next();
             }
         } catch (...) {
-            if (!stop_) team_.fail(rank(), std::current_exception());
+            if (!stop_) team_.run.fail(team_.members[rank()], std::current_exception());
         }
     }
     void stop() {
         {
-            const std::lock_guard lock(team_.mutex);
+            const std::lock_guard lock(team_.run.mutex);
             stop_ = true;
         }
-        team_.changed.notify_all();
+        team_.run.changed.notify_all();
         if (thread_.joinable()) thread_.join();
     }
 
@@ -387,13 +428,20 @@ private:
         write_device(const_cast<std::byte*>(range.data()), Bytes(range.size(), std::byte(0xff)));
     }
 
-    Team& team_;
+    static Place place_of(int rank, const LocalSettings& settings) {
+        if (settings.ranks_of_node == 0) return {.local_rank = rank, .node = 0};
+        return {.local_rank = rank % settings.ranks_of_node, .node = rank / settings.ranks_of_node};
+    }
+
+    const std::shared_ptr<Team> shared_;
+    Team& team_ = *shared_;
+    int splits_ = 0;
     std::int64_t host_meetings_ = 0;
     std::int64_t posted_ = 0;              // written under the team's mutex, as is what follows
     std::atomic<std::int64_t> taken_ = 0;
     std::deque<Pending> pending_;          // posted, and not taken yet
     std::atomic<bool> stop_ = false;
-    std::mt19937 random_{team_.settings.seed * 1000 + unsigned(rank())};
+    std::mt19937 random_{team_.run.settings.seed * 1000 + unsigned(rank())};
     std::thread thread_;                   // order `prompt`
 };
 
@@ -401,7 +449,10 @@ private:
 
 void run_ranks(int ranks, const std::function<void(Communicator&)>& run, const LocalSettings& settings) {
     require(ranks >= 1, "the number of ranks", ranks, "at least 1");
-    Team team(ranks, settings);
+    Run all(ranks, settings);
+    std::vector<int> members(ranks);
+    std::iota(members.begin(), members.end(), 0);
+    const auto team = std::make_shared<Team>(all, members, std::vector<int>());
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank)
         threads.emplace_back([&, rank] {
@@ -411,14 +462,14 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& run, const L
                 run(communicator);
                 communicator.wait_for_all();
             } catch (...) {
-                team.fail(rank, std::current_exception());
+                all.fail(rank, std::current_exception());
             }
-            const std::lock_guard lock(team.mutex);
-            team.ended[rank] = 1;
-            team.changed.notify_all();
+            const std::lock_guard lock(all.mutex);
+            all.ended[rank] = 1;
+            all.changed.notify_all();
         });
     for (std::thread& thread : threads) thread.join();
-    if (team.first_thrown) std::rethrow_exception(team.first_thrown);
+    if (all.first_thrown) std::rethrow_exception(all.first_thrown);
 }
 
 }  // namespace llmc

@@ -28,6 +28,7 @@ struct LocalSettings {
     LocalOrder order = LocalOrder::prompt;
     std::chrono::microseconds delay{0};
     unsigned seed = 1;
+    int ranks_of_node = 0;  // so many neighbours count as a machine; 0: all ranks
     std::chrono::milliseconds patience{60000};
 };
 

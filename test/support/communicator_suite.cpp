@@ -249,3 +249,44 @@ void test::check_control_plane(Communicator& comm) {
     expect(comm.local_rank() == rank, "local_rank on one machine");
     expect(!comm.describe().empty(), "describe");
 }
+
+void test::check_parts(Communicator& comm) {
+    const int ranks = comm.size(), rank = comm.rank();
+    const auto odd = comm.split(rank % 2), half = comm.split(rank < ranks / 2 ? 7 : 3), all = comm.split(0);
+    expect(odd->rank() == rank / 2 && odd->size() == (ranks + 1 - rank % 2) / 2, "the ranks of one color");
+    expect(all->rank() == rank && all->size() == ranks, "all ranks as a part");
+    expect(odd->node() == comm.node() && odd->local_rank() == comm.local_rank(), "a part's machine");
+    const auto gathered = odd->host_gather(std::to_string(rank));
+    for (int r = 0; r < odd->size(); ++r) expect(gathered[r] == std::to_string(2 * r + rank % 2), "a part's texts");
+    expect(half->host_reduce(1, HostReduction::sum) == half->size(), "a part's sum");
+    odd->barrier();
+    for (Communicator* const part : {odd.get(), half.get(), all.get()}) {
+        check_device_collectives(*part, 5003);
+        check_groups(*part);
+    }
+    check_groups(*odd->split(odd->rank() % 2));
+
+    // Each in turn takes what another one left, while that goes on with something else.
+    constexpr std::int64_t kElements = 3000;
+    const auto data = on_device(std::vector<float>(kElements, 1)), beside = on_device(std::vector<float>(kElements, 1));
+    const CommScope scope(comm), of_odd(*odd), of_half(*half);
+    const std::int64_t before = comm.bytes_sent(), before_odd = odd->bytes_sent(), before_half = half->bytes_sent();
+    odd->group_begin(nullptr);
+    odd->all_reduce(data.span());
+    const CommEvent summed = odd->group_end();
+    odd->group_begin(nullptr);
+    odd->all_reduce(beside.span());
+    const CommEvent beside_too = odd->group_end();
+    odd->wait(nullptr, summed);
+    half->group_begin(nullptr);
+    half->all_reduce(data.span());
+    half->wait(nullptr, half->group_end());
+    odd->wait(nullptr, beside_too);
+    expect(comm.bytes_sent() - before == odd->bytes_sent() - before_odd + half->bytes_sent() - before_half,
+           "the bytes of parts count in the whole");
+    float want = 0;
+    for (int r = 0; r < ranks; ++r)
+        if ((r < ranks / 2) == (rank < ranks / 2)) want += float((ranks + 1 - r % 2) / 2);
+    expect(same(data.download(nullptr), std::vector<float>(kElements, want)), "a sum of sums");
+    expect(same(beside.download(nullptr), std::vector<float>(kElements, float(odd->size()))), "a sum beside it");
+}

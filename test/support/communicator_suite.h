@@ -33,6 +33,8 @@ private:
 void check_device_collectives(llmc::Communicator& comm, std::int64_t largest);
 // Many operations in a group, groups that follow each other, and the control plane meanwhile.
 void check_groups(llmc::Communicator& comm);
+// Parts of it: that they are communicators, too, whose bytes the whole counts, and that they may work in turn.
+void check_parts(llmc::Communicator& comm);
 void check_control_plane(llmc::Communicator& comm);
 
 }  // namespace test

@@ -24,6 +24,11 @@ TEST_CASE("ranks as processes: every collective", "[communicator][mpi]") {
     for (const int ranks : {1, 2, 3, 4}) check_case("mpi rank: every collective", ranks);
 }
 
+TEST_CASE("ranks as processes: machines", "[communicator][mpi]") {
+    if (!have_mpi()) return;
+    check_case("mpi rank: neighbours as machines", 4);
+}
+
 TEST_CASE("ranks as processes: in chunks of 512 bytes", "[communicator][mpi]") {
     if (!have_mpi()) return;
     check_case("mpi rank: small chunks", 3);
@@ -147,6 +152,18 @@ TEST_CASE("mpi rank: every collective", "[.]") {
     REQUIRE_NOTHROW(check_control_plane(*comm));
     REQUIRE_NOTHROW(check_device_collectives(*comm, 1'000'003));
     REQUIRE_NOTHROW(check_groups(*comm));
+    REQUIRE_NOTHROW(check_parts(*comm));
+}
+
+TEST_CASE("mpi rank: neighbours as machines", "[.]") {
+    const auto comm = open_communicator(0, 2);
+    REQUIRE(comm->local_rank() == comm->rank() % 2);
+    REQUIRE(ranks_of_node(nodes_of(*comm)) == 2);
+    REQUIRE(comm->split(comm->node())->size() == 2);
+    REQUIRE(comm->split(comm->local_rank())->rank() == comm->rank() / 2);
+    const auto part = comm->split(comm->rank() == 3);  // two ranks of one machine, and one of the other
+    if (comm->rank() == 3) REQUIRE(ranks_of_node(nodes_of(*part)) == 1);
+    else REQUIRE_THROWS_WITH(ranks_of_node(nodes_of(*part)), Contains("is 1 on one and 2 on another"));
 }
 
 TEST_CASE("mpi rank: small chunks", "[.]") {

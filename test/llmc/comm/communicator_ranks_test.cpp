@@ -45,6 +45,8 @@ TEST_CASE("one rank alone", "[communicator]") {
     check_device_collectives(*comm, 1000);
     check_groups(*comm);
     check_control_plane(*comm);
+    check_parts(*comm);
+    REQUIRE(ranks_of_node(nodes_of(*comm)) == 1);
 }
 
 TEST_CASE("wrong calls of collectives are refused", "[communicator]") {
@@ -168,7 +170,40 @@ TEST_CASE("ranks as threads: every collective, in every order", "[communicator][
             check_device_collectives(comm, 20'011);
             check_groups(comm);
             check_control_plane(comm);
+            check_parts(comm);
         }, settings));
+    }
+}
+
+TEST_CASE("a rank that fails is told to those that wait for it in a part", "[communicator][local]") {
+    std::vector<std::string> told(4);
+    REQUIRE_THROWS_WITH(run_ranks(4, [&](Communicator& comm) {
+        const auto pair = comm.split(comm.rank() / 2);
+        if (comm.rank() == 3) throw Error("no memory");
+        const auto data = on_device(std::vector<float>(1000, 1));
+        told[comm.rank()] = complaint([&] {
+            for (int group = 0; group < 2; ++group) {  // the other pair's first one goes well
+                pair->group_begin(nullptr);
+                pair->all_reduce(data.span());
+                pair->sync(pair->group_end());
+                if (comm.rank() < 2) comm.barrier();
+            }
+        });
+    }), "no memory");
+    for (int rank = 0; rank < 3; ++rank) CHECK(told[rank] == "rank 3 failed: no memory");
+}
+
+TEST_CASE("machines have as many ranks each, or that is refused on all of them", "[communicator][local]") {
+    for (const int ranks : {4, 5}) {
+        std::vector<std::string> told(ranks);
+        run_ranks(ranks, [&](Communicator& comm) {
+            told[comm.rank()] = complaint([&] { expect(ranks_of_node(nodes_of(comm)) == 2, "two ranks on each"); });
+        }, {.ranks_of_node = 2});
+        for (const std::string& said : told)
+            CHECK(said == (ranks == 4 ? "accepted"
+                                      : "the number of ranks of a machine is 1 on one and 2 on another; expected the "
+                                        "same on all; give the launcher as many slots on each, such as mpirun --map-by "
+                                        "ppr:1:node"));
     }
 }
 
