@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(kThreads) onebit_adam_kernel(OnebitAdam<T> op)
     const OnebitTile tile = op.tiles[blockIdx.x];
     const std::int64_t in_chunk = tile.first - tile.chunk * op.layout.chunk;
     const std::uint32_t* const words = bits_in(op.replies, op.layout, tile.chunk) + in_chunk / 32;
-    const float a = scale_in(op.messages, op.layout, tile.chunk, op.one ? 0 : tile.group);
+    const bool compressed = !op.messages.empty();
+    const float a = compressed ? scale_in(op.messages, op.layout, tile.chunk, op.one ? 0 : tile.group) : 0.0f;
     const float b = scale_in(op.replies, op.layout, tile.chunk, tile.group);
     const float rate = step.learning_rate, correction = step.first_correction;
     Rounder<T, Stochastic, kRounded, kThreads> rounder(op.rounding, step.adam_step);
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(kThreads) onebit_adam_kernel(OnebitAdam<T> op)
             const int in_tile = base + (j * kThreads + int(threadIdx.x)) * kSize;
             const std::int64_t i = tile.first + in_tile;
             if (in_tile >= tile.size || i >= size) continue;  // padding, whose error is 0 and stays 0
-            z[j] = read(op.compensated, i);
+            if (compressed) z[j] = read(op.compensated, i);
             v[j] = read(op.v, i);
             master[j] = read(op.master, i);
             bits[j] = chunk_bits(words, in_tile);
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) onebit_adam_kernel(OnebitAdam<T> op)
                 largest = fmaxf(largest, fabsf(rate * direction));
                 master[j][k] -= rate * (direction + decay * master[j][k]);
             }
-            write(op.error, i, error);
+            if (compressed) write(op.error, i, error);
             write(op.m, i, m);
             write(op.master, i, master[j]);
             if constexpr (sizeof(T) != sizeof(float)) {
@@ -148,9 +149,11 @@ void onebit_adam(const OnebitAdam<T>& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
     require(layout.size % 32 == 0 && layout.chunk % 32 == 0 && op.rounding.first_element % 32 == 0,
             "the elements of a bucket", layout.size, "a multiple of 32, at such a place, in such chunks");
-    require_at_least("compensated", op.compensated.size(), layout.size);
-    require_at_least("error", op.error.size(), layout.padded());
-    require_at_least("messages", op.messages.size(), layout.ranks * layout.message_words());
+    if (!op.compensated.empty() || !op.error.empty() || !op.messages.empty()) {
+        require_at_least("compensated", op.compensated.size(), layout.size);
+        require_at_least("error", op.error.size(), layout.padded());
+        require_at_least("messages", op.messages.size(), layout.ranks * layout.message_words());
+    }
     require_at_least("replies", op.replies.size(), layout.ranks * layout.message_words());
     require_at_least("active", op.active.size(), (layout.padded() + 31) / 32);
     for (const auto size : {op.parameter.size(), op.master.size(), op.m.size(), op.v.size()})

@@ -32,9 +32,11 @@ template <class T>
 struct OnebitAdam {
     OnebitLayout layout;                       // of a bucket whose padding is masked; n and chunk multiples of 32
     std::span<const OnebitTile> tiles;
+    // Of a bucket that this rank has not compressed these three are empty: its update alone is made.
     std::span<const float> compensated;        // (n): z
     std::span<float> error;                    // (n_pad): out, the worker's
-    std::span<const std::uint32_t> messages, replies;  // (ranks, message_words): sent, and received
+    std::span<const std::uint32_t> messages;   // (ranks, message_words): sent
+    std::span<const std::uint32_t> replies;    // (ranks, message_words): received
     std::span<const std::uint32_t> active;     // of the bucket
     bool one = false;                          // as for the workers' scales
     std::span<T> parameter;                    // (n); the same memory as master where T is float

@@ -82,8 +82,14 @@ void GradientExchange::take_norms() {
     }
 }
 
-void GradientExchange::stay_local(std::uint32_t, std::span<const ShardRange>) {
+namespace {
+[[noreturn]] void fail_as_reduced() {
     fail("gradients that stay local", "asked for", "an exchange made for them (may_stay_local)");
 }
+}  // namespace
+
+void GradientExchange::stay_local(std::uint32_t, std::span<const ShardRange>) { fail_as_reduced(); }
+CommEvent GradientExchange::begin_sum(Communicator&, const ShardRange&, std::span<float>) { fail_as_reduced(); }
+void GradientExchange::end_sum(Communicator&, CommEvent, const ShardRange&, std::span<float>) { fail_as_reduced(); }
 
 }  // namespace llmc

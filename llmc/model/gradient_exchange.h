@@ -21,6 +21,7 @@
 //   finish()    waits for each group before the norm of its shard, so that the optimizer, and the next step's backward
 //               pass, come after; then begins the group of the rows of sums and waits for it. Where gradients stay
 //               local: the groups of the sketch and of the stretches that are summed, and the waits for them
+//   begin_sum() begins the group of a stretch; end_sum() waits for it
 //   open()      stage 2: waits for the group that used the working buffer last, before the next bucket's gradients are
 //               written into it
 //   the destructor waits on the host for what is still under way
@@ -70,6 +71,11 @@ public:
     // array, at multiples of kTensorAlignment; the norm of their sum is estimated from a sketch with this draw
     // (step_sums.h). Ranks give the same, and a new draw before every step. Throws Error unless the settings allow it.
     virtual void stay_local(std::uint32_t draw, std::span<const ShardRange> summed);
+    // Of gradients that stayed local, after finish(): begins their sum over the ranks of `among`, a part of the run's,
+    // in a stretch of the flat array. This rank's shard of it goes to `mine`, memory apart. On return: it is under way.
+    virtual CommEvent begin_sum(Communicator& among, const ShardRange& stretch, std::span<float> mine);
+    // On return: the compute stream sees the sum.
+    virtual void end_sum(Communicator& among, CommEvent event, const ShardRange& stretch, std::span<float> mine);
     // The reduced gradient of what this rank owns, or its own, accumulated with weight 1 / positions, until the next
     // begin().
     virtual std::span<float> reduced(const OwnedShard& shard) const = 0;

@@ -79,6 +79,20 @@ public:
         draw_ = draw;
         summed_.assign(summed.begin(), summed.end());
     }
+    CommEvent begin_sum(Communicator& among, const ShardRange& stretch, std::span<float> mine) override {
+        if (travels_in_bf16())
+            kernels::gradient_copy<bf16, float>({.out = in(rounded(), stretch), .in = in(written(), stretch)},
+                                                context_.stream);
+        among.group_begin(context_.stream);
+        if (travels_in_bf16()) among.reduce_scatter<bf16>(rounded_shard(among, stretch), in(rounded(), stretch));
+        else among.reduce_scatter<float>(mine, in(written(), stretch));
+        return among.group_end();
+    }
+    void end_sum(Communicator& among, CommEvent event, const ShardRange& stretch, std::span<float> mine) override {
+        among.wait(context_.stream, event);
+        if (travels_in_bf16())
+            kernels::gradient_copy<float, bf16>({.out = mine, .in = rounded_shard(among, stretch)}, context_.stream);
+    }
 
 private:
     bool reduces() const override { return !local_ && micro().is_last(); }
@@ -96,6 +110,10 @@ private:
                 kernels::gradient_copy<float, bf16>({.out = in(written(), range), .in = in(rounded(), range)},
                                                     context_.stream);
         }
+    }
+
+    std::span<bf16> rounded_shard(const Communicator& among, const ShardRange& stretch) const {
+        return in(in(rounded(), stretch), shard_of(stretch.size, among.rank(), among.size()));
     }
 
     bool local_ = false;

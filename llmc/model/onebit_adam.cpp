@@ -14,8 +14,10 @@ namespace {
 
 constexpr std::size_t kDownloadedAtOnce = std::size_t(1) << 24;  // elements; of a moment
 
+// Ranks, or nodes of them.
+int workers_of(const OnebitSettings& settings, int ranks) { return ranks / settings.ranks_of_node; }
 bool compresses(const OnebitSettings& settings, int ranks) {
-    return !settings.frozen_only && (ranks > 1 || settings.compress_alone);
+    return !settings.frozen_only && (workers_of(settings, ranks) > 1 || settings.compress_alone);
 }
 
 // Of every tensor of the table, whether it keeps full gradients.
@@ -80,10 +82,11 @@ public:
     OnebitAdam(const Model& model, GradientExchange& gradients, const AdamWSettings& settings, Context& context)
         : Optimizer(model, gradients, settings, context),
           onebit_(*settings.onebit),
-          ranks_(context.communicator->size()),
+          table_(model.table()),
+          workers_(workers_of(onebit_, context.communicator->size())),
+          compresses_(compresses(onebit_, context.communicator->size())),
           shadows_(onebit_.shadow_beta2 > settings.beta2),
           stretches_(stretches_of(model.table(), tensors_left_out(model.table(), onebit_.exclude))) {
-        const Sharding sharding{.stage = 0, .rank = context.communicator->rank(), .ranks = ranks_};
         std::vector<kernels::DecaySegment> all = model.table().decay_segments(), each;
         for (const Stretch& stretch : stretches_) {
             if (stretch.live) live_.push_back(stretch.flat);
@@ -95,12 +98,18 @@ public:
         const device::SyncIfThrown guard(context.stream);
         segments_of_flat_ = {std::span<const kernels::DecaySegment>(all), context.stream};
         segments_of_stretches_ = {std::span<const kernels::DecaySegment>(each), context.stream};
-        if (compresses(onebit_, ranks_)) {
-            mean_.emplace(model.table(), sharding, onebit_.scale, context);
-            largest_ = device::Array<float>(mean_->tiles());
-        } else if (shadows_) {
-            shadow_memory_ = device::Array<float>(std::size_t(model.table().elements()));
+        if (compresses_ && onebit_.ranks_of_node > 1) {
+            Communicator& all = *context.communicator;
+            const std::vector<int> nodes = nodes_of(all);
+            require(ranks_of_node(nodes) == onebit_.ranks_of_node, "the number of ranks of a machine",
+                    ranks_of_node(nodes), std::to_string(onebit_.ranks_of_node));
+            for (const int node : nodes) nodes_.append(nodes_.empty() ? "" : " ").append(std::to_string(node));
+            within_ = all.split(all.node());
+            across_ = all.split(all.local_rank());
+        } else if (compresses_) {
+            make_mean({.across = context.communicator.get()});
         }
+        if (!mean_ && shadows_) shadow_memory_ = device::Array<float>(std::size_t(model.table().elements()));
         if (shadows_) device::fill_zero(shadow().data(), shadow().size_bytes(), context.stream);
         context.stream.sync();
     }
@@ -127,24 +136,23 @@ public:
                     .elements = shadows_ ? elements : 0};
         if (!mean_) return {};
         constexpr const char* kScales[] = {"bucket", "tensor", "block"};
-        return {.kind = OnebitState::Kind::errors, .elements = elements + mean_->served_elements(),
-                .served = mean_->served(),
+        return {.kind = OnebitState::Kind::errors, .elements = mean_->worked_elements() + mean_->served_elements(),
+                .worked = mean_->worked(), .served = mean_->served(),
                 .layout = std::string("version 1, scale ") + kScales[int(onebit_.scale)] + ", space " +
                           (onebit_.space == OnebitSpace::update ? "update" : "momentum") + ", without \"" +
-                          onebit_.exclude + '"'};
+                          onebit_.exclude + '"' + (within_ ? ", nodes as workers" : ""),
+                .nodes = nodes_};
     }
     void copy_onebit_to_host(std::span<float> to) const override {
         if (to.empty()) return;
-        const auto elements = second_.size();
-        if (is_frozen()) mean_->copy_errors_to_host(to.first(elements), to.subspan(elements));
+        if (is_frozen()) mean_->copy_errors_to_host(to.first(worked()), to.subspan(worked()));
         else device::copy_to_host(to.data(), shadow().data(), to.size_bytes(), context_.stream);
     }
     void load_onebit(std::span<const float> from) override {
         require(std::ssize(from) == onebit_state().elements, "the elements of 1-bit Adam's state", from.size(),
                 std::to_string(onebit_state().elements));
         if (from.empty()) return;
-        const auto elements = second_.size();
-        if (is_frozen()) return mean_->copy_errors_from_host(from.first(elements), from.subspan(elements));
+        if (is_frozen()) return mean_->copy_errors_from_host(from.first(worked()), from.subspan(worked()));
         const device::SyncIfThrown guard(context_.stream);
         device::copy_to_device(shadow().data(), from.data(), from.size_bytes(), context_.stream);
         context_.stream.sync();
@@ -153,6 +161,11 @@ public:
     const char* stage() const override { return stage_; }
 
 private:
+    std::size_t worked() const { return std::size_t(mean_->worked_elements()); }
+    void make_mean(const OnebitRanks& ranks) {
+        mean_.emplace(table_, ranks, onebit_.scale, context_);
+        largest_ = device::Array<float>(mean_->tiles());
+    }
     bool is_frozen() const { return state_.frozen_after > 0; }
     std::span<float> shadow() const { return mean_ ? mean_->error_memory() : shadow_memory_.span(); }
     std::span<float> gradient() const { return gradients_.reduced(gradients_.buckets().owned().front()); }
@@ -195,13 +208,19 @@ private:
         mean_->exchange({.values = gradient(), .momentum = first_.span(),
                          .second_moment = update_space ? second_.span() : std::span<float>(),
                          .gradient_scale = {&scalars.data()->grad_scale, 1}, .momentum_weight = settings_.beta1,
-                         .gradient_weight = (1 - settings_.beta1) * float(ranks_), .eps = settings_.eps});
+                         .gradient_weight = (1 - settings_.beta1) * float(workers_), .eps = settings_.eps,
+                         .begin_sum = [&](const ShardRange& stretch, std::span<float> mine) {
+                             return gradients_.begin_sum(*within_, stretch, mine);
+                         },
+                         .end_sum = [&](CommEvent event, const ShardRange& stretch, std::span<float> mine) {
+                             gradients_.end_sum(*within_, event, stretch, mine);
+                         }});
         kernels::onebit_settle(scalars, mean_->finite(), stream);
         std::size_t tile = 0;
         for (std::size_t i = 0; i < mean_->buckets(); ++i) {
-            const OnebitMean::Exchanged bucket = mean_->exchanged(i);
+            const OnebitMean::Exchanged bucket = mean_->exchanged(i, gradient());
             const auto in = [&](auto flat) { return in_stretch(flat, bucket.flat); };
-            kernels::onebit_adam<T>({.layout = bucket.layout, .tiles = bucket.tiles, .compensated = in(gradient()),
+            kernels::onebit_adam<T>({.layout = bucket.layout, .tiles = bucket.tiles, .compensated = bucket.compensated,
                                      .error = bucket.error, .messages = bucket.messages, .replies = bucket.replies,
                                      .active = bucket.active, .one = bucket.one, .parameter = in(parameters),
                                      .master = in(model.master_weights()), .m = in(first_.span()),
@@ -269,7 +288,12 @@ private:
 
     // Masks what never had a gradient, and what is left out.
     void compress_from_now_on() {
-        if (!mean_) return;
+        if (!compresses_) return;
+        if (!mean_) {
+            context_.stream.sync();
+            shadow_memory_ = {};
+            make_mean({.across = across_.get(), .within = within_.get()});
+        }
         std::vector<std::uint32_t> active((second_.size() + 31) / 32);
         for_each_part(second_.span(), context_.stream, [&](std::size_t first, std::span<const float> part) {
             for (std::size_t i = 0; i < part.size(); ++i)
@@ -283,13 +307,16 @@ private:
     }
 
     const OnebitSettings onebit_;
-    const int ranks_;
-    const bool shadows_;
+    const ParameterTable& table_;
+    const int workers_;
+    const bool compresses_, shadows_;
     std::vector<Stretch> stretches_;
     std::vector<ShardRange> live_;
     device::Array<kernels::DecaySegment> segments_of_flat_, segments_of_stretches_;
-    std::optional<OnebitMean> mean_;  // where gradients are compressed
+    std::optional<OnebitMean> mean_;  // where gradients are compressed; of nodes once they are
     device::Array<float> shadow_memory_, largest_;
+    std::unique_ptr<Communicator> within_, across_;  // of nodes; behind the mean, whose memory they use
+    std::string nodes_;
     OnebitCounts state_;
     const char* stage_ = "warm-up";
     std::int64_t steps_ = 0;         // so far, those without an update included
@@ -305,8 +332,11 @@ std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange
 
 std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings) {
     tensors_left_out(table, settings.exclude);
-    return compresses(settings, sharding.ranks) ? OnebitMean::bytes(table, sharding, settings.scale)
-                                                : std::size_t(table.elements()) * sizeof(float);
+    const std::size_t shadow = std::size_t(table.elements()) * sizeof(float);
+    if (!compresses(settings, sharding.ranks)) return shadow;
+    const int places = settings.ranks_of_node;
+    const std::size_t mean = OnebitMean::bytes(table, workers_of(settings, sharding.ranks), places, settings.scale);
+    return places > 1 ? std::max(mean, shadow) : mean;  // of nodes: one goes before the other comes
 }
 
 }  // namespace llmc

@@ -7,6 +7,8 @@
 // Compressed  every rank: x = beta1 m + (1 - beta1) R g, g its own gradient, as it enters the sum over the R ranks,
 //             times the clip coefficient of all; m = mean of x over ranks; the update as AdamW's, v in place of its
 //             own.
+//             Where nodes are the workers (OnebitSettings::ranks_of_node): g is the sum over the node's ranks, of
+//             which each of them has a shard, and R the number of nodes.
 //
 // Nobody has the sum of gradients then: its norm, for the clip coefficient, skipped steps and the noise scale, is
 // estimated from a sketch (step_sums.h). One rank takes its own gradient as it is.

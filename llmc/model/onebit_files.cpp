@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <sstream>
 
 #include "kernels/device/error.h"
@@ -13,6 +14,8 @@ namespace llmc {
 namespace {
 
 constexpr const char *kShadow = "shadow_moment", *kWorker = "worker_error", *kServer = "server_error";
+// In the metadata, of a server; and where nodes are the workers, of a worker, and the node of every rank.
+constexpr const char *kStretches = "stretches", *kWorkerStretches = "worker_stretches", *kNodes = "nodes";
 constexpr std::size_t kAveragedAtOnce = std::size_t(1) << 20;  // elements
 
 std::string text_of_stretches(const std::vector<ShardRange>& stretches) {
@@ -48,10 +51,17 @@ public:
         if (bad != to.end())
             fail(file_.path() + ": a value of " + name, *bad, "finite", "go on from another checkpoint");
     }
-    // Those that the rank served.
-    std::vector<ShardRange> stretches() const {
+    bool has(const char* key) const { return file_.metadata().contains(key); }
+    std::vector<ShardRange> served() const { return stretches(kStretches); }
+    std::vector<ShardRange> worked() const {
+        if (!has(kWorkerStretches)) return {{.first = 0, .size = elements_}};
+        return stretches(kWorkerStretches);
+    }
+
+private:
+    std::vector<ShardRange> stretches(const char* key) const {
         std::vector<ShardRange> all;
-        std::istringstream text(metadata("stretches"));
+        std::istringstream text(metadata(key));
         ShardRange range;
         for (char plus; text >> range.first >> plus >> range.size;) {
             require(plus == '+' && range.first >= 0 && range.size >= 0 && range.size <= elements_ - range.first,
@@ -61,7 +71,6 @@ public:
         return all;
     }
 
-private:
     SafetensorsFile file_;
     std::int64_t elements_;
 };
@@ -72,42 +81,72 @@ std::int64_t total(const std::vector<ShardRange>& stretches) {
     return sum;
 }
 
+// Elements [first, first + size) of what the ranges hold one after the other.
+std::vector<ShardRange> part_of(const std::vector<ShardRange>& ranges, std::int64_t first, std::int64_t size) {
+    std::vector<ShardRange> part;
+    std::int64_t place = 0;
+    for (const ShardRange& range : ranges) {
+        const std::int64_t begin = std::max(first, place), end = std::min(first + size, place + range.size);
+        if (begin < end) part.push_back({.first = range.first + begin - place, .size = end - begin});
+        place += range.size;
+    }
+    return part;
+}
+
+// What ranges of two lists have in common: use(where it begins among the first list's elements, among the second's,
+// and how many).
+template <class Use>
+void for_common(const std::vector<ShardRange>& one, const std::vector<ShardRange>& other, Use&& use) {
+    std::int64_t place = 0;
+    for (const ShardRange& from : one) {
+        std::int64_t target = 0;
+        for (const ShardRange& range : other) {
+            const std::int64_t first = std::max(from.first, range.first),
+                               end = std::min(from.first + from.size, range.first + range.size);
+            if (first < end) use(place + first - from.first, target + first - range.first, end - first);
+            target += range.size;
+        }
+        place += from.size;
+    }
+}
+
 // What the ranks of the checkpoint served, as this rank's stretches want it.
 void collect_served(std::span<const OnebitFile> files, const std::vector<ShardRange>& wanted, std::span<float> to) {
     std::int64_t found = 0;
     for (const OnebitFile& file : files) {
-        const std::vector<ShardRange> theirs = file.stretches();
-        std::int64_t place = 0;
-        for (const ShardRange& from : theirs) {
-            std::int64_t target = 0;
-            for (const ShardRange& range : wanted) {
-                const std::int64_t first = std::max(from.first, range.first),
-                                   end = std::min(from.first + from.size, range.first + range.size);
-                if (first < end) {
-                    file.read(kServer, total(theirs), place + first - from.first,
-                              to.subspan(std::size_t(target + first - range.first), std::size_t(end - first)));
-                    found += end - first;
-                }
-                target += range.size;
-            }
-            place += from.size;
-        }
+        const std::vector<ShardRange> theirs = file.served();
+        for_common(theirs, wanted, [&](std::int64_t place, std::int64_t target, std::int64_t size) {
+            file.read(kServer, total(theirs), place, to.subspan(std::size_t(target), std::size_t(size)));
+            found += size;
+        });
     }
     require(found == total(wanted), "the servers' errors of a checkpoint", found,
             "each element once, here " + std::to_string(total(wanted)));
 }
 
-void average_workers(const std::vector<OnebitFile>& files, std::span<float> to) {
+// By element, of the workers that have it.
+void average_workers(const std::vector<OnebitFile>& files, const std::vector<ShardRange>& wanted, std::int64_t elements,
+                     std::span<float> to) {
+    std::int64_t all = 0;
+    for (const OnebitFile& file : files) all += total(file.worked());
+    require(all > 0 && all % elements == 0, "the workers' errors of a checkpoint", all,
+            "a multiple of the " + std::to_string(elements) + " parameters");
+    const double workers = double(all / elements);
     std::vector<float> part(std::min(to.size(), kAveragedAtOnce));
     std::vector<double> sums(part.size());
     for (std::size_t first = 0; first < to.size(); first += part.size()) {
         const std::size_t size = std::min(part.size(), to.size() - first);
         std::ranges::fill(sums, 0.0);
+        const std::vector<ShardRange> now = part_of(wanted, std::int64_t(first), std::int64_t(size));
         for (const OnebitFile& file : files) {
-            file.read(kWorker, std::ssize(to), std::int64_t(first), std::span(part).first(size));
-            for (std::size_t i = 0; i < size; ++i) sums[i] += double(part[i]);
+            const std::vector<ShardRange> theirs = file.worked();
+            for_common(theirs, now, [&](std::int64_t place, std::int64_t target, std::int64_t common) {
+                const auto read = std::span(part).first(std::size_t(common));
+                file.read(kWorker, total(theirs), place, read);
+                for (std::size_t i = 0; i < read.size(); ++i) sums[std::size_t(target) + i] += double(read[i]);
+            });
         }
-        for (std::size_t i = 0; i < size; ++i) to[first + i] = float(sums[i] / double(files.size()));
+        for (std::size_t i = 0; i < size; ++i) to[first + i] = float(sums[i] / workers);
     }
 }
 
@@ -134,12 +173,16 @@ FileFingerprint write_onebit(const std::filesystem::path& file, const OnebitStat
         writer.append(values);
         return writer.finish();
     }
-    const std::int64_t served = total(state.served);
-    SafetensorsWriter writer(file, {{kWorker, "F32", {elements}}, {kServer, "F32", {served}}},
-                             {{"elements", std::to_string(elements)}, {"layout", state.layout},
-                              {"stretches", text_of_stretches(state.served)}});
-    writer.append(values.first(std::size_t(elements)));
-    writer.append(values.subspan(std::size_t(elements)));
+    const std::int64_t worked = total(state.worked), served = total(state.served);
+    std::map<std::string, std::string> metadata{{"elements", std::to_string(elements)}, {"layout", state.layout},
+                                                {kStretches, text_of_stretches(state.served)}};
+    if (!state.nodes.empty()) {
+        metadata[kWorkerStretches] = text_of_stretches(state.worked);
+        metadata[kNodes] = state.nodes;
+    }
+    SafetensorsWriter writer(file, {{kWorker, "F32", {worked}}, {kServer, "F32", {served}}}, metadata);
+    writer.append(values.first(std::size_t(worked)));
+    writer.append(values.subspan(std::size_t(worked)));
     return writer.finish();
 }
 
@@ -152,26 +195,28 @@ std::string read_onebit(Optimizer& optimizer, const std::filesystem::path& folde
     if (files == 0)
         return errors ? "1-bit Adam: the checkpoint has no errors, which begin at 0"
                       : "1-bit Adam: the checkpoint has no slow second moment, which begins at 0";
-    const std::int64_t elements = errors ? state.elements - total(state.served) : state.elements;
+    const std::int64_t elements = std::ssize(optimizer.second_moments()), worked = total(state.worked);
     std::vector<OnebitFile> all;
     for (int number = 0; number < files; ++number) all.emplace_back(folder / onebit_file_name(number, files), elements);
     std::vector<float> values(std::size_t(state.elements));
-    const auto workers = std::span(values).first(std::size_t(elements)),
-               servers = std::span(values).subspan(std::size_t(elements));
+    const auto workers = std::span(values).first(std::size_t(worked)),
+               servers = std::span(values).subspan(std::size_t(worked));
+    const std::string nodes = all[0].has(kNodes) ? all[0].metadata(kNodes) : "";
     std::string note;
     if (!errors) {
         all[0].read(kShadow, elements, 0, values);
     } else if (all[0].metadata("layout") != state.layout) {
         return "1-bit Adam: all errors begin at 0 again, as they are of " + all[0].metadata("layout") + ", not " +
                state.layout;
-    } else if (files == ranks) {
+    } else if (files == ranks && nodes == state.nodes) {
         const OnebitFile& mine = all[std::size_t(rank)];
-        mine.read(kWorker, elements, 0, workers);
+        mine.read(kWorker, worked, 0, workers);
         collect_served(std::span(&mine, 1), state.served, servers);
     } else {
-        average_workers(all, workers);
+        average_workers(all, state.worked, elements, workers);
         collect_served(all, state.served, servers);
-        note = "1-bit Adam: " + std::to_string(ranks) + " ranks instead of " + std::to_string(files) +
+        note = "1-bit Adam: " + std::to_string(ranks) + " ranks" +
+               (files == ranks ? std::string(" on other nodes") : " instead of " + std::to_string(files)) +
                ": each begins with the mean of the workers' errors";
     }
     optimizer.load_onebit(values);

@@ -2,10 +2,11 @@
 // the errors of every rank
 //
 //   onebit-00000-of-00001.safetensors   shadow_moment (elements)
-//   onebit-00002-of-00004.safetensors   of rank 2: worker_error (elements), server_error: its stretches of the flat
-//   array
+//   onebit-00002-of-00004.safetensors   of rank 2: worker_error and server_error: its stretches of the flat array
 //
-// The metadata say which it is, of how many elements and ranks, the stretches, and what the errors fit.
+// The metadata say which it is, of how many elements and ranks, the stretches, and what the errors fit. Where ranks are
+// the workers each has the errors of all elements; where nodes are, of its shards, and every file names the node of
+// each rank.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -27,9 +28,10 @@ bool writes_onebit(const OnebitState& state, int rank);
 FileFingerprint write_onebit(const std::filesystem::path& file, const OnebitState& state, std::int64_t elements,
                              std::span<const float> values);
 
-// Into an optimizer whose moments are loaded, from the `files` of a checkpoint. With as many ranks as then every rank
-// has its own errors again, bit for bit; with others the servers' go to who serves those elements now, and every worker
-// has the mean of all workers' errors, which keeps what the ranks together still owe. Returns a note on what is not as
+// Into an optimizer whose moments are loaded, from the `files` of a checkpoint. With as many ranks as then, on the same
+// nodes where those are the workers, every rank has its own errors again, bit for bit; with others the servers' go to
+// who serves those elements now, and every worker has the mean of all workers' errors of an element, which keeps what
+// they together still owe. Returns a note on what is not as
 // it was, for rank 0 to tell; empty: nothing. Throws Error where files are missing or not what was written.
 std::string read_onebit(Optimizer& optimizer, const std::filesystem::path& folder, int files, int rank, int ranks);
 

@@ -2,6 +2,7 @@
 #include "llmc/model/onebit_mean.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/device/error.h"
 #include "kernels/device/range.h"
@@ -10,7 +11,7 @@
 namespace llmc {
 namespace {
 
-using kernels::OnebitGroup, kernels::OnebitPlan, kernels::OnebitTile;
+using kernels::OnebitGroup, kernels::OnebitLayout, kernels::OnebitPlan, kernels::OnebitTile;
 
 constexpr std::int64_t kMostElements = std::int64_t(1) << 23;  // of a bucket: 32 MiB of gradients, as one travels
 constexpr std::int64_t kBlockElements = 4096;                  // that share a scale with OnebitScale::block
@@ -29,35 +30,58 @@ std::vector<std::uint32_t> mask_of(const ShardRange& flat, std::int64_t padded, 
     return words;
 }
 
+std::int64_t elements_in(const std::vector<ShardRange>& ranges) {
+    std::int64_t sum = 0;
+    for (const ShardRange& range : ranges) sum += range.size;
+    return sum;
+}
+
+OnebitPlan plan_of(const OnebitLayout& layout, std::span<const std::int64_t> ends, OnebitScale scale,
+                   std::span<const std::uint32_t> mask) {
+    if (scale == OnebitScale::tensor) return kernels::onebit_plan(layout, ends, mask);
+    return kernels::onebit_plan(layout, scale == OnebitScale::block ? kBlockElements : 0, mask);
+}
+
 }  // namespace
 
-std::vector<OnebitMean::Bucket> OnebitMean::cut(const ParameterTable& table, const Sharding& sharding,
-                                                OnebitScale scale, Sizes& sizes) {
-    const GradientBuckets whole(table, sharding);
+// The buckets of a stretch are padded alike and have equally long messages, so that their replies are equal shards.
+std::vector<OnebitMean::Bucket> OnebitMean::cut(const ParameterTable& table, int workers, int places, OnebitScale scale,
+                                                Sizes& sizes) {
+    const GradientBuckets whole(table, {});
     std::vector<Bucket> buckets;
     const auto add = [&](std::int64_t first, std::int64_t size) {
-        Bucket bucket{.flat = {.first = first, .size = size}, .layout = kernels::onebit_layout(size, sharding.ranks)};
-        if (scale == OnebitScale::tensor)
-            for (const ParameterSpec& spec : table.tensors())
-                if (spec.offset > first && spec.offset < first + size) bucket.ends.push_back(spec.offset - first);
-        if (scale == OnebitScale::tensor) bucket.ends.push_back(size);
-        const OnebitPlan plan =
-            scale == OnebitScale::tensor
-                ? kernels::onebit_plan(bucket.layout, bucket.ends, {})
-                : kernels::onebit_plan(bucket.layout, scale == OnebitScale::block ? kBlockElements : 0, {});
-        bucket.layout = plan.layout;
-        bucket.error = sizes.error;
-        bucket.served = sizes.served;
-        bucket.message = sizes.message;
-        bucket.reply = sizes.reply;
-        bucket.active = sizes.active;
-        const auto message = std::size_t(bucket.layout.message_words());
-        sizes.error += std::size_t(bucket.layout.padded());
-        sizes.served += std::size_t(bucket.layout.chunk);
-        sizes.message += message * std::size_t(sharding.ranks);
-        sizes.reply += message;
-        sizes.active += std::size_t(bucket.layout.padded() / 32);
-        buckets.push_back(std::move(bucket));
+        const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, places).size, workers);
+        int scales = 1;
+        for (int place = 0; place < places; ++place) {
+            const ShardRange shard = shard_of(size, place, places);
+            Bucket bucket{.flat = {.first = first + shard.first, .size = shard.size},
+                          .stretch = {.first = first, .size = size}, .layout = longest};
+            bucket.layout.size = shard.size;
+            if (scale == OnebitScale::tensor) {
+                for (const ParameterSpec& spec : table.tensors())
+                    if (const std::int64_t end = spec.offset - bucket.flat.first; end > 0 && end < shard.size)
+                        bucket.ends.push_back(end);
+                bucket.ends.push_back(std::max<std::int64_t>(shard.size, 32));  // of an empty shard, of padding
+            }
+            scales = std::max(scales, plan_of(bucket.layout, bucket.ends, scale, {}).layout.scales);
+            buckets.push_back(std::move(bucket));
+        }
+        for (Bucket& bucket : std::span(buckets).last(std::size_t(places))) {
+            bucket.layout.scales = scales;
+            bucket.error = sizes.error;
+            bucket.served = sizes.served;
+            bucket.message = sizes.message;
+            bucket.reply = sizes.reply;
+            bucket.replies = sizes.replies;
+            bucket.active = sizes.active;
+            sizes.replies += std::size_t(bucket.layout.message_words() * workers);
+            sizes.active += std::size_t(bucket.layout.padded() / 32);
+        }
+        const OnebitLayout& layout = buckets.back().layout;
+        sizes.error += std::size_t(layout.padded());
+        sizes.served += std::size_t(layout.chunk);
+        sizes.message += std::size_t(layout.message_words() * workers);
+        sizes.reply += std::size_t(layout.message_words());
     };
     for (const GradientBucket& bucket : whole.all()) {
         const std::int64_t parts = (bucket.size + kMostElements - 1) / kMostElements;
@@ -71,30 +95,36 @@ std::vector<OnebitMean::Bucket> OnebitMean::cut(const ParameterTable& table, con
     return buckets;
 }
 
-std::size_t OnebitMean::bytes(const ParameterTable& table, const Sharding& sharding, OnebitScale scale) {
+std::size_t OnebitMean::bytes(const ParameterTable& table, int workers, int places, OnebitScale scale) {
     Sizes sizes;
-    cut(table, sharding, scale, sizes);
-    return (sizes.error + 2 * sizes.served) * sizeof(float) +
-           (3 * sizes.message + sizes.reply + sizes.active) * sizeof(std::uint32_t);
+    cut(table, workers, places, scale, sizes);
+    return ((places > 1 ? 2 : 1) * sizes.error + 2 * sizes.served) * sizeof(float) +
+           (2 * sizes.message + sizes.replies + sizes.reply + sizes.active) * sizeof(std::uint32_t);
 }
 
-OnebitMean::OnebitMean(const ParameterTable& table, const Sharding& sharding, OnebitScale scale, Context& context)
+OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, OnebitScale scale, Context& context)
     : context_(context),
-      rank_(sharding.rank),
+      ranks_(ranks),
+      rank_(ranks.across->rank()),
+      place_(ranks.within ? ranks.within->rank() : 0),
+      places_(ranks.within ? ranks.within->size() : 1),
       scale_(scale),
       elements_(table.elements()),
-      buckets_(cut(table, sharding, scale, sizes_)),
+      buckets_(cut(table, ranks.across->size(), places_, scale, sizes_)),
       errors_(sizes_.error),
       server_errors_(sizes_.served),
       sums_(sizes_.served),
+      node_sums_(ranks.within ? sizes_.error : 0),
       messages_(sizes_.message),
       received_(sizes_.message),
-      replies_(sizes_.message),
+      replies_(sizes_.replies),
       reply_(sizes_.reply),
       active_(sizes_.active),
       finite_(1),
-      sent_(buckets_.size()),
-      answered_(buckets_.size()) {
+      summed_(stretches()),
+      sent_(stretches()),
+      answered_(stretches()),
+      shared_(stretches()) {
     for (auto* const words : {&messages_, &received_, &replies_, &reply_}) words->zero(context.stream);
     const std::vector<std::uint32_t> none(std::size_t(elements_ + 31) / 32);
     set_active(none);
@@ -102,7 +132,8 @@ OnebitMean::OnebitMean(const ParameterTable& table, const Sharding& sharding, On
 
 OnebitMean::~OnebitMean() {
     try {
-        context_.communicator->sync(last_);
+        ranks_.across->sync(last_across_);
+        if (ranks_.within) ranks_.within->sync(last_within_);
     } catch (...) {  // whoever uses the communicator next is told
     }
 }
@@ -127,10 +158,7 @@ void OnebitMean::make_plans(std::span<const std::uint32_t> active) {
     };
     for (Bucket& bucket : buckets_) {
         const std::vector<std::uint32_t> mask = mask_of(bucket.flat, bucket.layout.padded(), active);
-        const OnebitPlan plan =
-            scale_ == OnebitScale::tensor
-                ? kernels::onebit_plan(bucket.layout, bucket.ends, mask)
-                : kernels::onebit_plan(bucket.layout, scale_ == OnebitScale::block ? kBlockElements : 0, mask);
+        const OnebitPlan plan = plan_of(bucket.layout, bucket.ends, scale_, mask);
         const OnebitPlan served = kernels::onebit_plan_of_chunk(plan, rank_);
         append(tiles, plan.tiles, bucket.tile, bucket.tiles);
         append(groups, plan.groups, bucket.group, bucket.groups);
@@ -155,7 +183,8 @@ void OnebitMean::compress(const Bucket& bucket, const Input& input) {
     const std::span<double> partial = partial_.span().first(bucket.tiles);
     kernels::onebit_compress(
         {.layout = bucket.layout, .tiles = tiles_.span().subspan(bucket.tile, bucket.tiles),
-         .values = input.values.subspan(std::size_t(bucket.flat.first), std::size_t(bucket.flat.size)),
+         .values = ranks_.within ? node_sum(bucket)
+                                 : input.values.subspan(std::size_t(bucket.flat.first), std::size_t(bucket.flat.size)),
          .error = errors_.span().subspan(bucket.error, std::size_t(bucket.layout.padded())),
          .messages = messages_in(messages_.span(), bucket), .partial = partial, .active = active_in(bucket),
          .momentum = flat(input.momentum), .second_moment = flat(input.second_moment),
@@ -184,44 +213,67 @@ void OnebitMean::serve(const Bucket& bucket) {
 void OnebitMean::exchange(const Input& input) {
     const device::Range range("1-bit exchange");
     const device::StreamRef stream = context_.stream;
-    Communicator& communicator = *context_.communicator;
-    const auto answer = [&](std::size_t i) {
-        const Bucket& bucket = buckets_[i];
-        communicator.wait(stream, sent_[i]);
-        serve(bucket);
-        communicator.group_begin(stream);
-        communicator.all_gather<std::byte>(bytes_of_words(messages_in(replies_.span(), bucket)),
-                                           bytes_of_words(reply_.span().subspan(bucket.reply, words(bucket))));
-        last_ = answered_[i] = communicator.group_end();
+    Communicator &across = *ranks_.across, *const within = ranks_.within;
+    const std::size_t count = stretches();
+    const auto sum = [&](std::size_t i) {
+        if (within && i < count) last_within_ = summed_[i] = input.begin_sum(own(i).stretch, node_sum(own(i)));
     };
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-        compress(buckets_[i], input);
-        communicator.group_begin(stream);
-        communicator.all_to_all<std::byte>(bytes_of_words(messages_in(received_.span(), buckets_[i])),
-                                           bytes_of_words(messages_in(messages_.span(), buckets_[i])));
-        last_ = sent_[i] = communicator.group_end();
+    const auto answer = [&](std::size_t i) {
+        const Bucket& bucket = own(i);
+        across.wait(stream, sent_[i]);
+        serve(bucket);
+        across.group_begin(stream);
+        across.all_gather<std::byte>(bytes_of_words(replies_in(bucket)),
+                                     bytes_of_words(reply_.span().subspan(bucket.reply, words(bucket))));
+        last_across_ = answered_[i] = across.group_end();
+    };
+    const auto share = [&](std::size_t i) {
+        across.wait(stream, answered_[i]);
+        if (!within) return;
+        within->group_begin(stream);
+        within->all_gather<std::byte>(bytes_of_words(replies_in(buckets_[i * std::size_t(places_)], places_)),
+                                      bytes_of_words(replies_in(own(i))));
+        last_within_ = shared_[i] = within->group_end();
+    };
+    sum(0);
+    for (std::size_t i = 0; i < count; ++i) {
+        const Bucket& bucket = own(i);
+        sum(i + 1);
+        if (within) input.end_sum(summed_[i], bucket.stretch, node_sum(bucket));
+        compress(bucket, input);
+        across.group_begin(stream);
+        across.all_to_all<std::byte>(bytes_of_words(messages_in(received_.span(), bucket)),
+                                     bytes_of_words(messages_in(messages_.span(), bucket)));
+        last_across_ = sent_[i] = across.group_end();
         if (i > 0) answer(i - 1);
     }
-    if (!buckets_.empty()) answer(buckets_.size() - 1);
+    if (count > 0) answer(count - 1);
+    for (std::size_t i = 0; i < count; ++i) share(i);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const Bucket& bucket = buckets_[i];
-        communicator.wait(stream, answered_[i]);
+        if (within) within->wait(stream, shared_[i / std::size_t(places_)]);
         kernels::onebit_verdict({.layout = bucket.layout,
                                  .groups = groups_.span().subspan(bucket.group, bucket.groups),
-                                 .replies = messages_in(replies_.span(), bucket), .finite = finite_.span()}, stream);
+                                 .replies = replies_in(bucket), .finite = finite_.span()}, stream);
     }
 }
 
-OnebitMean::Exchanged OnebitMean::exchanged(std::size_t i) const {
+OnebitMean::Exchanged OnebitMean::exchanged(std::size_t i, std::span<const float> values) const {
     const Bucket& bucket = buckets_[i];
-    return {.layout = bucket.layout, .tiles = tiles_.span().subspan(bucket.tile, bucket.tiles), .flat = bucket.flat,
-            .error = errors_.span().subspan(bucket.error, std::size_t(bucket.layout.padded())),
-            .messages = messages_in(messages_.span(), bucket), .replies = messages_in(replies_.span(), bucket),
-            .active = active_in(bucket), .one = scale_ == OnebitScale::bucket};
+    Exchanged exchanged{.layout = bucket.layout, .tiles = tiles_.span().subspan(bucket.tile, bucket.tiles),
+                        .flat = bucket.flat, .compensated = {}, .error = {}, .messages = {},
+                        .replies = replies_in(bucket), .active = active_in(bucket),
+                        .one = scale_ == OnebitScale::bucket};
+    if (&bucket != &own(i / std::size_t(places_))) return exchanged;
+    exchanged.compensated = ranks_.within ? node_sum(bucket) : in_range(values, bucket.flat);
+    exchanged.error = errors_.span().subspan(bucket.error, std::size_t(bucket.layout.padded()));
+    exchanged.messages = messages_in(messages_.span(), bucket);
+    return exchanged;
 }
 
 void OnebitMean::commit() {
-    for (const Bucket& bucket : buckets_) {
+    for (std::size_t i = 0; i < stretches(); ++i) {
+        const Bucket& bucket = own(i);
         const auto served = [&](auto all) { return all.subspan(bucket.served, std::size_t(bucket.layout.chunk)); };
         kernels::onebit_commit({.layout = bucket.layout,
                                 .tiles = served_tiles_.span().subspan(bucket.served_tile, bucket.served_tiles),
@@ -231,9 +283,27 @@ void OnebitMean::commit() {
     }
 }
 
+std::vector<std::size_t> OnebitMean::ascending() const {
+    std::vector<std::size_t> order(stretches());
+    std::iota(order.begin(), order.end(), std::size_t(0));
+    std::ranges::sort(order, {}, [&](std::size_t i) { return own(i).stretch.first; });
+    return order;
+}
+
+std::vector<ShardRange> OnebitMean::worked() const {
+    std::vector<ShardRange> all;
+    for (const std::size_t i : ascending()) {
+        const ShardRange& flat = own(i).flat;
+        if (!all.empty() && all.back().first + all.back().size == flat.first) all.back().size += flat.size;
+        else all.push_back(flat);
+    }
+    return all;
+}
+
 std::vector<ShardRange> OnebitMean::served() const {
     std::vector<ShardRange> all;
-    for (const Bucket& bucket : buckets_) {
+    for (std::size_t i = 0; i < stretches(); ++i) {
+        const Bucket& bucket = own(i);
         const std::int64_t first = std::min(bucket.flat.size, rank_ * bucket.layout.chunk),
                            size = std::min(bucket.flat.size - first, bucket.layout.chunk);
         all.push_back({.first = bucket.flat.first + first, .size = size});
@@ -241,40 +311,46 @@ std::vector<ShardRange> OnebitMean::served() const {
     return all;
 }
 
-std::int64_t OnebitMean::served_elements() const {
-    std::int64_t sum = 0;
-    for (const ShardRange& range : served()) sum += range.size;
-    return sum;
+std::int64_t OnebitMean::worked_elements() const { return elements_in(worked()); }
+std::int64_t OnebitMean::served_elements() const { return elements_in(served()); }
+
+// use(floats on the device, where they lie in what workers have, or what servers have, and how many) for all errors;
+// padding is masked, and has none.
+template <class Worker, class Server> void OnebitMean::for_errors(Worker&& worker, Server&& server) const {
+    std::size_t place = 0;
+    for (const std::size_t i : ascending()) {
+        const auto size = std::size_t(own(i).flat.size);
+        worker(errors_.span().data() + own(i).error, place, size);
+        place += size;
+    }
+    place = 0;
+    const std::vector<ShardRange> served = this->served();
+    for (std::size_t i = 0; i < served.size(); ++i) {
+        const auto size = std::size_t(served[i].size);
+        server(server_errors_.span().data() + own(i).served, place, size);
+        place += size;
+    }
 }
 
-// Padding is masked, and has no errors.
 void OnebitMean::copy_errors_to_host(std::span<float> worker, std::span<float> server) const {
-    const std::vector<ShardRange> served = this->served();
-    float* to = server.data();
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-        const Bucket& bucket = buckets_[i];
-        device::copy_to_host(worker.data() + bucket.flat.first, errors_.span().data() + bucket.error,
-                             std::size_t(bucket.flat.size) * sizeof(float), context_.stream);
-        device::copy_to_host(to, server_errors_.span().data() + bucket.served,
-                             std::size_t(served[i].size) * sizeof(float), context_.stream);
-        to += served[i].size;
-    }
+    const auto copy_into = [&](std::span<float> host) {
+        return [this, host](const float* device, std::size_t place, std::size_t size) {
+            device::copy_to_host(host.data() + place, device, size * sizeof(float), context_.stream);
+        };
+    };
+    for_errors(copy_into(worker), copy_into(server));
 }
 
 void OnebitMean::copy_errors_from_host(std::span<const float> worker, std::span<const float> server) {
-    require(std::ssize(worker) == elements_ && std::ssize(server) == served_elements(), "the number of errors",
-            worker.size() + server.size(), std::to_string(elements_ + served_elements()));
+    require(std::ssize(worker) == worked_elements() && std::ssize(server) == served_elements(), "the number of errors",
+            worker.size() + server.size(), std::to_string(worked_elements() + served_elements()));
     const device::SyncIfThrown guard(context_.stream);
-    const std::vector<ShardRange> served = this->served();
-    const float* from = server.data();
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-        const Bucket& bucket = buckets_[i];
-        device::copy_to_device(errors_.span().data() + bucket.error, worker.data() + bucket.flat.first,
-                               std::size_t(bucket.flat.size) * sizeof(float), context_.stream);
-        device::copy_to_device(server_errors_.span().data() + bucket.served, from,
-                               std::size_t(served[i].size) * sizeof(float), context_.stream);
-        from += served[i].size;
-    }
+    const auto copy_from = [&](std::span<const float> host) {
+        return [this, host](float* device, std::size_t place, std::size_t size) {
+            device::copy_to_device(device, host.data() + place, size * sizeof(float), context_.stream);
+        };
+    };
+    for_errors(copy_from(worker), copy_from(server));
     context_.stream.sync();
 }
 

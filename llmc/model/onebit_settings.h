@@ -24,6 +24,8 @@ struct OnebitSettings {
     // Decay rate of the second moment that is frozen, where AdamW's is faster: with beta2 = 0.95 a v of 20 steps would
     // stay for ever, 23 % of noise in every element. 0: always AdamW's own.
     float shadow_beta2 = 0.999f;
+    // More than 1: so many ranks of every node add their gradients up in full, and nodes compress; one node does not.
+    int ranks_of_node = 1;
     bool frozen_only = false;    // freeze, but never compress: what the compressed run is compared with
     bool compress_alone = false; // one rank compresses, too, where else it takes its own gradient as it is; for tests
 };
@@ -39,10 +41,11 @@ struct OnebitCounts {
 // The floats that a checkpoint holds beside the moments.
 struct OnebitState {
     enum class Kind { none, shadow, errors } kind = Kind::none;
-    // shadow: those of the flat array, the same on all ranks; errors: as many of the worker, then the server's
+    // shadow: those of the flat array, the same on all ranks; errors: the worker's, then the server's
     std::int64_t elements = 0;
-    std::vector<ShardRange> served{};  // errors: the server's stretches of the flat array
-    std::string layout{};              // errors: what they fit: scale, space, and what is left out
+    std::vector<ShardRange> worked{}, served{};  // errors: the worker's and the server's stretches of the flat array
+    std::string layout{};  // errors: what they fit: scale, space, what is left out, and whether nodes are the workers
+    std::string nodes{};   // ... of every rank; empty: ranks are the workers
 };
 
 }  // namespace llmc

@@ -4,73 +4,15 @@
 
 #include <regex>
 
+#include "test/support/onebit_support.h"
 #include "test/support/processes.h"
-#include "test/support/rank_support.h"
 
 using namespace llmc;
 using namespace test;
 
 namespace {
 
-constexpr int kRanks = 3, kWarmup = 3;
-
-AdamWSettings onebit(OnebitSettings settings = {.freeze_after = kWarmup}) {
-    AdamWSettings adamw;
-    adamw.onebit = settings;
-    return adamw;
-}
-// Sequences that end before the positions of the model do.
-ModelSetup short_setup(int ranks) {
-    ModelSetup setup = tiny_setup();
-    setup.shape = {12 / ranks, 8};
-    return setup;
-}
-GlobalBatch short_batch(unsigned seed) { return random_batch(seed, 12, 8); }
-
-// What a rank has before, in and behind a step.
-struct Snapshot {
-    std::vector<float> master, first, second, gradient, errors;  // errors: the worker's, then the server's
-    std::vector<ShardRange> served;
-    kernels::StepScalars scalars{};
-    Optimizer::Counts counts{};
-};
-Snapshot snapshot(Trainer& trainer) {
-    Snapshot now{.master = trainer.master_weights(), .first = trainer.first_moments(),
-                 .second = trainer.second_moments(), .gradient = {}, .errors = {},
-                 .served = trainer.optimizer().onebit_state().served,
-                 .scalars = trainer.optimizer().scalars(), .counts = trainer.optimizer().counts()};
-    now.errors.resize(std::size_t(trainer.optimizer().onebit_state().elements));
-    trainer.optimizer().copy_onebit_to_host(now.errors);
-    device::sync(nullptr);
-    return now;
-}
-// A step; the gradient is this rank's own, before the exchange.
-Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, float loss_factor = 1) {
-    trainer.accumulate(batch, 1, loss_factor);
-    const std::vector<float> gradient = trainer.gradients();
-    trainer.optimizer().step(trainer.model(), {.learning_rate = 1e-2f, .positions = batch.positions()});
-    Snapshot now = snapshot(trainer);
-    now.gradient = gradient;
-    return now;
-}
-
-// Runs the body on threads; results by rank.
-template <class Result, class Body>
-std::vector<Result> on_ranks(int ranks, Body&& body, const LocalSettings& settings = {}) {
-    std::vector<Result> results(static_cast<std::size_t>(ranks));
-    llmc::run_ranks(
-        ranks,
-        [&](Communicator& communicator) {
-            Context context = make_context(communicator);
-            results[std::size_t(communicator.rank())] = body(context);
-        },
-        settings);
-    return results;
-}
-
-bool same_parameters(const Snapshot& a, const Snapshot& b) {
-    return same_bits(a.master, b.master) && same_bits(a.first, b.first) && same_bits(a.second, b.second);
-}
+constexpr int kRanks = 3;
 
 }  // namespace
 
@@ -382,39 +324,13 @@ TEST_CASE("auto freezes when the second moment has settled and the rate is past 
     CHECK(frozen_after[0] == (warmup == 0 ? 10 : 15));
 }
 
-namespace {
-
-struct Orders {
-    static RankResult body(Communicator& communicator) {
-        Context context = make_context(communicator);
-        ModelSetup setup = tiny_setup();
-        setup.shape = {12 / communicator.size(), 8};
-        Trainer trainer(context, setup, onebit());
-        RankResult mine;
-        for (unsigned t = 0; t < kWarmup + 4; ++t) mine.scalars.push_back(trainer.step(short_batch(t), 1, 1e-2f));
-        mine.parameters = trainer.master_weights();
-        mine.moments = snapshot(trainer).errors;
-        return mine;
-    }
-};
-
-bool same_results(const std::vector<RankResult>& a, const std::vector<RankResult>& b) {
-    bool same = a.size() == b.size();
-    for (std::size_t rank = 0; same && rank < a.size(); ++rank)
-        same = same_bits(a[rank].parameters, b[rank].parameters) && same_bits(a[rank].moments, b[rank].moments) &&
-               same_bits(a[rank].scalars, b[rank].scalars);
-    return same;
-}
-
-}  // namespace
-
 TEST_CASE("1-bit Adam has the same bits in every order of arrival", "[ranks][onebit]") {
     const int ranks = GENERATE(2, 4);
-    const auto want = on_threads()(ranks, Orders::body);
+    const auto want = on_threads()(ranks, onebit_run(onebit()));
     for (const LocalSettings& settings :
          {LocalSettings{.order = LocalOrder::late}, LocalSettings{.order = LocalOrder::early},
           LocalSettings{.delay = std::chrono::microseconds(200), .seed = 5}})
-        CHECK(same_results(on_threads(settings)(ranks, Orders::body), want));
+        CHECK(same_results(on_threads(settings)(ranks, onebit_run(onebit())), want));
 }
 
 TEST_CASE("1-bit Adam has the same bits in processes as in threads", "[onebit][mpi]") {
@@ -424,6 +340,6 @@ TEST_CASE("1-bit Adam has the same bits in processes as in threads", "[onebit][m
 
 TEST_CASE("mpi rank: 1-bit Adam", "[.]") {
     const auto communicator = open_communicator();
-    const auto got = on_processes(*communicator)(communicator->size(), Orders::body);
-    CHECK(same_results(got, on_threads()(communicator->size(), Orders::body)));
+    const auto got = on_processes(*communicator)(communicator->size(), onebit_run(onebit()));
+    CHECK(same_results(got, on_threads()(communicator->size(), onebit_run(onebit()))));
 }

@@ -1,0 +1,356 @@
+// onebit_nodes_ranks_test.cpp - 1-bit Adam whose workers are nodes: what the formulas say of the nodes' sums, the same
+// bits on all ranks and in any order of arrival, skipped steps, and checkpoints of the same nodes and of others
+#include <regex>
+
+#include "llmc/model/onebit_adam.h"
+#include "llmc/model/onebit_files.h"
+#include "test/support/onebit_support.h"
+#include "test/support/processes.h"
+
+using namespace llmc;
+using namespace test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr int kNodes = 2, kRanksOfNode = 2, kAllRanks = kNodes * kRanksOfNode;
+
+// As the ranks' machines are.
+AdamWSettings of_nodes(OnebitSettings settings = {.freeze_after = kWarmup}, int ranks_of_node = kRanksOfNode) {
+    settings.ranks_of_node = ranks_of_node;
+    return onebit(settings);
+}
+LocalSettings on_nodes(int ranks_of_node = kRanksOfNode, LocalSettings local = {}) {
+    local.ranks_of_node = ranks_of_node;
+    return local;
+}
+
+// What a rank's values are of.
+template <class Use> void for_ranges(const std::vector<ShardRange>& ranges, const float* values, Use&& use) {
+    for (const ShardRange& range : ranges)
+        for (std::int64_t i = range.first; i < range.first + range.size; ++i) use(std::size_t(i), *values++);
+}
+std::int64_t size_of(const std::vector<ShardRange>& ranges) {
+    std::int64_t size = 0;
+    for (const ShardRange& range : ranges) size += range.size;
+    return size;
+}
+
+// By element, the mean of the nodes' errors and the servers'.
+struct Owed {
+    std::vector<double> workers, servers;
+    std::vector<int> held;  // by so many workers
+};
+Owed owed_by(const std::vector<Snapshot>& ranks, std::size_t elements, int nodes) {
+    Owed all{std::vector<double>(elements), std::vector<double>(elements), std::vector<int>(elements)};
+    std::vector<int> served(elements);
+    for (const Snapshot& rank : ranks) {
+        REQUIRE(std::ssize(rank.errors) == size_of(rank.worked) + size_of(rank.served));
+        for_ranges(rank.worked, rank.errors.data(), [&](std::size_t i, float error) {
+            all.workers[i] += double(error) / nodes;
+            ++all.held[i];
+        });
+        for_ranges(rank.served, rank.errors.data() + size_of(rank.worked), [&](std::size_t i, float error) {
+            all.servers[i] += double(error);
+            ++served[i];
+        });
+    }
+    REQUIRE(std::ranges::all_of(all.held, [&](int times) { return times == nodes; }));
+    REQUIRE(std::ranges::all_of(served, [](int times) { return times == 1; }));
+    return all;
+}
+
+std::vector<Snapshot> at(const std::vector<std::vector<Snapshot>>& ranks, std::size_t step) {
+    std::vector<Snapshot> now;
+    for (const auto& rank : ranks) now.push_back(rank[step]);
+    return now;
+}
+
+}  // namespace
+
+TEST_CASE("a step compressed between nodes is the formulas' of the nodes' sums", "[ranks][onebit]") {
+    const OnebitSpace space = GENERATE(OnebitSpace::momentum, OnebitSpace::update);
+    const OnebitScale scale = GENERATE(OnebitScale::bucket, OnebitScale::tensor, OnebitScale::block);
+    CAPTURE(int(space), int(scale));
+    const auto steps = on_ranks<std::vector<Snapshot>>(kAllRanks, [&](Context& context) {
+        Trainer trainer(context, short_setup(kAllRanks), of_nodes({.freeze_after = kWarmup, .scale = scale,
+                                                                   .space = space}));
+        std::vector<Snapshot> all;
+        for (unsigned t = 0; t < kWarmup + 3; ++t) all.push_back(step_with_gradient(trainer, short_batch(t)));
+        return all;
+    }, on_nodes());
+    const AdamWSettings adamw;
+    const auto elements = std::size_t(ParameterTable(kTinyModel).elements());
+    for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) {
+        CAPTURE(t);
+        const Snapshot &before = steps[0][t - 1], &after = steps[0][t];
+        const kernels::StepScalars& scalars = after.scalars;
+        REQUIRE(scalars.skip == kernels::kNoSkip);
+        for (int rank = 1; rank < kAllRanks; ++rank) CHECK(same_parameters(steps[std::size_t(rank)][t], after));
+        const auto unit = [&](std::size_t i) {
+            return space == OnebitSpace::update ? std::sqrt(before.second[i]) + adamw.eps : 1.0f;
+        };
+        // A node's sum is that of its ranks in their order; a rank compresses its shard of every bucket.
+        for (std::size_t rank = 0; rank < kAllRanks; ++rank) {
+            const auto& mine = steps[rank];
+            const std::size_t first = rank / kRanksOfNode * kRanksOfNode;
+            REQUIRE(mine[t].worked.size() > 1);
+            REQUIRE(size_of(mine[t].worked) * 2 < std::int64_t(elements) + 2000);
+            std::vector<float> left(elements);
+            for_ranges(mine[t].worked, mine[t].errors.data(), [&](std::size_t i, float error) { left[i] = error; });
+            const float weight = (1 - adamw.beta1) * float(kNodes) * scalars.grad_scale;
+            std::size_t wrong = 0, place = 0;
+            for (const ShardRange& range : mine[t].worked) {
+                double squares = 0, active = 0;
+                std::vector<float> z;
+                for (auto i = std::size_t(range.first); i < std::size_t(range.first + range.size); ++i, ++place) {
+                    const float sum = steps[first][t].gradient[i] + steps[first + 1][t].gradient[i];
+                    const float was = t == kWarmup ? 0.0f : mine[t - 1].errors[place];
+                    z.push_back((adamw.beta1 * before.first[i] + weight * sum) / unit(i) + was);
+                    if (before.second[i] == 0) continue;
+                    squares += double(z.back()) * double(z.back());
+                    ++active;
+                }
+                const double a = std::sqrt(squares / active);
+                for (std::size_t i = 0; i < z.size(); ++i) {
+                    const float error = left[std::size_t(range.first) + i];
+                    if (before.second[std::size_t(range.first) + i] == 0) wrong += error != 0;
+                    else if (scale == OnebitScale::bucket)  // else its own scale
+                        wrong += std::fabs(std::fabs(double(z[i]) - double(error)) - a) > 1e-5 * a;
+                }
+            }
+            CHECK(wrong == 0);
+        }
+        // Conservation: what all gradients add up to is applied, or owed.
+        Owed then = owed_by(at(steps, t - 1), elements, kNodes);
+        if (t == kWarmup) then = {std::vector<double>(elements), std::vector<double>(elements), {}};
+        const Owed now = owed_by(at(steps, t), elements, kNodes);
+        double lost = 0, length = 0;
+        for (std::size_t i = 0; i < elements; ++i) {
+            if (before.second[i] == 0) continue;
+            double sum = 0;
+            for (const auto& rank : steps) sum += double(rank[t].gradient[i]);
+            const double x = (0.9 * double(before.first[i]) + 0.1 * sum * double(scalars.grad_scale)) /
+                             double(unit(i));
+            const double y = double(after.first[i]) / double(unit(i));
+            const double difference = y + now.workers[i] + now.servers[i] - then.workers[i] - then.servers[i] - x;
+            lost += difference * difference;
+            length += x * x;
+        }
+        CAPTURE(std::sqrt(lost / length));
+        CHECK(lost < 1e-10 * length);
+    }
+}
+
+TEST_CASE("nodes have the same bits in every order of arrival", "[ranks][onebit]") {
+    const bool bf16 = GENERATE(false, true);
+    const GradientExchange::Settings exchange{.reduce_in_bf16 = bf16};
+    const RankBody body = onebit_run(of_nodes(), exchange);
+    const auto want = on_threads(on_nodes())(kAllRanks, body);
+    for (const RankResult& rank : want) {
+        CHECK(same_bits(rank.parameters, want[0].parameters));
+        CHECK(rank.scalars.back().skip == kernels::kNoSkip);
+    }
+    CHECK(!same_bits(want[0].moments, want[1].moments));
+    for (const LocalSettings& settings :
+         {LocalSettings{.order = LocalOrder::late}, LocalSettings{.order = LocalOrder::early},
+          LocalSettings{.delay = std::chrono::microseconds(200), .seed = 5}})
+        CHECK(same_results(on_threads(on_nodes(kRanksOfNode, settings))(kAllRanks, body), want));
+}
+
+TEST_CASE("nodes of one rank are ranks, and one node compresses nothing", "[ranks][onebit]") {
+    const auto run = [](int ranks_of_node, const OnebitSettings& settings) {
+        return on_threads(on_nodes(ranks_of_node))(4, [&](Communicator& communicator) {
+            return onebit_run(of_nodes(settings, llmc::ranks_of_node(nodes_of(communicator))))(communicator);
+        });
+    };
+    const OnebitSettings plain{.freeze_after = kWarmup};
+    CHECK(same_results(run(1, plain), on_threads()(4, onebit_run(onebit(plain)))));
+    const auto one_node = run(4, plain);
+    CHECK(same_results(one_node, run(1, {.freeze_after = kWarmup, .frozen_only = true})));
+    CHECK(one_node[0].moments.empty());
+    CHECK(!same_bits(one_node[0].parameters, run(2, plain)[0].parameters));
+}
+
+TEST_CASE("a gradient that is not finite on one rank leaves the state of all nodes as it was", "[ranks][onebit]") {
+    const float bad = GENERATE(NAN, 1e38f);  // the latter is finite, and its square is not
+    const int failing = GENERATE(0, 3);
+    CAPTURE(bad, failing);
+    const auto ranks = on_ranks<std::vector<Snapshot>>(kAllRanks, [&](Context& context) {
+        Trainer trainer(context, short_setup(kAllRanks), of_nodes());
+        std::vector<Snapshot> all;
+        for (unsigned t = 0; t < kWarmup + 3; ++t) {
+            const bool now = t == kWarmup + 1 && context.communicator->rank() == failing;
+            all.push_back(step_with_gradient(trainer, short_batch(t), now ? bad : 1.0f));
+        }
+        return all;
+    }, on_nodes());
+    for (const auto& rank : ranks) {
+        const Snapshot &before = rank[kWarmup], &skipped = rank[kWarmup + 1], &after = rank[kWarmup + 2];
+        CHECK(skipped.scalars.skip == kernels::kSkipNonFinite);
+        CHECK(same_parameters(skipped, before));
+        CHECK(same_bits(skipped.errors, before.errors));
+        CHECK(after.scalars.skip == kernels::kNoSkip);
+        CHECK(same_parameters(after, ranks[0][kWarmup + 2]));
+    }
+}
+
+// What one place of the nodes alone can see: the clip's estimate and the gradient are finite, the compensated is not.
+TEST_CASE("errors that are not finite in one place skip the step on all ranks", "[ranks][onebit]") {
+    const auto ranks = on_ranks<std::vector<Snapshot>>(kAllRanks, [&](Context& context) {
+        Trainer trainer(context, short_setup(kAllRanks), of_nodes());
+        std::vector<Snapshot> all;
+        for (unsigned t = 0; t < kWarmup + 2; ++t) {
+            if (t == kWarmup + 1 && context.communicator->rank() == 2) {
+                std::vector<float> errors = all.back().errors;
+                errors[0] = 3e38f;
+                trainer.optimizer().load_onebit(errors);
+            }
+            all.push_back(step_with_gradient(trainer, short_batch(t)));
+        }
+        return all;
+    }, on_nodes());
+    for (std::size_t rank = 0; rank < kAllRanks; ++rank) {
+        const Snapshot &before = ranks[rank][kWarmup], &skipped = ranks[rank][kWarmup + 1];
+        CHECK(skipped.scalars.skip == kernels::kSkipNonFinite);
+        CHECK(same_parameters(skipped, before));
+        if (rank != 2) CHECK(same_bits(skipped.errors, before.errors));
+    }
+}
+
+TEST_CASE("what nodes leave out of compression is updated as by AdamW", "[ranks][onebit]") {
+    const bool bf16 = GENERATE(false, true);
+    const std::string exclude = "wpe|ln_";
+    const ParameterTable table(kTinyModel);
+    AdamWSettings plain, compressed = of_nodes({.freeze_after = kWarmup, .exclude = exclude});
+    plain.max_grad_norm = compressed.max_grad_norm = 0;  // one norm is exact, the other an estimate
+    const auto run = [&](const AdamWSettings& adamw) {
+        return on_ranks<Snapshot>(kAllRanks, [&](Context& context) {
+            Trainer trainer(context, short_setup(kAllRanks), adamw, 1, {.reduce_in_bf16 = bf16});
+            for (unsigned t = 0; t < kWarmup + 1; ++t) trainer.step(short_batch(t), 1, 1e-2f);
+            return snapshot(trainer);
+        }, on_nodes());
+    };
+    const auto want = run(plain), got = run(compressed);
+    for (const ParameterSpec& spec : table.tensors()) {
+        const auto of = [&](const std::vector<float>& flat) {
+            return std::span(flat).subspan(std::size_t(spec.offset), std::size_t(spec.size()));
+        };
+        CAPTURE(spec.name);
+        const bool left_out = std::regex_search(spec.name, std::regex(exclude));
+        for (std::size_t rank = 0; rank < kAllRanks; ++rank) {
+            CHECK(same_bits(of(got[rank].master), of(got[0].master)));
+            CHECK(same_bits(of(got[rank].master), of(want[rank].master)) == left_out);
+        }
+    }
+}
+
+namespace {
+
+void load_from(Trainer& trainer, const Snapshot& then) {
+    trainer.model().load(then.master);
+    trainer.optimizer().load(then.counts, [&](std::int64_t first, std::span<float> one, std::span<float> two) {
+        std::ranges::copy(std::span(then.first).subspan(std::size_t(first), one.size()), one.begin());
+        std::ranges::copy(std::span(then.second).subspan(std::size_t(first), two.size()), two.begin());
+    });
+}
+
+}  // namespace
+
+TEST_CASE("nodes go on from a checkpoint bit for bit", "[ranks][onebit]") {
+    const unsigned saved = GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2);
+    const ScratchFolder folder;
+    const auto ranks = on_ranks<std::pair<Snapshot, Snapshot>>(kAllRanks, [&](Context& context) {
+        Communicator& all = *context.communicator;
+        Trainer whole(context, short_setup(kAllRanks), of_nodes()), other(context, short_setup(kAllRanks), of_nodes());
+        for (unsigned t = 0; t < saved; ++t) whole.step(short_batch(t), 1, 1e-2f);
+        const Snapshot then = snapshot(whole);
+        const OnebitState state = whole.optimizer().onebit_state();
+        const int files = onebit_file_count(state, kAllRanks);
+        if (writes_onebit(state, all.rank()))
+            write_onebit(folder.path() / onebit_file_name(all.rank(), files), state, whole.table().elements(),
+                         then.errors);
+        all.barrier();
+        load_from(other, then);
+        const std::string note = read_onebit(other.optimizer(), folder.path(), files, all.rank(), kAllRanks);
+        require(note.empty(), "a note", note, "none");
+        for (unsigned t = saved; t < kWarmup + 4; ++t) {
+            whole.step(short_batch(t), 1, 1e-2f);
+            other.step(short_batch(t), 1, 1e-2f);
+        }
+        return std::pair(snapshot(whole), snapshot(other));
+    }, on_nodes());
+    for (const auto& [whole, other] : ranks) {
+        CHECK(same_parameters(whole, other));
+        CHECK(same_bits(whole.errors, other.errors));
+        CHECK(whole.counts == other.counts);
+    }
+}
+
+TEST_CASE("nodes go on with what others owed, or say that they do not", "[ranks][onebit]") {
+    struct Case {
+        int ranks, ranks_of_node;
+        const char* note;
+    };
+    constexpr int kWere = 6, kOnNodeWere = 3;
+    const Case now = GENERATE(Case{4, 2, "1-bit Adam: 4 ranks instead of 6: each begins with the mean of the"},
+                              Case{6, 2, "1-bit Adam: 6 ranks on other nodes: each begins with the mean of the"},
+                              Case{6, 1, "1-bit Adam: all errors begin at 0 again, as they are of "});
+    CAPTURE(now.ranks, now.ranks_of_node);
+    const ScratchFolder folder;
+    const auto elements = std::size_t(ParameterTable(kTinyModel).elements());
+    const auto were = on_ranks<Snapshot>(kWere, [&](Context& context) {
+        const int rank = context.communicator->rank();
+        Trainer trainer(context, short_setup(kWere), of_nodes({.freeze_after = kWarmup}, kOnNodeWere));
+        for (unsigned t = 0; t < kWarmup + 2; ++t) trainer.step(short_batch(t), 1, 1e-2f);
+        const Snapshot then = snapshot(trainer);
+        write_onebit(folder.path() / onebit_file_name(rank, kWere), trainer.optimizer().onebit_state(),
+                     std::int64_t(elements), then.errors);
+        return then;
+    }, on_nodes(kOnNodeWere));
+    std::vector<std::string> notes(std::size_t(now.ranks));
+    const auto are = on_ranks<Snapshot>(now.ranks, [&](Context& context) {
+        const int rank = context.communicator->rank();
+        Trainer trainer(context, short_setup(now.ranks), of_nodes({.freeze_after = kWarmup}, now.ranks_of_node));
+        trainer.step(short_batch(0), 1, 0);  // scalars for the snapshot
+        load_from(trainer, were[0]);
+        notes[std::size_t(rank)] = read_onebit(trainer.optimizer(), folder.path(), kWere, rank, now.ranks);
+        return snapshot(trainer);
+    }, on_nodes(now.ranks_of_node));
+    for (const std::string& note : notes) CHECK_THAT(note, Contains(now.note));
+    const Owed then = owed_by(were, elements, kWere / kOnNodeWere),
+               left = owed_by(are, elements, now.ranks / now.ranks_of_node);
+    std::size_t wrong = 0, nonzero = 0;
+    for (std::size_t i = 0; i < elements; ++i) {
+        const bool zero = now.ranks_of_node == 1;
+        wrong += std::fabs(left.workers[i] - (zero ? 0 : then.workers[i])) > 1e-7 * std::fabs(then.workers[i]);
+        wrong += left.servers[i] != (zero ? 0 : then.servers[i]);
+        nonzero += then.workers[i] != 0;
+    }
+    CHECK(wrong == 0);
+    CHECK(nonzero > elements / 2);
+}
+
+TEST_CASE("nodes need less memory than ranks, a shard's", "[onebit]") {
+    const ParameterTable table(ModelConfig{.layers = 4, .heads = 4, .channels = 256, .max_seq_len = 256,
+                                           .vocabulary = 5000});
+    const double elements = double(table.elements());
+    const double ranks = double(OnebitMean::bytes(table, 16, 1, OnebitScale::bucket)),
+                 nodes = double(OnebitMean::bytes(table, 4, 4, OnebitScale::bucket));
+    CHECK(ranks == Approx(elements * (4 + 8.0 / 16 + 3.0 / 8 + 1.0 / 8)).epsilon(0.02));
+    CHECK(nodes == Approx(elements * ((8 + 8.0 / 4 + 2.0 / 8) / 4 + 1.0 / 8 + 1.0 / 8)).epsilon(0.02));
+    // Its slow second moment has left when the errors come.
+    const Sharding sharding{.stage = 0, .rank = 0, .ranks = 16};
+    CHECK(onebit_bytes(table, sharding, {.ranks_of_node = 4}) == std::size_t(table.elements()) * sizeof(float));
+}
+
+TEST_CASE("nodes have the same bits in processes as in threads", "[onebit][mpi]") {
+    if (!have_mpi()) return;
+    check_case("mpi rank: 1-bit Adam of nodes", kAllRanks);
+}
+
+TEST_CASE("mpi rank: 1-bit Adam of nodes", "[.]") {
+    const auto communicator = open_communicator(0, kRanksOfNode);
+    const auto got = on_processes(*communicator)(kAllRanks, onebit_run(of_nodes()));
+    CHECK(same_results(got, on_threads(on_nodes())(kAllRanks, onebit_run(of_nodes()))));
+}

@@ -1,0 +1,88 @@
+// onebit_support.h - short runs of 1-bit Adam on ranks as threads, and what a rank has at each point of them
+#pragma once
+#include "test/support/rank_support.h"
+
+namespace test {
+
+inline constexpr int kWarmup = 3;  // updates before the freeze
+
+inline llmc::AdamWSettings onebit(llmc::OnebitSettings settings = {.freeze_after = kWarmup}) {
+    llmc::AdamWSettings adamw;
+    adamw.onebit = settings;
+    return adamw;
+}
+// Sequences that end before the positions of the model do.
+inline llmc::ModelSetup short_setup(int ranks) {
+    llmc::ModelSetup setup = tiny_setup();
+    setup.shape = {12 / ranks, 8};
+    return setup;
+}
+inline GlobalBatch short_batch(unsigned seed) { return random_batch(seed, 12, 8); }
+
+// What a rank has before, in and behind a step.
+struct Snapshot {
+    std::vector<float> master, first, second, gradient, errors;  // errors: the worker's, then the server's
+    std::vector<llmc::ShardRange> worked, served;
+    kernels::StepScalars scalars{};
+    llmc::Optimizer::Counts counts{};
+};
+inline Snapshot snapshot(Trainer& trainer) {
+    Snapshot now{.master = trainer.master_weights(), .first = trainer.first_moments(),
+                 .second = trainer.second_moments(), .gradient = {}, .errors = {},
+                 .worked = trainer.optimizer().onebit_state().worked,
+                 .served = trainer.optimizer().onebit_state().served,
+                 .scalars = trainer.optimizer().scalars(), .counts = trainer.optimizer().counts()};
+    now.errors.resize(std::size_t(trainer.optimizer().onebit_state().elements));
+    trainer.optimizer().copy_onebit_to_host(now.errors);
+    device::sync(nullptr);
+    return now;
+}
+// A step; the gradient is this rank's own, before the exchange.
+inline Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, float loss_factor = 1) {
+    trainer.accumulate(batch, 1, loss_factor);
+    const std::vector<float> gradient = trainer.gradients();
+    trainer.optimizer().step(trainer.model(), {.learning_rate = 1e-2f, .positions = batch.positions()});
+    Snapshot now = snapshot(trainer);
+    now.gradient = gradient;
+    return now;
+}
+
+// Runs the body on threads; results by rank.
+template <class Result, class Body>
+std::vector<Result> on_ranks(int ranks, Body&& body, const llmc::LocalSettings& settings = {}) {
+    std::vector<Result> results(static_cast<std::size_t>(ranks));
+    llmc::run_ranks(
+        ranks,
+        [&](llmc::Communicator& communicator) {
+            llmc::Context context = make_context(communicator);
+            results[std::size_t(communicator.rank())] = body(context);
+        },
+        settings);
+    return results;
+}
+
+inline bool same_parameters(const Snapshot& a, const Snapshot& b) {
+    return same_bits(a.master, b.master) && same_bits(a.first, b.first) && same_bits(a.second, b.second);
+}
+
+// A run of some steps; its result has the errors as moments.
+inline RankBody onebit_run(const llmc::AdamWSettings& adamw, llmc::GradientExchange::Settings exchange = {}) {
+    return [=](llmc::Communicator& communicator) {
+        llmc::Context context = make_context(communicator);
+        Trainer trainer(context, short_setup(communicator.size()), adamw, 1, exchange);
+        RankResult mine;
+        for (unsigned t = 0; t < kWarmup + 4; ++t) mine.scalars.push_back(trainer.step(short_batch(t), 1, 1e-2f));
+        mine.parameters = trainer.master_weights();
+        mine.moments = snapshot(trainer).errors;
+        return mine;
+    };
+}
+inline bool same_results(const std::vector<RankResult>& a, const std::vector<RankResult>& b) {
+    bool same = a.size() == b.size();
+    for (std::size_t rank = 0; same && rank < a.size(); ++rank)
+        same = same_bits(a[rank].parameters, b[rank].parameters) && same_bits(a[rank].moments, b[rank].moments) &&
+               same_bits(a[rank].scalars, b[rank].scalars);
+    return same;
+}
+
+}  // namespace test
