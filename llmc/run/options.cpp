@@ -82,6 +82,9 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "regular expression: tensors whose name it finds are reduced in full and keep a live second moment");
     entry("onebit-bits", o.onebit_bits,
           "1; or 32: freeze, but reduce in full, to see what compression alone costs", Whole{1, 32});
+    entry("onebit-hierarchical", o.onebit_hierarchical,
+          "the ranks of a machine reduce in full, and only machines, each with as many ranks, compress what they send; "
+          "on one machine nothing is compressed");
     entry("v,val-every", o.val_every, "steps between validations, which also run first and last; 0: none",
           Whole{0, kMany});
     entry("val-tokens", o.val_tokens, "tokens of a validation, from the start of its shards", Whole{1, kMany});
@@ -195,6 +198,7 @@ void check_onebit(const Options& o) {
                                  : o.onebit_space != defaults.onebit_space           ? "--onebit-space"
                                  : !o.onebit_exclude.empty()                         ? "--onebit-exclude"
                                  : o.onebit_bits != defaults.onebit_bits             ? "--onebit-bits"
+                                 : o.onebit_hierarchical                             ? "--onebit-hierarchical"
                                                                                      : nullptr;
         if (flag) fail(flag, "given for --optimizer " + o.optimizer, "--optimizer onebit-adam", "add it, or leave the "
                        "flag out");

@@ -44,6 +44,7 @@ struct Options {
     std::string onebit_freeze_step = "auto";  // auto, or a number
     std::string onebit_scale = "bucket", onebit_space = "update", onebit_exclude;
     std::int64_t onebit_bits = 1;             // 1, or 32: frozen, but not compressed
+    bool onebit_hierarchical = false;         // nodes compress, not ranks
     // Evaluation and samples
     std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: never
     std::int64_t sample_every = 0, sample_tokens = 64, samples = 1;

@@ -19,11 +19,14 @@ MemoryPlan memory_of(const Plan& plan, const Options& options, const Context& co
                        plan.optimizer.onebit);
 }
 
-std::vector<std::string> notes_of(const Plan& plan, const Context& context) {
+std::vector<std::string> notes_of(const Plan& plan, bool hierarchical, const Context& context) {
     std::vector<std::string> notes;
     const std::string& passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
     if (!passed_over.empty()) notes.push_back("attention goes without cuDNN: " + passed_over);
     if (!plan.start.note.empty()) notes.push_back(plan.start.note);
+    if (const auto& onebit = plan.optimizer.onebit;
+        hierarchical && onebit && onebit->ranks_of_node == context.communicator->size())
+        notes.push_back("--onebit-hierarchical compresses nothing: all ranks are on one machine");
     return notes;
 }
 
@@ -47,6 +50,10 @@ PlannedRun plan_run(const Options& options, Context& context) {
     Found found = find_resumption(options, ranks);
     const Resumption* const resumption = found.resumption ? &*found.resumption : nullptr;
     Plan plan = together(ranks, [&] { return make_plan(options, resumption, context); });
+    if (options.onebit_hierarchical && plan.optimizer.onebit) {
+        const std::vector<int> nodes = nodes_of(ranks);
+        plan.optimizer.onebit->ranks_of_node = together(ranks, [&] { return ranks_of_node(nodes); });
+    }
     for (const auto& facts : {plan.data.train_facts, plan.data.val_facts})
         require_alike(ranks, facts, "give all ranks the same files");
     const bool appends = appends_to_log(options, resumption);
@@ -61,7 +68,7 @@ PlannedRun plan_run(const Options& options, Context& context) {
         context.matmul.describe(plan.setup.dtype);
     });
     plan.memory = together(ranks, [&] { return memory_of(plan, options, context); });
-    const std::vector<std::string> notes = notes_of(plan, context);
+    const std::vector<std::string> notes = notes_of(plan, options.onebit_hierarchical, context);
     if (first_rank) tell_notes(notes);
     std::vector<RunFact> facts = facts_of_run(plan, options, context);
     if (first_rank) std::cout << terminal_text(facts) << std::flush;

@@ -73,6 +73,18 @@ TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage i
     CHECK(std::isfinite(validation.back()));
 }
 
+TEST_CASE("--onebit-hierarchical on one machine freezes, and says that it compresses nothing", "[run][onebit][mpi]") {
+    if (!have_mpi()) return;
+    const TrainingFolder folder;
+    const Result result = run_onebit(folder, 2, "one", {"--onebit-hierarchical", "-x", "6"});
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    CHECK_THAT(result.output, Contains("note: --onebit-hierarchical compresses nothing: all ranks are on one machine"));
+    REQUIRE(run_onebit(folder, 2, "frozen", {"--onebit-bits", "32", "-x", "6"}).exit_code == 0);
+    CHECK(folder.log("one", "step").back()["stage"] == "frozen");
+    CHECK(losses_of(folder, "one") == losses_of(folder, "frozen"));
+}
+
 TEST_CASE("1-bit Adam goes on with other ranks, and says what becomes of the errors", "[run][onebit][resume][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # two_hosts.sh - trains with one rank on each of two hosts, which are network namespaces of this machine with addresses
-# and names of their own, and compares losses and weights with two ranks on one host, bit for bit
+# and names of their own, and compares losses and weights with two ranks on one host, bit for bit; then with two ranks
+# on each, whose hosts compress what they send
 #
 #   test/program/two_hosts.sh [build/cpu/train_gpt2]
 #
@@ -93,7 +94,29 @@ if ! grep -qx "$refusal" "$work/refused.txt" || [ $status != 2 ]; then
     exit 1
 fi
 
-# So does a rank that is killed: nothing is left on either host.
+# Two ranks on each host: 1-bit Adam between the hosts, half of it again from a checkpoint; three ranks are refused.
+onebit=("${flags[@]}" -b 1 -z 0 --optimizer onebit-adam --onebit-freeze-step 4 --onebit-hierarchical -k constant)
+# on_four NAME COMMAND...
+on_four() {
+    host "$a" hosta env HOSTFILE="$work/four" "${@:2}" -o "$work/$1" >"$work/$1.txt" 2>&1
+}
+printf '10.97.0.1 slots=2\n10.97.0.2 slots=2\n' >"$work/four"
+on_four nodes timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" || { cat "$work/nodes.txt"; exit 1; }
+on_four parts timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" -x 10 || { cat "$work/parts.txt"; exit 1; }
+on_four parts timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" -y auto || { cat "$work/parts.txt"; exit 1; }
+[ "$(grep -c '"stage":"compressed"' "$work/nodes/log.jsonl")" = 16 ] ||
+    { cat "$work/nodes.txt"; echo "the hosts have not compressed 16 steps"; exit 1; }
+cmp "$work/nodes/step_00000020/model.safetensors" "$work/parts/step_00000020/model.safetensors" || exit 1
+status=0
+RANKS=3 on_four three timeout -k 5 60 scripts/run_two_nodes.sh "${onebit[@]}" -d 96 || status=$?
+refusal='error: the number of ranks of a machine is 1 on one and 2 on another; expected the same on all;'
+if ! grep -qF "$refusal" "$work/three.txt" || [ $status != 2 ]; then
+    cat "$work/three.txt"
+    echo "three ranks on two hosts: exit code $status, expected 2 and a message that says why"
+    exit 1
+fi
+
+# A rank that is killed ends both: nothing is left on either host.
 host "$a" hosta timeout -k 5 60 scripts/run_two_nodes.sh "${flags[@]}" -x 100000000 -o "$work/killed" \
     >"$work/killed.txt" 2>&1 &
 launcher=$!
@@ -111,5 +134,5 @@ began=$SECONDS
 if wait "$launcher"; then echo "a run whose rank was killed ended with exit code 0"; exit 1; fi
 while [ -n "$(ranks_on "$a")$(ranks_on "$b")" ] && [ $((SECONDS - began)) -lt 10 ]; do sleep 0.1; done
 [ -z "$(ranks_on "$a")$(ranks_on "$b")" ] || { echo "ranks go on 10 s after one was killed"; exit 1; }
-echo "two hosts as one: 20 losses and the weights are the same bits, with 1-bit Adam, too; a refusal names both, a" \
-    "killed rank ends both"
+echo "two hosts as one: 20 losses and the weights are the same bits; those that compress go on bit for bit; a refusal" \
+    "names both, a killed rank ends both"
