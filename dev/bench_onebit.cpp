@@ -65,7 +65,7 @@ ModelConfig config_of_size(std::int64_t elements) {
 // The ranks of another communicator, between which nothing travels: what is received is what lay there.
 class NoNetwork final : public Communicator {
 public:
-    explicit NoNetwork(const Communicator& ranks) : Communicator(ranks.rank(), ranks.size(), ranks.local_rank()) {}
+    explicit NoNetwork(const Communicator& ranks) : Communicator(ranks.rank(), ranks.size(), Place{}) {}
     std::string describe() const override { return "no network"; }
     void wait(device::StreamRef, CommEvent) override {}
     void sync(CommEvent) override {}
@@ -75,6 +75,9 @@ public:
         return std::vector<std::string>(std::size_t(size()), std::string(mine));
     }
     void barrier() override {}
+    std::unique_ptr<Communicator> split(int) override {
+        return std::make_unique<NoNetwork>(static_cast<const Communicator&>(*this));
+    }
     void abort(std::string_view reason, int) override { throw Error(std::string(reason), Blame::runtime); }
 
 private:
@@ -114,7 +117,8 @@ public:
           second_moment_(gradient_.size()),
           rounded_(gradient_.size()),
           one_(1),
-          mean_(table, {.rank = network_->rank(), .ranks = network_->size()}, scale, context) {
+          mean_(table, {.across = network_.get()}, scale, context),
+          alone_(table, {.across = nowhere_.get()}, scale, context) {
         std::vector<float> normal(std::min(gradient_.size(), kPeriod)), scales(normal.size());
         std::mt19937 engine(unsigned(network_->rank()));
         std::normal_distribution<float> of_gradient(0, 1e-3f);
@@ -127,22 +131,23 @@ public:
         repeat(second_moment_, squares);
         rounded_.zero(context.stream);
         one_.upload(std::vector<float>{1.0f}, context.stream);
-        mean_.set_active(std::vector<std::uint32_t>((gradient_.size() + 31) / 32, ~0u));
+        const std::vector<std::uint32_t> all((gradient_.size() + 31) / 32, ~0u);
+        for (OnebitMean* const mean : {&mean_, &alone_}) mean->set_active(all);
         context.stream.sync();
     }
 
     // Buffers, connections and code are there afterwards; of the sums, that of one bucket is enough.
     void warm_up() {
-        measure([&] { exchange(); }, nullptr);
-        measure([&] { compression(); }, nullptr);
+        measure([&] { exchange(mean_); }, nullptr);
+        measure([&] { exchange(alone_); }, nullptr);
         measure([&] { sum_in_bf16(1); }, nullptr);
         measure([&] { sum_in_fp32(1); }, nullptr);
     }
     void run_round(std::vector<Measured>& all) {
-        measure([&] { exchange(); }, &all[0]);
+        measure([&] { exchange(mean_); }, &all[0]);
         measure([&] { sum_in_bf16(std::size_t(buckets_.size())); }, &all[1]);
         measure([&] { sum_in_fp32(std::size_t(buckets_.size())); }, &all[2]);
-        measure([&] { compression(); }, &all[3]);
+        measure([&] { exchange(alone_); }, &all[3]);
     }
     std::size_t buckets() const { return mean_.buckets(); }
 
@@ -158,7 +163,8 @@ private:
     template <class Work> void measure(Work&& work, Measured* into) {
         repeat(gradient_, pattern_);
         const std::int32_t finite = 1;
-        device::copy_to_device(mean_.finite().data(), &finite, sizeof finite, context_.stream);
+        for (const OnebitMean* const mean : {&mean_, &alone_})
+            device::copy_to_device(mean->finite().data(), &finite, sizeof finite, context_.stream);
         context_.stream.sync();
         network_->barrier();
         const std::int64_t sent = network_->bytes_sent();
@@ -172,19 +178,14 @@ private:
         into->bytes_sent = network_->bytes_sent() - sent;
     }
 
-    void exchange() {
+    void exchange(OnebitMean& mean) {
         constexpr float kBeta1 = 0.9f;
         const bool update = space_ == OnebitSpace::update;
-        mean_.exchange({.values = gradient_.span(), .momentum = momentum_.span(),
-                        .second_moment = update ? second_moment_.span() : std::span<float>(),
-                        .gradient_scale = one_.span(), .momentum_weight = kBeta1,
-                        .gradient_weight = (1 - kBeta1) * float(network_->size()), .eps = 1e-8f});
-        mean_.commit();
-    }
-    void compression() {
-        context_.communicator = nowhere_;
-        exchange();
-        context_.communicator = network_;
+        mean.exchange({.values = gradient_.span(), .momentum = momentum_.span(),
+                       .second_moment = update ? second_moment_.span() : std::span<float>(),
+                       .gradient_scale = one_.span(), .momentum_weight = kBeta1,
+                       .gradient_weight = (1 - kBeta1) * float(network_->size()), .eps = 1e-8f});
+        mean.commit();
     }
     void sum_in_fp32(std::size_t count) {
         for (const GradientBucket& bucket : first(count))
@@ -221,6 +222,7 @@ private:
     device::Array<bf16> rounded_;
     device::Array<float> one_;
     OnebitMean mean_;
+    OnebitMean alone_;  // its twin without a network
     CommEvent last_{};
 };
 

@@ -1,9 +1,10 @@
 // onebit_adam.cpp - the stages of 1-bit Adam, and the update of each
 #include "llmc/model/onebit_adam.h"
 
+#include <regex.h>
+
 #include <algorithm>
 #include <cmath>
-#include <regex>
 
 #include "kernels/device/error.h"
 #include "kernels/onebit_adam.h"
@@ -12,10 +13,12 @@
 namespace llmc {
 namespace {
 
-constexpr std::size_t kDownloadedAtOnce = std::size_t(1) << 24;  // elements; of a moment
+constexpr std::size_t kDownloadedAtOnce = std::size_t(1) << 20;  // elements; of a moment
 
 // Ranks, or nodes of them.
 int workers_of(const OnebitSettings& settings, int ranks) { return ranks / settings.ranks_of_node; }
+constexpr std::size_t kLongestExpression = 1000;  // the library's parser recurses
+
 bool compresses(const OnebitSettings& settings, int ranks) {
     return !settings.frozen_only && (workers_of(settings, ranks) > 1 || settings.compress_alone);
 }
@@ -24,18 +27,22 @@ bool compresses(const OnebitSettings& settings, int ranks) {
 std::vector<bool> tensors_left_out(const ParameterTable& table, const std::string& exclude) {
     std::vector<bool> left_out(table.tensors().size());
     if (exclude.empty()) return left_out;
-    std::regex expression;
-    try {
-        expression.assign(exclude, std::regex::ECMAScript);
-    } catch (const std::regex_error& error) {
-        fail("--onebit-exclude", '"' + exclude + '"', "a regular expression (ECMAScript)", error.what());
+    require(exclude.size() <= kLongestExpression, "the length of --onebit-exclude", exclude.size(),
+            "at most " + std::to_string(kLongestExpression));
+    regex_t expression;
+    if (const int fault = regcomp(&expression, exclude.c_str(), REG_EXTENDED | REG_NOSUB); fault != 0) {
+        char why[128];
+        regerror(fault, &expression, why, sizeof why);
+        fail("--onebit-exclude", in_quotes(exclude), "an extended regular expression", why);
     }
     for (std::size_t i = 0; i < left_out.size(); ++i)
-        left_out[i] = std::regex_search(table.tensors()[i].name, expression);
+        left_out[i] = regexec(&expression, table.tensors()[i].name.c_str(), 0, nullptr, 0) == 0;
+    regfree(&expression);
     const auto found = std::ranges::count(left_out, true);
     if (found == 0 || found == std::ssize(left_out))
-        fail("--onebit-exclude", '"' + exclude + "\", which finds " + (found == 0 ? "none" : "all") + " of the tensors",
-             "some of them, such as wte.weight and h.0.ln_1.bias", "see the names in a checkpoint's model.safetensors");
+        fail("--onebit-exclude", in_quotes(exclude) + ", which finds " + (found == 0 ? "none" : "all") +
+             " of the tensors", "what finds some of them, such as wte.weight and h.0.ln_1.bias",
+             "see the names in a checkpoint's model.safetensors; to leave out all is --optimizer adamw");
     return left_out;
 }
 
@@ -138,9 +145,9 @@ public:
         constexpr const char* kScales[] = {"bucket", "tensor", "block"};
         return {.kind = OnebitState::Kind::errors, .elements = mean_->worked_elements() + mean_->served_elements(),
                 .worked = mean_->worked(), .served = mean_->served(),
-                .layout = std::string("version 1, scale ") + kScales[int(onebit_.scale)] + ", space " +
-                          (onebit_.space == OnebitSpace::update ? "update" : "momentum") + ", without \"" +
-                          onebit_.exclude + '"' + (within_ ? ", nodes as workers" : ""),
+                .layout = std::string("--onebit-scale ") + kScales[int(onebit_.scale)] + ", --onebit-space " +
+                          (onebit_.space == OnebitSpace::update ? "update" : "momentum") +
+                          (within_ ? ", --onebit-hierarchical" : ""),
                 .nodes = nodes_};
     }
     void copy_onebit_to_host(std::span<float> to) const override {
@@ -273,7 +280,8 @@ private:
         const double before = state_.moment_sum;
         state_.moment_sum = sum;
         state_.moment_sum_after = most_updates_;
-        return before > 0 && sum >= OnebitSettings::kSettled * before && steps_ > onebit_.lr_warmup_steps;
+        constexpr double kSettled = OnebitSettings::kSettled;
+        return sum >= kSettled * before && before >= kSettled * sum && before > 0 && steps_ > onebit_.lr_warmup_steps;
     }
 
     void freeze() {
@@ -313,9 +321,9 @@ private:
     std::vector<Stretch> stretches_;
     std::vector<ShardRange> live_;
     device::Array<kernels::DecaySegment> segments_of_flat_, segments_of_stretches_;
+    std::unique_ptr<Communicator> within_, across_;  // of nodes
     std::optional<OnebitMean> mean_;  // where gradients are compressed; of nodes once they are
     device::Array<float> shadow_memory_, largest_;
-    std::unique_ptr<Communicator> within_, across_;  // of nodes; behind the mean, whose memory they use
     std::string nodes_;
     OnebitCounts state_;
     const char* stage_ = "warm-up";

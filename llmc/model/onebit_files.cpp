@@ -14,6 +14,7 @@ namespace llmc {
 namespace {
 
 constexpr const char *kShadow = "shadow_moment", *kWorker = "worker_error", *kServer = "server_error";
+constexpr const char* kVersion = "1";
 // In the metadata, of a server; and where nodes are the workers, of a worker, and the node of every rank.
 constexpr const char *kStretches = "stretches", *kWorkerStretches = "worker_stretches", *kNodes = "nodes";
 constexpr std::size_t kAveragedAtOnce = std::size_t(1) << 20;  // elements
@@ -29,6 +30,7 @@ std::string text_of_stretches(const std::vector<ShardRange>& stretches) {
 // A file of one rank's errors, or of the shadow.
 class OnebitFile {
 public:
+    const std::string& path() const { return file_.path(); }
     OnebitFile(const std::filesystem::path& path, std::int64_t elements) : file_(path), elements_(elements) {
         require(metadata("elements") == std::to_string(elements), file_.path() + ": the number of parameters",
                 in_quotes(metadata("elements")), std::to_string(elements), "go on with the model of the checkpoint");
@@ -120,8 +122,9 @@ void collect_served(std::span<const OnebitFile> files, const std::vector<ShardRa
             found += size;
         });
     }
-    require(found == total(wanted), "the servers' errors of a checkpoint", found,
-            "each element once, here " + std::to_string(total(wanted)));
+    require(found == total(wanted), "the servers' errors in " + files[0].path() + " and its like",
+            "of " + std::to_string(found) + " of this rank's elements", "each once, " + std::to_string(total(wanted)),
+            "go on from another checkpoint");
 }
 
 // By element, of the workers that have it.
@@ -174,7 +177,8 @@ FileFingerprint write_onebit(const std::filesystem::path& file, const OnebitStat
         return writer.finish();
     }
     const std::int64_t worked = total(state.worked), served = total(state.served);
-    std::map<std::string, std::string> metadata{{"elements", std::to_string(elements)}, {"layout", state.layout},
+    std::map<std::string, std::string> metadata{{"version", kVersion}, {"elements", std::to_string(elements)},
+                                                {"layout", state.layout},
                                                 {kStretches, text_of_stretches(state.served)}};
     if (!state.nodes.empty()) {
         metadata[kWorkerStretches] = text_of_stretches(state.worked);
@@ -198,6 +202,11 @@ std::string read_onebit(Optimizer& optimizer, const std::filesystem::path& folde
     const std::int64_t elements = std::ssize(optimizer.second_moments()), worked = total(state.worked);
     std::vector<OnebitFile> all;
     for (int number = 0; number < files; ++number) all.emplace_back(folder / onebit_file_name(number, files), elements);
+    if (errors)
+        for (const OnebitFile& file : all)
+            require(file.metadata("version") == kVersion, file.path() + ": the version",
+                    in_quotes(file.metadata("version")), kVersion,
+                    "go on with the version of this program that wrote it");
     std::vector<float> values(std::size_t(state.elements));
     const auto workers = std::span(values).first(std::size_t(worked)),
                servers = std::span(values).subspan(std::size_t(worked));

@@ -14,7 +14,8 @@ enum class OnebitSpace { momentum, update };
 
 struct OnebitSettings {
     // Updates with full gradients before the second moment is frozen. 0: as soon as it has settled, which is asked
-    // every settling_updates: its sum is then at least kSettled of what it was, and the learning rate past its warm-up.
+    // every settling_updates: of its sum and what that was, the smaller is then at least kSettled of the other, and the
+    // learning rate past its warm-up.
     std::int64_t freeze_after = 0, settling_updates = 500;
     static constexpr double kSettled = 0.96;
     std::int64_t lr_warmup_steps = 0;
@@ -44,7 +45,7 @@ struct OnebitState {
     // shadow: those of the flat array, the same on all ranks; errors: the worker's, then the server's
     std::int64_t elements = 0;
     std::vector<ShardRange> worked{}, served{};  // errors: the worker's and the server's stretches of the flat array
-    std::string layout{};  // errors: what they fit: scale, space, what is left out, and whether nodes are the workers
+    std::string layout{};  // errors: what they fit: scale, space, and whether nodes are the workers
     std::string nodes{};   // ... of every rank; empty: ranks are the workers
 };
 

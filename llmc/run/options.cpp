@@ -79,7 +79,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "are of like size",
           kOnebitSpaces);
     entry("onebit-exclude", o.onebit_exclude,
-          "regular expression: tensors whose name it finds are reduced in full and keep a live second moment");
+          "extended regular expression: tensors whose name it finds are reduced in full and keep a live second moment");
     entry("onebit-bits", o.onebit_bits,
           "1; or 32: freeze, but reduce in full, to see what compression alone costs", Whole{1, 32});
     entry("onebit-hierarchical", o.onebit_hierarchical,
@@ -265,7 +265,12 @@ Request parse(int argc, char** argv, Options& options) {
 
 std::int64_t freeze_after(const Options& o) {
     if (o.onebit_freeze_step == "auto") return 0;
-    return parse_number("--onebit-freeze-step", o.onebit_freeze_step, Range<std::int64_t>{1, kMany});
+    try {
+        return parse_number("--onebit-freeze-step", o.onebit_freeze_step, Range<std::int64_t>{1, kMany});
+    } catch (const Error&) {
+        fail("--onebit-freeze-step", in_quotes(o.onebit_freeze_step),
+             "auto, or a whole number from 1 to " + std::to_string(kMany));
+    }
 }
 
 std::string help_text() { return command_line().help(); }

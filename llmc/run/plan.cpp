@@ -129,7 +129,12 @@ Changes go_on(Plan& plan, const Options& options, const Resumption& resumption) 
     if (!same_text("optimizer", "adamw"))
         fail("--optimizer", options.optimizer, before.value("optimizer", "adamw") + ", which the checkpoint is of",
              "give it; or start a new run from the checkpoint's model by --init");
-    if (resumption.state.optimizer.onebit.frozen_after > 0 && !same_text("onebit-exclude", ""))
+    const std::int64_t frozen_after = resumption.state.optimizer.onebit.frozen_after;
+    if (frozen_after > 0 && !same_text("onebit-freeze-step", "auto"))
+        fail("--onebit-freeze-step", in_quotes(options.onebit_freeze_step),
+             in_quotes(before.value("onebit-freeze-step", "auto")) + ", as the second moment was frozen after " +
+                 std::to_string(frozen_after) + " updates", "give it");
+    if (frozen_after > 0 && !same_text("onebit-exclude", ""))
         fail("--onebit-exclude", in_quotes(options.onebit_exclude),
              in_quotes(before.value("onebit-exclude", "")) + ", as the second moments were frozen", "give it");
     if (resumption.state.without_update >= StepLog::kMostStepsWithoutUpdate && same("skip-loss-z") &&

@@ -158,6 +158,12 @@ void Report::step(const Step& s) {
     write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x)}, {"skipped_steps", x.skipped_steps}});
 }
 
+void Report::stage_begins(std::int64_t step, const std::string& stage) {
+    say(at(step) + " | the second moment is frozen; from here on " +
+        (stage == "compressed" ? "momenta travel at a bit an element" : "gradients go on in full"));
+    write({{"event", "stage"}, {"step", step}, {"stage", stage}});
+}
+
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds) {
     say(format("%s | validation loss %.4f over %lld tokens | %s tok/s", at(step).c_str(), loss,
                static_cast<long long>(targets), tokens_text(double(targets) / seconds).c_str()));

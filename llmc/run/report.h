@@ -2,7 +2,7 @@
 // object a line, each written through at once
 //
 // {"event":"start", options, versions, device, model, data}   {"event":"step","step":0,"loss":..,...}   "val",
-//     "sample", "checkpoint", "checkpoint_failed", "skip", "resume", "end"
+//     "sample", "checkpoint", "checkpoint_failed", "skip", "stage", "resume", "end"
 // "resume" takes back what the log has from its step on: a "step" of that number or higher, a "skip", "val", "sample",
 // "checkpoint" after more steps.
 // A number that is unknown or not finite is null, never invented.
@@ -62,6 +62,8 @@ public:
         std::int64_t bytes_sent = 0;  // by this rank, for this step alone (Communicator::bytes_sent())
     };
     void step(const Step& step);
+    // Behind the step: from here on gradients travel in another way, as `stage` says (Optimizer::stage()).
+    void stage_begins(std::int64_t step, const std::string& stage);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);
     void sample(std::int64_t step, const std::string& text);
     // `waited_seconds`: what training lost to it, beside slower steps.

@@ -2,6 +2,7 @@
 #include "llmc/run/step_log.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace llmc {
 
@@ -32,6 +33,9 @@ void StepLog::report_pending(int steps_back) {
         if (step.scalars.skip == kernels::kNoSkip) noise_->add(optimizer_.totals(steps_back), step.positions);
         step.noise = noise_so_far(step);
     }
+    if (std::string_view(stage_) == "warm-up" && stage_ != std::string_view(step.stage))
+        report_.stage_begins(step.step, step.stage);
+    stage_ = step.stage;
     report_.step(step);
     count_skips(step.scalars.skip);
 }

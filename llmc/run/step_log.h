@@ -70,6 +70,7 @@ private:
     RunNoise* noise_;
     int seq_len_;
     std::optional<Pending> pending_;
+    const char* stage_ = "";  // of the step before
     double last_seconds_ = 0;  // when the step before was reported
     InARow in_a_row_{};
     std::exception_ptr failure_;

@@ -63,6 +63,10 @@ TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage i
         CHECK(steps[i]["noise_state"].is_string());
         if (i >= 4) CHECK((steps[i]["largest_update"] > 0.0 && steps[i]["largest_update"] < 0.1));
     }
+    const auto stages = folder.log("onebit", "stage");
+    REQUIRE(stages.size() == 1);
+    CHECK((stages[0]["step"] == 4 && stages[0]["stage"] == "compressed"));
+    CHECK_THAT(result.output, Contains("step 4/24 | the second moment is frozen; from here on momenta travel at a"));
     const auto start = folder.log("onebit", "start")[0];
     const double milliseconds = start["compression_ms"], gigabits = start["compression_pays_below_gbit_s"];
     CHECK(milliseconds > 0);
@@ -123,10 +127,14 @@ TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another"
     CHECK(excluded.exit_code == 2);
     CHECK_THAT(excluded.output,
                Contains("--onebit-exclude is \"wpe\"; expected \"ln_\", as the second moments were frozen"));
+    const Result later = attempt("later", {"--onebit-exclude", "ln_", "--onebit-freeze-step", "9"});
+    CHECK(later.exit_code == 2);
+    CHECK_THAT(later.output, Contains("--onebit-freeze-step is \"9\"; expected \"4\", as the second moment was frozen "
+                                      "after 4 updates"));
     const Result scaled = attempt("scaled", {"--onebit-exclude", "ln_", "--onebit-space", "momentum"});
     CAPTURE(scaled.output);
     CHECK(scaled.exit_code == 0);
-    CHECK_THAT(scaled.output, Contains("note: 1-bit Adam: all errors begin at 0 again, as they are of "));
+    CHECK_THAT(scaled.output, Contains("note: 1-bit Adam: all errors begin at 0 again, as they are of --onebit-"));
 
     // A number that no run can have left, under right checksums.
     const fs::path last = onebit_step(folder, "whole", 6), file = last / "onebit-00001-of-00002.safetensors";

@@ -282,7 +282,10 @@ TEST_CASE("regular expressions that find nothing, all, or are none are refused",
     };
     CHECK_THAT(complaint("attention"), Catch::Contains("finds none of the tensors"));
     CHECK_THAT(complaint("."), Catch::Contains("finds all of the tensors"));
-    CHECK_THAT(complaint("(wte"), Catch::Contains("expected a regular expression"));
+    CHECK_THAT(complaint("(wte"), Catch::Contains("expected an extended regular expression"));
+    CHECK_THAT(complaint(std::string(20000, '(') + 'w' + std::string(20000, ')')),
+               Catch::Contains("the length of --onebit-exclude is 40001; expected at most 1000"));
+    CHECK_THAT(complaint("(.*.*.*.*.*.*)*X"), Catch::Contains("finds none of the tensors"));
     CHECK(complaint("wte") == "");
 }
 
