@@ -20,11 +20,12 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     const test::ScratchFolder scratch;
     const double third = 1.0 / 3, tiny = std::numeric_limits<double>::denorm_min(), large = 0x1.fffffffffffffp1023;
     TrainerState state{.step = std::int64_t(1) << 40,
-                       .optimizer = {(std::int64_t(1) << 40) - 3, 3, {third, 0x1.0000000000001p1}, {-0.0, tiny}},
+                       .optimizer = {(std::int64_t(1) << 40) - 3, 3, {third, 0x1.0000000000001p1}, {-0.0, tiny},
+                                     {.frozen_after = 5, .moment_sum = third, .moment_sum_after = 4}},
                        .failed_in_a_row = 9, .without_update = 127,
                        .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
                                  {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
-                       .moment_files = 8,
+                       .moment_files = 8, .onebit_files = 4,
                        .run = {.step_tokens = 524288, .ranks = 8, .options = to_json(Options{}),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
@@ -44,7 +45,7 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     CHECK(read.noise[1].signal_squared == 0x1.0000000000001p-1000);
     CHECK(read.run.step_tokens == 524288);
     CHECK(read.run.ranks == 8);
-    CHECK(read.moment_files == 8);
+    CHECK((read.moment_files == 8 && read.onebit_files == 4));
     CHECK(read.run.options == state.run.options);
     CHECK(read.run.training_data[0].value == "2");
 
@@ -56,10 +57,27 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
     CHECK_THAT(faults("[]"), Contains("trainer_state.json is no valid JSON"));
-    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 2"));
-    CHECK_THAT(faults("{}"), Contains("the format is none; expected 2"));
-    CHECK_THAT(faults(R"({"format": 2})"), Contains("trainer_state.json: not what was written") && Contains("step"));
+    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 3"));
+    CHECK_THAT(faults("{}"), Contains("the format is none; expected 3"));
+    CHECK_THAT(faults(R"({"format": 3})"), Contains("trainer_state.json: not what was written") && Contains("step"));
     auto json = parse_json(whole);
+    // Of a version that did not know of 1-bit Adam.
+    auto older = json;
+    older["format"] = 2;
+    older["optimizer"].erase("onebit");
+    older.erase("onebit_files");
+    test::write_bytes(file, text_of(older));
+    const TrainerState before = read_trainer_state(scratch.path());
+    CHECK((before.optimizer.onebit == OnebitCounts{} && before.onebit_files == 0));
+    CHECK(before.optimizer.losses == state.optimizer.losses);
+    for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
+             {"frozen_after", -1}, {"frozen_after", (std::int64_t(1) << 40) - 2}, {"moment_sum", -1.0},
+             {"moment_sum_after", -1}}) {
+        auto other = json;
+        other["optimizer"]["onebit"][name] = value;
+        CAPTURE(name, value);
+        CHECK_THAT(faults(text_of(other)), Contains("trainer_state.json") && Contains(name));
+    }
     for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
              {"step", -1}, {"step", 1e300}, {"moment_files", 0}, {"ranks", 0}, {"failed_in_a_row", -1},
              {"without_update", 8}, {"options", nullptr}, {"step", 1.5}, {"step", true},
