@@ -37,10 +37,12 @@ inline Snapshot snapshot(Trainer& trainer) {
     device::sync(nullptr);
     return now;
 }
-// A step; the gradient is this rank's own, before the exchange.
+// A step; the gradient is this rank's own, before the exchange, once gradients stay local.
 inline Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, float loss_factor = 1) {
     trainer.accumulate(batch, 1, loss_factor);
-    const std::vector<float> gradient = trainer.gradients();
+    // While they are reduced they belong to the communicator.
+    const bool local = trainer.optimizer().onebit_state().kind == llmc::OnebitState::Kind::errors;
+    const std::vector<float> gradient = local ? trainer.gradients() : std::vector<float>();
     trainer.optimizer().step(trainer.model(), {.learning_rate = 1e-2f, .positions = batch.positions()});
     Snapshot now = snapshot(trainer);
     now.gradient = gradient;

@@ -35,6 +35,7 @@ TEST_CASE("the warm-up of 1-bit Adam is AdamW, bit for bit", "[ranks][onebit]") 
 TEST_CASE("a compressed step is the formulas' of the ranks' own gradients", "[ranks][onebit]") {
     const OnebitSpace space = GENERATE(OnebitSpace::momentum, OnebitSpace::update);
     const OnebitScale scale = GENERATE(OnebitScale::bucket, OnebitScale::tensor, OnebitScale::block);
+    if (kThreadSanitizer && (space != OnebitSpace::update || scale != OnebitScale::bucket)) return;
     const ParameterTable table(kTinyModel);
     const auto steps = on_ranks<std::vector<Snapshot>>(kRanks, [&](Context& context) {
         Trainer trainer(context, short_setup(kRanks),
@@ -191,6 +192,7 @@ TEST_CASE("padded rows and unused positions stay as AdamW leaves them", "[ranks]
 
 TEST_CASE("a gradient that is not finite on one rank leaves the state of all as it was", "[ranks][onebit]") {
     const float bad = GENERATE(NAN, INFINITY, 1e38f);  // the last one is finite, and its square is not
+    if (kThreadSanitizer && !std::isnan(bad)) return;
     CAPTURE(bad);
     const auto ranks = on_ranks<std::vector<Snapshot>>(kRanks, [&](Context& context) {
         Trainer trainer(context, short_setup(kRanks), onebit());

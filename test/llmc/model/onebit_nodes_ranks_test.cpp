@@ -71,6 +71,7 @@ std::vector<Snapshot> at(const std::vector<std::vector<Snapshot>>& ranks, std::s
 TEST_CASE("a step compressed between nodes is the formulas' of the nodes' sums", "[ranks][onebit]") {
     const OnebitSpace space = GENERATE(OnebitSpace::momentum, OnebitSpace::update);
     const OnebitScale scale = GENERATE(OnebitScale::bucket, OnebitScale::tensor, OnebitScale::block);
+    if (kThreadSanitizer && (space != OnebitSpace::update || scale != OnebitScale::bucket)) return;
     CAPTURE(int(space), int(scale));
     const auto steps = on_ranks<std::vector<Snapshot>>(kAllRanks, [&](Context& context) {
         Trainer trainer(context, short_setup(kAllRanks), of_nodes({.freeze_after = kWarmup, .scale = scale,
@@ -174,6 +175,7 @@ TEST_CASE("nodes of one rank are ranks, and one node compresses nothing", "[rank
 
 TEST_CASE("a gradient that is not finite on one rank leaves the state of all nodes as it was", "[ranks][onebit]") {
     const float bad = GENERATE(NAN, 1e38f);  // the latter is finite, and its square is not
+    if (kThreadSanitizer && !std::isnan(bad)) return;
     const int failing = GENERATE(0, 3);
     CAPTURE(bad, failing);
     const auto ranks = on_ranks<std::vector<Snapshot>>(kAllRanks, [&](Context& context) {
