@@ -235,15 +235,7 @@ void print_table(const std::vector<Measured>& all) {
     }
 }
 
-void run(cxxopts::Options& command_line, int argc, char** argv) {
-    const auto given = command_line.parse(argc, argv);
-    if (given.count("help")) {
-        std::cout << command_line.help({""}) << '\n';
-        return;
-    }
-    if (!given.unmatched().empty())
-        fail("the argument " + in_quotes(given.unmatched().front()), "not understood", "options only",
-             "see bench_onebit --help");
+void run(const cxxopts::ParseResult& given) {
     require(!given.count("model") || !given.count("elements"), "--elements", "given beside --model", "one of both");
     const ModelConfig config = given.count("elements") ? config_of_size(given["elements"].as<std::int64_t>())
                                                        : model_by_name(given["model"].as<std::string>(), 50257).config;
@@ -285,6 +277,4 @@ void run(cxxopts::Options& command_line, int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    return tool_main("bench_onebit", command_line(), [&](cxxopts::Options& options) { run(options, argc, argv); });
-}
+int main(int argc, char** argv) { return tool_main("bench_onebit", command_line(), argc, argv, run); }

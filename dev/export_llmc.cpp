@@ -31,15 +31,7 @@ DType dtype_named(const std::string& name) {
     return name == "fp32" ? DType::fp32 : DType::bf16;
 }
 
-void run(cxxopts::Options& command_line, int argc, char** argv) {
-    const auto given = command_line.parse(argc, argv);
-    if (given.count("help")) {
-        std::cout << command_line.help({""}) << '\n';
-        return;
-    }
-    if (!given.unmatched().empty())
-        fail("the argument " + in_quotes(given.unmatched().front()), "not understood", "options only",
-             "see dev/export_llmc --help");
+void run(const cxxopts::ParseResult& given) {
     require(given.count("checkpoint") > 0, "--checkpoint", "not given", "the model to export");
     require(given.count("output") > 0, "--output", "not given", "the file to write");
     const std::filesystem::path output = given["output"].as<std::string>();
@@ -66,6 +58,4 @@ void run(cxxopts::Options& command_line, int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    return tool_main("dev/export_llmc", command_line(), [&](cxxopts::Options& options) { run(options, argc, argv); });
-}
+int main(int argc, char** argv) { return tool_main("dev/export_llmc", command_line(), argc, argv, run); }

@@ -58,12 +58,7 @@ void print(const char* split, const llmc::TextCorpusSplit& summary) {
     std::cout << '\n';
 }
 
-void run(cxxopts::Options& command_line, int argc, char** argv) {
-    const auto given = command_line.parse(argc, argv);
-    if (given.count("help")) {
-        std::cout << command_line.help({""}) << '\n';
-        return;
-    }
+void run(const cxxopts::ParseResult& given) {
     require(given.count("output-dir") > 0, "--output-dir", "not given", "the folder for the shards");
     const llmc::TextCorpusOptions options = {
         .files = given.count("files") ? given["files"].as<std::vector<std::string>>() : std::vector<std::string>{},
@@ -82,6 +77,4 @@ void run(cxxopts::Options& command_line, int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    return tool_main("dev/tokenize", command_line(), [&](cxxopts::Options& options) { run(options, argc, argv); });
-}
+int main(int argc, char** argv) { return tool_main("dev/tokenize", command_line(), argc, argv, run); }

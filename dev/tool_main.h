@@ -8,14 +8,22 @@
 #include "kernels/device/error.h"
 #include "llmc/base/standard_streams.h"
 
-// 0: run(options) is done. 2: it was asked for what cannot be, 1: it failed on the way; the reason goes to stderr,
-// after the tool's name.
+// 0: run(the options given) is done, or the help is printed. 2: it was asked for what cannot be, 1: it failed on the
+// way; the reason goes to stderr, after the tool's name.
 template <class Run>
-int tool_main(const std::string& name, cxxopts::Options options, Run&& run) {
+int tool_main(const std::string& name, cxxopts::Options options, int argc, char** argv, Run&& run) {
     const auto report = [&](const std::string& why) { std::cerr << name << ": " << why << '\n'; };
     llmc::secure_standard_streams();
     try {
-        run(options);
+        const cxxopts::ParseResult given = options.parse(argc, argv);
+        if (given.count("help")) {
+            std::cout << options.help({""}) << '\n';
+            return 0;
+        }
+        if (!given.unmatched().empty())
+            fail("the argument " + in_quotes(given.unmatched().front()), "not understood", "options only",
+                 "see " + name + " --help");
+        run(given);
         return 0;
     } catch (const Error& error) {
         report(error.what());
