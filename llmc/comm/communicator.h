@@ -170,6 +170,7 @@ protected:
           place_(place),
           whole_(whole) {}
     Place place() const { return place_; }
+    Communicator* whole() const { return whole_; }  // that this one is a part of; nullptr: none
 
     // A group: begin_group(), one or two calls of enqueue() with operations that do not depend on each other,
     // end_group().
@@ -195,7 +196,7 @@ private:
 
     int rank_, size_;
     Place place_;
-    Communicator* whole_;  // that this one is a part of
+    Communicator* whole_;
     std::int64_t bytes_sent_ = 0;
     bool in_group_ = false;
     device::StreamRef compute_ = nullptr;

@@ -63,7 +63,6 @@ public:
     explicit Nccl(std::shared_ptr<Communicator> control, Nccl* whole = nullptr)
         : Communicator(control->rank(), control->size(), {control->local_rank(), control->node()}, whole),
           control_(std::move(control)),
-          whole_(whole),
           stream_(whole ? whole->stream_ : std::make_shared<CommStream>()) {
         ncclUniqueId id{};
         if (rank() == 0) CHECKED(ncclGetUniqueId(&id));
@@ -103,7 +102,7 @@ public:
             // ends kernels that wait for other ranks, so that the stream gets empty
             if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));
             control_->settle(true);
-            if (whole_) whole_->settle(true);
+            if (whole()) whole()->settle(true);
             return;
         }
         try {
@@ -201,7 +200,6 @@ private:
     }
 
     std::shared_ptr<Communicator> control_;
-    Nccl* const whole_;
     const std::shared_ptr<CommStream> stream_;
     ncclComm_t nccl_ = nullptr;
 
