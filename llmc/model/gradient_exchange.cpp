@@ -44,18 +44,20 @@ void GradientExchange::complete(int bucket) {
     if (reduces()) reduce(bucket);
 }
 
-// enqueue(communicator, a stretch of what is written, as it travels), in a group of its own.
-template <class Enqueue> CommEvent GradientExchange::in_group(const ShardRange& range, Enqueue&& enqueue) {
-    const auto in_range = [&](auto all) { return all.subspan(std::size_t(range.first), std::size_t(range.size)); };
+// enqueue(communicator, a stretch of what is written, as it travels) for each of them, in a group of their own.
+template <class Enqueue> CommEvent GradientExchange::in_group(std::span<const ShardRange> ranges, Enqueue&& enqueue) {
     Communicator& communicator = *context_.communicator;
     communicator.group_begin(context_.stream);
-    if (travels_in_bf16()) enqueue(communicator, in_range(rounded()));
-    else enqueue(communicator, in_range(written()));
+    for (const ShardRange& range : ranges) {
+        const auto in_range = [&](auto all) { return all.subspan(std::size_t(range.first), std::size_t(range.size)); };
+        if (travels_in_bf16()) enqueue(communicator, in_range(rounded()));
+        else enqueue(communicator, in_range(written()));
+    }
     return last_ = communicator.group_end();
 }
 
-CommEvent GradientExchange::all_reduce(const ShardRange& range) {
-    return in_group(range, []<class T>(Communicator& communicator, std::span<T> whole) {
+CommEvent GradientExchange::all_reduce(std::span<const ShardRange> ranges) {
+    return in_group(ranges, []<class T>(Communicator& communicator, std::span<T> whole) {
         communicator.all_reduce<T>(whole);
     });
 }
@@ -63,7 +65,7 @@ CommEvent GradientExchange::all_reduce(const ShardRange& range) {
 CommEvent GradientExchange::reduce_scatter(int bucket) {
     const ShardRange shard = buckets_[bucket].shard;
     const ShardRange range{.first = place(bucket), .size = buckets_[bucket].size};
-    return in_group(range, [&]<class T>(Communicator& communicator, std::span<T> whole) {
+    return in_group(std::span(&range, 1), [&]<class T>(Communicator& communicator, std::span<T> whole) {
         communicator.reduce_scatter<T>(whole.subspan(std::size_t(shard.first), std::size_t(shard.size)), whole);
     });
 }

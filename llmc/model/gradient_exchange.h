@@ -92,9 +92,9 @@ protected:
     std::span<kernels::bf16> rounded() const { return rounded_.span(); }
     std::span<kernels::bf16> rounded(int bucket) const { return in_place(rounded_.span(), bucket); }
     bool travels_in_bf16() const { return rounded_.size() > 0; }
-    // A group that leaves the sum over ranks, in the type that travels, in a stretch of what is written or in this
+    // A group that leaves the sum over ranks, in the type that travels, in stretches of what is written or in this
     // rank's shard of a bucket. On return: it is under way.
-    CommEvent all_reduce(const ShardRange& range);
+    CommEvent all_reduce(std::span<const ShardRange> ranges);
     CommEvent reduce_scatter(int bucket);
     const MicroStep& micro() const { return sums_.micro(); }
     // What finish() waits for before it gathers the rows of sums: settles all buckets, and takes the norms of shards.
@@ -115,7 +115,7 @@ private:
     // communicator has left its memory.
     virtual void settle(int bucket) = 0;
 
-    template <class Enqueue> CommEvent in_group(const ShardRange& range, Enqueue&& enqueue);
+    template <class Enqueue> CommEvent in_group(std::span<const ShardRange> ranges, Enqueue&& enqueue);
     template <class T> std::span<T> in_place(std::span<T> all, int bucket) const {
         return all.subspan(std::size_t(place(bucket)), std::size_t(buckets_[bucket].size));
     }

@@ -64,7 +64,8 @@ public:
 
 private:
     CommEvent begin_reduction(int bucket) override {
-        return all_reduce({.first = buckets()[bucket].first, .size = buckets()[bucket].size});
+        const ShardRange range{.first = buckets()[bucket].first, .size = buckets()[bucket].size};
+        return all_reduce(std::span(&range, 1));
     }
     ShardRange summed(const GradientBucket& bucket) const override { return {.first = 0, .size = bucket.size}; }
 };
@@ -100,16 +101,16 @@ private:
     void take_norms() override {
         if (!local_) return GradientExchange::take_norms();
         add_sketched(written(), draw_);
-        for (const ShardRange& range : summed_) {
-            if (travels_in_bf16())
+        if (summed_.empty()) return;
+        if (travels_in_bf16())
+            for (const ShardRange& range : summed_)
                 kernels::gradient_copy<bf16, float>({.out = in(rounded(), range), .in = in(written(), range)},
                                                     context_.stream);
-            const CommEvent group = all_reduce(range);
-            context_.communicator->wait(context_.stream, group);
-            if (travels_in_bf16())
+        context_.communicator->wait(context_.stream, all_reduce(summed_));
+        if (travels_in_bf16())
+            for (const ShardRange& range : summed_)
                 kernels::gradient_copy<float, bf16>({.out = in(written(), range), .in = in(rounded(), range)},
                                                     context_.stream);
-        }
     }
 
     std::span<bf16> rounded_shard(const Communicator& among, const ShardRange& stretch) const {
