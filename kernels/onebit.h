@@ -11,6 +11,7 @@
 //                    (replies go: every rank gets that of every chunk)
 //   onebit_verdict:  whether every scale is finite: one number that is not, on any rank, and no rank changes anything
 //   onebit_unpack:   y = b * sign; worker error = z - a * sign(z)
+//                    (1-bit Adam does this within its update, from the same bits: onebit_adam.h)
 //   onebit_commit:   server error = s - b * sign(s)
 //
 // sign(x) = +1 where x >= 0, also for -0, else -1. What compensates is staged: z lies in the gradient's place, s in a

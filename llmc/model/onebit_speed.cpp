@@ -1,4 +1,6 @@
 // onebit_speed.cpp - the kernels of the 1-bit exchange on zeros, timed without a network
+//
+// Not what unpacks: the update does that in the pass over weights and moments that AdamW makes, too (onebit_adam.h).
 #include "llmc/model/onebit_speed.h"
 
 #include <algorithm>
@@ -20,7 +22,7 @@ double measure_compression(std::int64_t elements, int ranks, Context& context) {
     const auto padded = std::size_t(layout.padded()), chunk = std::size_t(layout.chunk),
                words = std::size_t(layout.message_words());
     const device::SyncIfThrown guard(stream);
-    device::Array<float> values(padded), error(padded), mean(padded), momentum(padded), second(padded), sums(chunk),
+    device::Array<float> values(padded), error(padded), momentum(padded), second(padded), sums(chunk),
         server_error(chunk);
     device::Array<std::uint32_t> messages(words * std::size_t(ranks)), reply(words);
     device::Array<double> partial(plan.tiles.size());
@@ -49,9 +51,6 @@ double measure_compression(std::int64_t elements, int ranks, Context& context) {
                                .partial = partial.span(), .one = true}, stream);
         kernels::onebit_scales({.layout = layout, .groups = served_groups.span(), .partial = partial.span(),
                                 .messages = reply.span()}, stream);
-        kernels::onebit_unpack({.layout = layout, .tiles = tiles.span(), .compensated = values.span(),
-                                .error = error.span(), .mean = mean.span(), .messages = messages.span(),
-                                .replies = messages.span(), .finite = finite.span(), .one = true}, stream);
         kernels::onebit_commit({.layout = layout, .tiles = served_tiles.span(), .sums = sums.span(),
                                 .error = server_error.span(), .reply = reply.span(), .finite = finite.span()}, stream);
         device::sync(stream);
