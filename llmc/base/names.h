@@ -27,4 +27,12 @@ Value value_by_name(std::string_view flag, std::string_view name, const Named<Va
     fail(flag, '"' + std::string(name) + '"', list_names(table));
 }
 
+// The name of a value that stands in the table.
+template <class Value, std::size_t N>
+std::string name_of(Value wanted, const Named<Value> (&table)[N]) {
+    for (const auto& [name, value] : table)
+        if (value == wanted) return std::string(name);
+    fail("a value", int(wanted), list_names(table));
+}
+
 }  // namespace llmc

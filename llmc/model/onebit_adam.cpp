@@ -14,10 +14,10 @@ namespace llmc {
 namespace {
 
 constexpr std::size_t kDownloadedAtOnce = std::size_t(1) << 20;  // elements; of a moment
+constexpr std::size_t kLongestExpression = 1000;                 // the library's parser recurses
 
 // Ranks, or nodes of them.
 int workers_of(const OnebitSettings& settings, int ranks) { return ranks / settings.ranks_of_node; }
-constexpr std::size_t kLongestExpression = 1000;  // the library's parser recurses
 
 bool compresses(const OnebitSettings& settings, int ranks) {
     return !settings.frozen_only && (workers_of(settings, ranks) > 1 || settings.compress_alone);
@@ -142,12 +142,10 @@ public:
             return {.kind = shadows_ ? OnebitState::Kind::shadow : OnebitState::Kind::none,
                     .elements = shadows_ ? elements : 0};
         if (!mean_) return {};
-        constexpr const char* kScales[] = {"bucket", "tensor", "block"};
         return {.kind = OnebitState::Kind::errors, .elements = mean_->worked_elements() + mean_->served_elements(),
                 .worked = mean_->worked(), .served = mean_->served(),
-                .layout = std::string("--onebit-scale ") + kScales[int(onebit_.scale)] + ", --onebit-space " +
-                          (onebit_.space == OnebitSpace::update ? "update" : "momentum") +
-                          (within_ ? ", --onebit-hierarchical" : ""),
+                .layout = "--onebit-scale " + name_of(onebit_.scale, kOnebitScales) + ", --onebit-space " +
+                          name_of(onebit_.space, kOnebitSpaces) + (within_ ? ", --onebit-hierarchical" : ""),
                 .nodes = nodes_};
     }
     void copy_onebit_to_host(std::span<float> to) const override {
@@ -267,16 +265,19 @@ private:
         }
     }
 
-    float correction(float beta) const { return float(1 / (1 - std::pow(double(beta), double(most_updates_)))); }
+    // The second moment that will be frozen, and 1 over its bias.
+    std::span<float> settling_moment() const { return shadows_ ? shadow() : second_.span(); }
+    float correction() const {
+        const double beta = double(shadows_ ? onebit_.shadow_beta2 : settings_.beta2);
+        return float(1 / (1 - std::pow(beta, double(most_updates_))));
+    }
 
     bool has_settled() {
-        const float factor = correction(shadows_ ? onebit_.shadow_beta2 : settings_.beta2);
         double sum = 0;
-        for_each_part(shadows_ ? shadow() : second_.span(), context_.stream,
-                      [&](std::size_t, std::span<const float> part) {
-                          for (const float v : part) sum += double(v);
-                      });
-        sum *= double(factor);
+        for_each_part(settling_moment(), context_.stream, [&](std::size_t, std::span<const float> part) {
+            for (const float v : part) sum += double(v);
+        });
+        sum *= double(correction());
         const double before = state_.moment_sum;
         state_.moment_sum = sum;
         state_.moment_sum_after = most_updates_;
@@ -285,12 +286,10 @@ private:
     }
 
     void freeze() {
-        const float factor = correction(shadows_ ? onebit_.shadow_beta2 : settings_.beta2);
         for (const Stretch& stretch : stretches_)
             if (!stretch.live)
                 kernels::scale_moment(in_stretch(second_.span(), stretch.flat),
-                                      in_stretch(shadows_ ? shadow() : second_.span(), stretch.flat), factor,
-                                      context_.stream);
+                                      in_stretch(settling_moment(), stretch.flat), correction(), context_.stream);
         state_.frozen_after = most_updates_;
     }
 

@@ -30,11 +30,11 @@ std::string text_of_stretches(const std::vector<ShardRange>& stretches) {
 // A file of one rank's errors, or of the shadow.
 class OnebitFile {
 public:
-    const std::string& path() const { return file_.path(); }
     OnebitFile(const std::filesystem::path& path, std::int64_t elements) : file_(path), elements_(elements) {
         require(metadata("elements") == std::to_string(elements), file_.path() + ": the number of parameters",
                 in_quotes(metadata("elements")), std::to_string(elements), "go on with the model of the checkpoint");
     }
+    const std::string& path() const { return file_.path(); }
     const std::string& metadata(const std::string& key) const {
         const auto found = file_.metadata().find(key);
         require(found != file_.metadata().end(), file_.path(), "without \"" + key + "\" in its metadata",

@@ -5,12 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/names.h"
 #include "llmc/model/onebit_mean.h"
 
 namespace llmc {
 
 // What is averaged at a bit an element: the momentum, or the momentum over sqrt(v) + eps.
 enum class OnebitSpace { momentum, update };
+
+inline constexpr Named<OnebitScale> kOnebitScales[] = {{"bucket", OnebitScale::bucket},
+                                                       {"tensor", OnebitScale::tensor},
+                                                       {"block", OnebitScale::block}};
+inline constexpr Named<OnebitSpace> kOnebitSpaces[] = {{"momentum", OnebitSpace::momentum},
+                                                       {"update", OnebitSpace::update}};
 
 struct OnebitSettings {
     // Updates with full gradients before the second moment is frozen. 0: as soon as it has settled, which is asked

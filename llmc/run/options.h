@@ -74,11 +74,6 @@ struct Options {
 enum class OptimizerKind { adamw, onebit_adam };
 inline constexpr Named<OptimizerKind> kOptimizers[] = {{"adamw", OptimizerKind::adamw},
                                                        {"onebit-adam", OptimizerKind::onebit_adam}};
-inline constexpr Named<OnebitScale> kOnebitScales[] = {{"bucket", OnebitScale::bucket},
-                                                       {"tensor", OnebitScale::tensor},
-                                                       {"block", OnebitScale::block}};
-inline constexpr Named<OnebitSpace> kOnebitSpaces[] = {{"momentum", OnebitSpace::momentum},
-                                                       {"update", OnebitSpace::update}};
 
 enum class Request { run, help, version };
 

@@ -62,7 +62,7 @@ public:
         std::int64_t bytes_sent = 0;  // by this rank, for this step alone (Communicator::bytes_sent())
     };
     void step(const Step& step);
-    // Behind the step: from here on gradients travel in another way, as `stage` says (Optimizer::stage()).
+    // Before the first step of a stage (Optimizer::stage()); `step`: how many were made before it.
     void stage_begins(std::int64_t step, const std::string& stage);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);
     void sample(std::int64_t step, const std::string& text);

@@ -17,10 +17,10 @@ struct RunFact {
 };
 // In the order of the terminal.
 std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Context& context);
-// Known when the model is there.
 // What compression costs here, measured, and the link below which it pays; nothing where nothing will be compressed.
 // Every rank calls it.
 RunFact fact_of_compression(const Plan& plan, Context& context);
+// Known when the model is there.
 RunFact fact_of_choices(const Tuning& tuning);
 
 std::string terminal_text(const std::vector<RunFact>& facts);
