@@ -4,27 +4,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <sstream>
 
 #include "kernels/device/error.h"
+#include "llmc/model/stretches.h"
 
 namespace llmc {
 namespace {
 
-constexpr const char *kFirst = "first_moments", *kSecond = "second_moments";
+constexpr const char *kFirst = "first_moments", *kSecond = "second_moments", *kStretches = "stretches",
+                     *kMomentsFile = "a file of Adam's moments";
 
 const TensorInfo& tensor_of(const SafetensorsFile& file, const std::string& name) {
     const auto found = std::ranges::find(file.tensors(), name, &TensorInfo::name);
     require(found != file.tensors().end() && found->dtype == "F32" && found->shape.size() == 1, file.path(),
-            "without a fp32 vector " + name, "a file of Adam's moments");
+            "without a fp32 vector " + name, kMomentsFile);
     return *found;
-}
-
-std::string metadata_of(const SafetensorsFile& file, const std::string& key) {
-    const auto found = file.metadata().find(key);
-    require(found != file.metadata().end(), file.path(), "without \"" + key + "\" in its metadata",
-            "a file of Adam's moments");
-    return found->second;
 }
 
 }  // namespace
@@ -38,19 +32,18 @@ std::string moment_file_name(int number, int files) {
 FileFingerprint write_moments(const std::filesystem::path& file, std::vector<OwnedShard> owned, std::int64_t elements,
                               std::span<const float> first_moments, std::span<const float> second_moments) {
     std::ranges::sort(owned, {}, &OwnedShard::offset);
-    std::string stretches;
+    std::vector<ShardRange> stretches;
     std::int64_t size = 0;
     for (const OwnedShard& shard : owned) {
         if (shard.size == 0) continue;
         require(shard.offset == size, "a stretch of moments at", shard.offset, std::to_string(size));
-        stretches.append(stretches.empty() ? "" : " ");
-        stretches.append(std::to_string(shard.first)).append("+").append(std::to_string(shard.size));
+        stretches.push_back({.first = shard.first, .size = shard.size});
         size += shard.size;
     }
     for (const auto& moments : {first_moments, second_moments})
         require(std::ssize(moments) == size, "the number of moments to save", moments.size(), std::to_string(size));
     SafetensorsWriter writer(file, {{kFirst, "F32", {size}}, {kSecond, "F32", {size}}},
-                             {{"elements", std::to_string(elements)}, {"stretches", stretches}});
+                             {{"elements", std::to_string(elements)}, {kStretches, text_of_stretches(stretches)}});
     writer.append(first_moments);
     writer.append(second_moments);
     return writer.finish();
@@ -59,17 +52,14 @@ FileFingerprint write_moments(const std::filesystem::path& file, std::vector<Own
 MomentFiles::MomentFiles(const std::filesystem::path& folder, int files, std::int64_t elements) {
     for (int number = 0; number < files; ++number) {
         const auto& file = files_.emplace_back(folder / moment_file_name(number, files));
-        require(metadata_of(file, "elements") == std::to_string(elements), file.path() + ": the number of parameters",
-                in_quotes(metadata_of(file, "elements")), std::to_string(elements),
-                "go on with the model of the checkpoint");
+        const std::string& of = metadata_of(file, "elements", kMomentsFile);
+        require(of == std::to_string(elements), file.path() + ": the number of parameters", in_quotes(of),
+                std::to_string(elements), "go on with the model of the checkpoint");
         std::int64_t place = 0;
-        std::istringstream places(metadata_of(file, "stretches"));
-        Stretch stretch{.file = std::size_t(number)};
-        for (char plus; places >> stretch.first >> plus >> stretch.size; place += stretch.size) {
-            require(plus == '+' && stretch.size > 0 && stretch.size <= elements, file.path() + ": its stretches",
-                    in_quotes(places.str()), "FIRST+SIZE, ...");
-            stretch.place = place;
-            stretches_.push_back(stretch);
+        for (const ShardRange& range : stretches_in(file, kStretches, kMomentsFile, elements)) {
+            stretches_.push_back({.first = range.first, .size = range.size, .file = std::size_t(number),
+                                  .place = place});
+            place += range.size;
         }
         for (const char* const name : {kFirst, kSecond})
             require(tensor_of(file, name).elements() == place, file.path() + ": the length of " + name,

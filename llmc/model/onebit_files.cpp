@@ -5,27 +5,20 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
-#include <sstream>
+#include <optional>
 
 #include "kernels/device/error.h"
+#include "llmc/model/stretches.h"
 #include "llmc/weights/safetensors.h"
 
 namespace llmc {
 namespace {
 
 constexpr const char *kShadow = "shadow_moment", *kWorker = "worker_error", *kServer = "server_error";
-constexpr const char* kVersion = "1";
+constexpr const char *kVersion = "1", *kErrorsFile = "a file of 1-bit Adam's";
 // In the metadata, of a server; and where nodes are the workers, of a worker, and the node of every rank.
-constexpr const char *kStretches = "stretches", *kWorkerStretches = "worker_stretches", *kNodes = "nodes";
+constexpr const char *kServedStretches = "stretches", *kWorkerStretches = "worker_stretches", *kNodes = "nodes";
 constexpr std::size_t kAveragedAtOnce = std::size_t(1) << 20;  // elements
-
-std::string text_of_stretches(const std::vector<ShardRange>& stretches) {
-    std::string text;
-    for (const ShardRange& range : stretches)
-        text.append(text.empty() ? "" : " ").append(std::to_string(range.first)).append("+").append(
-            std::to_string(range.size));
-    return text;
-}
 
 // A file of one rank's errors, or of the shadow.
 class OnebitFile {
@@ -35,53 +28,30 @@ public:
                 in_quotes(metadata("elements")), std::to_string(elements), "go on with the model of the checkpoint");
     }
     const std::string& path() const { return file_.path(); }
-    const std::string& metadata(const std::string& key) const {
-        const auto found = file_.metadata().find(key);
-        require(found != file_.metadata().end(), file_.path(), "without \"" + key + "\" in its metadata",
-                "a file of 1-bit Adam's");
-        return found->second;
-    }
+    const std::string& metadata(const std::string& key) const { return metadata_of(file_, key, kErrorsFile); }
     // Elements [first, first + size) of a vector of `length`. Throws Error at a number that no run can have left.
     void read(const char* name, std::int64_t length, std::int64_t first, std::span<float> to) const {
         const auto found = std::ranges::find(file_.tensors(), name, &TensorInfo::name);
         require(found != file_.tensors().end() && found->dtype == "F32" && found->shape.size() == 1 &&
                     found->elements() == length,
                 file_.path(), std::string("without a fp32 vector ") + name + " of " + std::to_string(length),
-                "a file of 1-bit Adam's");
+                kErrorsFile);
         file_.read(*found, first, to);
         const auto bad = std::ranges::find_if(to, [](float x) { return !std::isfinite(x); });
         if (bad != to.end())
             fail(file_.path() + ": a value of " + name, *bad, "finite", "go on from another checkpoint");
     }
     bool has(const char* key) const { return file_.metadata().contains(key); }
-    std::vector<ShardRange> served() const { return stretches(kStretches); }
+    std::vector<ShardRange> served() const { return stretches_in(file_, kServedStretches, kErrorsFile, elements_); }
     std::vector<ShardRange> worked() const {
         if (!has(kWorkerStretches)) return {{.first = 0, .size = elements_}};
-        return stretches(kWorkerStretches);
+        return stretches_in(file_, kWorkerStretches, kErrorsFile, elements_);
     }
 
 private:
-    std::vector<ShardRange> stretches(const char* key) const {
-        std::vector<ShardRange> all;
-        std::istringstream text(metadata(key));
-        ShardRange range;
-        for (char plus; text >> range.first >> plus >> range.size;) {
-            require(plus == '+' && range.first >= 0 && range.size >= 0 && range.size <= elements_ - range.first,
-                    file_.path() + ": its stretches", in_quotes(text.str()), "FIRST+SIZE, ... within the parameters");
-            all.push_back(range);
-        }
-        return all;
-    }
-
     SafetensorsFile file_;
     std::int64_t elements_;
 };
-
-std::int64_t total(const std::vector<ShardRange>& stretches) {
-    std::int64_t sum = 0;
-    for (const ShardRange& range : stretches) sum += range.size;
-    return sum;
-}
 
 // Elements [first, first + size) of what the ranges hold one after the other.
 std::vector<ShardRange> part_of(const std::vector<ShardRange>& ranges, std::int64_t first, std::int64_t size) {
@@ -115,14 +85,16 @@ void for_common(const std::vector<ShardRange>& one, const std::vector<ShardRange
 // What the ranks of the checkpoint served, as this rank's stretches want it.
 void collect_served(std::span<const OnebitFile> files, const std::vector<ShardRange>& wanted, std::span<float> to) {
     std::int64_t found = 0;
+    std::vector<ShardRange> all;
     for (const OnebitFile& file : files) {
         const std::vector<ShardRange> theirs = file.served();
+        all.insert(all.end(), theirs.begin(), theirs.end());
         for_common(theirs, wanted, [&](std::int64_t place, std::int64_t target, std::int64_t size) {
             file.read(kServer, total(theirs), place, to.subspan(std::size_t(target), std::size_t(size)));
             found += size;
         });
     }
-    require(found == total(wanted), "the servers' errors in " + files[0].path() + " and its like",
+    require(found == total(wanted) && are_disjoint(all), "the servers' errors in " + files[0].path() + " and its like",
             "of " + std::to_string(found) + " of this rank's elements", "each once, " + std::to_string(total(wanted)),
             "go on from another checkpoint");
 }
@@ -130,11 +102,16 @@ void collect_served(std::span<const OnebitFile> files, const std::vector<ShardRa
 // By element, of the workers that have it.
 void average_workers(const std::vector<OnebitFile>& files, const std::vector<ShardRange>& wanted, std::int64_t elements,
                      std::span<float> to) {
-    std::int64_t all = 0;
-    for (const OnebitFile& file : files) all += total(file.worked());
-    require(all > 0 && all % elements == 0, "the workers' errors of a checkpoint", all,
-            "a multiple of the " + std::to_string(elements) + " parameters");
-    const double workers = double(all / elements);
+    std::vector<ShardRange> all;
+    for (const OnebitFile& file : files) {
+        const std::vector<ShardRange> theirs = file.worked();
+        all.insert(all.end(), theirs.begin(), theirs.end());
+    }
+    const std::optional<std::int64_t> times = times_covered(all, elements);
+    require(times && *times > 0, "the workers' errors in " + files[0].path() + " and its like", "of some elements",
+            "of each of the " + std::to_string(elements) + " parameters, as often as of any other",
+            "go on from another checkpoint");
+    const double workers = double(*times);
     std::vector<float> part(std::min(to.size(), kAveragedAtOnce));
     std::vector<double> sums(part.size());
     for (std::size_t first = 0; first < to.size(); first += part.size()) {
@@ -179,7 +156,7 @@ FileFingerprint write_onebit(const std::filesystem::path& file, const OnebitStat
     const std::int64_t worked = total(state.worked), served = total(state.served);
     std::map<std::string, std::string> metadata{{"version", kVersion}, {"elements", std::to_string(elements)},
                                                 {"layout", state.layout},
-                                                {kStretches, text_of_stretches(state.served)}};
+                                                {kServedStretches, text_of_stretches(state.served)}};
     if (!state.nodes.empty()) {
         metadata[kWorkerStretches] = text_of_stretches(state.worked);
         metadata[kNodes] = state.nodes;
@@ -190,46 +167,43 @@ FileFingerprint write_onebit(const std::filesystem::path& file, const OnebitStat
     return writer.finish();
 }
 
-std::string read_onebit(Optimizer& optimizer, const std::filesystem::path& folder, int files, int rank, int ranks) {
-    const OnebitState state = optimizer.onebit_state();
+OnebitErrors read_onebit(const OnebitState& state, std::int64_t elements, const std::filesystem::path& folder,
+                         int files, int rank, int ranks) {
     const bool errors = state.kind == OnebitState::Kind::errors;
     if (state.kind == OnebitState::Kind::none)
-        return files > 1 ? "1-bit Adam: nothing is compressed here, so the errors of " + std::to_string(files) +
-                               " ranks are left out" : "";
+        return {.note = files > 1 ? "1-bit Adam: nothing is compressed here, so the errors of " +
+                                        std::to_string(files) + " ranks are left out" : ""};
     if (files == 0)
-        return errors ? "1-bit Adam: the checkpoint has no errors, which begin at 0"
-                      : "1-bit Adam: the checkpoint has no slow second moment, which begins at 0";
-    const std::int64_t elements = std::ssize(optimizer.second_moments()), worked = total(state.worked);
+        return {.note = errors ? "1-bit Adam: the checkpoint has no errors, which begin at 0"
+                               : "1-bit Adam: the checkpoint has no slow second moment, which begins at 0"};
     std::vector<OnebitFile> all;
     for (int number = 0; number < files; ++number) all.emplace_back(folder / onebit_file_name(number, files), elements);
-    if (errors)
-        for (const OnebitFile& file : all)
-            require(file.metadata("version") == kVersion, file.path() + ": the version",
-                    in_quotes(file.metadata("version")), kVersion,
-                    "go on with the version of this program that wrote it");
-    std::vector<float> values(std::size_t(state.elements));
-    const auto workers = std::span(values).first(std::size_t(worked)),
-               servers = std::span(values).subspan(std::size_t(worked));
-    const std::string nodes = all[0].has(kNodes) ? all[0].metadata(kNodes) : "";
-    std::string note;
+    OnebitErrors read{.values = std::vector<float>(std::size_t(state.elements))};
     if (!errors) {
-        all[0].read(kShadow, elements, 0, values);
-    } else if (all[0].metadata("layout") != state.layout) {
-        return "1-bit Adam: all errors begin at 0 again, as they are of " + all[0].metadata("layout") + ", not " +
-               state.layout;
-    } else if (files == ranks && nodes == state.nodes) {
+        all[0].read(kShadow, elements, 0, read.values);
+        return read;
+    }
+    for (const OnebitFile& file : all)
+        require(file.metadata("version") == kVersion, file.path() + ": the version",
+                in_quotes(file.metadata("version")), kVersion, "go on with the version of this program that wrote it");
+    if (all[0].metadata("layout") != state.layout)
+        return {.note = "1-bit Adam: all errors begin at 0 again, as they are of " + all[0].metadata("layout") +
+                        ", not " + state.layout};
+    const std::int64_t worked = total(state.worked);
+    const auto workers = std::span(read.values).first(std::size_t(worked)),
+               servers = std::span(read.values).subspan(std::size_t(worked));
+    if (files == ranks && (all[0].has(kNodes) ? all[0].metadata(kNodes) : "") == state.nodes) {
         const OnebitFile& mine = all[std::size_t(rank)];
         mine.read(kWorker, worked, 0, workers);
         collect_served(std::span(&mine, 1), state.served, servers);
     } else {
         average_workers(all, state.worked, elements, workers);
         collect_served(all, state.served, servers);
-        note = "1-bit Adam: " + std::to_string(ranks) + " ranks" +
-               (files == ranks ? std::string(" on other nodes") : " instead of " + std::to_string(files)) +
-               ": each begins with the mean of the workers' errors";
+        read.note = "1-bit Adam: " + std::to_string(ranks) + " ranks" +
+                    (files == ranks ? std::string(" on other nodes") : " instead of " + std::to_string(files)) +
+                    ": each begins with the mean of the workers' errors";
     }
-    optimizer.load_onebit(values);
-    return note;
+    return read;
 }
 
 }  // namespace llmc

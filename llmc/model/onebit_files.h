@@ -9,12 +9,10 @@
 // each rank.
 #pragma once
 #include <filesystem>
-#include <functional>
 #include <string>
 
 #include "llmc/base/fingerprint.h"
 #include "llmc/model/onebit_settings.h"
-#include "llmc/model/optimizer.h"
 
 namespace llmc {
 
@@ -28,11 +26,16 @@ bool writes_onebit(const OnebitState& state, int rank);
 FileFingerprint write_onebit(const std::filesystem::path& file, const OnebitState& state, std::int64_t elements,
                              std::span<const float> values);
 
-// Into an optimizer whose moments are loaded, from the `files` of a checkpoint. With as many ranks as then, on the same
-// nodes where those are the workers, every rank has its own errors again, bit for bit; with others the servers' go to
-// who serves those elements now, and every worker has the mean of all workers' errors of an element, which keeps what
-// they together still owe. Returns a note on what is not as
-// it was, for rank 0 to tell; empty: nothing. Throws Error where files are missing or not what was written.
-std::string read_onebit(Optimizer& optimizer, const std::filesystem::path& folder, int files, int rank, int ranks);
+struct OnebitErrors {
+    std::vector<float> values{};  // for Optimizer::load_onebit(); empty: what is there stays
+    std::string note{};           // what is not as it was, for rank 0 to tell; empty: nothing
+};
+// For an optimizer in this state, whose moments are loaded, from the `files` of a checkpoint; `elements`: of the flat
+// array. With as many ranks as then, on the same nodes where those are the workers, every rank has its own errors
+// again, bit for bit; with others the servers' go to who serves those elements now, and every worker has the mean of
+// all workers' errors of an element, which keeps what they together still owe. Throws Error where files are missing or
+// not what was written.
+OnebitErrors read_onebit(const OnebitState& state, std::int64_t elements, const std::filesystem::path& folder,
+                         int files, int rank, int ranks);
 
 }  // namespace llmc

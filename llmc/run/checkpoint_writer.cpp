@@ -199,7 +199,10 @@ void load_moments(Optimizer& optimizer, const fs::path& folder, const TrainerSta
         });
     });
     const std::string note = together(communicator, [&] {
-        return read_onebit(optimizer, folder, state.onebit_files, communicator.rank(), communicator.size());
+        const OnebitErrors read = read_onebit(optimizer.onebit_state(), table.elements(), folder, state.onebit_files,
+                                              communicator.rank(), communicator.size());
+        if (!read.values.empty()) optimizer.load_onebit(read.values);
+        return read.note;
     });
     if (!note.empty() && communicator.rank() == 0) std::cerr << "note: " << note << '\n';
 }

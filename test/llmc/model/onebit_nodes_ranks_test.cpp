@@ -256,6 +256,12 @@ void load_from(Trainer& trainer, const Snapshot& then) {
         std::ranges::copy(std::span(then.second).subspan(std::size_t(first), two.size()), two.begin());
     });
 }
+std::string load_onebit_from(Trainer& trainer, const ScratchFolder& folder, int files, const Communicator& ranks) {
+    const OnebitErrors read = read_onebit(trainer.optimizer().onebit_state(), trainer.table().elements(), folder.path(),
+                                          files, ranks.rank(), ranks.size());
+    if (!read.values.empty()) trainer.optimizer().load_onebit(read.values);
+    return read.note;
+}
 
 }  // namespace
 
@@ -274,7 +280,7 @@ TEST_CASE("nodes go on from a checkpoint bit for bit", "[ranks][onebit]") {
                          then.errors);
         all.barrier();
         load_from(other, then);
-        const std::string note = read_onebit(other.optimizer(), folder.path(), files, all.rank(), kAllRanks);
+        const std::string note = load_onebit_from(other, folder, files, all);
         require(note.empty(), "a note", note, "none");
         for (unsigned t = saved; t < kWarmup + 4; ++t) {
             whole.step(short_batch(t), 1, 1e-2f);
@@ -316,7 +322,7 @@ TEST_CASE("nodes go on with what others owed, or say that they do not", "[ranks]
         Trainer trainer(context, short_setup(now.ranks), of_nodes({.freeze_after = kWarmup}, now.ranks_of_node));
         trainer.step(short_batch(0), 1, 0);  // scalars for the snapshot
         load_from(trainer, were[0]);
-        notes[std::size_t(rank)] = read_onebit(trainer.optimizer(), folder.path(), kWere, rank, now.ranks);
+        notes[std::size_t(rank)] = load_onebit_from(trainer, folder, kWere, *context.communicator);
         return snapshot(trainer);
     }, on_nodes(now.ranks_of_node));
     for (const std::string& note : notes) CHECK_THAT(note, Contains(now.note));

@@ -1,0 +1,75 @@
+// stretches.cpp - stretches to text and back, and what they cover together
+#include "llmc/model/stretches.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+
+std::string text_of_stretches(const std::vector<ShardRange>& stretches) {
+    std::string text;
+    for (const ShardRange& range : stretches)
+        text.append(text.empty() ? "" : " ").append(std::to_string(range.first)).append("+").append(
+            std::to_string(range.size));
+    return text;
+}
+
+const std::string& metadata_of(const SafetensorsFile& file, const std::string& key, const char* kind) {
+    const auto found = file.metadata().find(key);
+    require(found != file.metadata().end(), file.path(), "without \"" + key + "\" in its metadata", kind);
+    return found->second;
+}
+
+std::vector<ShardRange> stretches_in(const SafetensorsFile& file, const std::string& key, const char* kind,
+                                     std::int64_t elements) {
+    const std::string& text = metadata_of(file, key, kind);
+    std::vector<ShardRange> all;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+        std::istringstream numbers(word);
+        ShardRange range;
+        char plus = 0;
+        require(numbers >> range.first >> plus >> range.size && plus == '+' && numbers.peek() == EOF &&
+                    range.first >= 0 && range.size >= 0 && range.first <= elements &&
+                    range.size <= elements - range.first,
+                file.path() + ": its " + key, in_quotes(text),
+                "FIRST+SIZE, ... within the " + std::to_string(elements) + " parameters");
+        all.push_back(range);
+    }
+    require(are_disjoint(all), file.path() + ": its " + key, in_quotes(text), "each element once");
+    return all;
+}
+
+std::int64_t total(const std::vector<ShardRange>& stretches) {
+    std::int64_t sum = 0;
+    for (const ShardRange& range : stretches) sum += range.size;
+    return sum;
+}
+
+bool are_disjoint(std::vector<ShardRange> stretches) {
+    std::erase_if(stretches, [](const ShardRange& range) { return range.size == 0; });
+    std::ranges::sort(stretches, {}, &ShardRange::first);
+    return std::ranges::adjacent_find(stretches, [](const ShardRange& a, const ShardRange& b) {
+               return a.first + a.size > b.first;
+           }) == stretches.end();
+}
+
+std::optional<std::int64_t> times_covered(const std::vector<ShardRange>& stretches, std::int64_t elements) {
+    std::map<std::int64_t, std::int64_t> changes{{0, 0}, {elements, 0}};
+    for (const ShardRange& range : stretches) {
+        ++changes[range.first];
+        --changes[range.first + range.size];
+    }
+    const std::int64_t times = changes.begin()->second;
+    std::int64_t now = 0;
+    for (const auto& [place, change] : changes) {
+        now += change;
+        if (place < elements && now != times) return std::nullopt;
+    }
+    return times;
+}
+
+}  // namespace llmc
