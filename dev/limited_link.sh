@@ -1,9 +1,9 @@
-# limited_link.sh - for scripts to source: two hosts, which are network namespaces of this machine, each with half of
-# its cores, joined by a link that lets through as much as it is told
+# limited_link.sh - for scripts to source: two hosts, which are network namespaces of this machine with addresses and
+# names of their own (hosta, 10.98.0.1 and hostb, 10.98.0.2), each with half of its cores, and the link between them
 #
-#   make_hosts            once; leaves the folder $work, which goes at the end. Exit code 77 where links cannot be had:
-#                         they need root, network namespaces, and tc's token bucket filter
-#   limit BITS            a second, each way
+#   make_hosts            once; leaves the folder $work, which goes at the end, and the namespaces $host_a and $host_b.
+#                         Exit code 77 where hosts cannot be had: they need root, network namespaces and host names
+#   limit BITS            lets so much through in a second, each way; exit code 77 without tc's token bucket filter
 #   on_first_host COMMAND...   where scripts/run_two_nodes.sh starts a rank on each host
 # shellcheck shell=bash
 
@@ -24,7 +24,7 @@ end_hosts() {
 make_hosts() {
     local tool host cores half
     [ "$(id -u)" = 0 ] || skip "network namespaces need root"
-    for tool in ip tc mpirun unshare taskset; do command -v "$tool" >/dev/null || skip "no $tool"; done
+    for tool in ip mpirun unshare taskset; do command -v "$tool" >/dev/null || skip "no $tool"; done
     work=$(mktemp -d) host_a=link_a_$$ host_b=link_b_$$
     trap end_hosts EXIT
     for host in "$host_a" "$host_b"; do
@@ -52,12 +52,14 @@ AGENT
     chmod +x "$work/agent"
     printf '10.98.0.1 slots=1\n10.98.0.2 slots=1\n' >"$work/hosts"
     export HOSTFILE=$work/hosts INTERFACE=veth0 RSH=$work/agent OMP_WAIT_POLICY=passive
+    on_first_host true 2>/dev/null || skip "host names of their own are not permitted"
 }
 
 # What may pass at once after a pause: 50 us of the link, and one of the packets that the kernel cuts for a network card
 # (64 KiB) at least. Messages with pauses between them would pass for nothing within a longer burst.
 limit() {
     local burst=$(($1 / 8 / 20000)) host
+    command -v tc >/dev/null || skip "no tc"
     for host in "$host_a" "$host_b"; do
         tc -n "$host" qdisc replace dev veth0 root tbf rate "$1bit" burst $((burst > 70000 ? burst : 70000)) \
             limit $((16 << 20)) 2>/dev/null || skip "no token bucket filter (tc ... tbf) in this kernel"

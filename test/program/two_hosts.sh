@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# two_hosts.sh - trains with one rank on each of two hosts, which are network namespaces of this machine with addresses
-# and names of their own, and compares losses and weights with two ranks on one host, bit for bit; then with two ranks
-# on each, whose hosts compress what they send
+# two_hosts.sh - trains with one rank on each of two hosts, which are network namespaces of this machine
+# (dev/limited_link.sh), and compares losses and weights with two ranks on one host, bit for bit; then with two ranks on
+# each, whose hosts compress what they send
 #
 #   test/program/two_hosts.sh [build/cpu/train_gpt2]
 #
@@ -11,65 +11,21 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=$(realpath "${1:-train_gpt2}")
 
-skip() {
-    echo "skipped: $1"
-    exit 77
-}
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-for tool in ip mpirun unshare; do command -v "$tool" >/dev/null || skip "no $tool"; done
-
-work=$(mktemp -d)
-a=two_hosts_a_$$ b=two_hosts_b_$$
-cleanup() {
-    for namespace in "$a" "$b"; do
-        for process in $(ip netns pids "$namespace" 2>/dev/null); do kill -KILL "$process" 2>/dev/null || true; done
-    done
-    ip netns delete "$a" 2>/dev/null || true
-    ip netns delete "$b" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-for host in "$a" "$b"; do ip netns add "$host" 2>/dev/null || skip "network namespaces are not permitted"; done
-ip link add veth0 netns "$a" type veth peer name veth0 netns "$b" 2>/dev/null || skip "no virtual network interfaces"
-ip -n "$a" address add 10.97.0.1/24 dev veth0
-ip -n "$b" address add 10.97.0.2/24 dev veth0
-for host in "$a" "$b"; do
-    ip -n "$host" link set lo up
-    ip -n "$host" link set veth0 up
-done
-
-# host NAMESPACE NAME COMMAND...: the command on that host
-# shellcheck disable=SC2016
-host() {
-    local namespace=$1 name=$2
-    shift 2
-    ip netns exec "$namespace" unshare --uts bash -c 'hostname "$1" && shift && exec "$@"' host "$name" "$@"
-}
-host "$a" hosta true 2>/dev/null || skip "host names of their own are not permitted"
-
-# What mpirun calls instead of ssh: AGENT HOST COMMAND...
-cat >"$work/agent" <<AGENT
-#!/usr/bin/env bash
-shift  # the only other host
-exec ip netns exec $b unshare --uts bash -c 'hostname hostb && eval "\$1"' agent "\$*"
-AGENT
-chmod +x "$work/agent"
-printf '10.97.0.1 slots=1\n10.97.0.2 slots=1\n' >"$work/hosts"
+# shellcheck source=dev/limited_link.sh
+. dev/limited_link.sh
+make_hosts
 
 # A language that a small model learns quickly: counting, with an end of text now and then.
 for ((i = 0; i < 600; ++i)); do echo "$i $((i * 7 % 100)) $((i * 13 % 100))"; done >"$work/text"
 "${program%/*}/tokenize" -o "$work" --name count --document-start '^[0-9]*0 ' "$work/text" >"$work/tokenized" 2>&1 ||
     { cat "$work/tokenized"; exit 1; }
 flags=(-i "$work/count_train_*.bin" -e "custom:l=2,h=2,c=32,t=32" -b 2 -t 32 -d 256 -x 20 -v 0 --threads 1 --lr 1e-2)
-export OMP_WAIT_POLICY=passive
-
-export PROGRAM=$program HOSTFILE=$work/hosts INTERFACE=veth0 RSH=$work/agent
+export PROGRAM=$program
 losses() { grep -o '"event":"step","step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*' "$work/$1/log.jsonl"; }
 # compare FLAGS...: the same run on two hosts and on one
 compare() {
     rm -rf "$work/one" "$work/two"
-    host "$a" hosta timeout -k 5 120 scripts/run_two_nodes.sh "${flags[@]}" "$@" -o "$work/two" >"$work/two.txt" 2>&1 ||
+    on_first_host timeout -k 5 120 scripts/run_two_nodes.sh "${flags[@]}" "$@" -o "$work/two" >"$work/two.txt" 2>&1 ||
         { cat "$work/two.txt"; exit 1; }
     RANKS=2 timeout -k 5 120 scripts/run_one_node.sh "${flags[@]}" "$@" -o "$work/one" >"$work/one.txt" 2>&1 ||
         { cat "$work/one.txt"; exit 1; }
@@ -82,11 +38,11 @@ compare -z 1
 
 # The ranks were on two hosts: a refusal names both.
 status=0
-host "$a" hosta env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 60 \
+on_first_host env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 60 \
     mpirun --mca plm_rsh_agent "$work/agent" --bind-to none --mca btl tcp,self --mca btl_tcp_if_include veth0 \
     --mca oob_tcp_if_include veth0 \
-    -np 1 --host 10.97.0.1 "$program" "${flags[@]}" --seed 1 : \
-    -np 1 --host 10.97.0.2 "$program" "${flags[@]}" --seed 2 >"$work/refused.txt" 2>&1 || status=$?
+    -np 1 --host 10.98.0.1 "$program" "${flags[@]}" --seed 1 : \
+    -np 1 --host 10.98.0.2 "$program" "${flags[@]}" --seed 2 >"$work/refused.txt" 2>&1 || status=$?
 refusal='error: rank 1 on hostb has --seed 2, rank 0 on hosta has 1; start all ranks alike'
 if ! grep -qx "$refusal" "$work/refused.txt" || [ $status != 2 ]; then
     cat "$work/refused.txt"
@@ -98,9 +54,9 @@ fi
 onebit=("${flags[@]}" -b 1 -z 0 --optimizer onebit-adam --onebit-freeze-step 4 --onebit-hierarchical -k constant)
 # on_four NAME COMMAND...
 on_four() {
-    host "$a" hosta env HOSTFILE="$work/four" "${@:2}" -o "$work/$1" >"$work/$1.txt" 2>&1
+    on_first_host env HOSTFILE="$work/four" "${@:2}" -o "$work/$1" >"$work/$1.txt" 2>&1
 }
-printf '10.97.0.1 slots=2\n10.97.0.2 slots=2\n' >"$work/four"
+printf '10.98.0.1 slots=2\n10.98.0.2 slots=2\n' >"$work/four"
 on_four nodes timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" || { cat "$work/nodes.txt"; exit 1; }
 on_four parts timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" -x 10 || { cat "$work/parts.txt"; exit 1; }
 on_four parts timeout -k 5 120 scripts/run_two_nodes.sh "${onebit[@]}" -y auto || { cat "$work/parts.txt"; exit 1; }
@@ -117,7 +73,7 @@ if ! grep -qF "$refusal" "$work/three.txt" || [ $status != 2 ]; then
 fi
 
 # A rank that is killed ends both: nothing is left on either host.
-host "$a" hosta timeout -k 5 60 scripts/run_two_nodes.sh "${flags[@]}" -x 100000000 -o "$work/killed" \
+on_first_host timeout -k 5 60 scripts/run_two_nodes.sh "${flags[@]}" -x 100000000 -o "$work/killed" \
     >"$work/killed.txt" 2>&1 &
 launcher=$!
 for ((i = 0; i < 300; ++i)); do grep -qs '^step 3/' "$work/killed.txt" && break; sleep 0.1; done
@@ -127,12 +83,12 @@ ranks_on() {
     done
     true
 }
-victim=$(ranks_on "$b" | head -n 1)
+victim=$(ranks_on "$host_b" | head -n 1)
 [ -n "$victim" ] || { cat "$work/killed.txt"; echo "no rank on the second host"; exit 1; }
 kill -KILL "$victim"
 began=$SECONDS
 if wait "$launcher"; then echo "a run whose rank was killed ended with exit code 0"; exit 1; fi
-while [ -n "$(ranks_on "$a")$(ranks_on "$b")" ] && [ $((SECONDS - began)) -lt 10 ]; do sleep 0.1; done
-[ -z "$(ranks_on "$a")$(ranks_on "$b")" ] || { echo "ranks go on 10 s after one was killed"; exit 1; }
+while [ -n "$(ranks_on "$host_a")$(ranks_on "$host_b")" ] && [ $((SECONDS - began)) -lt 10 ]; do sleep 0.1; done
+[ -z "$(ranks_on "$host_a")$(ranks_on "$host_b")" ] || { echo "ranks go on 10 s after one was killed"; exit 1; }
 echo "two hosts as one: 20 losses and the weights are the same bits; those that compress go on bit for bit; a refusal" \
     "names both, a killed rank ends both"
