@@ -1,5 +1,7 @@
 // onebit_support.h - short runs of 1-bit Adam on ranks as threads, and what a rank has at each point of them
 #pragma once
+#include <regex>
+
 #include "test/support/rank_support.h"
 
 namespace test {
@@ -63,8 +65,60 @@ std::vector<Result> on_ranks(int ranks, Body&& body, const llmc::LocalSettings& 
     return results;
 }
 
+// Calls use(element, value) with the values of the ranges' elements, which follow each other.
+template <class Use> void for_ranges(const std::vector<llmc::ShardRange>& ranges, const float* values, Use&& use) {
+    for (const llmc::ShardRange& range : ranges)
+        for (std::int64_t i = range.first; i < range.first + range.size; ++i) use(std::size_t(i), *values++);
+}
+inline std::int64_t size_of(const std::vector<llmc::ShardRange>& ranges) {
+    std::int64_t size = 0;
+    for (const llmc::ShardRange& range : ranges) size += range.size;
+    return size;
+}
+
 inline bool same_parameters(const Snapshot& a, const Snapshot& b) {
     return same_bits(a.master, b.master) && same_bits(a.first, b.first) && same_bits(a.second, b.second);
+}
+
+// Steps until one is compressed, and as many of AdamW, on so many ranks: tensors that `settings.exclude` finds, some
+// and not all, have AdamW's bits and owe nothing; the others have bits of their own, the same on all ranks.
+inline void check_excluded(int ranks, const llmc::OnebitSettings& settings, bool reduce_in_bf16,
+                           const llmc::LocalSettings& local = {}) {
+    const auto run = [&](llmc::AdamWSettings adamw) {
+        adamw.max_grad_norm = 0;  // AdamW's norm is exact, that of 1-bit Adam an estimate
+        return on_ranks<Snapshot>(ranks, [&](llmc::Context& context) {
+            Trainer trainer(context, short_setup(ranks), adamw, 1, {.reduce_in_bf16 = reduce_in_bf16});
+            for (unsigned t = 0; t < kWarmup + 1; ++t) trainer.step(short_batch(t), 1, 1e-2f);
+            return snapshot(trainer);
+        }, local);
+    };
+    const auto want = run({}), got = run(onebit(settings));
+    const llmc::ParameterTable table(kTinyModel);
+    const std::regex expression(settings.exclude);
+    int excluded_tensors = 0;
+    for (const llmc::ParameterSpec& spec : table.tensors()) {
+        const auto of = [&](const std::vector<float>& flat) {
+            return std::span(flat).subspan(std::size_t(spec.offset), std::size_t(spec.size()));
+        };
+        const bool excluded = std::regex_search(spec.name, expression);
+        excluded_tensors += excluded;
+        for (std::size_t rank = 0; rank < got.size(); ++rank) {
+            CAPTURE(spec.name, rank);
+            CHECK(same_bits(of(got[rank].master), of(got[0].master)));
+            CHECK(same_bits(of(got[rank].master), of(want[rank].master)) == excluded);
+            CHECK(same_bits(of(got[rank].first), of(want[rank].first)) == excluded);
+            if (!excluded) continue;
+            CHECK(same_bits(of(got[rank].second), of(want[rank].second)));
+            std::int64_t owed = 0;
+            const auto count = [&](std::size_t i, float error) {
+                owed += error != 0 && std::int64_t(i) >= spec.offset && std::int64_t(i) < spec.offset + spec.size();
+            };
+            for_ranges(got[rank].worked, got[rank].errors.data(), count);
+            for_ranges(got[rank].served, got[rank].errors.data() + size_of(got[rank].worked), count);
+            CHECK(owed == 0);
+        }
+    }
+    CHECK((excluded_tensors > 0 && excluded_tensors < std::ssize(table.tensors())));
 }
 
 // A run of some steps; its result has the errors as moments.

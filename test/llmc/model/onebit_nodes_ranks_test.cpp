@@ -1,7 +1,5 @@
 // onebit_nodes_ranks_test.cpp - 1-bit Adam whose workers are nodes: what the formulas say of the nodes' sums, the same
 // bits on all ranks and in any order of arrival, skipped steps, and checkpoints of the same nodes and of others
-#include <regex>
-
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_files.h"
 #include "test/support/onebit_support.h"
@@ -23,17 +21,6 @@ AdamWSettings of_nodes(OnebitSettings settings = {.freeze_after = kWarmup}, int 
 LocalSettings on_nodes(int ranks_of_node = kRanksOfNode, LocalSettings local = {}) {
     local.ranks_of_node = ranks_of_node;
     return local;
-}
-
-// What a rank's values are of.
-template <class Use> void for_ranges(const std::vector<ShardRange>& ranges, const float* values, Use&& use) {
-    for (const ShardRange& range : ranges)
-        for (std::int64_t i = range.first; i < range.first + range.size; ++i) use(std::size_t(i), *values++);
-}
-std::int64_t size_of(const std::vector<ShardRange>& ranges) {
-    std::int64_t size = 0;
-    for (const ShardRange& range : ranges) size += range.size;
-    return size;
 }
 
 // By element, the mean of the nodes' errors and the servers'.
@@ -222,29 +209,9 @@ TEST_CASE("errors that are not finite in one place skip the step on all ranks", 
 
 TEST_CASE("what nodes leave out of compression is updated as by AdamW", "[ranks][onebit]") {
     const bool bf16 = GENERATE(false, true);
-    const std::string exclude = "wpe|ln_";
-    const ParameterTable table(kTinyModel);
-    AdamWSettings plain, compressed = of_nodes({.freeze_after = kWarmup, .exclude = exclude});
-    plain.max_grad_norm = compressed.max_grad_norm = 0;  // one norm is exact, the other an estimate
-    const auto run = [&](const AdamWSettings& adamw) {
-        return on_ranks<Snapshot>(kAllRanks, [&](Context& context) {
-            Trainer trainer(context, short_setup(kAllRanks), adamw, 1, {.reduce_in_bf16 = bf16});
-            for (unsigned t = 0; t < kWarmup + 1; ++t) trainer.step(short_batch(t), 1, 1e-2f);
-            return snapshot(trainer);
-        }, on_nodes());
-    };
-    const auto want = run(plain), got = run(compressed);
-    for (const ParameterSpec& spec : table.tensors()) {
-        const auto of = [&](const std::vector<float>& flat) {
-            return std::span(flat).subspan(std::size_t(spec.offset), std::size_t(spec.size()));
-        };
-        CAPTURE(spec.name);
-        const bool left_out = std::regex_search(spec.name, std::regex(exclude));
-        for (std::size_t rank = 0; rank < kAllRanks; ++rank) {
-            CHECK(same_bits(of(got[rank].master), of(got[0].master)));
-            CHECK(same_bits(of(got[rank].master), of(want[rank].master)) == left_out);
-        }
-    }
+    CAPTURE(bf16);
+    check_excluded(kAllRanks, {.freeze_after = kWarmup, .exclude = "wpe|ln_", .ranks_of_node = kRanksOfNode}, bf16,
+                   on_nodes());
 }
 
 namespace {
