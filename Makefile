@@ -185,7 +185,7 @@ LIBRARY   := $(call objects,$(HOSTBUILD),$(HOST_SRC)) $(call objects,$(BUILD),$(
 TOOLS     := $(patsubst dev/%.cpp,$(BUILD)/%,$(wildcard dev/*.cpp))
 # The sanitizers judge the product, not what its results are compared with, nor, but for races between ranks, the cases:
 # those objects are of the plain build.
-EXPECTED  := test/support/reference_model.cpp test/support/communicator_suite.cpp
+EXPECTED  := $(addprefix test/support/,reference_model.cpp communicator_suite.cpp collective_results.cpp)
 OPERATIONS := $(call objects,$(PLAINBUILD),$(wildcard test/operations/*.cpp))
 SUPPORT   := $(call objects,$(HOSTBUILD),$(filter-out $(EXPECTED),$(wildcard test/support/*.cpp))) \
              $(call objects,$(PLAINBUILD),$(EXPECTED)) build/test/main.cpp.o

@@ -3,7 +3,6 @@
 #include "test/support/communicator_local.h"
 
 #include <omp.h>
-#include <cstring>
 
 #include <algorithm>
 #include <atomic>
@@ -20,80 +19,10 @@
 
 #include "kernels/device/error.h"
 #include "kernels/device/memory.h"
+#include "test/support/collective_results.h"
 
 namespace llmc {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-const char* name(Collective::Kind kind) {
-    constexpr const char* kNames[] = {"reduce_scatter", "all_gather", "all_to_all", "broadcast"};
-    return kNames[int(kind)];
-}
-std::string text_of(const Collective& op) {
-    return std::string(name(op.kind)) + " of " + std::to_string(op.elements) + " elements of type " +
-           std::to_string(int(op.element)) + ", root " + std::to_string(op.root);
-}
-
-// What a rank reads and writes: its shard of the whole, or the whole.
-std::int64_t in_bytes(const Collective& op, int rank, int ranks) {
-    return bytes_of(op.element) *
-           (op.kind == Collective::Kind::all_gather ? shard_of(op.elements, rank, ranks).size : op.elements);
-}
-std::int64_t out_bytes(const Collective& op, int rank, int ranks) {
-    if (op.kind == Collective::Kind::broadcast && op.root == rank) return 0;
-    return bytes_of(op.element) *
-           (op.kind == Collective::Kind::reduce_scatter ? shard_of(op.elements, rank, ranks).size : op.elements);
-}
-
-float widened(float x) { return x; }
-double widened(double x) { return x; }
-float widened(kernels::bf16 x) { return kernels::bf16_to_float(x); }
-void round_to(float& out, float x) { out = x; }
-void round_to(double& out, double x) { out = x; }
-void round_to(kernels::bf16& out, float x) { out = kernels::bf16_from_float(x); }
-
-template <class T> void sum_shard(Bytes& out, const std::vector<Bytes>& inputs, ShardRange shard) {
-    out.resize(shard.size * sizeof(T));
-    for (std::int64_t i = 0; i < shard.size; ++i) {
-        const auto of = [&](const Bytes& input) {
-            return widened(reinterpret_cast<const T*>(input.data())[shard.first + i]);
-        };
-        auto sum = of(inputs[0]);
-        for (std::size_t rank = 1; rank < inputs.size(); ++rank) sum += of(inputs[rank]);
-        round_to(reinterpret_cast<T*>(out.data())[i], sum);
-    }
-}
-
-std::vector<Bytes> results_of(const Collective& op, const std::vector<Bytes>& inputs) {
-    const int ranks = int(inputs.size());
-    std::vector<Bytes> results(ranks);
-    for (int rank = 0; rank < ranks; ++rank) {
-        Bytes& out = results[rank];
-        switch (op.kind) {
-            case Collective::Kind::reduce_scatter: {
-                const ShardRange shard = shard_of(op.elements, rank, ranks);
-                if (op.element == ElementType::bf16) sum_shard<kernels::bf16>(out, inputs, shard);
-                else if (op.element == ElementType::fp64) sum_shard<double>(out, inputs, shard);
-                else sum_shard<float>(out, inputs, shard);
-                break;
-            }
-            case Collective::Kind::all_gather:
-                for (const Bytes& input : inputs) out.insert(out.end(), input.begin(), input.end());
-                break;
-            case Collective::Kind::all_to_all: {
-                const std::int64_t part = std::int64_t(inputs[rank].size()) / ranks;
-                for (const Bytes& input : inputs)
-                    out.insert(out.end(), input.begin() + rank * part, input.begin() + (rank + 1) * part);
-                break;
-            }
-            case Collective::Kind::broadcast:
-                if (rank != op.root) out = inputs[op.root];
-                break;
-        }
-    }
-    return results;
-}
 
 // A meeting of all ranks, in which each leaves something for the others.
 struct Meeting {
@@ -257,16 +186,7 @@ public:
     void host_reduce(std::span<std::int64_t> values, HostReduction reduction) override {
         const auto all = meet("host_reduce of " + std::to_string(values.size()),
                               {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
-        for (std::size_t i = 0; i < values.size(); ++i)
-            for (int rank = 0; rank < size(); ++rank) {
-                std::int64_t value;
-                std::memcpy(&value, all[rank].data() + i * sizeof value, sizeof value);
-                if (rank == 0) values[i] = value;
-                else if (reduction == HostReduction::sum) values[i] += value;
-                else
-                    values[i] = reduction == HostReduction::min ? std::min(values[i], value)
-                                                                : std::max(values[i], value);
-            }
+        reduce_on_host(values, all, reduction);
     }
     std::vector<std::string> host_gather(std::string_view mine) override { return meet("host_gather", mine); }
     void barrier() override { meet("barrier", {}); }
@@ -328,7 +248,7 @@ private:
             pending_.push_back(pending);
         }
         const std::lock_guard lock(team_.run.mutex);
-        DeviceMeeting& meeting = team_.arrive(team_.device, posted_, rank(), text_of(op));
+        DeviceMeeting& meeting = team_.arrive(team_.device, posted_, rank(), name_of(op));
         meeting.inputs.resize(size());
         ++posted_;
         if (pending.brought) bring(meeting, op, std::move(input));
