@@ -8,7 +8,8 @@
 # The tool tokenize lies beside the CPU build. Exit code 77: namespaces are not permitted here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-gpu=$(realpath "${1:-build/stand-in/train_gpt2}") cpu=$(realpath "${2:-build/cpu/train_gpt2}")
+gpu=$(realpath "${1:-build/stand-in/train_gpt2}")
+cpu=$(realpath "${2:-build/cpu/train_gpt2}")
 
 # shellcheck source=dev/limited_link.sh
 . dev/limited_link.sh
