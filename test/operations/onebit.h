@@ -1,0 +1,89 @@
+// onebit.h - what the operations on tiles of a bucket at one bit an element share: its layout, mask and messages
+#pragma once
+#include "kernels/onebit.h"
+
+#include <bit>
+
+#include "kernels/device/memory.h"
+#include "test/operations/operation.h"
+
+namespace operations {
+
+using kernels::OnebitLayout, kernels::OnebitTile;
+
+// Of message words: each may be a scale, 0.2 to 0.8, or bits.
+inline const Fill kWords{.deviation = 0x200000, .mean = 0x3f000000};
+
+// Words are tensors of int, whose elements a formula sees as numbers.
+template <class Number> std::uint32_t word(const Number& x) { return std::uint32_t(int(x)); }
+template <class Number> float scale(const Number& x) { return std::bit_cast<float>(word(x)); }
+inline std::span<std::uint32_t> words(const Tensor<int>& t) {
+    return {reinterpret_cast<std::uint32_t*>(t.span().data()), t.span().size()};
+}
+constexpr std::uint32_t random_bits(std::size_t i) {
+    std::uint32_t x = std::uint32_t(i) * 0x9e3779b9u + 1;
+    for (const int shift : {16, 13, 16}) x = (x ^ x >> shift) * 0x85ebca6bu;
+    return x ^ x >> 15;
+}
+template <class Number> bool is_positive(const Number& x) { return double(x) >= 0; }
+template <class Number> Number times_sign(float scale, bool positive) { return positive ? scale : -scale; }
+
+// Of a shape: elements, ranks, alignment, elements of a group, whether there is a mask.
+struct Onebit : Operation {
+    OnebitLayout layout;
+    std::vector<OnebitTile> tiles;
+    device::Array<OnebitTile> device_tiles;
+    bool masked;
+    Tensor<int> active;  // empty without a mask
+
+    // `of_chunk`: the tiles of a server, else those of the bucket.
+    Onebit(const Shape& s, bool of_chunk)
+        : masked(s[4] != 0) {
+        const auto plan = kernels::onebit_plan(kernels::onebit_layout(s[0], s[1], s[2]), s[3], {});
+        layout = plan.layout;
+        tiles = plan.tiles;
+        if (of_chunk) {
+            OnebitLayout chunk = layout;
+            chunk.size = layout.chunk;
+            chunk.ranks = 1;
+            tiles = kernels::onebit_plan(chunk, s[3], {}).tiles;
+        }
+        device_tiles = device::Array<OnebitTile>(std::span<const OnebitTile>(tiles), nullptr);
+        active = input<int>("active", masked ? std::size_t(layout.padded() + 31) / 32 : 0, kWords);
+        adjust(active.number, [](std::size_t i, double) {  // one of eight is masked
+            return double(int(random_bits(3 * i) | random_bits(3 * i + 1) | random_bits(3 * i + 2)));
+        });
+    }
+    // `count` messages: scales of kWords, random bits, and zeros in words that are neither.
+    Tensor<int> messages_of(Role role, const std::string& name, std::int64_t count) {
+        const Tensor<int> all = tensor<int>(role, name, std::size_t(count * layout.message_words()), kWords);
+        adjust(all.number, [&](std::size_t i, double scale) {
+            const std::int64_t at = std::int64_t(i) % layout.message_words(), bits = at - layout.header_words();
+            if (bits >= 0 && bits < (layout.chunk + 31) / 32) return double(int(random_bits(i)));
+            return at < layout.scales ? scale : 0.0;
+        });
+        return all;
+    }
+    Tensor<int> finite() { return input<int>("finite", 1, {.deviation = 0, .mean = 1}); }
+    std::span<const std::uint32_t> mask() const { return words(active); }
+    // Where an array of messages has the word of element `in_chunk` of a chunk.
+    std::int64_t first_word(std::int64_t message, std::int64_t in_chunk) const {
+        return message * layout.message_words() + layout.header_words() + in_chunk / 32;
+    }
+    template <class View> bool is_active(const View& mask, std::int64_t i) const {
+        return !masked || (word(mask[std::size_t(i / 32)]) >> i % 32 & 1) != 0;
+    }
+};
+
+// visit(elements [first, first + count) of what the tile counts in, at most 32, which share a word)
+template <class Visit> void each_word(const OnebitTile& tile, Visit visit) {
+    for (std::int32_t at = 0; at < tile.size; at += 32) visit(tile.first + at, std::min(32, tile.size - at));
+}
+
+inline const std::vector<std::string> kOnebitDimensions{"elements", "ranks", "alignment", "group", "masked"};
+inline std::vector<std::string> and_one(std::vector<std::string> dimensions, const std::string& last) {
+    dimensions.push_back(last);
+    return dimensions;
+}
+
+}  // namespace operations

@@ -1,0 +1,118 @@
+// onebit_adam.cpp - the update of 1-bit Adam from a message sent and the replies, and the error that the worker keeps
+#include "kernels/onebit_adam.h"
+
+#include <optional>
+
+#include "test/operations/onebit.h"
+
+namespace operations {
+namespace {
+
+using kernels::DecaySegment, kernels::StepScalars;
+
+constexpr float kEpsilon = 1e-6f, kDecay = 0.1f;
+
+// Tensors that decay, that do not, and that are left alone, in turn; with ends inside tiles.
+std::vector<DecaySegment> tensors_of(std::int64_t elements) {
+    std::vector<DecaySegment> segments;
+    const std::int64_t lengths[] = {32, 64, 4096, 96, 20000, 32, 1024};
+    const std::int64_t least = elements / 3200 * 32;
+    std::int64_t end = 0;
+    for (int i = 0; end < elements; ++i)
+        segments.push_back({end = std::min(elements, end + std::max(least, lengths[i % 7])),
+                            i % 3 == 2 ? kernels::kLeftAlone : i % 3});
+    return segments;
+}
+
+// Of a shape besides: whether the momentum over the root of the second moment has travelled.
+template <class T>
+struct OnebitAdam : Onebit {
+    bool update_space;
+    StepScalars step{};
+    std::vector<DecaySegment> segments;
+    Tensor<float> compensated, error, master, m, v, largest;
+    std::optional<Tensor<T>> parameter;  // none in fp32, where it is the master
+    Tensor<int> messages, replies;
+    device::Array<StepScalars> device_step;
+    device::Array<DecaySegment> device_segments;
+
+    explicit OnebitAdam(const Shape& s)
+        : Onebit(s, false), update_space(s[5] != 0), segments(tensors_of(layout.size)),
+          compensated(input<float>("compensated", std::size_t(layout.size), {.first = {0.0, -0.0}})),
+          error(in_out<float>("error", std::size_t(layout.padded()))),
+          master(in_out<float>("master", std::size_t(layout.size), {.deviation = 0.02})),
+          m(in_out<float>("m", std::size_t(layout.size), {.deviation = 0.01})),
+          v(input<float>("v", std::size_t(layout.size), {.deviation = 1e-5, .mean = 1e-4})),
+          largest(output<float>("largest", tiles.size())),
+          messages(messages_of(Role::input, "messages", layout.ranks)),
+          replies(messages_of(Role::input, "replies", layout.ranks)), device_step(1),
+          device_segments(segments.size()) {
+        adjust(active.number, [&](std::size_t i, double bits) {  // padding is masked
+            return std::int64_t(i) * 32 < layout.size ? bits : 0.0;
+        });
+        if constexpr (sizeof(T) == 2) parameter = in_out<T>("parameter", std::size_t(layout.size));
+        step.adam_step = 10;
+        step.learning_rate = 6e-4f;
+        step.grad_scale = 1;
+        step.first_correction = 1.5f;
+        device_step.upload({&step, 1}, nullptr);
+        device_segments.upload(segments, nullptr);
+        device::sync(nullptr);
+        bytes = (24 + (sizeof(T) == 2 ? 2 : 0) + 2 / 8.0) * double(layout.size);
+    }
+    void run(device::StreamRef stream) override {
+        std::span<T> parameters;
+        if constexpr (sizeof(T) == 2) parameters = parameter->span();
+        else parameters = master.span();
+        kernels::onebit_adam<T>({.layout = layout, .tiles = device_tiles.span(), .compensated = compensated,
+                                 .error = error, .messages = words(messages), .replies = words(replies),
+                                 .active = mask(), .one = true, .parameter = parameters, .master = master, .m = m,
+                                 .v = v, .largest = largest, .segments = device_segments.span(),
+                                 .scalars = device_step.span(), .eps = kEpsilon, .weight_decay = kDecay,
+                                 .update_space = update_space}, stream);
+    }
+    template <class V> void formula(V& values) const {
+        using N = typename V::Number;
+        const auto z = values[compensated], e = values[error], p = values[master], first = values[m],
+                   second = values[v], most = values[largest];
+        const auto sent = values[messages], got = values[replies], mask = values[active];
+        values.each(tiles.size(), [=, this, &values](std::size_t t) {
+            const OnebitTile& tile = tiles[t];
+            const std::int64_t header = tile.chunk * layout.message_words(), chunk = tile.chunk * layout.chunk;
+            const float a = scale(sent[std::size_t(header)]), b = scale(got[std::size_t(header + tile.group)]);
+            N moved = 0;
+            for (std::int64_t at = tile.first; at < std::min(tile.first + tile.size, layout.size); ++at) {
+                const auto i = std::size_t(at);
+                const int decays = std::ranges::upper_bound(segments, at, {}, &DecaySegment::end)->decays;
+                if (decays == kernels::kLeftAlone) continue;
+                const bool counts = is_active(mask, at);
+                const std::uint32_t signs = word(got[std::size_t(first_word(tile.chunk, at - chunk))]);
+                const N y = counts ? times_sign<N>(b, signs >> (at - chunk) % 32 & 1) : N(0);
+                e[i] = counts ? N(z[i]) - times_sign<N>(a, is_positive(z[i])) : N(0);
+                const N denominator = sqrt(N(second[i])) + N(kEpsilon);
+                const N mean = update_space ? y * denominator : y;
+                const N move = N(step.learning_rate) * (mean * N(step.first_correction) / denominator);
+                const N size = move < N(0) ? -move : move;
+                if (moved < size) moved = size;
+                first[i] = mean;
+                const N weight = N(p[i]);
+                p[i] = weight - move - N(step.learning_rate) * N(decays ? kDecay : 0.0f) * weight;
+                if constexpr (sizeof(T) == 2) values[*parameter][i] = N(p[i]);
+            }
+            most[t] = moved;
+        });
+    }
+};
+
+// Less than a word of either geometry's tile; chunks with padding; tiles and what follows them.
+const std::vector<Shape> kEdges{{32, 1, 128, 0, 1, 0}, {160, 2, 128, 0, 1, 1}, {8224, 1, 128, 0, 1, 1},
+                                {20000, 2, 128, 0, 1, 0}, {70016, 8, 128, 0, 1, 1}};
+const std::vector<Shape> kSmall{{1 << 24, 8, 128, 0, 1, 0}, {1 << 24, 8, 128, 0, 1, 1}},
+    kLarge{{124475904, 8, 128, 0, 1, 0}, {124475904, 8, 128, 0, 1, 1}};
+
+const Registered onebit_adam({.name = "onebit adam", .tag = "[onebit]",
+                              .dimensions = and_one(kOnebitDimensions, "update space"), .edges = kEdges,
+                              .small = kSmall, .large = kLarge, .make = make<OnebitAdam>});
+
+}  // namespace
+}  // namespace operations
