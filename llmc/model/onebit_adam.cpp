@@ -23,29 +23,6 @@ bool compresses(const OnebitSettings& settings, int ranks) {
     return !settings.frozen_only && (workers_of(settings, ranks) > 1 || settings.compress_alone);
 }
 
-// Of every tensor of the table, whether it keeps full gradients.
-std::vector<bool> tensors_left_out(const ParameterTable& table, const std::string& exclude) {
-    std::vector<bool> left_out(table.tensors().size());
-    if (exclude.empty()) return left_out;
-    require(exclude.size() <= kLongestExpression, "the length of --onebit-exclude", exclude.size(),
-            "at most " + std::to_string(kLongestExpression));
-    regex_t expression;
-    if (const int fault = regcomp(&expression, exclude.c_str(), REG_EXTENDED | REG_NOSUB); fault != 0) {
-        char why[128];
-        regerror(fault, &expression, why, sizeof why);
-        fail("--onebit-exclude", in_quotes(exclude), "an extended regular expression", why);
-    }
-    for (std::size_t i = 0; i < left_out.size(); ++i)
-        left_out[i] = regexec(&expression, table.tensors()[i].name.c_str(), 0, nullptr, 0) == 0;
-    regfree(&expression);
-    const auto found = std::ranges::count(left_out, true);
-    if (found == 0 || found == std::ssize(left_out))
-        fail("--onebit-exclude", in_quotes(exclude) + ", which finds " + (found == 0 ? "none" : "all") +
-             " of the tensors", "what finds some of them, such as wte.weight and h.0.ln_1.bias",
-             "see the names in a checkpoint's model.safetensors; to leave out all is --optimizer adamw");
-    return left_out;
-}
-
 // Neighbouring tensors of one kind.
 struct Stretch {
     ShardRange flat;
@@ -331,6 +308,28 @@ private:
 };
 
 }  // namespace
+
+std::vector<bool> tensors_left_out(const ParameterTable& table, const std::string& exclude) {
+    std::vector<bool> left_out(table.tensors().size());
+    if (exclude.empty()) return left_out;
+    require(exclude.size() <= kLongestExpression, "the length of --onebit-exclude", exclude.size(),
+            "at most " + std::to_string(kLongestExpression));
+    regex_t expression;
+    if (const int fault = regcomp(&expression, exclude.c_str(), REG_EXTENDED | REG_NOSUB); fault != 0) {
+        char why[128];
+        regerror(fault, &expression, why, sizeof why);
+        fail("--onebit-exclude", in_quotes(exclude), "an extended regular expression", why);
+    }
+    for (std::size_t i = 0; i < left_out.size(); ++i)
+        left_out[i] = regexec(&expression, table.tensors()[i].name.c_str(), 0, nullptr, 0) == 0;
+    regfree(&expression);
+    const auto found = std::ranges::count(left_out, true);
+    if (found == 0 || found == std::ssize(left_out))
+        fail("--onebit-exclude", in_quotes(exclude) + ", which finds " + (found == 0 ? "none" : "all") +
+             " of the tensors", "what finds some of them, such as wte.weight and h.0.ln_1.bias",
+             "see the names in a checkpoint's model.safetensors; to leave out all is --optimizer adamw");
+    return left_out;
+}
 
 std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange& gradients,
                                             const AdamWSettings& settings, Context& context) {

@@ -24,8 +24,11 @@ namespace llmc {
 std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange& gradients,
                                             const AdamWSettings& settings, Context& context);
 
-// Bytes on the device besides AdamW's. Throws Error for an `exclude` that is no regular expression, or finds none or
-// all of the tensors.
+// Of every tensor of the table, whether it keeps full gradients, as `exclude` finds it. Throws Error where that is no
+// regular expression, or finds none or all of the tensors.
+std::vector<bool> tensors_left_out(const ParameterTable& table, const std::string& exclude);
+
+// Bytes on the device besides AdamW's. Throws Error as tensors_left_out().
 std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings);
 
 }  // namespace llmc

@@ -1,4 +1,5 @@
-// onebit_speed.h - whether compression pays: how long this machine takes for it, and the link that is as fast
+// onebit_speed.h - whether compression pays: how much longer a compressed step computes on this machine, and the link
+// on which that is what it saves
 #pragma once
 #include "llmc/model/onebit_settings.h"
 
@@ -6,8 +7,9 @@ namespace llmc {
 
 struct Context;
 
-// Seconds that a rank takes to compress `elements`, serve its part of those of all ranks and keep its errors: measured
-// on up to 2^22 elements, whose memory is given back; the fastest of three. Waits for the device.
+// Seconds that a step with the compressed update of `elements` computes longer than one with AdamW's: compression, this
+// rank's part of the sums, and the sketch. Measured on up to 2^22 elements, whose memory is given back; the fastest of
+// three of each. Waits for the device.
 double measure_compression(std::int64_t elements, int ranks, Context& context);
 
 // Bits a second that a rank sends on a link on which the exchange in full takes as long as the one at a bit an element

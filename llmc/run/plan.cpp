@@ -105,6 +105,7 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
                     "the checkpoint's config.json has been changed: restore it");
         }
         plan.first_step = resumption->state.step;
+        plan.frozen_after = resumption->state.optimizer.onebit.frozen_after;
         require(plan.first_step <= plan.total_steps, "the number of steps to make", plan.total_steps,
                 "at least " + std::to_string(plan.first_step) + ", which --resume goes on from", "raise --max-steps");
     }
@@ -130,7 +131,8 @@ Changes go_on(Plan& plan, const Options& options, const Resumption& resumption) 
         fail("--optimizer", options.optimizer, before.value("optimizer", "adamw") + ", which the checkpoint is of",
              "give it; or start a new run from the checkpoint's model by --init");
     const std::int64_t frozen_after = resumption.state.optimizer.onebit.frozen_after;
-    if (frozen_after > 0 && !same_text("onebit-freeze-step", "auto"))
+    if (frozen_after > 0 && !same_text("onebit-freeze-step", "auto") &&
+        options.onebit_freeze_step != std::to_string(frozen_after))
         fail("--onebit-freeze-step", in_quotes(options.onebit_freeze_step),
              in_quotes(before.value("onebit-freeze-step", "auto")) + ", as the second moment was frozen after " +
                  std::to_string(frozen_after) + " updates", "give it");

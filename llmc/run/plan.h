@@ -34,7 +34,8 @@ struct Plan {
     ModelSetup setup{};
     MemoryPlan memory{};  // by plan_memory(), once it is known which libraries compute what
     std::int64_t step_tokens = 0, total_steps = 0;  // positions of one update over all ranks; updates
-    std::int64_t first_step = 0;                    // updates made by the run that this one goes on with
+    std::int64_t first_step = 0;                    // steps made by the run that this one goes on with
+    std::int64_t frozen_after = 0;                  // ... whose 1-bit Adam froze after so many updates; 0: not yet
     RunIdentity run{};
     int micro_batches = 0;                          // of this rank in one update
     std::unique_ptr<DataLoader> loader{};           // none with --eval-only

@@ -7,6 +7,7 @@
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint_writer.h"
 #include "llmc/run/initial_model.h"
+#include "llmc/run/onebit_facts.h"
 
 namespace llmc {
 namespace {
@@ -19,14 +20,16 @@ MemoryPlan memory_of(const Plan& plan, const Options& options, const Context& co
                        plan.optimizer.onebit);
 }
 
-std::vector<std::string> notes_of(const Plan& plan, bool hierarchical, const Context& context) {
+std::vector<std::string> notes_of(const Plan& plan, const Context& context) {
     std::vector<std::string> notes;
     const std::string& passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
     if (!passed_over.empty()) notes.push_back("attention goes without cuDNN: " + passed_over);
     if (!plan.start.note.empty()) notes.push_back(plan.start.note);
-    if (const auto& onebit = plan.optimizer.onebit;
-        hierarchical && onebit && onebit->ranks_of_node == context.communicator->size())
-        notes.push_back("--onebit-hierarchical compresses nothing: all ranks are on one machine");
+    if (const auto& onebit = plan.optimizer.onebit; onebit && plan.frozen_after == 0 && onebit->freeze_after > 0 &&
+                                                    onebit->freeze_after <= onebit->lr_warmup_steps)
+        notes.push_back("--onebit-freeze-step " + std::to_string(onebit->freeze_after) +
+                        " lies within the warm-up of the learning rate, where second moments are larger than later, "
+                        "so that steps will be short: give more than " + std::to_string(2 * onebit->lr_warmup_steps));
     return notes;
 }
 
@@ -68,7 +71,7 @@ PlannedRun plan_run(const Options& options, Context& context) {
         context.matmul.describe(plan.setup.dtype);
     });
     plan.memory = together(ranks, [&] { return memory_of(plan, options, context); });
-    const std::vector<std::string> notes = notes_of(plan, options.onebit_hierarchical, context);
+    const std::vector<std::string> notes = notes_of(plan, context);
     if (first_rank) tell_notes(notes);
     std::vector<RunFact> facts = facts_of_run(plan, options, context);
     if (first_rank) std::cout << terminal_text(facts) << std::flush;

@@ -164,6 +164,12 @@ void Report::stage_begins(std::int64_t step, const std::string& stage) {
     write({{"event", "stage"}, {"step", step}, {"stage", stage}});
 }
 
+void Report::stage_speed(std::int64_t step, const std::string& stage, double ms_before, double ms) {
+    say(format("%s | a %s step takes %.4g ms, one before the freeze took %.4g (medians)", at(step).c_str(),
+               stage.c_str(), ms, ms_before));
+    write({{"event", "stage_speed"}, {"step", step}, {"stage", stage}, {"ms_before", ms_before}, {"ms", ms}});
+}
+
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds) {
     say(format("%s | validation loss %.4f over %lld tokens | %s tok/s", at(step).c_str(), loss,
                static_cast<long long>(targets), tokens_text(double(targets) / seconds).c_str()));

@@ -2,7 +2,7 @@
 // object a line, each written through at once
 //
 // {"event":"start", options, versions, device, model, data}   {"event":"step","step":0,"loss":..,...}   "val",
-//     "sample", "checkpoint", "checkpoint_failed", "skip", "stage", "resume", "end"
+//     "sample", "checkpoint", "checkpoint_failed", "skip", "stage", "stage_speed", "resume", "end"
 // "resume" takes back what the log has from its step on: a "step" of that number or higher, a "skip", "val", "sample",
 // "checkpoint" after more steps.
 // A number that is unknown or not finite is null, never invented.
@@ -64,6 +64,8 @@ public:
     void step(const Step& step);
     // Before the first step of a stage (Optimizer::stage()); `step`: how many were made before it.
     void stage_begins(std::int64_t step, const std::string& stage);
+    // Once the stage has lasted a while, and so had the one before: medians of milliseconds a step.
+    void stage_speed(std::int64_t step, const std::string& stage, double ms_before, double ms);
     void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);
     void sample(std::int64_t step, const std::string& text);
     // `waited_seconds`: what training lost to it, beside slower steps.

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "llmc/base/json_text.h"
-#include "llmc/model/onebit_speed.h"
+#include "llmc/run/onebit_facts.h"
 #include "llmc/run/version.h"
 
 namespace llmc {
@@ -84,34 +84,8 @@ std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Cont
             data_fact(plan, options),
             model_fact(plan),
             training_fact(plan),
+            fact_of_exchange(plan, *context.communicator),
             {plan.memory.text(), {{"planned_bytes", plan.memory.total()}}}};
-}
-
-RunFact fact_of_compression(const Plan& plan, Context& context) {
-    const int ranks = context.communicator->size();
-    const auto& onebit = plan.optimizer.onebit;
-    if (!plan.loader || !onebit || onebit->frozen_only) return {"", Json::object()};
-    const int workers = ranks / onebit->ranks_of_node;
-    if (workers == 1)
-        return {ranks == 1 ? "1-bit exchange: none, as one rank has nothing to send; the second moment is frozen all "
-                             "the same\n" : "", Json::object()};
-    if (onebit->freeze_after >= plan.total_steps)
-        return {"1-bit exchange: none, as the run ends after " + std::to_string(plan.total_steps) + " steps, before " +
-                    std::to_string(onebit->freeze_after) + " updates (--onebit-freeze-step)\n", Json::object()};
-    const std::int64_t elements = plan.table.elements() / onebit->ranks_of_node;
-    const double seconds = measure_compression(elements, workers, context);
-    const int bytes = plan.reduce_in_bf16 ? 2 : 4;
-    const double gigabits = break_even_bits_a_second(elements, workers, bytes, seconds) / 1e9;
-    char text[160];
-    std::snprintf(text, sizeof text,
-                  "1-bit exchange: compression takes %.3g s a step here; it pays where a rank sends less than %.3g "
-                  "Gbit/s\n", seconds, gigabits);
-    std::string lines = text;
-    if (onebit->freeze_after > 0 && onebit->freeze_after <= onebit->lr_warmup_steps)
-        lines += "1-bit exchange: it begins after " + std::to_string(onebit->freeze_after) +
-                 " updates, within the warm-up of the learning rate, whose second moments are too large for what "
-                 "follows\n";
-    return {lines, {{"compression_ms", seconds * 1e3}, {"compression_pays_below_gbit_s", gigabits}}};
 }
 
 RunFact fact_of_choices(const Tuning& tuning) {

@@ -17,9 +17,6 @@ struct RunFact {
 };
 // In the order of the terminal.
 std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Context& context);
-// What compression costs here, measured, and the link below which it pays; nothing where nothing will be compressed.
-// Every rank calls it.
-RunFact fact_of_compression(const Plan& plan, Context& context);
 // Known when the model is there.
 RunFact fact_of_choices(const Tuning& tuning);
 

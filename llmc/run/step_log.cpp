@@ -33,11 +33,33 @@ void StepLog::report_pending(int steps_back) {
         if (step.scalars.skip == kernels::kNoSkip) noise_->add(optimizer_.totals(steps_back), step.positions);
         step.noise = noise_so_far(step);
     }
-    if (std::string_view(stage_) == "warm-up" && stage_ != std::string_view(step.stage))
-        report_.stage_begins(step.step, step.stage);
-    stage_ = step.stage;
-    report_.step(step);
+    follow_stage(step);
     count_skips(step.scalars.skip);
+}
+
+void StepLog::follow_stage(const Report::Step& step) {
+    const bool begins = stage_ != std::string_view(step.stage), from_another = begins && *stage_;
+    stage_ = step.stage;
+    if (from_another) {
+        report_.stage_begins(step.step, step.stage);
+        ms_before_ = std::move(stage_ms_);
+    }
+    report_.step(step);
+    if (begins) {
+        stage_ms_.clear();  // the first step prepares what later ones use
+        return;
+    }
+    if (!*stage_) return;
+    // Of a stage that another follows, the last ones.
+    if (ms_before_.empty() && stage_ms_.size() == kStageSteps) stage_ms_.erase(stage_ms_.begin());
+    if (stage_ms_.size() < kStageSteps) stage_ms_.push_back(step.speed.ms);
+    if (ms_before_.size() != kStageSteps || stage_ms_.size() != kStageSteps) return;
+    const auto median = [](std::vector<double>& values) {
+        std::ranges::nth_element(values, values.begin() + std::ptrdiff_t(values.size() / 2));
+        return values[values.size() / 2];
+    };
+    report_.stage_speed(step.step + 1, step.stage, median(ms_before_), median(stage_ms_));
+    ms_before_.clear();
 }
 
 void StepLog::count_skips(std::int32_t skip) {

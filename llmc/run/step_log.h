@@ -52,6 +52,9 @@ public:
     // saves its model, which is sound.
     const std::exception_ptr& failure() const { return failure_; }
 
+    // So many steps of each stage of an optimizer say how fast it is.
+    static constexpr std::size_t kStageSteps = 20;
+
 private:
     struct Pending {
         Report::Step step;
@@ -59,6 +62,7 @@ private:
     };
     void report_pending(int steps_back);
     void count_skips(std::int32_t skip);
+    void follow_stage(const Report::Step& step);
     Report::Noise noise_so_far(const Report::Step& step) const;
 
     const Optimizer& optimizer_;
@@ -71,6 +75,7 @@ private:
     int seq_len_;
     std::optional<Pending> pending_;
     const char* stage_ = "";  // of the step before
+    std::vector<double> stage_ms_, ms_before_;  // of steps of this stage, at most kStageSteps, and of the one before
     double last_seconds_ = 0;  // when the step before was reported
     InARow in_a_row_{};
     std::exception_ptr failure_;

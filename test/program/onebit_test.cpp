@@ -71,7 +71,9 @@ TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage i
     const double milliseconds = start["compression_ms"], gigabits = start["compression_pays_below_gbit_s"];
     CHECK(milliseconds > 0);
     CHECK(gigabits == Approx(2 * share * elements * 31 / milliseconds / 1e6).epsilon(1e-6));
-    CHECK_THAT(result.output, Contains("1-bit exchange: compression takes "));
+    CHECK_THAT(result.output, Contains("1-bit exchange: a compressed step computes "));
+    CHECK_THAT(result.output, Contains("1-bit exchange: after 4 updates a rank sends ") &&
+                                  Contains(" of momenta a step, where AdamW's gradients are "));
     const auto validation = numbers(folder.log("onebit", "val"), "loss");
     CHECK(validation.back() < validation.front() - 0.3);
     CHECK(std::isfinite(validation.back()));
@@ -83,7 +85,8 @@ TEST_CASE("--onebit-hierarchical on one machine freezes, and says that it compre
     const Result result = run_onebit(folder, 2, "one", {"--onebit-hierarchical", "-x", "6"});
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
-    CHECK_THAT(result.output, Contains("note: --onebit-hierarchical compresses nothing: all ranks are on one machine"));
+    CHECK_THAT(result.output,
+               Contains("1-bit exchange: none, as all ranks are on one machine (--onebit-hierarchical)"));
     REQUIRE(run_onebit(folder, 2, "frozen", {"--onebit-bits", "32", "-x", "6"}).exit_code == 0);
     CHECK(folder.log("one", "step").back()["stage"] == "frozen");
     CHECK(losses_of(folder, "one") == losses_of(folder, "frozen"));
@@ -163,6 +166,47 @@ TEST_CASE("a run that will compress nothing says why", "[run][onebit]") {
     const Result early = run_onebit(folder, 2, "early", {"-x", "4"});
     CHECK(early.exit_code == 0);
     CHECK_THAT(early.output, Contains("1-bit exchange: none, as the run ends after 4 steps, before 4 updates"));
+    const Result automatic = run_onebit(folder, 2, "auto", {"-x", "1000", "--onebit-freeze-step", "auto", "--dry-run"});
+    CHECK(automatic.exit_code == 0);
+    CHECK_THAT(automatic.output, Contains("none, as the run ends after 1000 steps, and \"auto\" freezes after 1000 "
+                                          "updates at the earliest; give --onebit-freeze-step"));
+    const Result late = run_onebit(folder, 2, "late", {"-x", "1600", "-u", "1000", "--onebit-freeze-step", "auto",
+                                                       "--dry-run"});
+    CHECK_THAT(late.output, Contains("once the second moment has settled a rank sends "));
+}
+
+TEST_CASE("a run with 1-bit Adam says before it starts what it leaves out, and that it begins early",
+          "[run][onebit][mpi]") {
+    if (!have_mpi()) return;
+    const TrainingFolder folder;
+    const Result result = run_onebit(folder, 2, "dry", {"--dry-run", "-u", "5", "--onebit-exclude", "ln_"});
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    CHECK_THAT(result.output, Contains("1-bit exchange: --onebit-exclude finds 10 of 28 tensors, 640 parameters, whose "
+                                       "gradients go on in full: h.0.ln_1.weight, h.0.ln_1.bias, h.0.ln_2.weight, "
+                                       "..."));
+    CHECK_THAT(result.output, Contains("note: --onebit-freeze-step 4 lies within the warm-up of the learning rate") &&
+                                  Contains("give more than 10"));
+}
+
+TEST_CASE("after the freeze a run says how long its steps take, and took before", "[run][onebit][mpi]") {
+    if (!have_mpi()) return;
+    const TrainingFolder folder;
+    const Result result = run_onebit(folder, 2, "onebit", {"-x", "44", "-v", "0", "--onebit-freeze-step", "22"});
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    const auto ms = numbers(folder.log("onebit", "step"), "ms");
+    const auto median = [&](int first) {
+        std::vector<double> of(ms.begin() + first, ms.begin() + first + 20);
+        std::ranges::sort(of);
+        return of[10];
+    };
+    const auto speeds = folder.log("onebit", "stage_speed");
+    REQUIRE(speeds.size() == 1);
+    CHECK((speeds[0]["step"] == 43 && speeds[0]["stage"] == "compressed"));
+    CHECK(speeds[0]["ms_before"] == median(2));
+    CHECK(speeds[0]["ms"] == median(23));
+    CHECK_THAT(result.output, Contains("step 43/44 | a compressed step takes "));
 }
 
 TEST_CASE("a run of AdamW does not turn into one of 1-bit Adam", "[run][onebit][resume]") {

@@ -1,0 +1,103 @@
+// onebit_facts.cpp - why a run compresses nothing, or what a rank sends then, and what computing it takes
+#include "llmc/run/onebit_facts.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "llmc/model/onebit_adam.h"
+#include "llmc/model/onebit_speed.h"
+
+namespace llmc {
+namespace {
+
+constexpr const char* kExchange = "1-bit exchange: ";
+
+// Updates before the freeze at least.
+std::int64_t earliest_freeze(const OnebitSettings& onebit) {
+    if (onebit.freeze_after > 0) return onebit.freeze_after;
+    const std::int64_t every = onebit.settling_updates;  // the second question can be answered, and later ones
+    return std::max(2 * every, (onebit.lr_warmup_steps / every + 1) * every);
+}
+
+// Empty: it will compress.
+std::string why_nothing(const Plan& plan, int ranks) {
+    const OnebitSettings& onebit = *plan.optimizer.onebit;
+    if (onebit.frozen_only) return "--onebit-bits 32 sends all in full, also after the freeze";
+    if (ranks == 1) return "one rank has nothing to send; the second moment is frozen all the same";
+    if (ranks == onebit.ranks_of_node) return "all ranks are on one machine (--onebit-hierarchical)";
+    if (plan.frozen_after > 0 || earliest_freeze(onebit) < plan.total_steps) return "";
+    const std::string ends = "the run ends after " + std::to_string(plan.total_steps) + " steps, ";
+    if (onebit.freeze_after > 0)
+        return ends + "before " + std::to_string(onebit.freeze_after) + " updates (--onebit-freeze-step)";
+    return ends + "and \"auto\" freezes after " + std::to_string(earliest_freeze(onebit)) +
+           " updates at the earliest; give --onebit-freeze-step, 15 to 25 % of the steps";
+}
+
+std::string megabytes(double bytes) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g MB", bytes / 1e6);
+    return text;
+}
+
+std::string excluded_text(const Plan& plan) {
+    const OnebitSettings& onebit = *plan.optimizer.onebit;
+    if (onebit.exclude.empty()) return "";
+    const std::vector<bool> left_out = tensors_left_out(plan.table, onebit.exclude);
+    std::int64_t tensors = 0, parameters = 0;
+    std::string names;
+    for (std::size_t i = 0; i < left_out.size(); ++i) {
+        if (!left_out[i]) continue;
+        const ParameterSpec& spec = plan.table.tensors()[i];
+        if (tensors < 3) names += (tensors > 0 ? ", " : "") + spec.name;
+        ++tensors;
+        parameters += spec.size();
+    }
+    return std::string(kExchange) + "--onebit-exclude finds " + std::to_string(tensors) + " of " +
+           std::to_string(left_out.size()) + " tensors, " + std::to_string(parameters) +
+           " parameters, whose gradients go on in full: " + names + (tensors > 3 ? ", ..." : "") + '\n';
+}
+
+}  // namespace
+
+RunFact fact_of_exchange(const Plan& plan, const Communicator& communicator) {
+    if (!plan.loader || !plan.optimizer.onebit) return {"", nlohmann::ordered_json::object()};
+    const OnebitSettings& onebit = *plan.optimizer.onebit;
+    const int ranks = communicator.size();
+    if (const std::string why = why_nothing(plan, ranks); !why.empty())
+        return {kExchange + ("none, as " + why) + '\n', nlohmann::ordered_json::object()};
+    const int workers = ranks / onebit.ranks_of_node;
+    const auto sent = [&](double elements, int among, double bits) {
+        return 2.0 * (among - 1) / among * elements * bits / 8;
+    };
+    const auto elements = double(plan.table.elements());
+    const double bits = sent(elements / onebit.ranks_of_node, workers, 1),
+                 full = sent(elements, ranks, plan.reduce_in_bf16 ? 16 : 32);
+    const std::string since =
+        plan.frozen_after > 0 ? "goes on: the second moment was frozen after " + std::to_string(plan.frozen_after) +
+                                    " updates; "
+        : onebit.freeze_after > 0 ? "after " + std::to_string(onebit.freeze_after) + " updates "
+                                  : "once the second moment has settled ";
+    return {kExchange + since + "a rank sends " + megabytes(bits) + " of momenta a step" +
+                (onebit.ranks_of_node > 1 ? " to other machines" : "") + ", where AdamW's gradients are " +
+                megabytes(full) + '\n' + excluded_text(plan),
+            nlohmann::ordered_json::object()};
+}
+
+RunFact fact_of_compression(const Plan& plan, Context& context) {
+    const int ranks = context.communicator->size();
+    const auto& onebit = plan.optimizer.onebit;
+    if (!plan.loader || !onebit || !why_nothing(plan, ranks).empty()) return {"", nlohmann::ordered_json::object()};
+    const int workers = ranks / onebit->ranks_of_node;
+    const std::int64_t elements = plan.table.elements() / onebit->ranks_of_node;
+    const double seconds = measure_compression(elements, workers, context);
+    const double gigabits = break_even_bits_a_second(elements, workers, plan.reduce_in_bf16 ? 2 : 4, seconds) / 1e9;
+    if (seconds == 0) return {std::string(kExchange) + "a compressed step computes no longer than AdamW's here\n",
+                              {{"compression_ms", 0}, {"compression_pays_below_gbit_s", nullptr}}};
+    char text[240];
+    std::snprintf(text, sizeof text,
+                  "%sa compressed step computes %.3g ms longer than AdamW's here; it pays where a rank sends less than "
+                  "%.3g Gbit/s, its share of what its machine sends\n", kExchange, seconds * 1e3, gigabits);
+    return {text, {{"compression_ms", seconds * 1e3}, {"compression_pays_below_gbit_s", gigabits}}};
+}
+
+}  // namespace llmc
