@@ -13,9 +13,11 @@
 # root, network namespaces, and tc's token bucket filter.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
+case ${1:-} in -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 program=$(realpath -m "${PROGRAM:-build/cpu/bench_onebit}") rounds=${ROUNDS:-5} file=
 if [ "${1:-}" = -o ]; then
-    file=${2:?expected a file after -o}
+    [ $# -ge 2 ] || { echo "error: -o is the last word; expected a file after it" >&2; exit 2; }
+    file=$2
     shift 2
 fi
 [ $# -gt 0 ] || set -- 0.1 1 10

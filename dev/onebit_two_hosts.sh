@@ -2,13 +2,18 @@
 # onebit_two_hosts.sh [GBIT_S [STEPS]] - whole runs of a small model on two hosts joined by a slow link
 # (limited_link.sh), with AdamW and with 1-bit Adam: what a step takes, and the loss against time
 #
-# 0.1 Gbit/s and 300 steps by default, of which 1-bit Adam freezes after a fifth. Prints a table, and draws
-# runs/onebit_two_hosts.png. Some ten minutes.
+# 0.1 Gbit/s and 300 steps by default, of which 1-bit Adam freezes after a fifth. RANKS_OF_HOST=2 starts so many ranks
+# on each host (default 1), which then compress by host, too: a third run with --onebit-hierarchical. Prints a table,
+# and draws runs/onebit_two_hosts.png. Some ten minutes, most of them of AdamW.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
-rate=${1:-0.1} steps=${2:-300}
-[[ $rate =~ ^[0-9]+(\.[0-9]+)?$ && $steps =~ ^[0-9]+$ && $steps -ge 20 ]] ||
-    { echo "error: expected a rate in Gbit/s and a number of steps, at least 20; not \"$*\"" >&2; exit 2; }
+case ${1:-} in -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+rate=${1:-0.1} steps=${2:-300} ranks=${RANKS_OF_HOST:-1}
+[ $# -le 2 ] || { echo "error: expected a rate and a number of steps; not \"$*\"" >&2; exit 2; }
+[[ $ranks =~ ^[1-9]$ ]] || { echo "error: RANKS_OF_HOST is \"$ranks\"; expected 1 to 9" >&2; exit 2; }
+[[ $rate =~ ^[0-9]+(\.[0-9]+)?$ && $steps =~ ^[0-9]+$ && $steps -ge 20 ]] &&
+    awk "BEGIN { exit !($rate >= 0.001 && $rate <= 100) }" ||
+    { echo "error: expected a rate of 0.001 to 100 Gbit/s and a number of steps, at least 20; not \"$*\"" >&2; exit 2; }
 [ -x build/cpu/train_gpt2 ] || make -j"$(nproc)" DEVICE=cpu
 # shellcheck source=dev/limited_link.sh
 . dev/limited_link.sh
@@ -16,13 +21,17 @@ make_hosts
 limit "$(awk "BEGIN { printf \"%d\", $rate * 1e9 }")"
 bible -f gen1:1-rev22:21 >"$work/bible.txt"
 build/cpu/tokenize -o "$work" --name bible --document-key '^([^:]+):' "$work/bible.txt" >/dev/null
+printf '10.98.0.1 slots=%d\n10.98.0.2 slots=%d\n' "$ranks" "$ranks" >"$HOSTFILE"
 mkdir -p runs
-freeze=$((steps / 5))
+freeze=$((steps / 5)) runs=(adamw 1-bit)
+[ "$ranks" = 1 ] || runs+=(hierarchical)
 PROGRAM=$(realpath build/cpu/train_gpt2)
 export PROGRAM
-for run in adamw 1-bit; do
+for run in "${runs[@]}"; do
+    echo "running $run, $steps steps" >&2
     flags=()
-    [ $run = adamw ] || flags=(--optimizer onebit-adam --onebit-freeze-step $freeze)
+    [ "$run" = adamw ] || flags=(--optimizer onebit-adam --onebit-freeze-step "$freeze")
+    [ "$run" != hierarchical ] || flags+=(--onebit-hierarchical)
     on_first_host scripts/run_two_nodes.sh -i "$work/bible_train_*.bin" -j "$work/bible_val_*.bin" \
         -e custom:l=4,h=4,c=256,t=128 -b 4 -t 128 -x "$steps" -v $((steps / 10)) --val-tokens 16384 --shuffle \
         --lr 1e-3 -u $((steps / 10)) --threads 1 -o "$work/$run" ${flags[@]+"${flags[@]}"} >"$work/$run.txt" 2>&1 ||
@@ -49,8 +58,12 @@ echo "|---|---|---|---|"
 row AdamW adamw 2 "$steps"
 row "1-bit Adam, warm-up" 1-bit 2 "$freeze"
 row "1-bit Adam, compressed" 1-bit $((freeze + 1)) "$steps"
+[ "$ranks" = 1 ] || row "1-bit Adam, compressed by host" hierarchical $((freeze + 1)) "$steps"
 printf '\n%d steps: AdamW %.2f minutes to a validation loss of %.4f, 1-bit Adam %.2f minutes to %.4f\n' "$steps" \
     "$(minutes adamw)" "$(last adamw)" "$(minutes 1-bit)" "$(last 1-bit)"
+by_host=
+[ "$ranks" = 1 ] ||
+    by_host=", '$work/hierarchical.curve' using 1:2 with lines lw 2 lc rgb '#756bb1' title '1-bit Adam, by host'"
 gnuplot <<GNUPLOT
 set terminal pngcairo size 960,560
 set output 'runs/onebit_two_hosts.png'
@@ -58,5 +71,5 @@ set xlabel 'minutes of training'
 set ylabel 'training loss (nats a byte)'
 set grid
 plot '$work/adamw.curve' using 1:2 with lines lw 2 lc rgb '#08519c' title 'AdamW', \
-    '$work/1-bit.curve' using 1:2 with lines lw 2 lc rgb '#de2d26' title '1-bit Adam'
+    '$work/1-bit.curve' using 1:2 with lines lw 2 lc rgb '#de2d26' title '1-bit Adam'$by_host
 GNUPLOT
