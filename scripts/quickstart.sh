@@ -3,7 +3,7 @@
 #
 # Without arguments the text is the King James Bible (Debian's package bible-kjv), chapter by chapter; with arguments
 # these files, paragraph by paragraph. Every 20th document is held out for validation. Results: runs/quickstart*/ with
-# log.jsonl, loss.png and the model.
+# log.jsonl, plot.png and the model.
 #
 #   QUICKSTART_MINUTES=3     how long to train: the number of steps is chosen to fit, so that slow machines finish too
 #   QUICKSTART_DTYPE=fp32    or bf16
@@ -89,10 +89,10 @@ printf '%.1f ms a step: %s steps fill %s minutes; validation takes %.1f minutes 
     # what ends the run must not end this before the run has said what it saved
     (trap '' INT TERM HUP; exec awk '!/^step .* loss / || /validation/ || ++n % 50 == 1 { print; fflush() }')
 
-dev/plot_loss.sh "$out/log.jsonl" "$out/loss.png"
+dev/plot "$out" -o "$out/plot.png" >/dev/null
 loss=$(jq -s 'map(select(.event == "val")) | last.loss' "$out/log.jsonl")
 echo
 echo "validation loss: $(printf '%.4f' "$loss") nats a byte"
 echo "log:             $out/log.jsonl"
-echo "loss plot:       $out/loss.png"
+echo "plot:            $out/plot.png"
 echo "model:           $(ls -d "$out"/step_*)   (transformers' GPT2LMHeadModel.from_pretrained opens it)"

@@ -1,0 +1,250 @@
+# panels.py - what a picture of runs shows: panels of curves, as numbers, before anything is drawn
+import bisect
+from dataclasses import dataclass, field
+
+from run_log import number, smoothed, steps_made
+from tool_main import fail, in_quotes
+
+from plotting.references import REFERENCES, TOKENS_A_STEP
+
+# Above so many points a faint curve becomes the lowest and the highest value of each of half as many stretches, and a
+# mean the last one of each: more than the picture has columns.
+MOST_POINTS = 3000
+
+AXES = ('steps', 'tokens', 'hours')
+
+
+@dataclass
+class Curve:
+    """kind: raw (faint), mean, points (validation), band, bound (at least so much), level (a constant of a run),
+    reference. xs: rising; ys: None is a gap; of a band ys and highs are its two edges. run: its index, -1 of none."""
+    kind: str
+    run: int
+    xs: list
+    ys: list
+    highs: list = None
+    name: str = ''
+
+
+@dataclass
+class Panel:
+    """key: loss, lr, ...; log: whether its axis is to be logarithmic; from_zero: whether it begins at 0."""
+    key: str
+    title: str
+    log: bool = False
+    from_zero: bool = False
+    curves: list = field(default_factory=list)
+    values: list = field(default_factory=list)  # of the loss: Values, one a run
+
+
+@dataclass
+class Values:
+    """Last and best losses of a run, None where it has none. Validation: (x, loss); training: (x, smoothed loss)."""
+    last: tuple = None
+    best: tuple = None
+    training: tuple = None
+
+
+@dataclass
+class Picture:
+    axis: str    # of AXES
+    unit: str    # what the numbers on the axis are: "steps", "tokens", "hours", "minutes", "seconds"
+    x_range: tuple
+    names: list  # of runs
+    panels: list
+    resumes: list  # (run, x)
+    smooth: float
+    notes: list    # what the user should know, for the terminal
+
+
+# key, title, key of a step's event, factor, log, from_zero
+OF_STEPS = (
+    ('lr', 'learning rate', 'lr', 1, False, True),
+    ('norm', 'gradient norm, before clipping', 'grad_norm', 1, True, False),
+    ('noise', 'noise scale (tokens)', 'noise_scale_tokens', 1, True, False),
+    ('speed', 'tokens a second', 'tokens_per_s', 1, False, True),
+    ('mfu', 'MFU (%)', 'mfu', 100, False, True),
+)
+
+
+def make_picture(runs, axis='steps', smooth=0.9, reference=None):
+    """The Picture of runs that were read. Throws ToolError where there is nothing to draw."""
+    clocks = [clock_of(run, axis) for run in runs]
+    unit, scale = unit_of(axis, clocks)
+    clocks = [{steps: x * scale for steps, x in clock.items()} for clock in clocks]
+    picture = Picture(axis, unit, None, [run.name for run in runs], [], [], smooth, [])
+    picture.panels.append(loss_panel(runs, clocks, smooth))
+    picture.panels += [panel for panel in [hellaswag_panel(runs, clocks)] + [
+        panel_of_steps(runs, clocks, smooth, *row) for row in OF_STEPS] if panel.curves]
+    xs = [x for panel in picture.panels for curve in panel.curves for x in curve.xs]
+    low, high = min(xs), max(xs)
+    low = 0 if low < high / 2 or low == high else low  # a branch of a run begins where it was resumed
+    picture.x_range = (low, high if high > low else low + 1)
+    for i, (run, clock) in enumerate(zip(runs, clocks)):
+        picture.resumes += [(i, clock[steps]) for steps in run.resumes if low < clock.get(steps, low) < high]
+    if reference: add_reference(picture, runs, reference)
+    return picture
+
+
+def clock_of(run, axis):
+    """{steps made: place on the axis}."""
+    if axis == 'steps': return {steps_made(e): steps_made(e) for e in run.events if number(e.get('step')) is not None}
+    at = run.tokens_at() if axis == 'tokens' else run.seconds_at()
+    if not at: fail('--x', axis, 'steps', f'{in_quotes(run.log)} does not say how many {axis} a step took')
+    return at
+
+
+def unit_of(axis, clocks):
+    """The unit of the axis, and the factor that makes it of a clock's numbers."""
+    if axis != 'hours': return axis, 1
+    longest = max((x for clock in clocks for x in clock.values()), default=0)
+    return ('hours', 1 / 3600) if longest >= 5400 else ('minutes', 1 / 60) if longest >= 90 else ('seconds', 1)
+
+
+def points(events, clock, key, factor=1):
+    """Places and values of the events whose place is known; a value that is not is None."""
+    xs, ys = [], []
+    for event in events:
+        x, value = clock.get(steps_made(event)), number(event.get(key))
+        if x is None: continue
+        xs.append(x)
+        ys.append(None if value is None else value * factor)
+    return xs, ys
+
+
+def is_known(ys):
+    return any(y is not None for y in ys)
+
+
+def loss_panel(runs, clocks, smooth):
+    panel, means, validations = Panel('loss', 'loss (nats a token)'), [], []
+    for i, (run, clock) in enumerate(zip(runs, clocks)):
+        values = Values()
+        xs, ys = points(run.of('step'), clock, 'loss')
+        if is_known(ys):
+            mean = smoothed(ys, smooth)
+            if smooth > 0: panel.curves.append(thinned(Curve('raw', i, xs, ys)))
+            means.append(thinned(Curve('mean', i, xs, mean)))
+            values.training = last_of(xs, mean)
+        xs, ys = points(run.of('val'), clock, 'loss')
+        if is_known(ys):
+            validations.append(Curve('points', i, xs, ys))
+            values.last = last_of(xs, ys)
+            values.best = min(((x, y) for x, y in zip(xs, ys) if y is not None), key=lambda point: point[1])
+        if values == Values():
+            fail(in_quotes(run.log), 'a log without a loss', 'one of a run that has made a step',
+                 'there is nothing to draw')
+        panel.values.append(values)
+    panel.curves += means + validations
+    return panel
+
+
+def last_of(xs, ys):
+    return next(((x, y) for x, y in zip(reversed(xs), reversed(ys)) if y is not None), None)
+
+
+def hellaswag_panel(runs, clocks):
+    panel = Panel('hellaswag', 'HellaSwag acc_norm (%)')
+    for i, (run, clock) in enumerate(zip(runs, clocks)):
+        xs, ys = points(run.of('hellaswag'), clock, 'acc_norm', 100)
+        if is_known(ys): panel.curves.append(Curve('points', i, xs, ys))
+    return panel
+
+
+def panel_of_steps(runs, clocks, smooth, key, title, name, factor, log, from_zero):
+    panel, above = Panel(key, title, log, from_zero), []
+    for i, (run, clock) in enumerate(zip(runs, clocks)):
+        steps = run.of('step')
+        xs, ys = points(steps, clock, name, factor)
+        if not is_known(ys): continue
+        if key == 'noise': panel.curves += noise_curves(i, run, clock)
+        elif key == 'lr' or smooth == 0: above.append(thinned(Curve('mean', i, xs, ys)))
+        else:
+            panel.curves.append(thinned(Curve('raw', i, xs, ys)))
+            above.append(thinned(Curve('mean', i, xs, smoothed(ys, smooth))))
+    panel.curves += above
+    batches = {run.tokens_per_step() for run in runs}
+    if key == 'noise' and panel.curves and len(batches) == 1 and None not in batches:
+        ends = [panel.curves[0].xs[0], panel.curves[0].xs[-1]]
+        panel.curves.append(Curve('level', -1, ends, [batches.pop()] * 2, name='batch'))
+    return panel
+
+
+def noise_curves(i, run, clock):
+    """The noise scale, one standard deviation around it, and where it is weak the bound instead of both."""
+    steps = run.of('step')
+    xs, scale = points(steps, clock, 'noise_scale_tokens')
+    _, deviation = points(steps, clock, 'noise_relative_deviation')
+    _, least = points(steps, clock, 'noise_at_least_tokens')
+    states = [event.get('noise_state') for event in steps if clock.get(steps_made(event)) is not None]
+    weak = [state == 'weak' for state in states]
+    line = [None if w or y is None or y <= 0 else y for y, w in zip(scale, weak)]
+    known = [y is not None and d is not None and d < 1 for y, d in zip(line, deviation)]
+    curves = []
+    if any(known):
+        low = [y * (1 - d) if k else None for y, d, k in zip(line, deviation, known)]
+        high = [y * (1 + d) if k else None for y, d, k in zip(line, deviation, known)]
+        curves.append(thinned(Curve('band', i, xs, low, high)))
+    bound = [y if w and y is not None and y > 0 else None for y, w in zip(least, weak)]
+    if is_known(bound): curves.append(thinned(Curve('bound', i, xs, bound)))
+    if is_known(line): curves.append(thinned(Curve('mean', i, xs, line)))
+    return curves
+
+
+def thinned(curve, most=MOST_POINTS):
+    """The curve with no more than about `most` points; gaps stay gaps."""
+    size = -(-2 * len(curve.xs) // most)
+    if size <= 2: return curve
+    xs, ys, highs = [], [], []
+    for begin in range(0, len(curve.xs), size):
+        stretch = range(begin, min(begin + size, len(curve.xs)))
+        known = [k for k in stretch if curve.ys[k] is not None]
+        if curve.kind == 'raw' and known:
+            keep = sorted({min(known, key=curve.ys.__getitem__), max(known, key=curve.ys.__getitem__)})
+        else:
+            keep = known[-1:]
+        gap = next((k for k in stretch if curve.ys[k] is None), None)
+        for k in sorted(set(keep) | ({gap} - {None})):
+            xs.append(curve.xs[k])
+            ys.append(curve.ys[k])
+            if curve.highs: highs.append(curve.highs[k])
+    return Curve(curve.kind, curve.run, xs, ys, highs or None, curve.name)
+
+
+def add_reference(picture, runs, name):
+    reference = REFERENCES[name]
+    low, high = picture.x_range
+    others = {run.vocabulary() for run in runs} - {None, reference['vocabulary']}
+    if others:
+        picture.notes.append(f'--reference {name} is in nats a token of a vocabulary of {reference["vocabulary"]}, '
+                             f'not {min(others)}: its losses say nothing beside these')
+    for panel in picture.panels:
+        factor = 100 if panel.key == 'hellaswag' else 1
+        for label, value, source in reference['levels'].get(panel.key, ()):
+            panel.curves.append(Curve('reference', -1, [low, high], [value * factor] * 2, name=f'{label}, {source}'))
+    curve = reference['curve']
+    if picture.axis == 'hours':
+        picture.notes.append(f'the curve of {curve["name"]} has no hours; only levels are drawn')
+        return
+    batches = {run.tokens_per_step() for run in runs} - {None, TOKENS_A_STEP}
+    if picture.axis == 'steps' and batches:
+        picture.notes.append(f'steps of {curve["name"]} have {TOKENS_A_STEP} tokens, not {min(batches)}; '
+                             'with --x tokens the curves are alike')
+    scale = TOKENS_A_STEP if picture.axis == 'tokens' else 1
+    xs, ys = within([(steps * scale, loss) for steps, loss in curve['loss']], low, high)
+    if len(xs) > 1:
+        picture.panels[0].curves.append(
+            Curve('reference', -1, xs, ys, name=f'{curve["name"]}, {curve["source"]}'))
+
+
+def within(pairs, low, high):
+    """The part of a line from low to high, with its ends between the points given."""
+    xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+
+    def at(x):
+        k = min(max(bisect.bisect_right(xs, x), 1), len(xs) - 1)
+        return ys[k - 1] + (ys[k] - ys[k - 1]) * (x - xs[k - 1]) / (xs[k] - xs[k - 1])
+    inside = [(x, y) for x, y in pairs if low < x < high]
+    ends = [x for x in (low, high) if xs[0] <= x <= xs[-1]]
+    cut = sorted(inside + [(x, at(x)) for x in ends])
+    return [x for x, _ in cut], [y for _, y in cut]

@@ -1,0 +1,109 @@
+# scales.py - from a panel's numbers to the ends of its axes, its ticks and their words, and where labels go
+import math
+
+from run_log import amount
+
+BEGINNING = 0.05  # of the axis: what lies above all that comes after it is cut off
+
+
+def linear_ticks(low, high, most):
+    """At most `most` round numbers from low to high, evenly spaced, and their distance."""
+    step = 10 ** math.floor(math.log10((high - low) / most))
+    while (high - low) / step > most:
+        leading = round(step / 10 ** math.floor(math.log10(step) + 1e-9))
+        step *= 2.5 if leading == 2 else 2
+    first = math.ceil(low / step - 1e-9)
+    return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)], step
+
+
+def log_ticks(low, high, most=6):
+    """Round numbers from low to high for a logarithmic axis: powers of ten, with 2 and 5, or more where it is short."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    best = []
+    for mantissas in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8)):
+        ticks = [m * 10.0 ** p for p in powers for m in mantissas if low <= m * 10.0 ** p <= high]
+        if best and len(ticks) > most: break
+        best = ticks
+    while len(best) > most: best = best[::2]
+    return best if len(best) > 1 else linear_ticks(low, high, most)[0]
+
+
+def tick_text(value, step=None):
+    """The number of a tick, ticks being `step` apart: with as many digits as tell it from its neighbours."""
+    if value == 0 or abs(value) < step / 1e6 if step else value == 0: return '0'
+    if abs(value) >= 10000 or abs(value) < 0.001:
+        return amount(float(f'{value:.10g}'), 6) if abs(value) >= 1 else short_exponent(f'{value:.3g}')
+    return f'{value:.10g}'
+
+
+def short_exponent(text):
+    """"3e-4" of "3e-04" or "0.0003"."""
+    mantissa, exponent = f'{float(text):.2e}'.split('e')
+    return f'{float(mantissa):g}e{int(exponent)}'
+
+
+def quantile(values, share):
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def known(curves, kinds, begin=-math.inf):
+    """The values of curves of these kinds at places from `begin` on."""
+    return [y for curve in curves if curve.kind in kinds for x, y in zip(curve.xs, curve.ys)
+            if y is not None and x >= begin]
+
+
+def loss_range(panel, x_range):
+    """(low, high, the highest value that is cut off or None): the beginning, far above the rest, is."""
+    begin = x_range[0] + BEGINNING * (x_range[1] - x_range[0])
+    firm = ('mean', 'points')
+    levels = known(panel.curves, ('reference',), begin)
+    body = known(panel.curves, firm, begin) or known(panel.curves, firm)
+    raw = known(panel.curves, ('raw',), begin)
+    spread = [quantile(raw, 0.005), quantile(raw, 0.995)] if raw else []
+    low = min(known(panel.curves, firm) + levels + spread)
+    high = max(body + levels + spread)
+    top = max(known(panel.curves, firm + ('raw',)) + levels)
+    if top - low <= 1.4 * (high - low): high = top
+    low, high = with_margin(low, high)
+    return low, high, top if top > high else None
+
+
+def with_margin(low, high, share=0.04):
+    """A little more on both sides, and something even where both are the same."""
+    margin = share * (high - low) or 0.1 * abs(high) or 1
+    return low - margin, high + margin
+
+
+def panel_range(panel):
+    """(low, high, whether the axis is logarithmic) of a panel other than the loss."""
+    values = [y for curve in panel.curves for y in curve.ys if y is not None]
+    firm = known(panel.curves, ('mean', 'points', 'level', 'bound', 'reference')) or values
+    raw = known(panel.curves, ('raw',))
+    low, high = min(firm), max(firm)
+    if raw: low, high = min(low, quantile(raw, 0.005)), max(high, quantile(raw, 0.995))
+    if panel.log and low > 0 and high / low > 4:
+        return low / (high / low) ** 0.05, high * (high / low) ** 0.05, True
+    if panel.from_zero and low >= 0: return 0, high * 1.08 or 1, False
+    return (*with_margin(low, high), False)
+
+
+def fraction(value, low, high, log=False):
+    """Where on the axis a value is: 0 at its lower end, 1 at its upper."""
+    if log: value, low, high = math.log(value), math.log(low), math.log(high)
+    return (value - low) / (high - low)
+
+
+def apart(wanted, sizes):
+    """Centres of labels of these sizes on an axis from 0 to 1: as near to those wanted as they can be without touching,
+    in the same order."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    placed, edge = {}, 0.0
+    for i in order:
+        placed[i] = max(wanted[i], edge + sizes[i] / 2)
+        edge = placed[i] + sizes[i] / 2
+    edge = 1.0
+    for i in reversed(order):
+        placed[i] = min(placed[i], edge - sizes[i] / 2)
+        edge = placed[i] - sizes[i] / 2
+    return [placed[i] for i in range(len(wanted))]

@@ -1,0 +1,93 @@
+# tool_main.py - options, help, errors and exit codes of the programs in Python, as tool_main.h has them for those in
+# C++
+import argparse
+import difflib
+import signal
+import sys
+
+
+class ToolError(Exception):
+    """What is wrong, the value found, what was expected and how to mend it, in one line. Only tool_main() prints it.
+
+    exit_code: 2 for what the user can mend before the program starts again, 1 for what fails on the way.
+    """
+
+    def __init__(self, message, exit_code=2):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def in_quotes(text, most=300):
+    """Text of a user or a file as part of a message of one line."""
+    shown = ''.join(f'\\x{ord(c):02x}' if ord(c) < 32 or ord(c) == 127 else c for c in str(text)[:most])
+    return '"' + shown.encode('utf-8', 'replace').decode() + ('..."' if len(str(text)) > most else '"')
+
+
+def fail(what, value, expected, mend='', exit_code=2):
+    """Throws ToolError: "WHAT is VALUE; expected EXPECTED; MEND"."""
+    raise ToolError(f'{what} is {value}; expected {expected}' + (f'; {mend}' if mend else ''), exit_code)
+
+
+def why_not(error):
+    """What the system says of an OSError, without number and path."""
+    return (error.strerror or str(error)).lower()
+
+
+def did_you_mean(text, known):
+    """"did you mean NAME?" where one of the known names is near, else ""."""
+    near = difflib.get_close_matches(text, known, 1)
+    return f'did you mean {near[0]}?' if near else ''
+
+
+def one_of(flag, text, names):
+    """The text, one of the names; ToolError otherwise."""
+    if text in names: return text
+    listed = ', '.join(names[:-1]) + ' or ' + names[-1] if len(names) > 1 else names[0]
+    return fail(flag, in_quotes(text), listed, did_you_mean(text, names))
+
+
+class Parser(argparse.ArgumentParser):
+    """Options of a tool; --help has the examples first. Words that it does not use are refused."""
+
+    def __init__(self, name, says, examples):
+        super().__init__(prog=name, add_help=False, allow_abbrev=False,
+                         formatter_class=lambda prog: argparse.HelpFormatter(prog, 2, 26, 110))
+        self.says, self.examples = says, examples
+
+    def format_help(self):
+        options = super().format_help().split('\n\n', 1)  # usage, then the lists
+        return f'{self.says}\n\n{self.examples.rstrip()}\n\n{options[0]}\n\n{options[1]}'
+
+    def error(self, message):
+        raise ToolError(f'{message}; see {self.prog} --help')
+
+    def read(self, arguments):
+        """The options given; ToolError on what is not understood. None: the help was asked for, and printed."""
+        if '-h' in arguments or '--help' in arguments:
+            print(self.format_help(), end='')
+            return None
+        options, others = self.parse_known_intermixed_args(arguments)
+        if others:
+            name = others[0].split('=', 1)[0]
+            near = did_you_mean(name, [flag for flag in self._option_string_actions if flag.startswith('--')])
+            raise ToolError(f'the argument {in_quotes(others[0])} is not understood; '
+                            f'{near + " " if near else ""}see {self.prog} --help')
+        return options
+
+
+def tool_main(parser, run, arguments=None):
+    """run(options) with the options given. Returns the exit code; the reason goes to stderr, after the tool's name."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads the output may have seen enough
+    try:
+        options = parser.read(sys.argv[1:] if arguments is None else arguments)
+        if options is not None: run(options)
+        return 0
+    except ToolError as error:
+        print(f'{parser.prog}: error: {error}', file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        name = in_quotes(error.filename) + ': ' if error.filename else ''
+        print(f'{parser.prog}: error: {name}{why_not(error)}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# run_log_test.py - what dev/run_log.py makes of a log: growing, resumed, damaged, with values that are unknown
+import unittest
+
+from run_support import WithFolder, lines, resume, start, step, val
+from run_log import Run, amount, duration, open_runs, shortest_names, smoothed
+from tool_main import ToolError
+
+
+class Log(WithFolder):
+    def run_of(self, *events):
+        run = Run(self.log('run', *events))
+        run.read()
+        return run
+
+    def steps(self, run):
+        return [(event['step'], event['loss']) for event in run.of('step')]
+
+    def test_a_resumed_log_has_every_step_once(self):
+        run = self.run_of(start(), val(0, 9), step(0, 8), step(1, 7), val(2, 6.5), step(2, 6), step(3, 5), val(4, 4.5),
+                          start(), resume(2), step(2, 60), val(3, 55), step(3, 50), val(4, 45))
+        self.assertEqual(self.steps(run), [(0, 8), (1, 7), (2, 60), (3, 50)])
+        self.assertEqual([(e['step'], e['loss']) for e in run.of('val')], [(0, 9), (2, 6.5), (3, 55), (4, 45)])
+        self.assertEqual(run.resumes, [2])
+
+    def test_what_is_resumed_twice_and_from_the_start(self):
+        run = self.run_of(start(), step(0, 8), step(1, 7), step(2, 6), resume(2), step(2, 5), resume(1), step(1, 4))
+        self.assertEqual((self.steps(run), run.resumes), ([(0, 8), (1, 4)], [1]))
+        run = self.run_of(start(), step(0, 8), step(1, 7), resume(0), step(0, 6))
+        self.assertEqual((self.steps(run), run.resumes), ([(0, 6)], []))
+
+    def test_the_end_is_that_of_the_last_start(self):
+        end = {'event': 'end', 'steps': 1, 'reason': 'all steps made', 'seconds': 1}
+        self.assertEqual(self.run_of(start(), step(0, 8), end).end, end)
+        self.assertIsNone(self.run_of(start(), step(0, 8), end, start(), resume(1)).end)
+
+    def test_a_log_that_grows_is_read_on_from_whole_lines(self):
+        path = self.log('run', start(), step(0, 8)) / 'log.jsonl'
+        run = Run(path)
+        self.assertTrue(run.read())
+        self.assertFalse(run.read())
+        line = lines(step(1, 7))
+        with path.open('a') as file:
+            for text, steps in ((line[:20], 1), (line[20:-1], 2), ('\n', 2), (lines(step(2, 6)), 3)):
+                file.write(text)
+                file.flush()
+                run.read()
+                self.assertEqual(len(run.of('step')), steps, text)
+        path.write_text(lines(start(), step(0, 3)))  # another run's in its place
+        run.read()
+        self.assertEqual(self.steps(run), [(0, 3)])
+
+    def test_what_is_no_number_is_unknown(self):
+        path = self.log('run') / 'log.jsonl'
+        path.write_text(lines(start(), val(0, None)) + '{"event":"step","step":0,"loss":NaN,"tokens_so_far":null}\n'
+                        '{"event":"step","step":1,"loss":1e999}\n{"event":"news"}\n\n')
+        run = Run(path)
+        run.read()
+        self.assertEqual((len(run.of('step')), run.tokens_at(), run.seconds_at()), (2, {}, {}))
+
+    def test_lines_that_are_no_events_are_named(self):
+        path = self.log('run') / 'log.jsonl'
+        for text, said in (('{"event":"start"}\n{"eve\n{"event":"end"}\n', 'line 2 is not JSON; expected'),
+                           ('[1]\n', 'line 1 is "[1]"; expected an object that has an "event"'),
+                           ('{"event":"step"}\n', '"step" in '), ('[' * 100000 + '\n', 'line 1 is not JSON'),
+                           ('\x89PNG\r\n\x1a\n\n', 'line 1 is not JSON')):
+            path.write_text(text)
+            with self.assertRaises(ToolError) as refused: Run(path).read()
+            self.assertIn(said, str(refused.exception))
+
+    def test_tokens_and_hours(self):
+        checkpoint = {'event': 'checkpoint', 'step': 1, 'folder': 'x', 'waited_ms': 300}
+        run = self.run_of(start(), val(0, 9), step(0, 8), checkpoint, step(1, 7), val(2, 6), step(2, 5))
+        self.assertEqual(run.tokens_at(), {0: 0, 1: 64, 2: 128, 3: 192})
+        at = {steps: round(seconds, 6) for steps, seconds in run.seconds_at().items()}
+        self.assertEqual(at, {0: 0, 1: 0.15, 2: 0.55, 3: 0.7})
+        branch = self.run_of(start(), resume(5), step(5, 3), val(6, 2))
+        self.assertEqual((branch.tokens_at(), branch.resumes), ({5: 320, 6: 384}, [5]))
+
+
+class Names(WithFolder):
+    def test_the_shortest_that_differ(self):
+        for logs, names in ((['/r/a/log.jsonl', '/r/b/log.jsonl'], ['a', 'b']),
+                            (['/r/x/a/log.jsonl', '/r/y/a/log.jsonl', '/r/y/b/log.jsonl'], ['x/a', 'y/a', 'b']),
+                            (['/r/one.jsonl', '/r/two.jsonl'], ['one', 'two']), (['/log.jsonl'], ['/']),
+                            (['/a/log.jsonl', '/a/a/log.jsonl'], ['/a', 'a/a'])):
+            self.assertEqual(shortest_names(logs), names)
+
+    def test_runs_that_are_not_there(self):
+        self.log('runs/mine', start())
+        expected = "expected a run's folder or its log.jsonl"
+        mine = f'{self.folder}/runs/mine'
+        for given, said in (('runs', f'a folder without log.jsonl; {expected}; in it are {mine}'),
+                            ('runs/mne', f'is not there; {expected}; did you mean {mine}?'),
+                            ('runs/mine/step_1', 'did you mean')):
+            if given.endswith('step_1'): (self.folder / given).mkdir()
+            with self.assertRaises(ToolError) as refused: Run(self.folder / given)
+            self.assertIn(said, str(refused.exception))
+
+    def test_a_run_given_twice(self):
+        run = self.log('a', start(), step(0, 1))
+        with self.assertRaisesRegex(ToolError, 'the same run as'): open_runs([run, run / 'log.jsonl'])
+
+
+class Words(unittest.TestCase):
+    def test_the_smoothed_mean_is_corrected_for_its_start(self):
+        means = smoothed([3.0, 3.0, None, 3.0], 0.9)
+        self.assertEqual([mean and round(mean, 12) for mean in means], [3.0, 3.0, None, 3.0])
+        means = smoothed([4.0, 1.0], 0.5)
+        self.assertAlmostEqual(means[1], (0.25 * 4 + 0.5 * 1) / 0.75)
+        self.assertEqual(smoothed([1.0, 2.0], 0), [1.0, 2.0])
+
+    def test_amounts_and_durations(self):
+        self.assertEqual([amount(x) for x in (0.5, 999.6, 22222, 1.5e6, 1e10)], ['0.5', '1k', '22.2k', '1.5M', '10B'])
+        self.assertEqual([duration(s) for s in (4, 65, 3723, 183723)], ['0:04', '1:05', '1:02:03', '2 d 3:02:03'])
+
+
+if __name__ == '__main__': unittest.main()

@@ -1,0 +1,78 @@
+# run_support.py - logs made by hand, and the programs of dev/ run in this process
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / 'dev'))
+from tool_main import tool_main  # noqa: E402
+
+
+def program(name):
+    """A program of dev/ as a module, also where its file has no ending."""
+    loader = importlib.machinery.SourceFileLoader(name.replace('.py', ''), str(ROOT / 'dev' / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def start(**fields):
+    return {'event': 'start', 'model': '1 layers, 1 heads, 8 channels, 8 positions, vocabulary 257', 'total_steps': 10,
+            'tokens_per_step': 64, **fields}
+
+
+def step(number, loss, **fields):
+    return {'event': 'step', 'step': number, 'loss': loss, 'lr': 1e-3, 'grad_norm': 2.0, 'tokens': 64,
+            'tokens_so_far': 64 * (number + 1), 'ms': 100.0, 'tokens_per_s': 640.0, 'mfu': None,
+            'noise_scale_tokens': None, 'noise_state': None, 'noise_relative_deviation': None,
+            'noise_at_least_tokens': None, **fields}
+
+
+def val(number, loss, **fields):
+    return {'event': 'val', 'step': number, 'loss': loss, 'valid_tokens': 100, 'ms': 50.0, **fields}
+
+
+def resume(number):
+    return {'event': 'resume', 'step': number, 'folder': 'x', 'changes': []}
+
+
+def lines(*events):
+    return ''.join(json.dumps(event) + '\n' for event in events)
+
+
+class WithFolder(unittest.TestCase):
+    """A folder of its own for each test, and what a program said."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def log(self, name, *events):
+        """The folder of a run with these events."""
+        (self.folder / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / name / 'log.jsonl').write_text(lines(*events))
+        return self.folder / name
+
+    def run_tool(self, module, *arguments):
+        """(exit code, stdout, stderr)"""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = tool_main(module.command_line(), module.run, [str(argument) for argument in arguments])
+        return code, out.getvalue(), err.getvalue()
+
+    def refused(self, module, *arguments, code=2):
+        """The one line of the error."""
+        got, out, err = self.run_tool(module, *arguments)
+        self.assertEqual((got, out), (code, ''), err)
+        self.assertEqual(err.count('\n'), 1, err)
+        name = module.command_line().prog
+        self.assertTrue(err.startswith(f'{name}: error: '), err)
+        return err.strip().removeprefix(f'{name}: error: ')
