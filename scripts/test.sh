@@ -172,6 +172,8 @@ is host && one cpu "no flag names a folder of the system" test/program/system_fo
 is kernels && one cpu "the judge of machine code finds slow kernels" python3 test/dev/kernel_sass_test.py
 is host && one cpu "logs are read as they were written" python3 test/dev/run_log_test.py
 is host && one cpu "pictures of runs: what is drawn, and that nothing else is overwritten" python3 test/dev/plot_test.py
+is host && one cpu "a run in the terminal: its frames, and that the terminal is given back" python3 \
+    test/dev/watch_test.py
 is host && one cpu "the GPU check: what it refuses, its limits, how it writes" test/program/gpu_check.sh
 is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench --filter attention \
     --seconds 0.01

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+# watch_test.py - dev/watch: its frames, and in a terminal (a pseudo terminal) that grows, shrinks and gets Ctrl-C
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import unittest
+
+from run_support import ROOT, WithFolder, lines, program, resume, start, step, val
+from plotting.frame import in_ascii, lines_of
+from run_log import Run
+
+watch = program('watch')
+END = {'event': 'end', 'steps': 4, 'reason': 'all steps made', 'seconds': 65.0}
+
+
+class Frames(WithFolder):
+    def frame(self, *events, width=80, height=24, age=0.0):
+        run = Run(self.log('mine', *events))
+        run.name = 'mine'
+        run.read()
+        shown = lines_of(run, width, height, age)
+        self.assertLessEqual(len(shown), height)
+        for line in shown: self.assertLessEqual(len(line), width, line)
+        return shown
+
+    def test_numbers_and_progress(self):
+        shown = self.frame(start(), val(0, 9.0), step(0, 8.0), step(1, 7.0, noise_state='weak',
+                           noise_at_least_tokens=5000.0), val(2, 7.5), step(2, 6.0, mfu=0.25), step(3, 5.0, mfu=0.5))
+        self.assertEqual(shown[0], 'mine | step 4 of 10 | 40.0 % | 0:00 left')
+        self.assertEqual(shown[1], '█' * 32 + '░' * 48)
+        self.assertEqual(shown[2], 'running')
+        self.assertEqual(shown[4], 'loss 5.0000, smoothed 6.3687 | validation 7.5000 at 2, best 7.5000 at 2')
+        self.assertEqual(shown[5], 'lr 1.00e-03 | norm 2.0000 | noise n/a | 640 tok/s | 100.0 ms a step | MFU 50.0 %')
+
+    def test_the_time_left_counts_validations_between_steps(self):
+        events = [start(total_steps=100)]
+        for k in range(50): events += [step(k, 8.0, ms=1000.0)] + ([val(k + 1, 7.0, ms=10000.0)] if k % 10 == 9 else [])
+        # 40 s of 50 steps are validations: those after steps 10, 20, 30 and 40
+        self.assertTrue(self.frame(*events)[0].endswith('| 1:30 left'), self.frame(*events)[0])
+
+    def test_ended_silent_and_bound(self):
+        self.assertEqual(self.frame(start(), step(0, 8.0), END, age=61)[2],
+                         'ended 1:01 ago: all steps made, 1:05 in all')
+        self.assertEqual(self.frame(start(), step(0, 8.0), resume(1), END)[2],
+                         'ended 0:00 ago: all steps made, 1:05 since it was resumed')
+        self.assertEqual(self.frame(start(), step(0, 8.0), age=75)[2],
+                         'silent for 1:15: validating, waiting, or no longer running')
+        slow = step(0, 8.0, ms=30000.0)
+        self.assertEqual(self.frame(start(), slow, age=75)[2], 'running')
+        weak = step(0, 8.0, noise_state='weak', noise_at_least_tokens=5000.0)
+        self.assertIn('noise > 5k tokens', self.frame(start(), weak)[5])
+
+    def test_the_curve_falls_from_left_to_right(self):
+        events = [start()] + [step(k, 10.0 - k / 10) for k in range(60)] + [val(60, 4.1)]
+        shown = self.frame(*events)
+        rows = [line for line in shown if '│' in line or '┤' in line]
+        self.assertGreaterEqual(len(rows), 12)
+        highest = [next((k for k, row in enumerate(rows) if len(row) > column and row[column] != ' '), None)
+                   for column in range(10, 79)]
+        drawn = [row for row in highest if row is not None]
+        self.assertEqual(drawn, sorted(drawn))
+        self.assertGreater(drawn[-1] - drawn[0], 8)
+        self.assertEqual(sum(row.count('●') for row in rows), 1)
+        self.assertTrue(shown[-2].split()[0] == '0' and shown[-2].split()[-1] == '60', shown[-2])
+
+    def test_any_size_and_any_log(self):
+        logs = ([start()], [start(), val(0, 9.0)], [step(0, None)], [start(total_steps=0), step(0, 8.0), step(1, None)],
+                [start(), step(0, 8.0, lr=None, ms=None, grad_norm=None, tokens_per_s=None)], [start(), resume(5)])
+        for events in logs:
+            for width, height in ((80, 24), (200, 60), (20, 10), (1, 1), (30, 5)):
+                self.frame(*events, width=width, height=height)
+        self.assertEqual(self.frame(start())[4], 'no loss yet')
+
+    def test_terminals_that_know_only_ascii(self):
+        for line in self.frame(start(), val(0, 9.0), *(step(k, 8.0 - k) for k in range(4))):
+            self.assertTrue(in_ascii(line).isascii())
+            self.assertEqual(len(in_ascii(line)), len(line))
+
+    def test_once_and_what_is_refused(self):
+        run = self.log('mine', start(), step(0, 8.0))
+        code, out, _ = self.run_tool(watch, run, '--once')
+        self.assertEqual((code, '\x1b' in out, out.splitlines()[0][:19]), (0, False, 'mine | step 1 of 10'))
+        self.assertIn('did you mean --once?', self.refused(watch, run, '--onze'))
+        self.assertIn('the number of runs is 0', self.refused(watch))
+        self.assertIn('the number of runs is 2', self.refused(watch, run, run, '--once'))
+        self.assertIn('stdout is no terminal', self.refused(watch, run))
+        self.assertIn('a folder without log.jsonl', self.refused(watch, self.folder, '--once'))
+
+
+class Terminal(WithFolder):
+    """dev/watch at the other end of a pseudo terminal."""
+
+    def open(self, run, width=80, height=24, command=None):
+        self.master, self.slave = pty.openpty()
+        self.addCleanup(os.close, self.master)
+        self.addCleanup(os.close, self.slave)
+        self.resize(width, height)
+        self.before = termios.tcgetattr(self.slave)
+        self.out = b''
+        self.program = subprocess.Popen(
+            command or [sys.executable, ROOT / 'dev' / 'watch', run], stdin=self.slave, stdout=self.slave,
+            stderr=self.slave if command else subprocess.PIPE,
+            env={**os.environ, 'PYTHONUTF8': '1'}, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.addCleanup(self.program.wait)
+        self.addCleanup(self.program.kill)
+        if not command: self.addCleanup(self.program.stderr.close)
+
+    def resize(self, width, height):
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack('HHHH', height, width, 0, 0))
+
+    def await_text(self, text, seconds=20):
+        """Until the text has come; what came before it is forgotten."""
+        end = time.monotonic() + seconds
+        while text.encode() not in self.out:
+            self.assertLess(time.monotonic(), end, f'{text!r} is not in {self.out[-2000:]!r}')
+            if select.select([self.master], [], [], 0.1)[0]: self.out += os.read(self.master, 65536)
+        self.out = self.out[self.out.index(text.encode()) + len(text.encode()):]
+
+    def left_as_it_was(self, code):
+        self.await_text('\x1b[?25h\x1b[?1049l')
+        self.assertEqual(self.program.wait(20), code)
+        if self.program.stderr: self.assertEqual(self.program.stderr.read(), b'')
+        self.assertEqual(termios.tcgetattr(self.slave), self.before)
+
+    def test_it_follows_the_log_and_the_size_and_ends_with_ctrl_c(self):
+        run = self.log('mine')
+        (run / 'log.jsonl').unlink()
+        self.open(run)
+        self.await_text('\x1b[?1049h\x1b[?25l')
+        self.await_text('waiting for ')
+        with (run / 'log.jsonl').open('w') as log:
+            log.write(lines(start(), step(0, 8.0)))
+            log.flush()
+            self.await_text('step 1 of 10')
+            log.write(lines(*(step(k, 8.0 - k) for k in range(1, 5))))
+            log.flush()
+            self.await_text('step 5 of 10')
+        self.resize(40, 10)
+        self.await_text('\x1b[K' + '█' * 20 + '░' * 20 + '\r\n')
+        self.await_text('step 5 of 10')
+        self.assertIsNone(self.program.poll())
+        os.write(self.master, b'\x03')
+        self.left_as_it_was(0)
+
+    def test_it_stops_goes_on_and_is_terminated(self):
+        run = self.log('mine', start(), step(0, 8.0), END)
+        shell = f'"{sys.executable}" "{ROOT}/dev/watch" "{run}"; stty -a | grep -c " echo "; fg >/dev/null'
+        self.open(run, command=['bash', '-mc', shell])
+        self.await_text('all steps made')
+        os.write(self.master, b'\x1a')  # Ctrl-Z
+        self.await_text('\x1b[?25h\x1b[?1049l')
+        self.await_text('1\r\n')  # what is typed shows again
+        self.await_text('\x1b[?1049h\x1b[?25l')
+        self.await_text('all steps made')
+        os.killpg(os.tcgetpgrp(self.master), signal.SIGTERM)
+        self.left_as_it_was(128 + signal.SIGTERM)
+
+    def test_q_ends_it_and_an_error_comes_after_the_screen(self):
+        run = self.log('mine', start(), step(0, 8.0))
+        self.open(run)
+        self.await_text('step 1 of 10')
+        os.write(self.master, b'q')
+        self.left_as_it_was(0)
+        self.open(run)
+        self.await_text('step 1 of 10')
+        with (run / 'log.jsonl').open('a') as log: log.write('{"event\n')
+        self.await_text('\x1b[?25h\x1b[?1049l')
+        self.assertEqual(self.program.wait(20), 2)
+        self.assertRegex(self.program.stderr.read().decode(),
+                         re.compile(r'^dev/watch: error: "[^"]*" line 3 is not JSON; expected [^\n]*\n$'))
+
+
+if __name__ == '__main__': unittest.main()
