@@ -174,6 +174,7 @@ is host && one cpu "logs are read as they were written" python3 test/dev/run_log
 is host && one cpu "pictures of runs: what is drawn, and that nothing else is overwritten" python3 test/dev/plot_test.py
 is host && one cpu "a run in the terminal: its frames, and that the terminal is given back" python3 \
     test/dev/watch_test.py
+is host && one cpu "runs as tables, for TensorBoard and for wandb" python3 test/dev/export_runs_test.py
 is host && one cpu "the GPU check: what it refuses, its limits, how it writes" test/program/gpu_check.sh
 is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench --filter attention \
     --seconds 0.01

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# export_runs_test.py - dev/export_runs.py: tables, and where their packages are installed what TensorBoard's and
+# wandb's own libraries read back; every number of the log is there
+import contextlib
+import csv
+import importlib.util
+import io
+import json
+import os
+import struct
+import unittest
+from unittest import mock
+
+from run_support import WithFolder, program, resume, start, step, val
+
+export_runs = program('export_runs.py')
+MODULES = {'h.0.attn': 12.5, 'wte': None}
+EVENTS = [start(options={'lr': 0.003, 'init': 'd12'}), val(0, 5.581058820534963),
+          step(0, 5.25, noise_scale_tokens=28.884251800730134, noise_scale_tokens_of=MODULES, stage='warm-up'),
+          step(1, None), {'event': 'checkpoint', 'step': 2, 'folder': 'x', 'waited_ms': 7.5}, step(2, 99.0), resume(2),
+          step(2, 4.125, mfu=0.375), {'event': 'skip', 'step': 2, 'reason': 'outlier', 'skipped_steps': 1},
+          {'event': 'sample', 'step': 3, 'text': 'a'}, val(3, 4.5),
+          {'event': 'hellaswag', 'step': 3, 'acc': 0.25, 'acc_norm': 0.2955},
+          {'event': 'end', 'steps': 3, 'reason': 'all steps made', 'seconds': 1}]
+# What the above holds, by hand.
+EXPECTED = {
+    0: {'val/loss': 5.581058820534963, 'val/valid_tokens': 100, 'val/ms': 50.0, 'train/seconds': 0.0},
+    1: {'train/loss': 5.25, 'train/noise_scale_tokens': 28.884251800730134, 'train/tokens_so_far': 64,
+        'train/noise_scale_tokens_of/h.0.attn': 12.5, 'train/seconds': 0.15},
+    2: {'train/tokens_so_far': 128, 'checkpoint/waited_ms': 7.5, 'train/seconds': 0.25},
+    3: {'train/loss': 4.125, 'train/mfu': 0.375, 'train/tokens_so_far': 192, 'skip/skipped_steps': 1, 'val/loss': 4.5,
+        'val/valid_tokens': 100, 'val/ms': 50.0, 'hellaswag/acc': 0.25, 'hellaswag/acc_norm': 0.2955,
+        'train/seconds': 0.3575},
+}
+for _steps in (1, 2, 3):
+    EXPECTED[_steps].update({'train/lr': 1e-3, 'train/grad_norm': 2.0, 'train/tokens': 64, 'train/ms': 100.0,
+                             'train/tokens_per_s': 640.0})
+
+
+def has(package):
+    return importlib.util.find_spec(package) is not None
+
+
+def wandb_records(path):
+    """The records of a .wandb file by wandb's own messages: 7 bytes, then blocks of 32 KiB of LevelDB's log."""
+    from wandb.proto.wandb_internal_pb2 import Record
+    data, at, record = path.read_bytes(), 7, b''
+    while at + 7 <= len(data):
+        room = 32768 - at % 32768
+        if room < 7:
+            at += room
+            continue
+        _, size, kind = struct.unpack('<IHB', data[at:at + 7])  # checksum; 1 whole, 2 first, 3 middle, 4 last
+        record += data[at + 7:at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):
+            yield Record.FromString(record)
+            record = b''
+
+
+class Exports(WithFolder):
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.log('runs/mine', *EVENTS)
+
+    def check(self, got, places=None):
+        """places: None compares exactly, else as fp32 does."""
+        self.assertEqual(sorted(got), sorted(EXPECTED))
+        for steps, row in EXPECTED.items():
+            self.assertEqual(sorted(got[steps]), sorted(row), steps)
+            for name, value in row.items():
+                exact = value if places is None else struct.unpack('f', struct.pack('f', value))[0]
+                self.assertAlmostEqual(got[steps][name], exact, delta=1e-12 * abs(exact), msg=f'{steps} {name}')
+
+    def test_a_table_has_every_number(self):
+        other = self.log('runs/other', step(0, 1.0))
+        code, out, _ = self.run_tool(export_runs, '--to', 'csv', self.run_folder, other, '-o', self.folder / 'new/dir')
+        self.assertEqual((code, sorted(p.name for p in (self.folder / 'new/dir').iterdir())),
+                         (0, ['mine.csv', 'other.csv']))
+        self.assertIn('mine.csv: 4 rows', out)
+        with (self.folder / 'new/dir/mine.csv').open() as file: rows = list(csv.DictReader(file))
+        self.check({int(row['step']): {name: float(text) for name, text in row.items() if text and name != 'step'}
+                    for row in rows})
+
+    def test_nothing_is_overwritten(self):
+        (self.folder / 'mine.csv').write_text('mine')
+        said = self.refused(export_runs, '--to', 'csv', self.run_folder, '-o', self.folder)
+        self.assertIn('is there already', said)
+        self.assertEqual((self.folder / 'mine.csv').read_text(), 'mine')
+
+    def test_what_is_refused(self):
+        run, out = self.run_folder, self.folder / 'out'
+        for words, said in (((run, '-o', out), '--to is not given; expected csv, tensorboard or wandb'),
+                            (('--to', 'tensorbord', run, '-o', out), 'did you mean tensorboard?'),
+                            (('--to', 'csv', run), '-o is not given'), (('--to', 'csv', '-o', out), 'RUN is not given'),
+                            (('--too', 'csv', run), 'did you mean --to?'),
+                            (('--to', 'csv', self.log('new', start()), '-o', out), 'a log without numbers')):
+            self.assertIn(said, self.refused(export_runs, *words))
+        (self.folder / 'file').write_text('')
+        said = self.refused(export_runs, '--to', 'csv', run, '-o', self.folder / 'file/x', code=1)
+        self.assertIn('expected a folder that can be written to; not a directory', said)
+        with mock.patch.dict('sys.modules', {'tensorboard': None, 'wandb': None}):
+            for package in ('tensorboard', 'wandb'):
+                with mock.patch('importlib.import_module', side_effect=ImportError('none')):
+                    self.assertIn(f'python3 -m pip install {package}',
+                                  self.refused(export_runs, '--to', package, run, '-o', out))
+        self.assertFalse(out.exists())
+
+    @unittest.skipUnless(has('tensorboard'), 'no tensorboard')
+    def test_tensorboard_reads_it_back(self):
+        with contextlib.redirect_stderr(io.StringIO()):
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        code, _, _ = self.run_tool(export_runs, '--to', 'tensorboard', self.run_folder, '-o', self.folder / 'boards')
+        self.assertEqual(code, 0)
+        events = EventAccumulator(str(self.folder / 'boards/mine'), size_guidance={'scalars': 0}).Reload()
+        got, times = {}, {}
+        for name in events.Tags()['scalars']:
+            for point in events.Scalars(name):
+                got.setdefault(point.step, {})[name] = point.value
+                times[point.step] = point.wall_time
+        self.check(got, places='fp32')
+        self.assertAlmostEqual(times[3] - times[1], 0.2075, places=5)
+        said = self.refused(export_runs, '--to', 'tensorboard', self.run_folder, '-o', self.folder / 'boards')
+        self.assertIn('is there already', said)
+
+    @unittest.skipUnless(has('wandb'), 'no wandb')
+    def test_wandb_reads_it_back(self):
+        with mock.patch.dict(os.environ, HOME=str(self.folder)):
+            code, _, err = self.run_tool(export_runs, '--to', 'wandb', self.run_folder, '-o', self.folder / 'offline')
+        self.assertEqual((code, err), (0, ''))
+        files = list((self.folder / 'offline/wandb').glob('offline-run-*/*.wandb'))
+        self.assertEqual(len(files), 1)
+        got, config = {}, {}
+        for record in wandb_records(files[0]):
+            kind = record.WhichOneof('record_type')
+            if kind == 'run':
+                self.assertEqual((record.run.display_name, record.run.project), ('mine', 'train_gpt2'))
+                config.update({item.key: json.loads(item.value_json) for item in record.run.config.update})
+            if kind != 'history': continue
+            items = {item.key or '.'.join(item.nested_key): json.loads(item.value_json)
+                     for item in record.history.item}
+            got[int(items['_step'])] = {name: value for name, value in items.items() if not name.startswith('_')}
+        self.check(got)
+        self.assertEqual((config['lr'], config['init'], config['tokens_per_step']), (0.003, 'd12', 64))
+
+
+if __name__ == '__main__': unittest.main()
