@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run_log import number, open_runs, steps_made  # noqa: E402
+from run_log import is_count, number, open_runs, steps_made  # noqa: E402
 from tool_main import Parser, ToolError, fail, in_quotes, one_of, tool_main, why_not  # noqa: E402
 
 SAYS = """Writes runs from their logs as others read them: a table, TensorBoard's event files, wandb's offline folders.
@@ -46,7 +46,7 @@ def rows_of(run):
     """[(steps made, {name: number})], rising; "train/seconds" is the time until then, as dev/plot --x hours has it."""
     rows, seconds = {}, run.seconds_at()
     for event in run.events:
-        if event['event'] in WITHOUT_NUMBERS or number(event.get('step')) is None: continue
+        if event['event'] in WITHOUT_NUMBERS or not is_count(event.get('step')): continue
         prefix = 'train' if event['event'] == 'step' else event['event']
         fields = {key: value for key, value in event.items() if key not in ('event', 'step')}
         numbers = dict(numbers_of(fields, prefix))

@@ -2,7 +2,6 @@
 #
 # The events are those of llmc/run/report.h. "resume" takes back what the log has from its step on.
 import json
-import math
 from pathlib import Path
 
 from tool_main import ToolError, did_you_mean, fail, in_quotes, why_not
@@ -10,20 +9,26 @@ from tool_main import ToolError, did_you_mean, fail, in_quotes, why_not
 LOG_NAME = 'log.jsonl'
 # Of these the number is that of a step, from 0; of others it is the number of steps made.
 OF_A_STEP = ('step', 'skip', 'stage')
+LARGEST = 1e100
+MOST_STEPS = 2 ** 53
 # What pictures need of a step. The noise scale of every module, most of a log, is not among it.
 STEP_KEYS = ('event', 'step', 'loss', 'lr', 'grad_norm', 'ms', 'tokens', 'tokens_so_far', 'tokens_per_s', 'mfu',
              'noise_scale_tokens', 'noise_state', 'noise_relative_deviation', 'noise_at_least_tokens')
 
 
 def number(value):
-    """A finite number as it is, all else as None."""
+    """A number as it is, all else as None: also NaN, and what no run measures."""
     if isinstance(value, bool) or not isinstance(value, (int, float)): return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= LARGEST else None
 
 
 def steps_made(event):
     """How many steps the run had made when the event was written."""
     return event['step'] + (1 if event['event'] in OF_A_STEP else 0)
+
+
+def is_count(value):
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
 
 
 class Run:
@@ -81,8 +86,8 @@ class Run:
         kind = event.get('event') if isinstance(event, dict) else None
         if not isinstance(kind, str): fail(where, in_quotes(line[:60]), 'an object that has an "event"')
         if kind in OF_A_STEP or kind in ('val', 'hellaswag', 'checkpoint', 'sample', 'resume'):
-            if number(event.get('step')) is None:
-                fail(f'"step" in {where}', in_quotes(event.get('step')), 'a number')
+            if not is_count(event.get('step')):
+                fail(f'"step" in {where}', in_quotes(event.get('step')), 'a number of steps')
         if kind == 'resume': self.take_back(event['step'])
         self.end = event if kind == 'end' else None
         if kind == 'start': self.start = event
@@ -92,7 +97,7 @@ class Run:
 
     def take_back(self, step):
         def stays(event):
-            if number(event.get('step')) is None: return event['event'] != 'end'
+            if not is_count(event.get('step')): return event['event'] != 'end'
             return steps_made(event) <= step
         self.events = [event for event in self.events if stays(event)]
         self.resumes = [earlier for earlier in self.resumes if earlier < step] + ([step] if step > 0 else [])

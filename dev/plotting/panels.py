@@ -2,7 +2,7 @@
 import bisect
 from dataclasses import dataclass, field
 
-from run_log import number, smoothed, steps_made
+from run_log import is_count, number, smoothed, steps_made
 from tool_main import fail, in_quotes
 
 from plotting.references import REFERENCES, TOKENS_A_STEP
@@ -88,7 +88,7 @@ def make_picture(runs, axis='steps', smooth=0.9, reference=None):
 
 def clock_of(run, axis):
     """{steps made: place on the axis}."""
-    if axis == 'steps': return {steps_made(e): steps_made(e) for e in run.events if number(e.get('step')) is not None}
+    if axis == 'steps': return {steps_made(e): steps_made(e) for e in run.events if is_count(e.get('step'))}
     at = run.tokens_at() if axis == 'tokens' else run.seconds_at()
     if not at: fail('--x', axis, 'steps', f'{in_quotes(run.log)} does not say how many {axis} a step took')
     return at

@@ -3,6 +3,7 @@ import math
 
 from run_log import amount
 
+SMALLEST = 1e-100  # on a logarithmic axis
 BEGINNING = 0.05  # of the axis: what lies above all that comes after it is cut off
 
 
@@ -82,7 +83,7 @@ def panel_range(panel):
     raw = known(panel.curves, ('raw',))
     low, high = min(firm), max(firm)
     if raw: low, high = min(low, quantile(raw, 0.005)), max(high, quantile(raw, 0.995))
-    if panel.log and low > 0 and high / low > 4:
+    if panel.log and low > SMALLEST and high / low > 4:
         return low / (high / low) ** 0.05, high * (high / low) ** 0.05, True
     if panel.from_zero and low >= 0: return 0, high * 1.08 or 1, False
     return (*with_margin(low, high), False)

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # plot_test.py - dev/plot: what is handed to gnuplot, what is refused, and that nothing but its own pictures is
 # overwritten
+import json
 import os
 import shutil
 import unittest
-from pathlib import Path
+from random import Random
 from unittest import mock
 
 from run_support import WithFolder, lines, program, resume, start, step, val
+from plotting.frame import lines_of
 from plotting.gnuplot import data_block, layout_of, quoted, script_of
-from plotting.panels import Curve, make_picture, thinned
+from plotting.panels import AXES, Curve, make_picture, thinned
 from plotting.picture import is_ours, marked
 from plotting.scales import apart, linear_ticks, log_ticks, loss_range, panel_range, tick_text
 from run_log import open_runs
+from tool_main import ToolError
 
 plot = program('plot')
 PICTURE = b'\x89PNG\r\n\x1a\n' + b'\0\0\0\rIHDR' + bytes(17) + b'\0\0\0\0IEND' + bytes(4)
@@ -162,6 +165,32 @@ class Data(WithFolder):
         self.assertIn((7000, None), list(zip(mean.xs, mean.ys)))
         band = Curve('band', 0, [1, 2], [3.0, None], [4.0, None])
         self.assertEqual(data_block('d', band), '$d << EOD\n1 3.0 4.0\n\nEOD')
+
+
+class Mutations(WithFolder):
+    def test_whatever_the_values_are_it_is_drawn_or_refused(self):
+        base = [start(), val(0, 9.0), *(noisy(k, 'ok', 10.0 * k, 0.1, 3.0) for k in range(6)), resume(3),
+                *(step(k, 5.0, mfu=0.3) for k in range(3, 6)), val(6, 4.0),
+                {'event': 'hellaswag', 'step': 6, 'acc_norm': 0.3}, {'event': 'checkpoint', 'step': 6, 'waited_ms': 3.0},
+                {'event': 'end', 'steps': 6, 'reason': 'x', 'seconds': 3.0}]
+        odd = (None, -1, 0, 1, 1e300, -1e300, 1e-320, 2**70, 10**400, 'x', [], {}, True, -5.5, float('nan'), 'resume',
+               'step', '\n\x1b')
+        random, drawn = Random(1), 0
+        for _ in range(200):
+            events = json.loads(json.dumps(base))
+            for _ in range(random.randint(1, 4)):
+                event = random.choice(events)
+                event[random.choice(list(event))] = random.choice(odd)
+                events.insert(random.randrange(len(events)), dict(random.choice(events)))
+            run = self.log('run', *events)
+            try:
+                runs = open_runs([run])
+                lines_of(runs[0], 80, 24, 1.0)
+                script_of(make_picture(runs, random.choice(AXES), random.choice((0, 0.9)), '124M'), 'picture.png')
+                drawn += 1
+            except ToolError as error:
+                self.assertNotIn('\n', str(error))
+        self.assertGreater(drawn, 50)
 
 
 class Scales(WithFolder):
