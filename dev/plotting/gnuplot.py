@@ -246,10 +246,12 @@ def panel_words(picture, layout, index, names):
     row, column = divmod(index - 1, 2)
     half = (WIDTH - LEFT - MIDDLE - EDGE) / 2
     left = LEFT + column * (half + MIDDLE)
+    alone = column == 0 and index == len(picture.panels) - 1
+    right = WIDTH - EDGE if alone else left + half
     top = layout.below + row * PANEL_HEIGHT + 30
     bottom = top + PANEL_HEIGHT - 74
     low, high, log = panel_range(panel)
-    lines = frame(picture, layout.height, (left, left + half, top, bottom), (low, high), log,
+    lines = frame(picture, layout.height, (left, right, top, bottom), (low, high), log,
                   y_ticks_of(low, high, log, 5), '')
     lines.append(label(1, panel.title, 0, 1 + 17 / (bottom - top), 'left', '000000', 'bold'))
     lines += resume_arrows(picture)

@@ -171,7 +171,8 @@ class Mutations(WithFolder):
     def test_whatever_the_values_are_it_is_drawn_or_refused(self):
         base = [start(), val(0, 9.0), *(noisy(k, 'ok', 10.0 * k, 0.1, 3.0) for k in range(6)), resume(3),
                 *(step(k, 5.0, mfu=0.3) for k in range(3, 6)), val(6, 4.0),
-                {'event': 'hellaswag', 'step': 6, 'acc_norm': 0.3}, {'event': 'checkpoint', 'step': 6, 'waited_ms': 3.0},
+                {'event': 'hellaswag', 'step': 6, 'acc_norm': 0.3},
+                {'event': 'checkpoint', 'step': 6, 'waited_ms': 3.0},
                 {'event': 'end', 'steps': 6, 'reason': 'x', 'seconds': 3.0}]
         odd = (None, -1, 0, 1, 1e300, -1e300, 1e-320, 2**70, 10**400, 'x', [], {}, True, -5.5, float('nan'), 'resume',
                'step', '\n\x1b')
