@@ -2,6 +2,7 @@
 #
 # The events are those of llmc/run/report.h. "resume" takes back what the log has from its step on.
 import json
+import os
 from pathlib import Path
 
 from tool_main import ToolError, did_you_mean, fail, in_quotes, why_not
@@ -51,7 +52,7 @@ class Run:
 
     def forget(self):
         self.events, self.resumes, self.start, self.end = [], [], {}, None
-        self.offset = self.lines = 0
+        self.offset = self.lines = self.file = 0
 
     def read(self):
         """Takes what the log has beyond what was read before: whole lines, so the one that is being written waits.
@@ -60,7 +61,9 @@ class Run:
         """
         try:
             with open(self.log, 'rb') as file:
-                if file.seek(0, 2) < self.offset: self.forget()  # another file than before
+                size, number_of_file = file.seek(0, 2), os.fstat(file.fileno()).st_ino
+                if size < self.offset or number_of_file != self.file: self.forget()  # another file than before
+                self.file = number_of_file
                 file.seek(self.offset)
                 data = file.read()
         except OSError as error:

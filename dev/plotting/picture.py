@@ -39,7 +39,7 @@ def is_ours(data):
     """Whether the bytes are a picture that marked() made."""
     if data.startswith(PNG):
         return any(kind == b'tEXt' and content == b'Software\0' + MARK for kind, content in png_chunks(data))
-    return data.startswith(b'<?xml') and data.partition(b'\n')[2].startswith(SVG_COMMENT)
+    return data.startswith(b'<') and data.partition(b'\n')[2].startswith(SVG_COMMENT)
 
 
 def require_ours(path):
@@ -80,7 +80,7 @@ class Target:
         if Path(path).suffix not in ('.png', '.svg'):
             fail('-o', in_quotes(path), 'a name that ends in .png or .svg')
         require_ours(self.path)
-        self.temporary = self.path.with_name(f'.{self.path.name[:200]}.{os.getpid()}')
+        self.temporary = self.path.with_name(f'.{self.path.name[:60]}.{os.getpid()}')
         try:
             self.file = open(self.temporary, 'xb')
         except OSError as error:

@@ -46,7 +46,12 @@ class Log(WithFolder):
                 file.flush()
                 run.read()
                 self.assertEqual(len(run.of('step')), steps, text)
-        path.write_text(lines(start(), step(0, 3)))  # another run's in its place
+        path.write_text(lines(start(), step(0, 4)))  # cut off and written anew
+        run.read()
+        self.assertEqual(self.steps(run), [(0, 4)])
+        other = self.folder / 'other'
+        other.write_text(lines(start(), step(0, 3)) + 1000 * '\n')
+        other.replace(path)  # another file in its place
         run.read()
         self.assertEqual(self.steps(run), [(0, 3)])
 
