@@ -35,6 +35,9 @@ private:
     std::size_t bytes_ = 0;
 };
 
+// What a Memory of so many bytes takes, with what it is rounded up to. For plans.
+std::size_t taken_by(std::size_t bytes);
+
 // Owner of host memory from which copies run beside kernels (page-locked where there is a GPU).
 class PinnedMemory {
 public:

@@ -5,6 +5,8 @@
 
 namespace device {
 
+std::size_t taken_by(std::size_t bytes) { return bytes; }
+
 Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     void* data = nullptr;

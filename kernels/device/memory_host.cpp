@@ -16,9 +16,10 @@ constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
 // Large arrays on huge pages: a step walks through all of them, and small pages would miss the TLB all the way; a copy
 // into new memory takes half the time.
+std::size_t alignment_of(std::size_t bytes) { return bytes >= 4 * kHugePage ? kHugePage : kernels::kTensorAlignment; }
+
 std::byte* allocate(std::size_t bytes) {
-    const std::size_t alignment = bytes >= 4 * kHugePage ? kHugePage : kernels::kTensorAlignment;
-    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    const std::size_t alignment = alignment_of(bytes), rounded = taken_by(bytes);
     auto* const data = rounded >= bytes ? static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)) : nullptr;
     if (data && alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
     return data;
@@ -34,6 +35,11 @@ void copy(void* to, const void* from, std::size_t bytes) {
 }
 
 }  // namespace
+
+std::size_t taken_by(std::size_t bytes) {
+    const std::size_t alignment = alignment_of(bytes);
+    return (bytes + alignment - 1) / alignment * alignment;
+}
 
 Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;

@@ -312,6 +312,8 @@ private:
 std::vector<bool> tensors_left_out(const ParameterTable& table, const std::string& exclude) {
     std::vector<bool> left_out(table.tensors().size());
     if (exclude.empty()) return left_out;
+    require(exclude.find('{') == std::string::npos, "--onebit-exclude", in_quotes(exclude),
+            "no counts in braces, which can take all memory", "write what they repeat");
     require(exclude.size() <= kLongestExpression, "the length of --onebit-exclude", exclude.size(),
             "at most " + std::to_string(kLongestExpression));
     regex_t expression;
@@ -320,8 +322,12 @@ std::vector<bool> tensors_left_out(const ParameterTable& table, const std::strin
         regerror(fault, &expression, why, sizeof why);
         fail("--onebit-exclude", in_quotes(exclude), "an extended regular expression", why);
     }
+    const auto finds = [&](const std::string& name) {
+        return regexec(&expression, name.c_str(), 0, nullptr, 0) == 0;
+    };
+    // Under the name that checkpoints have, too.
     for (std::size_t i = 0; i < left_out.size(); ++i)
-        left_out[i] = regexec(&expression, table.tensors()[i].name.c_str(), 0, nullptr, 0) == 0;
+        left_out[i] = finds(table.tensors()[i].name) || finds("transformer." + table.tensors()[i].name);
     regfree(&expression);
     const auto found = std::ranges::count(left_out, true);
     if (found == 0 || found == std::ssize(left_out))
@@ -338,11 +344,15 @@ std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange
 
 std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings) {
     tensors_left_out(table, settings.exclude);
-    const std::size_t shadow = std::size_t(table.elements()) * sizeof(float);
+    const std::size_t elements = std::size_t(table.elements());
+    const std::size_t shadow = device::taken_by(elements * sizeof(float));
     if (!compresses(settings, sharding.ranks)) return shadow;
     const int places = settings.ranks_of_node;
     const std::size_t mean = OnebitMean::bytes(table, workers_of(settings, sharding.ranks), places, settings.scale);
-    return places > 1 ? std::max(mean, shadow) : mean;  // of nodes: one goes before the other comes
+    // Of the freeze, on the host: the mask, and the part of a moment that it is made of.
+    const std::size_t mask = device::memory_is_host_memory()
+                                 ? elements / 8 + std::min(elements, kDownloadedAtOnce) * sizeof(float) : 0;
+    return mask + (places > 1 ? std::max(mean, shadow) : mean);  // of nodes: one goes before the other comes
 }
 
 }  // namespace llmc

@@ -37,9 +37,12 @@ public:
                 file_.path(), std::string("without a fp32 vector ") + name + " of " + std::to_string(length),
                 kErrorsFile);
         file_.read(*found, first, to);
-        const auto bad = std::ranges::find_if(to, [](float x) { return !std::isfinite(x); });
+        const bool square = name == kShadow;
+        const auto bad =
+            std::ranges::find_if(to, [square](float x) { return !std::isfinite(x) || (square && std::signbit(x)); });
         if (bad != to.end())
-            fail(file_.path() + ": a value of " + name, *bad, "finite", "go on from another checkpoint");
+            fail(file_.path() + ": a value of " + name, *bad, square ? "finite, 0 or more" : "finite",
+                 "go on from another checkpoint");
     }
     bool has(const char* key) const { return file_.metadata().contains(key); }
     std::vector<ShardRange> served() const { return stretches_in(file_, kServedStretches, kErrorsFile, elements_); }

@@ -98,8 +98,15 @@ std::vector<OnebitMean::Bucket> OnebitMean::cut(const ParameterTable& table, int
 std::size_t OnebitMean::bytes(const ParameterTable& table, int workers, int places, OnebitScale scale) {
     Sizes sizes;
     cut(table, workers, places, scale, sizes);
-    return ((places > 1 ? 2 : 1) * sizes.error + 2 * sizes.served) * sizeof(float) +
-           (2 * sizes.message + sizes.replies + sizes.reply + sizes.active) * sizeof(std::uint32_t);
+    std::size_t bytes = 0;
+    const auto add = [&](std::size_t arrays, std::size_t elements) {
+        bytes += arrays * device::taken_by(elements * sizeof(float));
+    };
+    add(places > 1 ? 2 : 1, sizes.error);
+    add(2, sizes.served);
+    add(2, sizes.message);
+    for (const std::size_t words : {sizes.replies, sizes.reply, sizes.active}) add(1, words);
+    return bytes;
 }
 
 OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, OnebitScale scale, Context& context)
@@ -149,8 +156,8 @@ void OnebitMean::set_active(std::span<const std::uint32_t> active) {
 void OnebitMean::make_plans(std::span<const std::uint32_t> active) {
     std::vector<OnebitTile> tiles, served_tiles;
     std::vector<OnebitGroup> groups, served_groups;
-    std::vector<std::uint32_t> masks;
     std::size_t largest = 0;
+    const device::SyncIfThrown guard(context_.stream);
     const auto append = [](auto& all, const auto& some, std::size_t& first, std::size_t& count) {
         first = all.size();
         count = some.size();
@@ -164,15 +171,15 @@ void OnebitMean::make_plans(std::span<const std::uint32_t> active) {
         append(groups, plan.groups, bucket.group, bucket.groups);
         append(served_tiles, served.tiles, bucket.served_tile, bucket.served_tiles);
         append(served_groups, served.groups, bucket.served_group, bucket.served_groups);
-        masks.insert(masks.end(), mask.begin(), mask.end());
+        device::copy_to_device(active_.span().data() + bucket.active, mask.data(), mask.size() * sizeof mask[0],
+                               context_.stream);
+        context_.stream.sync();  // for the mask, which goes
         largest = std::max(largest, plan.tiles.size());
     }
-    const device::SyncIfThrown guard(context_.stream);
     tiles_ = {std::span<const OnebitTile>(tiles), context_.stream};
     groups_ = {std::span<const OnebitGroup>(groups), context_.stream};
     served_tiles_ = {std::span<const OnebitTile>(served_tiles), context_.stream};
     served_groups_ = {std::span<const OnebitGroup>(served_groups), context_.stream};
-    active_.upload(masks, context_.stream);
     partial_ = device::Array<double>(largest);
     context_.stream.sync();
 }

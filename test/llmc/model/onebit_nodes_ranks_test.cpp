@@ -312,11 +312,14 @@ TEST_CASE("nodes need less memory than ranks, a shard's", "[onebit]") {
     const double elements = double(table.elements());
     const double ranks = double(OnebitMean::bytes(table, 16, 1, OnebitScale::bucket)),
                  nodes = double(OnebitMean::bytes(table, 4, 4, OnebitScale::bucket));
-    CHECK(ranks == Approx(elements * (4 + 8.0 / 16 + 3.0 / 8 + 1.0 / 8)).epsilon(0.02));
+    // On a host arrays of 8 MiB and more, of which there is one, are of whole huge pages.
+    CHECK(ranks == Approx(elements * (4 + 8.0 / 16 + 3.0 / 8 + 1.0 / 8)).epsilon(0.02).margin(2 << 20));
     CHECK(nodes == Approx(elements * ((8 + 8.0 / 4 + 2.0 / 8) / 4 + 1.0 / 8 + 1.0 / 8)).epsilon(0.02));
     // Its slow second moment has left when the errors come.
     const Sharding sharding{.stage = 0, .rank = 0, .ranks = 16};
-    CHECK(onebit_bytes(table, sharding, {.ranks_of_node = 4}) == std::size_t(table.elements()) * sizeof(float));
+    const std::size_t shadow = std::size_t(table.elements()) * sizeof(float);
+    const std::size_t host = device::memory_is_host_memory() ? std::size_t(table.elements()) / 8 + (4 << 20) : 0;
+    CHECK(onebit_bytes(table, sharding, {.ranks_of_node = 4}) == device::taken_by(shadow) + host);
 }
 
 TEST_CASE("nodes have the same bits in processes as in threads", "[onebit][mpi]") {
