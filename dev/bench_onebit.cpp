@@ -21,6 +21,7 @@
 #include "dev/bench.h"
 #include "dev/tool_main.h"
 #include "kernels/gradient_copy.h"
+#include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/context.h"
 #include "llmc/model/onebit_mean.h"
@@ -249,6 +250,7 @@ void run(const cxxopts::ParseResult& given) {
             "start it with mpirun -np 2 --bind-to none bench_onebit");
 
     std::shared_ptr<Communicator> communicator = open_communicator();
+    require_alike(*communicator, {{.name = "the options", .value = given.arguments_string()}}, "start all ranks alike");
     Placement placement = place_rank(*communicator, threads, 0, Transport::automatic);
     if (placement.nccl) communicator = over_nccl(communicator);
     Context context{.device = std::move(placement.device), .stream = {}, .matmul = kernels::Matmul(),

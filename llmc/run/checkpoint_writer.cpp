@@ -189,16 +189,32 @@ void CheckpointWriter::delete_older() const {
     }
 }
 
+namespace {
+
+// What a manifest vouches for, and yet cannot be: nothing that the user gave, and the log has begun.
+template <class Read>
+auto as_it_was_written(Communicator& communicator, Read&& read) {
+    return together(communicator, [&] {
+        try {
+            return read();
+        } catch (const Error& error) {
+            throw Error(error.what(), Blame::runtime);
+        }
+    });
+}
+
+}  // namespace
+
 void load_moments(Optimizer& optimizer, const fs::path& folder, const TrainerState& state, const ParameterTable& table,
                   Communicator& communicator) {
-    together(communicator, [&] {
+    as_it_was_written(communicator, [&] {
         const MomentFiles moments(folder, state.moment_files, table.elements());
         optimizer.load(state.optimizer, [&](std::int64_t first, std::span<float> first_moments,
                                             std::span<float> second_moments) {
             moments.read(first, first_moments, second_moments);
         });
     });
-    const std::string note = together(communicator, [&] {
+    const std::string note = as_it_was_written(communicator, [&] {
         const OnebitErrors read = read_onebit(optimizer.onebit_state(), table.elements(), folder, state.onebit_files,
                                               communicator.rank(), communicator.size());
         if (!read.values.empty()) optimizer.load_onebit(read.values);

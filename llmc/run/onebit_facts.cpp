@@ -23,7 +23,7 @@ std::int64_t earliest_freeze(const OnebitSettings& onebit) {
 std::string why_nothing(const Plan& plan, int ranks) {
     const OnebitSettings& onebit = *plan.optimizer.onebit;
     if (onebit.frozen_only) return "--onebit-bits 32 sends all in full, also after the freeze";
-    if (ranks == 1) return "one rank has nothing to send; the second moment is frozen all the same";
+    if (ranks == 1) return "one rank has nothing to send";
     if (ranks == onebit.ranks_of_node) return "all ranks are on one machine (--onebit-hierarchical)";
     if (plan.frozen_after > 0 || earliest_freeze(onebit) < plan.total_steps) return "";
     const std::string ends = "the run ends after " + std::to_string(plan.total_steps) + " steps, ";

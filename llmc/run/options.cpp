@@ -60,7 +60,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("c,weight-decay", o.weight_decay, "AdamW's weight decay, of matrices and embeddings only", Real{0, 1e3});
     entry("beta1", o.beta1, "AdamW's decay rate of the first moment", Real{0, 0.9999999});
     entry("beta2", o.beta2, "AdamW's decay rate of the second moment", Real{0, 0.9999999});
-    entry("eps", o.eps, "AdamW's epsilon", Real{0, 1});
+    entry("eps", o.eps, "AdamW's epsilon", Real{1e-30, 1});
     entry("grad-clip", o.grad_clip, "clip the global L2 norm of the gradient to this; 0: no clipping", Real{0, 1e30});
     entry("skip-loss-z", o.skip_loss_z,
           "make no update of a step whose loss lies more than so many standard deviations above the mean of the last "

@@ -100,6 +100,9 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
         if (is_model_name(o.init)) {
             ModelConfig named = model_by_name(o.init, vocabulary.size).config;
             named.vocabulary = plan.start.config.vocabulary;  // a checkpoint's stays, whatever the data's
+            const std::string before = resumption->state.run.options.value("init", o.init);
+            require(named == plan.start.config || before == o.init, "--init", in_quotes(o.init),
+                    "the model of the checkpoint, " + describe(plan.start.config), "give " + before);
             require(named == plan.start.config, "the model in " + resumption->folder.string(),
                     describe(plan.start.config), describe(named) + ", which --init " + o.init + " names",
                     "the checkpoint's config.json has been changed: restore it");
@@ -130,7 +133,11 @@ Changes go_on(Plan& plan, const Options& options, const Resumption& resumption) 
     if (!same_text("optimizer", "adamw"))
         fail("--optimizer", options.optimizer, before.value("optimizer", "adamw") + ", which the checkpoint is of",
              "give it; or start a new run from the checkpoint's model by --init");
-    const std::int64_t frozen_after = resumption.state.optimizer.onebit.frozen_after;
+    const std::int64_t frozen_after = resumption.state.optimizer.onebit.frozen_after,
+                       updates = resumption.state.optimizer.updates;
+    if (const auto& onebit = plan.optimizer.onebit; onebit && frozen_after == 0 && onebit->freeze_after > 0)
+        require(onebit->freeze_after > updates, "--onebit-freeze-step", onebit->freeze_after,
+                "more than the " + std::to_string(updates) + " updates of the checkpoint, which it has not frozen");
     if (frozen_after > 0 && !same_text("onebit-freeze-step", "auto") &&
         options.onebit_freeze_step != std::to_string(frozen_after))
         fail("--onebit-freeze-step", in_quotes(options.onebit_freeze_step),

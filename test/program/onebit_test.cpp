@@ -34,6 +34,15 @@ std::vector<double> losses_of(const TrainingFolder& folder, const std::string& o
     return numbers(folder.log(out, "step"), "loss");
 }
 
+// Its manifest vouches for what the files of a checkpoint hold now.
+void seal(const fs::path& folder) {
+    llmc::Manifest manifest;
+    for (const auto& entry : fs::directory_iterator(folder))
+        if (entry.path().filename() != llmc::kManifestName)
+            manifest[entry.path().filename()] = llmc::fingerprint_of_file(entry.path());
+    llmc::write_manifest(folder, manifest);
+}
+
 }  // namespace
 
 TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage it is", "[run][onebit][mpi]") {
@@ -145,15 +154,57 @@ TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another"
     const float nan = NAN;
     std::memcpy(bytes.data() + bytes.size() - 400, &nan, sizeof nan);
     write_bytes(file, bytes);
-    llmc::Manifest manifest;
-    for (const auto& entry : fs::directory_iterator(last))
-        if (entry.path().filename() != llmc::kManifestName)
-            manifest[entry.path().filename()] = llmc::fingerprint_of_file(entry.path());
-    llmc::write_manifest(last, manifest);
+    seal(last);
     const Result bad = attempt("bad", {"--onebit-exclude", "ln_"});
     CAPTURE(bad.output);
-    CHECK(bad.exit_code == 2);
+    CHECK(bad.exit_code == 1);
     CHECK_THAT(bad.output, Contains("error: rank 1 on ") && Contains("a value of server_error is nan; expected"));
+}
+
+TEST_CASE("the freeze may not be asked for where it would be late, and is known by its number",
+          "[run][onebit][resume]") {
+    const TrainingFolder folder;
+    const auto go_on = [&](const Texts& more, const std::string& out = "refused") {
+        Texts flags{"-x", "8", "-k", "constant", "-y", folder.path("whole/step_00000006")};
+        flags.insert(flags.end(), more.begin(), more.end());
+        return run_onebit(folder, 1, out, flags);
+    };
+    REQUIRE(run_onebit(folder, 1, "whole", {"-x", "6", "-k", "constant", "--onebit-freeze-step", "7"}).exit_code == 0);
+    const Result late = go_on({"--onebit-freeze-step", "6"});
+    CHECK(late.exit_code == 2);
+    CHECK_THAT(late.output, Contains("--onebit-freeze-step is 6; expected more than the 6 updates of the checkpoint"));
+    const Result other = go_on({"--onebit-freeze-step", "7", "-e", "custom:l=1,h=2,c=64,t=16"});
+    CHECK(other.exit_code == 2);
+    CHECK_THAT(other.output, Contains("--init is \"custom:l=1,h=2,c=64,t=16\"; expected the model of the checkpoint") &&
+                                 Contains("give custom:l=2,h=2,c=64,t=16"));
+
+    // A slow second moment that no run can have left.
+    const fs::path step = onebit_step(folder, "whole", 6), file = step / "onebit-00000-of-00001.safetensors";
+    const std::string whole = read_bytes(file);
+    const float less = -1;
+    std::string bytes = whole;
+    std::memcpy(bytes.data() + bytes.size() - sizeof less, &less, sizeof less);
+    write_bytes(file, bytes);
+    seal(step);
+    const Result negative = go_on({"--onebit-freeze-step", "7"});
+    CHECK(negative.exit_code == 1);
+    CHECK_THAT(negative.output, Contains("a value of shadow_moment is -1; expected finite, 0 or more"));
+    write_bytes(file, whole);
+    seal(step);
+    REQUIRE(go_on({"--onebit-freeze-step", "7"}, "on").exit_code == 0);
+
+    // As if "auto" had frozen it.
+    const fs::path state = onebit_step(folder, "on", 8) / "trainer_state.json";
+    auto json = nlohmann::json::parse(read_bytes(state));
+    json["run"]["options"]["onebit-freeze-step"] = "auto";
+    write_bytes(state, json.dump());
+    seal(state.parent_path());
+    const auto again = [&](const char* number) {
+        return run_onebit(folder, 1, std::string("again") + number,
+                          {"-x", "9", "-k", "constant", "-y", state.parent_path(), "--onebit-freeze-step", number});
+    };
+    CHECK(again("7").exit_code == 0);
+    CHECK(again("8").exit_code == 2);
 }
 
 TEST_CASE("a run that will compress nothing says why", "[run][onebit]") {
@@ -179,7 +230,8 @@ TEST_CASE("a run with 1-bit Adam says before it starts what it leaves out, and t
           "[run][onebit][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
-    const Result result = run_onebit(folder, 2, "dry", {"--dry-run", "-u", "5", "--onebit-exclude", "ln_"});
+    const Result result = run_onebit(folder, 2, "dry", {"--dry-run", "-u", "5", "--onebit-exclude",
+                                                            "transformer\\.h\\..\\.ln_|^ln_f"});
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     CHECK_THAT(result.output, Contains("1-bit exchange: --onebit-exclude finds 10 of 28 tensors, 640 parameters, whose "
@@ -187,6 +239,9 @@ TEST_CASE("a run with 1-bit Adam says before it starts what it leaves out, and t
                                        "..."));
     CHECK_THAT(result.output, Contains("note: --onebit-freeze-step 4 lies within the warm-up of the learning rate") &&
                                   Contains("give more than 10"));
+    const Result counted = run_onebit(folder, 2, "dry", {"--dry-run", "--onebit-exclude", "((w{1,200}){1,200})te"});
+    CHECK(counted.exit_code == 2);
+    CHECK_THAT(counted.output, Contains("expected no counts in braces"));
 }
 
 TEST_CASE("after the freeze a run says how long its steps take, and took before", "[run][onebit][mpi]") {
