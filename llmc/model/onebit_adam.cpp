@@ -352,7 +352,8 @@ std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, 
     // Of the freeze, on the host: the mask, and the part of a moment that it is made of.
     const std::size_t mask = device::memory_is_host_memory()
                                  ? elements / 8 + std::min(elements, kDownloadedAtOnce) * sizeof(float) : 0;
-    return mask + (places > 1 ? std::max(mean, shadow) : mean);  // of nodes: one goes before the other comes
+    // Of nodes: one goes before the other comes.
+    return sketch_bytes() + mask + (places > 1 ? std::max(mean, shadow) : mean);
 }
 
 }  // namespace llmc

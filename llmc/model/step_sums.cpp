@@ -75,6 +75,10 @@ void StepSums::add_small_batch(int bucket, std::span<const float> gradient, std:
 
 void StepSums::add_reduced(int bucket, std::span<const float> shard) { take_norms(shard_tiles_, bucket, shard, {}); }
 
+std::size_t sketch_bytes() {
+    return (std::size_t(kSketchSize) + kernels::sketch_scratch()) * sizeof(float);
+}
+
 void StepSums::add_sketched(std::span<const float> gradient, std::uint32_t draw) {
     const device::StreamRef stream = context_.stream;
     const ShardRange shard = shard_of(kSketchSize, rank_, ranks_);

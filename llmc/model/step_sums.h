@@ -24,6 +24,9 @@ struct MicroStep {
     bool is_last() const { return index + 1 == count; }
 };
 
+// On the device, of what StepSums::add_sketched() keeps from its first call on.
+std::size_t sketch_bytes();
+
 class StepSums {
 public:
     // The context must outlive it.

@@ -319,7 +319,7 @@ TEST_CASE("nodes need less memory than ranks, a shard's", "[onebit]") {
     const Sharding sharding{.stage = 0, .rank = 0, .ranks = 16};
     const std::size_t shadow = std::size_t(table.elements()) * sizeof(float);
     const std::size_t host = device::memory_is_host_memory() ? std::size_t(table.elements()) / 8 + (4 << 20) : 0;
-    CHECK(onebit_bytes(table, sharding, {.ranks_of_node = 4}) == device::taken_by(shadow) + host);
+    CHECK(onebit_bytes(table, sharding, {.ranks_of_node = 4}) == device::taken_by(shadow) + host + sketch_bytes());
 }
 
 TEST_CASE("nodes have the same bits in processes as in threads", "[onebit][mpi]") {
