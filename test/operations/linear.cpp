@@ -1,5 +1,6 @@
 // linear.cpp - the matrix products of a linear layer, for every way in which bf16 may be multiplied
 #include "kernels/device/device.h"
+#include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/matmul.h"
 #include "test/operations/gelu.h"
 #include "test/operations/operation.h"
@@ -88,6 +89,15 @@ struct LinearForward : Operation {
                 }
             }
         });
+    }
+};
+
+template <class T>
+struct FewRowsForward : LinearForward<T> {
+    using LinearForward<T>::LinearForward;
+    void run(device::StreamRef stream) override {
+        kernels::few_rows_forward<T>({this->out, this->pre, this->in, this->weight, this->bias, this->s.rows,
+                                      this->s.in, this->s.out}, stream);
     }
 };
 
@@ -262,6 +272,20 @@ const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensio
                           .small = with_each(with_each(kSmall, {1}), {0, 1}),
                           .large = with_each(with_each(kLarge, {1}), {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
+// Every number of rows that a launch is made for, and one that takes two; several packs of every lane, and half a pack.
+std::vector<Shape> few_rows_edges() {
+    auto shapes = with_each({{1, 64, 48}, {2, 48, 40}, {3, 1056, 16}, {8, 80, 24}, {11, 2080, 8}}, {0});
+    return with_each(with_each(shapes, {0, 1}), {0, 1});
+}
+std::vector<Shape> few_rows(std::vector<Shape> shapes) {
+    shapes.push_back({1, 768, 50304, 0});
+    for (const int rows : {4, 8})
+        for (const Shape& layer : layers(rows)) shapes.push_back(layer);
+    return with_each(with_each(shapes, {1}), {0});
+}
+const Registered few_rows_forward({.name = "linear forward, few rows", .tag = "[few_rows]", .dimensions = kForward,
+                                   .edges = few_rows_edges(), .small = few_rows(layers(1)),
+                                   .large = few_rows(layers(1)), .make = make<FewRowsForward>});
 const Registered backward_input({.name = "linear backward input", .tag = "[matmul]", .dimensions = kInput,
                                  .edges = with_bias(with_each(edges(1), {0})),
                                  .small = with_each(with_each(kSmall, {0, 1}), {0}),

@@ -1,0 +1,337 @@
+// decode.cu - decode.h: a row of queries against the cache, split over its keys
+//
+// Geometry  A row is a new position of a head of a sequence. A block has a row and a run of its keys; a team of lanes
+//           has a key at a time, each lane one or two packs of it. On a GPU a team loads four keys and their values
+//           before it needs the first, so that all loads of a warp are under way at once; a CPU's team is one thread
+//           that takes 64 keys at a time.
+// Merging   Teams of a warp by shuffles, warps through shared memory, blocks through scratch and a second kernel: each
+//           has the maximum of its scores, the sum of exp(score - maximum), and the same sum with the values.
+#include "kernels/attention/decode.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <string>
+
+#include "kernels/device/error.h"
+#include "kernels/device/limits.h"
+#include "kernels/math.cuh"
+#include "kernels/reduce.cuh"
+#include "kernels/widen.cuh"
+
+namespace kernels {
+namespace {
+
+constexpr int kWarp = 32, kMostHeadSize = 256;
+constexpr int kStatistics = 2;  // the maximum, and the sum
+
+// Lanes: of a team. Packs: of a lane, at most; Exact: always so many. Keys: that a team takes at a time.
+template <class T, int Lanes_, int Packs_, int PackBytes, bool Exact_, int Keys_, int Warps_>
+struct DecodeGeometry {
+    static constexpr int lanes = Lanes_, packs = Packs_, pack_bytes = PackBytes, pack_size = PackBytes / sizeof(T);
+    static constexpr bool exact = Exact_;
+    static constexpr int keys = Keys_, warps = Warps_, threads = Lanes_ == 1 ? 1 : kWarp * Warps_;
+    static constexpr int teams = threads / Lanes_;
+};
+
+// Of a row's keys, those of one block.
+struct KeyRun {
+    int splits, keys;  // of a row; of a run, the last of which may be shorter
+};
+
+// A pack of every key that a team takes at a time, and of each of the lane's packs: registers on a GPU, on a CPU the
+// memory itself.
+template <class T, class G, bool Registers = simt::gpu_geometry>
+struct KeyPacks {
+    Pack<T, G::pack_bytes> pack[G::keys][G::packs] = {};
+    template <class Has> __device__ KeyPacks(const T* from, std::size_t key_stride, int keys, const Has& has, int lane) {
+        UNROLLED for (int key = 0; key < G::keys; ++key)
+            UNROLLED for (int p = 0; p < G::packs; ++p)
+                if (key * G::teams < keys && has(p))
+                    pack[key][p] = load<G::pack_bytes>(from + key * key_stride + (lane + p * G::lanes) * G::pack_size);
+    }
+    __device__ const Pack<T, G::pack_bytes>& at(int key, int p) const { return pack[key][p]; }
+};
+template <class T, class G>
+struct KeyPacks<T, G, false> {
+    const T* from;
+    std::size_t key_stride;
+    template <class Has> KeyPacks(const T* rows, std::size_t stride, int, const Has&, int)
+        : from(rows),
+          key_stride(stride) {}
+    const Pack<T, G::pack_bytes>& at(int key, int p) const {
+        return load<G::pack_bytes>(from + key * key_stride + p * G::pack_size);
+    }
+};
+
+// What a team knows of its row. The maximum begins at a number, so that no difference of infinities occurs.
+template <class G>
+struct DecodeState {
+    float maximum = -FLT_MAX, sum = 0.0f;
+    float out[G::packs][G::pack_size] = {};
+    __device__ void scale_to(float new_maximum, int packs) {
+        const float correction = fast_exp(maximum - new_maximum);
+        maximum = new_maximum;
+        sum *= correction;
+        UNROLLED for (int p = 0; p < packs; ++p)
+            UNROLLED for (int k = 0; k < G::pack_size; ++k) out[p][k] *= correction;
+    }
+};
+
+template <class G>
+__device__ void merge_teams(DecodeState<G>& state) {
+    UNROLLED for (int distance = G::lanes; distance < kWarp; distance *= 2) {
+        state.scale_to(fmaxf(state.maximum, __shfl_xor_sync(kAllLanes, state.maximum, distance)), G::packs);
+        state.sum += __shfl_xor_sync(kAllLanes, state.sum, distance);
+        UNROLLED for (int p = 0; p < G::packs; ++p)
+            UNROLLED for (int k = 0; k < G::pack_size; ++k)
+                state.out[p][k] += __shfl_xor_sync(kAllLanes, state.out[p][k], distance);
+    }
+}
+
+// Where a block's result goes: the row of `out`, or, where others have keys of the row, scratch.
+template <class T>
+struct DecodeResult {
+    T* row;
+    float *sums, *statistics;
+    bool whole;
+    __device__ void store(int channel, float sum, float total) const {
+        if (whole) row[channel] = round_to<T>(sum / total);
+        else sums[channel] = sum;
+    }
+};
+
+// Numbers of a row: its sequence, head and new position, as `out` lies.
+template <class T>
+struct DecodeRow {
+    int row, head, batch, position;
+    __device__ DecodeRow(const DecodeAttention<T>& op, int number)
+        : row(number),
+          head(number % op.heads),
+          batch(number / op.heads / op.count),
+          position(number / op.heads % op.count) {}
+};
+
+template <class T, class G>
+__global__ void decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
+    const DecodeRow<T> row(op, int(blockIdx.x) / run.splits);
+    const int split = int(blockIdx.x) % run.splits, last_key = op.first + row.position + 1;
+    const int first = split * run.keys, end = first + run.keys < last_key ? first + run.keys : last_key;
+    const int team = threadIdx.x / G::lanes, lane = threadIdx.x % G::lanes;
+    const int lane_packs = op.head_size / G::pack_size;  // of a key, over all lanes
+    const int packs = G::exact ? G::packs : (G::lanes == 1 ? lane_packs : G::packs);
+    const auto has = [=](int p) { return G::exact || lane + p * G::lanes < lane_packs; };
+    const std::size_t cache = (std::size_t(row.batch) * op.heads + row.head) * op.capacity * op.head_size;
+
+    float query[G::packs][G::pack_size] = {};
+    const T* queries = &op.qkv[((std::size_t(row.batch) * op.count + row.position) * 3 * op.heads + row.head) *
+                               op.head_size];
+    UNROLLED for (int p = 0; p < packs; ++p) {
+        if (!has(p)) continue;
+        const auto& pack = load<G::pack_bytes>(queries + (lane + p * G::lanes) * G::pack_size);
+        UNROLLED for (int k = 0; k < G::pack_size; ++k) query[p][k] = to_float(pack[k]) * scale;
+    }
+
+    DecodeState<G> state;
+    const std::size_t key_stride = std::size_t(G::teams) * op.head_size;
+    for (int base = first; base < end; base += G::teams * G::keys) {
+        const int left = end - base - team;  // keys base + team, base + team + teams, ... are this team's
+        const T* keys_at = op.keys.data() + cache + std::size_t(base + team) * op.head_size;
+        const T* values_at = op.values.data() + cache + std::size_t(base + team) * op.head_size;
+        const KeyPacks<T, G> keys(keys_at, key_stride, left, has, lane);
+        const KeyPacks<T, G> values(values_at, key_stride, left, has, lane);
+        // On a GPU all lanes of a warp go through all keys, for the sums over lanes.
+        const int count = G::lanes > 1 || left > G::keys ? G::keys : left;
+        float weight[G::keys], largest = state.maximum;
+        UNROLLED for (int key = 0; key < count; ++key) {
+            Partial<G::lanes == 1 ? G::pack_size : 1> products;
+            UNROLLED for (int p = 0; p < packs; ++p) {
+                const auto& pack = keys.at(key, p);
+                UNROLLED for (int k = 0; k < G::pack_size; ++k)
+                    products[G::lanes == 1 ? k : 0] += query[p][k] * to_float(pack[k]);
+            }
+            weight[key] = lanes_sum<G::lanes>(products.total());
+            if (key * G::teams < left) largest = fmaxf(largest, weight[key]);
+        }
+        state.scale_to(largest, packs);
+        UNROLLED for (int key = 0; key < count; ++key)
+            weight[key] = key * G::teams < left ? fast_exp(weight[key] - largest) : 0.0f;
+        UNROLLED for (int key = 0; key < count; ++key) {
+            state.sum += weight[key];
+            UNROLLED for (int p = 0; p < packs; ++p) {
+                const auto& pack = values.at(key, p);
+                UNROLLED for (int k = 0; k < G::pack_size; ++k) state.out[p][k] += weight[key] * to_float(pack[k]);
+            }
+        }
+    }
+
+    const std::size_t block = std::size_t(row.row) * run.splits + split;
+    float* const scratch = op.scratch.data();
+    const DecodeResult<T> result{
+        &op.out[std::size_t(row.row) * op.head_size], scratch + block * op.head_size,
+        scratch + std::size_t(gridDim.x) * op.head_size + block * kStatistics, run.splits == 1};
+    if constexpr (G::lanes == 1) {
+        for (int p = 0; p < packs; ++p)
+            for (int k = 0; k < G::pack_size; ++k) result.store(p * G::pack_size + k, state.out[p][k], state.sum);
+        if (!result.whole) result.statistics[0] = state.maximum, result.statistics[1] = state.sum;
+    } else {
+        SIMT_SHARED(float, sums, [G::warps][G::lanes * G::packs * G::pack_size]);
+        SIMT_SHARED(float, statistics, [G::warps][kStatistics]);
+        merge_teams(state);
+        const int warp = threadIdx.x / kWarp;
+        if (threadIdx.x % kWarp < G::lanes)
+            UNROLLED for (int p = 0; p < G::packs; ++p)
+                UNROLLED for (int k = 0; k < G::pack_size; ++k)
+                    sums[warp][(lane + p * G::lanes) * G::pack_size + k] = state.out[p][k];
+        if (threadIdx.x % kWarp == 0) statistics[warp][0] = state.maximum, statistics[warp][1] = state.sum;
+        __syncthreads();
+        float maximum = -FLT_MAX, total = 0.0f, share[G::warps];
+        UNROLLED for (int w = 0; w < G::warps; ++w) maximum = fmaxf(maximum, statistics[w][0]);
+        UNROLLED for (int w = 0; w < G::warps; ++w) {
+            share[w] = fast_exp(statistics[w][0] - maximum);
+            total += statistics[w][1] * share[w];
+        }
+        for (int channel = threadIdx.x; channel < op.head_size; channel += G::threads) {
+            float sum = 0.0f;
+            UNROLLED for (int w = 0; w < G::warps; ++w) sum += sums[w][channel] * share[w];
+            result.store(channel, sum, total);
+        }
+        if (!result.whole && threadIdx.x == 0) result.statistics[0] = maximum, result.statistics[1] = total;
+    }
+}
+
+// A block adds up the runs of a row.
+template <class T>
+__global__ void merge_runs_kernel(DecodeAttention<T> op, int splits, std::size_t runs) {
+    const std::size_t first = std::size_t(blockIdx.x) * splits;
+    const float* const sums = op.scratch.data() + first * op.head_size;
+    const float* const statistics = op.scratch.data() + runs * op.head_size + first * kStatistics;
+    float maximum = -FLT_MAX, total = 0.0f;
+    for (int split = 0; split < splits; ++split) maximum = fmaxf(maximum, statistics[split * kStatistics]);
+    for (int split = 0; split < splits; ++split)
+        total += statistics[split * kStatistics + 1] * fast_exp(statistics[split * kStatistics] - maximum);
+    for (int channel = threadIdx.x; channel < op.head_size; channel += blockDim.x) {
+        float sum = 0.0f;
+        for (int split = 0; split < splits; ++split)
+            sum += sums[split * op.head_size + channel] * fast_exp(statistics[split * kStatistics] - maximum);
+        op.out[std::size_t(blockIdx.x) * op.head_size + channel] = round_to<T>(sum / total);
+    }
+}
+
+// A block copies keys and values of a new position of a sequence.
+template <class T>
+__global__ void cache_append_kernel(CacheAppend<T> op) {
+    constexpr int kSize = kGpuPackBytes / sizeof(T);
+    const int sequence = blockIdx.x / op.count, position = blockIdx.x % op.count;
+    const int head_packs = op.head_size / kSize, packs = 2 * op.heads * head_packs;
+    const T* const from = op.qkv.data() + std::size_t(blockIdx.x) * 3 * op.heads * op.head_size;
+    for (int i = threadIdx.x; i < packs; i += blockDim.x) {
+        const int head = i / head_packs, channel = i % head_packs * kSize;  // keys' heads, then values'
+        T* const cache = head < op.heads ? op.keys.data() : op.values.data();
+        const std::size_t to = (std::size_t(sequence) * op.heads + head % op.heads) * op.capacity + op.first + position;
+        store(cache + to * op.head_size + channel,
+              Pack<T, kGpuPackBytes>(load<kGpuPackBytes>(from + (op.heads + head) * op.head_size + channel)));
+    }
+}
+
+// ---- launchers
+
+// A CPU's runs have 256 keys, whatever the machine. On a GPU there are as many as make two blocks a multiprocessor, of
+// 128 keys or more, in whole steps of a block of 64: not measured.
+KeyRun key_run(std::size_t rows, int length) {
+    constexpr int kCpuKeys = 256, kFewestKeys = 128, kStep = 64, kBlocksPerMultiprocessor = 2;
+    int keys = kCpuKeys;
+    if (simt::gpu_geometry) {
+        const std::size_t wanted = kBlocksPerMultiprocessor * std::size_t(device::limits().multiprocessors);
+        const int splits = int(std::min((wanted + rows - 1) / rows, std::size_t(1 + (length - 1) / kFewestKeys)));
+        keys = ((length + splits - 1) / splits + kStep - 1) / kStep * kStep;
+    }
+    return {(length + keys - 1) / keys, keys};
+}
+
+template <class Op>
+void check_cache(const Op& op) {
+    const auto at_least_one = [](const char* what, int value) { require(value > 0, what, value, "at least 1"); };
+    at_least_one("the batch of a cache", op.batch);
+    at_least_one("the number of new positions", op.count);
+    at_least_one("the heads of a cache", op.heads);
+    constexpr int kMultiple = 16 / sizeof(*op.qkv.data());
+    require(op.head_size > 0 && op.head_size <= kMostHeadSize && op.head_size % kMultiple == 0,
+            "the head_size of a cache", op.head_size,
+            kMultiple == 8 ? "a multiple of 8, at most 256" : "a multiple of 4, at most 256",
+            "choose another number of heads");
+    require(op.first >= 0 && op.first <= op.capacity - op.count, "the first new position", op.first,
+            "one from which " + std::to_string(op.count) + " fit into " + std::to_string(op.capacity));
+    const std::size_t position = std::size_t(op.batch) * op.heads * op.head_size;
+    require(op.qkv.size() >= 3 * position * op.count, "the size of qkv", op.qkv.size(),
+            "at least batch * count * 3 * heads * head_size");
+    for (const std::size_t size : {op.keys.size(), op.values.size()})
+        require(size >= position * op.capacity, "the size of keys or values", size,
+                "at least batch * heads * capacity * head_size");
+}
+
+template <class T, int Lanes, int Packs, int PackBytes, bool Exact>
+void launch_decode(const DecodeAttention<T>& op, const KeyRun& run, unsigned blocks, StreamRef stream) {
+    constexpr bool kTeams = Lanes > 1;
+    using G = DecodeGeometry<T, Lanes, Packs, PackBytes, Exact, kTeams ? 4 : 64, kTeams ? 4 : 1>;
+    simt::launch<decode_attention_kernel<T, G>>({.grid = blocks, .block = G::threads, .stream = stream}, op, run,
+                                                1.0f / std::sqrt(float(op.head_size)));
+}
+
+// A template, so that a build has the instantiations of its geometry only.
+template <class T, bool GpuGeometry = simt::gpu_geometry>
+void launch_for_head(const DecodeAttention<T>& op, const KeyRun& run, unsigned blocks, StreamRef stream) {
+    if constexpr (GpuGeometry) {
+        const int packs = op.head_size * int(sizeof(T)) / kGpuPackBytes;
+        if (packs <= 8) launch_decode<T, 8, 1, kGpuPackBytes, false>(op, run, blocks, stream);
+        else if (packs <= 16) launch_decode<T, 16, 1, kGpuPackBytes, false>(op, run, blocks, stream);
+        else if (packs <= 32) launch_decode<T, 32, 1, kGpuPackBytes, false>(op, run, blocks, stream);
+        else launch_decode<T, 32, 2, kGpuPackBytes, false>(op, run, blocks, stream);
+    } else {
+        constexpr int kElements = 32, kBytes = kElements * sizeof(T);  // a pack: see row_sum.cuh
+        if (op.head_size == 2 * kElements) launch_decode<T, 1, 2, kBytes, true>(op, run, blocks, stream);
+        else if (op.head_size % kElements == 0)
+            launch_decode<T, 1, kMostHeadSize / kElements, kBytes, false>(op, run, blocks, stream);
+        else launch_decode<T, 1, kMostHeadSize / (16 / int(sizeof(T))), 16, false>(op, run, blocks, stream);
+    }
+}
+
+}  // namespace
+
+template <class T>
+void cache_append(const CacheAppend<T>& op, StreamRef stream) {
+    check_cache(op);
+    simt::launch<cache_append_kernel<T>>({.grid = unsigned(op.batch) * unsigned(op.count),
+                                          .block = simt::gpu_geometry ? 256u : 1u, .stream = stream}, op);
+}
+
+std::size_t decode_attention_scratch(int batch, int count, int capacity, int heads, int head_size) {
+    const std::size_t rows = std::size_t(batch) * count * heads;
+    int splits = 1;  // rounding to whole steps of a block may give a shorter cache more runs
+    for (int length = 1; length <= capacity; ++length) splits = std::max(splits, key_run(rows, length).splits);
+    return splits == 1 ? 0 : rows * splits * (std::size_t(head_size) + kStatistics);
+}
+
+template <class T>
+void decode_attention(const DecodeAttention<T>& op, StreamRef stream) {
+    check_cache(op);
+    const std::size_t rows = std::size_t(op.batch) * op.count * op.heads;
+    require(op.out.size() >= rows * op.head_size, "the size of out", op.out.size(),
+            "at least batch * count * heads * head_size");
+    const KeyRun run = key_run(rows, op.first + op.count);
+    const std::size_t blocks = rows * run.splits;
+    require(blocks <= 0x7fffffff, "the number of blocks", blocks, "at most 2147483647", "use a smaller batch");
+    require(run.splits == 1 || op.scratch.size() >= blocks * (op.head_size + kStatistics), "the size of scratch",
+            op.scratch.size(), "at least decode_attention_scratch(...)");
+    launch_for_head(op, run, unsigned(blocks), stream);
+    if (run.splits > 1)
+        simt::launch<merge_runs_kernel<T>>({.grid = unsigned(rows), .block = simt::gpu_geometry ? 128u : 1u,
+                                            .stream = stream}, op, run.splits, blocks);
+}
+
+template void cache_append(const CacheAppend<float>&, StreamRef);
+template void cache_append(const CacheAppend<bf16>&, StreamRef);
+template void decode_attention(const DecodeAttention<float>&, StreamRef);
+template void decode_attention(const DecodeAttention<bf16>&, StreamRef);
+
+}  // namespace kernels

@@ -1,0 +1,144 @@
+// few_rows.cu - few_rows.h, each weight read once for up to eight rows
+//
+// A warp, or on a CPU a thread, owns a few outputs and walks along their weights. On a GPU the loads of several packs
+// are under way before the first is needed; the rows themselves come from the caches.
+#include "kernels/matmul/few_rows.h"
+
+#include <algorithm>
+
+#include "kernels/gelu.h"
+#include "kernels/matmul/check.h"
+#include "kernels/reduce.cuh"
+#include "kernels/widen.cuh"
+
+namespace kernels {
+namespace {
+
+constexpr int kMostRows = 8;  // of one launch
+
+// Rows: at most, of a launch. Outputs: of a warp. Sums: partial sums of a row's product with an output's weights, one
+// for each element of a pack on a CPU, where they are a vector.
+template <class T, int Rows, int Lanes, int PackBytes>
+struct FewRowsGeometry {
+    static constexpr int rows = Rows, lanes = Lanes, pack_bytes = PackBytes, pack_size = PackBytes / sizeof(T);
+    static constexpr int outputs = simt::gpu_geometry ? 2 : Rows > 2 ? 8 / Rows : 4;
+    static constexpr int sums = Lanes == 1 ? pack_size : 1;
+    static constexpr int packs_under_way = 4;
+    static constexpr int warps = simt::gpu_geometry ? 4 : 1;
+};
+
+template <class T, class G>
+using FewRowsSums = Partial<G::sums>[G::rows][G::outputs];
+
+// += the products of a pack of each row with the same pack of an output's weights
+template <class T, class G>
+__device__ __forceinline__ void add_products(FewRowsSums<T, G>& sums, int output, const LinearForward<T>& op,
+                                             const Pack<T, G::pack_bytes>& weight, std::size_t at) {
+    UNROLLED for (int row = 0; row < G::rows; ++row) {
+        // Rows beyond the last are the last once more; their sums go nowhere.
+        const std::size_t first = std::size_t(row < op.rows ? row : op.rows - 1) * op.in_channels;
+        const auto& in = load<G::pack_bytes>(&op.in[first + at]);
+        UNROLLED for (int k = 0; k < G::pack_size; ++k)
+            sums[row][output][k % G::sums] += to_float(in[k]) * to_float(weight[k]);
+    }
+}
+
+template <class T, class G>
+__global__ void few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
+    const int lane = threadIdx.x % G::lanes, warp = threadIdx.x / G::lanes;
+    const int packs = op.in_channels / G::pack_size;
+    const int end = (int(blockIdx.x) + 1) * outputs_per_block < op.out_channels
+                        ? (int(blockIdx.x) + 1) * outputs_per_block : op.out_channels;
+    // Numbers of outputs are multiples of G::outputs, so that a warp has all of its own or none.
+    for (int first = int(blockIdx.x) * outputs_per_block + warp * G::outputs; first < end;
+         first += G::warps * G::outputs) {
+        FewRowsSums<T, G> sums{};
+        const T* weights = &op.weight[std::size_t(first) * op.in_channels];
+        if constexpr (G::lanes == 1) {
+            for (int pack = 0; pack < packs; ++pack)
+                for (int o = 0; o < G::outputs; ++o) {
+                    const std::size_t at = std::size_t(pack) * G::pack_size;
+                    add_products<T, G>(sums, o, op, load<G::pack_bytes>(weights + std::size_t(o) * op.in_channels + at),
+                                       at);
+                }
+        } else {
+            for (int pack = lane; pack < packs; pack += G::packs_under_way * G::lanes) {
+                Pack<T, G::pack_bytes> weight[G::packs_under_way][G::outputs];
+                UNROLLED for (int i = 0; i < G::packs_under_way; ++i)
+                    UNROLLED for (int o = 0; o < G::outputs; ++o)
+                        if (pack + i * G::lanes < packs)
+                            weight[i][o] = load<G::pack_bytes>(weights + std::size_t(o) * op.in_channels +
+                                                               std::size_t(pack + i * G::lanes) * G::pack_size);
+                UNROLLED for (int i = 0; i < G::packs_under_way; ++i)
+                    if (pack + i * G::lanes < packs)
+                        UNROLLED for (int o = 0; o < G::outputs; ++o)
+                            add_products<T, G>(sums, o, op, weight[i][o],
+                                               std::size_t(pack + i * G::lanes) * G::pack_size);
+            }
+        }
+        UNROLLED for (int row = 0; row < G::rows; ++row)
+            UNROLLED for (int o = 0; o < G::outputs; ++o) {
+                float sum = lanes_sum<G::lanes>(sums[row][o].total());
+                if (!op.bias.empty()) sum += to_float(op.bias[first + o]);
+                if (row < op.rows && lane == 0)
+                    op.out[std::size_t(row) * op.out_channels + first + o] = round_to<T>(sum);
+            }
+    }
+}
+
+// A block of a CPU reads 64 KiB of weights or more; on a GPU each warp has its outputs once.
+template <class T, int Rows, int Lanes, int PackBytes>
+void launch_few_rows(const LinearForward<T>& op, StreamRef stream) {
+    using G = FewRowsGeometry<T, Rows, Lanes, PackBytes>;
+    static_assert(16 / sizeof(T) % G::outputs == 0);
+    const int step = G::warps * G::outputs;
+    const int bytes = simt::gpu_geometry ? 1 : 65536, step_bytes = step * op.in_channels * int(sizeof(T));
+    const int outputs_per_block = step * ((bytes + step_bytes - 1) / step_bytes);
+    const unsigned blocks = unsigned((op.out_channels + outputs_per_block - 1) / outputs_per_block);
+    simt::launch<few_rows_kernel<T, G>>({.grid = blocks, .block = unsigned(G::warps * Lanes), .stream = stream}, op,
+                                        outputs_per_block);
+}
+
+template <class T, int Lanes, int PackBytes>
+void launch_for_rows(const LinearForward<T>& op, StreamRef stream) {
+    if (op.rows == 1) launch_few_rows<T, 1, Lanes, PackBytes>(op, stream);
+    else if (op.rows == 2) launch_few_rows<T, 2, Lanes, PackBytes>(op, stream);
+    else if (op.rows <= 4) launch_few_rows<T, 4, Lanes, PackBytes>(op, stream);
+    else launch_few_rows<T, kMostRows, Lanes, PackBytes>(op, stream);
+}
+
+// A template, so that a build has the instantiations of its geometry only.
+template <class T, bool GpuGeometry = simt::gpu_geometry>
+void launch_rows(const LinearForward<T>& op, StreamRef stream) {
+    constexpr int kCpuPackElements = 32;  // as in row_sum.cuh
+    if constexpr (GpuGeometry) launch_for_rows<T, 32, kGpuPackBytes>(op, stream);
+    else if (op.in_channels % kCpuPackElements == 0)
+        launch_for_rows<T, 1, kCpuPackElements * int(sizeof(T))>(op, stream);
+    else launch_for_rows<T, 1, 16>(op, stream);
+}
+
+}  // namespace
+
+template <class T>
+void few_rows_forward(const LinearForward<T>& op, StreamRef stream) {
+    matmul_check::check(op);
+    const std::span<T> products = op.pre.empty() ? op.out : op.pre;
+    const auto rows_of = [](auto span, int first, int rows, int channels) {
+        return span.subspan(std::size_t(first) * channels, std::size_t(rows) * channels);
+    };
+    for (int first = 0; first < op.rows; first += kMostRows) {
+        LinearForward<T> some = op;
+        some.rows = std::min(kMostRows, op.rows - first);
+        some.out = rows_of(products, first, some.rows, op.out_channels);
+        some.in = rows_of(op.in, first, some.rows, op.in_channels);
+        launch_rows(some, stream);
+    }
+    if (op.pre.empty()) return;
+    const std::size_t elements = std::size_t(op.rows) * op.out_channels;
+    gelu_forward<T>({op.out.first(elements), op.pre.first(elements)}, stream);
+}
+
+template void few_rows_forward(const LinearForward<float>&, StreamRef);
+template void few_rows_forward(const LinearForward<bf16>&, StreamRef);
+
+}  // namespace kernels
