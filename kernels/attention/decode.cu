@@ -1,9 +1,9 @@
 // decode.cu - decode.h: a row of queries against the cache, split over its keys
 //
 // Geometry  A row is a new position of a head of a sequence. A block has a row and a run of its keys; a team of lanes
-//           has a key at a time, each lane one or two packs of it. On a GPU a team loads four keys and their values
-//           before it needs the first, so that all loads of a warp are under way at once; a CPU's team is one thread
-//           that takes 64 keys at a time.
+//           has a key at a time, each lane one or two packs of it. On a GPU a team loads eight keys before
+//           it needs the first, and then as many values: 4 KiB of a warp are under way at once. A CPU's team is one
+//           thread that takes 64 keys at a time.
 // Merging   Teams of a warp by shuffles, warps through shared memory, blocks through scratch and a second kernel: each
 //           has the maximum of its scores, the sum of exp(score - maximum), and the same sum with the values.
 #include "kernels/attention/decode.h"
@@ -43,14 +43,17 @@ struct KeyRun {
 // memory itself.
 template <class T, class G, bool Registers = simt::gpu_geometry>
 struct KeyPacks {
-    Pack<T, G::pack_bytes> pack[G::keys][G::packs] = {};
+    Pack<unsigned, G::pack_bytes> pack[G::keys][G::packs] = {};
     template <class Has> __device__ KeyPacks(const T* from, std::size_t key_stride, int keys, const Has& has, int lane) {
         UNROLLED for (int key = 0; key < G::keys; ++key)
             UNROLLED for (int p = 0; p < G::packs; ++p)
                 if (key * G::teams < keys && has(p))
-                    pack[key][p] = load<G::pack_bytes>(from + key * key_stride + (lane + p * G::lanes) * G::pack_size);
+                    pack[key][p] = std::bit_cast<Pack<unsigned, G::pack_bytes>>(
+                        load<G::pack_bytes>(from + key * key_stride + (lane + p * G::lanes) * G::pack_size));
     }
-    __device__ const Pack<T, G::pack_bytes>& at(int key, int p) const { return pack[key][p]; }
+    __device__ Pack<T, G::pack_bytes> at(int key, int p) const {
+        return std::bit_cast<Pack<T, G::pack_bytes>>(pack[key][p]);
+    }
 };
 template <class T, class G>
 struct KeyPacks<T, G, false> {
@@ -112,8 +115,10 @@ struct DecodeRow {
           position(number / op.heads % op.count) {}
 };
 
+// Four blocks a multiprocessor leave registers for all loads.
 template <class T, class G>
-__global__ void decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
+__global__ void __launch_bounds__(G::threads, 4)
+decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
     const DecodeRow<T> row(op, int(blockIdx.x) / run.splits);
     const int split = int(blockIdx.x) % run.splits, last_key = op.first + row.position + 1;
     const int first = split * run.keys, end = first + run.keys < last_key ? first + run.keys : last_key;
@@ -237,9 +242,9 @@ __global__ void cache_append_kernel(CacheAppend<T> op) {
 // ---- launchers
 
 // A CPU's runs have 256 keys, whatever the machine. On a GPU there are as many as make two blocks a multiprocessor, of
-// 128 keys or more, in whole steps of a block of 64: not measured.
+// 128 keys or more, in whole steps of a block of 128: not measured.
 KeyRun key_run(std::size_t rows, int length) {
-    constexpr int kCpuKeys = 256, kFewestKeys = 128, kStep = 64, kBlocksPerMultiprocessor = 2;
+    constexpr int kCpuKeys = 256, kFewestKeys = 128, kStep = 128, kBlocksPerMultiprocessor = 2;
     int keys = kCpuKeys;
     if (simt::gpu_geometry) {
         const std::size_t wanted = kBlocksPerMultiprocessor * std::size_t(device::limits().multiprocessors);
@@ -273,7 +278,7 @@ void check_cache(const Op& op) {
 template <class T, int Lanes, int Packs, int PackBytes, bool Exact>
 void launch_decode(const DecodeAttention<T>& op, const KeyRun& run, unsigned blocks, StreamRef stream) {
     constexpr bool kTeams = Lanes > 1;
-    using G = DecodeGeometry<T, Lanes, Packs, PackBytes, Exact, kTeams ? 4 : 64, kTeams ? 4 : 1>;
+    using G = DecodeGeometry<T, Lanes, Packs, PackBytes, Exact, kTeams ? 8 : 64, kTeams ? 4 : 1>;
     simt::launch<decode_attention_kernel<T, G>>({.grid = blocks, .block = G::threads, .stream = stream}, op, run,
                                                 1.0f / std::sqrt(float(op.head_size)));
 }
@@ -286,7 +291,8 @@ void launch_for_head(const DecodeAttention<T>& op, const KeyRun& run, unsigned b
         if (packs <= 8) launch_decode<T, 8, 1, kGpuPackBytes, false>(op, run, blocks, stream);
         else if (packs <= 16) launch_decode<T, 16, 1, kGpuPackBytes, false>(op, run, blocks, stream);
         else if (packs <= 32) launch_decode<T, 32, 1, kGpuPackBytes, false>(op, run, blocks, stream);
-        else launch_decode<T, 32, 2, kGpuPackBytes, false>(op, run, blocks, stream);
+        else if constexpr (sizeof(T) * kMostHeadSize > 32 * kGpuPackBytes)
+            launch_decode<T, 32, 2, kGpuPackBytes, false>(op, run, blocks, stream);
     } else {
         constexpr int kElements = 32, kBytes = kElements * sizeof(T);  // a pack: see row_sum.cuh
         if (op.head_size == 2 * kElements) launch_decode<T, 1, 2, kBytes, true>(op, run, blocks, stream);

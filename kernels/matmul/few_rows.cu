@@ -44,7 +44,7 @@ __device__ __forceinline__ void add_products(FewRowsSums<T, G>& sums, int output
 }
 
 template <class T, class G>
-__global__ void few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
+__global__ void __launch_bounds__(G::warps* G::lanes) few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
     const int lane = threadIdx.x % G::lanes, warp = threadIdx.x / G::lanes;
     const int packs = op.in_channels / G::pack_size;
     const int end = (int(blockIdx.x) + 1) * outputs_per_block < op.out_channels

@@ -33,6 +33,13 @@ public:
     // The working parameters in bf16; in fp32 they are the master weights.
     std::span<kernels::bf16> rounded_parameters() const { return rounded_.span(); }
 
+    // The working parameters of one tensor; Element is that of dtype().
+    template <class Element> std::span<const Element> parameter(int tensor) const {
+        if constexpr (std::is_same_v<Element, float>)
+            return table_.view(std::span<const float>(master_weights_.span()), tensor);
+        else return table_.view(std::span<const Element>(rounded_.span()), tensor);
+    }
+
     // Sets master weights and working parameters from a host array of table().elements() floats; waits.
     void load(std::span<const float> host);
     // The master weights of all ranks into host memory of rank 0, table().elements() floats. Every rank calls it, the
@@ -54,12 +61,6 @@ protected:
     ~ModelWeights();  // waits for parameters on their way
 
     const GradientBuckets& buckets() const { return buckets_; }
-    // The working parameters of one tensor; Element is that of dtype().
-    template <class Element> std::span<const Element> parameter(int tensor) const {
-        if constexpr (std::is_same_v<Element, float>)
-            return table_.view(std::span<const float>(master_weights_.span()), tensor);
-        else return table_.view(std::span<const Element>(rounded_.span()), tensor);
-    }
 
     Context& context_;
 
