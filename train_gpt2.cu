@@ -47,7 +47,7 @@ struct Training {
     }
     int sample(std::int64_t step) {
         model.wait_for_parameters();
-        const Samples x = draw_samples(*plan.sampler, model, *context.communicator, [&] { return interrupt.signal(); });
+        const Samples x = draw_samples(*plan.sampler, model, context, [&] { return interrupt.signal(); });
         on_first_rank(*context.communicator, [&] {
             for (const std::string& text : x.texts) report.sample(step, text);
         });

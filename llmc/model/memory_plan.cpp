@@ -23,7 +23,7 @@ std::size_t total_of(const std::vector<MemoryPlan::Line>& lines) {
 
 std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const ParameterTable& table, const Context& context,
                                           bool reduce_in_bf16, std::size_t checkpoint_copies,
-                                          const std::optional<OnebitSettings>& onebit) {
+                                          const std::optional<OnebitSettings>& onebit, std::size_t samples) {
     const ModelBytes model = model_bytes(setup, table, context.device);
     std::vector<MemoryPlan::Line> lines{
         {"parameters, bf16", model.parameters},
@@ -35,6 +35,7 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {"master weights gathered to save", setup.training ? model.gathered : 0},
         {"copies for a checkpoint", checkpoint_copies},
         {"activations and logits", model.activations},
+        {"samples: cache, activations", samples},
         {"tokens and targets", BatchUpload::device_bytes(setup.shape)},
         {"matrix library", context.matmul.workspace_bytes()},
         {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
@@ -69,11 +70,12 @@ std::string MemoryPlan::text() const {
 
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
                        bool reduce_in_bf16, std::size_t checkpoint_copies,
-                       const std::optional<OnebitSettings>& onebit) {
+                       const std::optional<OnebitSettings>& onebit, std::size_t samples) {
     const auto plan_for = [&](int micro_batch) {
         ModelSetup other = setup;
         other.shape.batch = micro_batch;
-        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16, checkpoint_copies, onebit),
+        return MemoryPlan{.lines = count_bytes(other, table, context, reduce_in_bf16, checkpoint_copies, onebit,
+                                               samples),
                           .available = context.device.memory_free, .ranks = context.communicator->size(),
                           .micro_batch = micro_batch, .largest_micro_batch = micro_batch};
     };

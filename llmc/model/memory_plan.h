@@ -26,10 +26,10 @@ struct MemoryPlan {
 };
 // `table` is that of setup.config. reduce_in_bf16: gradients travel between ranks in bf16, which takes a copy.
 // checkpoint_copies: bytes from which checkpoints are written, where they are the device's memory. onebit: of
-// 1-bit Adam, if that is the optimizer.
+// 1-bit Adam, if that is the optimizer. samples: bytes that drawing samples takes, where that is done.
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
                        bool reduce_in_bf16, std::size_t checkpoint_copies = 0,
-                       const std::optional<OnebitSettings>& onebit = {});
+                       const std::optional<OnebitSettings>& onebit = {}, std::size_t samples = 0);
 
 // Throws Error when the plan exceeds what is available; it names the largest micro-batch that fits, or says that none
 // does.

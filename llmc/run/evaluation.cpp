@@ -12,8 +12,6 @@
 namespace llmc {
 namespace {
 
-constexpr std::uint64_t kSeedStride = 1000003;  // between samples: streams of neighbouring seeds share no sample
-
 // Between two questions for a signal. 2 ranks on 2 cores that other programs use too, batches of 0.4 ms: a question
 // before every batch halves the speed of validation (68k tokens/s instead of 144k, medians of 5 pairs); one each 0.2 s
 // is lost in the noise (148k instead of 151k, medians of 8 pairs).
@@ -74,33 +72,31 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     return {.loss = sum / double(batches.targets()), .seconds = seconds_now() - began};
 }
 
-TextSampler::TextSampler(const SampleSettings& settings, Vocabulary vocabulary)
+TextSampler::TextSampler(const std::string& prompt, const GenerationSettings& settings, Vocabulary vocabulary)
     : settings_(settings), tokenizer_(tokenizer_for(vocabulary)), start_{vocabulary.end_of_text} {
-    if (settings.prompt.empty()) return;
-    const auto prompt = tokenizer_->encode(settings.prompt);
-    start_.insert(start_.end(), prompt.begin(), prompt.end());
+    if (prompt.empty()) return;
+    const auto tokens = tokenizer_->encode(prompt);
+    start_.insert(start_.end(), tokens.begin(), tokens.end());
 }
 
-std::vector<std::string> TextSampler::draw(Model& model, const std::function<bool()>& stop) const {
+std::vector<std::string> TextSampler::draw(Model& model, Context& context, const std::function<bool()>& stop) const {
     const int end_of_text = tokenizer_->vocabulary().end_of_text;
+    std::vector<std::vector<int>> tokens(std::size_t(settings_.samples), {start_.begin() + 1, start_.end()});
+    const auto keep = [&](int sample, int token) {
+        if (token != end_of_text) tokens[std::size_t(sample)].push_back(token);
+    };
+    if (!Generator(model, settings_, end_of_text, start_.size(), context).generate(start_, keep, stop)) return {};
     std::vector<std::string> texts;
-    bool stopped = false;
-    for (int i = 0; i < settings_.samples; ++i) {
-        Sampler sampler(settings_.seed * kSeedStride + std::uint64_t(i), settings_.top_k, settings_.temperature);
-        auto tokens = sample_tokens(
-            sampler, start_, settings_.tokens, settings_.longest, end_of_text,
-            [&](std::span<const int> seen) { return model.logits(seen, int(seen.size()) - 1, 1); },
-            [&] { return stopped = stop(); });
-        if (stopped) return {};
-        if (tokens.back() == end_of_text) tokens.pop_back();
-        texts.push_back(tokens.empty() ? std::string()
-                                       : printable(tokenizer_->decode(std::span<const int>(tokens).subspan(1))));
-    }
+    for (const std::vector<int>& sample : tokens) texts.push_back(printable(tokenizer_->decode(sample)));
     return texts;
 }
 
-Samples draw_samples(const TextSampler& sampler, Model& model, Communicator& communicator,
-                     const SignalSoFar& signal_so_far) {
+std::size_t TextSampler::bytes(const ModelConfig& config, kernels::DType dtype) const {
+    return decoder_bytes(config, dtype, decoder_shape(settings_, start_.size())).total();
+}
+
+Samples draw_samples(const TextSampler& sampler, Model& model, Context& context, const SignalSoFar& signal_so_far) {
+    Communicator& communicator = *context.communicator;
     Samples samples;
     bool done = false;
     double asked_at = 0;
@@ -117,7 +113,7 @@ Samples draw_samples(const TextSampler& sampler, Model& model, Communicator& com
     if (communicator.rank() == 0) {
         try {
             samples.texts = sampler.draw(
-                model, [&] { return seconds_now() - asked_at >= kSecondsBetweenQuestions && ask(false); });
+                model, context, [&] { return seconds_now() - asked_at >= kSecondsBetweenQuestions && ask(false); });
         } catch (...) {
             thrown = std::current_exception();
         }

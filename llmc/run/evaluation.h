@@ -7,7 +7,7 @@
 #include "llmc/data/tokenizer.h"
 #include "llmc/data/validation_batches.h"
 #include "llmc/model/batch_upload.h"
-#include "llmc/run/sampler.h"
+#include "llmc/run/generation.h"
 
 namespace llmc {
 
@@ -27,24 +27,19 @@ struct ValidationLoss {
 ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
                                Context& context, const SignalSoFar& signal_so_far);
 
-struct SampleSettings {
-    std::string prompt;          // empty: the start of a document
-    int tokens = 64, samples = 1, top_k = 50;
-    double temperature = 1;
-    std::uint64_t seed = 0;
-    int longest = 0;             // tokens that the model sees at most
-};
-
-// Text that the model goes on with after a prompt. Its random stream is its own and starts anew with every call.
+// Text that the model goes on with after a prompt; empty: the start of a document. Its random stream is its own and
+// starts anew with every call.
 class TextSampler {
 public:
     // Throws Error if the prompt cannot be turned into tokens.
-    TextSampler(const SampleSettings& settings, Vocabulary vocabulary);
+    TextSampler(const std::string& prompt, const GenerationSettings& settings, Vocabulary vocabulary);
     // `stop` is asked before every token. Where it says so there is no text.
-    std::vector<std::string> draw(Model& model, const std::function<bool()>& stop) const;
+    std::vector<std::string> draw(Model& model, Context& context, const std::function<bool()>& stop) const;
+    // Device memory that draw() takes while it draws, for the memory plan.
+    std::size_t bytes(const ModelConfig& config, kernels::DType dtype) const;
 
 private:
-    SampleSettings settings_;
+    GenerationSettings settings_;
     std::unique_ptr<Tokenizer> tokenizer_;
     std::vector<int> start_;  // every document begins with an end of text
 };
@@ -54,7 +49,6 @@ struct Samples {
     std::vector<std::string> texts;
     int signal = 0;
 };
-Samples draw_samples(const TextSampler& sampler, Model& model, Communicator& communicator,
-                     const SignalSoFar& signal_so_far);
+Samples draw_samples(const TextSampler& sampler, Model& model, Context& context, const SignalSoFar& signal_so_far);
 
 }  // namespace llmc

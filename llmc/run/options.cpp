@@ -93,6 +93,9 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("samples", o.samples, "number of samples drawn each time", Whole{1, 1000});
     entry("prompt", o.prompt, "text that samples continue; empty: the start of a document");
     entry("top-k", o.top_k, "sample from the k most likely tokens; 0: from all", Whole{0, 65536});
+    entry("top-p", o.top_p,
+          "sample from the fewest likeliest of these with so much of their probability together; 1: from all",
+          Real{1e-6, 1});
     entry("temperature", o.temperature, "softmax temperature of sampling; 0: greedy", Real{0, 100});
     entry("eval-only", o.eval_only, "validate, sample, and stop");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end",

@@ -50,7 +50,7 @@ struct Options {
     std::int64_t sample_every = 0, sample_tokens = 64, samples = 1;
     std::string prompt;
     std::int64_t top_k = 50;
-    double temperature = 1;
+    double top_p = 1, temperature = 1;
     bool eval_only = false;
     // Checkpoints
     std::int64_t checkpoint_every = 0;      // 0: at the end only

@@ -114,10 +114,11 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
     }
     if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch, o.mask_document_start);
     if (o.sample_every > 0)
-        plan.sampler.emplace(SampleSettings{.prompt = o.prompt, .tokens = int(o.sample_tokens),
-                                            .samples = int(o.samples), .top_k = int(o.top_k),
-                                            .temperature = o.temperature, .seed = std::uint64_t(o.seed),
-                                            .longest = int(o.seq_len)},
+        plan.sampler.emplace(o.prompt,
+                             GenerationSettings{.tokens = int(o.sample_tokens), .samples = int(o.samples),
+                                                .sampling = {.top_k = int(o.top_k), .top_p = o.top_p,
+                                                             .temperature = o.temperature},
+                                                .seed = std::uint64_t(o.seed), .window = int(o.seq_len)},
                              Vocabulary{plan.start.config.vocabulary, vocabulary.end_of_text});
     return plan;
 }

@@ -17,7 +17,9 @@ MemoryPlan memory_of(const Plan& plan, const Options& options, const Context& co
     return plan_memory(plan.setup, plan.table, context, plan.reduce_in_bf16,
                        copies ? CheckpointWriter::copy_bytes(plan.table, plan.setup.sharding, plan.optimizer.onebit)
                               : 0,
-                       plan.optimizer.onebit);
+                       plan.optimizer.onebit,
+                       plan.sampler && context.communicator->rank() == 0
+                           ? plan.sampler->bytes(plan.setup.config, plan.setup.dtype) : 0);
 }
 
 std::vector<std::string> notes_of(const Plan& plan, const Context& context) {

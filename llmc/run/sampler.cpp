@@ -3,15 +3,37 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "kernels/device/error.h"
 
 namespace llmc {
+namespace {
+
+// Of `ids` the fewest of the likeliest with at least the share top_p of all their weights together.
+template <class Likelier, class Weight>
+void keep_nucleus(std::vector<int>& ids, double top_p, const Likelier& likelier, const Weight& weight) {
+    double sum = 0;
+    for (const int id : ids) sum += weight(id);
+    // The few that are kept come from a heap: a whole sort would take longer than a small model's step.
+    const auto last_out = [&](int a, int b) { return likelier(b, a); };
+    std::make_heap(ids.begin(), ids.end(), last_out);
+    std::vector<int> nucleus;
+    double kept = 0;
+    while (!ids.empty() && (nucleus.empty() || kept < top_p * sum)) {
+        std::pop_heap(ids.begin(), ids.end(), last_out);
+        kept += weight(ids.back());
+        nucleus.push_back(ids.back());
+        ids.pop_back();
+    }
+    ids = std::move(nucleus);
+}
+
+}  // namespace
 
 double Sampler::uniform() { return double(bits_.next() >> 11) * 0x1p-53; }
 
 int Sampler::next(std::span<const float> logits) {
+    const auto& [top_k, top_p, temperature] = sampling_;
     // NaN compares false with everything; an id with a NaN logit is never drawn.
     std::vector<int> ids;
     for (int id = 0; id < int(logits.size()); ++id)
@@ -22,31 +44,24 @@ int Sampler::next(std::span<const float> logits) {
         return logits[std::size_t(a)] != logits[std::size_t(b)] ? logits[std::size_t(a)] > logits[std::size_t(b)]
                                                                 : a < b;
     };
-    const std::size_t wanted = temperature_ == 0 ? 1 : top_k_ > 0 ? std::size_t(top_k_) : ids.size();
-    const std::size_t kept = std::min(ids.size(), wanted);
-    if (kept < ids.size()) std::nth_element(ids.begin(), ids.begin() + std::ptrdiff_t(kept) - 1, ids.end(), likelier);
-    ids.resize(kept);
-    if (kept == 1) return ids[0];
+    const std::size_t wanted = temperature == 0 ? 1 : top_k > 0 ? std::size_t(top_k) : ids.size();
+    const std::size_t most = std::min(ids.size(), wanted);
+    if (most < ids.size()) std::nth_element(ids.begin(), ids.begin() + std::ptrdiff_t(most) - 1, ids.end(), likelier);
+    ids.resize(most);
+    if (ids.size() == 1) return ids[0];
     float highest = logits[std::size_t(ids[0])];
     for (int id : ids) highest = std::max(highest, logits[std::size_t(id)]);
+    const auto weight = [&, temperature = temperature](int id) {
+        return std::exp((double(logits[std::size_t(id)]) - highest) / temperature);
+    };
+    if (top_p < 1) keep_nucleus(ids, top_p, likelier, weight);
+    if (ids.size() == 1) return ids[0];
 
     std::vector<double> cumulative;
     double sum = 0;
-    for (int id : ids)
-        cumulative.push_back(sum += std::exp((double(logits[std::size_t(id)]) - highest) / temperature_));
+    for (int id : ids) cumulative.push_back(sum += weight(id));
     const auto drawn = std::upper_bound(cumulative.begin(), cumulative.end(), uniform() * sum);
-    return ids[std::min(std::size_t(drawn - cumulative.begin()), kept - 1)];
-}
-
-std::vector<int> sample_tokens(Sampler& sampler, std::vector<int> start, int count, int longest, int end_of_text,
-                               const std::function<std::vector<float>(std::span<const int>)>& logits_after,
-                               const std::function<bool()>& stop) {
-    for (int i = 0; i < count && !(stop && stop()); ++i) {
-        const std::size_t seen = std::min(start.size(), std::size_t(longest));
-        start.push_back(sampler.next(logits_after(std::span<const int>(start).last(seen))));
-        if (start.back() == end_of_text) break;
-    }
-    return start;
+    return ids[std::min(std::size_t(drawn - cumulative.begin()), ids.size() - 1)];
 }
 
 }  // namespace llmc

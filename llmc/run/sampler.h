@@ -1,9 +1,9 @@
-// sampler.h - the next token from logits: temperature, then the k likeliest, drawn in proportion to their probabilities
+// sampler.h - the next token from logits: temperature, then of the k likeliest the fewest that together have a
+// probability of top_p (nucleus sampling, Holtzman et al. 2020), drawn in proportion to their probabilities
 //
 // The random stream is its own, so that sampling leaves training as it is. An id at or past the vocabulary cannot be
 // drawn: the logits end there.
 #pragma once
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -11,15 +11,20 @@
 
 namespace llmc {
 
+struct Sampling {
+    int top_k = 50;          // 0: among all tokens
+    double top_p = 1;        // a share of the probability that the k likeliest have together; 1: all of it
+    double temperature = 1;  // 0: the likeliest token (the lowest id among equals)
+};
+
 class Sampler {
 public:
-    // top_k 0: among all tokens. temperature 0: the likeliest token (the lowest id among equals).
-    Sampler(std::uint64_t seed, int top_k, double temperature)
+    Sampler(std::uint64_t seed, const Sampling& sampling)
         : bits_(seed),
-          top_k_(top_k),
-          temperature_(temperature) {}
+          sampling_(sampling) {}
 
-    // Throws a run-time Error if no logit is finite.
+    // Throws a run-time Error if no logit is finite. A token takes one number of the stream, or none where only one can
+    // be drawn.
     int next(std::span<const float> logits);
 
     // A number in [0, 1), from 53 bits.
@@ -27,15 +32,7 @@ public:
 
 private:
     kernels::SplitMix64 bits_;
-    int top_k_;
-    double temperature_;
+    Sampling sampling_;
 };
-
-// `start` followed by `count` tokens drawn one after another. `logits_after(tokens)` gives the logits after the last of
-// `tokens`, of which it sees at most the last `longest`. Stops early at `end_of_text`, which is kept, and where `stop`,
-// asked before every token, says so.
-std::vector<int> sample_tokens(Sampler& sampler, std::vector<int> start, int count, int longest, int end_of_text,
-                               const std::function<std::vector<float>(std::span<const int>)>& logits_after,
-                               const std::function<bool()>& stop = {});
 
 }  // namespace llmc

@@ -15,7 +15,7 @@ TEST_CASE("samples occur as often as their probability says", "[sampler]") {
     const std::vector<float> logits{std::log(2.0f), -5.0f, 0.0f, -6.0f, 0.0f};
     const int draws = 40000;
     int count[5] = {};
-    Sampler sampler(1, 3, 1.0);
+    Sampler sampler(1, {.top_k = 3});
     for (int i = 0; i < draws; ++i) ++count[sampler.next(logits)];
     const auto near = [&](int found, double probability) {  // five standard deviations of a binomial count
         return std::fabs(found - draws * probability) <= 5 * std::sqrt(draws * probability * (1 - probability));
@@ -31,7 +31,7 @@ TEST_CASE("temperature sharpens and flattens", "[sampler]") {
     const double temperature = GENERATE(0.5, 1.0, 2.0);
     const int draws = 40000;
     int first = 0;
-    Sampler sampler(7, 0, temperature);
+    Sampler sampler(7, {.top_k = 0, .temperature = temperature});
     for (int i = 0; i < draws; ++i) first += sampler.next(logits) == 0;
     const double probability = 1 / (1 + std::exp(-1 / temperature));
     CHECK(std::fabs(first - draws * probability) <= 5 * std::sqrt(draws * probability * (1 - probability)));
@@ -40,7 +40,7 @@ TEST_CASE("temperature sharpens and flattens", "[sampler]") {
 TEST_CASE("the same seed draws the same tokens, another one others", "[sampler]") {
     const std::vector<float> logits(300, 0.0f);
     const auto draw = [&](std::uint64_t seed) {
-        Sampler sampler(seed, 0, 1.0);
+        Sampler sampler(seed, {.top_k = 0});
         std::vector<int> ids;
         for (int i = 0; i < 50; ++i) ids.push_back(sampler.next(logits));
         return ids;
@@ -52,7 +52,7 @@ TEST_CASE("the same seed draws the same tokens, another one others", "[sampler]"
 TEST_CASE("no id at or past the vocabulary is drawn, nor one whose logit is not a number", "[sampler]") {
     std::vector<float> logits(50257, 0.0f);
     logits[3] = std::numeric_limits<float>::quiet_NaN();
-    Sampler sampler(5, 0, 1.0);
+    Sampler sampler(5, {.top_k = 0});
     std::set<int> seen;
     for (int i = 0; i < 40; ++i) seen.insert(sampler.next(logits));
     CHECK(*seen.begin() >= 0);
@@ -62,22 +62,47 @@ TEST_CASE("no id at or past the vocabulary is drawn, nor one whose logit is not 
 }
 
 TEST_CASE("temperature 0 takes the likeliest, the lowest id among equals", "[sampler]") {
-    Sampler sampler(5, 50, 0);
+    Sampler sampler(5, {.temperature = 0});
     CHECK(sampler.next(std::vector<float>{0, 3, 3, 1}) == 1);
 }
 
-TEST_CASE("a sample stops at its length or at the end of text, and sees no more than the model can", "[sampler]") {
-    Sampler sampler(1, 1, 1.0);
-    std::size_t longest_seen = 0;
-    const auto counting = [&](std::span<const int> seen) {  // the likeliest token is the last one plus one
-        longest_seen = std::max(longest_seen, seen.size());
-        std::vector<float> logits(100, 0.0f);
-        logits[std::size_t(seen.back()) + 1] = 9;
-        return logits;
+TEST_CASE("top-p keeps the fewest likeliest tokens that have so much of the probability", "[sampler]") {
+    // .4, .3, .2 and .1, out of order.
+    const std::vector<float> logits{std::log(2.0f), std::log(4.0f), std::log(1.0f), std::log(3.0f)};
+    const auto drawn = [&](const Sampling& sampling) {
+        Sampler sampler(3, sampling);
+        std::set<int> seen;
+        for (int i = 0; i < 2000; ++i) seen.insert(sampler.next(logits));
+        return seen;
     };
-    CHECK(sample_tokens(sampler, {3}, 4, 3, 99, counting) == std::vector<int>{3, 4, 5, 6, 7});
-    CHECK(longest_seen == 3);
-    CHECK(sample_tokens(sampler, {3}, 40, 8, 6, counting) == std::vector<int>{3, 4, 5, 6});
-    int asked = 0;
-    CHECK(sample_tokens(sampler, {3}, 40, 8, 99, counting, [&] { return ++asked == 3; }) == std::vector<int>{3, 4, 5});
+    CHECK(drawn({.top_k = 0, .top_p = 0.01}) == std::set<int>{1});
+    CHECK(drawn({.top_k = 0, .top_p = 0.39}) == std::set<int>{1});
+    CHECK(drawn({.top_k = 0, .top_p = 0.41}) == std::set<int>{1, 3});
+    CHECK(drawn({.top_k = 0, .top_p = 0.69}) == std::set<int>{1, 3});
+    CHECK(drawn({.top_k = 0, .top_p = 0.89}) == std::set<int>{0, 1, 3});
+    CHECK(drawn({.top_k = 0, .top_p = 0.91}) == std::set<int>{0, 1, 2, 3});
+    // Of the two likeliest, .57 and .43; sharpened, .64 and .36
+    CHECK(drawn({.top_k = 2, .top_p = 0.6}) == std::set<int>{1, 3});
+    CHECK(drawn({.top_k = 2, .top_p = 0.6, .temperature = 0.5}) == std::set<int>{1});
+    // Equals come by their ids.
+    Sampler sampler(3, {.top_k = 0, .top_p = 0.5});
+    std::set<int> seen;
+    for (int i = 0; i < 500; ++i) seen.insert(sampler.next(std::vector<float>(4, 1.0f)));
+    CHECK(seen == std::set<int>{0, 1});
+}
+
+TEST_CASE("what top-p keeps is drawn in proportion to its probabilities", "[sampler]") {
+    const std::vector<float> logits{0.0f, std::log(3.0f), -1.0f, -9.0f};
+    const int draws = 40000;
+    int first = 0;
+    Sampler sampler(9, {.top_k = 0, .top_p = 0.85});  // .69, .23 and .08 before
+    for (int i = 0; i < draws; ++i) first += sampler.next(logits) == 1;
+    CHECK(std::fabs(first - draws * 0.75) <= 5 * std::sqrt(draws * 0.75 * 0.25));
+}
+
+TEST_CASE("all of the probability draws what no top-p draws", "[sampler]") {
+    std::vector<float> logits(100);
+    for (int i = 0; i < 100; ++i) logits[std::size_t(i)] = float(i * 37 % 100) / 20;
+    Sampler all(4, {.top_k = 40}), same(4, {.top_k = 40, .top_p = 1.0});
+    for (int i = 0; i < 100; ++i) CHECK(all.next(logits) == same.next(logits));
 }

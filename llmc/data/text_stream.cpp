@@ -1,0 +1,38 @@
+// text_stream.cpp - holds back what may still become a character
+#include "llmc/data/text_stream.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "llmc/data/tokenizer.h"
+
+namespace llmc {
+namespace {
+
+constexpr std::size_t kLongestCharacter = 4;
+
+// Bytes at the end that a lead byte among them says are fewer than its character has. A lead byte is within no
+// character, so that what comes before it is shown as it would be beside it.
+std::size_t unfinished(std::string_view text) {
+    for (std::size_t length = 1; length < kLongestCharacter && length <= text.size(); ++length) {
+        const auto byte = static_cast<unsigned char>(text[text.size() - length]);
+        if ((byte & 0xc0) == 0x80) continue;  // within a character
+        const std::size_t whole = byte < 0xc0 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : byte < 0xf8 ? 4 : 1;
+        return length < whole ? length : 0;
+    }
+    return 0;
+}
+
+}  // namespace
+
+std::string TextStream::add(std::string_view bytes) {
+    held_ += bytes;
+    const std::size_t shown = held_.size() - unfinished(held_);
+    std::string text = printable(std::string_view(held_).substr(0, shown));
+    held_.erase(0, shown);
+    return text;
+}
+
+std::string TextStream::finish() { return printable(std::exchange(held_, {})); }
+
+}  // namespace llmc

@@ -1,0 +1,57 @@
+// generation.cpp - samples in groups that grow together
+#include "llmc/run/generation.h"
+
+#include <algorithm>
+
+namespace llmc {
+namespace {
+
+constexpr std::uint64_t kSeedStride = 1000003;  // between samples: streams of neighbouring seeds share no sample
+
+}  // namespace
+
+DecoderShape decoder_shape(const GenerationSettings& settings, std::size_t prompt_tokens) {
+    // The last token drawn is not seen by the model.
+    const std::size_t text = prompt_tokens + std::size_t(settings.tokens) - 1;
+    return {.sequences = std::min(settings.samples, kSamplesAtOnce),
+            .window = int(std::min(text, std::size_t(settings.window)))};
+}
+
+Generator::Generator(const ModelWeights& weights, const GenerationSettings& settings, int end_of_text,
+                     std::size_t prompt_tokens, Context& context)
+    : settings_(settings),
+      end_of_text_(end_of_text),
+      decoder_(make_decoder(weights, decoder_shape(settings, prompt_tokens), context)) {}
+
+bool Generator::generate(std::span<const int> prompt, const Drawn& drawn, const Stop& stop) {
+    for (int first = 0; first < settings_.samples; first += kSamplesAtOnce)
+        if (!generate_group(prompt, first, std::min(kSamplesAtOnce, settings_.samples - first), drawn, stop))
+            return false;
+    return true;
+}
+
+bool Generator::generate_group(std::span<const int> prompt, int first_sample, int samples, const Drawn& drawn,
+                               const Stop& stop) {
+    std::vector<Sampler> samplers;
+    for (int i = 0; i < samples; ++i)
+        samplers.emplace_back(settings_.seed * kSeedStride + std::uint64_t(first_sample + i), settings_.sampling);
+    // A sequence that has ended, or is none of the group's, goes on with its last token, and nobody looks at it.
+    std::vector<int> last(std::size_t(decoder_->shape().sequences), prompt.back());
+    std::vector<bool> ended(std::size_t(samples), false);
+    for (int made = 0; made < settings_.tokens; ++made) {
+        if (stop && stop()) return false;
+        if (made == 0) decoder_->start(prompt);
+        else decoder_->step(last);
+        for (int i = 0; i < samples; ++i) {
+            if (ended[std::size_t(i)]) continue;
+            const int token = samplers[std::size_t(i)].next(decoder_->logits(i));
+            drawn(first_sample + i, token);
+            last[std::size_t(i)] = token;
+            ended[std::size_t(i)] = token == end_of_text_;
+        }
+        if (std::ranges::all_of(ended, [](bool x) { return x; })) break;
+    }
+    return true;
+}
+
+}  // namespace llmc

@@ -1,0 +1,50 @@
+// text_stream_test.cpp - text that comes in pieces is shown as it is whole
+#include "llmc/data/text_stream.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "llmc/data/tokenizer.h"
+
+using namespace llmc;
+
+TEST_CASE("a character is shown when it is complete, and not before", "[text_stream]") {
+    TextStream stream;
+    CHECK(stream.add("Gr") == "Gr");
+    CHECK(stream.add("\xc3") == "");
+    CHECK(stream.add("\xbc\xe2") == "\xc3\xbc");
+    CHECK(stream.add("\x82") == "");
+    CHECK(stream.add("\xac.") == "\xe2\x82\xac.");
+    CHECK(stream.add("\xf0\x9f") == "");
+    CHECK(stream.add("\x98\x80") == "\xf0\x9f\x98\x80");
+    CHECK(stream.finish() == "");
+}
+
+TEST_CASE("what never becomes a character is shown as bytes", "[text_stream]") {
+    TextStream stream;
+    CHECK(stream.add("a\xe2\x82") == "a");
+    CHECK(stream.finish() == "\\xe2\\x82");
+    CHECK(stream.finish() == "");
+    CHECK(stream.add("\xe2") == "");
+    CHECK(stream.add("b") == "\\xe2" "b");
+    CHECK(stream.add("\x80\xff\x1b[0m") == "\\x80\\xff\\x1b[0m");
+}
+
+TEST_CASE("pieces of any text are shown as the whole of it", "[text_stream]") {
+    std::mt19937 engine(1);
+    // Leads, what follows them, and letters: what mostly is nearly UTF-8.
+    const std::string kBytes = "\xc3\xe2\xf0\xed\xc0\xff\x80\x82\xa0\xbf\x9f" "ab\n\x1b";
+    for (int i = 0; i < 5000; ++i) {
+        std::string text, shown;
+        for (unsigned left = engine() % 12; left > 0; --left) text += kBytes[engine() % kBytes.size()];
+        TextStream stream;
+        for (std::size_t at = 0; at < text.size();) {
+            const std::size_t piece = 1 + engine() % 3;
+            shown += stream.add(std::string_view(text).substr(at, piece));
+            at += piece;
+        }
+        shown += stream.finish();
+        CAPTURE(text);
+        REQUIRE(shown == printable(text));
+    }
+}
