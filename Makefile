@@ -203,6 +203,7 @@ all: $(BUILD)/train_gpt2 tools
 	@ln -sfn $(BUILD)/train_gpt2 train_gpt2
 	@ln -sfn ../$(BUILD)/tokenize dev/tokenize
 	@ln -sfn ../$(BUILD)/export_llmc dev/export_llmc
+	@ln -sfn ../$(BUILD)/generate dev/generate
 tools: $(TOOLS)
 tests: $(BUILD)/tests
 test: all tests
@@ -349,7 +350,7 @@ $(call unite,$(CASEBUILD),$(TEST_CPP))
 $(call unite,$(BUILD),$(TEST_CU))
 
 clean:
-	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 dev/tokenize dev/export_llmc
+	rm -rf $(filter-out build/deps,$(wildcard build/*)) train_gpt2 dev/tokenize dev/export_llmc dev/generate
 
 .PHONY: all tools tests test clean ALWAYS
 -include $(shell find build -name '*.d' 2>/dev/null)

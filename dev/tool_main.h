@@ -4,12 +4,13 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "kernels/device/error.h"
 #include "llmc/base/standard_streams.h"
 
 // 0: run(the options given) is done, or the help is printed. 2: it was asked for what cannot be, 1: it failed on the
-// way; the reason goes to stderr, after the tool's name.
+// way; the reason goes to stderr, after the tool's name. Help has all groups of options but "files", those of words.
 template <class Run>
 int tool_main(const std::string& name, cxxopts::Options options, int argc, char** argv, Run&& run) {
     const auto report = [&](const std::string& why) { std::cerr << name << ": " << why << '\n'; };
@@ -17,7 +18,9 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
     try {
         const cxxopts::ParseResult given = options.parse(argc, argv);
         if (given.count("help")) {
-            std::cout << options.help({""}) << '\n';
+            std::vector<std::string> groups = options.groups();
+            std::erase(groups, "files");
+            std::cout << options.help(groups) << '\n';
             return 0;
         }
         if (!given.unmatched().empty())

@@ -34,6 +34,8 @@ public:
     Generator(const ModelWeights& weights, const GenerationSettings& settings, int end_of_text,
               std::size_t prompt_tokens, Context& context);
 
+    // Other samples from here on.
+    void reseed(std::uint64_t seed) { settings_.seed = seed; }
     // Goes on with a prompt of at least one token. Samples are the same for the same prompt again, and whatever their
     // number. False: `stop` ended it.
     bool generate(std::span<const int> prompt, const Drawn& drawn, const Stop& stop = {});

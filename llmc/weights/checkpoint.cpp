@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <ranges>
 
 #include "kernels/device/error.h"
 #include "llmc/weights/config_json.h"
@@ -24,6 +25,7 @@ public:
     virtual ~Format() = default;
     virtual const ParameterTable& table() const = 0;
     virtual std::string dropout() const = 0;
+    virtual int end_of_text() const = 0;
     // "FILE: WHAT of tensor NAME", as the file names it
     virtual std::string where(const char* what, int tensor) const = 0;
     // Rows of the file only, as (out, in).
@@ -148,6 +150,7 @@ public:
 
     const ParameterTable& table() const override { return table_; }
     std::string dropout() const override { return dropout_in_config_json(config_file_); }
+    int end_of_text() const override { return end_of_text_in_config_json(config_file_); }
     std::string where(const char* what, int tensor) const override {
         const auto& [file, info] = tensors_[std::size_t(tensor)];
         return file->path() + ": " + what + " of tensor " + in_quotes(info->name);
@@ -172,6 +175,10 @@ public:
 
     const ParameterTable& table() const override { return file_.table(); }
     std::string dropout() const override { return ""; }
+    int end_of_text() const override {
+        constexpr int kGpt2Vocabulary = 50257;
+        return table().config().vocabulary == kGpt2Vocabulary ? kGpt2Vocabulary - 1 : -1;
+    }
     std::string where(const char* what, int tensor) const override {
         return file_.path() + ": " + what + " of tensor " + in_quotes(table().tensors()[std::size_t(tensor)].name);
     }
@@ -194,6 +201,7 @@ Checkpoint::Checkpoint(Checkpoint&& other) noexcept = default;
 
 const ModelConfig& Checkpoint::config() const { return files_->table().config(); }
 std::string Checkpoint::dropout() const { return files_->dropout(); }
+int Checkpoint::end_of_text() const { return files_->end_of_text(); }
 
 void Checkpoint::read(const ParameterTable& table, std::span<float> flat) const {
     require(table.config() == config(), "the model to fill", describe(table.config()),
@@ -237,6 +245,22 @@ std::map<std::int64_t, fs::path> step_folders(const fs::path& output_dir) {
         if (fault == std::errc{} && *rest == 0 && step_folder("", step) == name) folders[step] = entry->path();
     }
     return folders;
+}
+
+NewestModel newest_model(const fs::path& path) {
+    NewestModel newest{path, {}};
+    std::error_code none;
+    if (!fs::is_directory(path, none) || fs::exists(path / "config.json", none)) return newest;
+    for (const fs::path& folder : step_folders(path) | std::views::values | std::views::reverse) {
+        try {
+            const Checkpoint opens(folder);
+            newest.path = folder;
+            return newest;
+        } catch (const Error& error) {
+            newest.passed_over.emplace(folder, error.what());
+        }
+    }
+    return newest;
 }
 
 FileFingerprint write_model(const fs::path& folder, const ParameterTable& table, const TensorSource& master_weights,

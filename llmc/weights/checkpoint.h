@@ -36,6 +36,8 @@ public:
     const ModelConfig& config() const;
     // The dropout that the model asks for and that this program does not apply: "attn_pdrop 0.1"; "": none.
     std::string dropout() const;
+    // The id that ends a text, as config.json has it, or in llm.c's files GPT-2's; -1: not known.
+    int end_of_text() const;
     // Fills a host array of table.elements() floats; rows past the vocabulary and gaps become 0. Throws Error naming
     // the tensor that holds a NaN or an infinity: no training could go on from it.
     void read(const ParameterTable& table, std::span<float> flat) const;
@@ -54,6 +56,14 @@ TensorSource from_flat(const ParameterTable& table, std::span<const float> flat)
 std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::int64_t step);
 // Those of an output folder, by step. None where there is no such folder.
 std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& output_dir);
+
+// The model that a path names: of a folder without config.json the newest of its checkpoints whose files can be opened,
+// where it has any; of everything else the path itself. `passed_over`: newer ones, and why.
+struct NewestModel {
+    std::filesystem::path path;
+    std::map<std::filesystem::path, std::string> passed_over;
+};
+NewestModel newest_model(const std::filesystem::path& path);
 
 // Writes config.json and model.safetensors into an existing folder. `end_of_text` is the data's id for it; -1: none.
 // Values are written as they are. Returns what model.safetensors has.

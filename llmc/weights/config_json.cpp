@@ -74,6 +74,13 @@ public:
     std::string not_zero(const char* key) const {
         return config_.contains(key) && config_[key] != 0 ? excerpt(config_[key]) : "";
     }
+    // -1: null, a list, or what else is no id.
+    int token_id(const char* key, int otherwise) const {
+        if (!config_.contains(key)) return otherwise;
+        const json& value = config_[key];
+        const bool good = value.is_number_integer() && value >= 0 && value <= std::numeric_limits<int>::max();
+        return good ? value.get<int>() : -1;
+    }
     const std::string& path() const { return path_; }
 
 private:
@@ -124,6 +131,12 @@ std::string dropout_in_config_json(const std::filesystem::path& file) {
         if (!value.empty()) given.append(given.empty() ? "" : ", ").append(key).append(" ").append(value);
     }
     return given;
+}
+
+int end_of_text_in_config_json(const std::filesystem::path& file) {
+    const ConfigReader reader(file);
+    const int id = reader.token_id("eos_token_id", 50256);
+    return id < reader.whole_number("vocab_size", 50257) ? id : -1;
 }
 
 void write_config_json(const std::filesystem::path& file, const ModelConfig& config, int end_of_text) {

@@ -21,6 +21,8 @@ const fuzz::Target config_json("config_json", [](std::string_view bytes) {
                "the sizes that stand there");
     fuzz::must_be_plain(llmc::describe(config));
     fuzz::must_be_plain(llmc::dropout_in_config_json(file));
+    const int end_of_text = llmc::end_of_text_in_config_json(file);
+    fuzz::must(end_of_text >= -1 && end_of_text < config.vocabulary, "an end of text of the vocabulary");
     const auto again = fuzz::scratch_folder() / "again.json";
     llmc::write_config_json(again, config, -1);
     fuzz::must(llmc::read_config_json(again) == config, "the same sizes when they are written and read again");

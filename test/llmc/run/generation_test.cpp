@@ -1,6 +1,8 @@
 // generation_test.cpp - samples that grow together against each drawn alone from the logits of its whole text
 #include "llmc/run/generation.h"
 
+#include <set>
+
 #include "test/support/model_support.h"
 
 using namespace llmc;

@@ -1,0 +1,374 @@
+// generate.cpp - text that a saved model makes up, printed as it is made: after one prompt, or after each line of a user
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cxxopts.hpp>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "dev/tool_main.h"
+#include "kernels/device/device.h"
+#include "kernels/device/error.h"
+#include "llmc/data/text_stream.h"
+#include "llmc/data/tokenizer.h"
+#include "llmc/model/model.h"
+#include "llmc/run/generation.h"
+#include "llmc/run/interrupt.h"
+#include "llmc/run/options.h"
+#include "llmc/weights/checkpoint.h"
+
+namespace {
+
+using llmc::Tokenizer;
+using llmc::Vocabulary;
+using Ids = std::vector<int>;
+
+cxxopts::Options command_line() {
+    cxxopts::Options options("dev/generate",
+                             "Text that a saved model goes on with.\n\n"
+                             "  dev/generate -e runs/mine --prompt \"In the beginning\"\n"
+                             "  dev/generate -e runs/mine/step_00000200 -n 100 --top-p 0.9 --samples 3\n"
+                             "  dev/generate -e gpt2_folder --prompt-ids \"464 2068 7586\"    (no tokenizer needed)\n"
+                             "  dev/generate -e runs/mine                                     (asks for prompts)\n");
+    options.custom_help("-e PATH [OPTION...]").positional_help("").set_width(110);
+    const auto text = [] { return cxxopts::value<std::string>(); };
+    options.add_options("Model")(
+        "e,checkpoint",
+        "folder of a saved model, also of transformers; a .safetensors file; a .bin file of llm.c; or the folder of a "
+        "run, for its newest checkpoint",
+        text(), "PATH")("dtype", "fp32; bf16: half the memory to read, and faster",
+                        text()->default_value("fp32"), "TYPE")(
+        "threads", "CPU threads; 0: one for each core", text()->default_value("0"), "N");
+    options.add_options("Prompt (neither: lines of standard input are prompts)")(
+        "prompt", "text to go on with; \"\": the start of a document", text(), "TEXT")(
+        "prompt-ids", "the same as token ids, separated by spaces or commas; nothing is put before them", text(),
+        "IDS");
+    options.add_options("Text")("n,tokens", "new tokens, at most; an end of text ends it before",
+                                text()->default_value("256"), "N")(
+        "samples", "texts; the first is printed as it is made, the others after it", text()->default_value("1"), "N");
+    options.add_options("Sampling")("temperature", "of the softmax; 0: the likeliest token always",
+                                    text()->default_value("1"), "T")(
+        "top-k", "among the K likeliest tokens; 0: among all", text()->default_value("50"), "K")(
+        "top-p", "of these, the fewest likeliest with so much of their probability together",
+        text()->default_value("1"), "P")("seed", "the same seed and prompt give the same text",
+                                         text()->default_value("0"), "N");
+    options.add_options("Other")("h,help", "print this and stop");
+    return options;
+}
+
+// Read here, for cxxopts' own message does not name the flag.
+template <class Number>
+Number number(const cxxopts::ParseResult& given, const std::string& flag, Number least, Number most) {
+    const auto& text = given[flag].as<std::string>();
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    std::ostringstream range;
+    range << (std::is_integral_v<Number> ? "a whole number from " : "a number from ") << least << " to " << most;
+    require(error == std::errc{} && end == text.data() + text.size() && value >= least && value <= most, "--" + flag,
+            in_quotes(text), range.str());
+    return value;
+}
+
+// ---- the model
+
+// The tokenizer that belongs to a model, and whether it knows texts at all: without a table ids stand for them.
+struct TextsOfModel {
+    std::unique_ptr<Tokenizer> tokenizer;
+    bool has_table = true;
+};
+TextsOfModel texts_of(const llmc::Checkpoint& checkpoint) {
+    Vocabulary vocabulary{checkpoint.config().vocabulary, checkpoint.end_of_text()};
+    if (vocabulary.size == llmc::kByteVocabulary.size) vocabulary = llmc::kByteVocabulary;
+    TextsOfModel texts{llmc::tokenizer_for(vocabulary)};
+    try {
+        texts.tokenizer->encode("");
+    } catch (const Error&) {
+        texts.has_table = false;
+    }
+    return texts;
+}
+
+std::string mebibytes(std::size_t bytes) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f MiB", double(bytes) / double(1 << 20));
+    return text;
+}
+
+std::unique_ptr<llmc::Model> load_model(const llmc::Checkpoint& checkpoint, kernels::DType dtype,
+                                        const llmc::DecoderShape& shape, llmc::Context& context) {
+    const llmc::ModelSetup setup{.config = checkpoint.config(), .dtype = dtype, .shape = {1, 1}, .training = false};
+    const llmc::ParameterTable table(setup.config);
+    const llmc::ModelBytes model = llmc::model_bytes(setup, table, context.device);
+    const llmc::DecoderBytes decoder = llmc::decoder_bytes(setup.config, dtype, shape);
+    const std::size_t needed = model.parameters + model.master_weights + model.activations + model.load +
+                               decoder.total();
+    if (context.device.memory_free > 0 && needed > context.device.memory_free)
+        fail("the memory for the model", mebibytes(needed) + ", of which the cache " + mebibytes(decoder.cache),
+             "at most the available " + mebibytes(context.device.memory_free),
+             "give fewer --samples, --dtype bf16 or a smaller model");
+    auto loaded = llmc::make_model(setup, table, context);
+    std::vector<float> weights(std::size_t(table.elements()));
+    checkpoint.read(table, weights);
+    loaded->load(weights);
+    return loaded;
+}
+
+// ---- prompts
+
+// What the model sees of a text: every document begins with an end of text.
+Ids prompt_of(const Tokenizer& tokenizer, const std::string& text) {
+    const Vocabulary vocabulary = tokenizer.vocabulary();
+    Ids prompt;
+    if (vocabulary.end_of_text >= 0) prompt.push_back(vocabulary.end_of_text);
+    if (!text.empty()) {
+        const Ids ids = tokenizer.encode(text);
+        prompt.insert(prompt.end(), ids.begin(), ids.end());
+    }
+    require(!prompt.empty(), "the prompt", "empty", "some text, as this model has no id for the start of a document");
+    return prompt;
+}
+
+Ids ids_in(const std::string& text, const std::string& what, int vocabulary) {
+    Ids ids;
+    const char *at = text.data(), *const end = at + text.size();
+    while (true) {
+        while (at != end && (*at == ' ' || *at == ',' || *at == '\t')) ++at;
+        if (at == end) break;
+        int id = -1;
+        const auto [rest, error] = std::from_chars(at, end, id);
+        const bool whole = rest == end || *rest == ' ' || *rest == ',' || *rest == '\t';
+        require(error == std::errc{} && whole && id >= 0 && id < vocabulary, what, in_quotes(text),
+                "token ids from 0 to " + std::to_string(vocabulary - 1) + ", separated by spaces or commas");
+        ids.push_back(id);
+        at = rest;
+    }
+    require(!ids.empty(), what, in_quotes(text), "at least one token id");
+    return ids;
+}
+
+// Lines of standard input. Waiting for one ends, too, where `interrupt` has a signal.
+class Lines {
+public:
+    explicit Lines(const llmc::Interrupt& interrupt) : interrupt_(interrupt) {}
+    std::optional<std::string> next() {
+        constexpr int kMilliseconds = 100;
+        while (true) {
+            if (const auto newline = pending_.find('\n'); newline != std::string::npos) {
+                const std::string line = pending_.substr(0, newline);
+                pending_.erase(0, newline + 1);
+                return line;
+            }
+            if (ended_) return pending_.empty() ? std::nullopt : std::optional(std::exchange(pending_, {}));
+            if (interrupt_.signal() != 0) return std::nullopt;
+            pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+            if (poll(&input, 1, kMilliseconds) <= 0) continue;
+            char bytes[4096];
+            const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
+            if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+            if (count <= 0) ended_ = true;
+            else pending_.append(bytes, std::size_t(count));
+        }
+    }
+
+private:
+    const llmc::Interrupt& interrupt_;
+    std::string pending_;
+    bool ended_ = false;
+};
+
+// ---- output
+
+// The samples of one prompt, one after the other; the first of them that has not ended is printed as it grows.
+class Printer {
+public:
+    // Every sample begins with `shown`, whose last token is `last`; -1: there is none.
+    Printer(const Tokenizer& tokenizer, int samples, const std::string& shown, int last)
+        : tokenizer_(tokenizer),
+          prompt_(shown),
+          last_(last),
+          samples_(std::size_t(samples)),
+          ended_(std::size_t(samples)) {
+        head();
+    }
+    void add(int sample, int token) {
+        samples_[std::size_t(sample)].push_back(token);
+        ++tokens_;
+        if (token == tokenizer_.vocabulary().end_of_text) ended_[std::size_t(sample)] = true;
+        show();
+    }
+    // All have ended, or been ended.
+    void finish() {
+        ended_.assign(samples_.size(), true);
+        show();
+    }
+    std::int64_t tokens() const { return tokens_; }
+
+private:
+    void head() {
+        if (samples_.size() > 1) std::cout << "--- sample " << current_ + 1 << " of " << samples_.size() << " ---\n";
+        write(prompt_);
+        before_ = last_;
+    }
+    void show() {
+        while (current_ < samples_.size()) {
+            const Ids& ids = samples_[current_];
+            for (; shown_ < ids.size(); ++shown_) {
+                if (ids[shown_] != tokenizer_.vocabulary().end_of_text) write(piece(ids[shown_]));
+                before_ = ids[shown_];
+            }
+            if (!ended_[current_]) break;
+            write("", true);
+            shown_ = 0;
+            if (++current_ < samples_.size()) head();
+        }
+    }
+    // Of a token, as it is behind the one before: a tokenizer may put a space between them.
+    std::string piece(int token) const {
+        if (before_ < 0 || before_ == tokenizer_.vocabulary().end_of_text) return tokenizer_.decode({&token, 1});
+        const int both[] = {before_, token};
+        return tokenizer_.decode(both).substr(tokenizer_.decode({both, 1}).size());
+    }
+    void write(const std::string& bytes, bool last = false) {
+        std::cout << stream_.add(bytes);
+        if (last) std::cout << stream_.finish() << '\n';
+        std::cout << std::flush;
+    }
+
+    const Tokenizer& tokenizer_;
+    const std::string prompt_;
+    const int last_;
+    std::vector<Ids> samples_;
+    std::vector<bool> ended_;
+    llmc::TextStream stream_;
+    std::size_t current_ = 0, shown_ = 0;
+    int before_ = -1;
+    std::int64_t tokens_ = 0;
+};
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// "256 tokens in 6.10 s, 42.0 tokens/s; the first 1 after 0.21 s, with the 5 tokens of the prompt"
+void report(std::int64_t tokens, int samples, std::size_t prompt, double first, double all) {
+    char text[200];
+    const double later = double(tokens - samples) / (all - first);
+    std::snprintf(text, sizeof text, "%lld tokens in %.2f s: the first after %.2f s, with the prompt's %zu%s",
+                  static_cast<long long>(tokens), all, first, prompt, prompt == 1 ? " token" : " tokens");
+    std::cerr << text;
+    if (tokens > samples && all > first) {
+        std::snprintf(text, sizeof text, ", then %.1f tokens/s", later);
+        std::cerr << text;
+    }
+    std::cerr << '\n';
+}
+
+// ---- the program
+
+struct Session {
+    const TextsOfModel& texts;
+    llmc::GenerationSettings settings;
+    llmc::Model& model;
+    llmc::Context& context;
+    const llmc::Interrupt& interrupt;
+
+    // Prints the samples, `shown` before each.
+    void go_on(llmc::Generator& generator, const Ids& prompt, const std::string& shown) const {
+        if (int(prompt.size()) > settings.window)
+            std::cerr << "note: the prompt has " << prompt.size() << " tokens, of which the model sees the last "
+                      << settings.window << '\n';
+        Printer printer(*texts.tokenizer, settings.samples, shown, shown.empty() ? -1 : prompt.back());
+        const double began = now();
+        double first = 0;
+        generator.generate(
+            prompt,
+            [&](int sample, int token) {
+                printer.add(sample, token);
+                if (first == 0) first = now();
+            },
+            [&] { return interrupt.signal() != 0 || !std::cout; });
+        printer.finish();
+        if (!std::cout) fail("standard output", "closed", "a reader of the text", {}, Blame::runtime);
+        if (printer.tokens() > 0)
+            report(printer.tokens(), settings.samples, prompt.size(), first - began, now() - began);
+    }
+
+    void one_prompt(const Ids& prompt, const std::string& shown) const {
+        llmc::Generator generator(model, settings, texts.tokenizer->vocabulary().end_of_text, prompt.size(), context);
+        go_on(generator, prompt, shown);
+    }
+
+    void prompts_of_user() const {
+        const std::size_t longest = std::size_t(settings.window);
+        llmc::Generator generator(model, settings, texts.tokenizer->vocabulary().end_of_text, longest, context);
+        std::cerr << "a line is a prompt, " << (texts.has_table ? "an empty one the start of a document" : "token ids")
+                  << "; Ctrl-D ends\n";
+        Lines lines(interrupt);
+        for (std::uint64_t number = 0; interrupt.signal() == 0; ++number) {
+            std::cerr << "> " << std::flush;
+            const auto line = lines.next();
+            if (!line) break;
+            try {
+                const Ids prompt = texts.has_table
+                                       ? prompt_of(*texts.tokenizer, *line)
+                                       : ids_in(*line, "the prompt", texts.tokenizer->vocabulary().size);
+                generator.reseed(settings.seed + number);
+                go_on(generator, prompt, "");
+            } catch (const Error& error) {
+                if (error.blame() != Blame::input) throw;
+                std::cerr << error.what() << '\n';
+            }
+        }
+        std::cerr << '\n';
+    }
+};
+
+void run(const cxxopts::ParseResult& given) {
+    require(given.count("checkpoint") > 0, "--checkpoint", "not given", "a saved model", "see --help");
+    require(given.count("prompt") + given.count("prompt-ids") <= 1, "the number of prompts", 2, "at most 1",
+            "give --prompt or --prompt-ids, not both");
+    const auto dtype = llmc::value_by_name("--dtype", given["dtype"].as<std::string>(), llmc::kDTypes);
+    llmc::GenerationSettings settings{
+        .tokens = number(given, "tokens", 1, 1 << 20),
+        .samples = number(given, "samples", 1, 1000),
+        .sampling = {.top_k = number(given, "top-k", 0, 65536), .top_p = number(given, "top-p", 1e-6, 1.0),
+                     .temperature = number(given, "temperature", 0.0, 100.0)},
+        .seed = number(given, "seed", std::uint64_t(0), ~std::uint64_t(0))};
+    const int threads = number(given, "threads", 0, 1024);
+
+    const llmc::Interrupt interrupt;  // before anything starts a thread
+    const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
+    for (const auto& [folder, why] : newest.passed_over)
+        std::cerr << "note: passes over " << folder.string() << ": " << why << '\n';
+    const llmc::Checkpoint checkpoint(newest.path);
+    const TextsOfModel texts = texts_of(checkpoint);
+    settings.window = checkpoint.config().max_seq_len;
+    std::cerr << newest.path.string() << ": " << llmc::describe(checkpoint.config()) << '\n';
+
+    // A prompt that cannot be is refused before the model is loaded.
+    std::optional<Ids> prompt;
+    std::string shown;
+    if (given.count("prompt")) {
+        shown = given["prompt"].as<std::string>();
+        prompt = prompt_of(*texts.tokenizer, shown);
+    } else if (given.count("prompt-ids")) {
+        prompt = ids_in(given["prompt-ids"].as<std::string>(), "--prompt-ids", checkpoint.config().vocabulary);
+        shown = texts.tokenizer->decode(*prompt);
+    }
+    llmc::Context context{device::open(threads), device::Stream(), kernels::Matmul()};
+    const auto longest = prompt ? prompt->size() : std::size_t(settings.window);
+    const auto model = load_model(checkpoint, dtype, llmc::decoder_shape(settings, longest), context);
+    const Session session{texts, settings, *model, context, interrupt};
+    if (prompt) session.one_prompt(*prompt, shown);
+    else session.prompts_of_user();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return tool_main("dev/generate", command_line(), argc, argv, run); }
