@@ -47,8 +47,9 @@ cxxopts::Options command_line() {
         text(), "PATH")("dtype", "fp32; bf16: half the memory to read, and faster",
                         text()->default_value("fp32"), "TYPE")(
         "threads", "CPU threads; 0: one for each core", text()->default_value("0"), "N");
-    options.add_options("Prompt (neither: lines of standard input are prompts)")(
-        "prompt", "text to go on with; \"\": the start of a document", text(), "TEXT")(
+    options.add_options("Prompt")(
+        "prompt", "text to go on with; \"\": the start of a document; without it lines of standard input are prompts",
+        text(), "TEXT")(
         "prompt-ids", "the same as token ids, separated by spaces or commas; nothing is put before them", text(),
         "IDS");
     options.add_options("Text")("n,tokens", "new tokens, at most; an end of text ends it before",
@@ -371,4 +372,6 @@ void run(const cxxopts::ParseResult& given) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tool_main("dev/generate", command_line(), argc, argv, run); }
+int main(int argc, char** argv) { 
+    return tool_main("dev/generate", command_line(), argc, argv, run, {"Model", "Prompt", "Text", "Sampling", "Other"});
+}

@@ -10,16 +10,15 @@
 #include "llmc/base/standard_streams.h"
 
 // 0: run(the options given) is done, or the help is printed. 2: it was asked for what cannot be, 1: it failed on the
-// way; the reason goes to stderr, after the tool's name. Help has all groups of options but "files", those of words.
+// way; the reason goes to stderr, after the tool's name. Help has the options of these groups, in their order.
 template <class Run>
-int tool_main(const std::string& name, cxxopts::Options options, int argc, char** argv, Run&& run) {
+int tool_main(const std::string& name, cxxopts::Options options, int argc, char** argv, Run&& run,
+              const std::vector<std::string>& groups = {""}) {
     const auto report = [&](const std::string& why) { std::cerr << name << ": " << why << '\n'; };
     llmc::secure_standard_streams();
     try {
         const cxxopts::ParseResult given = options.parse(argc, argv);
         if (given.count("help")) {
-            std::vector<std::string> groups = options.groups();
-            std::erase(groups, "files");
             std::cout << options.help(groups) << '\n';
             return 0;
         }

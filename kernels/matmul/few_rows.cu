@@ -1,10 +1,8 @@
-// few_rows.cu - few_rows.h, each weight read once for up to eight rows
+// few_rows.cu - few_rows.h, each weight read once
 //
 // A warp, or on a CPU a thread, owns a few outputs and walks along their weights. On a GPU the loads of several packs
 // are under way before the first is needed; the rows themselves come from the caches.
 #include "kernels/matmul/few_rows.h"
-
-#include <algorithm>
 
 #include "kernels/gelu.h"
 #include "kernels/matmul/check.h"
@@ -14,14 +12,12 @@
 namespace kernels {
 namespace {
 
-constexpr int kMostRows = 8;  // of one launch
-
-// Rows: at most, of a launch. Outputs: of a warp. Sums: partial sums of a row's product with an output's weights, one
+// Outputs: of a warp. Sums: partial sums of a row's product with an output's weights, one
 // for each element of a pack on a CPU, where they are a vector.
 template <class T, int Rows, int Lanes, int PackBytes>
 struct FewRowsGeometry {
     static constexpr int rows = Rows, lanes = Lanes, pack_bytes = PackBytes, pack_size = PackBytes / sizeof(T);
-    static constexpr int outputs = simt::gpu_geometry ? 2 : Rows > 2 ? 8 / Rows : 4;
+    static constexpr int outputs = simt::gpu_geometry ? 2 : 4;
     static constexpr int sums = Lanes == 1 ? pack_size : 1;
     static constexpr int packs_under_way = 4;
     static constexpr int warps = simt::gpu_geometry ? 4 : 1;
@@ -35,9 +31,7 @@ template <class T, class G>
 __device__ __forceinline__ void add_products(FewRowsSums<T, G>& sums, int output, const LinearForward<T>& op,
                                              const Pack<T, G::pack_bytes>& weight, std::size_t at) {
     UNROLLED for (int row = 0; row < G::rows; ++row) {
-        // Rows beyond the last are the last once more; their sums go nowhere.
-        const std::size_t first = std::size_t(row < op.rows ? row : op.rows - 1) * op.in_channels;
-        const auto& in = load<G::pack_bytes>(&op.in[first + at]);
+        const auto& in = load<G::pack_bytes>(&op.in[std::size_t(row) * op.in_channels + at]);
         UNROLLED for (int k = 0; k < G::pack_size; ++k)
             sums[row][output][k % G::sums] += to_float(in[k]) * to_float(weight[k]);
     }
@@ -80,7 +74,7 @@ __global__ void __launch_bounds__(G::warps* G::lanes) few_rows_kernel(LinearForw
             UNROLLED for (int o = 0; o < G::outputs; ++o) {
                 float sum = lanes_sum<G::lanes>(sums[row][o].total());
                 if (!op.bias.empty()) sum += to_float(op.bias[first + o]);
-                if (row < op.rows && lane == 0)
+                if (lane == 0)
                     op.out[std::size_t(row) * op.out_channels + first + o] = round_to<T>(sum);
             }
     }
@@ -101,10 +95,9 @@ void launch_few_rows(const LinearForward<T>& op, StreamRef stream) {
 
 template <class T, int Lanes, int PackBytes>
 void launch_for_rows(const LinearForward<T>& op, StreamRef stream) {
+    static_assert(kFewRows == 2);
     if (op.rows == 1) launch_few_rows<T, 1, Lanes, PackBytes>(op, stream);
-    else if (op.rows == 2) launch_few_rows<T, 2, Lanes, PackBytes>(op, stream);
-    else if (op.rows <= 4) launch_few_rows<T, 4, Lanes, PackBytes>(op, stream);
-    else launch_few_rows<T, kMostRows, Lanes, PackBytes>(op, stream);
+    else launch_few_rows<T, 2, Lanes, PackBytes>(op, stream);
 }
 
 // A template, so that a build has the instantiations of its geometry only.
@@ -122,17 +115,10 @@ void launch_rows(const LinearForward<T>& op, StreamRef stream) {
 template <class T>
 void few_rows_forward(const LinearForward<T>& op, StreamRef stream) {
     matmul_check::check(op);
-    const std::span<T> products = op.pre.empty() ? op.out : op.pre;
-    const auto rows_of = [](auto span, int first, int rows, int channels) {
-        return span.subspan(std::size_t(first) * channels, std::size_t(rows) * channels);
-    };
-    for (int first = 0; first < op.rows; first += kMostRows) {
-        LinearForward<T> some = op;
-        some.rows = std::min(kMostRows, op.rows - first);
-        some.out = rows_of(products, first, some.rows, op.out_channels);
-        some.in = rows_of(op.in, first, some.rows, op.in_channels);
-        launch_rows(some, stream);
-    }
+    require(op.rows <= kFewRows, "rows of a product of few rows", op.rows, "1 or 2", "call Matmul::forward()");
+    LinearForward<T> product = op;
+    if (!op.pre.empty()) product.out = op.pre;
+    launch_rows(product, stream);
     if (op.pre.empty()) return;
     const std::size_t elements = std::size_t(op.rows) * op.out_channels;
     gelu_forward<T>({op.out.first(elements), op.pre.first(elements)}, stream);

@@ -1,0 +1,187 @@
+// generate_test.cpp - dev/generate as its user starts it: what it prints, when, and what it refuses
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "test/support/run_support.h"
+
+using namespace test;
+using Catch::Contains;
+
+namespace {
+
+// Models of a folder, and what dev/generate prints of them: on standard output and, apart, on standard error.
+class Models : public TrainingFolder {
+public:
+    struct Printed {
+        int exit_code;
+        std::string out, err;
+    };
+
+    // Two checkpoints of a model of bytes: run/step_00000001 and 2.
+    Models() {
+        const auto result = run(flags({"-x", "2", "-n", "1", "-v", "0", "-o", path("run")}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+    }
+    // Of a shell's words, so that standard input may be a pipe.
+    Printed shell(const std::string& before, const std::string& words) const {
+        Process process({"bash", "-c", before + "'" + program("generate") + "' " + words + " --threads 1 2>'" +
+                                           path("err.txt") + "'"}, path("out.txt"));
+        const int exit_code = process.exit_code();
+        return {exit_code, process.output(), read_bytes(path("err.txt"))};
+    }
+    Printed generate(const std::string& words) const { return shell("", words); }
+    std::string run_folder() const { return "-e '" + path("run") + "' "; }
+    std::string checkpoint(int step) const { return path("run/step_0000000" + std::to_string(step)); }
+};
+
+int lines_of(const std::string& text) { return int(std::count(text.begin(), text.end(), '\n')); }
+
+}  // namespace
+
+TEST_CASE("generate prints the prompt and the text that training samples, from the newest checkpoint", "[run]") {
+    const Models models;
+    // Hot, so that most bytes are no UTF-8, and what is held back shows at the end.
+    const std::string sampling = " --temperature 3 --top-k 0 --top-p 0.99 --seed 4";
+    auto evaluation = models.flags({"-e", models.checkpoint(2), "--eval-only", "-s", "1", "-g", "12", "--prompt", "ab",
+                                    "--samples", "3", "-o", models.path("samples")});
+    std::istringstream words(sampling);
+    for (std::string word; words >> word;) evaluation.push_back(word);
+    const auto evaluated = models.run(evaluation);
+    CAPTURE(evaluated.output);
+    REQUIRE(evaluated.exit_code == 0);
+    std::vector<std::string> want;
+    for (const auto& event : models.log("samples", "sample")) want.push_back(event["text"]);
+    REQUIRE(want.size() == 3);
+    CHECK_THAT(want[0] + want[1] + want[2], Contains("\\x"));
+
+    const auto one = models.generate(models.run_folder() + "--prompt ab -n 12" + sampling);
+    CAPTURE(one.err);
+    CHECK(one.exit_code == 0);
+    CHECK(one.out == want[0] + "\n");
+    CHECK_THAT(one.err, Contains("step_00000002: 2 layers") && Contains("12 tokens in ") &&
+                            Contains("the prompt's 3 tokens") && Contains("tokens/s"));
+    const auto three = models.generate(models.run_folder() + "--samples 3 --prompt ab -n 12" + sampling);
+    CHECK(three.out == "--- sample 1 of 3 ---\n" + want[0] + "\n--- sample 2 of 3 ---\n" + want[1] +
+                           "\n--- sample 3 of 3 ---\n" + want[2] + "\n");
+    // A checkpoint by its own name; another seed, bf16.
+    const auto first = models.generate("-e '" + models.checkpoint(1) + "' --prompt ab -n 12" + sampling);
+    CHECK(first.out != one.out);
+    CHECK(models.generate(models.run_folder() + "--prompt ab -n 12 --seed 5").out != one.out);
+    CHECK(models.generate(models.run_folder() + "--prompt ab -n 3 --dtype bf16").exit_code == 0);
+    // Past the model's positions.
+    const auto longer = models.generate(models.run_folder() + "--prompt abcdefg -n 60 --temperature 0");
+    CHECK_THAT(longer.err, Contains("60 tokens in"));
+
+    // One that cannot be opened is passed over, and said.
+    fs::resize_file(models.checkpoint(2) + "/model.safetensors", 1000);
+    const auto older = models.generate(models.run_folder() + "--prompt ab -n 12" + sampling);
+    CHECK(older.out == first.out);
+    CHECK_THAT(older.err, Contains("passes over") && Contains("step_00000002: ") && Contains("step_00000001: 2 layers"));
+}
+
+TEST_CASE("text comes as it is made, and Ctrl-C ends it cleanly", "[run]") {
+    const Models models;
+    Process process({program("generate"), "-e", models.path("run"), "--prompt", "ab", "-n", "1000000", "--top-k", "1",
+                     "--threads", "1"}, models.path("output.txt"));
+    std::size_t grown = 0;
+    for (std::size_t seen = 0, i = 0; i < 6000 && grown < 3 && !process.ended(); ++i) {
+        const std::size_t size = process.output().size();
+        grown += size > seen && seen > 0;
+        seen = size;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    CHECK(grown == 3);
+    process.signal(SIGINT);
+    CHECK(process.exit_code(std::chrono::minutes(1)) == 0);
+    CHECK_THAT(process.output(), Contains("tokens/s") && Catch::EndsWith("\n"));
+}
+
+TEST_CASE("without a prompt every line of standard input is one", "[run]") {
+    const Models models;
+    const std::string sampling = "-n 9 --seed 6";
+    const auto asked = models.shell("printf 'ab\\n\\nab' | ", models.run_folder() + sampling);
+    CAPTURE(asked.err);
+    CHECK(asked.exit_code == 0);
+    CHECK(std::count(asked.err.begin(), asked.err.end(), '>') == 4);
+    CHECK_THAT(asked.err, Contains("Ctrl-D ends"));
+    // Each has a seed of its own; the prompt itself is not repeated.
+    const auto one = models.generate(models.run_folder() + "--prompt ab " + sampling).out;
+    const auto start = models.generate(models.run_folder() + "--prompt '' -n 9 --seed 7").out;
+    const auto again = models.generate(models.run_folder() + "--prompt ab -n 9 --seed 8").out;
+    CHECK(asked.out == one.substr(2) + start + again.substr(2));
+    // Ctrl-C while it waits for a line.
+    Process waits({"bash", "-c", "sleep 60 | exec '" + program("generate") + "' -e '" + models.path("run") + "'"},
+                  models.path("output.txt"));
+    for (int i = 0; i < 3000 && waits.output().find("> ") == std::string::npos; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    CHECK_THAT(waits.output(), Contains("> "));
+}
+
+TEST_CASE("a model whose vocabulary has no table goes on with ids", "[run]") {
+    const TrainingFolder folder;
+    const std::string out = folder.path("ids");
+    ShardBytes(std::vector<std::uint16_t>(200, 7), 300, 299).write(folder.path("ids.bin"));
+    const auto trained = folder.run({"-i", folder.path("ids.bin"), "-e", "custom:l=1,h=1,c=16,t=16", "-b", "1", "-t",
+                                     "8", "-x", "1", "-v", "0", "--threads", "1", "-o", out});
+    CAPTURE(trained.output);
+    REQUIRE(trained.exit_code == 0);
+    const auto generate = [&](const std::string& words) {
+        Process process({"bash", "-c", "'" + program("generate") + "' -e '" + out + "' --threads 1 " + words + " 2>&1 " +
+                                           "| sed '/tokens in/d'"}, folder.path("output.txt"));
+        process.exit_code();
+        return process.output();
+    };
+    const std::string ids = generate("--prompt-ids '5, 299 17' -n 4 --seed 1");
+    std::istringstream words(ids.substr(ids.find('\n') + 1));
+    std::vector<int> all;
+    for (int id; words >> id;) all.push_back(id);
+    CAPTURE(ids);
+    REQUIRE(all.size() == 7);
+    CHECK(std::vector<int>(all.begin(), all.begin() + 3) == std::vector<int>{5, 299, 17});
+    CHECK(*std::max_element(all.begin(), all.end()) < 300);
+    CHECK_THAT(generate("--prompt ab"), Contains("the vocabulary to encode text with is 300 ids"));
+    CHECK_THAT(generate("--prompt-ids '1 300'"), Contains("--prompt-ids is \"1 300\"; expected token ids from 0 to 299"));
+    CHECK_THAT(generate("--prompt-ids '1 x'"), Contains("--prompt-ids is \"1 x\""));
+    CHECK_THAT(generate("--prompt-ids ''"), Contains("at least one token id"));
+    // Asked for, a line that is none is refused, and the next one taken.
+    const std::string asked = generate("-n 2 < <(printf '1 2\\nab\\n3\\n')");
+    CAPTURE(asked);
+    CHECK_THAT(asked, Contains("the prompt is \"ab\"; expected token ids"));
+    CHECK(std::count(asked.begin(), asked.end(), '>') == 4);
+}
+
+TEST_CASE("generate refuses what cannot be in a line that names the flag", "[run]") {
+    const Models models;
+    const auto refusal = [&](const std::string& words) {
+        const auto printed = models.generate(words);
+        CAPTURE(words, printed.out, printed.err);
+        CHECK(printed.exit_code == 2);
+        CHECK(printed.out == "");
+        CHECK(lines_of(printed.err) <= 2);  // the model's own line may come first
+        return printed.err;
+    };
+    const std::string run = models.run_folder() + "--prompt ab ";
+    CHECK_THAT(refusal("--prompt ab"), Contains("--checkpoint is not given"));
+    CHECK_THAT(refusal("-e '" + models.path("none") + "' --prompt ab"), Contains("none"));
+    CHECK_THAT(refusal("-e '" + models.path("train_0.bin") + "' --prompt ab"), Contains("token shard"));
+    CHECK_THAT(refusal(run + "--prompt-ids 1"), Contains("--prompt or --prompt-ids, not both"));
+    CHECK_THAT(refusal(run + "-n 0"), Contains("--tokens is \"0\"; expected a whole number from 1 to"));
+    CHECK_THAT(refusal(run + "--tokens 5x"), Contains("--tokens is \"5x\""));
+    CHECK_THAT(refusal(run + "--samples 0"), Contains("--samples is \"0\""));
+    CHECK_THAT(refusal(run + "--temperature -1"), Contains("--temperature is \"-1\"; expected a number from 0 to 100"));
+    CHECK_THAT(refusal(run + "--temperature nan"), Contains("--temperature"));
+    CHECK_THAT(refusal(run + "--top-p 0"), Contains("--top-p is \"0\""));
+    CHECK_THAT(refusal(run + "--top-p 1.5"), Contains("--top-p is \"1.5\""));
+    CHECK_THAT(refusal(run + "--top-k -1"), Contains("--top-k is \"-1\""));
+    CHECK_THAT(refusal(run + "--seed x"), Contains("--seed is \"x\""));
+    CHECK_THAT(refusal(run + "--dtype fp16"), Contains("--dtype is \"fp16\""));
+    CHECK_THAT(refusal(run + "more"), Contains("\"more\" is not understood"));
+    CHECK_THAT(refusal(run + "--topk 3"), Contains("topk") && Contains("--help"));
+    const auto help = models.generate("--help");
+    CHECK(help.exit_code == 0);
+    CHECK_THAT(help.out, Contains("--prompt \"In the beginning\"") && Contains("Sampling options"));
+    // A reader that leaves ends it.
+    const auto closed = models.shell("set -o pipefail; ", models.run_folder() + "--prompt ab -n 100000 --top-k 1 | true");
+    CHECK(closed.exit_code != 0);
+}
