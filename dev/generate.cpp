@@ -1,4 +1,4 @@
-// generate.cpp - text that a saved model makes up, printed as it is made: after one prompt, or after each line of a user
+// generate.cpp - text that a saved model makes up, printed as it is made: after one prompt, or after each line of input
 #include <poll.h>
 #include <unistd.h>
 

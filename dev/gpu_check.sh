@@ -161,7 +161,7 @@ correctness() {
     local ours=(--kernel-name kns=7kernels)
     local tiny="loss and gradients of a whole model equal fp64,bf16 follows fp64*,plain attention*,flash attention*"
     local alone="[embedding],[layernorm],[gelu],[bias_gradient],[classifier],[grad_norm],[adamw],[sketch],"
-    alone+="[kernels][onebit]~[large],flash attention*"
+    alone+="[decode],[few_rows],[kernels][onebit]~[large],flash attention*"
     step planted_build 10 "$no_nvcc" "$nvcc" -arch=sm_80 -o "$work/planted_faults" \
         dev/gpu_check/planted_faults.cu
     step planted_faults 20 "$(first "$no_sanitizer" "$no_gpu")" dev/gpu_check/planted_faults.sh \

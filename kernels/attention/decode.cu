@@ -44,7 +44,8 @@ struct KeyRun {
 template <class T, class G, bool Registers = simt::gpu_geometry>
 struct KeyPacks {
     Pack<unsigned, G::pack_bytes> pack[G::keys][G::packs] = {};
-    template <class Has> __device__ KeyPacks(const T* from, std::size_t key_stride, int keys, const Has& has, int lane) {
+    template <class Has>
+    __device__ KeyPacks(const T* from, std::size_t key_stride, int keys, const Has& has, int lane) {
         UNROLLED for (int key = 0; key < G::keys; ++key)
             UNROLLED for (int p = 0; p < G::packs; ++p)
                 if (key * G::teams < keys && has(p))

@@ -1,4 +1,4 @@
-// few_rows.h - a linear layer for a row or two, as a model that generates text has: a token of each sequence
+// few_rows.h - a linear layer for a few rows, as a model that generates text has: a token of each sequence
 //
 //   out = in weight^T + bias;   with GELU: pre = in weight^T + bias, out = gelu(pre)
 //
@@ -11,9 +11,10 @@
 
 namespace kernels {
 
-// Up to so many rows it is faster than oneDNN on a Zen 5: layers of GPT-2 124M, one row, fp32 1.3 to 2.3 times, bf16 0.9
-// to 1.5 times; four rows 0.8 to 1.2 and 0.4 to 0.6 times. On a GPU not measured.
-inline constexpr int kFewRows = 2;
+// Up to so many rows it is faster than oneDNN on a Zen 5: layers of GPT-2 124M on one core, fp32, one row 1.9 to 3.0
+// times as fast, four 0.7 to 2.5 times; bf16 1.5 to 2.1 and 0.9 to 1.1 times (dev/results/2026-11-23-generate.md). On a
+// GPU not measured.
+inline constexpr int kFewRows = 4;
 
 // Enqueues on `stream`. Throws Error for more rows than kFewRows, a span that is too short, or a channel count that is
 // no multiple of 16 / sizeof(T).

@@ -60,7 +60,8 @@ DecoderActivations<Element> lay_out_decoder(Arena& arena, const ModelConfig& con
                       narrow = rows * std::size_t(config.channels);
     DecoderActivations<Element> act;
     act.tokens = arena.take<int>(rows);
-    for (auto* tensor : {&act.residual, &act.normed, &act.attention, &act.branch}) *tensor = arena.take<Element>(narrow);
+    for (auto* tensor : {&act.residual, &act.normed, &act.attention, &act.branch})
+        *tensor = arena.take<Element>(narrow);
     for (auto* statistic : {&act.mean, &act.rstd}) *statistic = arena.take<float>(rows);
     for (auto* wide : {&act.qkv, &act.gelu}) *wide = arena.take<Element>(4 * narrow);
     act.logsumexp = arena.take<float>(rows * std::size_t(config.heads));

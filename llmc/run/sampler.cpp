@@ -36,6 +36,7 @@ int Sampler::next(std::span<const float> logits) {
     const auto& [top_k, top_p, temperature] = sampling_;
     // NaN compares false with everything; an id with a NaN logit is never drawn.
     std::vector<int> ids;
+    ids.reserve(logits.size());
     for (int id = 0; id < int(logits.size()); ++id)
         if (std::isfinite(logits[std::size_t(id)])) ids.push_back(id);
     if (ids.empty())
@@ -44,7 +45,8 @@ int Sampler::next(std::span<const float> logits) {
         return logits[std::size_t(a)] != logits[std::size_t(b)] ? logits[std::size_t(a)] > logits[std::size_t(b)]
                                                                 : a < b;
     };
-    const std::size_t wanted = temperature == 0 ? 1 : top_k > 0 ? std::size_t(top_k) : ids.size();
+    if (temperature == 0) return *std::min_element(ids.begin(), ids.end(), likelier);
+    const std::size_t wanted = top_k > 0 ? std::size_t(top_k) : ids.size();
     const std::size_t most = std::min(ids.size(), wanted);
     if (most < ids.size()) std::nth_element(ids.begin(), ids.begin() + std::ptrdiff_t(most) - 1, ids.end(), likelier);
     ids.resize(most);

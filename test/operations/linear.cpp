@@ -272,15 +272,15 @@ const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensio
                           .small = with_each(with_each(kSmall, {1}), {0, 1}),
                           .large = with_each(with_each(kLarge, {1}), {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
-// One row and two, with several packs of every lane, and packs that not all lanes have.
+// Every number of rows, with several packs of every lane, and packs that not all lanes have.
 std::vector<Shape> few_rows_edges() {
-    const auto shapes = with_each({{1, 64, 48}, {2, 48, 40}, {1, 1056, 16}, {2, 2080, 8}}, {0});
+    const auto shapes = with_each({{1, 64, 48}, {2, 48, 40}, {3, 1056, 16}, {4, 2080, 8}}, {0});
     return with_each(with_each(shapes, {0, 1}), {0, 1});
 }
 std::vector<Shape> few_rows() {
     auto shapes = layers(1);
     shapes.push_back({1, 768, 50304, 0});
-    for (const Shape& layer : layers(2)) shapes.push_back(layer);
+    for (const Shape& layer : layers(4)) shapes.push_back(layer);
     return with_each(with_each(shapes, {1}), {0});
 }
 const Registered few_rows_forward({.name = "linear forward, few rows", .tag = "[few_rows]", .dimensions = kForward,

@@ -77,7 +77,8 @@ TEST_CASE("generate prints the prompt and the text that training samples, from t
     fs::resize_file(models.checkpoint(2) + "/model.safetensors", 1000);
     const auto older = models.generate(models.run_folder() + "--prompt ab -n 12" + sampling);
     CHECK(older.out == first.out);
-    CHECK_THAT(older.err, Contains("passes over") && Contains("step_00000002: ") && Contains("step_00000001: 2 layers"));
+    CHECK_THAT(older.err,
+               Contains("passes over") && Contains("step_00000002: ") && Contains("step_00000001: 2 layers"));
 }
 
 TEST_CASE("text comes as it is made, and Ctrl-C ends it cleanly", "[run]") {
@@ -127,8 +128,8 @@ TEST_CASE("a model whose vocabulary has no table goes on with ids", "[run]") {
     CAPTURE(trained.output);
     REQUIRE(trained.exit_code == 0);
     const auto generate = [&](const std::string& words) {
-        Process process({"bash", "-c", "'" + program("generate") + "' -e '" + out + "' --threads 1 " + words + " 2>&1 " +
-                                           "| sed '/tokens in/d'"}, folder.path("output.txt"));
+        Process process({"bash", "-c", "'" + program("generate") + "' -e '" + out + "' --threads 1 " + words +
+                                           " 2>&1 | sed '/tokens in/d'"}, folder.path("output.txt"));
         process.exit_code();
         return process.output();
     };
@@ -141,7 +142,8 @@ TEST_CASE("a model whose vocabulary has no table goes on with ids", "[run]") {
     CHECK(std::vector<int>(all.begin(), all.begin() + 3) == std::vector<int>{5, 299, 17});
     CHECK(*std::max_element(all.begin(), all.end()) < 300);
     CHECK_THAT(generate("--prompt ab"), Contains("the vocabulary to encode text with is 300 ids"));
-    CHECK_THAT(generate("--prompt-ids '1 300'"), Contains("--prompt-ids is \"1 300\"; expected token ids from 0 to 299"));
+    CHECK_THAT(generate("--prompt-ids '1 300'"),
+               Contains("--prompt-ids is \"1 300\"; expected token ids from 0 to 299"));
     CHECK_THAT(generate("--prompt-ids '1 x'"), Contains("--prompt-ids is \"1 x\""));
     CHECK_THAT(generate("--prompt-ids ''"), Contains("at least one token id"));
     // Asked for, a line that is none is refused, and the next one taken.
@@ -182,6 +184,7 @@ TEST_CASE("generate refuses what cannot be in a line that names the flag", "[run
     CHECK(help.exit_code == 0);
     CHECK_THAT(help.out, Contains("--prompt \"In the beginning\"") && Contains("Sampling options"));
     // A reader that leaves ends it.
-    const auto closed = models.shell("set -o pipefail; ", models.run_folder() + "--prompt ab -n 100000 --top-k 1 | true");
+    const auto closed = models.shell("set -o pipefail; ",
+                                     models.run_folder() + "--prompt ab -n 100000 --top-k 1 | true");
     CHECK(closed.exit_code != 0);
 }

@@ -1,4 +1,5 @@
-// decode_test.cpp - what the cache's kernels and products of few rows refuse (the rest: operations/decode.cpp, linear.cpp)
+// decode_test.cpp - what the cache's kernels and products of few rows refuse (the rest: operations/decode.cpp and
+// linear.cpp)
 #include "kernels/attention/decode.h"
 
 #include "kernels/matmul/few_rows.h"
@@ -28,7 +29,8 @@ TEST_CASE("attention to a cache refuses what does not fit", "[decode][one_order]
     CHECK_THAT(refusal([](auto& x) { x.count = 0; }), Contains("number of new positions is 0"));
     CHECK_THAT(refusal([](auto& x) { x.batch = 0; }), Contains("batch of a cache is 0"));
     CHECK_THAT(refusal([](auto& x) { x.heads = 0; }), Contains("heads of a cache is 0"));
-    CHECK_THAT(refusal([](auto& x) { x.head_size = 6; }), Contains("head_size of a cache is 6; expected a multiple of 4"));
+    CHECK_THAT(refusal([](auto& x) { x.head_size = 6; }),
+               Contains("head_size of a cache is 6; expected a multiple of 4"));
     CHECK_THAT(refusal([](auto& x) { x.head_size = 260; }), Contains("at most 256"));
     CHECK_THAT(refusal([](auto& x) { x.out = x.out.first(95); }), Contains("size of out is 95"));
     CHECK_THAT(refusal([](auto& x) { x.qkv = x.qkv.first(287); }), Contains("size of qkv is 287"));
@@ -43,11 +45,11 @@ TEST_CASE("attention to a cache refuses what does not fit", "[decode][one_order]
 }
 
 TEMPLATE_TEST_CASE("a product of few rows refuses more of them", "[few_rows][one_order]", float, bf16) {
-    const auto in = test::poisoned<TestType>(3 * 16), weight = test::poisoned<TestType>(16 * 16),
-               out = test::poisoned<TestType>(3 * 16);
-    CHECK_THROWS_WITH(kernels::few_rows_forward<TestType>({out.span(), {}, in.span(), weight.span(), {}, 3, 16, 16},
+    const auto in = test::poisoned<TestType>(5 * 16), weight = test::poisoned<TestType>(16 * 16),
+               out = test::poisoned<TestType>(5 * 16);
+    CHECK_THROWS_WITH(kernels::few_rows_forward<TestType>({out.span(), {}, in.span(), weight.span(), {}, 5, 16, 16},
                                                           nullptr),
-                      Contains("few rows is 3; expected 1 or 2"));
+                      Contains("few rows is 5; expected 1 to 4"));
     CHECK_THROWS_WITH(kernels::few_rows_forward<TestType>({out.span().first(31), {}, in.span(), weight.span(), {}, 2,
                                                            16, 16}, nullptr),
                       Contains("size of out is 31"));

@@ -30,8 +30,8 @@ struct Decoded {
             for (float& weight : weights) weight = kernels::bf16_to_float(kernels::bf16_from_float(weight));
         parameters.assign(weights.begin(), weights.end());
         GlobalBatch batch = random_batch(5, kTexts, kPositions);
-        for (int text = 0; text < kTexts; ++text)
-            texts.emplace_back(batch.tokens.begin() + text * kPositions, batch.tokens.begin() + (text + 1) * kPositions);
+        for (auto first = batch.tokens.begin(); first != batch.tokens.end(); first += kPositions)
+            texts.emplace_back(first, first + kPositions);
     }
 
     // After the last of the tokens, in fp64.
@@ -93,7 +93,7 @@ TEST_CASE("logits with a cache are those of the whole text, at every position", 
 TEST_CASE("sequences that grow together have the logits of each alone", "[decoder]") {
     const DType dtype = GENERATE(DType::fp32, DType::bf16);
     // Products of few rows, and the library's.
-    const int sequences = GENERATE(2, 3, 9);
+    const int sequences = GENERATE(2, 3, 4, 9);
     CAPTURE(dtype == DType::bf16, sequences);
     Decoded decoded(dtype);
     const auto decoder = make_decoder(*decoded.model, {.sequences = sequences, .window = 20}, decoded.context);

@@ -105,8 +105,8 @@ TEST_CASE("a sample ends at the end of text, the others go on; stop ends them al
     int asked = 0;
     const Texts stopped = writer.generate(settings, {7}, kNoEnd, [&] { return ++asked == 4; });
     CHECK(!writer.finished);
-    for (int i = 0; i < 3; ++i)
-        CHECK(stopped[std::size_t(i)] == std::vector<int>(whole[std::size_t(i)].begin(), whole[std::size_t(i)].begin() + 4));
+    for (std::size_t i = 0; i < 3; ++i)
+        CHECK(stopped[i] == std::vector<int>(whole[i].begin(), whole[i].begin() + 4));
 }
 
 TEST_CASE("samples take as much memory as their text and their number ask for", "[generation]") {
