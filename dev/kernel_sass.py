@@ -165,7 +165,7 @@ def main():
     if not cuobjdump:
         print('there is no cuobjdump with nvdisasm; scripts/install_deps.sh gets both where nvcc is', file=sys.stderr)
         return 77
-    objects = sorted(Path(build, 'kernels').glob('*.cu.o'))
+    objects = sorted(Path(build, 'kernels').rglob('*.cu.o'))
     if not objects:
         print(f'error: {build}/kernels has no .cu.o file; expected those of a CUDA build: make DEVICE=cuda',
               file=sys.stderr)

@@ -93,4 +93,10 @@ TABLE = [
     elementwise('adamw', r'adamw_kernel<kernels::bf16, false, false', PARAMETERS, 4096, 16, 12, 30),
     elementwise('adamw, rounded stochastically', r'adamw_kernel<kernels::bf16, true, false', PARAMETERS,
                 4096, 16, 12, 30),
+    # Generating text. The head for one token: a warp has two outputs, whose weights are one pass of six packs a lane.
+    row('few rows', r'few_rows_kernel<.*<kernels::bf16, 1, 32, 16>', 2 * PADDED * CHANNELS, PADDED // 8, 128,
+        [('r', 3, 0, 2 * CHANNELS // 32, 'dram')], l2=3 * PADDED * CHANNELS),
+    # 64 sequences of 1024 positions, a block each head: 32 warp-wide steps of eight keys and as many values.
+    row('decode attention', r'decode_attention_kernel<.*<kernels::bf16, 8, 1, 16', 4 * ACTIVATION, 64 * 12, 128,
+        [('r', 2, 0, 2 * 1024 * 64 // 128, 'dram')]),
 ]

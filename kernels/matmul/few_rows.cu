@@ -39,8 +39,10 @@ __device__ __forceinline__ void add_products(FewRowsSums<T, G>& sums, int output
     }
 }
 
+// Four blocks a multiprocessor leave registers for all loads; without the number some kernels spill.
 template <class T, class G>
-__global__ void __launch_bounds__(G::warps* G::lanes) few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
+__global__ void __launch_bounds__(G::warps* G::lanes, 4)
+few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
     const int lane = threadIdx.x % G::lanes, warp = threadIdx.x / G::lanes;
     const int packs = op.in_channels / G::pack_size;
     const int end = (int(blockIdx.x) + 1) * outputs_per_block < op.out_channels
