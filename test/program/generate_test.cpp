@@ -112,11 +112,13 @@ TEST_CASE("without a prompt every line of standard input is one", "[run]") {
     const auto again = models.generate(models.run_folder() + "--prompt ab -n 9 --seed 8").out;
     CHECK(asked.out == one.substr(2) + start + again.substr(2));
     // Ctrl-C while it waits for a line.
-    Process waits({"bash", "-c", "sleep 60 | exec '" + program("generate") + "' -e '" + models.path("run") + "'"},
+    Process waits({"bash", "-c", "exec '" + program("generate") + "' -e '" + models.path("run") + "' < <(sleep 20)"},
                   models.path("output.txt"));
-    for (int i = 0; i < 3000 && waits.output().find("> ") == std::string::npos; ++i)
+    for (int i = 0; i < 2000 && waits.output().find("> ") == std::string::npos; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     CHECK_THAT(waits.output(), Contains("> "));
+    waits.signal(SIGINT);
+    CHECK(waits.exit_code(std::chrono::seconds(10)) == 0);
 }
 
 TEST_CASE("a model whose vocabulary has no table goes on with ids", "[run]") {
