@@ -10,8 +10,8 @@
 #
 # Without DEVICE: cuda where nvcc and a GPU are found, else cpu. Host code is the same for every device, so its objects
 # are shared: build/host; so two builds at once must not share it (SUFFIX=-mine makes folders of their own). Kernels'
-# objects and programs go to build/<device>; ./train_gpt2, dev/tokenize and dev/export_llmc are links to the programs
-# built last. What is compiled otherwise, as this file or a flag has changed, is built anew.
+# objects and programs go to build/<device>; ./train_gpt2, dev/tokenize, dev/generate and dev/export_llmc are links to
+# the programs built last. What is compiled otherwise, as this file or a flag has changed, is built anew.
 
 # nvcc: on PATH, else in $CUDA_HOME, else where the toolkit installs itself.
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) \

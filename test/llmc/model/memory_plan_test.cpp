@@ -48,6 +48,17 @@ TEST_CASE("the plan counts what is then allocated", "[memory_plan]") {
     CHECK(planned(setup, context).text().find("gradients") == std::string::npos);
 }
 
+TEST_CASE("samples drawn on the way are a line of the plan", "[memory_plan]") {
+    const Context context = make_context();
+    const ParameterTable table(kSmall.config);
+    const MemoryPlan without = plan_memory(kSmall, table, context, false);
+    const MemoryPlan with = plan_memory(kSmall, table, context, false, 0, {}, std::size_t(3) << 20);
+    CHECK(without.text().find("samples") == std::string::npos);
+    CHECK(with.text().find("samples: cache, activations         3.0 MiB") != std::string::npos);
+    // What loading the weights takes more than that, it takes less.
+    CHECK(with.total() >= without.total());
+}
+
 TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
