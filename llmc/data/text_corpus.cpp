@@ -1,31 +1,50 @@
 // text_corpus.cpp - text files to training and validation shards, one document after the other
 #include "llmc/data/text_corpus.h"
 
+#include <omp.h>
+
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 
 #include "kernels/device/error.h"
-#include "llmc/base/mapped_file.h"
+#include "llmc/data/encoding_pool.h"
 #include "llmc/data/shard_writer.h"
-#include "llmc/data/tokenizer.h"
+#include "llmc/data/text_source.h"
 
 namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kChunkBytes = 1 << 20;  // encoded at a time; bytes can be cut anywhere
+constexpr std::size_t kReadBytes = 1 << 18, kBatchBytes = 1 << 18;
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+bool is_jsonl(const TextCorpusOptions& options, std::string_view path) {
+    if (options.format != TextFormat::automatic) return options.format == TextFormat::jsonl;
+    for (const std::string_view end : {".gz", ".zst"})
+        if (path.ends_with(end)) path.remove_suffix(end.size());
+    return path.ends_with(".jsonl") || path.ends_with(".ndjson");
+}
 
 void check(const TextCorpusOptions& options) {
     require(!options.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
     require(!options.output_dir.empty(), "the output folder", "empty", "a folder", "give --output-dir");
     require(!options.name.empty() && options.name.find('/') == std::string::npos, "the name of the shards",
             '"' + options.name + '"', "a name without '/'", "change --name");
-    require(options.hold_out >= 2, "--hold-out", options.hold_out,
-            "at least 2: every so many-th document is held out for validation, the others are for training");
+    require(
+        options.hold_out >= 2 || options.hold_out == 0, "--hold-out", options.hold_out,
+        "at least 2: every so many-th document is held out for validation, the others are for training; or 0: none");
+    require(options.threads >= 0 && options.threads <= 1024, "--threads", options.threads, "0 to 1024; 0: one a core");
     require(options.shard_tokens >= 2 && options.shard_tokens <= std::numeric_limits<std::int32_t>::max(),
             "--shard-tokens", options.shard_tokens, "2 to 2147483647");
+    const bool any_jsonl = std::any_of(options.files.begin(), options.files.end(),
+                                       [&](const std::string& path) { return is_jsonl(options, path); });
+    require(!any_jsonl || options.documents.is_whole_text(), "--document-start or --document-key",
+            "given for lines of JSON", "none, as every line is a document", "leave it out, or give --format text");
+    require(any_jsonl || options.field == "text", "--field", in_quotes(options.field) + " without lines of JSON",
+            "a file NAME.jsonl, or --format jsonl");
 }
 
 // Shards of an earlier run would be read together with the new ones.
@@ -42,66 +61,233 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
              "a folder this user may read and write", "change --output-dir");
 }
 
+// Before anything is written: a file that is missing would otherwise be found after those before it have been read. A
+// pipe can be opened only once.
+void check_files(const TextCorpusOptions& options) {
+    for (const std::string& path : options.files) {
+        std::error_code none;
+        if (path == "-" || fs::is_fifo(path, none) || fs::is_character_file(path, none)) continue;
+        const TextSource source(path);
+        require(source.bytes_in_all() > 0, "text file " + path, "empty", "at least one byte", "leave it out");
+    }
+}
+
+// Folders that it created go again where the corpus is refused, unless something lies in them.
+class OutputFolder {
+public:
+    explicit OutputFolder(const std::string& name) {
+        std::error_code error;
+        for (fs::path path = name; !path.empty() && !fs::exists(path, error); path = path.parent_path())
+            created_.push_back(path);
+        fs::create_directories(name, error);
+        if (error)
+            fail("output folder " + name, "impossible to create (" + error.message() + ")",
+                 "a folder this user may write to", "change --output-dir");
+    }
+    void remove() const {
+        std::error_code error;
+        for (const fs::path& path : created_) fs::remove(path, error);
+    }
+
+private:
+    std::vector<fs::path> created_;  // the innermost first
+};
+
 class SplitWriter {
 public:
     SplitWriter(const TextCorpusOptions& options, const char* split)
-        : bytes_(tokenizer_for(kByteVocabulary)),
-          shards_((fs::path(options.output_dir) / (options.name + split)).string(), kByteVocabulary,
+        : shards_((fs::path(options.output_dir) / (options.name + split)).string(), options.tokenizer->vocabulary(),
                   options.shard_tokens) {}
 
-    void write(std::string_view document) {
-        ++summary_.documents;
-        summary_.bytes += std::int64_t(document.size());
-        const std::uint16_t end_of_text = kByteVocabulary.end_of_text;
-        shards_.append({&end_of_text, 1});
-        for (; !document.empty(); document.remove_prefix(std::min(kChunkBytes, document.size()))) {
-            const std::vector<int> ids = bytes_->encode(document.substr(0, kChunkBytes));
-            const std::vector<std::uint16_t> narrow(ids.begin(), ids.end());
-            shards_.append(narrow);
-        }
+    void append(std::span<const std::uint16_t> ids, std::int64_t bytes) {
+        shards_.append(ids);
+        summary_.bytes += bytes;
     }
+    std::int64_t tokens() const { return shards_.tokens(); }
     void seal() { shards_.seal(); }
-    TextCorpusSplit publish() {
+    TextCorpusSplit publish(std::int64_t documents) {
+        summary_.documents = documents;
         summary_.tokens = shards_.tokens();
         summary_.shards = shards_.publish();
         return summary_;
     }
 
 private:
-    std::unique_ptr<Tokenizer> bytes_;
     ShardSeriesWriter shards_;
     TextCorpusSplit summary_;
+};
+
+// Reads files, cuts them into batches and writes what the pool makes of them, all on one thread.
+class CorpusWriter {
+public:
+    explicit CorpusWriter(const TextCorpusOptions& options)
+        : options_(options),
+          threads_(options.threads > 0 ? options.threads : omp_get_num_procs()),
+          train_(options, "_train"),
+          val_(options, "_val"),
+          pool_(*options.tokenizer, options.files, options.field, threads_) {
+        for (const std::string& path : options.files) {
+            std::error_code unknown;
+            const auto size = fs::file_size(path, unknown);
+            if (unknown) known_size_ = false;
+            else progress_.bytes_in_all += std::int64_t(size);
+        }
+        if (!known_size_) progress_.bytes_in_all = 0;
+    }
+
+    TextCorpusSummary write() {
+        for (file_ = 0; file_ < options_.files.size(); ++file_) read_file();
+        give();
+        while (!pool_.empty()) take();
+        const std::int64_t held_out = options_.hold_out > 0 ? documents_ / options_.hold_out : 0;
+        require(
+            documents_ >= options_.hold_out, "number of documents", documents_,
+            "at least the " + std::to_string(options_.hold_out) + " of --hold-out, so that one is left for validation",
+            "lower --hold-out, or split the text with --document-key or --document-start");
+        train_.seal();
+        if (options_.hold_out > 0) val_.seal();  // before either is published: a full disk leaves neither
+        summary_.train = train_.publish(documents_ - held_out);
+        if (options_.hold_out > 0) summary_.val = val_.publish(held_out);
+        summary_.bytes_read = progress_.bytes_read;
+        summary_.threads = threads_;
+        return summary_;
+    }
+
+private:
+    void read_file() {
+        TextSource source(options_.files[file_]);
+        const std::int64_t documents_before = documents_, bytes_before = progress_.bytes_read;
+        const bool jsonl = is_jsonl(options_, source.path());
+        DocumentStream documents(options_.documents, [&](std::string_view text, bool begins) { add(text, begins); });
+        std::string line;
+        line_ = 0;
+        bool first = true, ends_with_cr = false;
+        for (;;) {
+            const std::size_t got = source.read(room_);
+            if (got == 0) break;
+            std::string_view text(room_.data(), got);
+            if (std::exchange(first, false) && text.starts_with(kByteOrderMark)) {
+                text.remove_prefix(kByteOrderMark.size());
+                ++summary_.boms;
+            }
+            if (jsonl) {
+                add_lines(text, line);
+            } else {
+                count_crlf(text, ends_with_cr);
+                documents.append(text);
+            }
+            progress_.bytes_read = bytes_before + source.bytes_taken();
+        }
+        documents.end();
+        if (jsonl) add_line(line);
+        require(documents_ > documents_before, (source.path() == "-" ? "standard input" : "text file " + source.path()),
+                "empty", jsonl ? "at least one line" : "at least one byte", "leave it out");
+    }
+
+    void count_crlf(std::string_view text, bool& ends_with_cr) {
+        if (ends_with_cr && text.starts_with('\n')) ++summary_.crlf_lines;
+        for (std::size_t at = text.find('\r'); at != text.npos && at + 1 < text.size(); at = text.find('\r', at + 1))
+            summary_.crlf_lines += text[at + 1] == '\n';
+        ends_with_cr = text.ends_with('\r');
+    }
+
+    // More of a document; cuts where it is long.
+    void add(std::string_view text, bool begins) {
+        begin_part(begins);
+        batch_.text += text;
+        batch_.parts.back().length += text.size();
+        if (batch_.text.size() < full_at_) return;
+        const std::size_t part = batch_.parts.back().length, before = batch_.text.size() - part;
+        const std::size_t cut = options_.tokenizer->certain_prefix(std::string_view(batch_.text).substr(before));
+        if (cut == 0 && before == 0) {
+            full_at_ = 2 * batch_.text.size();
+            return;
+        }
+        // The rest waits for what follows it.
+        const std::string rest = batch_.text.substr(before + cut);
+        const bool rest_begins = cut == 0 && batch_.parts.back().begins;
+        batch_.text.resize(before + cut);
+        batch_.parts.back().length = cut;
+        if (cut == 0) batch_.parts.pop_back();
+        give();
+        if (rest.empty()) return;
+        batch_.parts.push_back({.length = rest.size(), .held_out = held_out_, .begins = rest_begins, .file = file_});
+        batch_.text = rest;
+    }
+    void begin_part(bool begins) {
+        if (begins) {
+            ++documents_;
+            held_out_ = options_.hold_out > 0 && documents_ % options_.hold_out == 0;
+        }
+        if (begins || batch_.parts.empty())
+            batch_.parts.push_back({.held_out = held_out_, .begins = begins, .file = file_});
+    }
+
+    void add_lines(std::string_view text, std::string& unfinished) {
+        for (std::size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1)) {
+            if (unfinished.empty()) {
+                add_line(text.substr(0, end));
+            } else {
+                unfinished += text.substr(0, end);
+                add_line(unfinished);
+                unfinished.clear();
+            }
+        }
+        unfinished += text;
+    }
+    void add_line(std::string_view line) {
+        ++line_;
+        if (line.find_first_not_of(" \t\r") == line.npos) return;
+        begin_part(true);
+        batch_.parts.back().length = line.size();
+        batch_.parts.back().json = true;
+        batch_.parts.back().line = line_;
+        batch_.text += line;
+        if (batch_.text.size() >= kBatchBytes) give();
+    }
+
+    void give() {
+        full_at_ = kBatchBytes;
+        if (batch_.parts.empty()) return;
+        if (pool_.full()) take();
+        pool_.give(std::exchange(batch_, {}));
+    }
+    void take() {
+        const TokenBatch tokens = pool_.take();
+        train_.append(tokens.train, tokens.train_bytes);
+        val_.append(tokens.val, tokens.val_bytes);
+        progress_.tokens = train_.tokens() + val_.tokens();
+        if (options_.progress) options_.progress(progress_);
+    }
+
+    const TextCorpusOptions& options_;
+    const int threads_;
+    SplitWriter train_, val_;
+    TextCorpusSummary summary_;
+    TextCorpusProgress progress_;
+    bool known_size_ = true;
+    std::vector<char> room_ = std::vector<char>(kReadBytes);
+    std::size_t file_ = 0;
+    std::int64_t documents_ = 0, line_ = 0;
+    bool held_out_ = false;  // the document that is being read
+    TextBatch batch_;
+    std::size_t full_at_ = kBatchBytes;
+    EncodingPool pool_;  // last: its threads end before what they use
 };
 
 }  // namespace
 
 TextCorpusSummary write_text_corpus(const TextCorpusOptions& options) {
     check(options);
-    std::vector<MappedFile> files;
-    std::vector<std::string_view> documents;
-    for (const std::string& path : options.files) {
-        files.emplace_back(path, "text file");
-        require(!files.back().bytes().empty(), "text file " + path, "empty", "at least one byte", "leave it out");
-        const auto found = options.documents.split(files.back().text());
-        documents.insert(documents.end(), found.begin(), found.end());
+    check_files(options);
+    const OutputFolder folder(options.output_dir);
+    try {
+        refuse_older_shards(options.output_dir, options.name);
+        return CorpusWriter(options).write();
+    } catch (const Error& error) {
+        if (error.blame() == Blame::input) folder.remove();
+        throw;
     }
-    require(std::int64_t(documents.size()) >= options.hold_out, "number of documents", documents.size(),
-            "at least the " + std::to_string(options.hold_out) + " of --hold-out, so that one is left for validation",
-            "lower --hold-out, or split the text with --document-key or --document-start");
-
-    std::error_code error;
-    fs::create_directories(options.output_dir, error);
-    if (error)
-        fail("output folder " + options.output_dir, "impossible to create (" + error.message() + ")",
-             "a folder this user may write to", "change --output-dir");
-    refuse_older_shards(options.output_dir, options.name);
-
-    SplitWriter train(options, "_train"), val(options, "_val");
-    for (std::size_t i = 0; i < documents.size(); ++i)
-        (std::int64_t(i + 1) % options.hold_out == 0 ? val : train).write(documents[i]);
-    train.seal();
-    val.seal();  // before either is published: a full disk leaves neither
-    return {.train = train.publish(), .val = val.publish()};
 }
 
 }  // namespace llmc

@@ -1,9 +1,9 @@
 // tokenizer.cpp - the tokenizer of bytes, the one that shows ids, and text made safe for terminals
 #include "llmc/data/tokenizer.h"
 
-#include <cstdint>
-
 #include "kernels/device/error.h"
+#include "llmc/data/bpe_tokenizer.h"
+#include "llmc/data/utf8.h"
 
 namespace llmc {
 namespace {
@@ -16,18 +16,17 @@ class ByteTokenizer final : public Tokenizer {
 public:
     Vocabulary vocabulary() const override { return kByteVocabulary; }
 
-    std::vector<int> encode(std::string_view text) const override {
-        std::vector<int> ids;
-        ids.reserve(text.size());
+    void append(std::string_view text, std::vector<std::uint16_t>& ids) const override {
         for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
-        return ids;
     }
+
+    std::size_t certain_prefix(std::string_view text) const override { return text.size(); }
 
     std::string decode(std::span<const int> ids) const override {
         std::string text;
         for (const int id : ids) {
             check_id(id, kByteVocabulary);
-            if (id == kByteVocabulary.end_of_text) text += "\n<|endoftext|>\n";
+            if (id == kByteVocabulary.end_of_text) text += kEndOfTextLine;
             else text += char(id);
         }
         return text;
@@ -39,13 +38,17 @@ class IdTokenizer final : public Tokenizer {
 public:
     explicit IdTokenizer(Vocabulary vocabulary) : vocabulary_(vocabulary) {}
     Vocabulary vocabulary() const override { return vocabulary_; }
+    bool has_table() const override { return false; }
 
-    std::vector<int> encode(std::string_view) const override {
+    void append(std::string_view, std::vector<std::uint16_t>&) const override {
         fail("the vocabulary to encode text with",
              std::to_string(vocabulary_.size) + " ids with end of text " + std::to_string(vocabulary_.end_of_text),
-             "257 with end of text 256 (bytes), the only one whose table is built in",
-             "give token ids, or train on shards written by dev/tokenize");
+             "257 with end of text 256 (bytes), or GPT-2's 50257 with 50256 and its merges",
+             vocabulary_ == kGpt2Vocabulary ? "run scripts/get_gpt2_tokenizer.sh, which puts them where they are found"
+                                            : "give token ids, or train on shards written by dev/tokenize");
     }
+
+    std::size_t certain_prefix(std::string_view) const override { return 0; }
 
     std::string decode(std::span<const int> ids) const override {
         std::string text;
@@ -61,24 +64,6 @@ private:
     Vocabulary vocabulary_;
 };
 
-// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none. Overlong forms, surrogates and
-// what lies past U+10FFFF are none.
-std::size_t character_length(std::string_view text) {
-    const auto byte = [&](std::size_t i) { return std::uint32_t(static_cast<unsigned char>(text[i])); };
-    const std::uint32_t lead = byte(0);
-    if (lead < 0x80) return 1;
-    const std::size_t length = lead < 0xc0 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf8 ? 4 : 0;
-    if (length == 0 || text.size() < length) return 0;
-    std::uint32_t code = lead & (0x7fu >> length);
-    for (std::size_t i = 1; i < length; ++i) {
-        if ((byte(i) & 0xc0) != 0x80) return 0;
-        code = code << 6 | (byte(i) & 0x3f);
-    }
-    constexpr std::uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    const bool surrogate = code >= 0xd800 && code < 0xe000;
-    return code >= smallest[length] && code <= 0x10ffff && !surrogate ? length : 0;
-}
-
 // U+0000 to U+001F, U+007F, and U+0080 to U+009F (two bytes in UTF-8), which some terminals obey too.
 bool is_control(std::string_view character) {
     const auto first = static_cast<unsigned char>(character[0]);
@@ -88,9 +73,21 @@ bool is_control(std::string_view character) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary) {
+std::vector<int> Tokenizer::encode(std::string_view text) const {
+    std::vector<std::uint16_t> ids;
+    append(text, ids);
+    return {ids.begin(), ids.end()};
+}
+
+std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary, const std::filesystem::path& gpt2_merges) {
     if (vocabulary == kByteVocabulary) return std::make_unique<ByteTokenizer>();
+    if (vocabulary == kGpt2Vocabulary && !gpt2_merges.empty())
+        return std::make_unique<BpeTokenizer>(read_gpt2_merges(gpt2_merges));
     return std::make_unique<IdTokenizer>(vocabulary);
+}
+
+std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary) {
+    return tokenizer_for(vocabulary, vocabulary == kGpt2Vocabulary ? gpt2_merges_at_hand() : "");
 }
 
 std::string printable(std::string_view text) {

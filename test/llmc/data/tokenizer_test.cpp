@@ -67,13 +67,14 @@ TEST_CASE("the byte tokenizer gives back every text", "[tokenizer]") {
 }
 
 TEST_CASE("a vocabulary without a table shows ids and encodes nothing", "[tokenizer]") {
-    const auto tokenizer = tokenizer_for({50257, 50256});
+    const auto tokenizer = tokenizer_for({50257, 50256}, "");
     CHECK(tokenizer->vocabulary() == Vocabulary{50257, 50256});
     CHECK(tokenizer->decode(std::vector<int>{15496, 11, 50256}) == "15496 11 50256");
     CHECK(tokenizer->decode({}).empty());
     CHECK_THROWS_WITH(tokenizer->decode(std::vector<int>{50257}), Contains("0 to 50256"));
     CHECK_THROWS_WITH(tokenizer->encode("Hello"),
-                      Contains("50257 ids with end of text 50256") && Contains("expected 257"));
+                      Contains("50257 ids with end of text 50256") && Contains("expected 257") &&
+                          Contains("scripts/get_gpt2_tokenizer.sh"));
     CHECK_THROWS_AS(tokenizer_for({257, 0})->encode("Hello"), Error);  // another end of text, another tokenizer
 }
 
@@ -195,6 +196,14 @@ TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer
         options.hold_out = 3;
         refused("number of documents is 2; expected at least the 3");
     }
+    SECTION("threads") { options.threads = -1; refused("--threads is -1; expected 0 to 1024"); }
+    SECTION("document rules of lines of JSON") {
+        options.format = TextFormat::jsonl;
+        options.documents = DocumentRule::starting_at("^a");
+        refused("--document-start or --document-key is given for lines of JSON");
+    }
+    SECTION("a field without lines of JSON") { options.field = "body"; refused("--field is \"body\" without"); }
+    SECTION("no JSON") { options.format = TextFormat::jsonl; refused("a: line 1 is no valid JSON"); }
     SECTION("shard tokens") { options.shard_tokens = 1; refused("--shard-tokens is 1"); }
     SECTION("name") { options.name = "x/y"; refused("\"x/y\""); }
     SECTION("no output folder") { options.output_dir = ""; refused("--output-dir"); }
@@ -223,4 +232,23 @@ TEST_CASE("older shards of the same name are not mixed with new ones", "[tokeniz
     CHECK(test::read_bytes(folder / "out/t_train_000000.bin") == before);
     options.name = "u";
     CHECK_NOTHROW(write_text_corpus(options));
+}
+
+TEST_CASE("documents are the same however a text comes", "[tokenizer]") {
+    const std::string text = "\n a\n\nGe1:1 x\n \n\nGe1:2 y\r\n\n\nz Ge1:1\n\n \n";
+    for (const DocumentRule& rule : {DocumentRule::starting_at("^$"), DocumentRule::keyed_by("^([^:]+):"),
+                                     DocumentRule::starting_at("^Ge"), DocumentRule::whole_text()}) {
+        const Documents expected = rule.split(text);
+        for (std::size_t stretch = 1; stretch < 9; ++stretch) {
+            std::vector<std::string> found;
+            DocumentStream stream(rule, [&](std::string_view part, bool begins) {
+                if (begins) found.emplace_back();
+                found.back() += part;
+            });
+            for (std::size_t at = 0; at < text.size(); at += stretch)
+                stream.append(std::string_view(text).substr(at, stretch));
+            stream.end();
+            CHECK(std::equal(found.begin(), found.end(), expected.begin(), expected.end()));
+        }
+    }
 }

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""check_tokenizer.py - compares dev/tokenize with OpenAI's tiktoken, and lets transformers open a saved model's folder
+
+    dev/check_tokenizer.py FILE...               ids of each file by dev/tokenize --tokenizer gpt2 and by tiktoken
+    dev/check_tokenizer.py --model FOLDER        AutoTokenizer, and pipeline("text-generation") where torch is there
+
+Needs tiktoken and numpy, or transformers: a virtual environment of its own will do. tiktoken gets GPT-2's ranks from
+--merges, as its own table would be downloaded. Bytes that are no UTF-8 are left out of the comparison: tiktoken takes
+none. Exit codes: 0 equal, 1 not equal, 2 asked for what cannot be.
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+END_OF_TEXT = 50256
+
+
+def stop(why):
+    print(f"check_tokenizer.py: {why}", file=sys.stderr)
+    sys.exit(2)
+
+
+def gpt2_of_tiktoken(merges):
+    """tiktoken's encoding of the merges, with the pattern that it has for GPT-2."""
+    import tiktoken
+    from tiktoken_ext.openai_public import r50k_pat_str
+
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    order = printable + [byte for byte in range(256) if byte not in printable]
+    symbols = {chr(byte) if byte in printable else chr(256 + index - len(printable)): byte
+               for index, byte in enumerate(order)}
+    ranks = {bytes([byte]): rank for rank, byte in enumerate(order)}
+    for line in pathlib.Path(merges).read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#version"):
+            ranks[bytes(symbols[symbol] for symbol in line.replace(" ", ""))] = len(ranks)
+    return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks,
+                             special_tokens={"<|endoftext|>": END_OF_TEXT})
+
+
+def ids_of_ours(tokenize, merges, file, threads):
+    """The ids of a file and the seconds of all cores that it took."""
+    import numpy
+
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.times()
+        subprocess.run([tokenize, "-o", folder, "--tokenizer", "gpt2", "--merges", merges, "--hold-out", "0",
+                        "--format", "text", "--threads", str(threads), "--shard-tokens", "2000000000", file],
+                       check=True, stdout=subprocess.DEVNULL)
+        after = os.times()
+        shard = pathlib.Path(folder) / "text_train_000000.bin"
+        ids = numpy.fromfile(shard, dtype="<u2", offset=1024)
+    seconds = after.children_user - before.children_user + after.children_system - before.children_system
+    if ids[0] != END_OF_TEXT:
+        stop(f"{file}: the shard does not begin with the end of text")
+    return ids[1:], seconds
+
+
+def compare(files, merges, tokenize, threads):
+    import numpy
+
+    encoding = gpt2_of_tiktoken(merges)
+    differing = 0
+    for file in files:
+        data = pathlib.Path(file).read_bytes().removeprefix(b"\xef\xbb\xbf")
+        text = data.decode("utf-8", errors="ignore")
+        with tempfile.NamedTemporaryFile(suffix=".txt") as valid:
+            valid.write(text.encode())
+            valid.flush()
+            ours, our_seconds = ids_of_ours(tokenize, merges, valid.name, threads)
+        began = time.process_time()
+        theirs = numpy.array(encoding.encode_ordinary(text), dtype=numpy.uint16)
+        their_seconds = time.process_time() - began
+        count = min(len(ours), len(theirs))
+        unequal = numpy.nonzero(ours[:count] != theirs[:count])[0]
+        size = len(text.encode())
+        if len(unequal) == 0 and len(ours) == len(theirs):
+            print(f"{file}: {size} bytes, {len(ours)} ids: equal; {size / our_seconds / 1e6:.1f} MB a second of a core,"
+                  f" tiktoken {size / their_seconds / 1e6:.1f}: {their_seconds / our_seconds:.2f} times its speed")
+            continue
+        differing += 1
+        at = int(unequal[0]) if len(unequal) else count
+        around = slice(max(at - 3, 0), at + 5)
+        print(f"{file}: {len(ours)} ids, tiktoken {len(theirs)}; from id {at} on: {ours[around].tolist()},"
+              f" tiktoken {theirs[around].tolist()} {encoding.decode(theirs[around].tolist())!r}")
+    return differing
+
+
+def check_model(folder):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    texts = ["Hello world", "In the beginning God created the heaven.\n\n  And\tthe earth",
+             "caf\u00e9 \U0001f600 \u65e5\u672c", "don't 3.14 <x>", " \u2003 \u3000a\u0085b"]
+    wrong = 0
+    bytes_only = len(tokenizer) == 257
+    encoding = None if bytes_only else gpt2_of_tiktoken(ROOT / "data/gpt2/vocab.bpe")
+    for text in texts:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        expected = list(text.encode()) if bytes_only else encoding.encode_ordinary(text)
+        if ids != expected or tokenizer.decode(ids) != text:
+            wrong += 1
+            print(f"{text!r}: {ids}, expected {expected}; decoded {tokenizer.decode(ids)!r}")
+    end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    if end != tokenizer.eos_token_id or end != (256 if bytes_only else END_OF_TEXT):
+        wrong += 1
+        print(f"the end of text is {end}, eos_token_id {tokenizer.eos_token_id}")
+    print(f"{folder}: {type(tokenizer).__name__}, {len(tokenizer)} ids, {len(texts)} texts, {wrong} wrong")
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("pipeline: torch is not there")
+        return wrong
+    from transformers import pipeline
+    made = pipeline("text-generation", model=folder)("In the beginning", max_new_tokens=20, do_sample=False)
+    print(f"pipeline: {made[0]['generated_text']!r}")
+    return wrong + (not made[0]["generated_text"].startswith("In the beginning"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", metavar="FILE")
+    parser.add_argument("--model", metavar="FOLDER", help="a saved model")
+    parser.add_argument("--merges", default=str(ROOT / "data/gpt2/vocab.bpe"), metavar="FILE")
+    parser.add_argument("--tokenize", default=str(ROOT / "dev/tokenize"), metavar="PROGRAM")
+    parser.add_argument("--threads", type=int, default=1, help="of dev/tokenize")
+    given = parser.parse_args()
+    if not given.files and not given.model:
+        stop("nothing to do; expected files, or --model FOLDER; see --help")
+    wrong = 0
+    try:
+        if given.files:
+            wrong += compare(given.files, given.merges, given.tokenize, given.threads)
+        if given.model:
+            wrong += check_model(given.model)
+    except ImportError as error:
+        stop(f"{error}; expected tiktoken and numpy, or transformers")
+    sys.exit(1 if wrong else 0)
+
+
+main()

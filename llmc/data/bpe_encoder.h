@@ -1,0 +1,55 @@
+// bpe_encoder.h - merges a piece of text: of all neighbours that some merge joins, those of the lowest index and then
+// the leftmost, until none is left
+//
+// A short piece is an array that is searched for the lowest again and again. A long one is a linked list with a heap of
+// its pairs: n log n, whatever the piece.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "llmc/data/bpe_merges.h"
+
+namespace llmc {
+
+// Constant once made; several threads may use it, each with memory of its own.
+class BpeEncoder {
+public:
+    // Of one thread, used again.
+    struct Memory {
+        struct Part {
+            std::uint32_t before, after;
+            int id;
+        };
+        std::vector<Part> parts;
+        std::vector<std::uint64_t> heap;
+    };
+
+    explicit BpeEncoder(const BpeMerges& merges);
+    // Appends the ids of the piece.
+    void encode(std::string_view piece, Memory& memory, std::vector<std::uint16_t>& ids) const;
+
+private:
+    static constexpr std::size_t kShort = 64;  // bytes
+    static constexpr int kNone = 1 << 16;      // more than any id
+    // What a merge of the two makes; kNone where there is none. A lower id is a merge of lower index.
+    int merged(int left, int right) const {
+        const std::uint32_t pair = std::uint32_t(left) << 16 | std::uint32_t(right);
+        for (std::size_t slot = slot_of(pair);; slot = (slot + 1) & mask_) {
+            if (slots_[slot].pair == pair) return slots_[slot].id;
+            if (slots_[slot].id == kNone) return kNone;
+        }
+    }
+    std::size_t slot_of(std::uint32_t pair) const { return (pair * 0x9e3779b1u >> 8) & mask_; }
+    void encode_short(std::string_view piece, std::vector<std::uint16_t>& ids) const;
+    void encode_long(std::string_view piece, Memory& memory, std::vector<std::uint16_t>& ids) const;
+
+    struct Slot {
+        std::uint32_t pair = ~std::uint32_t(0);
+        int id = kNone;
+    };
+    std::vector<Slot> slots_;  // a hash table, open, at most half full
+    std::size_t mask_ = 0;
+};
+
+}  // namespace llmc

@@ -1,0 +1,350 @@
+// bpe_merges.cpp - merges out of lines of symbols, Hugging Face's JSON and tiktoken's ranks
+#include "llmc/data/bpe_merges.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_map>
+
+#include "kernels/device/error.h"
+#include "llmc/base/fingerprint.h"
+#include "llmc/base/json_text.h"
+#include "llmc/base/mapped_file.h"
+
+namespace llmc {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostMerges = kLargestVocabulary - 257;
+constexpr std::size_t kLongestToken = 1 << 16;  // bytes; hostile merges double them line by line
+constexpr const char* kGpt2Fingerprint = "b9e9c2214a56d24d";
+constexpr const char* kGetThem = "scripts/get_gpt2_tokenizer.sh gets those of GPT-2";
+
+// Whatever the bytes, in ASCII.
+std::string plain(std::string_view text) { return excerpt(json(std::string(text))); }
+
+bool has_own_symbol(int byte) { return (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173); }
+
+struct ByteOrder {
+    std::array<std::uint8_t, 256> byte_of_id{}, id_of_byte{};
+    ByteOrder() {
+        int id = 0;
+        for (const bool own : {true, false})
+            for (int byte = 0; byte < 256; ++byte)
+                if (has_own_symbol(byte) == own) byte_of_id[std::size_t(id++)] = std::uint8_t(byte);
+        for (int i = 0; i < 256; ++i) id_of_byte[byte_of_id[std::size_t(i)]] = std::uint8_t(i);
+    }
+};
+
+const ByteOrder& byte_order() {
+    static const ByteOrder order;
+    return order;
+}
+
+constexpr int kSymbolsOfTheirOwn = 188;
+
+// The code point that stands for a byte.
+int symbol(std::uint8_t byte) {
+    return has_own_symbol(byte) ? byte : 256 + byte_order().id_of_byte[byte] - kSymbolsOfTheirOwn;
+}
+
+// The bytes that symbols stand for; nothing where a character is no symbol.
+std::optional<std::string> bytes_of_symbols(std::string_view symbols) {
+    std::string bytes;
+    for (std::size_t i = 0; i < symbols.size(); ++i) {
+        int code = static_cast<unsigned char>(symbols[i]);
+        if (code >= 0x80) {  // symbols end at U+0143: two bytes
+            if (code < 0xc2 || code > 0xdf || i + 1 == symbols.size()) return std::nullopt;
+            const int next = static_cast<unsigned char>(symbols[++i]);
+            if ((next & 0xc0) != 0x80) return std::nullopt;
+            code = (code & 0x1f) << 6 | (next & 0x3f);
+        }
+        if (code < 256 && has_own_symbol(code)) bytes += char(code);
+        else if (code >= 256 && code < 256 + (256 - kSymbolsOfTheirOwn))
+            bytes += char(byte_order().byte_of_id[std::size_t(code - 256 + kSymbolsOfTheirOwn)]);
+        else return std::nullopt;
+    }
+    return bytes;
+}
+
+// Collects merges; refuses those that cannot be.
+class MergesBuilder {
+public:
+    explicit MergesBuilder(std::string file) : file_(std::move(file)) {
+        for (int id = 0; id < 256; ++id)
+            ids_.emplace(std::string(1, char(byte_order().byte_of_id[std::size_t(id)])), id);
+    }
+
+    // `place`: "line 7".
+    void add(const std::string& place, const std::string& left, const std::string& right) {
+        const auto part = [&](const std::string& bytes) {
+            const auto found = ids_.find(bytes);
+            if (found == ids_.end())
+                fail(at(place) + ": a part of the merge", in_quotes(byte_symbols(bytes)),
+                     "a byte, or what an earlier merge makes", kGetThem);
+            return std::uint16_t(found->second);
+        };
+        require(result_.merges.size() < kMostMerges, at(place) + ": the number of merges", result_.merges.size() + 1,
+                "at most " + std::to_string(kMostMerges), kGetThem);
+        const BpeMerge merge{part(left), part(right)};
+        const std::string made = left + right;
+        require(made.size() <= kLongestToken, at(place) + ": bytes of the token that is made", made.size(),
+                "at most " + std::to_string(kLongestToken), kGetThem);
+        all_bytes_ += made.size();
+        require(all_bytes_ <= kMostBytes, at(place) + ": bytes of all tokens", all_bytes_,
+                "at most " + std::to_string(kMostBytes), kGetThem);
+        const bool is_new = ids_.emplace(made, int(256 + result_.merges.size())).second;
+        require(is_new, at(place) + ": the token that is made", in_quotes(byte_symbols(made)),
+                "one that no earlier merge makes", kGetThem);
+        result_.merges.push_back(merge);
+    }
+    void add_symbols(const std::string& place, std::string_view left, std::string_view right) {
+        const auto bytes = [&](std::string_view symbols) {
+            const auto found = bytes_of_symbols(symbols);
+            if (!found || found->empty())
+                fail(at(place) + ": a part of the merge", plain(symbols), "GPT-2's symbols for bytes", kGetThem);
+            return *found;
+        };
+        add(place, bytes(left), bytes(right));
+    }
+    int id_of(const std::string& bytes) const {
+        const auto found = ids_.find(bytes);
+        return found == ids_.end() ? -1 : found->second;
+    }
+    BpeMerges take() {
+        require(!result_.merges.empty(), "the number of merges in " + file_, 0, "at least 1", kGetThem);
+        return std::move(result_);
+    }
+    std::string at(const std::string& place) const { return file_ + ": " + place; }
+
+private:
+    static constexpr std::size_t kMostBytes = 16 << 20;
+    std::string file_;
+    std::unordered_map<std::string, int> ids_;
+    std::size_t all_bytes_ = 0;
+    BpeMerges result_;
+};
+
+// Calls take(place, line) for every line, without its end.
+template <class Take> void for_each_line(std::string_view text, Take&& take) {
+    for (std::size_t number = 1; !text.empty(); ++number) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        std::string_view line = text.substr(0, end);
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        take("line " + std::to_string(number), line);
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+}
+
+BpeMerges from_lines(const std::string& file, std::string_view text) {
+    MergesBuilder builder(file);
+    for_each_line(text, [&](const std::string& place, std::string_view line) {
+        if (line.empty() || (place == "line 1" && line.starts_with("#version"))) return;
+        const std::size_t space = line.find(' ');
+        if (space == line.npos || line.find(' ', space + 1) != line.npos)
+            fail(builder.at(place), plain(line), "two symbols with a space between them", kGetThem);
+        builder.add_symbols(place, line.substr(0, space), line.substr(space + 1));
+    });
+    return builder.take();
+}
+
+BpeMerges from_tokenizer_json(const std::string& file, std::string_view text) {
+    MergesBuilder builder(file);
+    const json all = parse_json_object("the tokenizer " + file, text, kGetThem);
+    const json* model = all.contains("model") && all["model"].is_object() ? &all["model"] : nullptr;
+    const auto has = [&](const char* key, bool array) {
+        return model && model->contains(key) && (array ? (*model)[key].is_array() : (*model)[key].is_object());
+    };
+    if (!has("merges", true) || !has("vocab", false))
+        fail(file, "without model.merges or model.vocab", "the tokenizer.json of a byte-level BPE", kGetThem);
+    std::size_t index = 0;
+    for (const json& merge : (*model)["merges"]) {
+        const std::string place = "model.merges[" + std::to_string(index++) + "]";
+        if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+            builder.add_symbols(place, merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>());
+            continue;
+        }
+        const std::string* words = merge.is_string() ? &merge.get_ref<const std::string&>() : nullptr;
+        const std::size_t space = words ? words->find(' ') : std::string::npos;
+        if (space == std::string::npos || words->find(' ', space + 1) != words->npos)
+            fail(builder.at(place), excerpt(merge), "two symbols", kGetThem);
+        builder.add_symbols(place, std::string_view(*words).substr(0, space),
+                            std::string_view(*words).substr(space + 1));
+    }
+    std::size_t known = 0;
+    for (const auto& [name, id] : (*model)["vocab"].items()) {
+        if (name == kEndOfTextSymbol) continue;
+        const auto bytes = bytes_of_symbols(name);
+        const int expected = bytes ? builder.id_of(*bytes) : -1;
+        if (expected < 0)
+            fail(builder.at("a token of model.vocab"), plain(name), "a byte or what a merge makes", kGetThem);
+        if (!id.is_number_integer() || id != expected)
+            fail(builder.at("the id of " + plain(name) + " in model.vocab"), excerpt(id), std::to_string(expected),
+                 kGetThem);
+        ++known;
+    }
+    BpeMerges merges = builder.take();
+    require(known == 256 + merges.merges.size(), builder.at("the number of tokens in model.vocab"), known,
+            "one for each byte and merge, " + std::to_string(256 + merges.merges.size()), kGetThem);
+    return merges;
+}
+
+std::optional<std::string> from_base64(std::string_view text) {
+    if (text.empty() || text.size() % 4 != 0) return std::nullopt;
+    const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+    std::string bytes;
+    std::uint32_t bits = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        const int digit = c >= 'A' && c <= 'Z'   ? c - 'A'
+                          : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                          : c >= '0' && c <= '9' ? c - '0' + 52
+                          : c == '+'             ? 62
+                          : c == '/'             ? 63
+                                                 : -1;
+        const bool is_padding = i >= text.size() - padding;
+        if (digit < 0 && !is_padding) return std::nullopt;
+        bits = bits << 6 | std::uint32_t(is_padding ? 0 : digit);
+        if (i % 4 == 3)
+            for (int shift = 16; shift >= 0; shift -= 8) bytes += char(bits >> shift & 0xff);
+    }
+    bytes.resize(bytes.size() - padding);
+    return bytes;
+}
+
+struct RankedToken {
+    std::string place, bytes;
+};
+
+// The two parts that a token of rank `rank` is merged from: what is left of its bytes once all merges of lower ranks
+// are made. Empty where that is not two.
+std::vector<std::string> parts_of(const std::string& token, int rank,
+                                  const std::unordered_map<std::string, int>& rank_of) {
+    std::vector<std::string> parts;
+    for (const char byte : token) parts.emplace_back(1, byte);
+    while (parts.size() > 2) {
+        int lowest = rank;
+        std::size_t where = 0;
+        for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+            const auto found = rank_of.find(parts[i] + parts[i + 1]);
+            if (found != rank_of.end() && found->second < lowest) {
+                lowest = found->second;
+                where = i;
+            }
+        }
+        if (lowest == rank) return {};
+        parts[where] += parts[where + 1];
+        parts.erase(parts.begin() + std::ptrdiff_t(where) + 1);
+    }
+    return parts;
+}
+
+BpeMerges from_ranks(const std::string& file, std::string_view text) {
+    constexpr std::size_t kLongestRanked = 256;  // bytes; GPT-2's longest has 128
+    std::vector<RankedToken> tokens;
+    std::unordered_map<std::string, int> rank_of;
+    for_each_line(text, [&](const std::string& place, std::string_view line) {
+        if (line.empty()) return;
+        const std::string where = file + ": " + place;
+        const std::size_t space = std::min(line.find(' '), line.size());
+        const auto bytes = from_base64(line.substr(0, space));
+        const std::string_view number = line.substr(std::min(space + 1, line.size()));
+        std::size_t rank = 0;
+        const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rank);
+        if (!bytes || number.empty() || error != std::errc{} || end != number.data() + number.size())
+            fail(where, plain(line), "a token in base64 and its rank", kGetThem);
+        require(bytes->size() <= kLongestRanked, where + ": bytes of the token", bytes->size(),
+                "at most " + std::to_string(kLongestRanked), kGetThem);
+        require(rank == tokens.size(), where + ": the rank", rank,
+                std::to_string(tokens.size()) + ", as ranks count up", kGetThem);
+        if (rank < 256) {
+            const bool good = bytes->size() == 1 &&
+                              static_cast<unsigned char>((*bytes)[0]) == byte_order().byte_of_id[rank];
+            if (!good) fail(where, plain(line), "a single byte, in GPT-2's order", kGetThem);
+        }
+        require(rank < 256 + kMostMerges, where + ": the rank", rank, "less than " + std::to_string(256 + kMostMerges),
+                kGetThem);
+        rank_of.emplace(*bytes, int(rank));
+        tokens.push_back({place, *bytes});
+    });
+    MergesBuilder builder(file);
+    for (std::size_t rank = 256; rank < tokens.size(); ++rank) {
+        const auto parts = parts_of(tokens[rank].bytes, int(rank), rank_of);
+        if (parts.size() != 2)
+            fail(builder.at(tokens[rank].place) + ": the token", in_quotes(byte_symbols(tokens[rank].bytes)),
+                 "one that two tokens of lower ranks make", kGetThem);
+        builder.add(tokens[rank].place, parts[0], parts[1]);
+    }
+    return builder.take();
+}
+
+// A line of a rank file ends with a number, and its token has the alphabet of base64, which no byte symbol of a
+// merges' first lines, "h e", makes: there the second word is no number of ranks that count up.
+bool looks_like_ranks(std::string_view text) {
+    const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
+    return line.size() > 2 && line.ends_with(" 0") && from_base64(line.substr(0, line.size() - 2)).has_value();
+}
+
+}  // namespace
+
+const std::array<std::uint8_t, 256>& byte_of_id() { return byte_order().byte_of_id; }
+const std::array<std::uint8_t, 256>& id_of_byte() { return byte_order().id_of_byte; }
+
+std::string byte_symbols(std::string_view bytes) {
+    std::string symbols;
+    for (const char byte : bytes) {
+        const int code = symbol(static_cast<std::uint8_t>(byte));
+        if (code < 0x80) symbols += char(code);
+        else symbols += {char(0xc0 | code >> 6), char(0x80 | (code & 0x3f))};
+    }
+    return symbols;
+}
+
+std::vector<std::string> BpeMerges::tokens() const {
+    std::vector<std::string> tokens;
+    tokens.reserve(256 + merges.size());
+    for (const std::uint8_t byte : byte_order().byte_of_id) tokens.emplace_back(1, char(byte));
+    for (const BpeMerge& merge : merges) tokens.push_back(tokens[merge.left] + tokens[merge.right]);
+    return tokens;
+}
+
+std::string BpeMerges::fingerprint() const { return llmc::fingerprint(std::as_bytes(std::span(merges))); }
+bool BpeMerges::is_gpt2() const { return fingerprint() == kGpt2Fingerprint; }
+
+BpeMerges parse_merges(const std::string& file, std::string_view text) {
+    require(!text.empty(), "the merges " + file, "empty", "merges.txt, vocab.bpe, tokenizer.json or a rank file",
+            kGetThem);
+    const std::size_t first = std::min(text.find_first_not_of(" \t\r\n"), text.size() - 1);
+    if (text[first] == '{') return from_tokenizer_json(file, text);
+    if (looks_like_ranks(text)) return from_ranks(file, text);
+    return from_lines(file, text);
+}
+
+BpeMerges read_merges(const std::filesystem::path& file) {
+    const MappedFile mapped(file.string(), "the merges");
+    return parse_merges(file.string(), mapped.text());
+}
+
+BpeMerges read_gpt2_merges(const std::filesystem::path& file) {
+    BpeMerges merges = read_merges(file);
+    if (!merges.is_gpt2())
+        fail("the merges " + file.string(),
+             "another table (" + std::to_string(merges.merges.size()) + " merges, XXH3 " + merges.fingerprint() + ")",
+             std::string("GPT-2's 50000, XXH3 ") + kGpt2Fingerprint, kGetThem);
+    return merges;
+}
+
+std::filesystem::path gpt2_merges_at_hand() {
+    const std::filesystem::path file = "data/gpt2/vocab.bpe";
+    std::error_code none;
+    if (std::filesystem::is_regular_file(file, none)) return file;
+    // build/DEVICE/PROGRAM
+    const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
+    const auto beside = program.parent_path().parent_path().parent_path() / file;
+    return !none && std::filesystem::is_regular_file(beside, none) ? beside : std::filesystem::path();
+}
+
+}  // namespace llmc

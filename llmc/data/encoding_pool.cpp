@@ -1,0 +1,93 @@
+// encoding_pool.cpp - threads that encode batches, and JSON lines to their text
+#include "llmc/data/encoding_pool.h"
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/device/error.h"
+#include "llmc/base/json_text.h"
+
+namespace llmc {
+
+EncodingPool::EncodingPool(const Tokenizer& tokenizer, const std::vector<std::string>& files, const std::string& field,
+                           int threads)
+    : tokenizer_(tokenizer),
+      files_(files),
+      field_(field),
+      most_(std::size_t(2 * threads + 1)) {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+EncodingPool::~EncodingPool() {
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    given_.notify_all();
+    threads_.clear();  // joins
+}
+
+void EncodingPool::give(TextBatch batch) {
+    {
+        const std::lock_guard lock(mutex_);
+        jobs_.push_back(std::make_unique<Job>(Job{.text = std::move(batch)}));
+        waiting_.push_back(jobs_.back().get());
+    }
+    given_.notify_one();
+}
+
+TokenBatch EncodingPool::take() {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return jobs_.front()->done; });
+    const std::unique_ptr<Job> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    if (job->failure) std::rethrow_exception(job->failure);
+    return std::move(job->tokens);
+}
+
+void EncodingPool::work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        given_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+        if (stop_) return;
+        Job& job = *waiting_.front();
+        waiting_.pop_front();
+        lock.unlock();
+        try {
+            encode(job);
+        } catch (...) { job.failure = std::current_exception(); }
+        job.text = {};
+        lock.lock();
+        job.done = true;
+        done_.notify_one();
+    }
+}
+
+void EncodingPool::encode(Job& job) const {
+    std::string_view rest = job.text.text;
+    TokenBatch& tokens = job.tokens;
+    for (const TextBatch::Part& part : job.text.parts) {
+        std::string_view text = rest.substr(0, part.length);
+        rest.remove_prefix(part.length);
+        std::string of_line;
+        if (part.json) text = of_line = text_of_line(text, part);
+        auto& ids = part.held_out ? tokens.val : tokens.train;
+        if (part.begins) ids.push_back(std::uint16_t(tokenizer_.vocabulary().end_of_text));
+        tokenizer_.append(text, ids);
+        (part.held_out ? tokens.val_bytes : tokens.train_bytes) += std::int64_t(text.size());
+    }
+}
+
+std::string EncodingPool::text_of_line(std::string_view line, const TextBatch::Part& part) const {
+    const std::string place = files_[part.file] + ": line " + std::to_string(part.line);
+    nlohmann::json object = parse_json(line);
+    if (!object.is_object())
+        fail(place, object.is_discarded() ? "no valid JSON" : "no JSON object", "an object on each line",
+             "mend it, or leave it out");
+    const auto found = object.find(field_);
+    if (found == object.end() || !found->is_string())
+        fail(place + ": the field " + in_quotes(field_), found == object.end() ? "missing" : excerpt(*found),
+             "a string", "name the field of the text by --field");
+    return std::move(found->get_ref<std::string&>());
+}
+
+}  // namespace llmc

@@ -1,0 +1,179 @@
+// text_source.cpp - files and pipes read in turn with zlib and zstd
+#include "llmc/data/text_source.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+namespace {
+
+constexpr std::size_t kTextInputBytes = 1 << 18;
+
+// A folder or a missing file has words of its own, as MappedFile has them.
+int open_text(const std::string& path, const std::string& what, std::int64_t& size) {
+    const auto unreadable = [&] {
+        fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file this user may read",
+             "check its permissions");
+    };
+    struct stat status;
+    if (::stat(path.c_str(), &status) != 0) {
+        if (errno == ENOENT) fail(what, "missing", "a file", "check the spelling of the path");
+        unreadable();
+    }
+    if (S_ISDIR(status.st_mode))
+        fail(what, "a folder", "a file", "name the files in it, as in " + path + (path.ends_with('/') ? "*" : "/*"));
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) unreadable();
+    if (S_ISREG(status.st_mode)) size = std::int64_t(status.st_size);
+    return descriptor;
+}
+
+}  // namespace
+
+struct TextSource::State {
+    enum class Packing { none, gzip, zstd };
+    std::string path, what;
+    int descriptor = -1;
+    std::int64_t size = 0, taken = 0;
+    Packing packing = Packing::none;
+    std::vector<char> input = std::vector<char>(kTextInputBytes);
+    std::size_t begin = 0, end = 0;  // of what is not used yet
+    bool within = false;             // a member or frame
+    z_stream gzip{};
+    ZSTD_DStream* zstd = nullptr;
+
+    ~State() {
+        if (packing == Packing::gzip) ::inflateEnd(&gzip);
+        ZSTD_freeDStream(zstd);
+        if (descriptor > 0) ::close(descriptor);
+    }
+
+    // False at the end of the file.
+    bool refill() {
+        if (begin < end) return true;
+        begin = end = 0;
+        for (;;) {
+            const ssize_t got = ::read(descriptor, input.data(), input.size());
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0)
+                fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")",
+                     "a file that can be read to its end", "check its disk", Blame::runtime);
+            end = std::size_t(got);
+            taken += got;
+            return got > 0;
+        }
+    }
+    [[noreturn]] void damaged(const std::string& how) const {
+        fail(what, how, packing == Packing::gzip ? "whole data of gzip" : "whole data of zstd", "copy it again");
+    }
+
+    std::size_t read_more(std::span<char> room) {
+        return packing == Packing::gzip   ? read_gzip(room)
+               : packing == Packing::zstd ? read_zstd(room)
+                                          : read_plain(room);
+    }
+    std::size_t read_plain(std::span<char> room) {
+        const std::size_t count = std::min(room.size(), end - begin);
+        std::memcpy(room.data(), input.data() + begin, count);
+        begin += count;
+        return count;
+    }
+    std::size_t read_gzip(std::span<char> room) {
+        if (!within && ::inflateReset(&gzip) != Z_OK) damaged("beyond zlib");
+        within = true;
+        gzip.next_in = reinterpret_cast<Bytef*>(input.data() + begin);
+        gzip.avail_in = uInt(end - begin);
+        gzip.next_out = reinterpret_cast<Bytef*>(room.data());
+        gzip.avail_out = uInt(std::min<std::size_t>(room.size(), 1 << 30));
+        const uInt wanted = gzip.avail_out;
+        const int answer = ::inflate(&gzip, Z_NO_FLUSH);
+        begin = end - gzip.avail_in;
+        if (answer == Z_STREAM_END) within = false;
+        else if (answer != Z_OK && answer != Z_BUF_ERROR)
+            damaged("damaged (" + std::string(gzip.msg ? gzip.msg : "?") + ")");
+        return wanted - gzip.avail_out;
+    }
+    std::size_t read_zstd(std::span<char> room) {
+        ZSTD_inBuffer in = {input.data(), end, begin};
+        ZSTD_outBuffer out = {room.data(), room.size(), 0};
+        const std::size_t answer = ZSTD_decompressStream(zstd, &out, &in);
+        if (ZSTD_isError(answer)) damaged("damaged (" + std::string(ZSTD_getErrorName(answer)) + ")");
+        begin = in.pos;
+        within = answer != 0;
+        return out.pos;
+    }
+};
+
+TextSource::TextSource(const std::string& path) : state_(std::make_unique<State>()) {
+    State& s = *state_;
+    s.path = path;
+    s.what = path == "-" ? "standard input" : "text file " + path;
+    s.descriptor = path == "-" ? STDIN_FILENO : open_text(path, s.what, s.size);
+    // Enough to tell from the first bytes, which a pipe may give one by one.
+    while (s.end < 4) {
+        const ssize_t got = ::read(s.descriptor, s.input.data() + s.end, s.input.size() - s.end);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            fail(s.what, "unreadable (" + std::string(std::strerror(errno)) + ")", "text", "check where it comes from");
+        if (got == 0) break;
+        s.end += std::size_t(got);
+        s.taken += got;
+    }
+    using Packing = State::Packing;
+    const std::string_view start(s.input.data(), s.end);
+    const Packing found = start.starts_with("\x1f\x8b")           ? Packing::gzip
+                          : start.starts_with("\x28\xb5\x2f\xfd") ? Packing::zstd
+                                                                  : Packing::none;
+    const Packing named = path.ends_with(".gz")    ? Packing::gzip
+                          : path.ends_with(".zst") ? Packing::zstd
+                                                   : Packing::none;
+    if (named != Packing::none && named != found && s.end > 0)
+        fail(s.what, "no data of " + std::string(named == Packing::gzip ? "gzip" : "zstd"), "what its name says",
+             "rename it, or copy it again");
+    const Packing packing = path == "-" ? found : named;
+    if (s.end > 0 && packing == Packing::gzip) {
+        constexpr int kGzipOnly = 15 + 16;
+        if (::inflateInit2(&s.gzip, kGzipOnly) != Z_OK)
+            fail("memory for zlib", "refused", "some kilobytes", "end other programs", Blame::runtime);
+        s.packing = packing;
+    }
+    if (s.end > 0 && packing == Packing::zstd) {
+        s.zstd = ZSTD_createDStream();
+        if (!s.zstd) fail("memory for zstd", "refused", "some megabytes", "end other programs", Blame::runtime);
+        s.packing = packing;
+    }
+}
+TextSource::~TextSource() = default;
+TextSource::TextSource(TextSource&& other) noexcept = default;
+
+const std::string& TextSource::path() const { return state_->path; }
+std::int64_t TextSource::bytes_taken() const { return state_->taken; }
+std::int64_t TextSource::bytes_in_all() const { return state_->size; }
+
+std::size_t TextSource::read(std::span<char> room) {
+    State& s = *state_;
+    std::size_t filled = 0;
+    while (filled < room.size()) {
+        // What the decompressor holds back comes without new input.
+        const bool more = s.refill();
+        if (!more && !s.within) break;
+        const auto rest = room.subspan(filled);
+        const std::size_t got = s.read_more(rest);
+        if (!more && got == 0 && s.within) s.damaged("cut off");
+        filled += got;
+    }
+    return filled;
+}
+
+}  // namespace llmc

@@ -1,0 +1,75 @@
+// tokenizer_files.cpp - Hugging Face's JSON of a tokenizer
+#include "llmc/data/tokenizer_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include "llmc/base/json_text.h"
+#include "llmc/data/bpe_tokenizer.h"
+
+namespace llmc {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Tokens by their symbols, in the order of their ids.
+ordered_json tokenizer_json(const std::vector<std::string>& tokens, const std::vector<BpeMerge>& merges,
+                            int end_of_text) {
+    ordered_json vocabulary = ordered_json::object(), pairs = ordered_json::array();
+    auto& by_name = vocabulary.get_ref<ordered_json::object_t&>();
+    for (std::size_t id = 0; id < tokens.size(); ++id)  // not by operator[], which looks through all of them
+        by_name.push_back({byte_symbols(tokens[id]), ordered_json(id)});
+    by_name.push_back({std::string(kEndOfTextSymbol), ordered_json(end_of_text)});
+    for (const BpeMerge& merge : merges)
+        pairs.push_back(byte_symbols(tokens[merge.left]) + " " + byte_symbols(tokens[merge.right]));
+    const auto byte_level = [](bool use_regex) {
+        return ordered_json{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true},
+                            {"use_regex", use_regex}};
+    };
+    return {{"version", "1.0"},
+            {"truncation", nullptr},
+            {"padding", nullptr},
+            {"added_tokens", ordered_json::array({{{"id", end_of_text}, {"content", kEndOfTextSymbol},
+                                                   {"single_word", false}, {"lstrip", false}, {"rstrip", false},
+                                                   {"normalized", false}, {"special", true}}})},
+            {"normalizer", nullptr},
+            {"pre_tokenizer", byte_level(true)},
+            {"post_processor", byte_level(true)},
+            {"decoder", byte_level(true)},
+            {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr},
+                       {"continuing_subword_prefix", ""}, {"end_of_word_suffix", ""}, {"fuse_unk", false},
+                       {"byte_fallback", false}, {"vocab", std::move(vocabulary)}, {"merges", std::move(pairs)}}}};
+}
+
+}  // namespace
+
+TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int positions) {
+    const auto [size, end_of_text] = tokenizer.vocabulary();
+    const auto* const bpe = dynamic_cast<const BpeTokenizer*>(&tokenizer);
+    if (!tokenizer.has_table()) return {};
+    std::vector<std::string> bytes;
+    for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, char(byte));
+    const ordered_json all = bpe ? tokenizer_json(bpe->merges().tokens(), bpe->merges().merges, end_of_text)
+                                 : tokenizer_json(bytes, {}, end_of_text);
+    const ordered_json config = {
+        // Not GPT2Tokenizer for bytes: transformers would give its tokens the ids of GPT-2's order.
+        {"tokenizer_class", bpe ? "GPT2Tokenizer" : "PreTrainedTokenizerFast"},
+        {"model_max_length", positions}, {"bos_token", kEndOfTextSymbol}, {"eos_token", kEndOfTextSymbol},
+        {"unk_token", kEndOfTextSymbol}, {"pad_token", kEndOfTextSymbol}, {"add_prefix_space", false},
+        {"clean_up_tokenization_spaces", false}};
+    const ordered_json generation = {
+        {"bos_token_id", end_of_text}, {"eos_token_id", end_of_text}, {"pad_token_id", end_of_text}};
+    return {{"tokenizer.json", text_of(all) + '\n'},
+            {"tokenizer_config.json", text_of(config, 2) + '\n'},
+            {"generation_config.json", text_of(generation, 2) + '\n'}};
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, Vocabulary vocabulary) {
+    std::error_code none;
+    if (vocabulary == kGpt2Vocabulary)
+        for (const char* const name : {"tokenizer.json", "merges.txt", "vocab.bpe"})
+            if (std::filesystem::is_regular_file(folder / name, none))
+                return tokenizer_for(vocabulary, folder / name);
+    return tokenizer_for(vocabulary);
+}
+
+}  // namespace llmc

@@ -1,0 +1,171 @@
+// text_corpus_test.cpp - texts in every format, compressed and not, on one thread and several, become the same shards
+#include <zlib.h>
+#include <zstd.h>
+
+#include <random>
+
+#include "kernels/device/error.h"
+#include "llmc/data/bpe_tokenizer.h"
+#include "llmc/data/shard_set.h"
+#include "llmc/data/text_corpus.h"
+#include "llmc/data/text_source.h"
+#include "test/support/shard_support.h"
+
+using namespace llmc;
+using Catch::Contains;
+using test::TemporaryFolder;
+
+namespace {
+
+std::string gzipped(const std::string& text) {
+    z_stream stream{};
+    REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+    std::string packed(deflateBound(&stream, uLong(text.size())), '\0');
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+    stream.avail_in = uInt(text.size());
+    stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+    stream.avail_out = uInt(packed.size());
+    REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+    packed.resize(stream.total_out);
+    deflateEnd(&stream);
+    return packed;
+}
+std::string zstandard(const std::string& text) {
+    std::string packed(ZSTD_compressBound(text.size()), '\0');
+    packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
+    return packed;
+}
+
+std::vector<int> all_tokens(const std::string& pattern) {
+    std::vector<int> ids;
+    const ShardSet shards(pattern);
+    for (const Shard& shard : shards.shards())
+        for (const std::uint16_t id : shard.read(0, shard.tokens())) ids.push_back(id);
+    return ids;
+}
+
+std::string read_all(const std::string& path, std::size_t at_once) {
+    TextSource source(path);
+    std::string text;
+    std::vector<char> room(at_once);
+    for (std::size_t got; (got = source.read(room)) > 0;) text.append(room.data(), got);
+    return text;
+}
+
+// Spaces, letters, other alphabets, long runs, and bytes that are no UTF-8.
+std::string varied(std::size_t length) {
+    std::mt19937 random(5);
+    const std::vector<std::string> words = {"the ",         "ab",   " ",   "\n", "\xe6\x97\xa5",
+                                            "\xe3\x80\x82", "\xff", "123", "'s", "-"};
+    std::string text;
+    while (text.size() < length) text += words[random() % words.size()];
+    return text + std::string(700'000, 'a') + text + std::string(700'000, ' ') + "end";
+}
+
+std::shared_ptr<const Tokenizer> small_tokenizer() {
+    return std::make_shared<BpeTokenizer>(parse_merges("merges", "t h\nth e\na a\naa aa\n\xc4\xa0 the\n1 2\n"));
+}
+
+}  // namespace
+
+TEST_CASE("compressed files read as the text in them", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string text = varied(300'000), half = text.substr(0, 1000), rest = text.substr(1000);
+    const std::string plain = test::write_file(folder / "a.txt", text),
+                      gz = test::write_file(folder / "a.txt.gz", gzipped(half) + gzipped(rest)),
+                      zst = test::write_file(folder / "a.txt.zst", zstandard(half) + zstandard(rest));
+    for (const std::string& path : {plain, gz, zst})
+        for (const std::size_t at_once : {1000, 1 << 20}) CHECK((read_all(path, at_once) == text));
+    for (const auto& [name, packed] : {std::pair("b.gz", gzipped(text)), std::pair("b.zst", zstandard(text))}) {
+        const std::string path = test::write_file(folder / name, packed.substr(0, packed.size() / 2));
+        CHECK_THROWS_WITH(read_all(path, 5000), Contains("text file " + path + " is cut off"));
+        std::string other = packed;
+        for (std::size_t i = 20; i < other.size(); i += 7) other[i] = char(other[i] + 1);
+        test::write_file(path, other);
+        CHECK_THROWS_WITH(read_all(path, 5000), Contains("is damaged"));
+        test::write_file(path, text);
+        CHECK_THROWS_WITH(read_all(path, 5000), Contains("expected what its name says"));
+    }
+}
+
+TEST_CASE("a corpus in GPT-2's way has the ids of whole documents, on any number of threads", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const auto tokenizer = small_tokenizer();
+    const std::string text = varied(500'000);
+    const std::string file = test::write_file(folder / "a", text);
+    std::vector<int> expected = tokenizer->encode(text);
+    expected.insert(expected.begin(), tokenizer->vocabulary().end_of_text);
+    for (const int threads : {1, 3}) {
+        const auto summary = write_text_corpus({.files = {file},
+                                                .output_dir = folder / "out",
+                                                .name = "t" + std::to_string(threads),
+                                                .hold_out = 0,
+                                                .shard_tokens = 300'000,
+                                                .tokenizer = tokenizer,
+                                                .threads = threads});
+        CHECK(summary.val.shards.empty());
+        CHECK(summary.train.documents == 1);
+        CHECK(summary.train.bytes == std::int64_t(text.size()));
+        CHECK(summary.train.shards.size() == (expected.size() + 299'999) / 300'000);
+        CHECK((all_tokens(folder / ("out/t" + std::to_string(threads) + "_train_*.bin")) == expected));
+    }
+}
+
+TEST_CASE("a document that cannot be cut begins behind others in the same batch", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const auto tokenizer = small_tokenizer();
+    const std::string short_text = varied(1000).substr(0, 1000), long_text(600'000, 'a');
+    const std::string a = test::write_file(folder / "a", short_text), b = test::write_file(folder / "b", long_text);
+    write_text_corpus({.files = {a, b, a}, .output_dir = folder / "out", .hold_out = 0, .tokenizer = tokenizer});
+    std::vector<int> expected;
+    for (const std::string& text : {short_text, long_text, short_text}) {
+        expected.push_back(tokenizer->vocabulary().end_of_text);
+        const std::vector<int> ids = tokenizer->encode(text);
+        expected.insert(expected.end(), ids.begin(), ids.end());
+    }
+    CHECK((all_tokens(folder / "out/text_train_*.bin") == expected));
+}
+
+TEST_CASE("lines of JSON are documents, by their field", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string lines =
+        "{\"text\": \"the\\n\\u00e9\", \"id\": 1}\r\n\n{\"id\": 2, \"text\": \"\"}\n{\"text\":\"a\\\"\"}";
+    const std::string file = test::write_file(folder / "a.jsonl.gz", gzipped("\xef\xbb\xbf" + lines));
+    const auto summary = write_text_corpus({.files = {file}, .output_dir = folder / "out", .hold_out = 2});
+    CHECK(summary.boms == 1);
+    CHECK(summary.crlf_lines == 0);
+    CHECK(all_tokens(folder / "out/text_train_*.bin") ==
+          std::vector<int>{256, 't', 'h', 'e', '\n', 0xc3, 0xa9, 256, 'a', '"'});
+    CHECK(all_tokens(folder / "out/text_val_*.bin") == std::vector<int>{256});
+    CHECK(summary.train.documents == 2);
+    CHECK(summary.train.bytes == 8);
+    const auto refused = [&](const std::string& content, const std::string& field, const std::string& words) {
+        const std::string other = test::write_file(folder / "b.jsonl", content);
+        CHECK_THROWS_WITH(
+            write_text_corpus({.files = {other}, .output_dir = folder / "new", .hold_out = 0, .field = field}),
+            Contains(words));
+        CHECK_FALSE(std::filesystem::exists(folder / "new"));
+    };
+    refused("{\"text\": \"a\"}\n{\"text\": 7}\n", "text",
+            "b.jsonl: line 2: the field \"text\" is 7; expected a string");
+    refused("{\"text\": \"a\"}\n", "body", "line 1: the field \"body\" is missing");
+    refused("{\"text\": \"a\"}\nx\n", "text", "line 2 is no valid JSON");
+    refused("[1]\n", "text", "line 1 is no JSON object");
+    refused("\n\n", "text", "is empty; expected at least one line");
+}
+
+TEST_CASE("a byte order mark is left out, and lines that end with CR LF are counted", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string a = test::write_file(folder / "a",
+                                           "\xef\xbb\xbf"
+                                           "x\r\ny\r\n\r"),
+                      b = test::write_file(folder / "b", "\n");
+    const auto summary = write_text_corpus({.files = {a, b}, .output_dir = folder / "out", .hold_out = 0});
+    CHECK(summary.boms == 1);
+    CHECK(summary.crlf_lines == 2);
+    CHECK(all_tokens(folder / "out/text_train_*.bin") ==
+          std::vector<int>{256, 'x', '\r', '\n', 'y', '\r', '\n', '\r', 256, '\n'});
+    const std::string only = test::write_file(folder / "only", "\xef\xbb\xbf");
+    CHECK_THROWS_WITH(write_text_corpus({.files = {only}, .output_dir = folder / "none", .hold_out = 0}),
+                      Contains("is empty"));
+}
