@@ -82,6 +82,7 @@ int Training::train(const Resumption* resumption) {
     StepBatches batches(*plan.loader, options.overfit_batch, shape.rows());
     CheckpointWriter checkpoints({.output_dir = options.output_dir, .sharding = plan.setup.sharding,
                                   .end_of_text = plan.data.vocabulary().end_of_text,
+                                  .tokenizer = tokenizer_files(*plan.tokenizer, plan.start.config.max_seq_len),
                                   .keep_checkpoints = options.keep_checkpoints, .major_every = options.major_every},
                                  model, optimizer, gradients->buckets(), context, report);
     RunControl control(plan.control, ranks);

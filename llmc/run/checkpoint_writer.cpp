@@ -7,6 +7,7 @@
 #include <iostream>
 #include <ranges>
 
+#include "llmc/base/staged_file.h"
 #include "llmc/model/moment_files.h"
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_files.h"
@@ -19,15 +20,17 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::uintmax_t kRoomBesides = 256 << 10;  // small files, headers, and some lines of the log
+constexpr std::uintmax_t kRoomBesides = 256 << 10;  // other small files, headers, and some lines of the log
 
 bool writes_model(const Sharding& sharding) { return sharding.rank == 0; }
 bool writes_moments(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
 
 // Before the disk is filled to its end, which would end the log, too: fp32 weights, two moments, and of every rank what
 // 1-bit Adam keeps.
-void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table, std::int64_t onebit_elements) {
-    const auto bytes = std::uintmax_t(table.elements() * 3 + onebit_elements) * sizeof(float) + kRoomBesides;
+void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table, std::int64_t onebit_elements,
+                          const TokenizerFiles& tokenizer) {
+    auto bytes = std::uintmax_t(table.elements() * 3 + onebit_elements) * sizeof(float) + kRoomBesides;
+    for (const auto& [name, contents] : tokenizer) bytes += contents.size();
     std::error_code unknown;
     const fs::space_info disk = fs::space(output_dir, unknown);
     if (!unknown && disk.available < bytes)
@@ -93,7 +96,7 @@ void CheckpointWriter::begin(TrainerState state) {
             if (!writes_model_) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
             require_room_on_disk(output_dir, model_.table(),
-                                 onebit_state_.elements * begun_->state.onebit_files);
+                                 onebit_state_.elements * begun_->state.onebit_files, settings_.tokenizer);
         });
     } catch (const SharedError& error) {
         begun_->failure = error.what();
@@ -123,6 +126,10 @@ void CheckpointWriter::write() {
             written_["model.safetensors"] = write_model(
                 folder, model_.table(), from_flat(model_.table(), master_weights_), settings_.end_of_text);
             write_trainer_state(folder, begun_->state);
+            for (const auto& [name, contents] : settings_.tokenizer) {
+                write_whole(folder / name, contents);
+                written_[name] = fingerprint_of_file(folder / name);
+            }
             for (const char* const name : {"config.json", "trainer_state.json"})
                 written_[name] = fingerprint_of_file(folder / name);
         }

@@ -8,6 +8,7 @@
 //   OUT/step_00000100/config.json, model.safetensors   the model (weights/checkpoint.h)
 //                     optimizer-00000-of-00004.safetensors, ...   (model/moment_files.h)
 //                     onebit-00000-of-00004.safetensors, ...      (model/onebit_files.h)
+//                     tokenizer.json, tokenizer_config.json, generation_config.json   (data/tokenizer_files.h)
 //                     trainer_state.json               (trainer_state.h)
 //                     manifest.json                    (weights/manifest.h)
 #pragma once
@@ -17,6 +18,7 @@
 
 #include "llmc/base/background_task.h"
 #include "llmc/base/staged_folder.h"
+#include "llmc/data/tokenizer_files.h"
 #include "llmc/model/model.h"
 #include "llmc/model/optimizer.h"
 #include "llmc/run/report.h"
@@ -29,6 +31,7 @@ struct CheckpointSettings {
     std::filesystem::path output_dir;
     Sharding sharding;
     int end_of_text = -1;                                // the data's id for it; -1: none
+    TokenizerFiles tokenizer{};                          // of the data; empty: none is saved
     std::int64_t keep_checkpoints = 0, major_every = 0;  // as the flags
 };
 

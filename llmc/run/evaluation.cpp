@@ -72,8 +72,9 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     return {.loss = sum / double(batches.targets()), .seconds = seconds_now() - began};
 }
 
-TextSampler::TextSampler(const std::string& prompt, const GenerationSettings& settings, Vocabulary vocabulary)
-    : settings_(settings), tokenizer_(tokenizer_for(vocabulary)), start_{vocabulary.end_of_text} {
+TextSampler::TextSampler(const std::string& prompt, const GenerationSettings& settings,
+                         std::shared_ptr<const Tokenizer> tokenizer)
+    : settings_(settings), tokenizer_(std::move(tokenizer)), start_{tokenizer_->vocabulary().end_of_text} {
     if (prompt.empty()) return;
     const auto tokens = tokenizer_->encode(prompt);
     start_.insert(start_.end(), tokens.begin(), tokens.end());
@@ -85,7 +86,8 @@ std::vector<std::string> TextSampler::draw(Model& model, Context& context, const
     const auto keep = [&](int sample, int token) {
         if (token != end_of_text) tokens[std::size_t(sample)].push_back(token);
     };
-    if (!Generator(model, settings_, end_of_text, start_.size(), context).generate(start_, keep, stop)) return {};
+    Generator generator(model, settings_, tokenizer_->vocabulary(), start_.size(), context);
+    if (!generator.generate(start_, keep, stop)) return {};
     std::vector<std::string> texts;
     for (const std::vector<int>& sample : tokens) texts.push_back(printable(tokenizer_->decode(sample)));
     return texts;

@@ -32,7 +32,9 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
 class TextSampler {
 public:
     // Throws Error if the prompt cannot be turned into tokens.
-    TextSampler(const std::string& prompt, const GenerationSettings& settings, Vocabulary vocabulary);
+    // Ids past its vocabulary, which a larger model has, are never drawn.
+    TextSampler(const std::string& prompt, const GenerationSettings& settings,
+                std::shared_ptr<const Tokenizer> tokenizer);
     // `stop` is asked before every token. Where it says so there is no text.
     std::vector<std::string> draw(Model& model, Context& context, const std::function<bool()>& stop) const;
     // Device memory that draw() takes while it draws, for the memory plan.
@@ -40,7 +42,7 @@ public:
 
 private:
     GenerationSettings settings_;
-    std::unique_ptr<Tokenizer> tokenizer_;
+    std::shared_ptr<const Tokenizer> tokenizer_;
     std::vector<int> start_;  // every document begins with an end of text
 };
 

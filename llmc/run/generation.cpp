@@ -17,10 +17,10 @@ DecoderShape decoder_shape(const GenerationSettings& settings, std::size_t promp
             .window = int(std::min(text, std::size_t(settings.window)))};
 }
 
-Generator::Generator(const ModelWeights& weights, const GenerationSettings& settings, int end_of_text,
+Generator::Generator(const ModelWeights& weights, const GenerationSettings& settings, Vocabulary vocabulary,
                      std::size_t prompt_tokens, Context& context)
     : settings_(settings),
-      end_of_text_(end_of_text),
+      vocabulary_(vocabulary),
       decoder_(make_decoder(weights, decoder_shape(settings, prompt_tokens), context)) {}
 
 bool Generator::generate(std::span<const int> prompt, const Drawn& drawn, const Stop& stop) {
@@ -44,10 +44,12 @@ bool Generator::generate_group(std::span<const int> prompt, int first_sample, in
         else decoder_->step(last);
         for (int i = 0; i < samples; ++i) {
             if (ended[std::size_t(i)]) continue;
-            const int token = samplers[std::size_t(i)].next(decoder_->logits(i));
+            const std::span<const float> logits = decoder_->logits(i);
+            const int token =
+                samplers[std::size_t(i)].next(logits.first(std::min(logits.size(), std::size_t(vocabulary_.size))));
             drawn(first_sample + i, token);
             last[std::size_t(i)] = token;
-            ended[std::size_t(i)] = token == end_of_text_;
+            ended[std::size_t(i)] = token == vocabulary_.end_of_text;
         }
         if (std::ranges::all_of(ended, [](bool x) { return x; })) break;
     }

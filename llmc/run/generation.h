@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "llmc/data/shard.h"
 #include "llmc/model/decoder.h"
 #include "llmc/run/sampler.h"
 
@@ -30,8 +31,9 @@ public:
     // Asked before every token, of all samples that grow together.
     using Stop = std::function<bool()>;
 
-    // For prompts of up to `prompt_tokens`. Weights and context must outlive it.
-    Generator(const ModelWeights& weights, const GenerationSettings& settings, int end_of_text,
+    // For prompts of up to `prompt_tokens`. Ids past the vocabulary, which the model may have, are never drawn. Weights
+    // and context must outlive it.
+    Generator(const ModelWeights& weights, const GenerationSettings& settings, Vocabulary vocabulary,
               std::size_t prompt_tokens, Context& context);
 
     // Other samples from here on.
@@ -45,7 +47,7 @@ private:
                         const Stop& stop);
 
     GenerationSettings settings_;
-    int end_of_text_;
+    Vocabulary vocabulary_;
     std::unique_ptr<Decoder> decoder_;
 };
 

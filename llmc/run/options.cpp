@@ -111,6 +111,12 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "checkpoint's folder; or never");
     entry("allow-new-data", o.allow_new_data,
           "--resume with other training shards than the checkpoint's: they are read from their start");
+    entry("merges", o.merges,
+          "GPT-2's merges, with which prompts and samples are text and checkpoints carry their tokenizer: vocab.bpe, "
+          "merges.txt, tokenizer.json or a rank file; empty: those beside --init's model, else data/gpt2/vocab.bpe, "
+          "where scripts/get_gpt2_tokenizer.sh puts them");
+    entry("allow-larger-vocabulary", o.allow_larger_vocabulary,
+          "train a model whose vocabulary is larger than that of the shards; the ids beyond never come");
     entry("z,zero-stage", o.zero_stage,
           "ZeRO stage, what is sharded over ranks: 0 nothing, 1 Adam's moments (bf16: and master weights), 2 gradients "
           "too",

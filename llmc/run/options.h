@@ -59,6 +59,9 @@ struct Options {
     std::int64_t major_every = 0;           // 0: none is kept for its step
     std::string resume;                     // empty: never, where there is nothing to go on from; never, auto, a folder
     bool allow_new_data = false;
+    // Tokenizer
+    std::string merges;                     // file; empty: those at hand
+    bool allow_larger_vocabulary = false;
     // Data-parallel training
     std::int64_t zero_stage = 0;
     std::string reduce_dtype = "fp32", comm = "auto";

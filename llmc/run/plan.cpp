@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "kernels/device/error.h"
+#include "llmc/data/bpe_merges.h"
+#include "llmc/data/tokenizer_files.h"
 #include "llmc/run/start_facts.h"
 #include "llmc/run/step_log.h"
 #include "llmc/run/throughput.h"
@@ -39,6 +41,33 @@ std::int64_t step_tokens(const Options& o, const BatchShape& batch) {
     require(tokens / at_once <= std::numeric_limits<int>::max(), "--total-batch-tokens", tokens,
             "at most 2147483647 micro-batches of " + std::to_string(at_once) + " tokens");
     return tokens;
+}
+
+// Rank 0 alone prompts, samples and saves; other hosts need no merges. A model's own other table is no reason to refuse
+// what can be trained without one.
+void choose_tokenizer(Plan& plan, const Options& o, const std::filesystem::path& model, int rank) {
+    const Vocabulary vocabulary = plan.data.vocabulary();
+    require(o.merges.empty() || vocabulary == kGpt2Vocabulary, "--merges", "given for shards of another vocabulary",
+            "shards of GPT-2's 50257 ids", "leave it out");
+    if (vocabulary != kGpt2Vocabulary || rank != 0) {
+        plan.tokenizer = tokenizer_for(vocabulary, "");
+    } else if (!o.merges.empty()) {
+        plan.tokenizer = tokenizer_for(vocabulary, o.merges);
+    } else {
+        try {
+            plan.tokenizer = load_tokenizer(model, vocabulary);
+            if (!plan.tokenizer->has_table())
+                plan.tokenizer_note = "GPT-2's merges are not at hand (scripts/get_gpt2_tokenizer.sh, or --merges)";
+        } catch (const Error& error) {
+            plan.tokenizer = tokenizer_for(vocabulary, "");
+            plan.tokenizer_note = error.what();
+        }
+    }
+    if (rank == 0 && plan.tokenizer_note.empty() && !plan.tokenizer->has_table())
+        plan.tokenizer_note = "no tokenizer of " + std::to_string(vocabulary.size) + " ids is known";
+    if (o.output_dir.empty() && o.sample_every == 0) plan.tokenizer_note.clear();
+    if (!plan.tokenizer_note.empty())
+        plan.tokenizer_note = "samples are ids, and checkpoints carry no tokenizer: " + plan.tokenizer_note;
 }
 
 // What only training needs: batches, the number of steps, optimizer, learning rate and noise scale.
@@ -82,6 +111,7 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
     StartingPoint start = starting_point(resumption ? resumption->folder.string() : o.init, o, vocabulary);
     ParameterTable table(start.config);
     Plan plan{.data = std::move(data), .start = std::move(start), .table = std::move(table)};
+    choose_tokenizer(plan, o, resumption ? resumption->folder : std::filesystem::path(o.init), rank);
     plan.setup = {.config = plan.start.config, .dtype = value_by_name("--dtype", o.dtype, kDTypes),
                   .shape = {int(o.micro_batch), int(o.seq_len)},
                   .recompute = value_by_name("--recompute", o.recompute, kRecomputeLevels), .training = !o.eval_only,
@@ -114,12 +144,12 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
     }
     if (plan.data.val) plan.validation.emplace(*plan.data.val, o.val_tokens, batch, o.mask_document_start);
     if (o.sample_every > 0)
-        plan.sampler.emplace(o.prompt,
+        plan.sampler.emplace(rank == 0 ? o.prompt : "",
                              GenerationSettings{.tokens = int(o.sample_tokens), .samples = int(o.samples),
                                                 .sampling = {.top_k = int(o.top_k), .top_p = o.top_p,
                                                              .temperature = o.temperature},
                                                 .seed = std::uint64_t(o.seed), .window = int(o.seq_len)},
-                             Vocabulary{plan.start.config.vocabulary, vocabulary.end_of_text});
+                             plan.tokenizer);
     return plan;
 }
 

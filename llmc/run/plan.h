@@ -30,6 +30,8 @@ struct Data {
 struct Plan {
     Data data;
     StartingPoint start;
+    std::shared_ptr<const Tokenizer> tokenizer{};  // of the data; on other ranks than 0 perhaps without its table
+    std::string tokenizer_note{};                  // why it has none; empty: it has one, or nothing asks for it
     ParameterTable table;
     ModelSetup setup{};
     MemoryPlan memory{};  // by plan_memory(), once it is known which libraries compute what

@@ -27,6 +27,7 @@ std::vector<std::string> notes_of(const Plan& plan, const Context& context) {
     const std::string& passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
     if (!passed_over.empty()) notes.push_back("attention goes without cuDNN: " + passed_over);
     if (!plan.start.note.empty()) notes.push_back(plan.start.note);
+    if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
     if (const auto& onebit = plan.optimizer.onebit; onebit && plan.frozen_after == 0 && onebit->freeze_after > 0 &&
                                                     onebit->freeze_after <= onebit->lr_warmup_steps)
         notes.push_back("--onebit-freeze-step " + std::to_string(onebit->freeze_after) +

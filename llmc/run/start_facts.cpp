@@ -37,7 +37,7 @@ std::vector<Fact> facts_of_build(const nlohmann::ordered_json& version) {
 }
 
 std::vector<Fact> facts_of_start(Request request, const Options& options) {
-    constexpr std::array kOfTheHost{"device", "threads", "train-data", "tune-file", "val-data"};
+    constexpr std::array kOfTheHost{"device", "merges", "threads", "train-data", "tune-file", "val-data"};
     const nlohmann::json flags = to_json(options);
     std::vector<Fact> facts = facts_of_build(version_json());
     facts.push_back({"--help", request == Request::help ? "true" : "false"});

@@ -24,9 +24,12 @@ StartingPoint starting_point(const std::string& init, const Options& options, Vo
         start.config = model_by_name(init, vocabulary.size).config;
     }
     check(start.config);
-    require(start.config.vocabulary >= vocabulary.size, "the vocabulary of --init " + init,
-            start.config.vocabulary, "at least that of the shards, " + std::to_string(vocabulary.size),
-            "use shards made for this model, or another --init");
+    const bool larger = start.config.vocabulary > vocabulary.size;
+    require(start.config.vocabulary == vocabulary.size || (larger && options.allow_larger_vocabulary),
+            "the vocabulary of --init " + init, start.config.vocabulary,
+            "that of the shards, " + std::to_string(vocabulary.size),
+            larger ? "use shards made for this model, or give --allow-larger-vocabulary"
+                   : "use shards made for this model, or another --init");
     require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,
             "at most the model's " + std::to_string(start.config.max_seq_len) + " positions",
             "make it smaller, or train a model with more positions (custom:...,t=N)");

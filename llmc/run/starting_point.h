@@ -18,8 +18,8 @@ struct StartingPoint {
 // Whether --init is the name of a model, such as d12; else it is a path.
 bool is_model_name(const std::string& init);
 
-// `init`: --init, or the folder that --resume goes on from. Throws Error where it names nothing, its vocabulary is
-// smaller than that of the shards, or it has fewer positions than --seq-len.
+// `init`: --init, or the folder that --resume goes on from. Throws Error where it names nothing, its vocabulary is not
+// that of the shards (larger with --allow-larger-vocabulary), or it has fewer positions than --seq-len.
 StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary);
 
 // table.elements() floats: those of the checkpoint, else random ones from the seed.

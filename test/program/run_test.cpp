@@ -227,7 +227,9 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"--attention", "flash"}, {"--attention is \"flash\"; expected auto"}},
         {{"-o", folder.path("train_0.bin/out")}, {"--output-dir", "train_0.bin/out"}},
         {{"--device", "99"}, {"--device is 99"}},
-        {{"--prompt", "caf\xc3\xa9", "-e", "custom:l=2,h=2,c=32,t=32,v=300", "-s", "1"}, {"vocabulary"}},
+        {{"-e", "custom:l=2,h=2,c=32,t=32,v=300"}, {"vocabulary", "300", "257", "--allow-larger-vocabulary"}},
+        {{"-e", "custom:l=2,h=2,c=32,t=32,v=200", "--allow-larger-vocabulary"}, {"vocabulary", "200", "257"}},
+        {{"--merges", "vocab.bpe"}, {"--merges", "50257"}},
     };
     for (const Case& given : cases) {
         auto flags = folder.flags({"-x", "1"});

@@ -31,7 +31,7 @@ struct Writer {
     Texts generate(const GenerationSettings& settings, const std::vector<int>& prompt, int end_of_text = kNoEnd,
                    const Generator::Stop& stop = {}) {
         Texts texts(std::size_t(settings.samples), prompt);
-        Generator generator(*model, settings, end_of_text, prompt.size(), context);
+        Generator generator(*model, settings, {vocabulary, end_of_text}, prompt.size(), context);
         finished = generator.generate(
             prompt, [&](int sample, int token) { texts[std::size_t(sample)].push_back(token); }, stop);
         return texts;
@@ -47,9 +47,24 @@ struct Writer {
     Context context = make_context();
     std::unique_ptr<Model> model;
     bool finished = false;
+    int vocabulary = kWriter.vocabulary;
 };
 
 }  // namespace
+
+TEST_CASE("ids past the vocabulary of the text are not drawn, however likely", "[generation]") {
+    Writer writer;
+    const GenerationSettings settings{.tokens = 40, .samples = 3, .sampling = {.top_k = 0, .temperature = 2},
+                                      .seed = 5, .window = 48};
+    const auto largest = [&] {
+        int id = 0;
+        for (const auto& text : writer.generate(settings, {1})) id = std::max(id, *std::ranges::max_element(text));
+        return id;
+    };
+    CHECK(largest() > 10);
+    writer.vocabulary = 10;
+    CHECK(largest() < 10);
+}
 
 TEST_CASE("text made with a cache is the text made without", "[generation]") {
     const double temperature = GENERATE(0.0, 1.0);

@@ -1,0 +1,77 @@
+// tokenizer_run_test.cpp - tokenizers of real runs: saved with the model, used for samples, and shards that a model
+// does not fit
+#include <catch2/catch.hpp>
+
+#include "llmc/data/bpe_merges.h"
+#include "llmc/data/tokenizer_files.h"
+#include "llmc/weights/manifest.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+
+namespace {
+
+std::vector<std::string> without_init(const TrainingFolder& folder, std::vector<std::string> more) {
+    auto flags = folder.flags({"-x", "2", "-v", "0", "-o", folder.path("out")});
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+}
+
+}  // namespace
+
+TEST_CASE("every saved folder has its tokenizer, which its manifest names", "[run]") {
+    const TrainingFolder folder;
+    const auto result = folder.run(without_init(folder, {}));
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    const fs::path saved = folder.path("out/step_00000002");
+    const auto files = llmc::tokenizer_files(*llmc::tokenizer_for(llmc::kByteVocabulary), 32);
+    const auto manifest = llmc::parse_json(read_bytes(saved / "manifest.json"))["files"];
+    for (const auto& [name, contents] : files) {
+        CHECK(read_bytes(saved / name) == contents);
+        CHECK(manifest.contains(name));
+    }
+    CHECK_NOTHROW(llmc::check_manifest(saved));
+}
+
+TEST_CASE("a model with a larger vocabulary than its shards trains where it is asked for", "[run]") {
+    const TrainingFolder folder;
+    const auto result = folder.run(
+        without_init(folder, {"-e", "custom:l=2,h=2,c=32,t=32,v=400", "-s", "1", "-g", "64", "--prompt", "ab",
+                              "--top-k", "0", "--temperature", "50", "--allow-larger-vocabulary"}));
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    // At such a temperature a third of what is drawn of 400 ids would be beyond the 257 that have a meaning.
+    CHECK(folder.log("out", "sample").size() == 2);
+    const auto config = llmc::parse_json(read_bytes(fs::path(folder.path("out/step_00000002")) / "config.json"));
+    CHECK(config["vocab_size"] == 400);
+    CHECK(config["eos_token_id"] == 256);
+}
+
+TEST_CASE("GPT-2 shards have prompts and samples in text where the merges are at hand", "[run]") {
+    const TrainingFolder folder;
+    std::vector<std::uint16_t> ids(3000, 995);
+    for (std::size_t i = 0; i < ids.size(); i += 10) ids[i] = 50256;
+    ShardBytes(ids).write(folder.path("train_0.bin"));
+    ShardBytes(ids).write(folder.path("val_0.bin"));
+    const auto merges = llmc::gpt2_merges_at_hand();
+    const std::vector<std::string> sampling = {"-e",   "custom:l=1,h=1,c=16,t=32", "-s", "2", "-g", "4", "--prompt",
+                                               "Hello"};
+    if (merges.empty()) {
+        const auto result = folder.run(without_init(folder, sampling));
+        CHECK(result.exit_code == 2);
+        CHECK_THAT(result.output, Catch::Contains("scripts/get_gpt2_tokenizer.sh"));
+        WARN("skipped: scripts/get_gpt2_tokenizer.sh has not put GPT-2's merges into data/gpt2");
+        return;
+    }
+    auto flags = sampling;
+    flags.insert(flags.end(), {"--merges", merges.string()});
+    const auto result = folder.run(without_init(folder, flags));
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    const auto samples = folder.log("out", "sample");
+    REQUIRE(samples.size() == 1);
+    CHECK(samples[0]["text"].get<std::string>().starts_with("Hello"));
+    const auto saved = llmc::load_tokenizer(folder.path("out/step_00000002"), llmc::kGpt2Vocabulary);
+    CHECK(saved->encode("Hello world") == std::vector<int>{15496, 995});
+}
