@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/grad_norm.h"
-#include "llmc/weights/manifest.h"
 #include "llmc/weights/parameters.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
@@ -32,15 +31,6 @@ fs::path onebit_step(const TrainingFolder& folder, const std::string& out, int s
 }
 std::vector<double> losses_of(const TrainingFolder& folder, const std::string& out) {
     return numbers(folder.log(out, "step"), "loss");
-}
-
-// Its manifest vouches for what the files of a checkpoint hold now.
-void seal(const fs::path& folder) {
-    llmc::Manifest manifest;
-    for (const auto& entry : fs::directory_iterator(folder))
-        if (entry.path().filename() != llmc::kManifestName)
-            manifest[entry.path().filename()] = llmc::fingerprint_of_file(entry.path());
-    llmc::write_manifest(folder, manifest);
 }
 
 }  // namespace
@@ -154,7 +144,7 @@ TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another"
     const float nan = NAN;
     std::memcpy(bytes.data() + bytes.size() - 400, &nan, sizeof nan);
     write_bytes(file, bytes);
-    seal(last);
+    make_checksums_right(last);
     const Result bad = attempt("bad", {"--onebit-exclude", "ln_"});
     CAPTURE(bad.output);
     CHECK(bad.exit_code == 1);
@@ -185,12 +175,12 @@ TEST_CASE("the freeze may not be asked for where it would be late, and is known 
     std::string bytes = whole;
     std::memcpy(bytes.data() + bytes.size() - sizeof less, &less, sizeof less);
     write_bytes(file, bytes);
-    seal(step);
+    make_checksums_right(step);
     const Result negative = go_on({"--onebit-freeze-step", "7"});
     CHECK(negative.exit_code == 1);
     CHECK_THAT(negative.output, Contains("a value of shadow_moment is -1; expected finite, 0 or more"));
     write_bytes(file, whole);
-    seal(step);
+    make_checksums_right(step);
     REQUIRE(go_on({"--onebit-freeze-step", "7"}, "on").exit_code == 0);
 
     // As if "auto" had frozen it.
@@ -198,7 +188,7 @@ TEST_CASE("the freeze may not be asked for where it would be late, and is known 
     auto json = nlohmann::json::parse(read_bytes(state));
     json["run"]["options"]["onebit-freeze-step"] = "auto";
     write_bytes(state, json.dump());
-    seal(state.parent_path());
+    make_checksums_right(state.parent_path());
     const auto again = [&](const char* number) {
         return run_onebit(folder, 1, std::string("again") + number,
                           {"-x", "9", "-k", "constant", "-y", state.parent_path(), "--onebit-freeze-step", number});

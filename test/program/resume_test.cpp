@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "llmc/weights/manifest.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
@@ -78,15 +77,6 @@ std::map<std::int64_t, std::string> steps_of(const TrainingFolder& folder, const
         CHECK(steps.emplace(event["step"], llmc::text_of(event)).second);
     }
     return steps;
-}
-
-// As somebody does who has changed a file by hand.
-void make_checksums_right(const fs::path& checkpoint) {
-    llmc::Manifest manifest;
-    for (const auto& entry : fs::directory_iterator(checkpoint))
-        if (entry.path().filename() != llmc::kManifestName)
-            manifest[entry.path().filename()] = llmc::fingerprint_of_file(entry.path());
-    llmc::write_manifest(checkpoint, manifest);
 }
 
 void replace_in(const fs::path& file, const std::string& from, const std::string& to) {
