@@ -95,6 +95,11 @@ class Frames(WithFolder):
         self.assertIn('a folder without log.jsonl', self.refused(watch, self.folder, '--once'))
 
 
+def take_terminal():
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it for what it starts with "&", as this test may be
+
+
 class Terminal(WithFolder):
     """dev/watch at the other end of a pseudo terminal."""
 
@@ -109,7 +114,7 @@ class Terminal(WithFolder):
             command or [sys.executable, ROOT / 'dev' / 'watch', run], stdin=self.slave, stdout=self.slave,
             stderr=self.slave if command else subprocess.PIPE,
             env={**os.environ, 'PYTHONUTF8': '1'}, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+            preexec_fn=take_terminal)
         self.addCleanup(self.program.wait)
         self.addCleanup(self.program.kill)
         if not command: self.addCleanup(self.program.stderr.close)
