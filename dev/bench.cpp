@@ -1,7 +1,7 @@
 // bench.cpp - how fast every registered operation runs (test/operations), against its plain loop and against what the
 // machine can do
 //
-//   bench [--filter NAME] [--dtype fp32|bf16|both] [--shapes small|large] [--seconds S] [--threads N] [--json]
+//   bench layernorm adamw     those whose name contains one of the words; bench --help has the options
 //
 // Caches are cold: a buffer larger than the last one is written before every call. One line per operation, type and
 //   shape:
@@ -10,15 +10,15 @@
 //   x plain    time / time of the formula as a plain float loop on the same tensors: below 1 is faster; n/a on a GPU
 //   roofline   shortest time that copying those bytes and multiplying that much would take on this machine, as measured
 //              in this run / time
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <cxxopts.hpp>
-#include <exception>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "dev/bench.h"
+#include "dev/tool_main.h"
 #include "kernels/device/device.h"
 #include "kernels/device/error.h"
 #include "kernels/matmul/matmul.h"
@@ -29,30 +29,40 @@ namespace {
 using namespace operations;
 
 struct Options {
-    std::string filter, dtype, shapes;
+    std::vector<std::string> names;
+    std::string dtype, shapes;
     double seconds;
     int threads;
     bool json;
 };
 
-std::optional<Options> parse(int argc, char** argv) {
-    cxxopts::Options parser("bench", "times every operation");
-    parser.add_options()
-        ("filter", "operations whose name contains this", cxxopts::value<std::string>()->default_value(""))
-        ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"))
-        ("shapes", "small (suits a CPU) or large (a GPU)", cxxopts::value<std::string>()->default_value(""))
-        ("seconds", "to spend on each figure", cxxopts::value<double>()->default_value("0.3"))
-        ("threads", "CPU threads; 0: all", cxxopts::value<int>()->default_value("0"))
-        ("json", "one JSON object instead of the table", cxxopts::value<bool>()->default_value("false"))
-        ("help", "print this");
-    const auto parsed = parser.parse(argc, argv);
-    if (parsed.count("help")) return std::cout << parser.help(), std::nullopt;
-    const Options o{parsed["filter"].as<std::string>(), parsed["dtype"].as<std::string>(),
-                    parsed["shapes"].as<std::string>(), parsed["seconds"].as<double>(),
-                    parsed["threads"].as<int>(),        parsed["json"].as<bool>()};
-    require(o.dtype == "fp32" || o.dtype == "bf16" || o.dtype == "both", "--dtype", o.dtype, "fp32, bf16 or both");
-    require(o.shapes.empty() || o.shapes == "small" || o.shapes == "large", "--shapes", o.shapes, "small or large");
+cxxopts::Options command_line() {
+    cxxopts::Options options("bench", "Times operations beside a plain loop and the machine's roofline.\n");
+    options.custom_help("[OPTION...] [NAME...]     all operations, or those whose name contains one of these")
+        .positional_help("").set_width(110);
+    options.add_options()
+        ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"), "TYPE")
+        ("shapes", "small or large; left out: small on a CPU", cxxopts::value<std::string>()->default_value(""), "SIZE")
+        ("seconds", "to spend on each figure", cxxopts::value<double>()->default_value("0.3"), "S")
+        ("threads", "CPU threads; 0: all", cxxopts::value<int>()->default_value("0"), "N")
+        ("json", "one JSON object instead of the table")
+        ("h,help", "print this and stop");
+    options.add_options("names")("filter", "", cxxopts::value<std::vector<std::string>>());
+    options.parse_positional("filter");
+    return options;
+}
+
+Options options_of(const cxxopts::ParseResult& given) {
+    const Options o{given.count("filter") ? given["filter"].as<std::vector<std::string>>()
+                                          : std::vector<std::string>{""},
+                    given["dtype"].as<std::string>(), given["shapes"].as<std::string>(),
+                    given["seconds"].as<double>(), given["threads"].as<int>(), given.count("json") > 0};
+    require(o.dtype == "fp32" || o.dtype == "bf16" || o.dtype == "both", "--dtype", in_quotes(o.dtype),
+            "fp32, bf16 or both");
+    require(o.shapes.empty() || o.shapes == "small" || o.shapes == "large", "--shapes", in_quotes(o.shapes),
+            "small or large");
     require(o.seconds > 0, "--seconds", o.seconds, "more than 0");
+    require(o.threads >= 0, "--threads", o.threads, "0 or more");
     return o;
 }
 
@@ -90,8 +100,10 @@ Roofline measure_roofline(bench::ColdTimer& timer, const device::Info& device, d
 }
 
 bool wanted(const Options& options, const Registration& registration, DType dtype) {
-    return registration.name.find(options.filter) != std::string::npos &&
-           (options.dtype == "both" || options.dtype == name_of(dtype));
+    const bool named = std::ranges::any_of(options.names, [&](const std::string& name) {
+        return registration.name.find(name) != std::string::npos;
+    });
+    return named && (options.dtype == "both" || options.dtype == name_of(dtype));
 }
 
 // Nothing where this build or this machine cannot do it.
@@ -139,28 +151,27 @@ void print(const nlohmann::json& result) {
     std::fflush(stdout);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) try {
-    const auto options = parse(argc, argv);
-    if (!options) return 0;
-    require(std::any_of(all().begin(), all().end(),
-                        [&](const Registration& r) {
-                            return std::any_of(r.dtypes.begin(), r.dtypes.end(),
-                                               [&](DType dtype) { return wanted(*options, r, dtype); });
-                        }),
-            "--filter", options->filter, "part of the name of an operation that exists in that type",
-            "leave it out for all of them");
-    const device::Info device = device::open(options->threads);
+void run(const cxxopts::ParseResult& given) {
+    const Options options = options_of(given);
+    for (const std::string& name : options.names) {
+        Options one = options;
+        one.names = {name};
+        const bool known = std::ranges::any_of(all(), [&](const Registration& r) {
+            return std::ranges::any_of(r.dtypes, [&](DType dtype) { return wanted(one, r, dtype); });
+        });
+        require(known, "the name of an operation", in_quotes(name),
+                "part of the name of one that exists in that type", "without a name all are timed");
+    }
+    const device::Info device = device::open(options.threads);
     bench::ColdTimer timer(std::max<std::size_t>(device.cache, std::size_t(32) << 20));
-    const Roofline roofline = measure_roofline(timer, device, options->seconds);
-    const bool large = options->shapes.empty() ? device.kind == "cuda" : options->shapes == "large";
+    const Roofline roofline = measure_roofline(timer, device, options.seconds);
+    const bool large = options.shapes.empty() ? device.kind == "cuda" : options.shapes == "large";
     nlohmann::json report{{"device", device.name},
                           {"threads", device.threads},
                           {"copy GB/s", roofline.bytes_per_second * 1e-9},
                           {"fp32 GFLOP/s", roofline.flops_fp32 * 1e-9},
                           {"bf16 GFLOP/s", roofline.flops_bf16 * 1e-9}};
-    if (!options->json) {
+    if (!options.json) {
         std::printf("%s, %d threads; copies %.1f GB/s, multiplies %.0f GFLOP/s in fp32 and %.0f in bf16\n",
                     device.name.c_str(), device.threads, roofline.bytes_per_second * 1e-9, roofline.flops_fp32 * 1e-9,
                     roofline.flops_bf16 * 1e-9);
@@ -169,22 +180,17 @@ int main(int argc, char** argv) try {
     for (const Registration& registration : all())
         for (const DType dtype : registration.dtypes)
             for (const Shape& shape : large ? registration.large : registration.small) {
-                if (!wanted(*options, registration, dtype)) continue;
-                const auto result = measure(registration, dtype, shape, roofline, timer, device, options->seconds);
-                if (options->json && result) report["results"].push_back(*result);
+                if (!wanted(options, registration, dtype)) continue;
+                const auto result = measure(registration, dtype, shape, roofline, timer, device, options.seconds);
+                if (options.json && result) report["results"].push_back(*result);
                 else if (result) print(*result);
-                else if (!options->json)
+                else if (!options.json)
                     std::printf("%-28s %-5s %41s  %s\n", registration.name.c_str(), name_of(dtype),
                                 "cannot be done here", registration.describe(shape).c_str());
             }
-    if (options->json) std::printf("%s\n", report.dump(2).c_str());
-} catch (const Error& error) {
-    std::fprintf(stderr, "bench: %s\n", error.what());
-    return error.blame() == Blame::input ? 2 : 1;
-} catch (const cxxopts::exceptions::exception& error) {
-    std::fprintf(stderr, "bench: %s\n", error.what());
-    return 2;
-} catch (const std::exception& error) {
-    std::fprintf(stderr, "bench: %s\n", error.what());
-    return 1;
+    if (options.json) std::printf("%s\n", report.dump(2).c_str());
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return tool_main("bench", command_line(), argc, argv, run); }

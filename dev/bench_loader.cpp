@@ -1,12 +1,11 @@
 // bench_loader.cpp - tokens a second that the data loader hands out on one core, from the page cache
-//
-//   bench_loader [PATTERN]     without a pattern: a temporary shard of 64 M random GPT-2 ids
 #include <cstdio>
-#include <exception>
+#include <cxxopts.hpp>
 #include <filesystem>
 #include <random>
 
 #include "dev/bench.h"
+#include "dev/tool_main.h"
 #include "llmc/data/data_loader.h"
 #include "llmc/data/shard_writer.h"
 
@@ -46,11 +45,18 @@ double tokens_per_second(const llmc::ShardSet& shards, const llmc::DataLoaderOpt
     return double(positions) * kBatches / seconds;
 }
 
-}  // namespace
+cxxopts::Options command_line() {
+    cxxopts::Options options("bench_loader", "Times the data loader on one core, from the page cache.\n");
+    options.custom_help("[PATTERN]").positional_help("").set_width(110);
+    options.add_options()("h,help", "print this and stop; without a pattern of shards 64 M random ids are read");
+    options.add_options("words")("pattern", "", cxxopts::value<std::string>());
+    options.parse_positional("pattern");
+    return options;
+}
 
-int main(int argc, char** argv) try {
+void run(const cxxopts::ParseResult& given) {
     const TemporaryShard temporary;
-    const llmc::ShardSet shards(argc > 1 ? std::string(argv[1]) : temporary.write());
+    const llmc::ShardSet shards(given.count("pattern") ? given["pattern"].as<std::string>() : temporary.write());
     std::printf("%lld shards, %lld tokens\n", (long long)shards.size(), (long long)shards.tokens());
     std::printf("%-12s %-10s %12s %12s\n", "order", "prefetch", "b x T", "G tokens/s");
     for (const bool shuffled : {false, true})
@@ -63,8 +69,8 @@ int main(int argc, char** argv) try {
                 std::printf("%-12s %-10s %5d x %4d %12.2f\n", shuffled ? "shuffled" : "sequential",
                             prefetch ? "yes" : "no", micro_batch, seq_len, tokens_per_second(shards, options) * 1e-9);
             }
-    return 0;
-} catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_loader: %s\n", error.what());
-    return 1;
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return tool_main("bench_loader", command_line(), argc, argv, run); }

@@ -4,12 +4,13 @@
 // A step is twelve blocks of four layers with bias, GELU in the third, and the head without. Every block has weights of
 // its own, as in training, so that they come from memory; those of a product by itself may come from a cache.
 #include <cstdio>
-#include <exception>
-#include <string_view>
+#include <cxxopts.hpp>
 #include <vector>
 
 #include "dev/bench.h"
+#include "dev/tool_main.h"
 #include "kernels/device/device.h"
+#include "kernels/device/error.h"
 #include "kernels/device/memory.h"
 #include "kernels/matmul/matmul.h"
 
@@ -191,35 +192,34 @@ void time_all(const char* label, Bf16Arithmetic how, double budget, int step_row
     time_each(label, matmul, tensors, step_rows, budget);
 }
 
-}  // namespace
+cxxopts::Options command_line() {
+    cxxopts::Options options("bench_matmul", "Times the matrix products of a training step of GPT-2 124M.\n");
+    options.custom_help("[OPTION...]").set_width(110);
+    options.add_options()
+        ("rows", "tokens of the micro-batch", cxxopts::value<int>()->default_value("256"), "N")
+        ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"), "TYPE")
+        ("seconds", "to spend on each figure", cxxopts::value<double>()->default_value("0.3"), "S")
+        ("h,help", "print this and stop");
+    return options;
+}
 
-// bench_matmul [rows=N] [dtype=fp32|bf16] [SECONDS]: N rows of the step; one type or, without dtype=, both; SECONDS is
-// what one figure may take, and the single products of a type together.
-int main(int argc, char** argv) try {
-    double budget = 0.3;
-    int step_rows = 256;
-    bool fp32 = true, bf16_too = true;
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view argument = argv[i];
-        if (argument.starts_with("rows=")) step_rows = std::max(1, std::atoi(argv[i] + 5));
-        else if (argument == "dtype=fp32") bf16_too = false;
-        else if (argument == "dtype=bf16") fp32 = false;
-        else if (argument.starts_with("dtype="))
-            return std::fprintf(stderr, "bench_matmul: %s; expected dtype=fp32 or dtype=bf16\n", argv[i]), 2;
-        else budget = std::max(0.0, std::atof(argv[i]));
-    }
+void run(const cxxopts::ParseResult& given) {
+    const double budget = given["seconds"].as<double>();
+    const int step_rows = given["rows"].as<int>();
+    const auto& dtype = given["dtype"].as<std::string>();
+    require(budget > 0, "--seconds", budget, "more than 0");
+    require(step_rows >= 1, "--rows", step_rows, "1 or more");
+    require(dtype == "fp32" || dtype == "bf16" || dtype == "both", "--dtype", in_quotes(dtype), "fp32, bf16 or both");
     const device::Info device = device::open(0);
     std::printf("%s, %d threads\n", device.name.c_str(), device.threads);
-    if (fp32) time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows);
-    if (!bf16_too) return 0;
-    if (device.kind == "cuda") {
-        time_all<bf16>("bf16", Bf16Arithmetic::measure, budget, step_rows);
-        return 0;
-    }
+    if (dtype != "bf16") time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows);
+    if (dtype == "fp32") return;
+    if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, budget, step_rows);
     time_all<bf16>("bf16 native", Bf16Arithmetic::native, budget, step_rows);
     time_all<bf16>("bf16 widened", Bf16Arithmetic::widen, budget, step_rows);
     time_all<bf16>("bf16 measured", Bf16Arithmetic::measure, budget, step_rows);
-} catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_matmul: %s\n", error.what());
-    return 1;
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return tool_main("bench_matmul", command_line(), argc, argv, run); }

@@ -10,7 +10,7 @@
 //
 // What the optimizer does with the result is in none of them. Rounds take them in turn, so that a machine or a network
 // that changes its speed changes all of them: ratios are medians over the rounds. Every figure is of the slowest rank.
-// How fast each kernel is beside a copy, bench --filter onebit says; what links of a given speed do, bench_onebit.sh.
+// How fast each kernel is beside a copy, bench onebit says; what links of a given speed do, bench_onebit.sh.
 #include <algorithm>
 #include <cstdio>
 #include <cxxopts.hpp>
@@ -48,7 +48,7 @@ cxxopts::Options command_line() {
         ("threads", "CPU threads of a rank; 0: one for each of its cores", cxxopts::value<int>()->default_value("0"),
          "N")
         ("json", "one JSON object instead of the table")
-        ("h,help", "print this; how fast each kernel is alone, bench --filter onebit says");
+        ("h,help", "print this; how fast each kernel is alone, bench onebit says");
     return options;
 }
 

@@ -12,8 +12,9 @@
 # own. Exit codes: 1 it failed, or the link let more through than it should; 77 links cannot be had here: they need
 # root, network namespaces, and tc's token bucket filter.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
 cd "$(dirname "$(realpath "$0")")/.."
-case ${1:-} in -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 program=$(realpath -m "${PROGRAM:-build/cpu/bench_onebit}") rounds=${ROUNDS:-5} file=
 if [ "${1:-}" = -o ]; then
     [ $# -ge 2 ] || { echo "error: -o is the last word; expected a file after it" >&2; exit 2; }

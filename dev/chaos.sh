@@ -7,6 +7,10 @@
 # others come at any time. Equal must be: weights and moments, bit for bit, and the steps of the log, each once, none
 # missing, none but in its order. What it counts is printed. Exit status 1: something differs.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+most_words 1 "$@"
+whole_numbers "$@"
 cd "$(dirname "$0")/.."
 kills=${1:-100} RANDOM=${SEED:-1}
 bin=${BIN:-build/cpu/train_gpt2}

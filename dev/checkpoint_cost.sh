@@ -8,6 +8,10 @@
 # machine that changes its speed from minute to minute changes little.
 # The checkpoints go to a folder of DIR=runs and are deleted. Wants a CPU build and a machine that does nothing else.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+most_words 2 "$@"
+whole_numbers "$@"
 cd "$(dirname "$0")/.."
 bin=${BIN:-build/cpu/train_gpt2} dir=${DIR:-runs}
 every=${1:-12} saves=${2:-8}

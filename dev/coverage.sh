@@ -5,6 +5,9 @@
 # share of lines that ran and the lines that did not. Exit codes: 0 all did but those of `exceptions`, 1 others did not.
 # Needs gcov and jq; takes some minutes.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+most_words 0 "$@"
 cd "$(dirname "$0")/.."
 build=(make -j"$(nproc)" DEVICE=fibers SUFFIX=-coverage OPTIMISE=-O1 EXTRA=--coverage build/fibers-coverage/tests)
 "${build[@]}" >build/coverage.log 2>&1 || { tail -n 20 build/coverage.log; exit 1; }

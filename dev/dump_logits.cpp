@@ -5,6 +5,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "dev/tool_main.h"
 #include "kernels/device/device.h"
 #include "kernels/device/error.h"
 #include "kernels/device/stream.h"
@@ -53,24 +54,19 @@ void run(const cxxopts::ParseResult& given) {
     std::cout << ids.size() << " rows of " << checkpoint.config().vocabulary << " logits\n";
 }
 
+cxxopts::Options command_line() {
+    cxxopts::Options options("dump_logits",
+                             "Writes the logits after every token: float32, one row of the vocabulary a token.\n");
+    options.custom_help("--checkpoint PATH --ids FILE --logits FILE [OPTION...]").set_width(110);
+    options.add_options()
+        ("checkpoint", "folder of a saved model", cxxopts::value<std::string>(), "PATH")
+        ("ids", "int32 token ids, sequence after sequence", cxxopts::value<std::string>(), "FILE")
+        ("logits", "file to write", cxxopts::value<std::string>(), "FILE")
+        ("seq-len", "tokens of a sequence", cxxopts::value<int>()->default_value("64"), "N")
+        ("h,help", "print this and stop");
+    return options;
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-    cxxopts::Options line("dump_logits",
-                          "Writes the logits after every token: float32, one row of the vocabulary a token.\n");
-    auto add = line.add_options();
-    add("checkpoint", "folder of a saved model", cxxopts::value<std::string>());
-    add("ids", "int32 token ids, sequence after sequence", cxxopts::value<std::string>());
-    add("logits", "file to write", cxxopts::value<std::string>());
-    add("seq-len", "tokens of a sequence", cxxopts::value<int>()->default_value("64"));
-    add("h,help", "print this");
-    try {
-        const auto given = line.parse(argc, argv);
-        if (given.count("help")) std::cout << line.help();
-        else run(given);
-        return 0;
-    } catch (const std::exception& error) {
-        std::cerr << "error: " << error.what() << '\n';
-        return 2;
-    }
-}
+int main(int argc, char** argv) { return tool_main("dump_logits", command_line(), argc, argv, run); }

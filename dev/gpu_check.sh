@@ -13,6 +13,8 @@
 #
 # Exit codes: 0 every step that ran passed, 1 one did not, 2 there is no GPU or the command line is wrong.
 set -uo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
 usage() {
     echo "error: $1; expected gpu_check.sh 1|2 [--rehearse] [--list] [FOLDER]" >&2
     exit 2
@@ -70,7 +72,7 @@ bin=build/cuda model=d12 length=1024 tokens=524288 batches="64 32 16 8 4 2 1" st
 rows=65536 bench=(--seconds 0.1 --dtype bf16) build_limit=115
 if $rehearse; then
     bin=build/cpu model=custom:l=2,h=2,c=64,t=64 length=32 tokens=256 batches="4 2" steps=8 peer_steps=5
-    rows=32 bench=(--seconds 0.001 --filter gelu) build_limit=7200
+    rows=32 bench=(--seconds 0.001 gelu) build_limit=7200
     export OMP_WAIT_POLICY=passive  # others use the cores, too
 fi
 shard=$work/random.bin
@@ -135,7 +137,7 @@ speed() {
     if $rehearse; then peer+=(--no-compile --device cpu); fi
     step peer_flash 75 "$no_torch" "${peer[@]}" --sdpa flash
     step peer_cudnn 75 "$(first "$no_torch" "$no_gpu")" "${peer[@]}" --sdpa cudnn
-    step bench_matmul 20 "" "$bin/bench_matmul" rows=$rows dtype=bf16 0.3
+    step bench_matmul 20 "" "$bin/bench_matmul" --rows $rows --dtype bf16 --seconds 0.3
     step bench 30 "" "$bin/bench" "${bench[@]}"
 }
 

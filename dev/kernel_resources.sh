@@ -8,6 +8,9 @@
 #
 # Exit codes: 0 no kernel spills, 1 one does, 2 there is nothing to read.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+most_words 1 "$@"
 cd "$(dirname "$0")/.."
 shopt -s nullglob globstar
 build=${1:-build/cuda}

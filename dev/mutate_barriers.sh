@@ -6,6 +6,8 @@
 # looks for races, until one fails. What none misses SURVIVES: either the kernel does not need it or a test is lacking.
 # The exit status is then 1; also where a run takes longer than TIMEOUT seconds (300), which tells nothing.
 set -uo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
 cd "$(dirname "$0")/.."
 export OMP_WAIT_POLICY=passive
 limit=${TIMEOUT:-300}

@@ -11,6 +11,8 @@
 # unnoticed that may_pass() does not list, and where one that it lists is noticed, or is of a place that all runs lack;
 # --judge tells that of the FILE that runs left.
 set -uo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
 cd "$(dirname "$0")/.."
 
 # Changes that no run notices, and why the line stays.

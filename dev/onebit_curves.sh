@@ -6,8 +6,10 @@
 # 30 % of the steps. Prints a table, and draws runs/onebit_curves.png. Exit code 1 where, for any seed, the last
 # validation loss with 1-bit Adam is more than 0.02 above the frozen run's, or more than 0.03 above AdamW's.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+most_words 2 "$@"
 cd "$(dirname "$(realpath "$0")")/.."
-case ${1:-} in -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 steps=${1:-1000} seeds=${2:-3}
 [[ $steps =~ ^[0-9]+$ && $seeds =~ ^[0-9]+$ && $steps -ge 50 && $seeds -ge 1 ]] ||
     { echo "error: expected numbers of steps, at least 50, and of seeds; not \"$*\"" >&2; exit 2; }

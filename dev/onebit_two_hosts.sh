@@ -6,8 +6,10 @@
 # on each host (default 1), which then compress by host, too: a third run with --onebit-hierarchical. Prints a table,
 # and draws runs/onebit_two_hosts.png. Some ten minutes, most of them of AdamW.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+most_words 2 "$@"
 cd "$(dirname "$(realpath "$0")")/.."
-case ${1:-} in -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 rate=${1:-0.1} steps=${2:-300} ranks=${RANKS_OF_HOST:-1}
 [ $# -le 2 ] || { echo "error: expected a rate and a number of steps; not \"$*\"" >&2; exit 2; }
 [[ $ranks =~ ^[1-9]$ ]] || { echo "error: RANKS_OF_HOST is \"$ranks\"; expected 1 to 9" >&2; exit 2; }

@@ -14,7 +14,7 @@
 template <class Run>
 int tool_main(const std::string& name, cxxopts::Options options, int argc, char** argv, Run&& run,
               const std::vector<std::string>& groups = {""}) {
-    const auto report = [&](const std::string& why) { std::cerr << name << ": " << why << '\n'; };
+    const auto report = [&](const std::string& why) { std::cerr << name << ": error: " << why << '\n'; };
     llmc::secure_standard_streams();
     try {
         const cxxopts::ParseResult given = options.parse(argc, argv);

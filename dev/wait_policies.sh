@@ -8,6 +8,10 @@
 # 124M" choose; a run that takes longer than LIMIT=60 seconds counts with the steps that it made by then, and as none
 # if it made none. Wants a CPU build, the quickstart's data and a machine that does nothing else.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/../scripts/help.sh"
+most_words 2 "$@"
+whole_numbers "$@"
 cd "$(dirname "$0")/.."
 bin=${BIN:-build/cpu/train_gpt2}
 steps=${1:-30} rounds=${2:-3}

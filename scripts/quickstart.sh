@@ -8,6 +8,8 @@
 #   QUICKSTART_MINUTES=3     how long to train: the number of steps is chosen to fit, so that slow machines finish too
 #   QUICKSTART_DTYPE=fp32    or bf16
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/help.sh"
 texts=()
 for text in "$@"; do
     [ -f "$text" ] || {

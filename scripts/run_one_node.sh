@@ -9,6 +9,8 @@
 #
 # PROGRAM=build/cuda/train_gpt2 chooses another build. Ctrl-C saves, then ends. Exit code: that of the run.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/help.sh"
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/launch.sh
 . "$here/launch.sh"

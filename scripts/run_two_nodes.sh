@@ -12,6 +12,8 @@
 # there are slots. RSH: what is called instead of ssh. NCCL_*, OMP_* and CUDA_VISIBLE_DEVICES are passed on.
 # Ctrl-C saves, then ends. Exit code: that of the run.
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/help.sh"
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/launch.sh
 . "$here/launch.sh"

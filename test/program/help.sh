@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# help.sh - every program and script answers --help without doing anything else, and refuses words that it does not use
+#
+#   test/program/help.sh [BUILD]     of the tools in BUILD (build/cpu)
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+build=${1:-build/cpu}
+failed=0
+fail() {
+    echo "$1"
+    failed=1
+}
+empty=$(mktemp -d)
+trap 'rm -rf "$empty"' EXIT
+# answers NAME COMMAND...: in an empty folder, which stays empty
+answers() {
+    local name=$1 said
+    shift
+    said=$(cd "$empty" && timeout 20 "$@" </dev/null 2>&1) || fail "$name --help: exit code $?"
+    [ "$(wc -l <<<"$said")" -ge 2 ] || fail "$name --help says too little: $said"
+    [ -z "$(ls -A "$empty")" ] || fail "$name --help leaves something behind"
+}
+# refuses NAME COMMAND...
+refuses() {
+    local name=$1 said status=0
+    shift
+    said=$(cd "$empty" && timeout 20 "$@" </dev/null 2>&1) || status=$?
+    [ $status = 2 ] || fail "$name with a word that it does not use: exit code $status, not 2: $said"
+    [ "$(wc -l <<<"$said")" = 1 ] || fail "$name with a word that it does not use says more than a line: $said"
+}
+root=$PWD
+for script in scripts/*.sh dev/*.sh; do
+    case $script in
+        scripts/help.sh | scripts/launch.sh | dev/limited_link.sh) continue ;;  # to source
+    esac
+    answers "$script" bash "$root/$script" --help
+    case $script in  # what takes any word, as a file or a flag of train_gpt2
+        scripts/quickstart.sh | scripts/run_*) ;;
+        dev/mutate_*) ;;  # names of what is to be left out
+        dev/bench_onebit.sh) refuses "$script" bash "$root/$script" --word ;;
+        *) refuses "$script" bash "$root/$script" 1 2 3 4 5 ;;
+    esac
+done
+for source in dev/*.cpp; do
+    tool=$(basename "$source" .cpp)
+    answers "$tool" "$root/$build/$tool" --help
+    refuses "$tool" "$root/$build/$tool" --word
+done
+for tool in plot watch export_runs.py; do
+    answers "dev/$tool" python3 "$root/dev/$tool" --help
+    refuses "dev/$tool" python3 "$root/dev/$tool" --word
+done
+answers train_gpt2 "$root/$build/train_gpt2" --help
+refuses train_gpt2 "$root/$build/train_gpt2" --word
+[ $failed = 0 ] && echo "every program answers --help, and refuses words that it does not use"
+exit $failed
