@@ -81,11 +81,14 @@ Number number(const cxxopts::ParseResult& given, const std::string& flag, Number
 
 // ---- the model
 
-// The tokenizer that belongs to a model, in its folder where it is saved as one.
+// The tokenizer that belongs to a model, in its folder where it is saved as one. A model may have more ids than its
+// text has: the end of text tells, or where the model does not name one, the number.
 std::unique_ptr<Tokenizer> tokenizer_of(const llmc::Checkpoint& checkpoint, const std::filesystem::path& folder) {
     Vocabulary vocabulary{checkpoint.config().vocabulary, checkpoint.end_of_text()};
     for (const Vocabulary& known : {llmc::kByteVocabulary, llmc::kGpt2Vocabulary})
-        if (vocabulary.size == known.size) vocabulary = known;
+        if (vocabulary.end_of_text >= 0 ? vocabulary.end_of_text == known.end_of_text && vocabulary.size >= known.size
+                                        : vocabulary.size == known.size)
+            return llmc::load_tokenizer(folder, known);
     return llmc::load_tokenizer(folder, vocabulary);
 }
 
@@ -287,7 +290,7 @@ struct Session {
             },
             [&] { return interrupt.signal() != 0 || !std::cout; });
         printer.finish();
-        if (!std::cout) fail("standard output", "closed", "a reader of the text", {}, Blame::runtime);
+        if (!std::cout) fail("standard output", "closed, or has no room", "a place for the text", {}, Blame::runtime);
         if (printer.tokens() > 0)
             report(printer.tokens(), settings.samples, prompt.size(), first - began, now() - began);
     }

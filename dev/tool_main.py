@@ -2,6 +2,7 @@
 # C++
 import argparse
 import difflib
+import os
 import signal
 import sys
 
@@ -78,6 +79,7 @@ class Parser(argparse.ArgumentParser):
 def tool_main(parser, run, arguments=None):
     """run(options) with the options given. Returns the exit code; the reason goes to stderr, after the tool's name."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads the output may have seen enough
+    if sys.stdout is None: sys.stdout = open(os.devnull, 'w', encoding='utf-8')  # closed by whoever started this
     try:
         options = parser.read(sys.argv[1:] if arguments is None else arguments)
         if options is not None: run(options)

@@ -103,10 +103,17 @@ void ShardWriter::seal() {
     if (::close(descriptor) != 0) refused_by_disk("closing shard");
 }
 
-void ShardWriter::publish() {
+void ShardWriter::publish(bool replaces) {
     seal();
     if (temporary_.empty()) return;
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) refused_by_disk("renaming shard");
+    if (!replaces && ::link(temporary_.c_str(), path_.c_str()) == 0) {
+        ::unlink(temporary_.c_str());
+    } else if (!replaces && errno == EEXIST) {
+        fail("shard " + path_, "there already", "nothing of that name",
+             "another program has written it: choose another name or folder", Blame::runtime);
+    } else if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {  // or a file system without links
+        refused_by_disk("renaming shard");
+    }
     temporary_.clear();
     // The new name lives in the folder, which has to reach the disk too. Some file systems cannot sync folders
     // (EINVAL); that is no reason to refuse.
@@ -149,7 +156,7 @@ std::vector<std::string> ShardSeriesWriter::publish() {
     seal();
     std::vector<std::string> names;
     for (ShardWriter& shard : shards_) {
-        shard.publish();
+        shard.publish(false);
         names.push_back(shard.path());
     }
     return names;

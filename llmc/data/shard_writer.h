@@ -30,8 +30,8 @@ public:
     // token.
     void seal();
     // Seals if that is still to do, and gives the file its name: from here on it is there, whole, also after a power
-    // failure.
-    void publish();
+    // failure. Throws a run-time Error where a file of that name is there and is not to be replaced.
+    void publish(bool replaces = true);
 
 private:
     void flush();

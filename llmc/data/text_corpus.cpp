@@ -143,7 +143,9 @@ public:
         require(
             documents_ >= options_.hold_out, "number of documents", documents_,
             "at least the " + std::to_string(options_.hold_out) + " of --hold-out, so that one is left for validation",
-            "lower --hold-out, or split the text with --document-key or --document-start");
+            summary_.crlf_lines > 0
+                ? "its lines end with CR LF, which no blank line matches: make it LF by sed 's/\\r$//'"
+                : "lower --hold-out, or split the text with --document-key or --document-start");
         train_.seal();
         if (options_.hold_out > 0) val_.seal();  // before either is published: a full disk leaves neither
         summary_.train = train_.publish(documents_ - held_out);

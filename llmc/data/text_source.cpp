@@ -141,7 +141,14 @@ TextSource::TextSource(const std::string& path) : state_(std::make_unique<State>
     if (named != Packing::none && named != found && s.end > 0)
         fail(s.what, "no data of " + std::string(named == Packing::gzip ? "gzip" : "zstd"), "what its name says",
              "rename it, or copy it again");
-    const Packing packing = path == "-" ? found : named;
+    constexpr std::pair<std::string_view, const char*> kOthers[] = {
+        {"\xfd\x37zXZ", "compressed by xz"}, {"BZh", "compressed by bzip2"}, {"PK\x03\x04", "a zip archive"},
+        {"PAR1", "a Parquet table"}, {"\xff\xfe", "text in UTF-16"}, {"\xfe\xff", "text in UTF-16"}};
+    for (const auto& [magic, kind] : kOthers)
+        if (start.starts_with(magic))
+            fail(s.what, kind, "text in UTF-8 or lines of JSON, as they are or compressed by gzip or zstd",
+                 "convert it first");
+    const Packing packing = found;
     if (s.end > 0 && packing == Packing::gzip) {
         constexpr int kGzipOnly = 15 + 16;
         if (::inflateInit2(&s.gzip, kGzipOnly) != Z_OK)

@@ -93,6 +93,13 @@ class Frames(WithFolder):
         self.assertIn('the number of runs is 2', self.refused(watch, run, run, '--once'))
         self.assertIn('stdout is no terminal', self.refused(watch, run))
         self.assertIn('a folder without log.jsonl', self.refused(watch, self.folder, '--once'))
+        empty = self.folder / 'empty'
+        empty.mkdir()
+        code, out, _ = self.run_tool(watch, empty, '--once')
+        self.assertEqual((code, out), (0, f'waiting for {empty}/log.jsonl\n'))
+        closed = subprocess.run([sys.executable, ROOT / 'dev' / 'watch', run, '--once'], stderr=subprocess.PIPE,
+                                check=False, preexec_fn=lambda: os.close(1))
+        self.assertEqual((closed.returncode, closed.stderr), (0, b''))
 
 
 def take_terminal():
@@ -137,11 +144,11 @@ class Terminal(WithFolder):
         self.assertEqual(termios.tcgetattr(self.slave), self.before)
 
     def test_it_follows_the_log_and_the_size_and_ends_with_ctrl_c(self):
-        run = self.log('mine')
-        (run / 'log.jsonl').unlink()
+        run = self.folder / 'not_there_yet'
         self.open(run)
         self.await_text('\x1b[?1049h\x1b[?25l')
         self.await_text('waiting for ')
+        run.mkdir()
         with (run / 'log.jsonl').open('w') as log:
             log.write(lines(start(), step(0, 8.0)))
             log.flush()

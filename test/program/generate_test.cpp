@@ -39,6 +39,21 @@ int lines_of(const std::string& text) { return int(std::count(text.begin(), text
 
 }  // namespace
 
+TEST_CASE("generate knows the text of a model that has more ids than its text", "[run]") {
+    const Models models;
+    const auto trained = models.run(models.flags({"-e", "custom:l=1,h=2,c=32,t=32,v=300", "--allow-larger-vocabulary",
+                                                  "-x", "1", "-v", "0", "-o", models.path("larger")}));
+    CAPTURE(trained.output);
+    REQUIRE(trained.exit_code == 0);
+    const std::string folder = models.path("larger/step_00000001"),
+                      words = "-e '" + folder + "' --prompt ab -n 8 --temperature 3 --top-k 0 --samples 4";
+    const auto with = models.generate(words);
+    CHECK(with.exit_code == 0);
+    CHECK_THAT(with.out, Contains("\nab"));
+    fs::remove(folder + "/tokenizer.json");  // config.json still names the end of text
+    CHECK(models.generate(words).out == with.out);
+}
+
 TEST_CASE("generate prints the prompt and the text that training samples, from the newest checkpoint", "[run]") {
     const Models models;
     // Hot, so that most bytes are no UTF-8, and what is held back shows at the end.

@@ -236,6 +236,18 @@ TEST_CASE("nothing half-written stays behind", "[shard]") {
     CHECK((folder.names().empty() || folder.names() == std::vector<std::string>{"w.bin"}));
 }
 
+TEST_CASE("a series replaces no shard that another program has written meanwhile", "[shard]") {
+    const TemporaryFolder folder;
+    ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
+    series.append(counting(25));
+    series.seal();
+    test::write_file(folder / "s_000001.bin", "another's");
+    CHECK_THROWS_WITH(series.publish(),
+                      Catch::Contains("s_000001.bin is there already; expected nothing of that name"));
+    std::ifstream in(folder / "s_000001.bin");
+    CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == "another's");
+}
+
 TEST_CASE("a series of shards holds the stream, cut where it must be, and appears as a whole", "[shard]") {
     const TemporaryFolder folder;
     const std::vector<std::uint16_t> ids = counting(25);

@@ -88,6 +88,18 @@ TEST_CASE("compressed files read as the text in them", "[tokenizer]") {
     }
 }
 
+TEST_CASE("what a file holds tells, not its name, and what is no text is refused", "[tokenizer]") {
+    const TemporaryFolder folder;
+    const std::string text = varied(3000);
+    for (const std::string& packed : {gzipped(text), zstandard(text)})
+        CHECK((read_all(test::write_file(folder / "plain.txt", packed), 1000) == text));
+    for (const auto& [start, kind] : {std::pair("\xfd\x37zXZ", "compressed by xz"), {"BZh9", "compressed by bzip2"},
+                                      {"PK\x03\x04", "a zip archive"}, {"PAR1", "a Parquet table"},
+                                      {"\xff\xfe", "text in UTF-16"}, {"\xfe\xff", "text in UTF-16"}})
+        CHECK_THROWS_WITH(read_all(test::write_file(folder / "a.txt", start + text), 1000),
+                          Contains("a.txt is " + std::string(kind) + "; expected text in UTF-8"));
+}
+
 TEST_CASE("a corpus in GPT-2's way has the ids of whole documents, on any number of threads", "[tokenizer]") {
     const TemporaryFolder folder;
     const auto tokenizer = small_tokenizer();
