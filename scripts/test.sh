@@ -152,10 +152,10 @@ is cuda && [ -n "$nvcc" ] && build fibers-program DEVICE=fibers build/fibers/tra
 is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
 is ranks && build cpu-thread DEVICE=cpu SANITIZE=thread build/cpu-thread/rank_tests
 asan=build/fibers-address-undefined
-is host && build fuzz -f test/fuzz/Makefile
 # Without what is left out below, as whole programs, models and ranks that are processes.
 checked="test/kernels test/llmc/base test/llmc/comm test/llmc/data test/llmc/run test/llmc/weights"
 is kernels host && build sanitizers DEVICE=fibers SANITIZE=address,undefined TESTS="$checked" $asan/tests
+is host && build fuzz -f test/fuzz/Makefile  # one file: beside it the last tests have a core
 set -m  # a process group of its own, to end it as a whole
 build_all &
 builder=$!
@@ -224,12 +224,12 @@ elif is cuda; then
 fi
 
 is ranks && cases cpu-thread "races between ranks that are threads" build/cpu-thread/rank_tests "~[.]~[mpi]~[large]"
-is host && one fuzz "parsers under fire" test/fuzz/run.sh 2
 is kernels && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: kernels" $asan/tests \
     "[kernels]~[matmul]~[large]~[mappings]~[statistics]"
 # Left out: what computes products by oneDNN, which is not instrumented, and the reference, which is of the tests.
 is host && cases sanitizers "AddressSanitizer, UndefinedBehaviorSanitizer: host code" $asan/tests \
-    "$host~[model]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
+    "$host~[model]~[decoder]~[generation]~[reference]~[interrupt]~[statistics]~[large],[communicator]~[mpi]~[large]"
+is host && one fuzz "parsers under fire" test/fuzz/run.sh 2
 
 wait
 
