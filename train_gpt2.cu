@@ -176,7 +176,7 @@ int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 
 // Says why the program ends and returns its exit code; where others run, ends them too.
 int end(Communicator* communicator, const std::string& why, int exit_code) {
     if (communicator && communicator->size() > 1) communicator->abort(why, exit_code);
-    std::cerr << "error: " << why << std::endl;
+    tell_stderr("error: " + why);
     return exit_code;
 }
 
@@ -197,7 +197,7 @@ int main(int argc, char** argv) {
             case Request::run: return run(options, communicator, interrupt);
         }
     } catch (const SharedError& error) {
-        if (communicator->rank() == 0) std::cerr << "error: " << error.what() << std::endl;
+        if (communicator->rank() == 0) tell_stderr(std::string("error: ") + error.what());
         return exit_code_of(error);
     } catch (const Error& error) {
         return end(communicator.get(), error.what(), exit_code_of(error));

@@ -11,6 +11,7 @@
 
 #include "kernels/device/error.h"
 #include "kernels/device/memory.h"
+#include "llmc/base/standard_streams.h"
 
 namespace llmc {
 
@@ -146,7 +147,7 @@ public:
     std::vector<std::string> host_gather(std::string_view mine) override { return {std::string(mine)}; }
     void barrier() override {}
     [[noreturn]] void abort(std::string_view reason, int exit_code) override {
-        std::cerr << "error: " << reason << std::endl;
+        tell_stderr("error: " + std::string(reason));
         std::cout << std::flush;
         std::_Exit(exit_code);
     }

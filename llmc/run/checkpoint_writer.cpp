@@ -8,6 +8,7 @@
 #include <ranges>
 
 #include "llmc/base/staged_file.h"
+#include "llmc/base/standard_streams.h"
 #include "llmc/model/moment_files.h"
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_files.h"
@@ -227,7 +228,7 @@ void load_moments(Optimizer& optimizer, const fs::path& folder, const TrainerSta
         if (!read.values.empty()) optimizer.load_onebit(read.values);
         return read.note;
     });
-    if (!note.empty() && communicator.rank() == 0) std::cerr << "note: " << note << '\n';
+    if (!note.empty() && communicator.rank() == 0) tell_stderr("note: " + note);
 }
 
 }  // namespace llmc

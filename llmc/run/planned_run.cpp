@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "kernels/device/error.h"
+#include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint_writer.h"
 #include "llmc/run/initial_model.h"
@@ -37,7 +38,7 @@ std::vector<std::string> notes_of(const Plan& plan, const Context& context) {
 }
 
 void tell_notes(const std::vector<std::string>& notes) {
-    for (const std::string& note : notes) std::cerr << "note: " << note << '\n';
+    for (const std::string& note : notes) tell_stderr("note: " + note);
 }
 
 void tell_choices(PlannedRun& run, bool first_rank) {
@@ -82,7 +83,7 @@ PlannedRun plan_run(const Options& options, Context& context) {
         together(ranks, [&] { require_room(plan.memory); });
     } catch (const Error& error) {
         if (!options.ignore_memory_plan) throw;
-        if (first_rank) std::cerr << "note: goes on as --ignore-memory-plan says: " << error.what() << '\n';
+        if (first_rank) tell_stderr(std::string("note: goes on as --ignore-memory-plan says: ") + error.what());
     }
     PlannedRun run{std::move(tuning), std::move(found), std::move(plan), std::move(changes), std::move(facts), appends};
     if (options.dry_run) tell_choices(run, first_rank);

@@ -12,6 +12,7 @@
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
+#include "llmc/base/standard_streams.h"
 
 namespace llmc {
 namespace {
@@ -187,7 +188,7 @@ void Report::checkpoint(std::int64_t step, const std::string& folder, double wai
 }
 
 void Report::checkpoint_failed(std::int64_t step, const std::string& reason) {
-    if (speaks_) std::cerr << "note: " << reason << std::endl;
+    if (speaks_) tell_stderr("note: " + reason);
     write({{"event", "checkpoint_failed"}, {"step", step}, {"reason", reason}});
 }
 

@@ -8,6 +8,7 @@
 #include <ranges>
 
 #include "llmc/base/json_text.h"
+#include "llmc/base/standard_streams.h"
 #include "llmc/run/report.h"
 #include "llmc/weights/checkpoint.h"
 #include "llmc/weights/manifest.h"
@@ -18,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-void note(const std::string& text) { std::cerr << "note: " << text << std::endl; }
+void note(const std::string& text) { tell_stderr("note: " + text); }
 
 // The newest whole one; empty: there is none at all.
 fs::path newest_whole(const Options& options, Found& found) {
