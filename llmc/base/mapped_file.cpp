@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "kernels/device/error.h"
+#include "llmc/base/file_status.h"
 
 namespace llmc {
 namespace {
@@ -25,28 +26,17 @@ struct Descriptor {
 
 MappedFile::MappedFile(std::string path, std::string_view kind) : path_(std::move(path)) {
     const std::string what = std::string(kind) + " " + path_;
-    const auto unreadable = [&] {
-        fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file this user may read",
-             "check its permissions");
-    };
-
     // Before open(), which would wait for ever on a named pipe that nobody writes.
-    struct stat status;
-    if (::stat(path_.c_str(), &status) != 0) {
-        if (errno == ENOENT) fail(what, "missing", "a file", "check the spelling of the path");
-        unreadable();
-    }
-    if (S_ISDIR(status.st_mode))
-        fail(what, "a folder", "a file", "name the files in it, as in " + path_ + (path_.ends_with('/') ? "*" : "/*"));
+    struct stat status = status_of_file(path_, what);
     if (!S_ISREG(status.st_mode))
         fail(what, "a device, pipe or socket", "a regular file", "copy what it holds to a file");
 
     const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (file.number < 0 || ::fstat(file.number, &status) != 0) unreadable();
+    if (file.number < 0 || ::fstat(file.number, &status) != 0) fail_as_unreadable(what);
     if (status.st_size == 0) return;  // mmap refuses a length of 0
 
     void* address = ::mmap(nullptr, std::size_t(status.st_size), PROT_READ, MAP_SHARED, file.number, 0);
-    if (address == MAP_FAILED) unreadable();
+    if (address == MAP_FAILED) fail_as_unreadable(what);
     data_ = static_cast<const std::byte*>(address);
     size_ = std::size_t(status.st_size);
     device_ = std::uint64_t(status.st_dev);

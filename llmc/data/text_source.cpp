@@ -2,7 +2,6 @@
 #include "llmc/data/text_source.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -14,27 +13,17 @@
 #include <vector>
 
 #include "kernels/device/error.h"
+#include "llmc/base/file_status.h"
 
 namespace llmc {
 namespace {
 
 constexpr std::size_t kTextInputBytes = 1 << 18;
 
-// A folder or a missing file has words of its own, as MappedFile has them.
 int open_text(const std::string& path, const std::string& what, std::int64_t& size) {
-    const auto unreadable = [&] {
-        fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file this user may read",
-             "check its permissions");
-    };
-    struct stat status;
-    if (::stat(path.c_str(), &status) != 0) {
-        if (errno == ENOENT) fail(what, "missing", "a file", "check the spelling of the path");
-        unreadable();
-    }
-    if (S_ISDIR(status.st_mode))
-        fail(what, "a folder", "a file", "name the files in it, as in " + path + (path.ends_with('/') ? "*" : "/*"));
+    const struct stat status = status_of_file(path, what);
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) unreadable();
+    if (descriptor < 0) fail_as_unreadable(what);
     if (S_ISREG(status.st_mode)) size = std::int64_t(status.st_size);
     return descriptor;
 }

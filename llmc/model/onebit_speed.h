@@ -8,8 +8,8 @@ namespace llmc {
 struct Context;
 
 // Seconds that a step with the compressed update of `elements` computes longer than one with AdamW's: compression, this
-// rank's part of the sums, and the sketch. Measured on up to 2^22 elements, whose memory is given back; the fastest of
-// three of each. Waits for the device.
+// rank's part of the sums, and the sketch. Measured on half of them, at most 2^22, whose memory is given back and is
+// less than what the optimizer and the gradients will take; the fastest of three of each. Waits for the device.
 double measure_compression(std::int64_t elements, int ranks, Context& context);
 
 // Bits a second that a rank sends on a link on which the exchange in full takes as long as the one at a bit an element

@@ -184,18 +184,16 @@ TEST_CASE("generate refuses what cannot be in a line that names the flag", "[run
     CHECK_THAT(refusal("--prompt ab"), Contains("--checkpoint is not given"));
     CHECK_THAT(refusal("-e '" + models.path("none") + "' --prompt ab"), Contains("none"));
     CHECK_THAT(refusal("-e '" + models.path("train_0.bin") + "' --prompt ab"), Contains("token shard"));
-    CHECK_THAT(refusal(run + "--prompt-ids 1"), Contains("--prompt or --prompt-ids, not both"));
-    CHECK_THAT(refusal(run + "-n 0"), Contains("--tokens is \"0\"; expected a whole number from 1 to"));
-    CHECK_THAT(refusal(run + "--tokens 5x"), Contains("--tokens is \"5x\""));
-    CHECK_THAT(refusal(run + "--samples 0"), Contains("--samples is \"0\""));
-    CHECK_THAT(refusal(run + "--temperature -1"), Contains("--temperature is \"-1\"; expected a number from 0 to 100"));
-    CHECK_THAT(refusal(run + "--temperature nan"), Contains("--temperature"));
-    CHECK_THAT(refusal(run + "--top-p 0"), Contains("--top-p is \"0\""));
-    CHECK_THAT(refusal(run + "--top-p 1.5"), Contains("--top-p is \"1.5\""));
-    CHECK_THAT(refusal(run + "--top-k -1"), Contains("--top-k is \"-1\""));
-    CHECK_THAT(refusal(run + "--seed x"), Contains("--seed is \"x\""));
-    CHECK_THAT(refusal(run + "--dtype fp16"), Contains("--dtype is \"fp16\""));
-    CHECK_THAT(refusal(run + "more"), Contains("\"more\" is not understood"));
+    for (const auto& [words, said] :
+         {std::pair("--prompt-ids 1", "--prompt or --prompt-ids, not both"),
+          {"-n 0", "--tokens is \"0\"; expected a whole number from 1 to"}, {"--tokens 5x", "--tokens is \"5x\""},
+          {"--samples 0", "--samples is \"0\""},
+          {"--temperature -1", "--temperature is \"-1\"; expected a number from 0 to 100"},
+          {"--temperature nan", "--temperature"}, {"--top-p 0", "--top-p is \"0\""},
+          {"--top-p 1.5", "--top-p is \"1.5\""}, {"--top-k -1", "--top-k is \"-1\""},
+          {"--seed x", "--seed is \"x\""}, {"--dtype fp16", "--dtype is \"fp16\""},
+          {"more", "\"more\" is not understood"}})
+        CHECK_THAT(refusal(run + words), Contains(said));
     CHECK_THAT(refusal(run + "--topk 3"), Contains("topk") && Contains("--help"));
     const auto help = models.generate("--help");
     CHECK(help.exit_code == 0);
