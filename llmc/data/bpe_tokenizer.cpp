@@ -120,6 +120,13 @@ void BpeTokenizer::append(std::string_view text, std::vector<std::uint16_t>& ids
 
 std::size_t BpeTokenizer::certain_prefix(std::string_view text) const { return certain_pieces(text); }
 
+std::vector<std::uint16_t> BpeTokenizer::token_bytes() const {
+    std::vector<std::uint16_t> bytes;
+    for (const std::string& token : tokens_) bytes.push_back(std::uint16_t(token.size()));
+    bytes.push_back(0);  // the end of text
+    return bytes;
+}
+
 std::string BpeTokenizer::decode(std::span<const int> ids) const {
     std::string text;
     for (const int id : ids) {

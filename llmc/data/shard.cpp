@@ -32,7 +32,20 @@ bool may_be_cut_off(std::span<const std::uint16_t> ids) {
     return false;
 }
 
+constexpr int kVocabularyWord = 3;  // of the header
+
 }  // namespace
+
+Vocabulary vocabulary_of_header(std::span<const std::int32_t> words, int first_word, const std::string& file) {
+    const std::int32_t size = words[0], end_of_text = words[1];
+    if (size == 0 && end_of_text == 0) return {};
+    const auto word = [&](int i) { return std::to_string(first_word + i); };
+    require(size >= 1 && size <= kLargestVocabulary, file + "vocabulary size (header word " + word(0) + ")", size,
+            "1 to 65536, or 0 in words " + word(0) + " and " + word(1) + " for GPT-2's", "write it again");
+    require(end_of_text >= 0 && end_of_text < size, file + "end-of-text id (header word " + word(1) + ")", end_of_text,
+            "0 to " + std::to_string(size - 1) + " with its vocabulary of " + std::to_string(size), "write it again");
+    return {size, end_of_text};
+}
 
 Shard::Shard(std::string path) : file_(std::move(path), "shard") {
     const std::string file = "shard " + file_.path() + ": ";
@@ -44,8 +57,7 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
 
     std::array<std::int32_t, kShardHeaderWords> header;
     std::memcpy(header.data(), file_.bytes().data(), sizeof header);
-    const auto [magic, version, tokens, vocabulary, end_of_text] =
-        std::array{header[0], header[1], header[2], header[3], header[4]};
+    const auto [magic, version, tokens] = std::array{header[0], header[1], header[2]};
     require(magic == kShardMagic, file + "magic number", magic, std::to_string(kShardMagic),
             "it is no token shard: name only shards, or write it with dev/tokenize");
     require(version == kShardVersion, file + "version", version, std::to_string(kShardVersion),
@@ -57,14 +69,7 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
             std::to_string(expected) + " for the " + std::to_string(tokens) + " tokens of its header",
             size < expected ? "it is truncated: copy or write it again" : "it is too long: copy or write it again");
 
-    if (vocabulary != 0 || end_of_text != 0) {
-        require(vocabulary >= 1 && vocabulary <= kLargestVocabulary, file + "vocabulary size (header word 3)",
-                vocabulary, "1 to 65536, or 0 in words 3 and 4 for GPT-2's", "write it again with dev/tokenize");
-        require(end_of_text >= 0 && end_of_text < vocabulary, file + "end-of-text id (header word 4)", end_of_text,
-                "0 to " + std::to_string(vocabulary - 1) + " with its vocabulary of " + std::to_string(vocabulary),
-                "write it again with dev/tokenize");
-        vocabulary_ = {vocabulary, end_of_text};
-    }
+    vocabulary_ = vocabulary_of_header(std::span(header).subspan(kVocabularyWord), kVocabularyWord, file);
     tokens_ = tokens;
     file_.guard();
 }

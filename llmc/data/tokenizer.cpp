@@ -22,6 +22,12 @@ public:
 
     std::size_t certain_prefix(std::string_view text) const override { return text.size(); }
 
+    std::vector<std::uint16_t> token_bytes() const override {
+        std::vector<std::uint16_t> bytes(std::size_t(kByteVocabulary.size), 1);
+        bytes[std::size_t(kByteVocabulary.end_of_text)] = 0;
+        return bytes;
+    }
+
     std::string decode(std::span<const int> ids) const override {
         std::string text;
         for (const int id : ids) {
@@ -49,6 +55,8 @@ public:
     }
 
     std::size_t certain_prefix(std::string_view) const override { return 0; }
+
+    std::vector<std::uint16_t> token_bytes() const override { return {}; }
 
     std::string decode(std::span<const int> ids) const override {
         std::string text;

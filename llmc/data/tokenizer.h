@@ -30,6 +30,8 @@ public:
     // The length of a prefix of `text` after which it can be cut: its ids, and those of the rest, are the same whatever
     // follows, and together those of the whole. 0 where none is found; the more text, the likelier there is one.
     virtual std::size_t certain_prefix(std::string_view text) const = 0;
+    // Of each id, how many bytes of text it stands for: an end of text none. Empty without a table.
+    virtual std::vector<std::uint16_t> token_bytes() const = 0;
     // Throws Error for an id outside the vocabulary.
     virtual std::string decode(std::span<const int> ids) const = 0;
 };

@@ -52,6 +52,19 @@ ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens
     batches_ = rounded_up_quotient(rows_used_, shape_.global_rows());
 }
 
+std::int64_t ValidationBatches::target_bytes(std::span<const std::uint16_t> bytes_of_id) const {
+    std::int64_t bytes = 0, left = taken_;
+    for (const Shard& shard : shards_.shards()) {
+        const std::int64_t taken = std::min(shard.tokens() - 1, left);
+        left -= taken;
+        const auto ids = shard.read(0, taken + 1);
+        for (std::size_t i = 1; i < ids.size(); ++i)
+            if (!mask_document_start_ || ids[i - 1] != shard.vocabulary().end_of_text) bytes += bytes_of_id[ids[i]];
+        shard.require_whole(ids);
+    }
+    return bytes;
+}
+
 const Batch& ValidationBatches::operator[](std::int64_t j) {
     require(j >= 0 && j < batches_, "number of a validation batch", j, "0 to " + std::to_string(batches_ - 1));
     for (std::int64_t i = 0; i < shape_.micro_batch; ++i) {

@@ -25,6 +25,10 @@ public:
     std::int64_t targets() const { return targets_; }      // of all batches of all ranks
     bool all_there_is() const { return taken_ < asked_; }  // the data hold fewer targets than were asked for
 
+    // Of all targets of all ranks together, where an id stands for so many bytes. Reads them. Throws a run-time Error
+    // for an id outside the vocabulary, and where a shard was cut off.
+    std::int64_t target_bytes(std::span<const std::uint16_t> bytes_of_id) const;
+
     // Batch 0 <= j < size() of this rank, valid until the next call. Throws a run-time Error for an id outside the
     // vocabulary.
     const Batch& operator[](std::int64_t j);

@@ -107,6 +107,7 @@ TEST_CASE("byte-level BPE merges by its rule, whatever the bytes, and comes back
     for (int round = 0; round < 20; ++round) {
         const BpeMerges merges = random_merges(random, 40);
         const BpeTokenizer tokenizer(merges);
+        const auto token_bytes = tokenizer.token_bytes();
         for (const std::size_t length : {1, 20, 300, 1000}) {
             const std::string text = random_text(random, length);
             Ids expected;
@@ -115,7 +116,12 @@ TEST_CASE("byte-level BPE merges by its rule, whatever the bytes, and comes back
             REQUIRE(tokenizer.encode(text) == expected);
             REQUIRE(tokenizer.encode(text) == expected);  // from the cache
             REQUIRE(tokenizer.decode(expected) == text);
+            std::size_t bytes = 0;
+            for (const int id : expected) bytes += token_bytes.at(std::size_t(id));
+            REQUIRE(bytes == text.size());
         }
+        REQUIRE(token_bytes.size() == std::size_t(tokenizer.vocabulary().size));
+        REQUIRE(token_bytes[std::size_t(tokenizer.vocabulary().end_of_text)] == 0);
         std::string letters;  // one piece, longer than the search over an array takes
         for (int i = 0; i < 300; ++i) letters += "abc"[random() % 3];
         REQUIRE(tokenizer.encode(letters) == merged_by_rule(merges, letters));

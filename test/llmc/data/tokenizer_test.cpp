@@ -64,6 +64,10 @@ TEST_CASE("the byte tokenizer gives back every text", "[tokenizer]") {
     CHECK(tokenizer->decode(std::vector<int>{'a', 256, 'b'}) == "a\n<|endoftext|>\nb");
     CHECK_THROWS_WITH(tokenizer->decode(std::vector<int>{257}), Contains("is 257; expected 0 to 256"));
     CHECK_THROWS_AS(tokenizer->decode(std::vector<int>{-1}), Error);
+    const auto bytes = tokenizer->token_bytes();
+    REQUIRE(bytes.size() == 257);
+    CHECK(std::count(bytes.begin(), bytes.end(), 1) == 256);
+    CHECK(bytes[256] == 0);
 }
 
 TEST_CASE("a vocabulary without a table shows ids and encodes nothing", "[tokenizer]") {
@@ -71,6 +75,7 @@ TEST_CASE("a vocabulary without a table shows ids and encodes nothing", "[tokeni
     CHECK(tokenizer->vocabulary() == Vocabulary{50257, 50256});
     CHECK(tokenizer->decode(std::vector<int>{15496, 11, 50256}) == "15496 11 50256");
     CHECK(tokenizer->decode({}).empty());
+    CHECK(tokenizer->token_bytes().empty());
     CHECK_THROWS_WITH(tokenizer->decode(std::vector<int>{50257}), Contains("0 to 50256"));
     CHECK_THROWS_WITH(tokenizer->encode("Hello"),
                       Contains("50257 ids with end of text 50256") && Contains("expected 257") &&

@@ -96,7 +96,9 @@ TEST_CASE("validation: first tokens of documents can be left out, whatever the b
     const auto [asked, expected] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 3}, {8, 4},
                                                              {9, 4}}));  // the last: more than there are
     CAPTURE(world, micro_batch, asked);
-    std::int64_t valid = 0;
+    std::int64_t valid = 0, bytes = 0, all_bytes = 0;
+    std::vector<std::uint16_t> as_id(10);  // an id stands for so many bytes
+    std::iota(as_id.begin(), as_id.end(), std::uint16_t(0));
     for (int rank = 0; rank < world; ++rank) {
         const BatchShape shape{.micro_batch = micro_batch, .seq_len = 3, .rank = rank, .world = world};
         if (expected == 0) {
@@ -114,8 +116,14 @@ TEST_CASE("validation: first tokens of documents can be left out, whatever the b
             for (std::size_t i = 0; i < masked.inputs.size(); ++i)
                 CHECK(masked.targets[i] == (masked.inputs[i] == 9 ? kIgnoreTarget : all.targets[i]));
             valid += masked.valid_targets;
+            for (const auto target : masked.targets) bytes += target == kIgnoreTarget ? 0 : target;
+            for (const auto target : all.targets) all_bytes += target == kIgnoreTarget ? 0 : target;
         }
     }
     CHECK(valid == expected);
+    if (expected > 0) {
+        CHECK(ValidationBatches(shards, asked, {.seq_len = 3}, true).target_bytes(as_id) == bytes);
+        CHECK(ValidationBatches(shards, asked, {.seq_len = 3}).target_bytes(as_id) == all_bytes);
+    }
     CHECK_THROWS_WITH(ValidationBatches(starts, 5, {.micro_batch = 1, .seq_len = 3}, true), Contains("is 0"));
 }

@@ -1,0 +1,33 @@
+// hellaswag_file.cpp - files of HellaSwag, as they are and from a header without its 250 words that mean nothing
+#include "llmc/data/hellaswag_file.h"
+
+#include <algorithm>
+
+#include "test/fuzz/target.h"
+
+namespace {
+
+void read_hellaswag(const std::filesystem::path& path) {
+    const llmc::HellaSwagFile file(path.string());
+    fuzz::must(!file.examples().empty(), "an example");
+    for (const llmc::HellaSwagExample& example : file.examples()) {
+        const auto within = [&](std::span<const std::uint16_t> ids) {
+            fuzz::must(!ids.empty(), "a token");
+            fuzz::must(std::ranges::all_of(ids, [&](int id) { return id < file.vocabulary().size; }), "its ids");
+        };
+        within(example.context);
+        for (const auto& ending : example.endings) within(ending);
+        fuzz::must(example.right >= 0 && example.right < 4, "the number of the right ending");
+    }
+}
+
+const fuzz::Target hellaswag_file("hellaswag_file", [](std::string_view bytes) {
+    constexpr std::size_t kUsed = 24;
+    if (bytes.size() < kUsed || bytes.size() >= std::size_t(llmc::kShardHeaderBytes))
+        return read_hellaswag(fuzz::file_with("hellaswag.bin", bytes));
+    std::string file(bytes.substr(0, kUsed));
+    file.resize(std::size_t(llmc::kShardHeaderBytes));
+    read_hellaswag(fuzz::file_with("hellaswag.bin", file.append(bytes.substr(kUsed))));
+});
+
+}  // namespace
