@@ -14,6 +14,7 @@
 #include "llmc/run/open_context.h"
 #include "llmc/run/planned_run.h"
 #include "llmc/run/run_control.h"
+#include "llmc/run/run_evaluation.h"
 #include "llmc/run/start_facts.h"
 #include "llmc/run/step_batches.h"
 #include "llmc/run/step_log.h"
@@ -34,25 +35,8 @@ struct Training {
     Report& report;
     Interrupt& interrupt;
     BatchUpload upload{plan.setup.shape, plan.start.config.vocabulary, context};
+    RunEvaluation evaluation{plan, context, model, upload, report, interrupt};
 
-    // After `step` updates. Both end early on a signal, which they return, with nothing to report; 0: none came.
-    // Data that a rank cannot read are `unreadable`, too, the same on every rank.
-    int validate(std::int64_t step) {
-        const device::Range range("validation");
-        const ValidationLoss x = validation_loss(*plan.validation, model, upload, plan.setup.shape, context,
-                                                 [&] { return interrupt.signal(); });
-        unreadable = x.unreadable;
-        if (x.signal == 0 && !unreadable) report.validation(step, x.loss, plan.validation->targets(), x.seconds);
-        return x.signal;
-    }
-    int sample(std::int64_t step) {
-        model.wait_for_parameters();
-        const Samples x = draw_samples(*plan.sampler, model, context, [&] { return interrupt.signal(); });
-        on_first_rank(*context.communicator, [&] {
-            for (const std::string& text : x.texts) report.sample(step, text);
-        });
-        return x.signal;
-    }
     // Somebody asked for a checkpoint (SIGUSR2).
     void take_save_request() {
         interrupt.save_begins();
@@ -63,8 +47,6 @@ struct Training {
     // Both return the exit code.
     int train(const Resumption* resumption);
     int evaluate();
-
-    std::exception_ptr unreadable{};
 };
 
 int Training::train(const Resumption* resumption) {
@@ -93,7 +75,7 @@ int Training::train(const Resumption* resumption) {
     }
     // Of data or log, or no updates any more: what has been trained so far is sound, and is saved.
     const auto failure = [&] {
-        return unreadable ? unreadable : batches.failure() ? batches.failure()
+        return evaluation.unreadable() ? evaluation.unreadable() : batches.failure() ? batches.failure()
                : report.failure() ? report.failure() : step_log.failure();
     };
     const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
@@ -108,17 +90,19 @@ int Training::train(const Resumption* resumption) {
         if (control.pauses()) step_log.flush();
         if (control.ends() && step_log.failure()) control.fail();  // of the last step; all ranks have the same numbers
         if (control.validation_due()) {
-            const int signal = validate(step);
-            if (unreadable) continue;  // on every rank: the run ends here
+            const int signal = evaluation.validate(step);
+            if (evaluation.unreadable()) continue;  // on every rank: the run ends here
             control.end_validation(signal);
         }
-        if (control.samples_due()) control.end_samples(sample(step));
+        if (control.hellaswag_due()) control.end_hellaswag(evaluation.score_hellaswag(step));
+        if (control.samples_due()) control.end_samples(evaluation.sample(step));
         if (control.checkpoint_due()) {
             checkpoints.begin({.step = step, .optimizer = optimizer.counts(),
                                .failed_in_a_row = step_log.in_a_row().failed,
                                .without_update = step_log.in_a_row().without_update,
-                               .validated = !control.owes_validation(), .sampled = !control.owes_samples(),
-                               .data = next, .noise = noise.averages(), .run = plan.run});
+                               .validated = !control.owes_validation(), .scored = !control.owes_hellaswag(),
+                               .sampled = !control.owes_samples(), .data = next, .noise = noise.averages(),
+                               .run = plan.run});
             control.checkpoint_begun();
         }
         if (control.ends()) break;
@@ -152,9 +136,10 @@ int Training::train(const Resumption* resumption) {
 
 int Training::evaluate() {
     const double began = seconds_now();
-    int signal = validate(0);
-    if (unreadable) std::rethrow_exception(unreadable);
-    if (plan.sampler && signal == 0) signal = sample(0);
+    int signal = evaluation.validate(0);
+    if (evaluation.unreadable()) std::rethrow_exception(evaluation.unreadable());
+    if (plan.hellaswag && signal == 0) signal = evaluation.score_hellaswag(0);
+    if (plan.sampler && signal == 0) signal = evaluation.sample(0);
     report.end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
     share_failure(*context.communicator, report.failure());
     return exit_code_after(signal);

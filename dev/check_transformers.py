@@ -5,6 +5,7 @@
     check_transformers.py MODEL.bin --tokens 1,2,3                  the same of a model in llm.c's format
     check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS  compare with our logits; exit 1 above --tolerance
     check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
+    check_transformers.py STEP_DIR --hellaswag FILE --seq-len 1024 [--expect-acc 0.2859 --expect-acc-norm 0.2955]
     check_transformers.py --create DIR --layers 2 --heads 4 --channels 64 --vocabulary 257 --positions 64 --seed 1
     check_transformers.py --create DIR --max-shard-size 100KB       the same in several files with an index
 
@@ -135,6 +136,39 @@ def shard_loss(args, model, numpy, torch):
     return True
 
 
+def hellaswag(args, model, numpy, torch):
+    """acc and acc_norm of a file in llm.c's format, read and scored independently, one example at a time."""
+    header = numpy.fromfile(args.hellaswag, dtype="<i4", count=256)
+    if len(header) < 256 or header[0] != 20240522 or header[1] != 1:
+        sys.exit(f"check_transformers.py: {args.hellaswag}: header is {header[:2].tolist()}; expected [20240522, 1]; "
+                 "name a file of HellaSwag")
+    words = numpy.fromfile(args.hellaswag, dtype="<u2", offset=1024).astype(numpy.int64)
+    most = args.seq_len or model.config.n_positions
+    at, right, right_norm = 0, 0, 0
+    for _ in range(int(header[2])):
+        label, at = int(words[at + 3]), at + 5
+        parts = []
+        for _ in range(5):  # the context and four endings
+            parts.append(words[at + 1:at + 1 + words[at]])
+            at += 1 + int(words[at])
+        sums, means = [], []
+        for ending in parts[1:]:
+            tokens = torch.from_numpy(numpy.concatenate([parts[0], ending]))[-(most + 1):]
+            logits = model(tokens[None, :-1]).logits[0].double()
+            nats = torch.nn.functional.cross_entropy(logits[-len(ending):], tokens[-len(ending):], reduction="none")
+            sums.append(nats.sum().item())
+            means.append(nats.mean().item())
+        right += sums.index(min(sums)) == label
+        right_norm += means.index(min(means)) == label
+    count, good = int(header[2]), True
+    for name, found, expected in (("acc", right / count, args.expect_acc),
+                                  ("acc_norm", right_norm / count, args.expect_acc_norm)):
+        against = f", expected {expected:.6f}" if expected is not None else ""
+        print(f"{name} {found:.6f} over {count} examples{against}")
+        good = good and (expected is None or abs(found - expected) < 0.5 / count)
+    return good
+
+
 def check_logits(args, model, numpy, torch):
     if args.tokens:
         ids, source = numpy.array([int(text) for text in args.tokens.split(",")]), "--tokens"
@@ -176,6 +210,9 @@ def main():
     parser.add_argument("--val-tokens", type=int, default=1 << 20,
                         help="tokens of the shard to predict (default %(default)s)")
     parser.add_argument("--expect-loss", type=float, help="our loss over the same tokens")
+    parser.add_argument("--hellaswag", metavar="FILE", help="examples of HellaSwag to score the model on")
+    parser.add_argument("--expect-acc", type=float, help="our share of right endings by the sum of their nats")
+    parser.add_argument("--expect-acc-norm", type=float, help="and by the mean")
     parser.add_argument("--seq-len", type=int, default=0)
     parser.add_argument("--batch", type=int, default=4, help="sequences at a time (default %(default)s)")
     parser.add_argument("--tolerance", type=float, default=1e-4)
@@ -189,17 +226,18 @@ def main():
 
     if args.create:
         return create(args)
-    if not args.folder or sum(map(bool, (args.tokens, args.token_ids, args.shard))) != 1:
-        parser.error("give STEP_DIR and one of --tokens, --token-ids and --shard, or --create DIR")
+    if not args.folder or sum(map(bool, (args.tokens, args.token_ids, args.shard, args.hellaswag))) != 1:
+        parser.error("give STEP_DIR and one of --tokens, --token-ids, --shard and --hellaswag, or --create DIR")
     if args.logits and args.shard:
         parser.error("--logits belongs to --tokens or --token-ids")
-    for path in filter(None, (args.folder, args.token_ids, args.logits, args.shard)):
+    for path in filter(None, (args.folder, args.token_ids, args.logits, args.shard, args.hellaswag)):
         if not os.path.exists(path):
             parser.error(f"{path} is missing; expected a file or folder")
     numpy, torch, transformers = libraries()
     with torch.no_grad():
         model = open_model(args, numpy, torch, transformers)
-        good = (shard_loss if args.shard else check_logits)(args, model, numpy, torch)
+        check = shard_loss if args.shard else hellaswag if args.hellaswag else check_logits
+        good = check(args, model, numpy, torch)
     if not good:
         print("DIFFERENT")
         sys.exit(1)

@@ -51,10 +51,16 @@ public:
     }
 
     void evaluate(const MicroBatch& batch, std::span<double> loss_sum) override {
-        forward(batch);
-        for (std::size_t first = 0; first < shape_.rows(); first += act_.classifier_rows)
-            classify(batch, chunk_at(first), Dlogits::none);
+        forward_losses(batch);
         kernels::accumulate_losses(loss_sum, losses(), stream());
+    }
+
+    std::vector<float> token_losses(const MicroBatch& batch) override {
+        forward_losses(batch);
+        std::vector<float> host(shape_.rows());
+        device::copy_to_host(host.data(), losses().data(), losses().size_bytes(), stream());
+        context_.stream.sync();
+        return host;
     }
 
     void choose_products(const MicroBatch& batch, bool accumulating) override {
@@ -106,6 +112,13 @@ private:
         std::size_t first;
         int rows;
     };
+
+    // From tokens to losses.
+    void forward_losses(const MicroBatch& batch) {
+        forward(batch);
+        for (std::size_t first = 0; first < shape_.rows(); first += act_.classifier_rows)
+            classify(batch, chunk_at(first), Dlogits::none);
+    }
 
     // From tokens to ln_f(x).
     void forward(const MicroBatch& batch) override {

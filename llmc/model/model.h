@@ -57,6 +57,8 @@ public:
     virtual void forward_backward(const MicroBatch& batch, float token_weight, GradientExchange& gradients) = 0;
     // loss_sum[0] += sum of the losses over valid targets.
     virtual void evaluate(const MicroBatch& batch, std::span<double> loss_sum) = 0;
+    // The loss in nats of every position of the micro-batch, 0 where it has no target, on the host; waits.
+    virtual std::vector<float> token_losses(const MicroBatch& batch) = 0;
     // Calls the matrix library as a step with this micro-batch does, on this model's activations, so that it chooses
     // its algorithms (kernels/tuning): with `accumulating` as later micro-batches of a step do, too. Gradients go to
     // memory of its own; of the model's state it changes activations only. Waits.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numbers>
 
 #include "kernels/device/memory.h"
 #include "llmc/comm/agreement.h"
@@ -11,11 +12,6 @@
 
 namespace llmc {
 namespace {
-
-// Between two questions for a signal. 2 ranks on 2 cores that other programs use too, batches of 0.4 ms: a question
-// before every batch halves the speed of validation (68k tokens/s instead of 144k, medians of 5 pairs); one each 0.2 s
-// is lost in the noise (148k instead of 151k, medians of 8 pairs).
-constexpr double kSecondsBetweenQuestions = 0.2;
 
 // In the order of the ranks; every rank gets it.
 double sum_over_ranks(Communicator& communicator, double value) {
@@ -36,23 +32,14 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     device::Array<double> loss_sum(1);
     loss_sum.zero(context.stream);
     std::exception_ptr mine;
-    // All ranks have as many batches, and ask before the same ones: how far these lie apart follows from what all know.
-    std::int64_t next_question = 0, apart = 1;
-    double asked_at = began;
+    SignalQuestions questions(*context.communicator, signal_so_far);
     for (std::int64_t i = 0; i < batches.size(); ++i) {
-        if (i == next_question) {
-            std::int64_t answers[] = {signal_so_far(), std::int64_t((seconds_now() - asked_at) * 1e6), mine != nullptr};
-            context.communicator->host_reduce(answers, HostReduction::max);
-            if (answers[0] != 0) {
-                context.stream.sync();  // for what still adds to the sum
-                return {.signal = int(answers[0])};
-            }
-            if (answers[2] != 0) break;
-            const bool soon = answers[1] < kSecondsBetweenQuestions * 1e6;
-            if (i > 0) apart = soon ? 2 * apart : std::max(apart / 2, std::int64_t(1));
-            next_question += apart;
-            asked_at = seconds_now();
+        const auto answer = questions.ask_before(i, mine != nullptr);
+        if (answer.signal != 0) {
+            context.stream.sync();  // for what still adds to the sum
+            return {.signal = answer.signal};
         }
+        if (answer.failed) break;
         const Batch* batch = nullptr;
         try {
             if (!mine) batch = &batches[i];
@@ -70,6 +57,17 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     }
     const double sum = sum_over_ranks(*context.communicator, loss_sum.download(context.stream)[0]);
     return {.loss = sum / double(batches.targets()), .seconds = seconds_now() - began};
+}
+
+std::optional<double> bits_per_byte(double loss, const ValidationBatches& batches, const Tokenizer& tokenizer) {
+    if (!tokenizer.has_table()) return std::nullopt;
+    std::int64_t bytes = 0;
+    try {
+        bytes = batches.target_bytes(tokenizer.token_bytes());
+    } catch (const Error&) {  // the shards have changed since the loss was computed: the next validation tells
+    }
+    if (bytes == 0) return std::nullopt;
+    return loss * double(batches.targets()) / (std::numbers::ln2 * double(bytes));
 }
 
 TextSampler::TextSampler(const std::string& prompt, const GenerationSettings& settings,

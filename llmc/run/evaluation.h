@@ -8,13 +8,13 @@
 #include "llmc/data/validation_batches.h"
 #include "llmc/model/batch_upload.h"
 #include "llmc/run/generation.h"
+#include "llmc/run/signal_questions.h"
 
 namespace llmc {
 
-// The signal that has come to this rank, if any, else 0. All ranks ask each other together, several times a second,
-// between batches of a validation and tokens of a sample: a signal to one of them ends both on all. Then `signal` of
-// the result, the largest of all ranks, is not 0, and there is no other result.
-using SignalSoFar = std::function<int()>;
+// All ranks ask each other together (signal_questions.h) between batches and between tokens of a sample: a signal to
+// one of them ends both on all. Then `signal` of the result, the largest of all ranks, is not 0, and there is no other
+// result.
 
 // Mean loss in nats over the valid targets of all batches of all ranks, which take part together. Waits.
 struct ValidationLoss {
@@ -26,6 +26,11 @@ struct ValidationLoss {
 };
 ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
                                Context& context, const SignalSoFar& signal_so_far);
+
+// That loss by the bytes of the text instead of its tokens, so that vocabularies can be compared: nats of all targets,
+// ends of text among them, divided by ln 2 and the bytes that the targets stand for. Reads the targets. Empty where the
+// tokenizer has no table, or there are no bytes.
+std::optional<double> bits_per_byte(double loss, const ValidationBatches& batches, const Tokenizer& tokenizer);
 
 // Text that the model goes on with after a prompt; empty: the start of a document. Its random stream is its own and
 // starts anew with every call.

@@ -97,7 +97,10 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "sample from the fewest likeliest of these with so much of their probability together; 1: from all",
           Real{1e-6, 1});
     entry("temperature", o.temperature, "softmax temperature of sampling; 0: greedy", Real{0, 100});
-    entry("eval-only", o.eval_only, "validate, sample, and stop");
+    entry("hellaswag", o.hellaswag,
+          "score the model on HellaSwag: examples as token ids, by dev/data/hellaswag, or llm.c's hellaswag_val.bin");
+    entry("hellaswag-every", o.hellaswag_every, "steps between scores; the model is scored last, too", Whole{1, kMany});
+    entry("eval-only", o.eval_only, "validate, score on HellaSwag, sample, and stop");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end",
           Whole{0, kMany});
     entry("checkpoint-minutes", o.checkpoint_minutes, "minutes between checkpoints, beside those by steps; 0: none",
@@ -265,6 +268,9 @@ Request parse(int argc, char** argv, Options& options) {
         if (given.count("val-every") > 0 && options.val_every > 0)  // its default is for runs that have such data
             require(!options.val_data.empty(), "--val-data", "missing",
                     "validation shards, since --val-every was given", "give -j, or leave --val-every out");
+        if (given.count("hellaswag-every") > 0)
+            require(!options.hellaswag.empty(), "--hellaswag", "missing",
+                    "a file of examples, since --hellaswag-every was given");
     } catch (const cxxopts::exceptions::exception& error) {
         throw Error(std::string("command line: ") + error.what() + "; see --help");
     }

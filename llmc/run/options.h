@@ -52,6 +52,8 @@ struct Options {
     std::int64_t top_k = 50;
     double top_p = 1, temperature = 1;
     bool eval_only = false;
+    std::string hellaswag;                  // file; empty: none
+    std::int64_t hellaswag_every = 250;
     // Checkpoints
     std::int64_t checkpoint_every = 0;      // 0: at the end only
     double checkpoint_minutes = 0;          // 0: by steps only

@@ -26,6 +26,14 @@ Data open_data(const Options& options) {
     return data;
 }
 
+HellaSwagBatches open_hellaswag(const Options& o, Vocabulary vocabulary) {
+    HellaSwagFile file(o.hellaswag);
+    if (file.vocabulary() != vocabulary)
+        fail("the vocabulary of " + o.hellaswag, file.vocabulary().size,
+             "that of the shards, " + std::to_string(vocabulary.size), "tokenize both with the same tokenizer");
+    return {std::move(file), int(o.micro_batch), int(o.seq_len)};
+}
+
 // Positions of one update over all ranks: whole micro-batches of every rank.
 std::int64_t step_tokens(const Options& o, const BatchShape& batch) {
     const std::int64_t at_once = batch.global_positions();
@@ -97,6 +105,7 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
                      .final_fraction = o.final_lr_fraction, .warmup_steps = o.warmup_steps,
                      .total_steps = plan.total_steps};
     plan.control = {.total_steps = plan.total_steps, .val_every = plan.data.val ? o.val_every : 0,
+                    .hellaswag_every = plan.hellaswag ? o.hellaswag_every : 0,
                     .sample_every = o.sample_every, .checkpoint_every = o.checkpoint_every,
                     .max_minutes = o.max_minutes, .checkpoint_minutes = o.checkpoint_minutes,
                     .saves = !o.output_dir.empty()};
@@ -125,6 +134,7 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
     plan.micro_batches = int(plan.step_tokens / batch.global_positions());
     plan.run = {.step_tokens = plan.step_tokens, .ranks = ranks, .options = to_json(o),
                 .training_data = plan.data.train_facts};
+    if (!o.hellaswag.empty()) plan.hellaswag = open_hellaswag(o, vocabulary);
     if (!o.eval_only) plan_training(plan, o, batch);
     if (resumption) {
         if (is_model_name(o.init)) {

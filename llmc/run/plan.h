@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "llmc/data/data_loader.h"
+#include "llmc/data/hellaswag_batches.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/data/validation_batches.h"
 #include "llmc/model/memory_plan.h"
@@ -42,6 +43,7 @@ struct Plan {
     int micro_batches = 0;                          // of this rank in one update
     std::unique_ptr<DataLoader> loader{};           // none with --eval-only
     std::optional<ValidationBatches> validation{};
+    std::optional<HellaSwagBatches> hellaswag{};
     std::optional<TextSampler> sampler{};
     NoiseChoice noise{SmallBatches::none, ""};
     bool reduce_in_bf16 = false;

@@ -9,6 +9,7 @@
 #include "llmc/run/checkpoint_writer.h"
 #include "llmc/run/initial_model.h"
 #include "llmc/run/onebit_facts.h"
+#include "llmc/run/start_facts.h"
 
 namespace llmc {
 namespace {
@@ -61,7 +62,8 @@ PlannedRun plan_run(const Options& options, Context& context) {
         const std::vector<int> nodes = nodes_of(ranks);
         plan.optimizer.onebit->ranks_of_node = together(ranks, [&] { return ranks_of_node(nodes); });
     }
-    for (const auto& facts : {plan.data.train_facts, plan.data.val_facts})
+    for (const auto& facts : {plan.data.train_facts, plan.data.val_facts,
+                              facts_of_hellaswag(plan.hellaswag ? &plan.hellaswag->file() : nullptr)})
         require_alike(ranks, facts, "give all ranks the same files");
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {

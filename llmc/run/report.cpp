@@ -171,10 +171,22 @@ void Report::stage_speed(std::int64_t step, const std::string& stage, double ms_
     write({{"event", "stage_speed"}, {"step", step}, {"stage", stage}, {"ms_before", ms_before}, {"ms", ms}});
 }
 
-void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds) {
-    say(format("%s | validation loss %.4f over %lld tokens | %s tok/s", at(step).c_str(), loss,
-               static_cast<long long>(targets), tokens_text(double(targets) / seconds).c_str()));
-    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets}, {"ms", seconds * 1e3}});
+void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
+                        std::optional<double> bits_per_byte) {
+    say(format("%s | validation loss %.4f over %lld tokens%s | %s tok/s", at(step).c_str(), loss,
+               static_cast<long long>(targets),
+               bits_per_byte ? format(" | %.4f bits a byte", *bits_per_byte).c_str() : "",
+               tokens_text(double(targets) / seconds).c_str()));
+    write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets},
+           {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
+}
+
+void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {
+    say(format("%s | HellaSwag acc_norm %.4f +- %.4f, acc %.4f over %lld examples | %s", at(step).c_str(),
+               score.acc_norm(), score.acc_norm_error(), score.acc(), static_cast<long long>(score.examples),
+               clock_text(score.seconds).c_str()));
+    write({{"event", "hellaswag"}, {"step", step}, {"acc_norm", score.acc_norm()}, {"acc", score.acc()},
+           {"examples", score.examples}, {"ms", score.seconds * 1e3}});
 }
 
 void Report::sample(std::int64_t step, const std::string& text) {

@@ -2,9 +2,9 @@
 // object a line, each written through at once
 //
 // {"event":"start", options, versions, device, model, data}   {"event":"step","step":0,"loss":..,...}   "val",
-//     "sample", "checkpoint", "checkpoint_failed", "skip", "stage", "stage_speed", "resume", "end"
-// "resume" takes back what the log has from its step on: a "step" of that number or higher, a "skip", "val", "sample",
-// "checkpoint" after more steps.
+//     "hellaswag", "sample", "checkpoint", "checkpoint_failed", "skip", "stage", "stage_speed", "resume", "end"
+// "resume" takes back what the log has from its step on: a "step" of that number or higher, a "skip", "val",
+// "hellaswag", "sample", "checkpoint" after more steps.
 // A number that is unknown or not finite is null, never invented.
 #pragma once
 #include <exception>
@@ -17,6 +17,7 @@
 #include "kernels/grad_norm.h"
 #include "llmc/base/line_file.h"
 #include "llmc/comm/comm_stream.h"
+#include "llmc/run/hellaswag.h"
 #include "llmc/run/noise_scale.h"
 #include "llmc/run/throughput.h"
 
@@ -66,7 +67,9 @@ public:
     void stage_begins(std::int64_t step, const std::string& stage);
     // Once the stage has lasted a while, and so had the one before: medians of milliseconds a step.
     void stage_speed(std::int64_t step, const std::string& stage, double ms_before, double ms);
-    void validation(std::int64_t step, double loss, std::int64_t targets, double seconds);
+    void validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
+                    std::optional<double> bits_per_byte);
+    void hellaswag(std::int64_t step, const HellaSwagScore& score);
     void sample(std::int64_t step, const std::string& text);
     // `waited_seconds`: what training lost to it, beside slower steps.
     void checkpoint(std::int64_t step, const std::string& folder, double waited_seconds);

@@ -14,6 +14,7 @@ RunControl::RunControl(const Settings& settings, Communicator& communicator)
     : settings_(settings),
       communicator_(communicator),
       validation_(settings.val_every, settings.total_steps, Periodic::First::before_steps),
+      hellaswag_(settings.hellaswag_every, settings.total_steps, Periodic::First::after_a_step),
       samples_(settings.sample_every, settings.total_steps, Periodic::First::after_a_step),
       checkpoint_(settings.saves ? settings.checkpoint_every : 0, settings.total_steps, Periodic::First::after_a_step),
       began_(seconds_now()),
@@ -21,6 +22,7 @@ RunControl::RunControl(const Settings& settings, Communicator& communicator)
 
 void RunControl::restore(const TrainerState& state) {
     validation_.restore(state.step, !state.validated);
+    hellaswag_.restore(state.step, !state.scored);
     samples_.restore(state.step, !state.sampled);
     checkpoint_.restore(state.step, false);
     saved_ = state.step;
@@ -40,7 +42,7 @@ void RunControl::reach(std::int64_t step, const Wishes& mine) {
     save_asked_ = wishes[kSaveAsked] != 0;
     writing_ = wishes[kWriting] != 0;
     ends_ = failed_ || signal_ != 0 || out_of_time_ || step == settings_.total_steps;
-    for (Periodic* const each : {&validation_, &samples_, &checkpoint_}) each->reach(step);
+    for (Periodic* const each : {&validation_, &hellaswag_, &samples_, &checkpoint_}) each->reach(step);
     save_due_ = wishes[kSaveByTime] != 0 || save_asked_ || checkpoint_.due(ends_);
 }
 

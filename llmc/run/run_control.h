@@ -18,8 +18,8 @@ class RunControl {
 public:
     struct Settings {
         std::int64_t total_steps = 0;
-        std::int64_t val_every = 0, sample_every = 0, checkpoint_every = 0;  // steps; 0: never
-        double max_minutes = 0, checkpoint_minutes = 0;                      // 0: no bound
+        std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0, checkpoint_every = 0;  // steps; 0: never
+        double max_minutes = 0, checkpoint_minutes = 0;                                           // 0: no bound
         bool saves = false;  // there is a folder for checkpoints
     };
     // From now on minutes count. The communicator must outlive it.
@@ -38,22 +38,25 @@ public:
     bool save_asked() const { return save_asked_; }
     bool writing() const { return writing_; }
     bool validation_due() const { return sound() && validation_.due(ends_); }
+    bool hellaswag_due() const { return sound() && hellaswag_.due(ends_); }
     bool samples_due() const { return sound() && samples_.due(ends_); }
     // Where the run ends, too, but never of a step that has been saved, nor of none where it failed.
     bool checkpoint_due() const;
     // The report of the last step is to be waited for: something comes before the next one.
-    bool pauses() const { return ends_ || save_due_ || validation_due() || samples_due(); }
+    bool pauses() const { return ends_ || save_due_ || validation_due() || hellaswag_due() || samples_due(); }
 
     // The run ends here, as all ranks know.
     void fail() { ends_ = failed_ = true; }
     // What was due has been done, or was ended early by `signal`, if that is not 0: then it is still owed, and the run
     // ends, too.
     void end_validation(int signal) { end(validation_, signal); }
+    void end_hellaswag(int signal) { end(hellaswag_, signal); }
     void end_samples(int signal) { end(samples_, signal); }
     // The checkpoint that was due is of this step. What follows is timed from now.
     void checkpoint_begun();
     // What a run that goes on from this step has to do first.
     bool owes_validation() const { return validation_.owed(); }
+    bool owes_hellaswag() const { return hellaswag_.owed(); }
     bool owes_samples() const { return samples_.owed(); }
 
     double seconds() const;  // since it was made
@@ -66,7 +69,7 @@ private:
 
     Settings settings_;
     Communicator& communicator_;
-    Periodic validation_, samples_, checkpoint_;
+    Periodic validation_, hellaswag_, samples_, checkpoint_;
     double began_, last_save_;                // seconds_now()
     std::int64_t step_ = -1, saved_ = -1;     // the step reached; that of the last checkpoint
     int signal_ = 0;

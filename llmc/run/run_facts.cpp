@@ -41,6 +41,11 @@ RunFact data_fact(const Plan& plan, const Options& options) {
     if (plan.data.val) lines += describe_shards("validation data", *plan.data.val);
     if (plan.validation && plan.validation->all_there_is())
         lines += "  all " + std::to_string(plan.validation->targets()) + " targets are used: fewer than --val-tokens\n";
+    if (plan.hellaswag) {
+        lines += "HellaSwag: " + std::to_string(plan.hellaswag->file().examples().size()) + " examples\n";
+        if (const std::int64_t cut = plan.hellaswag->cut_contexts(); cut > 0)
+            lines += "  " + std::to_string(cut) + " contexts lose tokens at their start to fit --seq-len\n";
+    }
     return {lines, Json::object()};
 }
 

@@ -37,7 +37,7 @@ std::vector<Fact> facts_of_build(const nlohmann::ordered_json& version) {
 }
 
 std::vector<Fact> facts_of_start(Request request, const Options& options) {
-    constexpr std::array kOfTheHost{"device", "merges", "threads", "train-data", "tune-file", "val-data"};
+    constexpr std::array kOfTheHost{"device", "hellaswag", "merges", "threads", "train-data", "tune-file", "val-data"};
     const nlohmann::json flags = to_json(options);
     std::vector<Fact> facts = facts_of_build(version_json());
     facts.push_back({"--help", request == Request::help ? "true" : "false"});
@@ -70,6 +70,12 @@ std::vector<Fact> facts_of_shards(const std::string& kind, const ShardSet* shard
                          shard.path()});
     }
     return facts;
+}
+
+std::vector<Fact> facts_of_hellaswag(const HellaSwagFile* file) {
+    if (!file) return {{"HellaSwag", "none"}};
+    return {{"HellaSwag", std::to_string(file->examples().size()) + " examples, fingerprint " + file->fingerprint(),
+             file->path()}};
 }
 
 }  // namespace llmc

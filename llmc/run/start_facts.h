@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "llmc/comm/agreement.h"
+#include "llmc/data/hellaswag_file.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/run/options.h"
 
@@ -21,5 +22,7 @@ std::pair<Request, Options> parse_alike(int argc, char** argv, Communicator& ran
 // tokens, the vocabulary and a fingerprint of 16 blocks of 4 KiB spread over the file, its header and its end among
 // them, which takes a moment for any size; a difference elsewhere goes unseen.
 std::vector<Fact> facts_of_shards(const std::string& kind, const ShardSet* shards);
+// The examples of HellaSwag; null: none.
+std::vector<Fact> facts_of_hellaswag(const HellaSwagFile* file);
 
 }  // namespace llmc

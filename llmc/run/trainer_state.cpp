@@ -16,13 +16,13 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OnebitCounts, frozen_after, moment_sum, momen
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps, losses, norms, onebit)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fact, name, value)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, sampled,
-                                   data, noise, moment_files, onebit_files, run)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, scored,
+                                   sampled, data, noise, moment_files, onebit_files, run)
 
 namespace {
 
 constexpr const char* kStateName = "trainer_state.json";
-constexpr int kStateFormat = 3, kBeforeOnebit = 2;
+constexpr int kStateFormat = 4, kBeforeHellaSwag = 3, kBeforeOnebit = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
 // Throws where a number is another kind of number than in `sample`: the library makes whole ones of fractions, and ints
@@ -65,7 +65,9 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
         json["optimizer"]["onebit"] = OnebitCounts{};
         json["onebit_files"] = 0;
     }
-    require(format == kStateFormat || format == kBeforeOnebit, file.string() + ": the format",
+    const bool older = format == kBeforeHellaSwag || format == kBeforeOnebit;
+    if (older) json["scored"] = true;
+    require(format == kStateFormat || older, file.string() + ": the format",
             format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "go on with the version of this program that wrote it");
     const TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},

@@ -27,7 +27,8 @@ struct TrainerState {
     Optimizer::Counts optimizer{};
     int failed_in_a_row = 0;            // steps, the last ones, whose loss or norm was not finite
     int without_update = 0;             // as well, or that were outliers (StepLog::InARow)
-    bool validated = true, sampled = true;  // unless a signal came between what is due after this step
+    // unless a signal came between what is due after this step
+    bool validated = true, scored = true, sampled = true;
     LoaderPosition data{};              // the next row
     std::vector<NoiseAverages> noise;   // RunNoise::averages(); empty: not measured
     int moment_files = 1, onebit_files = 0;

@@ -16,9 +16,10 @@ namespace {
 constexpr RunControl::Settings kBoth{.total_steps = 4, .val_every = 2, .sample_every = 4, .saves = true};
 constexpr double kPassed = 1e-9;  // minutes, fewer than do_what_is_due() lets pass
 
-// What is due, in its order: v validation, s samples, c checkpoint; then "." where an update follows.
+// What is due, in its order: v validation, h HellaSwag, s samples, c checkpoint; then "." where an update follows.
 std::string due(const RunControl& control) {
-    return std::string(control.validation_due() ? "v" : "") + (control.samples_due() ? "s" : "") +
+    return std::string(control.validation_due() ? "v" : "") + (control.hellaswag_due() ? "h" : "") +
+           (control.samples_due() ? "s" : "") +
            (control.checkpoint_due() ? "c" : "") + (control.ends() ? "" : ".");
 }
 
@@ -29,6 +30,7 @@ std::string do_what_is_due(RunControl& control, std::int64_t step, const Wishes&
     const std::string all = due(control);
     CHECK(control.pauses() == (all != "."));
     if (control.validation_due()) control.end_validation(0);
+    if (control.hellaswag_due()) control.end_hellaswag(0);
     if (control.samples_due()) control.end_samples(0);
     if (control.checkpoint_due()) control.checkpoint_begun();
     control.reach(step, wishes);
@@ -50,6 +52,7 @@ TEST_CASE("a run does what is due between updates, and saves where it ends", "[r
     const auto ranks = alone();
     using All = std::vector<std::string>;
     CHECK(all_steps({kBoth, *ranks}) == All{"v.", ".", "v.", ".", "vsc"});
+    CHECK(all_steps({{.total_steps = 4, .hellaswag_every = 3}, *ranks}) == All{".", ".", ".", "h.", "h"});
     CHECK(all_steps({{.total_steps = 4, .checkpoint_every = 3}, *ranks}) == All{".", ".", ".", ".", ""});  // no folder
     CHECK(all_steps({{.total_steps = 4, .checkpoint_every = 3, .saves = true}, *ranks}) ==
           All{".", ".", ".", "c.", "c"});
@@ -67,6 +70,9 @@ TEST_CASE("a run that goes on does what the one before left, and does not save i
     CHECK(all_steps(left, 2) == All{"v.", ".", "vsc"});
     ended.restore({.step = 4, .sampled = false});
     CHECK(all_steps(ended, 4) == All{"s"});
+    RunControl scores({.total_steps = 4, .hellaswag_every = 2}, *ranks);
+    scores.restore({.step = 2, .scored = false});
+    CHECK(all_steps(scores, 2) == All{"h.", ".", "h"});
     over.restore({.step = 4});
     CHECK(all_steps(over, 4) == All{""});
 }

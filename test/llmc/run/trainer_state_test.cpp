@@ -22,7 +22,7 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     TrainerState state{.step = std::int64_t(1) << 40,
                        .optimizer = {(std::int64_t(1) << 40) - 3, 3, {third, 0x1.0000000000001p1}, {-0.0, tiny},
                                      {.frozen_after = 5, .moment_sum = third, .moment_sum_after = 4}},
-                       .failed_in_a_row = 9, .without_update = 127,
+                       .failed_in_a_row = 9, .without_update = 127, .scored = false,
                        .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
                                  {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
                        .moment_files = 8, .onebit_files = 4,
@@ -36,6 +36,7 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     CHECK(test::same_bits(read.optimizer.norms, state.optimizer.norms));
     CHECK(read.failed_in_a_row == 9);
     CHECK(read.without_update == 127);
+    CHECK((read.validated && !read.scored && read.sampled));
     CHECK(read.data == state.data);
     REQUIRE(read.noise.size() == 2);
     CHECK(read.noise[0].count == 7);
@@ -57,19 +58,27 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
     CHECK_THAT(faults("[]"), Contains("trainer_state.json is no valid JSON"));
-    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 3"));
-    CHECK_THAT(faults("{}"), Contains("the format is none; expected 3"));
-    CHECK_THAT(faults(R"({"format": 3})"), Contains("trainer_state.json: not what was written") && Contains("step"));
+    CHECK_THAT(faults(R"({"format": 1})"), Contains("the format is 1; expected 4"));
+    CHECK_THAT(faults("{}"), Contains("the format is none; expected 4"));
+    CHECK_THAT(faults(R"({"format": 4})"), Contains("trainer_state.json: not what was written") && Contains("step"));
     auto json = parse_json(whole);
     // Of a version that did not know of 1-bit Adam.
     auto older = json;
     older["format"] = 2;
     older["optimizer"].erase("onebit");
     older.erase("onebit_files");
+    older.erase("scored");
     test::write_bytes(file, text_of(older));
     const TrainerState before = read_trainer_state(scratch.path());
     CHECK((before.optimizer.onebit == OnebitCounts{} && before.onebit_files == 0));
     CHECK(before.optimizer.losses == state.optimizer.losses);
+    CHECK(before.scored);
+    // Of one that did not know of HellaSwag.
+    older = json;
+    older["format"] = 3;
+    older.erase("scored");
+    test::write_bytes(file, text_of(older));
+    CHECK(read_trainer_state(scratch.path()).optimizer == state.optimizer);
     for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
              {"frozen_after", -1}, {"frozen_after", (std::int64_t(1) << 40) - 2}, {"moment_sum", -1.0},
              {"moment_sum_after", -1}}) {

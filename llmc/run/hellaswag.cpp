@@ -1,0 +1,73 @@
+// hellaswag.cpp - the nats of every ending, from all ranks, and the endings that they choose
+#include "llmc/run/hellaswag.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include "kernels/device/range.h"
+#include "llmc/run/throughput.h"
+
+namespace llmc {
+namespace {
+
+bool finds(std::span<const double> scores, int right) {
+    if (!std::ranges::all_of(scores, [](double score) { return std::isfinite(score); })) return false;
+    return std::ranges::min_element(scores) - scores.begin() == right;
+}
+
+}  // namespace
+
+double HellaSwagScore::acc_norm_error() const { return std::sqrt(acc_norm() * (1 - acc_norm()) / double(examples)); }
+
+HellaSwagScore score_of(const HellaSwagFile& file, std::span<const double> nats) {
+    HellaSwagScore score{.examples = std::int64_t(file.examples().size())};
+    for (std::size_t i = 0; i < file.examples().size(); ++i) {
+        const HellaSwagExample& example = file.examples()[i];
+        const auto sums = nats.subspan(4 * i, 4);
+        std::array<double, 4> means;
+        for (std::size_t e = 0; e < 4; ++e) means[e] = sums[e] / double(example.endings[e].size());
+        score.right += finds(sums, example.right);
+        score.right_norm += finds(means, example.right);
+    }
+    return score;
+}
+
+// Batch j is of rank j mod ranks.
+HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, BatchUpload& upload, Context& context,
+                               const SignalSoFar& signal_so_far) {
+    const device::Range range("hellaswag");
+    const double began = seconds_now();
+    Communicator& ranks = *context.communicator;
+    model.wait_for_parameters();  // of ranks that have no batch, too
+    SignalQuestions questions(ranks, signal_so_far);
+    std::vector<double> mine;  // of the rows of this rank's batches
+    for (std::int64_t first = 0; first < batches.size(); first += ranks.size()) {
+        const auto answer = questions.ask_before(first / ranks.size(), false);
+        if (answer.signal != 0) return {.signal = answer.signal};
+        if (first + ranks.rank() >= batches.size()) continue;
+        const auto batch = batches[first + ranks.rank()];
+        const MicroBatchShape shape{int(batch.rows.size()), batch.seq_len};
+        const std::vector<float> losses =
+            model.token_losses(upload.upload(batch.inputs, batch.targets, shape, Purpose::evaluation));
+        for (auto loss = losses.begin(); loss != losses.end(); loss += batch.seq_len)
+            mine.push_back(std::accumulate(loss, loss + batch.seq_len, 0.0));
+    }
+    const auto of_ranks = ranks.host_gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof mine[0]});
+    std::vector<double> nats(std::size_t(batches.rows()));
+    std::vector<std::size_t> read(of_ranks.size());  // bytes of each rank
+    for (std::int64_t j = 0; j < batches.size(); ++j) {
+        const auto rank = std::size_t(j % ranks.size());
+        for (const std::int64_t row : batches.rows_of(j)) {
+            std::memcpy(&nats[std::size_t(row)], of_ranks[rank].data() + read[rank], sizeof(double));
+            read[rank] += sizeof(double);
+        }
+    }
+    HellaSwagScore score = score_of(batches.file(), nats);
+    score.seconds = seconds_now() - began;
+    return score;
+}
+
+}  // namespace llmc

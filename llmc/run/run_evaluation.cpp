@@ -1,0 +1,38 @@
+// run_evaluation.cpp - from what was computed to what is told
+#include "llmc/run/run_evaluation.h"
+
+#include "kernels/device/range.h"
+#include "llmc/comm/agreement.h"
+
+namespace llmc {
+
+int RunEvaluation::validate(std::int64_t step) {
+    const device::Range range("validation");
+    ValidationBatches& batches = *plan_.validation;
+    const ValidationLoss x =
+        validation_loss(batches, model_, upload_, plan_.setup.shape, context_, signal_so_far());
+    unreadable_ = x.unreadable;
+    if (x.signal == 0 && !unreadable_) {
+        const bool tells = context_.communicator->rank() == 0;
+        report_.validation(step, x.loss, batches.targets(), x.seconds,
+                           tells ? bits_per_byte(x.loss, batches, *plan_.tokenizer) : std::nullopt);
+    }
+    return x.signal;
+}
+
+int RunEvaluation::score_hellaswag(std::int64_t step) {
+    const HellaSwagScore x = hellaswag_score(*plan_.hellaswag, model_, upload_, context_, signal_so_far());
+    if (x.signal == 0) report_.hellaswag(step, x);
+    return x.signal;
+}
+
+int RunEvaluation::sample(std::int64_t step) {
+    model_.wait_for_parameters();
+    const Samples x = draw_samples(*plan_.sampler, model_, context_, signal_so_far());
+    on_first_rank(*context_.communicator, [&] {
+        for (const std::string& text : x.texts) report_.sample(step, text);
+    });
+    return x.signal;
+}
+
+}  // namespace llmc

@@ -1,0 +1,123 @@
+// hellaswag_test.cpp - which endings are chosen from known scores, and by a model on any number of ranks, against its
+// logits in fp64
+#include "llmc/run/hellaswag.h"
+
+#include <cmath>
+#include <limits>
+
+#include "test/support/hellaswag_support.h"
+#include "test/support/rank_support.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+using Example = HellaSwagBytes::Example;
+
+HellaSwagScore score_with(const std::vector<Example>& examples, const std::vector<double>& nats) {
+    const TemporaryFolder folder;
+    return score_of(HellaSwagFile(HellaSwagBytes(examples, 10, 0).write(folder / "known.bin")), nats);
+}
+
+const ModelConfig kScored{.layers = 2, .heads = 2, .channels = 32, .max_seq_len = 128, .vocabulary = 61};
+
+// Of the tokens of `ending` after `context`, from logits in fp64 that lie `shift` positions too far: 0 is right.
+double nats_of(const ParameterTable& table, const std::vector<double>& parameters, const Example& example,
+               std::size_t ending, int shift) {
+    std::vector<int> tokens(example.context.begin(), example.context.end());
+    tokens.insert(tokens.end(), example.endings[ending].begin(), example.endings[ending].end());
+    const auto logits = reference_logits(table, parameters, {tokens, {}, 1, int(tokens.size())});
+    double nats = 0;
+    for (std::size_t t = example.context.size(); t < tokens.size(); ++t) {
+        const auto row = std::span(logits).subspan((t - 1 + std::size_t(shift)) * 61, 61);
+        const double largest = *std::ranges::max_element(row);
+        double sum = 0;
+        for (const double x : row) sum += std::exp(x - largest);
+        nats += largest + std::log(sum) - row[std::size_t(tokens[t])];
+    }
+    return nats;
+}
+
+}  // namespace
+
+TEST_CASE("the ending with the least nats wins, by their sum and by their mean", "[hellaswag]") {
+    const std::array<HellaSwagBytes::Ids, 4> endings{{{1}, {1, 2}, {1, 2, 3}, {1, 2, 3, 4}}};
+    const std::vector<Example> both{{.context = {5}, .endings = endings, .right = 0},
+                                    {.context = {5}, .endings = endings, .right = 3}};
+    // Means 2.0, 1.5, 1.2, 1.1: by the sum the first, by the mean the last.
+    const HellaSwagScore score = score_with(both, {2.0, 3.0, 3.6, 4.4, 2.0, 3.0, 3.6, 4.4});
+    CHECK((score.examples == 2 && score.right == 1 && score.right_norm == 1));
+    CHECK(score.acc_norm() == 0.5);
+    CHECK(score.acc_norm_error() == Approx(std::sqrt(0.125)));
+    CHECK(score_with({both[0]}, {2.0, 3.0, 3.6, 4.4}).right == 1);
+    CHECK(score_with({both[0]}, {2.0, 3.0, 3.6, 4.4}).right_norm == 0);
+    // Of equal ones the first.
+    const std::array<HellaSwagBytes::Ids, 4> like{{{1}, {2}, {3}, {4}}};
+    for (std::uint16_t right = 0; right < 4; ++right) {
+        const HellaSwagScore tie = score_with({{.context = {5}, .endings = like, .right = right}}, {2, 1, 1, 1});
+        CHECK((tie.right == (right == 1) && tie.right_norm == (right == 1)));
+        const double nan = std::numeric_limits<double>::quiet_NaN();
+        for (const double broken : {nan, std::numeric_limits<double>::infinity()})
+            CHECK(score_with({{.context = {5}, .endings = like, .right = right}}, {1, broken, 2, 2}).right == 0);
+    }
+}
+
+TEST_CASE("a model's scores on HellaSwag are those of its logits in fp64, on any number of ranks",
+          "[ranks][hellaswag]") {
+    const TemporaryFolder folder;
+    const auto examples = random_hellaswag(48, 61, 90, 3);
+    const std::string path = HellaSwagBytes(examples, 61, 0).write(folder / "many.bin");
+    const ParameterTable table(kScored);
+    std::vector<float> weights(std::size_t(table.elements()));
+    table.initialise(weights, 7);
+    for (float& weight : weights) weight *= 8;  // so that endings differ
+    const std::vector<double> parameters = widen(weights);
+    std::vector<double> nats, shifted;
+    for (const Example& example : examples)
+        for (std::size_t e = 0; e < 4; ++e) {
+            nats.push_back(nats_of(table, parameters, example, e, 0));
+            shifted.push_back(nats_of(table, parameters, example, e, 1));
+        }
+    const HellaSwagFile file(path);
+    const HellaSwagScore want = score_of(file, nats), off_by_one = score_of(file, shifted);
+    REQUIRE((want.right != off_by_one.right && want.right_norm != off_by_one.right_norm));
+    REQUIRE(want.right != want.right_norm);
+    const auto [ranks, micro_batch, stage] =
+        GENERATE(Catch::Generators::table<int, int, int>({{1, 1, 0}, {2, 3, 1}, {3, 1, 2}, {8, 16, 0}}));
+    CAPTURE(ranks, micro_batch, stage);
+    std::vector<HellaSwagScore> scores(static_cast<std::size_t>(ranks));
+    run_ranks(ranks, [&](Communicator& communicator) {
+        Context context = make_context(communicator);
+        const MicroBatchShape shape{micro_batch, 128};
+        const auto model = make_model({.config = kScored, .shape = shape, .training = false,
+                                       .sharding = {.stage = stage, .rank = communicator.rank(), .ranks = ranks}},
+                                      ParameterTable(kScored), context);
+        model->load(weights);
+        BatchUpload upload(shape, kScored.vocabulary, context);
+        const HellaSwagBatches batches(HellaSwagFile(path), micro_batch, 128);
+        scores[std::size_t(communicator.rank())] = hellaswag_score(batches, *model, upload, context, [] { return 0; });
+    }, {});
+    for (const HellaSwagScore& score : scores) {
+        CHECK(score.examples == 48);
+        CHECK(score.right == want.right);
+        CHECK(score.right_norm == want.right_norm);
+    }
+}
+
+TEST_CASE("a signal to one rank ends the scores of all", "[ranks][hellaswag]") {
+    const TemporaryFolder folder;
+    const std::string path = HellaSwagBytes(random_hellaswag(8, 61, 9), 61, 0).write(folder / "few.bin");
+    std::vector<int> signals(2);
+    run_ranks(2, [&](Communicator& communicator) {
+        Context context = make_context(communicator);
+        const auto model = make_model(tiny_setup(), ParameterTable(kTinyModel), context);
+        std::vector<float> weights(std::size_t(model->table().elements()));
+        model->load(weights);
+        BatchUpload upload({1, 16}, kTinyModel.vocabulary, context);
+        const HellaSwagBatches batches(HellaSwagFile(path), 1, 16);
+        signals[std::size_t(communicator.rank())] =
+            hellaswag_score(batches, *model, upload, context, [&] { return communicator.rank() == 1 ? 15 : 0; }).signal;
+    }, {});
+    CHECK(signals == std::vector<int>{15, 15});
+}

@@ -1,0 +1,97 @@
+// hellaswag_run_test.cpp - HellaSwag and bits a byte in real runs: when they come, and that ranks change nothing
+#include <catch2/catch.hpp>
+#include <numbers>
+
+#include "test/support/hellaswag_support.h"
+#include "test/support/processes.h"
+#include "test/support/run_support.h"
+
+using namespace test;
+using Catch::Contains;
+
+namespace {
+
+// In the language of TrainingFolder, where a letter mostly follows the one before: the right ending does so, too.
+std::vector<HellaSwagBytes::Example> examples_of_letters(int count) {
+    std::mt19937 engine(5);
+    std::vector<HellaSwagBytes::Example> examples(static_cast<std::size_t>(count));
+    for (HellaSwagBytes::Example& example : examples) {
+        const auto first = std::uint16_t('a' + engine() % 8);
+        example.context = {first, std::uint16_t(first + 1)};
+        example.right = std::uint16_t(engine() % 4);
+        for (std::uint16_t e = 0; e < 4; ++e) {
+            std::uint16_t letter = first + 1;
+            for (int i = 0; i < 4; ++i) {
+                letter = e == example.right ? std::uint16_t(letter + 1) : std::uint16_t('a' + engine() % 20);
+                example.endings[e].push_back(letter);
+            }
+        }
+    }
+    return examples;
+}
+
+}  // namespace
+
+TEST_CASE("a run scores its model on HellaSwag, and any number of ranks finds the same", "[run]") {
+    const TrainingFolder folder;
+    HellaSwagBytes(examples_of_letters(60), 257, 256).write(folder.path("examples.bin"));
+    const auto result = folder.run(folder.flags({"-x", "60", "-d", "128", "-v", "0", "--hellaswag",
+                                                 folder.path("examples.bin"), "--hellaswag-every", "25", "-n", "25",
+                                                 "-o", folder.path("out")}));
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    const auto scores = folder.log("out", "hellaswag");
+    CHECK(numbers(scores, "step") == std::vector<double>{25, 50, 60});
+    CHECK(scores.back()["examples"] == 60);
+    CHECK(scores.back()["acc_norm"].get<double>() > 0.8);
+    CHECK_THAT(result.output, Contains("HellaSwag: 60 examples") && Contains("HellaSwag acc_norm"));
+    CHECK(llmc::parse_json(read_bytes(fs::path(folder.path("out")) / "step_00000025/trainer_state.json"))["scored"] ==
+          true);
+    // What is saved has the same scores, whoever computes them.
+    for (int ranks = 1; ranks <= (have_mpi() ? 3 : 1); ++ranks) {
+        const std::string out = "ranks" + std::to_string(ranks);
+        const auto flags = folder.flags({"--eval-only", "--hellaswag", folder.path("examples.bin"), "-o",
+                                         folder.path(out), "-e", folder.path("out/step_00000060"), "-b",
+                                         std::to_string(ranks)});
+        const auto again = ranks == 1 ? folder.run(flags) : folder.run_ranks(ranks, flags);
+        CAPTURE(again.output);
+        REQUIRE(again.exit_code == 0);
+        const auto score = folder.log(out, "hellaswag").at(0);
+        for (const char* const key : {"acc", "acc_norm", "examples"}) CHECK(score[key] == scores.back()[key]);
+    }
+}
+
+TEST_CASE("HellaSwag files that do not fit a run are refused before anything is written", "[run]") {
+    const TrainingFolder folder;
+    HellaSwagBytes(examples_of_letters(3)).write(folder.path("gpt2.bin"));
+    HellaSwagBytes({{.context = {1}, .endings = {{{1}, HellaSwagBytes::Ids(17, 1), {2}, {3}}}}}, 257, 256)
+        .write(folder.path("long.bin"));
+    const auto refused = [&](std::vector<std::string> flags, const std::string& says) {
+        flags.insert(flags.end(), {"-x", "2", "-o", folder.path("out")});
+        const auto result = folder.run(folder.flags(flags));
+        CHECK(result.exit_code == 2);
+        CHECK_THAT(result.output, Contains(says));
+        CHECK_FALSE(fs::exists(folder.path("out")));
+    };
+    refused({"--hellaswag", folder.path("gpt2.bin")}, "gpt2.bin is 50257; expected that of the shards, 257");
+    refused({"--hellaswag", folder.path("long.bin")}, "ending 1 of example 0 is 17; expected at most --seq-len = 16");
+    refused({"--hellaswag", folder.path("train_0.bin")}, "it is a token shard");
+    refused({"--hellaswag", folder.path("none.bin")}, "none.bin");
+    refused({"--hellaswag-every", "5"}, "--hellaswag is missing");
+}
+
+TEST_CASE("validation tells bits a byte where the bytes of tokens are known", "[run]") {
+    const TrainingFolder folder;
+    REQUIRE(folder.run(folder.flags({"--eval-only", "-o", folder.path("bytes")})).exit_code == 0);
+    const auto validation = folder.log("bytes", "val").at(0);
+    CHECK(validation["bits_per_byte"].get<double>() ==
+          Approx(validation["loss"].get<double>() / std::numbers::ln2).epsilon(1e-12));  // every target is a byte
+    ShardBytes(std::vector<std::uint16_t>(500, 7), 300, 0).write(folder.path("val_0.bin"));
+    fs::remove(folder.path("train_0.bin"));
+    const auto result = folder.run({"--eval-only", "-j", folder.path("val_0.bin"), "-e", "custom:l=1,h=1,c=16,t=16",
+                                    "-b", "4", "-t", "16", "-o", folder.path("unknown")});
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    CHECK(folder.log("unknown", "val").at(0)["bits_per_byte"].is_null());
+    CHECK_THAT(result.output, !Contains("bits a byte"));
+}
