@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cxxopts.hpp>
 #include <iomanip>
 #include <iostream>
@@ -137,6 +138,23 @@ private:
     double last_ = began_;
 };
 
+// Ctrl-C and the like: the first one is noted, for the work to end with nothing half done left behind. Whoever has
+// ended it ends the program as the signal would have.
+volatile std::sig_atomic_t signal_taken = 0;
+
+struct Interrupted {};
+
+void end_on_signals() {
+    struct sigaction note {};
+    note.sa_handler = [](int number) { signal_taken = number; };
+    note.sa_flags = int(SA_RESETHAND);  // the second one ends the program at once; and no read is gone on with
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+        struct sigaction before {};
+        ::sigaction(number, nullptr, &before);
+        if (before.sa_handler != SIG_IGN) ::sigaction(number, &note, nullptr);
+    }
+}
+
 void print(const char* split, const llmc::TextCorpusSplit& summary) {
     std::cout << split << summary.documents << " documents, " << summary.bytes << " bytes, " << summary.tokens
               << " tokens";
@@ -164,11 +182,18 @@ void run(const cxxopts::ParseResult& given) {
     const llmc::Vocabulary vocabulary = options.tokenizer->vocabulary();
     llmc::TextCorpusSummary summary;
     double seconds = 0;
-    {
+    end_on_signals();
+    try {
         ProgressLine line;
-        options.progress = [&](const llmc::TextCorpusProgress& progress) { line.show(progress); };
+        options.progress = [&](const llmc::TextCorpusProgress& progress) {
+            if (signal_taken != 0) throw Interrupted{};
+            line.show(progress);
+        };
         summary = llmc::write_text_corpus(options);
         seconds = std::max(line.seconds(), 1e-9);
+    } catch (const Interrupted&) {
+        std::signal(signal_taken, SIG_DFL);
+        std::raise(signal_taken);
     }
     const double bytes = double(summary.train.bytes + summary.val.bytes),
                  tokens = double(summary.train.tokens + summary.val.tokens);

@@ -157,7 +157,7 @@ public:
 
 private:
     void read_file() {
-        TextSource source(options_.files[file_]);
+        TextSource source(options_.files[file_], [this] { tell_progress(); });
         const std::int64_t documents_before = documents_, bytes_before = progress_.bytes_read;
         const bool jsonl = is_jsonl(options_, source.path());
         DocumentStream documents(options_.documents, [&](std::string_view text, bool begins) { add(text, begins); });
@@ -259,6 +259,9 @@ private:
         train_.append(tokens.train, tokens.train_bytes);
         val_.append(tokens.val, tokens.val_bytes);
         progress_.tokens = train_.tokens() + val_.tokens();
+        tell_progress();
+    }
+    void tell_progress() const {
         if (options_.progress) options_.progress(progress_);
     }
 
@@ -288,6 +291,9 @@ TextCorpusSummary write_text_corpus(const TextCorpusOptions& options) {
         return CorpusWriter(options).write();
     } catch (const Error& error) {
         if (error.blame() == Blame::input) folder.remove();
+        throw;
+    } catch (...) {  // from options.progress
+        folder.remove();
         throw;
     }
 }

@@ -38,7 +38,9 @@ struct TextCorpusOptions {
         TextFormat::automatic;   // jsonl where the name, without .gz or .zst, ends with .jsonl or .ndjson
     std::string field = "text";  // of jsonl
     int threads = 0;             // 0: one a core
-    std::function<void(const TextCorpusProgress&)> progress{};  // called often, by the caller's thread
+    // Called often, by the caller's thread, and where a signal interrupts a read; what it throws ends the work, with
+    // no shard left behind.
+    std::function<void(const TextCorpusProgress&)> progress{};
 };
 
 struct TextCorpusSplit {

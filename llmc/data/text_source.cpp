@@ -33,6 +33,7 @@ int open_text(const std::string& path, const std::string& what, std::int64_t& si
 struct TextSource::State {
     enum class Packing { none, gzip, zstd };
     std::string path, what;
+    std::function<void()> interrupted;
     int descriptor = -1;
     std::int64_t size = 0, taken = 0;
     Packing packing = Packing::none;
@@ -52,16 +53,18 @@ struct TextSource::State {
     bool refill() {
         if (begin < end) return true;
         begin = end = 0;
-        for (;;) {
-            const ssize_t got = ::read(descriptor, input.data(), input.size());
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0)
-                fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")",
-                     "a file that can be read to its end", "check its disk", Blame::runtime);
-            end = std::size_t(got);
-            taken += got;
-            return got > 0;
-        }
+        return append(Blame::runtime);
+    }
+    // Of the file to `input`. False at its end.
+    bool append(Blame blame) {
+        ssize_t got;
+        while ((got = ::read(descriptor, input.data() + end, input.size() - end)) < 0 && errno == EINTR) interrupted();
+        if (got < 0)
+            fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file that can be read to its end",
+                 blame == Blame::runtime ? "check its disk" : "check where it comes from", blame);
+        end += std::size_t(got);
+        taken += got;
+        return got > 0;
     }
     [[noreturn]] void damaged(const std::string& how) const {
         fail(what, how, packing == Packing::gzip ? "whole data of gzip" : "whole data of zstd", "copy it again");
@@ -104,20 +107,15 @@ struct TextSource::State {
     }
 };
 
-TextSource::TextSource(const std::string& path) : state_(std::make_unique<State>()) {
+TextSource::TextSource(const std::string& path, std::function<void()> interrupted)
+    : state_(std::make_unique<State>()) {
     State& s = *state_;
     s.path = path;
+    s.interrupted = std::move(interrupted);
     s.what = path == "-" ? "standard input" : "text file " + path;
     s.descriptor = path == "-" ? STDIN_FILENO : open_text(path, s.what, s.size);
     // Enough to tell from the first bytes, which a pipe may give one by one.
-    while (s.end < 4) {
-        const ssize_t got = ::read(s.descriptor, s.input.data() + s.end, s.input.size() - s.end);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0)
-            fail(s.what, "unreadable (" + std::string(std::strerror(errno)) + ")", "text", "check where it comes from");
-        if (got == 0) break;
-        s.end += std::size_t(got);
-        s.taken += got;
+    while (s.end < 4 && s.append(Blame::input)) {
     }
     using Packing = State::Packing;
     const std::string_view start(s.input.data(), s.end);

@@ -4,6 +4,7 @@
 // decompressed where it begins as those do.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,8 +13,9 @@ namespace llmc {
 
 class TextSource {
 public:
-    // Throws Error where the file is missing, a folder, unreadable, or not what its name says.
-    explicit TextSource(const std::string& path);
+    // Throws Error where the file is missing, a folder, unreadable, or not what its name says. `interrupted` is asked
+    // where a signal interrupts a read, which goes on unless it throws.
+    explicit TextSource(const std::string& path, std::function<void()> interrupted = [] {});
     ~TextSource();
     TextSource(TextSource&& other) noexcept;
 

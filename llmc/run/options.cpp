@@ -98,7 +98,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           Real{1e-6, 1});
     entry("temperature", o.temperature, "softmax temperature of sampling; 0: greedy", Real{0, 100});
     entry("hellaswag", o.hellaswag,
-          "score the model on HellaSwag: examples as token ids, by dev/data/hellaswag, or llm.c's hellaswag_val.bin");
+          "score the model on HellaSwag: a file of dev/data/prepare hellaswag, or llm.c's hellaswag_val.bin");
     entry("hellaswag-every", o.hellaswag_every, "steps between scores; the model is scored last, too", Whole{1, kMany});
     entry("eval-only", o.eval_only, "validate, score on HellaSwag, sample, and stop");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end",

@@ -1,6 +1,9 @@
 // tokenizer_run_test.cpp - tokenizers of real runs: saved with the model, used for samples, and shards that a model
 // does not fit
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/tokenizer_files.h"
@@ -46,6 +49,31 @@ TEST_CASE("a model with a larger vocabulary than its shards trains where it is a
     const auto config = llmc::parse_json(read_bytes(fs::path(folder.path("out/step_00000002")) / "config.json"));
     CHECK(config["vocab_size"] == 400);
     CHECK(config["eos_token_id"] == 256);
+}
+
+TEST_CASE("a tokenizer that is stopped leaves nothing behind, also while it waits for its input", "[run]") {
+    const TrainingFolder folder;
+    const int number = GENERATE(SIGINT, SIGTERM);
+    const bool waits = GENERATE(true, false);
+    CAPTURE(number, waits);
+    const std::string pipe = folder.path("pipe"), shards = folder.path("shards");
+    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+    Process tokenize = folder.start({"-o", shards, "--hold-out", "0", "--shard-tokens", "1000000", pipe}, "tokenize");
+    const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK);  // reading, too: so nothing waits for the program
+    REQUIRE(end >= 0);
+    const std::string text(1 << 16, 'a');
+    const auto write_more = [&] { return write(end, text.data(), text.size()) > 0; };
+    // Until it has begun a shard.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto begun = [&] { return fs::exists(shards) && !fs::is_empty(shards); };
+    while (!begun() && std::chrono::steady_clock::now() < until) write_more();
+    REQUIRE(begun());
+    if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    tokenize.signal(number);
+    while (!waits && !tokenize.ended() && std::chrono::steady_clock::now() < until) write_more();
+    CHECK(tokenize.exit_code(std::chrono::seconds(30)) == -number);
+    close(end);
+    CHECK_FALSE(fs::exists(shards));
 }
 
 TEST_CASE("GPT-2 shards have prompts and samples in text where the merges are at hand", "[run]") {
