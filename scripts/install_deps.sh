@@ -5,7 +5,8 @@
 # CUDA: the CUDA build finds its toolkit by nvcc on PATH. Where there is one, cuDNN's frontend, which is headers only,
 # goes to build/deps/include; without it the CUDA build has no cuDNN attention, and that is all. The disassembler that
 # dev/kernel_sass.py reads goes to build/deps/bin where the toolkit has none. `tests`: clang with libFuzzer, too, where
-# it can be had; without it the tests skip the fuzz targets.
+# it can be had, and in build/python pyarrow, which reads Parquet; without them the tests skip the fuzz targets, and the
+# reading of Parquet.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
@@ -88,4 +89,12 @@ if [ "${1:-}" = tests ] && ! has_fuzzer; then
         install clang $runtime
     } 2>/dev/null || true
     has_fuzzer || echo "note: no clang with libFuzzer could be installed; the tests skip the fuzz targets" >&2
+fi
+
+reads_parquet() { PYTHONPATH=build/python python3 -c 'import pyarrow.parquet' >/dev/null 2>&1; }
+if [ "${1:-}" = tests ] && ! reads_parquet; then  # any version will do
+    echo "installing, for tests of Parquet: pyarrow"
+    python3 -m pip install -q --disable-pip-version-check --no-deps --only-binary=:all: --target build/python pyarrow \
+        >/dev/null 2>&1 || true
+    reads_parquet || echo "note: no pyarrow could be installed; the tests skip Parquet" >&2
 fi

@@ -181,6 +181,12 @@ is host && one cpu "pictures of runs: what is drawn, and that nothing else is ov
 is host && one cpu "a run in the terminal: its frames, and that the terminal is given back" python3 \
     test/dev/watch_test.py
 is host && one cpu "runs as tables, for TensorBoard and for wandb" python3 test/dev/export_runs_test.py
+is host && one cpu "public data sets to shards: what is in them, and runs that are killed" python3 \
+    test/dev/prepare_test.py
+is host && one cpu "downloads that break off, and what is not as it was published" python3 \
+    test/dev/prepare_download_test.py
+is host && one cpu "the documents of each public data set" env PYTHONPATH=build/python python3 \
+    test/dev/prepare_sets_test.py
 is host && one cpu "the GPU check: what it refuses, its limits, how it writes" test/program/gpu_check.sh
 is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench attention \
     --seconds 0.01

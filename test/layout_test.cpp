@@ -171,7 +171,8 @@ TEST_CASE("an arrow back, beside or into a file that is not there is found, and 
 
 TEST_CASE("lines have at most 120 columns, and every source file opens by saying what it is", "[layout]") {
     const Strings sources = {".h", ".cpp", ".cu", ".cuh"};
-    const Strings others = {".sh", ".sbatch", ".py", ".md", "Makefile", "dev/plot", "dev/watch"};
+    const Strings others = {".sh", ".sbatch", ".py", ".md", "Makefile", "dev/plot", "dev/watch",
+                            "dev/data/prepare"};
     for (const std::string& file : files_of_project()) {
         const bool source = ends_with_any(file, sources);
         if ((!source && !ends_with_any(file, others)) || file.starts_with("dev/results/")) continue;

@@ -1,0 +1,87 @@
+# evaluation.py - HellaSwag's examples as llm.c's evaluation file
+#
+#   256 little-endian int32   [0] = 20240522   [1] = version 1   [2] = number of examples   [3] = bytes of the longest
+#                             [4] = vocabulary size   [5] = end-of-text id
+#   uint16 per example        65535, bytes of the example, its index, its label, 4, then for the context and each ending
+#                             the number of its tokens and the tokens
+#
+# An ending is encoded with the space before it, the context without what follows it.
+#
+# Source    karpathy/llm.c, dev/data/data_common.py, which leaves the words from [4] on unused.
+import array
+import json
+import struct
+import sys
+
+from shards import HEADER_BYTES, header, tokens_of_shard
+from tool_main import fail, in_quotes
+from whole_file import whole_file
+
+MAGIC, VERSION, ENDINGS, START = 20240522, 1, 4, 65535
+
+
+def examples(path):
+    """[(context, endings, label)] of a file of JSON lines."""
+    found = []
+    with open(path, 'rb') as file:
+        for number, line in enumerate(file, 1):
+            where = f'{in_quotes(path)} line {number}'
+            try:
+                example = json.loads(line)
+                context, endings, label = example['ctx'], example['endings'], example['label']
+            except (ValueError, KeyError, TypeError, RecursionError):
+                fail(where, in_quotes(line.decode('utf-8', 'replace').strip()[:60]), 'an object with "ctx", "endings" '
+                     'and "label"; those for the test have no label')
+            if not isinstance(context, str) or not context: fail(f'"ctx" in {where}', json.dumps(context), 'a text')
+            if not isinstance(endings, list) or len(endings) != ENDINGS or \
+                    not all(isinstance(ending, str) for ending in endings):
+                fail(f'"endings" in {where}', in_quotes(json.dumps(endings)[:60]), f'{ENDINGS} texts')
+            if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < ENDINGS:
+                fail(f'"label" in {where}', in_quotes(json.dumps(label)[:60]), f'0 to {ENDINGS - 1}')
+            found.append((context, endings, label))
+    if not 0 < len(found) < START: fail(f'the number of lines in {in_quotes(path)}', len(found), f'1 to {START - 1}')
+    return found
+
+
+def expect_evaluation(place, tokenizer):
+    """ToolError where a file that is there has not what write_evaluation() would write."""
+    with open(place, 'rb') as file: words = struct.unpack('<6i', file.read(24).ljust(24, b'\0'))
+    wanted = (MAGIC, VERSION, tokenizer.vocabulary, tokenizer.end_of_text)
+    if words[:2] + words[4:] != wanted:
+        fail(in_quotes(place), f'there already, with vocabulary {words[4]}', f'nothing of that name, or {wanted[2]}',
+             'remove it, or give another folder by -o')
+
+
+def encoded(texts, what, tokenizer, folder):
+    """The ids of each text."""
+    count = tokenizer.run(what, texts, folder)
+    ids = array.array('H')
+    for path in sorted(folder.glob('*.bin')):
+        with open(path, 'rb') as file:
+            file.seek(HEADER_BYTES)
+            ids.frombytes(file.read(2 * tokens_of_shard(path)[0]))
+    if sys.byteorder == 'big': ids.byteswap()
+    begins = [i for i, token in enumerate(ids) if token == tokenizer.end_of_text] + [len(ids)]
+    if len(begins) != count + 1: fail(f'the number of texts of {what}', len(begins) - 1, count, exit_code=1)
+    return [ids[begin + 1:end] for begin, end in zip(begins, begins[1:])]
+
+
+def write_evaluation(found, what, tokenizer, folder, place):
+    """Writes the file of these examples(), whole or not at all; the folder is for what is only needed meanwhile."""
+    texts = encoded((text for context, endings, _ in found
+                     for text in (context, *(' ' + ending for ending in endings))), what, tokenizer, folder)
+    stream, longest = array.array('H'), 0
+    for index, (_, _, label) in enumerate(found):
+        rows = texts[index * (ENDINGS + 1):(index + 1) * (ENDINGS + 1)]
+        size = 2 * (5 + sum(1 + len(row) for row in rows))
+        if size >= START:
+            fail(f'example {index} of {what}', f'{size} bytes of tokens', f'less than {START}, what the format can say')
+        longest = max(longest, size)
+        stream.extend((START, size, index, label, ENDINGS))
+        for row in rows:
+            stream.append(len(row))
+            stream.extend(row)
+    if sys.byteorder == 'big': stream.byteswap()
+    with whole_file(place) as file:
+        file.write(header(MAGIC, VERSION, len(found), longest, tokenizer.vocabulary, tokenizer.end_of_text))
+        file.write(stream.tobytes())

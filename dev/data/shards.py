@@ -1,0 +1,256 @@
+# shards.py - documents to tokens by dev/tokenize, and the tokens of many files cut into shards
+#
+# The tokens of each file are kept, in partial/tokens/FILE/, until the shards have them; a shard gets its name in
+# partial/ when it is whole, and all of them move beside prepare.json when there is nothing left to do. That file says
+# how many tokens each file has. So whatever is finished need not be done again, and wherever the program is killed, the
+# same bytes come out in the end.
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tool_main import ToolError, fail, in_quotes
+from whole_file import ProgressLine, in_bytes, not_written, remove_hidden, sync_folder, whole_file
+
+TOKENIZE = Path(__file__).resolve().parents[1] / 'tokenize'
+MAGIC, VERSION, HEADER_BYTES = 20240520, 1, 1024  # llmc/data/shard.h
+MOST_TOKENS = 2 ** 31 - 1
+AT_ONCE = 1 << 20  # characters, or bytes
+
+
+def header(*words):
+    return struct.pack(f'<{len(words)}i', *words).ljust(HEADER_BYTES, b'\0')
+
+
+def tokens_of_shard(path):
+    """(how many, vocabulary, end of text) as its header says."""
+    with open(path, 'rb') as file: magic, version, tokens, *vocabulary = struct.unpack('<5i', file.read(20))
+    if (magic, version, path.stat().st_size) != (MAGIC, VERSION, HEADER_BYTES + 2 * tokens):
+        fail(in_quotes(path), 'no whole shard', 'one that dev/tokenize wrote', 'remove it', 1)
+    return tokens, *vocabulary
+
+
+class Tokenizer:
+    """dev/tokenize with the options of one of its tokenizers."""
+
+    def __init__(self, name, merges=None, threads=None):
+        self.name = name
+        self.options = ['--tokenizer', name]
+        if merges: self.options += ['--merges', merges]
+        if threads: self.options += ['--threads', threads]
+
+    def check(self):
+        """Before anything is downloaded: that it is there and finds its merges. Sets vocabulary and end_of_text."""
+        if not TOKENIZE.exists(): fail(in_quotes(TOKENIZE), 'missing', 'the tokenizer', 'build it by make')
+        with tempfile.TemporaryDirectory() as folder:
+            self.run('a text', ['a'], Path(folder))
+            _, self.vocabulary, self.end_of_text = tokens_of_shard(next(Path(folder).glob('*.bin')))
+
+    def run(self, what, texts, folder):
+        """The tokens of the texts, an end of text before each, as one shard or more in the folder. Their number."""
+        command = [TOKENIZE, *self.options, '--format', 'jsonl', '--hold-out', '0', '--shard-tokens', str(MOST_TOKENS),
+                   '--name', 'tokens', '-o', folder, '-']
+        count = 0
+        with tempfile.TemporaryFile() as said, ProgressLine() as line, subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said) as program:
+            try:
+                size = fed = 0
+                lines = []
+                for text in texts:
+                    count += 1
+                    size += len(text)
+                    lines.append(json.dumps({'text': text}, ensure_ascii=False))
+                    if size < AT_ONCE: continue
+                    self.give(program, lines)
+                    fed += size
+                    size, lines = 0, []
+                    line.show(f'{what}: {count} documents, {in_bytes(fed)} of text')
+                if lines: self.give(program, lines)
+            except BrokenPipeError:
+                pass  # it says why
+            except BaseException:
+                program.kill()  # else it would take what came for all there is
+                raise
+            finally:
+                with contextlib.suppress(BrokenPipeError): program.stdin.close()
+            code = program.wait()
+            said.seek(0)
+            why = said.read().decode(errors='replace').strip().rpartition('\n')[2].replace('dev/tokenize: error: ', '')
+            if code: raise ToolError(f'dev/tokenize, on {what}: {why or f"ended by signal {-code}"}', max(code, 1))
+        return count
+
+    @staticmethod
+    def give(program, lines):
+        program.stdin.write('\n'.join(lines).encode('utf-8', 'surrogatepass') + b'\n')
+
+
+class Place:
+    """The folder of a data set. While the block runs no other program writes to it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.partial = folder / 'partial'
+        self.downloads = folder / 'downloads'
+        self.record = folder / 'prepare.json'
+
+    def __enter__(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self.lock)
+            fail(in_quotes(self.folder), 'in use', 'a folder that no other dev/data/prepare writes to', 'wait for it')
+        remove_hidden(self.folder)
+        if self.partial.is_dir():
+            remove_hidden(self.partial)
+            for path in self.partial.glob('tokenizing-*'): shutil.rmtree(path, ignore_errors=True)
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.lock)
+        for path in (self.partial / 'tokens', self.partial, self.downloads, self.folder):
+            with contextlib.suppress(OSError): path.rmdir()  # where nothing is in it
+
+    def read_record(self):
+        """What an earlier run has noted; {} without one."""
+        if not self.record.exists(): return {}
+        try:
+            with open(self.record, encoding='utf-8') as file: record = json.load(file)
+            names = [(file['name'], file['bytes'], file['sha256'], file['tokens']) for file in record['files']]
+            if len(names) and record['set'] and record['tokenizer'] and record['shard_tokens']: return record
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        return fail(in_quotes(self.record), 'no record of dev/data/prepare', 'what it wrote', 'remove the folder, or '
+                    'give another one by -o')
+
+    def write_record(self, record):
+        with whole_file(self.record) as file: file.write(json.dumps(record, indent=1).encode() + b'\n')
+
+
+class Cutter:
+    """Makes the shards of a data set from its files.
+
+    record    what is written to prepare.json; its "files" say which there are
+    path_of   path_of(file of the record): where it lies on this machine; downloads it if need be
+    texts     texts(path): its documents
+    """
+
+    def __init__(self, place, record, tokenizer, path_of, texts, prefix):
+        self.place, self.record, self.tokenizer, self.prefix = place, record, tokenizer, prefix
+        self.path_of, self.texts = path_of, texts
+        self.files = {file['name']: file for file in record['files']}
+
+    def cut(self, streams, most):
+        """All shards, or the first `most`: [(name, tokens)] of them. They have their places when it returns."""
+        made = []
+        for stream in streams:
+            position = 0
+            for name, size in self.names(stream):
+                if len(made) == most: break
+                size = min(size, self.tokens_before(stream, position + size) - position)
+                if size == 0: break
+                if not self.is_there(name, size): self.write(stream, position, size, name)
+                made.append((name, size))
+                position += size
+                self.forget_tokens(stream, position)
+        if len(made) != most and not any('_train_' in name for name, _ in made):
+            tokens = sum(tokens for _, tokens in made)
+            fail('the number of tokens', tokens, 'more than the shard for validation takes',
+                 'give a lower --shard-tokens, and another folder by -o')
+        # The one for validation last: until it is there, no command that names both finds them.
+        for name, _ in reversed(made):
+            if (self.place.partial / name).exists():
+                os.replace(self.place.partial / name, self.place.folder / name)
+        sync_folder(self.place.folder)
+        shutil.rmtree(self.place.partial, ignore_errors=True)
+        return made
+
+    def names(self, stream):
+        """(name, most tokens) of one shard after the other, without end."""
+        if stream.val_tokens: yield f'{self.prefix}_val_000000.bin', stream.val_tokens
+        for number in itertools.count(stream.first):
+            yield f'{self.prefix}_{stream.split}_{number:06}.bin', self.record['shard_tokens']
+
+    def tokens_before(self, stream, most):
+        """How many tokens the stream has, as far as it takes to know that they are `most`, which is the most given."""
+        total = 0
+        for name in stream.files:
+            if self.files[name]['tokens'] is None: self.tokenize(name)
+            total += self.files[name]['tokens']
+            if total >= most: return most
+        return total
+
+    def is_there(self, name, tokens):
+        size = HEADER_BYTES + 2 * tokens
+        return any(path.exists() and path.stat().st_size == size
+                   for path in (self.place.folder / name, self.place.partial / name))
+
+    def tokens_folder(self, name):
+        return self.place.partial / 'tokens' / name
+
+    def tokenize(self, name):
+        folder, file = self.tokens_folder(name), self.files[name]
+        if not folder.is_dir():
+            path = self.path_of(file)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix='tokenizing-', dir=self.place.partial) as made:
+                # The folder gets its name from this process: a tokenizer that outlives it ends what it has as if it
+                # were all.
+                documents = self.tokenizer.run(name, self.texts(path), Path(made) / 'whole')
+                try:
+                    (Path(made) / 'whole' / 'documents').write_text(str(documents))
+                    os.replace(Path(made) / 'whole', folder)
+                except OSError as error:
+                    raise not_written(folder, error) from None
+            sync_folder(folder.parent)
+        tokens = sum(tokens_of_shard(path)[0] for path in folder.glob('*.bin'))
+        if file['tokens'] not in (None, tokens):
+            fail(f'the number of tokens of {name}', tokens, f'{file["tokens"]}, as before', 'remove '
+                 f'{in_quotes(self.place.folder)} and run this again', 1)
+        if file['tokens'] == tokens: return
+        file['tokens'], file['documents'] = tokens, int((folder / 'documents').read_text())
+        self.place.write_record(self.record)
+        print(f'{name}: {file["documents"]} documents, {tokens} tokens', flush=True)
+
+    def forget_tokens(self, stream, position):
+        """Of files that end at `position` or before it."""
+        end = 0
+        for name in stream.files:
+            if self.files[name]['tokens'] is None: return
+            end += self.files[name]['tokens']
+            if end <= position and self.tokens_folder(name).is_dir(): shutil.rmtree(self.tokens_folder(name))
+
+    def write(self, stream, position, tokens, name):
+        self.place.partial.mkdir(exist_ok=True)
+        with whole_file(self.place.partial / name) as out:
+            out.write(header(MAGIC, VERSION, tokens, self.tokenizer.vocabulary, self.tokenizer.end_of_text))
+            begin = 0  # of a file, in tokens of the stream
+            for file in stream.files:
+                end = begin + (self.files[file]['tokens'] or 0)
+                if begin < position + tokens and position < end:
+                    self.tokenize(file)
+                    self.copy(file, max(position - begin, 0), min(position + tokens, end) - begin, out)
+                begin = end
+        print(f'{name}: {tokens} tokens', flush=True)
+
+    def copy(self, name, first, end, out):
+        """Tokens [first, end) of a file."""
+        begin = 0  # of a part of the file's tokens
+        for path in sorted(self.tokens_folder(name).glob('*.bin')):
+            count = tokens_of_shard(path)[0]
+            left = 2 * (min(end - begin, count) - max(first - begin, 0))
+            if left > 0:
+                with open(path, 'rb') as part:
+                    part.seek(HEADER_BYTES + 2 * max(first - begin, 0))
+                    while left > 0:
+                        data = part.read(min(left, AT_ONCE))
+                        out.write(data)
+                        left -= len(data)
+            begin += count

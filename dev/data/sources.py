@@ -1,0 +1,181 @@
+# sources.py - where data sets are published, what a document of each is, and which of them are for validation
+#
+#   set            published as                                            a document is
+#   fineweb        HuggingFaceFW/fineweb, sample/10BT, Parquet             a row's "text"
+#   fineweb-edu    HuggingFaceFW/fineweb-edu, sample/10BT, Parquet         a row's "text"
+#   tinystories    roneneldan/TinyStories, TinyStories-{train,valid}.txt   what is between two <|endoftext|>, stripped
+#   tinyshakespeare  karpathy/char-rnn, input.txt                          up to a blank line, which belongs to it
+#   hellaswag      rowanz/hellaswag, hellaswag_val.jsonl                   evaluation.py
+#
+# Nothing else is done to a text. Documents, their order and the parts held out of FineWeb and tiny Shakespeare are
+# those of llm.c's dev/data, so the tokens are, too. llm.c's TinyStories is another file of the same repository.
+import importlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from download import read_json
+from tool_main import fail, in_quotes
+
+HUB, GITHUB = 'https://huggingface.co', 'https://raw.githubusercontent.com'
+END_OF_STORY = b'<|endoftext|>'
+LONGEST_STORY = 1 << 24
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    name: str
+    bytes: int = None
+    sha256: str = None
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Files whose tokens, one behind the other, are cut into shards of a split.
+
+    first       number of the first shard
+    val_tokens  that many tokens before them are a shard for validation; 0: none
+    """
+    files: tuple
+    split: str = 'train'
+    first: int = 0
+    val_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Source:
+    base: str                                  # of addresses
+    folder: str                                # of the files
+    wanted: str                                # what their names are
+    texts: object                              # texts(path): the documents of a file
+    streams: object                            # streams(names, tokens of a shard): [Stream]
+    prefix: str                                # of the shards' names
+    listing: str = ''                          # path of the hub's list of files
+    known: dict = field(default_factory=dict)  # without a listing: SHA-256 by name
+    needed: tuple = ()                         # names of files that are always there
+
+    @property
+    def is_parquet(self):
+        return self.texts is parquet_texts
+
+
+def library(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        return fail(name.split('.')[0], f'not installed ({error})', 'the package, which reads Parquet',
+                    'python3 -m pip install pyarrow')
+
+
+def parquet_texts(path):
+    arrow, parquet = library('pyarrow'), library('pyarrow.parquet')
+    row = 0
+    try:
+        with parquet.ParquetFile(path) as table:
+            if 'text' not in table.schema_arrow.names:
+                fail(f'the columns of {in_quotes(path)}', ', '.join(table.schema_arrow.names), 'one named text')
+            for batch in table.iter_batches(columns=['text'], batch_size=1024):
+                for text in batch.column(0).to_pylist():
+                    row += 1
+                    if not isinstance(text, str):
+                        fail(f'the text in row {row} of {in_quotes(path)}', 'null' if text is None else
+                             str(text)[:80], 'a string')
+                    yield text
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        said = ' '.join(str(error).split())[:200]
+        fail(in_quotes(path), f'no whole Parquet table after row {row} ({said})', 'one', 'remove it, to get it again',
+             1)
+
+
+def in_utf8(data, path, at):
+    try:
+        return data.decode('utf-8')
+    except UnicodeDecodeError as error:
+        return fail(f'byte {at + error.start} of {in_quotes(path)}', 'no UTF-8', 'text in UTF-8', exit_code=1)
+
+
+def stories(path):
+    rest, at = b'', 0
+    with open(path, 'rb') as file:
+        while True:
+            more = file.read(1 << 20)
+            *whole, rest = (rest + more).split(END_OF_STORY)
+            for story in whole if more else [rest]:
+                text = in_utf8(story, path, at).strip()
+                at += len(story) + len(END_OF_STORY)
+                if text: yield text
+            if not more: return
+            if len(rest) > LONGEST_STORY:
+                fail(f'a story at byte {at} of {in_quotes(path)}', 'longer than 16 MiB', 'stories with '
+                     '<|endoftext|> between them', exit_code=1)
+
+
+def sections(path):
+    parts = in_utf8(Path(path).read_bytes(), path, 0).split('\n\n')
+    for part in parts[:-1]: yield part + '\n\n'
+    yield parts[-1]
+
+
+def first_shard_held_out(names, shard_tokens):
+    return [Stream(tuple(names), first=1, val_tokens=shard_tokens)]
+
+
+def fineweb(repository, prefix):
+    return Source(HUB, f'datasets/{repository}/resolve/main/sample/10BT', r'[0-9]{3}_[0-9]{5}\.parquet', parquet_texts,
+                  first_shard_held_out, prefix, listing=f'api/datasets/{repository}/tree/main/sample/10BT')
+
+
+SOURCES = {
+    'fineweb': fineweb('HuggingFaceFW/fineweb', 'fineweb'),
+    'fineweb-edu': fineweb('HuggingFaceFW/fineweb-edu', 'edu_fineweb'),
+    'tinystories': Source(
+        HUB, 'datasets/roneneldan/TinyStories/resolve/main', r'TinyStories-(train|valid)\.txt', stories,
+        lambda names, shard_tokens: [Stream(('TinyStories-valid.txt',), 'val'), Stream(('TinyStories-train.txt',))],
+        'tinystories', listing='api/datasets/roneneldan/TinyStories/tree/main',
+        needed=('TinyStories-train.txt', 'TinyStories-valid.txt')),
+    'tinyshakespeare': Source(
+        GITHUB, 'karpathy/char-rnn/master/data/tinyshakespeare', r'input\.txt', sections,
+        lambda names, shard_tokens: [Stream(tuple(names), val_tokens=32768)], 'tinyshakespeare',
+        known={'input.txt': '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'}, needed=('input.txt',)),
+    'hellaswag': Source(
+        GITHUB, 'rowanz/hellaswag/master/data', r'hellaswag_val\.jsonl', None, None, 'hellaswag_val',
+        known={'hellaswag_val.jsonl': '0aa3b88843990f3f10a97b9575c94d7b71fb2205240ba04ae4884d9e9c992588'},
+        needed=('hellaswag_val.jsonl',)),
+}
+
+
+def expect_all(source, found, where):
+    """ToolError where a file is missing that is always there."""
+    for name in source.needed:
+        if name not in found: fail(f'{name} in {in_quotes(where)}', 'missing', 'the files of the data set')
+    if not found: fail(f'the number of files in {in_quotes(where)}', 0, 'files of Parquet')
+
+
+def files_in(source, folder):
+    """Those of a folder on this machine, in the order of their names, as they are."""
+    if not folder.is_dir(): fail('--from', f'{in_quotes(folder)}, no folder', 'a folder that has the files')
+    wanted = r'.+\.parquet' if source.is_parquet else source.wanted  # somebody's own may have any name
+    found = sorted(path.name for path in folder.iterdir() if re.fullmatch(wanted, path.name) and path.is_file())
+    expect_all(source, found, folder)
+    return [PublishedFile(name, (folder / name).stat().st_size) for name in found]
+
+
+def files_published(source, base):
+    """As the server lists them, in the order of their names; the hub's list says sizes and SHA-256."""
+    if not source.listing: return [PublishedFile(name, sha256=sha256) for name, sha256 in source.known.items()]
+    url = f'{base}/{source.listing}'
+    listed = read_json(url)
+    found = {}
+    try:
+        for entry in listed:
+            name = entry['path'].rpartition('/')[2]
+            if entry['type'] != 'file' or not re.fullmatch(source.wanted, name): continue
+            of = entry.get('lfs') or {}
+            size, sha256 = of.get('size', entry['size']), of.get('oid')
+            if not isinstance(size, int) or not re.fullmatch('[0-9a-f]{64}', sha256 or ''): raise TypeError
+            found[name] = PublishedFile(name, size, sha256)
+    except (AttributeError, KeyError, TypeError):
+        fail(in_quotes(url), 'no list of files with sizes and SHA-256', 'one as huggingface.co gives', 'check --base',
+             1)
+    expect_all(source, found, url)
+    return [found[name] for name in sorted(found)]

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# prepare_sets_test.py - dev/data/prepare: the documents of each set token by token, HellaSwag's file word by word
+import array
+import hashlib
+import importlib.util
+import itertools
+import json
+import struct
+import unittest
+from unittest import mock
+
+from prepare_support import Prepares, documents, ids_of, sources, stream_of
+from run_support import ROOT
+from tool_main import ToolError
+
+HAS_PYARROW = importlib.util.find_spec('pyarrow') is not None
+
+EXAMPLES = [
+    {'ind': 24, 'ctx': 'A man is sitting on a roof. he', 'label': 3, 'endings': [
+        'is using wrap to wrap a pair of skis.', 'is ripping level tiles off.', "is holding a rubik's cube.",
+        'starts pulling up roofing on a roof.']},
+    {'ind': 1, 'ctx': 'ä', 'label': 0, 'endings': ['', 'b', ' c', 'd<|endoftext|>']}]
+# By tiktoken.
+GPT2_IDS = [[32, 582, 318, 5586, 319, 257, 9753, 13, 339],
+            [318, 1262, 14441, 284, 14441, 257, 5166, 286, 1341, 271, 13],
+            [318, 34759, 1241, 19867, 572, 13], [318, 4769, 257, 6437, 1134, 338, 23441, 13],
+            [4940, 10427, 510, 9753, 278, 319, 257, 9753, 13]]
+
+
+class Sets(Prepares):
+    @unittest.skipUnless(HAS_PYARROW, 'no pyarrow')
+    def test_fineweb_from_parquet(self):
+        import pyarrow
+        import pyarrow.parquet
+        folder, everything = self.folder / 'parquet', documents(300, 7)
+        folder.mkdir()
+        for number, part in enumerate((everything[:100], everything[100:])):
+            table = pyarrow.table({'id': [str(i) for i in range(len(part))], 'text': part})
+            pyarrow.parquet.write_table(table, folder / f'00{number}_00000.parquet', row_group_size=64,
+                                        compression='snappy')
+        self.made('fineweb', '--from', folder, '--shard-tokens', 4000)
+        self.check_shards('fineweb', everything, 4000)
+        whole = (folder / '001_00000.parquet').read_bytes()
+        self.out = self.folder / 'edu'
+        web = self.server()
+        place = 'HuggingFaceFW/fineweb-edu'
+        web.files = {f'/datasets/{place}/resolve/main/sample/10BT/{path.name}': path.read_bytes()
+                     for path in folder.iterdir()}
+        web.files[f'/api/datasets/{place}/tree/main/sample/10BT'] = json.dumps(
+            [{'type': 'file', 'path': f'sample/10BT/{path.name}', 'size': path.stat().st_size,
+              'lfs': {'oid': hashlib.sha256(path.read_bytes()).hexdigest()}} for path in folder.iterdir()]).encode()
+        self.made('fineweb-edu', '--base', web.base, '--shard-tokens', 4000)
+        self.check_shards('edu_fineweb', everything, 4000)
+
+        def rows(**columns):
+            pyarrow.parquet.write_table(pyarrow.table(columns), folder / '001_00000.parquet')
+        for wrong, said, code in ((lambda: rows(text=['a', None]), 'the text in row 2 of ', 2),
+                                  (lambda: rows(texts=['a']), 'is texts; expected one named text', 2),
+                                  (lambda: (folder / '001_00000.parquet').write_bytes(whole[:-9]), 'no whole Par', 1)):
+            wrong()
+            self.out = self.folder / f'wrong{code}{said[:4]}'
+            self.assertIn(said, self.not_made('fineweb', '--from', folder, '--shard-tokens', 4000, code=code))
+            self.assertEqual(list(self.out.glob('*.bin')), [])
+
+    def test_fineweb_without_pyarrow(self):
+        with mock.patch('importlib.import_module', side_effect=ImportError('none')):
+            said = self.not_made('fineweb', '--from', self.folder)
+        self.assertIn('python3 -m pip install pyarrow', said)
+
+    def test_tinystories(self):
+        folder, train, val = self.folder / 'stories', documents(40, 1), ['Once.\n\nTwice.', 'a<|endoftex', 'ä']
+        folder.mkdir()
+        (folder / 'TinyStories-train.txt').write_text('\n<|endoftext|>\n'.join(['', *train]))
+        (folder / 'TinyStories-valid.txt').write_text(' <|endoftext|>'.join(val) + '\n<|endoftext|>\n')
+        self.made('tinystories', '--from', folder, '--shard-tokens', 300)
+        train = stream_of(text.strip() for text in train if text.strip())
+        got = [token for path in sorted(self.out.glob('tinystories_train_00000?.bin')) for token in ids_of(path)[1]]
+        self.assertEqual(got, train)
+        self.assertEqual(ids_of(self.out / 'tinystories_val_000000.bin')[1], stream_of(val))
+        self.assertEqual(len(list(self.out.glob('*.bin'))), 1 + -(-len(train) // 300))
+
+    def test_stories_across_the_parts_in_which_they_are_read(self):
+        place, texts = self.folder / 'long', ['a' * (1 << 20), 'b' * (1 << 21), 'c']
+        for shift in range(14):
+            place.write_text('x' * shift + '<|endoftext|>' + '<|endoftext|>'.join(texts))
+            self.assertEqual(list(sources.stories(place)), ['x' * shift] * (shift > 0) + texts)
+        place.write_bytes(b'a<|endoftext|>b\xff')
+        with self.assertRaisesRegex(ToolError, 'byte 15 of .* is no UTF-8'):
+            list(sources.stories(place))
+
+    def test_tinyshakespeare(self):
+        folder = self.folder / 'plays'
+        folder.mkdir()
+        parts = [f'{name}:\n{text}' for name, text in zip(itertools.cycle(('First', 'All')), documents(1500, 3))]
+        (folder / 'input.txt').write_text('\n\n'.join(parts))
+        parts = '\n\n'.join(parts).split('\n\n')
+        self.made('tinyshakespeare', '--from', folder)
+        self.check_shards('tinyshakespeare', [part + '\n\n' for part in parts[:-1]] + parts[-1:], 100000000, 0, 32768)
+
+
+class HellaSwag(Prepares):
+    def write(self, *examples):
+        folder = self.folder / 'examples'
+        folder.mkdir(exist_ok=True)
+        (folder / 'hellaswag_val.jsonl').write_text(''.join(json.dumps(example) + '\n' for example in examples))
+        return folder
+
+    def read_back(self):
+        """The header's words and [(label, [ids of the context and of each ending])], every word of the file."""
+        data = (self.out / 'hellaswag_val.bin').read_bytes()
+        words, stream, at, found = struct.unpack('<256i', data[:1024]), array.array('H', data[1024:]), 0, []
+        while at < len(stream):
+            start, size, index, label, endings = stream[at:at + 5]
+            self.assertEqual((start, index, endings), (65535, len(found), 4))
+            end, rows = at + size // 2, []
+            at += 5
+            while at < end:
+                rows.append(list(stream[at + 1:at + 1 + stream[at]]))
+                self.assertEqual(len(rows[-1]), stream[at])
+                at += 1 + stream[at]
+            self.assertEqual((at, len(rows), size % 2), (end, 5, 0))
+            found.append((label, rows))
+        return words, found
+
+    def test_every_word_of_the_file(self):
+        said = self.made('hellaswag', '--from', self.write(*EXAMPLES))
+        words, found = self.read_back()
+        expected = [(example['label'], [list(text.encode()) for text in (
+            example['ctx'], *(' ' + ending for ending in example['endings']))]) for example in EXAMPLES]
+        self.assertEqual(found, expected)
+        longest = max(2 * (5 + sum(1 + len(row) for row in rows)) for _, rows in expected)
+        self.assertEqual(words, (20240522, 1, 2, longest, 257, 256) + 250 * (0,))
+        self.assertIn('hellaswag_val.bin: 2 examples, vocabulary 257\n', said)
+        self.assertIn('there already', self.made('hellaswag', '--from', self.write(*EXAMPLES)))
+
+    @unittest.skipUnless((ROOT / 'data/gpt2/vocab.bpe').exists(), "no merges of GPT-2's")
+    def test_the_ids_of_gpt2(self):
+        self.made('hellaswag', '--from', self.write(*EXAMPLES), tokenizer='gpt2')
+        words, found = self.read_back()
+        self.assertEqual(words[4:6], (50257, 50256))
+        self.assertEqual(found[0], (3, GPT2_IDS))
+        said = self.not_made('hellaswag', '--from', self.write(*EXAMPLES))
+        self.assertIn('there already, with vocabulary 50257; expected nothing of that name, or 257', said)
+
+    def test_examples_that_are_refused(self):
+        def changed(**fields):
+            return {**EXAMPLES[0], **fields}
+        for wrong, said in ((changed(ctx=''), '"ctx" in '), (changed(endings=['a']), '"endings" in '),
+                            (changed(endings=['a', 'b', 'c', 4]), '"endings" in '), (changed(label=4), '"label" in '),
+                            (changed(label='3'), '"label" in '), ({'ctx': 'a', 'endings': []}, 'no label'),
+                            (changed(ctx='a' * 40000), 'example 1 of ')):
+            said_all = self.not_made('hellaswag', '--from', self.write(EXAMPLES[1], wrong))
+            self.assertIn(said, said_all)
+            self.assertFalse(self.out.exists())
+        self.assertIn('the number of lines in ', self.not_made('hellaswag', '--from', self.write()))
+
+    def test_it_is_downloaded(self):
+        web = self.server()
+        data = (self.write(*EXAMPLES) / 'hellaswag_val.jsonl').read_bytes()
+        web.files['/rowanz/hellaswag/master/data/hellaswag_val.jsonl'] = data
+        said = self.not_made('hellaswag', '--base', web.base, code=1)
+        self.assertIn('0aa3b88843990f3f10a97b9575c94d7b71fb2205240ba04ae4884d9e9c992588, as published', said)
+        with mock.patch.dict(sources.SOURCES['hellaswag'].known,
+                             {'hellaswag_val.jsonl': hashlib.sha256(data).hexdigest()}):
+            web.faults = [700]
+            self.made('hellaswag', '--base', web.base)
+        self.assertEqual(len(self.read_back()[1]), 2)
+
+
+if __name__ == '__main__': unittest.main()

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# prepare_test.py - dev/data/prepare: shards token by token, what is done again and what is not, runs that are killed at
+# any time, and what is refused
+import contextlib
+import fcntl
+import io
+import itertools
+import os
+import signal
+import sys
+import unittest
+from unittest import mock
+
+from prepare_support import LINES, Prepares, prepare, shards, stream_of, without_check
+
+
+class Shards(Prepares):
+    def test_documents_of_several_files_are_cut_as_one_stream(self):
+        folder, everything = self.texts(30, 1, 50)
+        said = self.made(LINES, '--from', folder, '--shard-tokens', 300)
+        names = self.check_shards('lines', everything, 300)
+        self.assertGreater(len(names), 6)
+        self.assertIn('0.txt: 30 documents, ', said)
+        self.assertIn(f'validation: 300 tokens in 1 shard: {self.out}/lines_val_000000.bin\n', said)
+        self.assertIn(f'in {len(names) - 1} shards: {self.out}/lines_train_000001.bin to {names[-1]}\n', said)
+
+    def test_a_shard_may_end_where_a_file_does(self):
+        folder, everything = self.texts(10, 10)
+        tokens = len(stream_of(everything[:10]))
+        self.made(LINES, '--from', folder, '--shard-tokens', tokens)
+        self.check_shards('lines', everything, tokens)
+
+    def test_what_is_finished_is_not_done_again(self):
+        folder, everything = self.texts(30, 20)
+        self.made(LINES, '--from', folder, '--shard-tokens', 200)
+        before = {path.name: path.stat().st_ino for path in self.out.glob('*.bin')}
+        with mock.patch.object(shards.Cutter, 'write', side_effect=AssertionError), \
+                mock.patch.object(shards.Cutter, 'tokenize', side_effect=AssertionError):
+            self.made(LINES, '--from', folder, '--shard-tokens', 200)
+        (self.out / 'lines_train_000002.bin').unlink()
+        self.made(LINES, '--from', folder, '--shard-tokens', 200)
+        self.check_shards('lines', everything, 200)
+        after = {path.name: path.stat().st_ino for path in self.out.glob('*.bin')}
+        del before['lines_train_000002.bin'], after['lines_train_000002.bin']
+        self.assertEqual(before, after)
+
+    def test_the_first_shards_and_later_the_others(self):
+        folder, everything = self.texts(30, 20, 40)
+        with mock.patch.object(shards.Cutter, 'tokenize', autospec=True, side_effect=shards.Cutter.tokenize) as made:
+            self.made(LINES, '--from', folder, '--shard-tokens', 100, '--shards', 3)
+        self.assertEqual({call.args[1] for call in made.call_args_list}, {'0.txt'})
+        self.assertEqual(len(list(self.out.glob('*.bin'))), 3)
+        self.made(LINES, '--from', folder, '--shard-tokens', 100)
+        self.check_shards('lines', everything, 100)
+
+    def test_other_shards_are_not_mixed_with_those_that_are_there(self):
+        folder, _ = self.texts(30, 20)
+        other, _ = self.texts(30, 20, 10, folder='other')
+        changed, _ = self.texts(30, 21, folder='changed')
+        self.made(LINES, '--from', folder, '--shard-tokens', 200)
+        given = (LINES, '--shard-tokens', 200)
+        self.assertIn('--shard-tokens is 300; expected 200, as ',
+                      self.not_made(LINES, '--from', folder, '--shard-tokens', 300))
+        self.assertIn('SET is tinyshakespeare; expected lines', self.not_made('tinyshakespeare', '--shard-tokens', 200))
+        self.assertIn('a folder with 3 files', self.not_made(*given, '--from', other))
+        self.assertIn('the size of 1.txt is', self.not_made(*given, '--from', changed))
+        self.out = self.folder / 'foreign'
+        self.out.mkdir()
+        (self.out / 'lines_train_000001.bin').write_bytes(b'')
+        self.assertIn('is not of this program', self.not_made(*given, '--from', folder))
+        (self.out / 'prepare.json').write_text('{"files": 1}')
+        self.assertIn('no record of dev/data/prepare', self.not_made(*given, '--from', folder))
+
+    def test_two_at_once(self):
+        folder, _ = self.texts(3)
+        self.out.mkdir()
+        lock = os.open(self.out, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self.assertIn('is in use', self.not_made(LINES, '--from', folder))
+        os.close(lock)
+
+    def test_what_is_refused(self):
+        folder, everything = self.texts(3)
+        empty = self.folder / 'empty'
+        empty.mkdir()
+        for words, said in ((('finweb',), 'SET is "finweb"; expected fineweb, fineweb-edu, '),
+                            (('finweb',), 'did you mean fineweb?'), ((), 'the number of data sets is 0'),
+                            (('fineweb', 'hellaswag'), 'the number of data sets is 2'),
+                            ((LINES, '--shards', '0'), '--shards is "0"'),
+                            ((LINES, '--shard-tokens', '1e8'), '--shard-tokens is "1e8"'),
+                            ((LINES, '--base', 'file:///etc'), '--base is "file:///etc"'),
+                            (('hellaswag', '--shards', '2'), '--shards is given for hellaswag'),
+                            ((LINES, '--from', folder, '--download-only'), '--from is given with --download-only'),
+                            ((LINES, '--from', self.folder / 'none'), 'no folder'),
+                            (('tinystories', '--from', empty), 'TinyStories-train.txt in '),
+                            ((LINES, '--from', empty), 'the number of files in '),
+                            ((LINES, '--from', folder), 'expected more than the shard for validation takes')):
+            self.assertIn(said, self.not_made(*words), words)
+        self.assertEqual(list(self.out.glob('*.bin')), [])
+        self.assertIn('--tokenizer is "gpt3"', self.refused(prepare, LINES, '--tokenizer', 'gpt3'))
+        said = self.refused(prepare, LINES, '--merges', folder / '0.txt', '--from', folder, '-o', self.out)
+        self.assertIn('dev/tokenize, on a text: ', said)
+        with mock.patch('shards.TOKENIZE', self.folder / 'none'):
+            self.assertIn('build it by make', self.not_made(LINES, '--from', folder))
+
+    def test_a_tokenizer_that_fails_says_why(self):
+        folder, _ = self.texts(3, 20000)
+        script = self.folder / 'tokenize'
+        script.write_text('#!/bin/sh\ncase $* in *tokens*a_text*) ;; esac\n'
+                          'read line; case $line in *\\"a\\"*) exec "$0.true" "$@" <<E\n$line\nE\nesac\n'
+                          'echo "dev/tokenize: error: no more" >&2\nexit 1\n')
+        script.chmod(0o755)
+        (self.folder / 'tokenize.true').symlink_to(shards.TOKENIZE)
+        with mock.patch('shards.TOKENIZE', script):
+            said = self.not_made(LINES, '--from', folder, '--shard-tokens', 200, code=1)
+        self.assertEqual(said, 'dev/tokenize, on 0.txt: no more')
+        self.assertEqual(sorted(path.name for path in self.out.iterdir()), ['prepare.json'])
+
+
+class Killed(Prepares):
+    """A run that is killed again and again, each time a little later, comes to the same bytes."""
+
+    def child(self, at, arguments, tokenize=None):
+        """A run in a process that is killed at the `at`-th time that it touches the folder. Its exit code."""
+        sys.stdout.flush()
+        process = os.fork()
+        if process == 0:
+            with contextlib.suppress(BaseException):
+                left = itertools.count(1)
+                folder = str(self.out)
+
+                def hook(event, given):
+                    touches = event in ('os.rename', 'os.remove', 'os.rmdir', 'os.mkdir', 'subprocess.Popen') or \
+                        (event == 'open' and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR))
+                    if touches and (event == 'subprocess.Popen' or folder in str(given[0])) and next(left) == at:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                sys.addaudithook(hook)
+                if tokenize: shards.TOKENIZE = tokenize
+                with contextlib.redirect_stdout(io.StringIO()):
+                    os._exit(prepare.tool_main(prepare.command_line(), prepare.run, arguments))
+            os._exit(99)
+        _, status = os.waitpid(process, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def test_at_any_time(self):
+        folder, everything = self.texts(30, 25)
+        arguments = [LINES, '--from', str(folder), '--shard-tokens', '500', '--tokenizer', 'bytes', '-o', str(self.out)]
+        times = 0
+        for at in itertools.count(1):
+            code = self.child(at, arguments)
+            if code == 0: break
+            self.assertEqual(code, -signal.SIGKILL)
+            self.assertLess(at, 100)
+            times = at
+            if not list(self.out.glob('*.bin')): continue
+            # From the first that has its name all are whole.
+            self.assertEqual(len(list(self.out.glob('*.bin')) + list((self.out / 'partial').glob('*.bin'))),
+                             -(-len(stream_of(everything)) // 500))
+        self.assertGreater(times, 10)
+        self.check_shards('lines', everything, 500)
+
+    def test_while_the_tokenizer_is_fed(self):
+        folder, everything = self.texts(20, 8000)
+        arguments = [LINES, '--from', str(folder), '--shard-tokens', '80000', '--tokenizer', 'bytes', '-o',
+                     str(self.out)]
+        # Takes some of the text, kills the program, and ends with what it has as if that were all.
+        script = self.folder / 'tokenize'
+        script.write_text('#!/bin/sh\nhead -n 100 >"$0.some"\n[ $(wc -l <"$0.some") -lt 100 ] || kill -9 $PPID\n'
+                          f'{shards.TOKENIZE} "$@" <"$0.some"\n')
+        script.chmod(0o755)
+        with without_check():
+            (self.out / 'partial/tokens').mkdir(parents=True)
+            self.assertEqual(self.child(0, arguments, script), -signal.SIGKILL)
+        self.assertEqual(list(self.out.glob('*.bin')), [])
+        self.made(*arguments[:-4])
+        self.check_shards('lines', everything, 80000)
+
+
+if __name__ == '__main__': unittest.main()
