@@ -98,14 +98,20 @@ class Place:
         self.partial = folder / 'partial'
         self.downloads = folder / 'downloads'
         self.record = folder / 'prepare.json'
+        self.lock = folder / '.prepare.lock'
 
     def __enter__(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        self.descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self.lock)
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = os.path.samestat(os.fstat(self.descriptor), os.stat(self.lock))  # not one that was just given back
+        except (BlockingIOError, FileNotFoundError):
+            held = False
+        except OSError:
+            held = True  # a file system without locks
+        if not held:
+            os.close(self.descriptor)
             fail(in_quotes(self.folder), 'in use', 'a folder that no other dev/data/prepare writes to', 'wait for it')
         remove_hidden(self.folder)
         if self.partial.is_dir():
@@ -114,9 +120,11 @@ class Place:
         return self
 
     def __exit__(self, *_):
-        os.close(self.lock)
-        for path in (self.partial / 'tokens', self.partial, self.downloads, self.folder):
+        for path in (self.partial / 'tokens', self.partial, self.downloads):
             with contextlib.suppress(OSError): path.rmdir()  # where nothing is in it
+        with contextlib.suppress(OSError): self.lock.unlink()
+        os.close(self.descriptor)
+        with contextlib.suppress(OSError): self.folder.rmdir()
 
     def read_record(self):
         """What an earlier run has noted; {} without one."""

@@ -38,10 +38,11 @@ class Shards(Prepares):
                 mock.patch.object(shards.Cutter, 'tokenize', side_effect=AssertionError):
             self.made(LINES, '--from', folder, '--shard-tokens', 200)
         (self.out / 'lines_train_000002.bin').unlink()
+        os.truncate(self.out / 'lines_train_000003.bin', 1100)
         self.made(LINES, '--from', folder, '--shard-tokens', 200)
         self.check_shards('lines', everything, 200)
         after = {path.name: path.stat().st_ino for path in self.out.glob('*.bin')}
-        del before['lines_train_000002.bin'], after['lines_train_000002.bin']
+        for name in ('lines_train_000002.bin', 'lines_train_000003.bin'): del before[name], after[name]
         self.assertEqual(before, after)
 
     def test_the_first_shards_and_later_the_others(self):
@@ -74,10 +75,11 @@ class Shards(Prepares):
     def test_two_at_once(self):
         folder, _ = self.texts(3)
         self.out.mkdir()
-        lock = os.open(self.out, os.O_RDONLY)
+        lock = os.open(self.out / '.prepare.lock', os.O_RDWR | os.O_CREAT)
         fcntl.flock(lock, fcntl.LOCK_EX)
         self.assertIn('is in use', self.not_made(LINES, '--from', folder))
         os.close(lock)
+        self.made(LINES, '--from', folder, '--shard-tokens', 50)
 
     def test_what_is_refused(self):
         folder, everything = self.texts(3)
@@ -117,12 +119,16 @@ class Shards(Prepares):
         self.assertEqual(sorted(path.name for path in self.out.iterdir()), ['prepare.json'])
 
 
-class Killed(Prepares):
-    """A run that is killed again and again, each time a little later, comes to the same bytes."""
+RENAMES = ('os.rename',)
+TOUCHES = ('os.rename', 'os.remove', 'os.rmdir', 'os.mkdir', 'subprocess.Popen', 'open')
 
-    def child(self, at, arguments, tokenize=None):
-        """A run in a process that is killed at the `at`-th time that it touches the folder. Its exit code."""
-        sys.stdout.flush()
+
+class Killed(Prepares):
+    """A run that is killed again and again comes to the same bytes."""
+
+    def child(self, at, arguments, tokenize=None, events=TOUCHES):
+        """A run in a process that is killed before it does such a thing to the folder the `at`-th time. Its exit
+        code."""
         process = os.fork()
         if process == 0:
             with contextlib.suppress(BaseException):
@@ -130,9 +136,10 @@ class Killed(Prepares):
                 folder = str(self.out)
 
                 def hook(event, given):
-                    touches = event in ('os.rename', 'os.remove', 'os.rmdir', 'os.mkdir', 'subprocess.Popen') or \
-                        (event == 'open' and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR))
-                    if touches and (event == 'subprocess.Popen' or folder in str(given[0])) and next(left) == at:
+                    if event not in events: return
+                    if event == 'open' and not (isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)):
+                        return
+                    if (event == 'subprocess.Popen' or folder in str(given[0])) and next(left) == at:
                         os.kill(os.getpid(), signal.SIGKILL)
                 sys.addaudithook(hook)
                 if tokenize: shards.TOKENIZE = tokenize
@@ -142,22 +149,31 @@ class Killed(Prepares):
         _, status = os.waitpid(process, 0)
         return os.waitstatus_to_exitcode(status)
 
-    def test_at_any_time(self):
+    def killed_until_done(self, least, ats, events):
+        """The sets of names after each time."""
         folder, everything = self.texts(30, 25)
         arguments = [LINES, '--from', str(folder), '--shard-tokens', '500', '--tokenizer', 'bytes', '-o', str(self.out)]
-        times = 0
-        for at in itertools.count(1):
-            code = self.child(at, arguments)
+        seen = []
+        for at in ats:
+            code = self.child(at, arguments, events=events)
             if code == 0: break
             self.assertEqual(code, -signal.SIGKILL)
-            self.assertLess(at, 100)
-            times = at
-            if not list(self.out.glob('*.bin')): continue
-            # From the first that has its name all are whole.
-            self.assertEqual(len(list(self.out.glob('*.bin')) + list((self.out / 'partial').glob('*.bin'))),
-                             -(-len(stream_of(everything)) // 500))
-        self.assertGreater(times, 10)
+            self.assertLess(len(seen), 100)
+            named, partial = ({path.name for path in folder.glob('*.bin')} for folder in (self.out, self.out / 'partial'))
+            seen.append(named)
+            # From the first that has its name all are whole, and the one for validation is the last to get it.
+            if named: self.assertEqual(len(named | partial), -(-len(stream_of(everything)) // 500))
+            if 'lines_val_000000.bin' in named: self.assertEqual(partial, set())
+        self.assertGreater(len(seen), least)
         self.check_shards('lines', everything, 500)
+        return seen
+
+    def test_at_any_time(self):
+        self.killed_until_done(10, itertools.count(1), TOUCHES)
+
+    def test_between_any_two_names(self):
+        seen = self.killed_until_done(11, itertools.repeat(2), RENAMES)
+        self.assertIn({'lines_train_000002.bin', 'lines_train_000003.bin'}, seen)
 
     def test_while_the_tokenizer_is_fed(self):
         folder, everything = self.texts(20, 8000)
