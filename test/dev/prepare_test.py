@@ -159,7 +159,7 @@ class Killed(Prepares):
             if code == 0: break
             self.assertEqual(code, -signal.SIGKILL)
             self.assertLess(len(seen), 100)
-            named, partial = ({path.name for path in folder.glob('*.bin')} for folder in (self.out, self.out / 'partial'))
+            named, partial = ({path.name for path in place.glob('*.bin')} for place in (self.out, self.out / 'partial'))
             seen.append(named)
             # From the first that has its name all are whole, and the one for validation is the last to get it.
             if named: self.assertEqual(len(named | partial), -(-len(stream_of(everything)) // 500))
