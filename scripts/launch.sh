@@ -1,12 +1,12 @@
 # shellcheck shell=bash disable=SC2034,SC2317
-# launch.sh - for the scripts that start several ranks: what is started, what mpirun of Open MPI is given, and how it
-# is stopped. Sourced, not run
+# launch.sh - for the scripts that start ranks: what is started, on how many GPUs, what mpirun of Open MPI is given, and
+# how it is stopped. Sourced, not run
 
 # Ranks share out the cores themselves (scripts/README.md, "Devices and cores").
 mpirun_flags=(--bind-to none)
 
 refuse() {
-    echo "error: $1" >&2
+    echo "error: $*" >&2
     exit 2
 }
 
@@ -15,12 +15,21 @@ program=$(realpath -m "${PROGRAM:-$here/../train_gpt2}")
 if ! [ -f "$program" ] || ! [ -x "$program" ]; then
     refuse "PROGRAM is $program; expected a program that can be run; build it with make"
 fi
-command -v mpirun >/dev/null ||
-    refuse "mpirun is missing; expected Open MPI; scripts/install_deps.sh installs it, or source build/deps/env.sh"
 [[ ${RANKS:-1} =~ ^[1-9][0-9]*$ ]] || refuse "RANKS is $RANKS; expected a whole number from 1 on"
 
 # mpirun refuses root, which is who works in a container, unless told twice.
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+
+# The GPUs of this machine that programs may use.
+count_gpus() {
+    local gpus visible
+    gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
+    if [ "$gpus" -gt 0 ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+        IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
+        gpus=${#visible[@]}
+    fi
+    echo "$gpus"
+}
 
 # Hundredths of a second since the machine started: a clock that nobody sets.
 clock() {
@@ -45,6 +54,8 @@ pass_output_on() {
 #
 # Output. mpirun aborts when the reader of its output goes (`run_one_node.sh ... | head`): it is given one that stays.
 launch() {
+    command -v mpirun >/dev/null ||
+        refuse "mpirun is missing; expected Open MPI; scripts/install_deps.sh installs it, or source build/deps/env.sh"
     local process='' status repeats='' asked='' first_ctrl_c='' gave_up='' output='' errors=''
     ask_to_end() {
         [ -n "$process" ] && [ -z "$repeats" ] || return 0

@@ -15,10 +15,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/launch.sh
 . "$here/launch.sh"
 
-gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
-if [ "$gpus" -gt 0 ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
-    IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
-    gpus=${#visible[@]}
-fi
+gpus=$(count_gpus)
 ranks=${RANKS:-$((gpus > 0 ? gpus : 2))}
 launch mpirun "${mpirun_flags[@]}" --oversubscribe -np "$ranks" "$program" "$@"

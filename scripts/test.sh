@@ -195,6 +195,7 @@ for most in $caps; do
     is kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"
     is host && cases cpu "models with instructions up to $most" "${cap[@]}" "[model]"
 done
+is run && one cpu "recipes: their plans, 20 steps of each, finetuning" test/program/recipes.sh
 is run && one cpu "a disk that fills up" test/program/small_disk.sh build/cpu/train_gpt2
 is ranks && one cpu "ranks that are killed go on and lose nothing" dev/chaos.sh 8
 is ranks && one cpu "ranks on two hosts" test/program/two_hosts.sh build/cpu/train_gpt2

@@ -31,7 +31,7 @@ refuses() {
 root=$PWD
 for script in scripts/*.sh dev/*.sh; do
     case $script in
-        scripts/help.sh | scripts/launch.sh | dev/limited_link.sh) continue ;;  # to source
+        scripts/help.sh | scripts/launch.sh | scripts/recipe.sh | dev/limited_link.sh) continue ;;  # to source
     esac
     answers "$script" bash "$root/$script" --help
     case $script in  # what takes any word, as a file or a flag of train_gpt2

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# finetune_gpt2.sh MODEL TEXT ... [FLAG ...] - goes on training a saved GPT-2 on your own text
+#
+#   scripts/finetune_gpt2.sh gpt2 novel.txt
+#   PROMPT="To whom" scripts/finetune_gpt2.sh runs/124M/step_00018865 letters/*.txt -o runs/letters --epochs 2
+#
+# MODEL: a folder of Hugging Face's, or of a run's checkpoint: config.json, model.safetensors and its tokenizer. TEXT:
+# files that are a document each, of which the last tenth is held out; or .jsonl, one document a line in its field
+# "text", of which each 20th is held out (both also as .gz, .zst with jsonl's rule). FLAG: of train_gpt2, which override
+# what is chosen here: three passes over the text, 16 sequences an update, learning rate 5e-5, down to 0.
+#
+# The loss before and after, on what was held out, and a text by the new model that begins with PROMPT end the output.
+# Shards, log and model go to -o, by default runs/finetune; the same command goes on with a run that ended before its
+# time. RANKS, HOSTFILE, PROGRAM: scripts/README.md, "Recipes".
+#
+# Why these numbers: GPT (Radford et al. 2018) was fine-tuned for 3 passes with a peak of 6.25e-5 and a rate that falls
+# to 0; nanoGPT's config/finetune_shakespeare.py takes a constant 3e-5, which is near the mean of ours. A tenth of the
+# steps warms up, as Adam's moments begin empty.
+set -euo pipefail
+here=$(dirname "$(realpath "$0")")
+# shellcheck source=scripts/help.sh
+. "$here/help.sh"
+# shellcheck source=scripts/recipe.sh
+. "$here/recipe.sh"
+
+model=${1:-}
+[ -n "$model" ] || refuse "no model is given; expected a folder of Hugging Face's; see $(basename "$0") --help"
+[ -f "$model/config.json" ] || refuse "\"$model\" has no config.json; expected the folder of a saved GPT-2"
+shift
+texts=()
+while [ $# -gt 0 ] && [[ $1 != -?* ]]; do
+    [ -f "$1" ] || refuse "\"$1\" is not a file; expected text, or .jsonl"
+    texts+=("$1")
+    shift
+done
+[ ${#texts[@]} -gt 0 ] || refuse "no text is given; expected files of text, or .jsonl, after the model"
+command -v jq >/dev/null || refuse "jq is missing; scripts/install_deps.sh installs it"
+tools=$(dirname "$program")
+for tool in tokenize generate; do
+    [ -x "$tools/$tool" ] || refuse "$tools/$tool is missing; expected it beside the program; make builds it"
+done
+compgen -G "$model/model*.safetensors" >/dev/null || refuse "\"$model\" has no model.safetensors; expected one; open" \
+    "the model by transformers and save it by save_pretrained"
+ids=$(jq -r '.vocab_size' "$model/config.json")
+length=$(jq -r '.n_positions // .n_ctx // 1024' "$model/config.json")
+case $ids in
+    257) tokenizer=(--tokenizer bytes) ;;
+    50257)
+        tokenizer=(--tokenizer gpt2)
+        for merges in "$model"/{tokenizer.json,merges.txt,vocab.bpe} "$here/../data/gpt2/vocab.bpe" ''; do
+            [ ! -f "$merges" ] || break
+        done
+        [ -n "$merges" ] || refuse "\"$model\" has no tokenizer.json, merges.txt or vocab.bpe; expected GPT-2's" \
+            "merges; scripts/get_gpt2_tokenizer.sh gets them"
+        tokenizer+=(--merges "$merges")
+        ;;
+    *) refuse "the model's vocabulary has $ids ids; expected GPT-2's 50257, or the 257 of bytes" ;;
+esac
+out=$(value o output-dir "$@") || out=runs/finetune
+
+# ---- text to shards: tokenized each time, as the text may have changed; a run that is to go on compares them
+
+documents=''
+for text in "${texts[@]}"; do
+    case $text in *.jsonl | *.ndjson | *.gz | *.zst) documents=yes ;; esac
+done
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# tokenize ARGUMENTS...: as dev/tokenize, without the names of shards, which lie elsewhere in the end
+tokenize() { "$tools/tokenize" --name text "${tokenizer[@]}" "$@" | sed 's/, [0-9]* shards\{0,1\}: .*//'; }
+if [ -n "$documents" ]; then
+    tokenize -o "$scratch/data" "${texts[@]}"
+else
+    mkdir "$scratch/train" "$scratch/val"
+    for i in "${!texts[@]}"; do
+        lines=$(wc -l <"${texts[i]}")
+        head -n $((lines - lines / 10)) "${texts[i]}" >"$scratch/train/$i.txt"
+        [ $((lines / 10)) = 0 ] || tail -n +$((lines - lines / 10 + 1)) "${texts[i]}" >"$scratch/val/$i.txt"
+    done
+    compgen -G "$scratch/val/*.txt" >/dev/null || refuse "no text has 10 lines, of which the last tenth is held out;" \
+        "expected one that has"
+    tokenize -o "$scratch/data/train" --hold-out 0 "$scratch"/train/*.txt | grep -v '^validation: '
+    tokenize -o "$scratch/data/val" --hold-out 0 "$scratch"/val/*.txt | sed -n 's/^training:  /validation:/p'
+    for shard in "$scratch"/data/val/*.bin; do
+        mv "$shard" "$scratch/data/$(basename "$shard" | sed 's/_train_/_val_/')"
+    done
+    mv "$scratch"/data/train/*.bin "$scratch/data"
+    rmdir "$scratch"/data/{train,val}
+fi
+compgen -G "$scratch/data/text_val_*.bin" >/dev/null || refuse "there are fewer than 20 documents, so none is held" \
+    "out; expected more, or files of plain text"
+mkdir -p "$out/shards"
+rm -f "$out"/shards/text_{train,val}_*.bin
+mv "$scratch"/data/*.bin "$out/shards"
+
+# ---- what fits the amount of text
+
+tokens=$(wc -c "$out"/shards/text_train_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
+choose_start
+[ "$length" -le 1024 ] || length=1024
+while [ $((8 * length)) -gt "$tokens" ] && [ "$length" -gt 16 ]; do length=$((length / 2)); done
+sequences=16
+while [ $((10 * sequences * length)) -gt "$tokens" ] && [ $sequences -gt 1 ]; do sequences=$((sequences / 2)); done
+sequences=$(((sequences + ranks - 1) / ranks * ranks)) batch=4
+while [ $((sequences / ranks % batch)) != 0 ]; do batch=$((batch / 2)); done
+flags=(-i "$out/shards/text_train_*.bin" -j "$out/shards/text_val_*.bin" -e "$model" -o "$out" -y auto --shuffle
+    --dtype bf16 -z 1 -b "$batch" -t "$length" -d $((sequences * length)) --epochs 3 -l 5e-5 -k cosine -q 0 "$@")
+[ "${#tokenizer[@]}" -lt 4 ] || flags+=(--merges "$merges")
+if ! value u warmup-steps "$@" >/dev/null; then
+    steps=$(value x max-steps "$@") || steps=0
+    update=$(value d total-batch-tokens "${flags[@]}") passes=$(value _ epochs "${flags[@]}")
+    is_whole "$steps" || { is_whole "$update" && is_whole "$passes" && steps=$((passes * tokens / update)); } || steps=0
+    flags+=(-u $((steps / 10)))
+    value v val-every "$@" >/dev/null || flags+=(-v $((steps / 10 > 0 ? steps / 10 : 1)))
+fi
+case " $* " in *" --dry-run "*) exec "${start[@]}" "${flags[@]}" ;; esac
+
+"${start[@]}" "${flags[@]}"
+
+# ---- before and after, and what it writes now
+
+echo
+jq -rs 'map(select(.event == "val")) | (first.loss, last.loss, (min_by(.loss) | .loss, .step), last.step) | tostring' \
+    "$out/log.jsonl" | tr '\n' ' ' | awk '{
+    printf "held-out loss: %.4f before, %.4f after %d steps (perplexity %.2f and %.2f)\n", $1, $2, $5, exp($1), exp($2)
+    if ($4 < $5) printf "the lowest:    %.4f after %d steps: train no longer, by -x %d\n", $3, $4, $4 }'
+models=("$out"/step_????????)
+echo "model:         ${models[-1]}"
+echo "a sample:"
+"$tools/generate" -e "$out" --prompt "${PROMPT:-}" -n 100

@@ -1,0 +1,203 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# recipe.sh - for the scripts that repeat a published run: what it needs, what it takes here and what it reached, then
+# the run. Sourced by them, not run
+#
+# Such a script sets
+#   name        of its folder in runs/
+#   title       what is trained on what, in words
+#   model       -e
+#   shards      where they lie below data/, without _train_*.bin and _val_*.bin
+#   get_shards  the command that makes them, without -o
+#   flags       of train_gpt2, beside those that all recipes have
+#   published   lines: what was reached, by whom, on what, and where that stands
+# and calls `recipe "$@"`. The words that a user adds come last, so they override.
+# shellcheck source=scripts/launch.sh
+. "$here/launch.sh"
+
+note() { echo "note: $1" >&2; }
+is_whole() { [[ $1 =~ ^[1-9][0-9]{0,14}$ ]]; }
+
+# value SHORT LONG WORD...: what the last of these flags says; fails where none does. SHORT _: it has no letter
+value() {
+    local short=$1 long=$2 found=''
+    shift 2
+    while [ $# -gt 0 ]; do
+        case $1 in
+            "-$short" | "--$long") [ $# -lt 2 ] || found=x$2 ;;
+            "-$short"*) found=x${1#-"$short"} ;;
+            "--$long="*) found=x${1#*=} ;;
+        esac
+        shift
+    done
+    [ -n "$found" ] && echo "${found#x}"
+}
+
+# As many as RANKS says, the slots of HOSTFILE, or one for each GPU.
+count_ranks() {
+    if [ -n "${RANKS:-}" ]; then
+        echo "$RANKS"
+    elif [ -n "${HOSTFILE:-}" ]; then
+        awk '!/^[[:space:]]*(#|$)/ { ranks += match($0, /slots=[0-9]+/) ? substr($0, RSTART + 6, RLENGTH - 6) : 1 }
+             END { print ranks + 0 }' "$HOSTFILE" 2>/dev/null || echo 1 # run_two_nodes.sh says what is wrong with it
+    elif [ "$device" = cuda ] && [ "$gpus" -gt 1 ]; then
+        echo "$gpus"
+    else
+        echo 1
+    fi
+}
+
+# choose_start: what starts the program, into `start`; device, gpus and ranks.
+choose_start() {
+    gpus=$(count_gpus)
+    device=cpu
+    [[ $("$program" --version | tr -s '[:space:]' ' ') != *"device cuda"* ]] || device=cuda
+    [ "$device" = cuda ] || [ "$gpus" = 0 ] ||
+        note "PROGRAM is a build for CPUs, and there are $gpus GPUs; make DEVICE=cuda builds one for them"
+    ranks=$(count_ranks)
+    start=("$program")
+    if [ -n "${HOSTFILE:-}" ]; then
+        start=(env "HOSTFILE=$HOSTFILE" "RANKS=$ranks" "PROGRAM=$program" "$here/run_two_nodes.sh")
+    elif [ "$ranks" != 1 ]; then
+        start=(env "RANKS=$ranks" "PROGRAM=$program" "$here/run_one_node.sh")
+    fi
+}
+
+# require_shards PATTERN WORD FLAG: refuses a pattern that no shard matches
+require_shards() {
+    compgen -G "$1" >/dev/null || refuse "no $2 shards match \"$1\"; expected tokens of GPT-2's vocabulary; run" \
+        "$get_shards -o $data/${shards%/*}, or name others by $3"
+}
+
+# The plan of the run, as train_gpt2 --dry-run prints it, into `plan`, and without commas in numbers into `facts`.
+# Where only the recipe's -b is too large for this machine, a smaller one is taken: an update has the same tokens.
+make_plan() {
+    local error fits batch
+    while ! plan=$("${start[@]}" "${all[@]}" --dry-run 2>&1); do
+        error=$(grep -m 1 '^error: ' <<<"$plan") || error="error: train_gpt2 --dry-run failed: $(tail -n 1 <<<"$plan")"
+        if [ -n "$own_batch" ] || ! [[ $error =~ "the largest that fits is "([0-9]+) ]]; then
+            echo "$error" >&2
+            exit 2
+        fi
+        fits=${BASH_REMATCH[1]} batch=1
+        while [ $((2 * batch)) -le "$fits" ]; do batch=$((2 * batch)); done
+        note "-b $batch instead of $(value b micro-batch "${all[@]}"), as memory allows; an update has the same tokens"
+        own_batch=$batch
+        all+=(-b "$batch")
+    done
+    facts=$(sed -E ':again; s/([0-9]),([0-9]{3})([^0-9]|$)/\1\2\3/; t again' <<<"$plan")
+}
+
+# Milliseconds of a step, its tokens and what was timed, into `ms`, `timed_tokens` and `timed`: from the log of a run
+# that is to go on, else by three steps of one micro-batch, on a CPU of one sequence. Fails where neither can be.
+measure() {
+    local log=$out/log.jsonl said sequences=$batch word few=() leave_out=''
+    if [ -s "$log" ] && command -v jq >/dev/null; then
+        read -r made ms timed_tokens < <(tail -n 400 "$log" | jq -rRs '
+            [split("\n")[] | fromjson? | objects | select(.event == "step")] | select(length > 2) |
+            [last.tokens_so_far / last.tokens, (map(.ms) | sort | .[length / 2 | floor]), last.tokens] | @tsv') &&
+            timed="the median of its last steps" && return
+    fi
+    made=0
+    [ "${MEASURE:-yes}" = yes ] && [[ $plan != *"note: goes on as --ignore-memory-plan says"* ]] || return 1
+    [ "$device" = cuda ] || sequences=1
+    for word in "${all[@]}"; do # without HellaSwag, which takes long
+        case $word in
+            --dry-run | --hellaswag=* | --hellaswag-every=*) ;;
+            --hellaswag | --hellaswag-every) leave_out=yes ;;
+            *) [ -n "$leave_out" ] || few+=("$word") && leave_out='' ;;
+        esac
+    done
+    said=$("${start[@]}" "${few[@]}" -b "$sequences" -d 0 -x 3 -u 0 -v 0 -s 0 -n 0 -y never --output-dir= 2>&1) &&
+        ms=$(awk -F '|' '/^step +3\/3 / && NF >= 7 { print $5 + 0 }' <<<"$said") && [ -n "$ms" ] || return 1
+    timed_tokens=$((sequences * length * ranks)) timed="three steps of $timed_tokens tokens"
+}
+
+# What the plan says, and the time, as a table.
+tell() {
+    local step parameters tokens memory='' available='' ms timed_tokens timed made=0 keep word
+    [[ $facts =~ "training: "([0-9]+)" steps of "([0-9]+)" tokens" ]] || refuse "train_gpt2 --dry-run tells no steps"
+    steps=${BASH_REMATCH[1]} step=${BASH_REMATCH[2]}
+    [[ $facts =~ ([0-9]+)" parameters (" ]] && parameters=${BASH_REMATCH[1]}
+    [[ $facts =~ "training data: "[^,]*", "([0-9]+)" tokens" ]] && tokens=${BASH_REMATCH[1]}
+    [[ $facts =~ "  total "\ *([0-9.]+\ [A-Za-z]+) ]] && memory=${BASH_REMATCH[1]}
+    [[ $facts =~ "  available "\ *([0-9.]+\ [A-Za-z]+) ]] && available=${BASH_REMATCH[1]}
+    keep=$(value _ keep-checkpoints "${all[@]}") || keep=0
+    echo "$title"
+    sed '1s/^/  published    /;2,$s/^/               /' <<<"$published"
+    awk -v steps="$steps" -v step="$step" -v tokens="$tokens" 'BEGIN {
+        passes = steps * step / tokens
+        printf "  training     %d steps of %d tokens: %.4g billion, %s passes over the %.4g billion that are there\n",
+            steps, step, steps * step / 1e9, sprintf(passes < 10 ? "%.2f" : "%.0f", passes), tokens / 1e9 }'
+    echo "  ranks        $ranks, on $([ "$device" = cuda ] && echo GPUs || echo 'this CPU: no GPU is used')"
+    echo "  memory       $memory a rank${available:+, of $available}"
+    awk -v n="$parameters" -v keep="$keep" -v out="$out" 'BEGIN {
+        printf "  checkpoints  in %s, %.3g GB each, %s\n", out, 12 * n / 1e9,
+            (keep > 0 ? "the last " keep " are kept" : "all are kept") }'
+    if measure; then
+        awk -v ms="$ms" -v timed="$timed_tokens" -v step="$step" -v left=$((steps - made)) -v by="$timed" 'BEGIN {
+            hours = left * step / timed * ms / 3.6e6
+            if (hours < 1) takes = sprintf("%.1f minutes", 60 * hours)
+            else if (hours < 72) takes = sprintf("%.1f hours", hours)
+            else takes = sprintf("%.0f hours, %.0f days,", hours, hours / 24)
+            printf "  time         %s for %d steps, without validation: %.0f tokens/s, by %s\n", takes, left,
+                timed / ms * 1000, by }'
+    else
+        echo "  time         not measured"
+    fi
+    printf '  command     '
+    for word in "${start[@]}" "${all[@]}"; do [ "$word" = --dry-run ] || printf ' %q' "$word"; done
+    echo
+}
+
+recipe() {
+    local word dry='' own_batch gpus device ranks batch length tokens steps warmup out plan facts vocabulary root data
+    local pattern all start
+    for word; do
+        case $word in
+            -h | --help) exec "$0" --help ;;
+            --dry-run) dry=yes ;;
+        esac
+    done
+    root=$(realpath --relative-to=. "$here/..")/
+    [ "$root" != ./ ] || root=
+    data=${DATA:-${root}data}
+    all=(-i "$data/${shards}_train_*.bin" -j "$data/${shards}_val_*.bin" -e "$model" -o "${root}runs/$name" -y auto
+        --dtype bf16 --shuffle -z 1 -c 0.1 -v 250 "${flags[@]}")
+    own_batch=$(value b micro-batch "$@") || own_batch=
+    pattern=$(value i train-data "${all[@]}" "$@")
+    require_shards "$pattern" training -i
+    require_shards "$(value j val-data "${all[@]}" "$@")" validation -j
+    # Its file has GPT-2's ids, and so have shards with 50257, or as llm.c's with nothing, in their header.
+    if [ -e "$data/hellaswag/hellaswag_val.bin" ] &&
+        [[ $(od -A n -t d4 -j 12 -N 4 "$(compgen -G "$pattern" | head -n 1)") =~ ^\ *(0|50257)$ ]]; then
+        all+=(--hellaswag "$data/hellaswag/hellaswag_val.bin" --hellaswag-every 250)
+    fi
+    all+=("$@")
+    out=$(value o output-dir "${all[@]}")
+    choose_start
+
+    length=$(value t seq-len "${all[@]}")
+    tokens=$(value d total-batch-tokens "${all[@]}")
+    batch=$(value b micro-batch "${all[@]}")
+    if [ -z "$own_batch" ] && is_whole "$length" && is_whole "$tokens"; then
+        while [ $((batch % 2)) = 0 ] && [ $((tokens % (batch * length * ranks))) != 0 ]; do batch=$((batch / 2)); done
+        [ "$batch" = "$(value b micro-batch "${all[@]}")" ] || all+=(-b "$batch")
+    fi
+    steps=$(value x max-steps "${all[@]}")
+    warmup=$(value u warmup-steps "${all[@]}")
+    if ! value u warmup-steps "$@" >/dev/null && is_whole "$steps" && [ "$steps" -lt "$warmup" ]; then
+        note "-u $((steps / 10)) instead of $warmup: a warm-up that so few steps have room for"
+        all+=(-u $((steps / 10)))
+    fi
+
+    make_plan
+    batch=$(value b micro-batch "${all[@]}")
+    [[ $facts =~ "training data: "[^$'\n']*", vocabulary "([0-9]+) ]] && vocabulary=${BASH_REMATCH[1]}
+    [ "$(value e init "${all[@]}")" != "$model" ] || [ "$vocabulary" = 50257 ] ||
+        refuse "the shards have a vocabulary of $vocabulary; expected GPT-2's 50257; run $get_shards" \
+            "-o $data/${shards%/*}, or give a model by -e"
+    [ -z "$dry" ] || echo "$plan"
+    tell
+    [ -z "$dry" ] || exit 0
+    exec "${start[@]}" "${all[@]}"
+}

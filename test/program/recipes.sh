@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# recipes.sh - the scripts that repeat a published run: the plan of the true model, 20 steps of a tiny one, what they
+# refuse; a model of Hugging Face's files goes on with text; the command for those who come from llm.c runs
+#
+#   test/program/recipes.sh [BUILD]     of the programs in BUILD (build/cpu)
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+build=$(realpath -m "${1:-build/cpu}")
+export PROGRAM=$build/train_gpt2 OMP_NUM_THREADS=1
+unset RANKS HOSTFILE DATA MEASURE
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export XDG_CACHE_HOME=$scratch/cache # of what --tune keeps
+failed=0
+fail() {
+    echo "$1"
+    failed=1
+}
+# says WHAT SAID EXPECTED...: each in its text
+says() {
+    local what=$1 said=$2 expected
+    shift 2
+    for expected; do
+        [[ $said == *"$expected"* ]] || { fail "$what lacks \"$expected\": $said"; return; }
+    done
+}
+# refused WHAT EXPECTED COMMAND...: exit code 2, one line
+refused() {
+    local what=$1 expected=$2 said status=0
+    shift 2
+    said=$("$@" 2>&1) || status=$?
+    [ "$status, $(wc -l <<<"$said") line" = "2, 1 line" ] || fail "$what: exit code $status: $said"
+    says "$what" "$said" "error: " "$expected"
+}
+
+# A folder of data with names as llm.c has them: random tokens of GPT-2's vocabulary.
+for prefix in fineweb10B/fineweb fineweb100B/fineweb edu_fineweb100B/edu_fineweb; do
+    mkdir -p "$scratch/data/$(dirname $prefix)"
+    "$build/random_shard" "$scratch/data/${prefix}_train_000001.bin" 1050000 &&
+        "$build/random_shard" "$scratch/data/${prefix}_val_000000.bin" 600 || exit 1
+done
+# One example of HellaSwag with a context of two tokens and four endings of one, after a header as llm.c's.
+mkdir "$scratch/data/hellaswag"
+python3 -c 'import struct, sys
+sys.stdout.buffer.write(struct.pack("<4i", 20240522, 1, 1, 32).ljust(1024, b"\0") +
+    struct.pack("<16H", 65535, 32, 0, 1, 4, 2, 11, 12, 1, 5, 1, 6, 1, 7, 1, 8))' \
+    >"$scratch/data/hellaswag/hellaswag_val.bin"
+export DATA=$scratch/data
+out=(-o "$scratch/run")
+tiny=(-e "custom:l=1,h=1,c=16,t=32" -b 4 -t 32 -d 128 -x 20 -g 8 "${out[@]}")
+
+# of_log FOLDER FILTER: what jq finds in the events of its log, whichever they are
+of_log() { jq -s "$2" "$scratch/$1/log.jsonl"; }
+
+# recipe NAME STEPS OPTIONS...: the true model's plan, and 20 steps of a tiny model with the other flags, of which
+# OPTIONS, as jq tests them, are true
+recipe() {
+    local name=$1 steps=$2 said option
+    shift 2
+    said=$(MEASURE=no "scripts/run_$name.sh" --dry-run --ignore-memory-plan -o "$scratch/$name" 2>&1) ||
+        fail "the plan of $name: exit code $?"
+    says "the plan of $name" "$said" "training     $steps" "published    " "https://github.com/karpathy/llm.c" \
+        "memory plan" "$GB GB each"
+    [ ! -e "$scratch/$name" ] || fail "the plan of $name left something behind"
+    said=$(MEASURE=no "scripts/run_$name.sh" "${tiny[@]}" -o "$scratch/$name" 2>&1) || fail "$name: exit code $?: $said"
+    says "$name" "$said" "note: -u 2 instead of 700" "20 steps of 128 tokens"
+    for option in '.dtype == "bf16"' '."weight-decay" == 0.1' .shuffle '."zero-stage" == 1' '.resume == "auto"' "$@"; do
+        [ "$(of_log "$name" "first.options | $option")" = true ] || fail "the options of $name: not so: $option"
+    done
+    [ "$(of_log "$name" 'map(.event) | [indices("step", "val", "hellaswag") | length]')" = "$(jq -n '[20, 2, 1]')" ] ||
+        fail "the log of $name has not 20 steps, validation before and after them, and HellaSwag"
+    [ -e "$scratch/$name/step_00000020/model.safetensors" ] || fail "$name saved no model"
+}
+GB=1.49 recipe gpt2_124M "18865 steps of 524288 tokens: 9.891 billion" '.lr == 6e-4 and ."final-lr-fraction" == 0' \
+    '."checkpoint-every" == 5000'
+GB=4.26 recipe gpt2_350M "60000 steps of 524288 tokens" '.lr == 3e-4 and ."final-lr-fraction" == 0'
+GB=9.29 recipe gpt2_774M "286102 steps of 524288 tokens" '.lr == 2.5e-4 and ."final-lr-fraction" == 0'
+GB=18.7 recipe gpt2_1558M "32000 steps of 1048576 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1'
+GB=1.5 recipe gpt3_125M "572204 steps of 524288 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1' \
+    '."skip-loss-z" == 7 and ."skip-norm-z" == 7' '."keep-checkpoints" == 5 and ."major-every" == 50000'
+
+script=scripts/run_gpt2_124M.sh
+# The same command goes on; the time is that of its log. Without one three steps are timed.
+said=$($script "${tiny[@]}" -x 21 -o "$scratch/gpt2_124M" 2>&1) || fail "going on: exit code $?: $said"
+says "going on" "$said" "for 1 steps" "the median of its last steps"
+[ "$(of_log gpt2_124M 'map(select(.event == "step")) | length')" = 21 ] || fail "the run did not go on"
+says "a timed plan" "$($script "${tiny[@]}" --dry-run 2>&1)" "minutes for 20 steps" "by three steps of 32 tokens"
+says "two ranks" "$(RANKS=2 MEASURE=no $script "${tiny[@]}" -b 2 --dry-run 2>&1)" "ranks        2" run_one_node.sh
+# 64 sequences of this model take 440 GB, one takes 7.
+says "a batch for this machine" "$(MEASURE=no $script -e custom:l=3072,h=1,c=32,t=1024 -d 65536 "${out[@]}" \
+    --dry-run 2>&1)" "instead of 64, as memory allows"
+
+refused "no data" "run dev/data/" env DATA="$scratch/none" $script
+refused "no validation data" "or name others by -j" $script -j "$scratch/none_*.bin"
+refused "no program" "build it with make" env PROGRAM="$scratch/none" $script
+refused "a batch that does not divide" "--total-batch-tokens is 524288; expected" $script -b 3 -t 32 "${out[@]}"
+refused "a word that is no flag" "word" $script "${out[@]}" word
+seq 200 | sed 's/$/ birds sit in a tree/' >"$scratch/birds.txt"
+"$build/tokenize" -o "$scratch/bytes" --name b --document-start . "$scratch/birds.txt" >"$scratch/out"
+bytes=(-i "$scratch/bytes/b_train_*.bin" -j "$scratch/bytes/b_val_*.bin")
+refused "shards of bytes" "a vocabulary of 257; expected GPT-2's 50257" $script "${bytes[@]}" \
+    -t 32 -d 128 "${out[@]}"
+
+# ---- finetuning
+
+"$PROGRAM" "${bytes[@]}" -e custom:l=1,h=2,c=32,t=64 -b 4 -t 64 -x 60 -l 1e-2 -v 0 -o "$scratch/bytes_model" \
+    >"$scratch/out" 2>&1 || fail "no model of bytes: $(cat "$scratch/out")"
+finetune=scripts/finetune_gpt2.sh
+model=$scratch/bytes_model/step_00000060
+seq 300 | sed 's/$/ fish swim in a lake/' >"$scratch/fish.txt"
+said=$(PROMPT="7 fish" $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 2>&1) ||
+    fail "finetuning: exit code $?: $said"
+says "finetuning" "$said" "held-out loss: " "step_00000" "7 fish"
+read -r before after < <(sed -n 's/^held-out loss: \([0-9.]*\) before, \([0-9.]*\) after.*/\1 \2/p' <<<"$said")
+awk -v before="$before" -v after="$after" 'BEGIN { exit !(after < 0.9 * before) }' ||
+    fail "finetuning took the held-out loss from $before to $after"
+refused "finetuning no model" "has no config.json" $finetune "$scratch" "$scratch/fish.txt"
+refused "finetuning without text" "no text is given" $finetune "$model"
+refused "finetuning with a missing text" "is not a file" $finetune "$model" "$scratch/none.txt"
+# GPT-2's ids, with the merges of the model's own folder.
+if [ -e data/gpt2/vocab.bpe ]; then
+    "$PROGRAM" -i "$DATA/fineweb10B/*_train_*.bin" "${tiny[@]}" -x 1 --merges data/gpt2/vocab.bpe \
+        -o "$scratch/gpt2_model" >"$scratch/out" 2>&1 || fail "no model of GPT-2's ids: $(cat "$scratch/out")"
+    model=$scratch/gpt2_model/step_00000001
+    for i in $(seq 40); do echo "{\"text\": \"$i fish swim in a lake\"}"; done >"$scratch/fish.jsonl"
+    said=$($finetune "$model" "$scratch/fish.jsonl" -o "$scratch/fish2" -x 3 2>&1) || fail "finetuning: $?: $said"
+    says "finetuning GPT-2's ids" "$said" "held-out loss: "
+    [ "$(jq .vocab_size "$scratch/fish2/step_00000003/config.json")" = 50257 ] || fail "not a model of GPT-2's ids"
+    [ -e "$scratch/fish2/step_00000003/tokenizer.json" ] || fail "the finetuned model has no tokenizer"
+else
+    echo "skipped: finetuning with GPT-2's ids: data/gpt2/vocab.bpe is missing"
+fi
+
+# ---- the command of scripts/COMING_FROM.md, as it stands there, but for data, size and ranks
+
+command=$(sed -n '/^    mpirun .*train_gpt2/,/[^\\]$/p' scripts/COMING_FROM.md | sed 's/\\$//' | tr '\n' ' ')
+[[ $command == *"./train_gpt2 "*" --shuffle "*"--hellaswag "* ]] || fail "no command in COMING_FROM.md: $command"
+eval "set -- ${command#*./train_gpt2 }"
+"$PROGRAM" "$@" -i "$DATA/fineweb10B/*_train_*.bin" -j "$DATA/fineweb10B/*_val_*.bin" "${tiny[@]}" -u 2 \
+    --hellaswag "$DATA/hellaswag/hellaswag_val.bin" -o "$scratch/llmc" >"$scratch/out" 2>&1 ||
+    fail "llm.c's command: $(cat "$scratch/out")"
+[ "$(of_log llmc 'map(select(.event == "hellaswag")) | length')" = 1 ] || fail "llm.c's command ran no HellaSwag"
+
+[ $failed = 0 ] && echo "recipes plan, train, go on and refuse as they should"
+exit $failed
