@@ -1,0 +1,86 @@
+// coming_from_test.cpp - scripts/COMING_FROM.md names flags that are there, with the defaults that they have
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "llmc/run/options.h"
+
+namespace {
+
+using Cells = std::vector<std::string>;
+
+// The rows of all tables, without the lines below their heads.
+std::vector<Cells> rows_of(const std::string& path) {
+    std::ifstream in(path);
+    REQUIRE(in);
+    std::vector<Cells> rows;
+    for (std::string line; std::getline(in, line);) {
+        if (!line.starts_with('|') || line.starts_with("|--")) continue;
+        std::istringstream cells(line.substr(1));
+        rows.emplace_back();
+        for (std::string cell; std::getline(cells, cell, '|');) {
+            const auto first = cell.find_first_not_of(' '), last = cell.find_last_not_of(' ');
+            rows.back().push_back(first == cell.npos ? "" : cell.substr(first, last - first + 1));
+        }
+    }
+    return rows;
+}
+
+// What stands between backquotes.
+Cells quoted(const std::string& cell) {
+    static const std::regex pattern("`([^`]*)`");
+    Cells found;
+    for (std::sregex_iterator match(cell.begin(), cell.end(), pattern), end; match != end; ++match)
+        found.push_back((*match)[1]);
+    return found;
+}
+
+// As --help says it; "" for a text that is empty.
+std::string default_of(const nlohmann::json& value) {
+    return value.is_boolean() ? (value.get<bool>() ? "on" : "off")
+           : value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+bool says(const std::string& cell, const nlohmann::json& value) {
+    if (value.is_number()) return !cell.empty() && std::stod(cell) == value.get<double>();
+    return cell == default_of(value);
+}
+
+}  // namespace
+
+TEST_CASE("the tables for those who come from llm.c or nanoGPT name our flags and their defaults", "[options]") {
+    const nlohmann::json defaults = llmc::to_json(llmc::Options());
+    const std::string help = llmc::help_text();
+    std::set<std::string> theirs;
+    int checked = 0;
+    for (const Cells& row : rows_of("scripts/COMING_FROM.md")) {
+        CAPTURE(row);
+        REQUIRE(row.size() >= 4);
+        for (const std::string& name : quoted(row[0])) theirs.insert(name);
+        // The column of our flags stands before that of our defaults, in the short table, too.
+        const std::size_t here = row.size() == 5 ? 2 : 1;
+        const Cells flags = quoted(row[here]);
+        if (flags.empty()) continue;
+        const std::string name = flags.back();
+        REQUIRE(name.starts_with("--"));
+        REQUIRE(defaults.contains(name.substr(2)));
+        if (flags.size() == 2) CHECK(help.find(flags[0] + ", " + name) != help.npos);
+        const Cells otherwise = quoted(row[here + 1]);
+        if (otherwise.empty()) CHECK(row[here + 1] == "none");
+        CHECK(says(otherwise.empty() ? "" : otherwise[0], defaults[name.substr(2)]));
+        ++checked;
+    }
+    CHECK(checked >= 55);
+    for (const char* flag : {"-i", "-j", "-e",  "-o",  "-lg", "-n",  "-nk", "-nm", "-y", "-b", "-t", "-d", "-x",
+                             "-l", "-u", "-q",  "-c",  "-sl", "-sg", "-v",  "-m",  "-s", "-g", "-h", "-a", "-f",
+                             "-w", "-z", "-ge", "-pn", "-pr", "-pg", "-pm", "-pi", "-pf", "-ps", "-k", "-r", "out_dir",
+                             "init_from", "gradient_accumulation_steps", "min_lr", "dtype"}) {
+        CAPTURE(flag);
+        CHECK(theirs.contains(flag));
+    }
+}
