@@ -6,7 +6,7 @@
 #   name        of its folder in runs/
 #   title       what is trained on what, in words
 #   model       -e
-#   shards      where they lie below data/, without _train_*.bin and _val_*.bin
+#   shards      places below data/, without _train_*.bin and _val_*.bin, of which the first that has some is taken
 #   get_shards  the command that makes them, without -o
 #   flags       of train_gpt2, beside those that all recipes have
 #   published   lines: what was reached, by whom, on what, and where that stands
@@ -107,6 +107,7 @@ measure() {
             *) [ -n "$leave_out" ] || few+=("$word") && leave_out='' ;;
         esac
     done
+    note "times three steps of $((sequences * length * ranks)) tokens; MEASURE=no leaves that out"
     said=$("${start[@]}" "${few[@]}" -b "$sequences" -d 0 -x 3 -u 0 -v 0 -s 0 -n 0 -y never --output-dir= 2>&1) &&
         ms=$(awk -F '|' '/^step +3\/3 / && NF >= 7 { print $5 + 0 }' <<<"$said") && [ -n "$ms" ] || return 1
     timed_tokens=$((sequences * length * ranks)) timed="three steps of $timed_tokens tokens"
@@ -150,8 +151,8 @@ tell() {
 }
 
 recipe() {
-    local word dry='' own_batch gpus device ranks batch length tokens steps warmup out plan facts vocabulary root data
-    local pattern all start
+    local word place pattern dry='' own_batch gpus device ranks batch length tokens steps warmup out plan facts
+    local vocabulary root data all start
     for word; do
         case $word in
             -h | --help) exec "$0" --help ;;
@@ -161,6 +162,10 @@ recipe() {
     root=$(realpath --relative-to=. "$here/..")/
     [ "$root" != ./ ] || root=
     data=${DATA:-${root}data}
+    for place in $shards; do
+        compgen -G "$data/${place}_train_*.bin" >/dev/null && shards=$place && break
+    done
+    shards=${shards%% *}
     all=(-i "$data/${shards}_train_*.bin" -j "$data/${shards}_val_*.bin" -e "$model" -o "${root}runs/$name" -y auto
         --dtype bf16 --shuffle -z 1 -c 0.1 -v 250 "${flags[@]}")
     own_batch=$(value b micro-batch "$@") || own_batch=

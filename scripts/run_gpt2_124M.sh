@@ -5,7 +5,7 @@
 #   scripts/run_gpt2_124M.sh                         a rank for each GPU; again, it goes on where the run ended
 #   scripts/run_gpt2_124M.sh -x 2000 -o runs/short   any flags of train_gpt2 override those of the recipe
 #
-# The data: dev/data/prepare fineweb -o data/fineweb10B.
+# The data: dev/data/prepare fineweb, or llm.c's in data/fineweb10B.
 #
 # DATA, RANKS, HOSTFILE, PROGRAM and MEASURE: scripts/README.md, "Recipes".
 set -euo pipefail
@@ -18,7 +18,7 @@ here=$(dirname "$(realpath "$0")")
 name=gpt2_124M
 title="GPT-2 124M on 10 billion tokens of FineWeb"
 model=d12
-shards=fineweb10B/fineweb
+shards="fineweb10B/fineweb fineweb/fineweb"
 get_shards="dev/data/prepare fineweb"
 flags=(-b 64 -t 1024 -d 524288 -x 18865 -l 6e-4 -u 700 -q 0 -s 20000 -g 144 -n 5000)
 published="llm.c: validation loss about 3.29, HellaSwag 29.9 %, in 94 minutes on 8 A100 80GB:

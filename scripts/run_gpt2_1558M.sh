@@ -23,7 +23,7 @@ shards=edu_fineweb100B/edu_fineweb
 get_shards="dev/data/prepare fineweb-edu --from FOLDER"
 flags=(-b 16 -t 1024 -d 1048576 -x 32000 -l 6e-4 -u 700 -q 0.1 -k cosine -s 300000 -g 384 -n 2000 --keep-checkpoints 5
     --major-every 8000)
-published="llm.c: 24 hours on 8 H100 80GB, HellaSwag above OpenAI's GPT-2 1558M from about step 25000 on:
+published="llm.c: 24 hours on 8 H100 80GB, HellaSwag as high as OpenAI's GPT-2 1558M at about step 25000:
 https://github.com/karpathy/llm.c/discussions/677, scripts/run_gpt2_1558M.sh
 OpenAI's GPT-2 1558M: HellaSwag 48.9 %: llm.c's dev/vislog.ipynb
 validation losses on FineWeb-Edu and on FineWeb cannot be compared; none of llm.c's on it is known to us"

@@ -7,7 +7,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=$(realpath -m "${1:-build/cpu}")
 export PROGRAM=$build/train_gpt2 OMP_NUM_THREADS=1
-unset RANKS HOSTFILE DATA MEASURE
+unset RANKS HOSTFILE DATA MEASURE CUDA_VISIBLE_DEVICES
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export XDG_CACHE_HOME=$scratch/cache # of what --tune keeps
@@ -33,8 +33,19 @@ refused() {
     says "$what" "$said" "error: " "$expected"
 }
 
+# Tells of as many GPUs as GPUS says, whatever this machine has; and a program that says that it is a build for GPUs.
+mkdir "$scratch/bin"
+# shellcheck disable=SC2016 # these are for the scripts written here
+{
+    printf '#!/bin/sh\nfor i in $GPUS; do echo "GPU $i"; done\n' >"$scratch/bin/nvidia-smi"
+    printf '#!/bin/sh\n[ "$1" != --version ] || exec echo "train_gpt2 0, device cuda"\nexec "%s" "$@"\n' "$PROGRAM" \
+        >"$scratch/bin/train_gpt2"
+}
+chmod +x "$scratch"/bin/*
+export PATH=$scratch/bin:$PATH GPUS=''
+
 # A folder of data with names as llm.c has them: random tokens of GPT-2's vocabulary.
-for prefix in fineweb10B/fineweb fineweb100B/fineweb edu_fineweb100B/edu_fineweb; do
+for prefix in fineweb/fineweb fineweb100B/fineweb edu_fineweb100B/edu_fineweb; do
     mkdir -p "$scratch/data/$(dirname $prefix)"
     "$build/random_shard" "$scratch/data/${prefix}_train_000001.bin" 1050000 &&
         "$build/random_shard" "$scratch/data/${prefix}_val_000000.bin" 600 || exit 1
@@ -85,7 +96,10 @@ said=$($script "${tiny[@]}" -x 21 -o "$scratch/gpt2_124M" 2>&1) || fail "going o
 says "going on" "$said" "for 1 steps" "the median of its last steps"
 [ "$(of_log gpt2_124M 'map(select(.event == "step")) | length')" = 21 ] || fail "the run did not go on"
 says "a timed plan" "$($script "${tiny[@]}" --dry-run 2>&1)" "minutes for 20 steps" "by three steps of 32 tokens"
-says "two ranks" "$(RANKS=2 MEASURE=no $script "${tiny[@]}" -b 2 --dry-run 2>&1)" "ranks        2" run_one_node.sh
+says "two GPUs" "$(GPUS="0 1" PROGRAM=$scratch/bin/train_gpt2 MEASURE=no $script "${tiny[@]}" -b 2 --dry-run 2>&1)" \
+    "ranks        2, on GPUs" run_one_node.sh
+says "a build for CPUs" "$(GPUS="0 1" MEASURE=no $script "${tiny[@]}" --dry-run 2>&1)" "there are 2 GPUs; make" \
+    "ranks        1, on this CPU"
 # 64 sequences of this model take 440 GB, one takes 7.
 says "a batch for this machine" "$(MEASURE=no $script -e custom:l=3072,h=1,c=32,t=1024 -d 65536 "${out[@]}" \
     --dry-run 2>&1)" "instead of 64, as memory allows"
@@ -119,7 +133,7 @@ refused "finetuning without text" "no text is given" $finetune "$model"
 refused "finetuning with a missing text" "is not a file" $finetune "$model" "$scratch/none.txt"
 # GPT-2's ids, with the merges of the model's own folder.
 if [ -e data/gpt2/vocab.bpe ]; then
-    "$PROGRAM" -i "$DATA/fineweb10B/*_train_*.bin" "${tiny[@]}" -x 1 --merges data/gpt2/vocab.bpe \
+    "$PROGRAM" -i "$DATA/fineweb/*_train_*.bin" "${tiny[@]}" -x 1 --merges data/gpt2/vocab.bpe \
         -o "$scratch/gpt2_model" >"$scratch/out" 2>&1 || fail "no model of GPT-2's ids: $(cat "$scratch/out")"
     model=$scratch/gpt2_model/step_00000001
     for i in $(seq 40); do echo "{\"text\": \"$i fish swim in a lake\"}"; done >"$scratch/fish.jsonl"
@@ -136,7 +150,7 @@ fi
 command=$(sed -n '/^    mpirun .*train_gpt2/,/[^\\]$/p' scripts/COMING_FROM.md | sed 's/\\$//' | tr '\n' ' ')
 [[ $command == *"./train_gpt2 "*" --shuffle "*"--hellaswag "* ]] || fail "no command in COMING_FROM.md: $command"
 eval "set -- ${command#*./train_gpt2 }"
-"$PROGRAM" "$@" -i "$DATA/fineweb10B/*_train_*.bin" -j "$DATA/fineweb10B/*_val_*.bin" "${tiny[@]}" -u 2 \
+"$PROGRAM" "$@" -i "$DATA/fineweb/*_train_*.bin" -j "$DATA/fineweb/*_val_*.bin" "${tiny[@]}" -u 2 \
     --hellaswag "$DATA/hellaswag/hellaswag_val.bin" -o "$scratch/llmc" >"$scratch/out" 2>&1 ||
     fail "llm.c's command: $(cat "$scratch/out")"
 [ "$(of_log llmc 'map(select(.event == "hellaswag")) | length')" = 1 ] || fail "llm.c's command ran no HellaSwag"
