@@ -2,12 +2,12 @@
 # finetune_gpt2.sh MODEL TEXT ... [FLAG ...] - goes on training a saved GPT-2 on your own text
 #
 #   scripts/finetune_gpt2.sh gpt2 novel.txt
-#   PROMPT="To whom" scripts/finetune_gpt2.sh runs/124M/step_00018865 letters/*.txt -o runs/letters --epochs 2
+#   PROMPT="To whom" scripts/finetune_gpt2.sh runs/gpt2_124M letters/*.txt -o runs/letters --epochs 2
 #
-# MODEL: a folder of Hugging Face's, or of a run's checkpoint: config.json, model.safetensors and its tokenizer. TEXT:
-# files that are a document each, of which the last tenth is held out; or .jsonl, one document a line in its field
-# "text", of which each 20th is held out (both also as .gz, .zst with jsonl's rule). FLAG: of train_gpt2, which override
-# what is chosen here: three passes over the text, 16 sequences an update, learning rate 5e-5, down to 0.
+# MODEL: a folder of Hugging Face's with config.json, model.safetensors and tokenizer, a checkpoint, or a run. TEXT:
+# files that are a document each, of which the last tenth is held out; or as dev/tokenize takes them, .jsonl with a
+# document a line, .gz and .zst, of whose documents each 20th is held out. FLAG: of train_gpt2, which override what is
+# chosen here: three passes over the text, 16 sequences an update, learning rate 5e-5, down to 0.
 #
 # The loss before and after, on what was held out, and a text by the new model that begins with PROMPT end the output.
 # Shards, log and model go to -o, by default runs/finetune; the same command goes on with a run that ended before its
@@ -25,6 +25,8 @@ here=$(dirname "$(realpath "$0")")
 
 model=${1:-}
 [ -n "$model" ] || refuse "no model is given; expected a folder of Hugging Face's; see $(basename "$0") --help"
+checkpoints=("$model"/step_????????) # of a run: its newest checkpoint
+[ -f "$model/config.json" ] || [ ! -d "${checkpoints[-1]}" ] || model=${checkpoints[-1]}
 [ -f "$model/config.json" ] || refuse "\"$model\" has no config.json; expected the folder of a saved GPT-2"
 shift
 texts=()

@@ -120,7 +120,7 @@ refused "shards of bytes" "a vocabulary of 257; expected GPT-2's 50257" $script 
 "$PROGRAM" "${bytes[@]}" -e custom:l=1,h=2,c=32,t=64 -b 4 -t 64 -x 60 -l 1e-2 -v 0 -o "$scratch/bytes_model" \
     >"$scratch/out" 2>&1 || fail "no model of bytes: $(cat "$scratch/out")"
 finetune=scripts/finetune_gpt2.sh
-model=$scratch/bytes_model/step_00000060
+model=$scratch/bytes_model # the run: its checkpoint is taken
 seq 300 | sed 's/$/ fish swim in a lake/' >"$scratch/fish.txt"
 said=$(PROMPT="7 fish" $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 2>&1) ||
     fail "finetuning: exit code $?: $said"
