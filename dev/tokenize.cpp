@@ -14,6 +14,7 @@
 #include "dev/tool_main.h"
 #include "kernels/device/error.h"
 #include "llmc/base/names.h"
+#include "llmc/base/standard_streams.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/text_corpus.h"
 #include "llmc/data/tokenizer.h"
@@ -107,12 +108,12 @@ double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// One line on a terminal that is written over, four times a second; nothing elsewhere.
+// One line on a terminal that is written over, four times a second; elsewhere a line every ten seconds.
 class ProgressLine {
 public:
     void show(const llmc::TextCorpusProgress& progress) {
         const double now = seconds_now();
-        if (!shown_ || now - last_ < 0.25) return;
+        if (now - last_ < (terminal_ ? 0.25 : 10)) return;
         last_ = now;
         std::ostringstream line;
         line << in_short(double(progress.bytes_read)) << "B";
@@ -125,15 +126,16 @@ public:
             const double left = (now - began_) * (double(progress.bytes_in_all) / double(progress.bytes_read) - 1);
             line << " | " << int(left) / 60 << ':' << std::setw(2) << std::setfill('0') << int(left) % 60 << " left";
         }
-        std::cerr << "\r\x1b[K" << line.str() << std::flush;
+        if (terminal_) std::cerr << "\r\x1b[K" << line.str() << std::flush;
+        else llmc::tell_stderr(line.str());
     }
     double seconds() const { return seconds_now() - began_; }
     ~ProgressLine() {
-        if (shown_) std::cerr << "\r\x1b[K" << std::flush;
+        if (terminal_) std::cerr << "\r\x1b[K" << std::flush;
     }
 
 private:
-    const bool shown_ = ::isatty(STDERR_FILENO) != 0;
+    const bool terminal_ = ::isatty(STDERR_FILENO) != 0;
     const double began_ = seconds_now();
     double last_ = began_;
 };

@@ -10,6 +10,8 @@
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
+# shellcheck source=scripts/progress.sh
+. "$(dirname "$(realpath "$0")")/progress.sh"
 most_words 1 "$@"
 cd "$(dirname "$0")/.."
 
@@ -60,7 +62,17 @@ done
 as_root=()
 [ "$(id -u)" -eq 0 ] || as_root=(sudo)
 export DEBIAN_FRONTEND=noninteractive
-install() { "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+# Silent, but for where it is while it takes long, and for what went wrong.
+apt_get() {
+    local log status=0
+    log=$(mktemp)
+    last_line() { echo "apt-get: $(tail -n 1 "$log" | cut -c 1-100)"; }
+    while_telling last_line "$log" "${as_root[@]}" apt-get -qq "$@" || status=$?
+    [ $status -eq 0 ] || tail -n 20 "$log" >&2
+    rm -f "$log"
+    return $status
+}
+install() { apt_get install -y --no-install-recommends "$@"; }
 
 if [ ${#missing[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
@@ -73,7 +85,7 @@ if [ ${#missing[@]} -gt 0 ]; then
         exit 2
     }
     echo "installing: ${missing[*]}"
-    "${as_root[@]}" apt-get update -qq
+    apt_get update
     install "${missing[@]}"
 fi
 
@@ -84,7 +96,7 @@ if [ "${1:-}" = tests ] && ! has_fuzzer; then
     [ ${#as_root[@]} -eq 0 ] || as_root=(sudo -n)  # not worth asking for a password
     echo "installing, for fuzz targets: clang"
     {
-        [ ${#missing[@]} -gt 0 ] || "${as_root[@]}" apt-get update -qq
+        [ ${#missing[@]} -gt 0 ] || apt_get update
         runtime=$(apt-cache pkgnames libclang-rt-dev | grep -x libclang-rt-dev)
         install clang $runtime
     } 2>/dev/null || true

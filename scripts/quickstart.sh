@@ -5,11 +5,14 @@
 # these files, paragraph by paragraph. Every 20th document is held out for validation. Results: runs/quickstart*/ with
 # log.jsonl, plot.png and the model.
 #
-#   QUICKSTART_MINUTES=3     how long to train: the number of steps is chosen to fit, so that slow machines finish too
+#   QUICKSTART_MINUTES=3     how long the run takes, validations, samples and checkpoint included: the number of steps
+#                            is chosen to fit by the speed measured before; a machine that gets slower makes fewer
 #   QUICKSTART_DTYPE=fp32    or bf16
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/help.sh"
+# shellcheck source=scripts/progress.sh
+. "$(dirname "$(realpath "$0")")/progress.sh"
 texts=()
 for text in "$@"; do
     [ -f "$text" ] || {
@@ -27,7 +30,7 @@ dtype=${QUICKSTART_DTYPE:-fp32}
 
 scripts/install_deps.sh
 echo "building"
-make -j"$(nproc)" >build.log 2>&1 || {
+telling_what_is_built build.log make -j"$(nproc)" || {
     tail -n 30 build.log >&2
     echo "error: the build failed; all of its output is in build.log" >&2
     exit 1
@@ -59,37 +62,27 @@ done
 
 batch=8 length=128
 train=(./train_gpt2 -i "${shards}_train_*.bin" -j "${shards}_val_*.bin" -e custom:l=4,h=4,c=128,t=$length
-    -b $batch -t $length --dtype "$dtype" --shuffle)
-recipe=(--lr 3e-3 --warmup-steps 200 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
+    -b $batch -t $length --dtype "$dtype" --shuffle --samples 2 -g 300 --prompt $'Ps23:1 The LORD is')
+recipe=(--lr 3e-3 --final-lr-fraction 0 --weight-decay 0.1 --beta1 0.9 --beta2 0.95)
 
 echo "measuring the speed of this machine"
 probe=$temporary/probe
 mkdir "$probe"
-"${train[@]}" -x 60 -v 60 --val-tokens 16384 -o "$probe/run" >"$probe/out" || { cat "$probe/out"; exit 1; }
-ms=$(jq -s 'map(select(.event == "step").ms) | sort | .[length / 2 | floor]' "$probe/run/log.jsonl")
+"${train[@]}" -x 60 -v 60 --val-tokens 16384 -s 60 --max-minutes 0.5 -o "$probe/run" >"$probe/out" ||
+    { cat "$probe/out"; exit 1; }
 # of all validation text: shards have a header of 1024 bytes and two bytes a token
-val_ms=$(jq -s --argjson tokens "$(wc -c "${shards}"_val_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 }
-    END { print n }')" 'map(select(.event == "val")) | last | .ms / .valid_tokens * $tokens' "$probe/run/log.jsonl")
-steps=$(awk -v ms="$ms" -v minutes="$minutes" 'BEGIN {
-    steps = int(minutes * 60000 / ms)
-    print steps < 20 ? 20 : steps
-}')
-warmup=$((steps < 800 ? steps / 4 : 200))
-recipe[3]=$warmup
-# Ten points of the curve, fewer where they would take more than a third of the time that training does; the last and
-# one before the first step always.
-points=$(awk -v ms="$val_ms" -v minutes="$minutes" 'BEGIN {
-    points = int(minutes * 20000 / ms)
-    print (points < 1 ? 1 : points > 10 ? 10 : points)
-}')
-val_every=$(((steps + points - 1) / points))
-printf '%.1f ms a step: %s steps fill %s minutes; validation takes %.1f minutes beside them\n' "$ms" "$steps" \
-    "$minutes" "$(awk -v ms="$val_ms" -v points="$points" 'BEGIN { print ms * (points + 1) / 60000 }')"
+tokens=$(wc -c "${shards}"_val_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
+{ read -r -a plan && read -r said; } < <(jq -rs --argjson minutes "$(awk -v m="$minutes" 'BEGIN { print m + 0 }')" \
+    --argjson tokens "$tokens" -f scripts/quickstart_plan.jq "$probe/run/log.jsonl")
+echo "$said"
 
-"${train[@]}" "${recipe[@]}" -x "$steps" -v $val_every --val-tokens 1000000000 -s "$steps" --samples 2 -g 300 \
-    --prompt $'Ps23:1 The LORD is' -o "$out" |
+"${train[@]}" "${recipe[@]}" "${plan[@]}" -o "$out" |
     # what ends the run must not end this before the run has said what it saved
-    (trap '' INT TERM HUP; exec awk '!/^step .* loss / || /validation/ || ++n % 50 == 1 { print; fflush() }')
+    (trap '' INT TERM HUP; exec awk '
+        !/^step .* loss / || /validation/ || n++ % 50 == 0 || systime() >= last + 10 {
+            print; fflush()
+            last = systime()
+        }')
 
 dev/plot "$out" -o "$out/plot.png" >/dev/null
 loss=$(jq -s 'map(select(.event == "val")) | last.loss' "$out/log.jsonl")

@@ -187,6 +187,7 @@ is host && one cpu "downloads that break off, and what is not as it was publishe
     test/dev/prepare_download_test.py
 is host && one cpu "the documents of each public data set" env PYTHONPATH=build/python python3 \
     test/dev/prepare_sets_test.py
+is host && one cpu "a quickstart takes as long as it says, and a build says how far it is" test/program/quickstart.sh
 is host && one cpu "the GPU check: what it refuses, its limits, how it writes" test/program/gpu_check.sh
 is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench attention \
     --seconds 0.01

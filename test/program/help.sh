@@ -31,7 +31,8 @@ refuses() {
 root=$PWD
 for script in scripts/*.sh dev/*.sh; do
     case $script in
-        scripts/help.sh | scripts/launch.sh | scripts/recipe.sh | dev/limited_link.sh) continue ;;  # to source
+        scripts/help.sh | scripts/progress.sh | scripts/launch.sh | scripts/recipe.sh) continue ;;  # to source
+        dev/limited_link.sh) continue ;;
     esac
     answers "$script" bash "$root/$script" --help
     case $script in  # what takes any word, as a file or a flag of train_gpt2

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# quickstart.sh - how long a quickstart takes: what its estimate counts, that a machine that gets slower does not make
+# it longer, and that a build says how far it is
+#
+#   test/program/quickstart.sh [BUILD]     with the programs in BUILD (build/cpu)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=$PWD/${1:-build/cpu}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+wrong() {
+    echo "wrong: $1"
+    exit 1
+}
+
+# STEP_MS VALIDATION_MS END_MS STEPS: the log of a probe that took so long, the first step three times as long
+log() {
+    awk -v step="$1" -v val="$2" -v end="$3" -v steps="$4" 'BEGIN {
+        printf "{\"event\":\"start\"}\n{\"event\":\"val\",\"ms\":%g,\"valid_tokens\":16384}\n", val
+        for (i = 0; i < steps; i++) printf "{\"event\":\"step\",\"ms\":%g}\n", i == 0 ? 3 * step : step
+        printf "{\"event\":\"val\",\"ms\":%g,\"valid_tokens\":16384}\n", val
+        printf "{\"event\":\"end\",\"seconds\":%.9g}\n", ((steps + 2) * step + 2 * val + end) / 1000
+    }'
+}
+# MINUTES TOKENS < LOG
+plan() { jq -rs --argjson minutes "$1" --argjson tokens "$2" -f scripts/quickstart_plan.jq; }
+
+# ---- the estimate: by what the probe measured, steps, validations, samples and checkpoint fill the time
+while read -r step val end minutes tokens; do
+    { read -r flags && read -r said; } < <(log "$step" "$val" "$end" 60 | plan "$minutes" "$tokens")
+    set -- $flags
+    awk -v step="$step" -v token="$val" -v end="$end" -v minutes="$minutes" -v steps="$2" -v every="$6" \
+        -v val_tokens="$8" -v max_minutes="${12}" 'BEGIN {
+        val = token / 16384 * val_tokens
+        validations = int((steps + every - 1) / every) + 1
+        share = (steps * step + validations * val + end) / (minutes * 60000)
+        after = (minutes - max_minutes) * 60000 - (2 * val + step + end)
+        exit !(share > 0.9 && share < 0.951 && after > -1 && after < 1)
+    }' || wrong "$minutes minutes of steps of $step ms: $flags"
+    [[ $said == "$step ms a step: $2 steps, "* && $said == *" fill $minutes minute"* ]] || wrong "it says: $said"
+    [[ $said == *"1 minute" || ($minutes != 1 && $said == *minutes) ]] || wrong "it says: $said"
+done <<'CASES'
+    50 300 1000 3 215408
+    50 300 1000 1 215408
+    6 100 300 0.1 215408
+    50 300 1000 9999 400000000
+    400 20000 2000 3 215408
+    2500 12000 15000 3 215408
+CASES
+# Where there is no time for anything: a few steps, of which those that take too long are left out.
+{ read -r flags && read -r said; } < <(log 20000 60000 9000 1 | plan 0.1 215408)
+[[ "$flags" == "-x 20 -u 5 -v "*" --val-tokens 1024 -s 20 --max-minutes 0.05" ]] || wrong "0.1 minutes: $flags"
+
+# ---- a machine that makes every step, validation and sample many times as slow as the probe found
+"$build/tokenize" -o "$scratch" --name text --document-start '^$' README.md llmc/README.md >"$scratch/out"
+read -r -a flags < <(log 0.2 2 20 60 | plan 0.03 1000000)
+"$build/train_gpt2" -i "$scratch/text_train_*.bin" -j "$scratch/text_val_*.bin" -e custom:l=2,h=2,c=64,t=64 -b 8 -t 64 \
+    --samples 2 -g 100 "${flags[@]}" -o "$scratch/run" >"$scratch/out" || { cat "$scratch/out"; exit 1; }
+jq -es --argjson planned "${flags[1]}" '
+    (map(select(.event == "step")) | length) as $made
+    | (map(select(.event == "end")) | last) as $last
+    | $made < $planned / 2 and ($last.reason | startswith("out of time")) and $last.seconds < 15
+      and $made == (map(select(.event == "val")) | last.step)
+      and (map(select(.event == "sample")) | length) == 2 and (map(select(.event == "checkpoint")) | length) == 1
+' "$scratch/run/log.jsonl" >/dev/null || wrong "a machine slower than measured: $(tail -n 5 "$scratch/run/log.jsonl")"
+
+# ---- a build tells the share of its files, and its exit code
+cat >"$scratch/Makefile" <<'MAKE'
+all: build/a.o build/b.o build/c.o
+build/%.o:
+	@mkdir -p build
+	sleep 0.8; touch $@ # -c $* -o $@
+build/c.o: build/b.o
+build/b.o: build/a.o
+fails:
+	sleep 1.2; exit 3
+MAKE
+. scripts/progress.sh
+said=$(cd "$scratch" && PROGRESS_SECONDS=1 telling_what_is_built log make)
+[[ $said == "built 1 of 3 files"*"built 2 of 3 files"* && -e $scratch/build/c.o ]] || wrong "a build says: $said"
+(cd "$scratch" && PROGRESS_SECONDS=1 telling_what_is_built log make fails) >"$scratch/out" &&
+    wrong "a failed build passes"
+[ ! -s "$scratch/out" ] && grep -q "Error 3" "$scratch/log" || wrong "a build of no files"
+echo "a quickstart takes as long as it says"
