@@ -148,7 +148,7 @@ ifeq ($(DEVICE),cuda)
 else
   LDLIBS    += -ldnnl
 endif
-LDLIBS    += $(MPI_LIBS) $(BUNDLED:%/include=-L%/lib) -lpcre2-8 -lz -lzstd
+LDLIBS    += $(MPI_LIBS) $(BUNDLED:%/include=-L%/lib) -lpcre2-8 -lz -lzstd -ldl
 
 # Which files a build compiles follows from the ends of their names:
 #

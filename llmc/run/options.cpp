@@ -151,6 +151,9 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "GPUs: only kernels that give the same bits every time, also where others are faster");
     entry("threads", o.threads, "CPU threads of a rank; 0: one for each of its cores", Whole{0, 1024});
     entry("device", o.device, "index of the GPU; the ranks of a host take this one and those after it", Whole{0, 1023});
+    entry("log-gpu", o.log_gpu,
+          "log power, clocks, temperature, memory in use, utilisation and what holds the clocks down of rank 0's GPU "
+          "with every step, as NVIDIA's driver tells them");
     entry("seed", o.seed, "random seed of initial weights, shuffle, samples and stochastic rounding",
           Whole{0, std::numeric_limits<std::int64_t>::max()});
     entry("tf32", o.tf32, "GPUs: multiply fp32 matrices in TF32 (10-bit mantissa) on tensor cores");

@@ -74,6 +74,7 @@ struct Options {
     std::int64_t threads = 0, device = 0, seed = 1337;
     std::string tune = "auto", tune_file;   // no file: that of the user
     bool stochastic_rounding = false, tf32 = false, deterministic = false, ignore_memory_plan = false, dry_run = false;
+    bool log_gpu = false;
 };
 
 enum class OptimizerKind { adamw, onebit_adam };

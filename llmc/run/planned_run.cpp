@@ -111,6 +111,7 @@ Report begin_report(PlannedRun& run, const Options& options, Context& context) {
     });
     on_first_rank(ranks, [&] { make_way(run.found, options); });
     if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";
+    if (options.log_gpu && !options.output_dir.empty() && first_rank) report.log_gpu(watch_gpu(context.device.id));
     report.start(start_event(run.facts));
     if (const Resumption* const resumption = run.resumption(); resumption || report.appended())
         report.resume(run.plan.first_step, resumption ? resumption->folder.string() : "", run.changes.options);

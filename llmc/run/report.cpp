@@ -152,6 +152,7 @@ void Report::step(const Step& s) {
     event["comm_hidden"] = hidden(s.communication);
     event["bytes_sent"] = s.bytes_sent;
     write_noise(event, s.noise);
+    if (logs_gpu_) event["gpu"] = gpu_ ? to_json(gpu_->latest()) : Json();
     write(event);
     if (x.skip == kernels::kNoSkip) return;
     say(at(s.step + 1) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +

@@ -17,6 +17,7 @@
 #include "kernels/grad_norm.h"
 #include "llmc/base/line_file.h"
 #include "llmc/comm/comm_stream.h"
+#include "llmc/run/gpu_facts.h"
 #include "llmc/run/hellaswag.h"
 #include "llmc/run/noise_scale.h"
 #include "llmc/run/throughput.h"
@@ -42,6 +43,11 @@ public:
     const std::exception_ptr& failure() const { return failure_; }
 
     void start(const nlohmann::ordered_json& event) { write(event); }
+    // From here on a step has "gpu", its last reading; null: nothing tells it.
+    void log_gpu(std::unique_ptr<GpuWatch> watch) {
+        gpu_ = std::move(watch);
+        logs_gpu_ = true;
+    }
 
     // The noise scale so far.
     struct Noise {
@@ -90,6 +96,8 @@ private:
     bool speaks_;
     bool appended_ = false;
     std::unique_ptr<LineFile> log_;
+    std::unique_ptr<GpuWatch> gpu_;
+    bool logs_gpu_ = false;
     std::exception_ptr failure_;
 };
 

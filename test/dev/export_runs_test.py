@@ -15,10 +15,11 @@ from run_support import WithFolder, program, resume, start, step, val
 
 export_runs = program('export_runs.py')
 MODULES = {'h.0.attn': 12.5, 'wte': None}
+GPU = {'power_w': 612.5, 'sm_mhz': None, 'throttle_reasons': ['sw_power_cap']}
 EVENTS = [start(options={'lr': 0.003, 'init': 'd12'}), val(0, 5.581058820534963),
           step(0, 5.25, noise_scale_tokens=28.884251800730134, noise_scale_tokens_of=MODULES, stage='warm-up'),
           step(1, None), {'event': 'checkpoint', 'step': 2, 'folder': 'x', 'waited_ms': 7.5}, step(2, 99.0), resume(2),
-          step(2, 4.125, mfu=0.375), {'event': 'skip', 'step': 2, 'reason': 'outlier', 'skipped_steps': 1},
+          step(2, 4.125, mfu=0.375, gpu=GPU), {'event': 'skip', 'step': 2, 'reason': 'outlier', 'skipped_steps': 1},
           {'event': 'sample', 'step': 3, 'text': 'a'}, val(3, 4.5),
           {'event': 'hellaswag', 'step': 3, 'acc': 0.25, 'acc_norm': 0.2955},
           {'event': 'end', 'steps': 3, 'reason': 'all steps made', 'seconds': 1}]
@@ -28,9 +29,9 @@ EXPECTED = {
     1: {'train/loss': 5.25, 'train/noise_scale_tokens': 28.884251800730134, 'train/tokens_so_far': 64,
         'train/noise_scale_tokens_of/h.0.attn': 12.5, 'train/seconds': 0.15},
     2: {'train/tokens_so_far': 128, 'checkpoint/waited_ms': 7.5, 'train/seconds': 0.25},
-    3: {'train/loss': 4.125, 'train/mfu': 0.375, 'train/tokens_so_far': 192, 'skip/skipped_steps': 1, 'val/loss': 4.5,
-        'val/valid_tokens': 100, 'val/ms': 50.0, 'hellaswag/acc': 0.25, 'hellaswag/acc_norm': 0.2955,
-        'train/seconds': 0.3575},
+    3: {'train/loss': 4.125, 'train/mfu': 0.375, 'train/gpu/power_w': 612.5, 'train/tokens_so_far': 192,
+        'skip/skipped_steps': 1, 'val/loss': 4.5, 'val/valid_tokens': 100, 'val/ms': 50.0,
+        'hellaswag/acc': 0.25, 'hellaswag/acc_norm': 0.2955, 'train/seconds': 0.3575},
 }
 for _steps in (1, 2, 3):
     EXPECTED[_steps].update({'train/lr': 1e-3, 'train/grad_norm': 2.0, 'train/tokens': 64, 'train/ms': 100.0,

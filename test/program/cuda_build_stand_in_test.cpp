@@ -168,6 +168,37 @@ TEST_CASE("the CUDA build takes the algorithm that the device's clock finds fast
     CHECK(first == taken("again", "1e-4,2e-4,3e-4"));
 }
 
+TEST_CASE("--log-gpu logs what NVML says of rank 0's own GPU", "[stand_in]") {
+    struct Case {
+        const char* nvml;
+        std::string gpu, note;  // of GPU 2
+    };
+    const Case given = GENERATE(values<Case>({
+        {"", R"({"power_w":252.5,"sm_mhz":1982.0,"memory_mhz":2621.0,"temperature_c":63.0,)"
+             R"("memory_used_bytes":1073741826.0,"utilization":0.99,"throttle_reasons":["sw_power_cap"]})", ""},
+        {"nvmlDeviceGetPowerUsage:3,nvmlDeviceGetCurrentClocksThrottleReasons:3",
+         R"({"power_w":null,"sm_mhz":1982.0,"memory_mhz":2621.0,"temperature_c":63.0,)"
+         R"("memory_used_bytes":1073741826.0,"utilization":0.99,"throttle_reasons":null})", ""},
+        {"nvmlInit_v2:9", "null",
+         "note: --log-gpu: \"gpu\" is null in the log: what NVML says as it starts is \"Driver Not Loaded\"; "},
+    }));
+    CAPTURE(given.nvml);
+    const TrainingFolder folder;
+    const Result result = run_with(folder, {std::string("STAND_IN_NVML=") + given.nvml}, 1,
+                                   flags_of(folder, "out", {"--tune=off", "--device", "2", "--log-gpu"}));
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    const auto steps = folder.log("out", "step");
+    REQUIRE(steps.size() == 2);
+    for (const auto& step : steps) CHECK(step["gpu"] == llmc::parse_json(given.gpu));
+    const auto note = result.output.find("note: --log-gpu");
+    CHECK((note != std::string::npos) == !given.note.empty());
+    if (!given.note.empty()) {
+        CHECK_THAT(result.output, Contains(given.note));
+        CHECK(result.output.find("note: --log-gpu", note + 1) == std::string::npos);
+    }
+}
+
 TEST_CASE("the CUDA build saves on a signal, and goes on from a checkpoint", "[stand_in]") {
     const TrainingFolder folder;
     const Texts command = Texts{"env", "STAND_IN_SCHEDULE=late", program("train_gpt2")} +

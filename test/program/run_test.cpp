@@ -43,6 +43,18 @@ TEST_CASE("a run trains, validates, samples, logs and keeps the model", "[run]")
     CHECK(folder.log("out", "end").front()["reason"] == "all steps made");
 }
 
+TEST_CASE("without a GPU --log-gpu logs null, and says so once", "[run]") {
+    if (device::is_gpu()) return;  // test/stand_in, and what a GPU says
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-x", "2", "--log-gpu", "-o", folder.path("out")}));
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    for (const auto& step : folder.log("out", "step")) CHECK((step.contains("gpu") && step["gpu"].is_null()));
+    const std::string note = "note: --log-gpu: \"gpu\" is null in the log: this build trains on a CPU\n";
+    CHECK(result.output.find(note) != std::string::npos);
+    CHECK(result.output.find(note) == result.output.rfind(note));
+}
+
 TEST_CASE("the same command gives the same bits", "[run]") {
     const TrainingFolder folder;
     const auto dtype = GENERATE("fp32", "bf16");

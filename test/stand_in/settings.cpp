@@ -29,6 +29,7 @@ constexpr Setting kSettings[] = {
     {"STAND_IN_CUBLASLT_SECONDS", "([0-9][0-9.e-]*,){2}[0-9][0-9.e-]*", "three numbers: A,B,C"},
     {"STAND_IN_NCCL_SECONDS", kNumber, "a number"},
     {"STAND_IN_NCCL_ASYNC", kNumber, "a number"},
+    {"STAND_IN_NVML", "(nvml[A-Za-z0-9_]+:[0-9]{1,3}(,|$))*", "FUNCTION:CODE,..."},
     {"STAND_IN_CALLS", ".+", "a file"},
     {"STAND_IN_SITES", ".+", "a file"},
 };

@@ -1,0 +1,143 @@
+// gpu_facts_test.cpp - what becomes of NVML's answers, of those it does not give, and of those that come late
+#include "llmc/run/gpu_facts.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <future>
+#include <iostream>
+#include <sstream>
+
+#include "kernels/device/error.h"
+#include "llmc/base/json_text.h"
+#include "llmc/run/report.h"
+#include "test/support/scratch_folder.h"
+
+using namespace llmc;
+using namespace test;
+using Catch::Contains;
+
+namespace {
+
+constexpr int kNotSupported = 3, kNotFound = 6, kDriverNotLoaded = 9;
+const std::string kId = "GPU-0123456789abcdef0123456789abcdef";
+const std::chrono::hours kNever{1};
+
+// A library that answers everything.
+Nvml talkative_nvml() {
+    Nvml nvml;
+    nvml.init = nvml.shutdown = [] { return 0; };
+    nvml.error_string = [](int status) { return status == kNotFound ? "Not Found" : "Driver Not Loaded"; };
+    nvml.device_by_uuid = [](const char*, Nvml::Device* device) { return *device = nullptr, 0; };
+    nvml.power_usage = [](Nvml::Device, unsigned* milliwatts) { return *milliwatts = 612345, 0; };
+    nvml.clock = [](Nvml::Device, Nvml::Clock clock, unsigned* mhz) {
+        return *mhz = clock == Nvml::kClockSm ? 1980 : 2619, 0;
+    };
+    nvml.temperature = [](Nvml::Device, Nvml::Sensor, unsigned* celsius) { return *celsius = 61, 0; };
+    nvml.memory = [](Nvml::Device, Nvml::Memory* memory) { return *memory = {100, 60, 40}, 0; };
+    nvml.utilization = [](Nvml::Device, Nvml::Utilization* rates) { return *rates = {98, 40}, 0; };
+    nvml.throttle_reasons = [](Nvml::Device, unsigned long long* bits) { return *bits = 0, 0; };
+    return nvml;
+}
+
+std::string facts_text(const Nvml& nvml) { return text_of(to_json(GpuWatch(nvml, kId, kNever).latest())); }
+
+}  // namespace
+
+TEST_CASE("NVML's answers become facts, each in the unit of its name", "[gpu_facts]") {
+    CHECK(facts_text(talkative_nvml()) ==
+          R"({"power_w":612.345,"sm_mhz":1980.0,"memory_mhz":2619.0,"temperature_c":61.0,"memory_used_bytes":40.0,)"
+          R"("utilization":0.98,"throttle_reasons":[]})");
+}
+
+TEST_CASE("what a GPU does not support, or a driver lacks, is null, and nothing else", "[gpu_facts]") {
+    Nvml nvml = talkative_nvml();
+    nvml.power_usage = [](Nvml::Device, unsigned* milliwatts) { return *milliwatts = 1, kNotSupported; };
+    nvml.clock = [](Nvml::Device, Nvml::Clock clock, unsigned* mhz) {
+        return *mhz = 2619, clock == Nvml::kClockSm ? kNotSupported : 0;
+    };
+    nvml.utilization = nullptr;
+    nvml.throttle_reasons = [](Nvml::Device, unsigned long long*) { return kNotSupported; };
+    CHECK(facts_text(nvml) ==
+          R"({"power_w":null,"sm_mhz":null,"memory_mhz":2619.0,"temperature_c":61.0,"memory_used_bytes":40.0,)"
+          R"("utilization":null,"throttle_reasons":null})");
+}
+
+TEST_CASE("what holds clocks down is told by name, and by its bit where it has none yet", "[gpu_facts]") {
+    Nvml nvml = talkative_nvml();
+    nvml.throttle_reasons = [](Nvml::Device, unsigned long long* bits) { return *bits = 0x4 | 0x40 | 0x200, 0; };
+    CHECK(*GpuWatch(nvml, kId, kNever).latest().throttle_reasons ==
+          std::vector<std::string>{"sw_power_cap", "hw_thermal_slowdown", "bit_9"});
+    nvml.throttle_reasons = [](Nvml::Device, unsigned long long* bits) { return *bits = 0x1ff, 0; };
+    CHECK(*GpuWatch(nvml, kId, kNever).latest().throttle_reasons ==
+          std::vector<std::string>{"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown",
+                                   "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown",
+                                   "hw_power_brake_slowdown", "display_clock_setting"});
+}
+
+TEST_CASE("NVML is asked for the GPU of CUDA's id, and shut down whatever it says", "[gpu_facts]") {
+    Nvml nvml = talkative_nvml();
+    std::string asked;
+    int users = 0, unknown = 0;
+    nvml.init = [&] { return ++users, 0; };
+    nvml.shutdown = [&] { return --users, 0; };
+    nvml.device_by_uuid = [&](const char* uuid, Nvml::Device*) { return asked = uuid, unknown; };
+    {
+        const GpuWatch watch(nvml, kId, kNever);
+        CHECK(asked == "GPU-01234567-89ab-cdef-0123-456789abcdef");
+        CHECK(users == 1);
+    }
+    CHECK(users == 0);
+    unknown = kNotFound;
+    CHECK_THROWS_WITH(GpuWatch(nvml, kId, kNever),
+                      Contains("GPU-01234567-89ab-cdef-0123-456789abcdef is \"Not Found\"; expected"));
+    CHECK(users == 0);
+    nvml.init = [] { return kDriverNotLoaded; };
+    CHECK_THROWS_WITH(GpuWatch(nvml, kId, kNever), Contains("starts is \"Driver Not Loaded\"; expected"));
+    CHECK(users == 0);
+}
+
+TEST_CASE("nobody waits for a reading that takes long, and the next one follows", "[gpu_facts]") {
+    Nvml nvml = talkative_nvml();
+    std::promise<void> may_end;
+    std::atomic<int> readings = 0;
+    nvml.temperature = [&, end = may_end.get_future().share()](Nvml::Device, Nvml::Sensor, unsigned* celsius) {
+        *celsius = unsigned(60 + ++readings);
+        if (readings == 2) end.wait();
+        return 0;
+    };
+    const GpuWatch watch(nvml, kId, std::chrono::milliseconds(1));
+    while (readings < 2) std::this_thread::yield();
+    CHECK(watch.latest().temperature_c == 61);  // returns while the second reading waits
+    may_end.set_value();
+    while (readings < 4) std::this_thread::yield();
+    CHECK(watch.latest().temperature_c >= 63);
+}
+
+TEST_CASE("a library that is not there, or another one, is told", "[gpu_facts]") {
+    CHECK_THROWS_WITH(open_nvml("libnot-there.so.1"),
+                      Contains("NVML is not there (libnot-there.so.1: ") && Contains("; expected a library of NVIDIA"));
+    CHECK_THROWS_WITH(open_nvml("libc.so.6"), Contains("NVML is \"libc.so.6\" without its own functions; expected"));
+    std::ostringstream said;
+    auto* const before = std::cerr.rdbuf(said.rdbuf());
+    const auto watch = watch_gpu("");
+    std::cerr.rdbuf(before);
+    CHECK(!watch);
+    CHECK(said.str() == "note: --log-gpu: \"gpu\" is null in the log: this build trains on a CPU\n");
+}
+
+TEST_CASE("a step has GPU facts where they are asked for, null where there are none", "[gpu_facts]") {
+    const ScratchFolder folder;
+    const auto step_of = [&](const std::string& name, auto&& prepare) {
+        const auto path = folder.path() / name;
+        Report report(path.string(), 10, true);
+        prepare(report);
+        report.step({});
+        return parse_json(read_bytes(path / kLogName));
+    };
+    CHECK(!step_of("not asked", [](Report&) {}).contains("gpu"));
+    CHECK(step_of("none", [](Report& report) { report.log_gpu(nullptr); })["gpu"].is_null());
+    const auto step = step_of("all", [](Report& report) {
+        report.log_gpu(std::make_unique<GpuWatch>(talkative_nvml(), kId, kNever));
+    });
+    CHECK(step["gpu"]["power_w"] == 612.345);
+}
