@@ -3,13 +3,7 @@
 //
 //   bench layernorm adamw     those whose name contains one of the words; bench --help has the options
 //
-// Caches are cold: a buffer larger than the last one is written before every call. One line per operation, type and
-//   shape:
-//   ms, +-     median of one call, and half the distance between the quartiles as a share of it
-//   GB/s       bytes that must move / time                       GFLOP/s   flops that must be done / time
-//   x plain    time / time of the formula as a plain float loop on the same tensors: below 1 is faster; n/a on a GPU
-//   roofline   shortest time that copying those bytes and multiplying that much would take on this machine, as measured
-//              in this run / time
+// One line per operation, type and shape; what its columns mean is printed before them (kColumns).
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -18,15 +12,26 @@
 #include <optional>
 
 #include "dev/bench.h"
+#include "dev/bench_ceiling.h"
 #include "dev/tool_main.h"
 #include "kernels/device/device.h"
 #include "kernels/device/error.h"
-#include "kernels/matmul/matmul.h"
 #include "test/operations/operation.h"
 
 namespace {
 
 using namespace operations;
+
+constexpr const char* kColumns =
+    "Caches are cold: a buffer larger than the last one is written before every call.\n"
+    "  ms, +-     median of one call, and half the distance between the quartiles as a share of it\n"
+    "  GB/s       bytes that must move / time; what is written may still be in a cache when a call ends\n"
+    "  GFLOP/s    flops that must be done / time\n"
+    "  x plain    time / time of the formula as a plain float loop on the same tensors; n/a on a GPU\n"
+    "  roofline   least time / time, and what the least is: the longer one of moving the same bytes by loops that do\n"
+    "             nothing else, in turn with the operation's calls (memory), and of its flops at the rate of the\n"
+    "             fastest square product so far (products), by the fastest calls of these; or, where that is less,\n"
+    "             the fastest call of the operation itself (itself)\n";
 
 struct Options {
     std::vector<std::string> names;
@@ -66,37 +71,43 @@ Options options_of(const cxxopts::ParseResult& given) {
     return o;
 }
 
-// What the machine was seen to do in this run.
-struct Roofline {
-    double bytes_per_second = 0, flops_fp32 = 0, flops_bf16 = 0;
-    double seconds(double bytes, double flops, DType dtype) const {
-        return std::max(bytes / bytes_per_second, flops / (dtype == DType::bf16 ? flops_bf16 : flops_fp32));
+// Square products of the size that is multiplied fastest, and the fastest of them so far.
+template <class T>
+class ProductCeiling {
+public:
+    ProductCeiling(bench::ColdTimer& timer, const std::vector<int>& sizes, double budget) {
+        for (const int size : sizes) {
+            auto product = std::make_unique<bench::Product<T>>(size);
+            const double seconds = timer.time({[&] { product->run(); }}, budget / double(sizes.size()))[0].fastest;
+            if (product->flops() / seconds < flops_per_second_) continue;
+            product_ = std::move(product);
+            flops_per_second_ = product_->flops() / seconds;
+        }
+    }
+    void run() { product_->run(); }
+    void saw(double seconds) { flops_per_second_ = std::max(flops_per_second_, product_->flops() / seconds); }
+    double flops_per_second() const { return flops_per_second_; }
+
+private:
+    std::unique_ptr<bench::Product<T>> product_;
+    double flops_per_second_ = 0;
+};
+
+struct Ceilings {
+    double copied_per_second;  // bytes of large arrays, read and written; only told
+    ProductCeiling<float> fp32;
+    ProductCeiling<bf16> bf16_;
+    template <class Use> decltype(auto) of(DType dtype, Use&& use) {
+        return dtype == DType::bf16 ? use(bf16_) : use(fp32);
     }
 };
 
-template <class T>
-double gemm_flops_per_second(bench::ColdTimer& timer, int size, double budget) {
-    const std::size_t elements = std::size_t(size) * size;
-    std::vector<T> host(elements);
-    // no zeros: they would cost a GPU less power
-    for (std::size_t i = 0; i < elements; ++i) host[i] = narrow<T>(double(i % 251) / 251 - 0.5);
-    const device::Array<T> left(std::span<const T>(host), nullptr), right(std::span<const T>(host), nullptr);
-    const device::Array<T> out(elements);
-    kernels::Matmul matmul;
-    const auto multiply = [&] {
-        matmul.forward<T>({out.span(), {}, left.span(), right.span(), {}, size, size, size}, nullptr);
-    };
-    return 2.0 * size * size * size / timer.time(multiply, budget).median;
-}
-
-Roofline measure_roofline(bench::ColdTimer& timer, const device::Info& device, double budget) {
-    const std::size_t bytes = std::max<std::size_t>(std::size_t(64) << 20, 4 * device.cache);
-    const device::Memory from(bytes), to(bytes);
-    device::fill_zero(from.data(), bytes, nullptr);
-    const int size = device.kind == "cuda" ? 8192 : 1024;
-    return {2.0 * bytes /
-                timer.time([&] { device::copy_on_device(to.data(), from.data(), bytes, nullptr); }, budget).median,
-            gemm_flops_per_second<float>(timer, size, budget), gemm_flops_per_second<bf16>(timer, size, budget)};
+Ceilings measure_ceilings(bench::ColdTimer& timer, const device::Info& device, double budget) {
+    const double bytes = double(std::max<std::size_t>(std::size_t(64) << 20, 2 * device.cache));
+    bench::Traffic copy({.read = bytes, .written = bytes});
+    const std::vector<int> sizes = device.kind == "cuda" ? std::vector{4096, 8192} : std::vector{512, 1024};
+    return {2 * bytes / timer.time({[&] { copy.run(); }}, budget)[0].fastest, {timer, sizes, budget},
+            {timer, sizes, budget}};
 }
 
 bool wanted(const Options& options, const Registration& registration, DType dtype) {
@@ -108,30 +119,43 @@ bool wanted(const Options& options, const Registration& registration, DType dtyp
 
 // Nothing where this build or this machine cannot do it.
 std::optional<nlohmann::json> measure(const Registration& registration, DType dtype, const Shape& shape,
-                                      const Roofline& roofline, bench::ColdTimer& timer, const device::Info& device,
+                                      Ceilings& ceilings, bench::ColdTimer& timer, const device::Info& device,
                                       double budget) {
     const auto op = registration.make(dtype, shape);
     if (!op || !op->runs_here()) return {};
     for (Storage& tensor : op->tensors) tensor.reset();
-    const bench::Timing timing = timer.time([&] { op->run(nullptr); }, budget);
+    bench::Traffic traffic(bench::moved_by(*op));
+    bench::ColdTimer::Works works{[&] { op->run(nullptr); }, [&] { traffic.run(); }};
+    if (op->flops > 0) works.push_back([&] { ceilings.of(dtype, [](auto& products) { products.run(); }); });
+    const std::vector<bench::Timing> timings = timer.time(works, budget);
+    const bench::Timing& timing = timings[0];
+    const double moved = timings[1].fastest, multiplied = op->flops == 0 ? 0 : ceilings.of(dtype, [&](auto& products) {
+        products.saw(timings[2].fastest);
+        return op->flops / products.flops_per_second();
+    });
+    const double least = std::max(moved, multiplied);
+    const char* const by = timing.fastest < least ? "itself" : moved >= multiplied ? "memory" : "products";
     nlohmann::json result{{"operation", registration.name},
                           {"dtype", name_of(dtype)},
                           {"shape", registration.describe(shape)},
                           {"ms", timing.median * 1e3},
                           {"spread", timing.spread},
-                          {"roofline", roofline.seconds(op->bytes, op->flops, dtype) / timing.median}};
+                          {"fastest ms", timing.fastest * 1e3},
+                          {"ceiling ms", least * 1e3},
+                          {"roofline", std::min(least, timing.fastest) / timing.median},
+                          {"roofline by", by}};
     if (op->bytes > 0) result["GB/s"] = op->bytes / timing.median * 1e-9;
     if (op->flops > 0) result["GFLOP/s"] = op->flops / timing.median * 1e-9;
     if (device.kind != "cuda") {  // device memory is host memory: a plain loop may run on it
         PlainLoop tensors;
-        result["x plain"] = timing.median / timer.time([&] { op->evaluate(tensors); }, budget).median;
+        result["x plain"] = timing.median / timer.time({[&] { op->evaluate(tensors); }}, budget)[0].median;
     }
     return result;
 }
 
 void print_header() {
-    std::printf("%-28s %-5s %10s %5s %9s %9s %8s %8s  %s\n", "operation", "dtype", "ms", "+-", "GB/s", "GFLOP/s",
-                "x plain", "roofline", "shape");
+    std::printf("%s\n%-28s %-5s %10s %5s %9s %9s %8s %17s  %s\n", kColumns, "operation", "dtype", "ms", "+-", "GB/s",
+                "GFLOP/s", "x plain", "roofline", "shape");
 }
 void print(const nlohmann::json& result) {
     const auto figure = [&](const char* key, int width, int digits, double factor = 1, const char* unit = "") {
@@ -147,7 +171,8 @@ void print(const nlohmann::json& result) {
     figure("GFLOP/s", 9, 1);
     figure("x plain", 8, 2);
     figure("roofline", 8, 0, 100, "%");
-    std::printf("  %s\n", result["shape"].get<std::string>().c_str());
+    std::printf(" %-8s  %s\n", result["roofline by"].get<std::string>().c_str(),
+                result["shape"].get<std::string>().c_str());
     std::fflush(stdout);
 }
 
@@ -164,28 +189,29 @@ void run(const cxxopts::ParseResult& given) {
     }
     const device::Info device = device::open(options.threads);
     bench::ColdTimer timer(std::max<std::size_t>(device.cache, std::size_t(32) << 20));
-    const Roofline roofline = measure_roofline(timer, device, options.seconds);
+    Ceilings ceilings = measure_ceilings(timer, device, options.seconds);
+    const double copied = ceilings.copied_per_second * 1e-9, fp32 = ceilings.fp32.flops_per_second() * 1e-9,
+                 in_bf16 = ceilings.bf16_.flops_per_second() * 1e-9;
     const bool large = options.shapes.empty() ? device.kind == "cuda" : options.shapes == "large";
     nlohmann::json report{{"device", device.name},
                           {"threads", device.threads},
-                          {"copy GB/s", roofline.bytes_per_second * 1e-9},
-                          {"fp32 GFLOP/s", roofline.flops_fp32 * 1e-9},
-                          {"bf16 GFLOP/s", roofline.flops_bf16 * 1e-9}};
+                          {"copy GB/s", copied},
+                          {"fp32 GFLOP/s", fp32},
+                          {"bf16 GFLOP/s", in_bf16}};
     if (!options.json) {
-        std::printf("%s, %d threads; copies %.1f GB/s, multiplies %.0f GFLOP/s in fp32 and %.0f in bf16\n",
-                    device.name.c_str(), device.threads, roofline.bytes_per_second * 1e-9, roofline.flops_fp32 * 1e-9,
-                    roofline.flops_bf16 * 1e-9);
+        std::printf("%s, %d threads; copies %.1f GB/s, multiplies %.0f GFLOP/s in fp32 and %.0f in bf16\n\n",
+                    device.name.c_str(), device.threads, copied, fp32, in_bf16);
         print_header();
     }
     for (const Registration& registration : all())
         for (const DType dtype : registration.dtypes)
             for (const Shape& shape : large ? registration.large : registration.small) {
                 if (!wanted(options, registration, dtype)) continue;
-                const auto result = measure(registration, dtype, shape, roofline, timer, device, options.seconds);
+                const auto result = measure(registration, dtype, shape, ceilings, timer, device, options.seconds);
                 if (options.json && result) report["results"].push_back(*result);
                 else if (result) print(*result);
                 else if (!options.json)
-                    std::printf("%-28s %-5s %41s  %s\n", registration.name.c_str(), name_of(dtype),
+                    std::printf("%-28s %-5s %50s  %s\n", registration.name.c_str(), name_of(dtype),
                                 "cannot be done here", registration.describe(shape).c_str());
             }
     if (options.json) std::printf("%s\n", report.dump(2).c_str());

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <vector>
 
 #include "kernels/device/device.h"
@@ -39,36 +40,51 @@ double median_seconds(Work&& work, double budget = 0.5, int least = 5) {
 
 // The middle half of the samples lies within `spread`, a share of the median, on either side of it.
 struct Timing {
-    double median = 0, spread = 0;
+    double median = 0, spread = 0, fastest = 0;
 };
 
 // Times work that finds nothing of its own in a cache: before every call a buffer larger than the last cache is
-// written.
+// written, by all threads, as each may have a cache of its own.
 class ColdTimer {
 public:
     explicit ColdTimer(std::size_t cache) : buffer_(2 * cache) {}
 
-    // One call to warm up, then about `budget` seconds of samples: three at least, unless they take ten times as long.
-    template <class Work>
-    Timing time(Work&& work, double budget) {
-        std::vector<double> times;
+    // Some pieces of work, call by call in turns, so that what else the machine does meets all of them: a round to warm
+    // up, then about `budget` seconds of samples, five rounds at least, unless they take ten times as long.
+    using Works = std::vector<std::function<void()>>;
+    std::vector<Timing> time(const Works& works, double budget) {
+        std::vector<std::vector<double>> times(works.size());
         const double begin = seconds();
-        work();
+        for (const auto& work : works) work();
         device::sync(nullptr);
-        for (double elapsed = 0; elapsed < budget || (times.size() < 3 && elapsed < 10 * budget) || times.empty();
-             elapsed = seconds() - begin) {
-            device::fill_zero(buffer_.data(), buffer_.bytes(), nullptr);
-            timer_.start(nullptr);
-            work();
-            timer_.stop(nullptr);
-            times.push_back(timer_.seconds());
+        for (double elapsed = 0; elapsed < budget || (times[0].size() < 5 && elapsed < 10 * budget) || times[0].empty();
+             elapsed = seconds() - begin)
+            for (std::size_t i = 0; i < works.size(); ++i) {
+                cool();
+                timer_.start(nullptr);
+                works[i]();
+                timer_.stop(nullptr);
+                times[i].push_back(timer_.seconds());
+            }
+        std::vector<Timing> result;
+        for (std::vector<double>& of : times) {
+            std::sort(of.begin(), of.end());
+            const double median = of[of.size() / 2];
+            result.push_back({median, (of[of.size() * 3 / 4] - of[of.size() / 4]) / 2 / median, of[0]});
         }
-        std::sort(times.begin(), times.end());
-        const double median = times[times.size() / 2];
-        return {median, (times[times.size() * 3 / 4] - times[times.size() / 4]) / 2 / median};
+        return result;
     }
 
 private:
+    void cool() {
+        if (device::is_gpu()) return device::fill_zero(buffer_.data(), buffer_.bytes(), nullptr);
+        constexpr std::size_t kPart = std::size_t(1) << 18;
+        #pragma omp parallel for schedule(static, 1)
+        for (std::size_t first = 0; first < buffer_.bytes(); first += kPart)
+            device::fill_zero(static_cast<std::byte*>(buffer_.data()) + first, std::min(kPart, buffer_.bytes() - first),
+                              nullptr);
+    }
+
     device::Memory buffer_;
     device::Timer timer_;
 };

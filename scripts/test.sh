@@ -189,8 +189,8 @@ is host && one cpu "the documents of each public data set" env PYTHONPATH=build/
     test/dev/prepare_sets_test.py
 is host && one cpu "a quickstart takes as long as it says, and a build says how far it is" test/program/quickstart.sh
 is host && one cpu "the GPU check: what it refuses, its limits, how it writes" test/program/gpu_check.sh
-is kernels && one cpu "benchmarks, and those that cannot be done here" build/cpu/bench attention \
-    --seconds 0.01
+is kernels && one cpu "benchmarks: columns, what cannot be done here, and no share above the ceiling's" \
+    test/program/bench.sh
 for most in $caps; do
     cap=(env ONEDNN_MAX_CPU_ISA=$most build/cpu/tests)
     is kernels && cases cpu "matrix products with instructions up to $most" "${cap[@]}" "[matmul]"

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# bench.sh - the benchmark of the operations: its columns are explained once, what cannot be done here is said, and its
+# ceiling is one
+#
+#   test/program/bench.sh [BUILD]     with the program in BUILD (build/cpu)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+bench=$PWD/${1:-build/cpu}/bench
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+
+"$bench" "flash attention" --seconds 0.001 >"$out"
+for column in "ms, +-" GB/s GFLOP/s "x plain" roofline; do
+    [ "$(grep -c "^  $column  " "$out")" = 1 ] || { cat "$out"; echo "wrong: $column is not explained once"; exit 1; }
+done
+grep -q "cannot be done here" "$out" || { cat "$out"; echo "wrong: nothing says what cannot be done here"; exit 1; }
+
+# Operations that read, copy, and do both, on 3 to 37 MB. Whatever else runs meanwhile, no share exceeds 1. That the
+# loops are what bounds them is seen where nothing held them up, so on one thread, and in three attempts: they take at
+# most a fifth more than the fastest call of the operation. One large copy as the ceiling of all took 1.2 to 5 times as
+# long.
+wrong=
+for ((attempt = 0; attempt < 3; attempt++)); do
+    "$bench" gelu "bias gradient" "layernorm forward" --dtype fp32 --threads 1 --json --seconds 0.1 >"$out"
+    wrong=$(jq -r '.results[] | select(.roofline > 1 or .roofline <= 0) |
+        "wrong: \(.operation), \(.shape): \(.roofline) of what the machine can do"' "$out")
+    [ -z "$wrong" ] || break
+    wrong=$(jq -r '.results[] | select(."ceiling ms" > 1.2 * ."fastest ms") |
+        "wrong: \(.operation), \(.shape): \(."fastest ms") ms, its ceiling \(."ceiling ms")"' "$out")
+    [ -n "$wrong" ] || break
+done
+[ -z "$wrong" ] || { echo "$wrong"; exit 1; }
+jq -r '[.results[].roofline] | "\(length) lines: from \(min * 100 | floor) to \(max * 100 | floor) %"' "$out"
