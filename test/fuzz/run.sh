@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh SECONDS [TARGET...] - builds the fuzz targets and gives each of them, or those named, SECONDS of inputs: its
-# corpus and mutations of it
+# corpus and mutations of it; one on each core at a time
 #
 # SEED=N seeds the mutations (1). NEW=FOLDER begins with the inputs in FOLDER/TARGET, too, and keeps there those that
 # reach new code. Exit codes: 0 nothing found, 1 a finding, whose input lies in build/fuzz/findings, 2 not
@@ -21,27 +21,38 @@ make -f test/fuzz/Makefile >build/fuzz.log 2>&1 || { tail -n 40 build/fuzz.log; 
 
 # What targets write lies in memory, and goes with what was found.
 work=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 findings=build/fuzz/findings
 mkdir -p "$findings" "$work/tmp"
 export TMPDIR=$work/tmp ASAN_OPTIONS=quarantine_size_mb=16:malloc_context_size=4
 seed=${SEED:-1}
 echo "seed $seed, $seconds s a target"
-status=0
-for target in "${targets[@]}"; do
-    new=${NEW:-$work/new}/$target  # the first folder is written to
+# What it says goes to $work/TARGET.said, a finding to $work/TARGET.found, too.
+run_target() {
+    local target=$1 new=${NEW:-$work/new}/$1 log=$work/$1.log  # the first folder is written to
     mkdir -p "$new"
     if "build/fuzz/$target" -seed="$seed" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=512 \
         -malloc_limit_mb=128 -dict=test/fuzz/json.dict -print_final_stats=1 \
-        -artifact_prefix="$findings/$target-" "$new" "test/fuzz/corpus/$target" >"$work/log" 2>&1; then
-        runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log")
-        covered=$(sed -n 's/.* cov: \([0-9]*\) ft: \([0-9]*\) .*/\1 edges, \2 features/p' "$work/log" | tail -n 1)
+        -artifact_prefix="$findings/$target-" "$new" "test/fuzz/corpus/$target" >"$log" 2>&1; then
+        runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+        covered=$(sed -n 's/.* cov: \([0-9]*\) ft: \([0-9]*\) .*/\1 edges, \2 features/p' "$log" | tail -n 1)
         echo "$target: $runs inputs, $covered, no finding"
     else
-        status=1
-        grep -vE '^#[0-9]+\s+(NEW|REDUCE|pulse|INITED|READ|RELOAD)' "$work/log" | tail -n 40
-        echo "$target: FINDING, $(sed -n 's/.*Test unit written to //p' "$work/log" | tail -n 1)"
-    fi
+        touch "$work/$target.found"
+        grep -vE '^#[0-9]+\s+(NEW|REDUCE|pulse|INITED|READ|RELOAD)' "$log" | tail -n 40
+        echo "$target: FINDING, $(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)"
+    fi >"$work/$target.said"
+}
+# One a core at a time: each is a process of one thread.
+for target in "${targets[@]}"; do
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    run_target "$target" &
+done
+wait
+status=0
+for target in "${targets[@]}"; do
+    cat "$work/$target.said"
+    [ ! -e "$work/$target.found" ] || status=1
 done
 exit $status
