@@ -62,6 +62,8 @@ struct Run {
 
     const LocalSettings settings;
     std::mutex mutex;  // guards what follows, and the teams
+    // Only of what another rank may wait for: 16 threads that wake up for every step of every other one take most of
+    // the time.
     std::condition_variable changed;
     std::vector<char> ended;
     std::optional<std::string> failure;
@@ -86,8 +88,7 @@ struct Team {
         if (meeting.what != what)
             throw Error(name(rank) + " calls " + what + " where " + name(meeting.first) + " called " + meeting.what);
         meeting.arrived[rank] = 1;
-        ++meeting.count;
-        run.changed.notify_all();
+        if (++meeting.count == size) run.changed.notify_all();
         return meeting;
     }
     // Until `holds`, or an error. All that `rank` waits for depends on `meeting`, if there is one.
@@ -167,7 +168,9 @@ public:
             for (int i = 0; i < 1000 && taken_ < event.number; ++i)
                 std::this_thread::sleep_for(std::chrono::microseconds(20));
             std::unique_lock lock(team_.run.mutex);
+            syncs_ = true;
             team_.wait(lock, rank(), "a wait for its collectives", nullptr, [&] { return taken_ >= event.number; });
+            syncs_ = false;
         } else {
             while (taken_ < event.number) take_next();
         }
@@ -251,6 +254,7 @@ private:
         DeviceMeeting& meeting = team_.arrive(team_.device, posted_, rank(), name_of(op));
         meeting.inputs.resize(size());
         ++posted_;
+        posted_one_.notify_one();
         if (pending.brought) bring(meeting, op, std::move(input));
     }
 
@@ -269,8 +273,8 @@ private:
         const Pending pending = pending_.front();
         const std::int64_t number = taken_;
         DeviceMeeting& meeting = team_.device.at(number);
+        if (!prompt() && !meeting.wanted) team_.run.changed.notify_all();
         meeting.wanted = true;
-        team_.run.changed.notify_all();
         if (!pending.brought) {
             lock.unlock();
             pause();
@@ -289,7 +293,7 @@ private:
         lock.lock();
         pending_.pop_front();
         ++taken_;
-        team_.run.changed.notify_all();
+        if (syncs_) team_.run.changed.notify_all();
     }
 
     // Right before memory is touched, while the rank goes on.
@@ -305,7 +309,7 @@ private:
             while (true) {
                 {
                     std::unique_lock lock(team_.run.mutex);
-                    team_.run.changed.wait(lock, [&] { return stop_ || posted_ > taken_; });
+                    posted_one_.wait(lock, [&] { return stop_ || posted_ > taken_; });
                     if (stop_) return;
                 }
                 take_next();
@@ -320,6 +324,7 @@ private:
             stop_ = true;
         }
         team_.run.changed.notify_all();
+        posted_one_.notify_one();
         if (thread_.joinable()) thread_.join();
     }
 
@@ -360,6 +365,8 @@ private:
     std::int64_t posted_ = 0;              // written under the team's mutex, as is what follows
     std::atomic<std::int64_t> taken_ = 0;
     std::deque<Pending> pending_;          // posted, and not taken yet
+    bool syncs_ = false;                   // sync() waits for what is taken
+    std::condition_variable posted_one_;   // for the thread
     std::atomic<bool> stop_ = false;
     std::mt19937 random_{team_.run.settings.seed * 1000 + unsigned(rank())};
     std::thread thread_;                   // order `prompt`
