@@ -59,6 +59,7 @@ public:
         kernels::append_tiles(tiles, 0, std::int64_t(read_ - written_));
         tiles_ = device::Array<kernels::NormTile>(std::span<const kernels::NormTile>(tiles), nullptr);
         partial_ = device::Array<double>(tiles.size());
+        device::sync(nullptr);  // the host's tiles end here
     }
 
     void run() {
