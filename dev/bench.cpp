@@ -44,7 +44,7 @@ struct Options {
 cxxopts::Options command_line() {
     cxxopts::Options options("bench", "Times operations beside a plain loop and the machine's roofline.\n");
     options.custom_help("[OPTION...] [NAME...]     all operations, or those whose name contains one of these")
-        .positional_help("").set_width(110);
+        .positional_help("");
     options.add_options()
         ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"), "TYPE")
         ("shapes", "small or large; left out: small on a CPU", cxxopts::value<std::string>()->default_value(""), "SIZE")

@@ -47,7 +47,7 @@ double tokens_per_second(const llmc::ShardSet& shards, const llmc::DataLoaderOpt
 
 cxxopts::Options command_line() {
     cxxopts::Options options("bench_loader", "Times the data loader on one core, from the page cache.\n");
-    options.custom_help("[PATTERN]").positional_help("").set_width(110);
+    options.custom_help("[PATTERN]").positional_help("");
     options.add_options()("h,help", "print this and stop; without a pattern of shards 64 M random ids are read");
     options.add_options("words")("pattern", "", cxxopts::value<std::string>());
     options.parse_positional("pattern");

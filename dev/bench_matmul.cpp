@@ -194,7 +194,7 @@ void time_all(const char* label, Bf16Arithmetic how, double budget, int step_row
 
 cxxopts::Options command_line() {
     cxxopts::Options options("bench_matmul", "Times the matrix products of a training step of GPT-2 124M.\n");
-    options.custom_help("[OPTION...]").set_width(110);
+    options.custom_help("[OPTION...]");
     options.add_options()
         ("rows", "tokens of the micro-batch", cxxopts::value<int>()->default_value("256"), "N")
         ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"), "TYPE")

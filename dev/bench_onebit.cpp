@@ -35,7 +35,7 @@ using kernels::bf16;
 cxxopts::Options command_line() {
     cxxopts::Options options("bench_onebit", "Times the mean of gradients over ranks at one bit an element, beside "
                                              "their sums in bf16 and fp32.\n");
-    options.custom_help("[OPTION...]      as every rank of mpirun -np R --bind-to none").set_width(110);
+    options.custom_help("[OPTION...]      as every rank of mpirun -np R --bind-to none");
     options.add_options()
         ("model", "whose gradients: d12, gpt3:c768, custom:l=4,h=4,c=128", cxxopts::value<std::string>()
              ->default_value("d12"), "NAME")

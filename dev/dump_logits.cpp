@@ -57,7 +57,7 @@ void run(const cxxopts::ParseResult& given) {
 cxxopts::Options command_line() {
     cxxopts::Options options("dump_logits",
                              "Writes the logits after every token: float32, one row of the vocabulary a token.\n");
-    options.custom_help("--checkpoint PATH --ids FILE --logits FILE [OPTION...]").set_width(110);
+    options.custom_help("--checkpoint PATH --ids FILE --logits FILE [OPTION...]");
     options.add_options()
         ("checkpoint", "folder of a saved model", cxxopts::value<std::string>(), "PATH")
         ("ids", "int32 token ids, sequence after sequence", cxxopts::value<std::string>(), "FILE")

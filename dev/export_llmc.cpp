@@ -15,7 +15,7 @@ using kernels::DType;
 
 cxxopts::Options command_line() {
     cxxopts::Options options("dev/export_llmc", "Writes a saved model as llm.c reads it: model_XXXXXXXX.bin.\n");
-    options.custom_help("--checkpoint PATH --output FILE [OPTION...]").positional_help("").set_width(110);
+    options.custom_help("--checkpoint PATH --output FILE [OPTION...]").positional_help("");
     options.add_options()("checkpoint",
                           "folder of a saved model, also of transformers; a .safetensors file; or a .bin file of llm.c",
                           cxxopts::value<std::string>(), "PATH")(

@@ -39,7 +39,7 @@ cxxopts::Options command_line() {
                              "  dev/generate -e runs/mine/step_00000200 -n 100 --top-p 0.9 --samples 3\n"
                              "  dev/generate -e gpt2_folder --prompt-ids \"464 2068 7586\"    (no tokenizer needed)\n"
                              "  dev/generate -e runs/mine                                     (asks for prompts)\n");
-    options.custom_help("-e PATH [OPTION...]").positional_help("").set_width(110);
+    options.custom_help("-e PATH [OPTION...]").positional_help("");
     const auto text = [] { return cxxopts::value<std::string>(); };
     options.add_options("Model")(
         "e,checkpoint",

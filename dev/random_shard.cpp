@@ -11,7 +11,7 @@ namespace {
 
 cxxopts::Options command_line() {
     cxxopts::Options options("random_shard", "Writes a shard of random tokens of GPT-2's vocabulary.\n");
-    options.custom_help("PATH TOKENS").positional_help("").set_width(110);
+    options.custom_help("PATH TOKENS").positional_help("");
     options.add_options()("h,help", "print this and stop");
     options.add_options("words")("words", "", cxxopts::value<std::vector<std::string>>());
     options.parse_positional("words");

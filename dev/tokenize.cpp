@@ -1,10 +1,7 @@
 // tokenize.cpp - text files to token shards: every document preceded by an end of text, every so many-th held out for
 // validation
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <csignal>
 #include <cxxopts.hpp>
 #include <iomanip>
@@ -14,7 +11,7 @@
 #include "dev/tool_main.h"
 #include "kernels/device/error.h"
 #include "llmc/base/names.h"
-#include "llmc/base/standard_streams.h"
+#include "llmc/base/terminal.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/text_corpus.h"
 #include "llmc/data/tokenizer.h"
@@ -32,7 +29,7 @@ constexpr const char* kExamples =
 
 cxxopts::Options command_line() {
     cxxopts::Options options("dev/tokenize", kExamples);
-    options.custom_help("-o DIR [OPTION...]").positional_help("FILE...").set_width(118);
+    options.custom_help("-o DIR [OPTION...]").positional_help("FILE...");
     const auto text = [](const char* otherwise) {
         return cxxopts::value<std::string>()->default_value(otherwise)->no_implicit_value();
     };
@@ -104,41 +101,22 @@ std::string in_short(double number) {
     return power == 0 ? text.str().substr(0, text.str().size() - 1) : text.str();
 }
 
-double seconds_now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+void show(llmc::ProgressLine& line, const llmc::TextCorpusProgress& progress) {
+    if (!line.due()) return;
+    const double took = line.seconds();
+    std::ostringstream text;
+    text << in_short(double(progress.bytes_read)) << "B";
+    if (progress.bytes_in_all > 0)
+        text << " of " << in_short(double(progress.bytes_in_all)) << "B, "
+             << 100 * progress.bytes_read / progress.bytes_in_all << " %";
+    text << " | " << in_short(double(progress.tokens)) << " tokens | " << in_short(double(progress.tokens) / took)
+         << " tok/s";
+    if (progress.bytes_in_all > 0 && progress.bytes_read > 0) {
+        const double left = took * (double(progress.bytes_in_all) / double(progress.bytes_read) - 1);
+        text << " | " << int(left) / 60 << ':' << std::setw(2) << std::setfill('0') << int(left) % 60 << " left";
+    }
+    line.show(text.str());
 }
-
-// One line on a terminal that is written over, four times a second; elsewhere a line every ten seconds.
-class ProgressLine {
-public:
-    void show(const llmc::TextCorpusProgress& progress) {
-        const double now = seconds_now();
-        if (now - last_ < (terminal_ ? 0.25 : 10)) return;
-        last_ = now;
-        std::ostringstream line;
-        line << in_short(double(progress.bytes_read)) << "B";
-        if (progress.bytes_in_all > 0)
-            line << " of " << in_short(double(progress.bytes_in_all)) << "B, "
-                 << 100 * progress.bytes_read / progress.bytes_in_all << " %";
-        line << " | " << in_short(double(progress.tokens)) << " tokens | "
-             << in_short(double(progress.tokens) / (now - began_)) << " tok/s";
-        if (progress.bytes_in_all > 0 && progress.bytes_read > 0) {
-            const double left = (now - began_) * (double(progress.bytes_in_all) / double(progress.bytes_read) - 1);
-            line << " | " << int(left) / 60 << ':' << std::setw(2) << std::setfill('0') << int(left) % 60 << " left";
-        }
-        if (terminal_) std::cerr << "\r\x1b[K" << line.str() << std::flush;
-        else llmc::tell_stderr(line.str());
-    }
-    double seconds() const { return seconds_now() - began_; }
-    ~ProgressLine() {
-        if (terminal_) std::cerr << "\r\x1b[K" << std::flush;
-    }
-
-private:
-    const bool terminal_ = ::isatty(STDERR_FILENO) != 0;
-    const double began_ = seconds_now();
-    double last_ = began_;
-};
 
 // Ctrl-C and the like: the first one is noted, for the work to end with nothing half done left behind. Whoever has
 // ended it ends the program as the signal would have.
@@ -186,10 +164,10 @@ void run(const cxxopts::ParseResult& given) {
     double seconds = 0;
     end_on_signals();
     try {
-        ProgressLine line;
+        llmc::ProgressLine line(true, 10);
         options.progress = [&](const llmc::TextCorpusProgress& progress) {
             if (signal_taken != 0) throw Interrupted{};
-            line.show(progress);
+            show(line, progress);
         };
         summary = llmc::write_text_corpus(options);
         seconds = std::max(line.seconds(), 1e-9);

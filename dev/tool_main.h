@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "kernels/device/error.h"
+#include "llmc/base/did_you_mean.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/base/terminal.h"
 
 // 0: run(the options given) is done, or the help is printed. 2: it was asked for what cannot be, 1: it failed on the
 // way; the reason goes to stderr, after the tool's name. Help has the options of these groups, in their order.
@@ -17,14 +19,19 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
     const auto report = [&](const std::string& why) { std::cerr << name << ": error: " << why << '\n'; };
     llmc::secure_standard_streams();
     try {
+        options.allow_unrecognised_options().set_width(std::size_t(llmc::terminal_columns()));
         const cxxopts::ParseResult given = options.parse(argc, argv);
         if (given.count("help")) {
             std::cout << options.help(groups) << '\n';
             return 0;
         }
-        if (!given.unmatched().empty())
-            fail("the argument " + in_quotes(given.unmatched().front()), "not understood", "options only",
-                 "see " + name + " --help");
+        if (!given.unmatched().empty()) {
+            std::vector<std::string> flags;
+            for (const std::string& group : options.groups())
+                for (const auto& option : options.group_help(group).options)
+                    for (const std::string& flag : option.l) flags.push_back("--" + flag);
+            llmc::refuse_argument(given.unmatched().front(), flags, name + " --help");
+        }
         run(given);
         return 0;
     } catch (const Error& error) {

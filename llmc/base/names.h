@@ -3,8 +3,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "kernels/device/error.h"
+#include "llmc/base/did_you_mean.h"
 
 namespace llmc {
 
@@ -24,7 +26,9 @@ template <class Value, std::size_t N>
 Value value_by_name(std::string_view flag, std::string_view name, const Named<Value> (&table)[N]) {
     for (const auto& [known, value] : table)
         if (name == known) return value;
-    fail(flag, '"' + std::string(name) + '"', list_names(table));
+    std::vector<std::string> names;
+    for (const auto& entry : table) names.emplace_back(entry.first);
+    fail(flag, '"' + std::string(name) + '"', list_names(table), did_you_mean(name, names));
 }
 
 // The name of a value that stands in the table.

@@ -61,6 +61,9 @@ TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has 
     for (const auto& entry : fs::directory_iterator(folder.path("")))
         CHECK(!entry.path().filename().string().starts_with('.'));  // nothing half written
     CHECK_THAT(folder.run({"--help"}, "export_llmc").output, Contains("--overwrite") && Contains("--dtype"));
+    CHECK(folder.run({"--overwirte"}, "export_llmc").output ==
+          "dev/export_llmc: error: the flag \"--overwirte\" is unknown; expected one of those that dev/export_llmc "
+          "--help shows; did you mean --overwrite?\n");
 }
 
 TEST_CASE("--init says why a file of llm.c is no model to start from", "[run]") {

@@ -1,0 +1,102 @@
+// terminal.cpp - widths by the system, text by words, and a line that the terminal wipes
+#include "llmc/base/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+
+#include "llmc/base/standard_streams.h"
+
+namespace llmc {
+namespace {
+
+constexpr double kSecondsBetweenShows = 0.25;
+
+double seconds_of_clock() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Bytes that go on with a character of UTF-8 take no column.
+int columns_of(std::string_view text) {
+    return int(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+}  // namespace
+
+int terminal_columns() {
+    constexpr int kLeast = 60;
+    if (winsize size{}; isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return std::max(int(size.ws_col), kLeast);
+    if (const char* const columns = std::getenv("COLUMNS")) {
+        const std::string_view text = columns;
+        int number = 0;
+        const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+        if (fault == std::errc{} && end == text.data() + text.size() && number > 0) return std::max(number, kLeast);
+    }
+    return kLineColumns;
+}
+
+std::string wrapped(const std::string& first, const std::vector<std::string>& words) {
+    const int indent = columns_of(first) + 1;
+    std::string text = first;
+    int column = indent - 1;
+    for (const std::string& word : words) {
+        if (column >= indent && column + 1 + columns_of(word) > kLineColumns) {
+            text += '\n' + std::string(std::size_t(indent), ' ');
+            column = indent;
+        } else {
+            text += ' ';
+            ++column;
+        }
+        text += word;
+        column += columns_of(word);
+    }
+    return text + '\n';
+}
+
+std::string with_commas(std::int64_t number) {
+    std::string text = std::to_string(number);
+    const int sign = number < 0;
+    for (int place = int(text.size()) - 3; place > sign; place -= 3) text.insert(std::size_t(place), 1, ',');
+    return text;
+}
+
+ProgressLine::ProgressLine(bool shows, double seconds_elsewhere)
+    : terminal_(isatty(STDERR_FILENO) != 0),
+      apart_(!shows ? 0 : terminal_ ? kSecondsBetweenShows : seconds_elsewhere),
+      began_(seconds_of_clock()),
+      last_(began_) {}
+
+ProgressLine::~ProgressLine() {
+    if (terminal_ && last_ != began_) std::cerr << "\r\x1b[K" << std::flush;
+}
+
+double ProgressLine::seconds() const { return seconds_of_clock() - began_; }
+
+bool ProgressLine::due() const { return apart_ > 0 && seconds_of_clock() - last_ >= apart_; }
+
+void ProgressLine::show(const std::string& text) {
+    if (apart_ == 0) return;
+    last_ = seconds_of_clock();
+    if (terminal_) std::cerr << "\r\x1b[K" + text << std::flush;
+    else tell_stderr(text);
+}
+
+void ProgressLine::show_share(const std::string& work, double share) {
+    if (!due()) return;
+    char left[64] = "";
+    if (share > 0) {
+        const auto whole = std::int64_t(seconds() * (1 / share - 1));
+        std::snprintf(left, sizeof left, ", %lld:%02d left", static_cast<long long>(whole / 60), int(whole % 60));
+    }
+    show(work + ' ' + std::to_string(int(100 * share)) + " %" + left);
+}
+
+}  // namespace llmc

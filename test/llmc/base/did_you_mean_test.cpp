@@ -1,0 +1,55 @@
+// did_you_mean_test.cpp - distances of names by hand, and which of the known names was meant
+#include "llmc/base/did_you_mean.h"
+
+#include <catch2/catch.hpp>
+
+#include "kernels/device/error.h"
+
+using namespace llmc;
+
+TEST_CASE("the edit distance of two names", "[did_you_mean]") {
+    const auto [a, b, distance] = GENERATE(table<std::string, std::string, int>({{"", "", 0},
+                                                                                 {"", "abc", 3},
+                                                                                 {"abc", "abc", 0},
+                                                                                 {"abc", "ac", 1},
+                                                                                 {"abc", "abxc", 1},
+                                                                                 {"abc", "axc", 1},
+                                                                                 {"abcd", "abdc", 1},
+                                                                                 {"abcd", "badc", 2},
+                                                                                 {"kitten", "sitting", 3},
+                                                                                 {"ca", "abc", 3}}));
+    CAPTURE(a, b);
+    CHECK(edit_distance(a, b) == distance);
+    CHECK(edit_distance(b, a) == distance);
+}
+
+TEST_CASE("the name that was meant is near, or begins with what was given", "[did_you_mean]") {
+    const std::vector<std::string> known{"optimizer", "optimizer-state", "lr", "lr-schedule", "warmup-steps", "a"};
+    CHECK(did_you_mean("optimiser", known) == "did you mean optimizer?");
+    CHECK(did_you_mean("otpimizer", known) == "did you mean optimizer?");
+    CHECK(did_you_mean("warmup", known) == "did you mean warmup-steps?");
+    CHECK(did_you_mean("opt", known) == "did you mean optimizer?");  // the shorter one
+    CHECK(did_you_mean("lrr", known) == "did you mean lr?");
+    for (const char* other : {"", "b", "momentum", "xyz", "wz"}) CHECK(did_you_mean(other, known).empty());
+    CHECK(did_you_mean(std::string(100000, 'a'), known).empty());
+    CHECK(did_you_mean("x", {}).empty());
+}
+
+TEST_CASE("words of a command line that no flag takes are refused", "[did_you_mean]") {
+    const auto refusal = [](const std::string& word) {
+        try {
+            refuse_argument(word, {"--name", "-n"}, "tool --help");
+        } catch (const Error& error) {
+            CHECK(error.blame() == Blame::input);
+            return std::string(error.what());
+        }
+    };
+    const std::string expected = "expected one of those that tool --help shows";
+    CHECK(refusal("--nmae=3") == "the flag \"--nmae\" is unknown; " + expected + "; did you mean --name?");
+    CHECK(refusal("-name") == "the flag \"-name\" is unknown; " + expected + "; did you mean --name?");
+    for (const char* flag : {"-x", "---", "--=", "--"})
+        CHECK_THAT(refusal(flag), Catch::EndsWith(expected));
+    for (const char* word : {"", "-", "a.bin"})
+        CHECK_THAT(refusal(word), Catch::EndsWith("is not understood; expected flags only; see tool --help; quote a "
+                                                  "glob"));
+}

@@ -1,0 +1,105 @@
+// terminal_test.cpp - text within a line, numbers with commas, the width of a terminal or none, and a line that is
+// written over on a terminal only
+#include "llmc/base/terminal.h"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+#include "test/support/scratch_folder.h"
+
+using namespace llmc;
+using namespace test;
+
+namespace {
+
+// What `work` leaves in a file that stream number `stream` leads to.
+template <class Work>
+std::string written(int stream, Work&& work) {
+    const ScratchFolder folder;
+    const auto path = folder.path() / "written";
+    const int before = dup(stream), file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    dup2(file, stream);
+    close(file);
+    work();
+    dup2(before, stream);
+    close(before);
+    return read_bytes(path);
+}
+
+// The same of a terminal of so many columns.
+template <class Work>
+std::string on_terminal(int stream, unsigned short columns, Work&& work) {
+    int master = -1, slave = -1;
+    const winsize size{.ws_row = 24, .ws_col = columns};
+    REQUIRE(openpty(&master, &slave, nullptr, nullptr, &size) == 0);
+    const int before = dup(stream);
+    dup2(slave, stream);
+    close(slave);
+    work();
+    dup2(before, stream);
+    close(before);
+    fcntl(master, F_SETFL, O_NONBLOCK);
+    char text[4096];
+    const auto size_read = read(master, text, sizeof text);
+    close(master);
+    return {text, std::size_t(std::max<ssize_t>(size_read, 0))};
+}
+
+}  // namespace
+
+TEST_CASE("words are wrapped below the first one", "[terminal]") {
+    CHECK(wrapped("options:", {"--a", "--b"}) == "options: --a --b\n");
+    CHECK(wrapped("options:", {}) == "options:\n");
+    const std::string fifty(50, 'x'), long_one(200, 'y');
+    CHECK(wrapped("of:", {fifty, fifty, fifty}) == "of: " + fifty + ' ' + fifty + "\n    " + fifty + '\n');
+    CHECK(wrapped("of:", {"a", long_one, "b"}) == "of: a\n    " + long_one + "\n    b\n");
+    CHECK(wrapped("of:", {std::string(116, 'x')}).size() == 121);
+    CHECK(wrapped("of:", {std::string(114, 'x'), "y"}).size() == 121);       // 120 and its end
+    CHECK(wrapped("of:", {std::string(115, 'x'), "y"}).find('\n') == 119);
+}
+
+TEST_CASE("long numbers have commas", "[terminal]") {
+    const auto [number, text] = GENERATE(table<std::int64_t, std::string>(
+        {{999, "999"}, {1000, "1,000"}, {124439808, "124,439,808"}, {-100, "-100"}, {-1234567, "-1,234,567"}}));
+    CHECK(with_commas(number) == text);
+}
+
+TEST_CASE("the width is that of the terminal, else of COLUMNS, else 120", "[terminal]") {
+    int columns = 0;
+    const auto ask = [&] { columns = terminal_columns(); };
+    for (const auto& [given, expected] : {std::pair{"200", 200}, {"20", 60}, {"wide", 120}, {"", 120}, {"0", 120}}) {
+        CAPTURE(given);
+        setenv("COLUMNS", given, 1);
+        written(STDOUT_FILENO, ask);
+        CHECK(columns == expected);
+    }
+    setenv("COLUMNS", "200", 1);
+    on_terminal(STDOUT_FILENO, 90, ask);
+    CHECK(columns == 90);
+    on_terminal(STDOUT_FILENO, 0, ask);  // as some that are not known
+    CHECK(columns == 200);
+    unsetenv("COLUMNS");
+    written(STDOUT_FILENO, ask);
+    CHECK(columns == 120);
+}
+
+TEST_CASE("progress is shown on a terminal, four times a second at most, and wiped", "[terminal]") {
+    const auto work = [](bool shows) {
+        return [shows] {
+            ProgressLine line(shows);
+            line.show_share("validation", 0.1);  // too early
+            usleep(260000);
+            line.show_share("validation", 0.25);
+            line.show_share("validation", 0.5);  // too early again
+        };
+    };
+    CHECK(on_terminal(STDERR_FILENO, 80, work(true)) == "\r\x1b[Kvalidation 25 %, 0:00 left\r\x1b[K");
+    CHECK(on_terminal(STDERR_FILENO, 80, work(false)).empty());
+    CHECK(written(STDERR_FILENO, work(true)).empty());
+    CHECK(on_terminal(STDERR_FILENO, 80, [] { ProgressLine line; }).empty());
+}
