@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "kernels/device/error.h"
 
@@ -13,6 +14,13 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little,
               "shards are little-endian and are read as they lie in the file");
+
+// Files of llm.c that are given as shards by mistake.
+constexpr std::array<std::pair<std::int32_t, const char*>, 3> kNotShards{{
+    {20240326, "this is a model of llm.c: start from it by --init"},
+    {20240522, "this is a file of HellaSwag: give it by --hellaswag"},
+    {20240801, "this is a token shard of Llama 3: make one with GPT-2's tokens by dev/tokenize"},
+}};
 
 std::uint16_t largest(std::span<const std::uint16_t> ids) {
     std::uint16_t largest = 0;
@@ -58,8 +66,10 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
     std::array<std::int32_t, kShardHeaderWords> header;
     std::memcpy(header.data(), file_.bytes().data(), sizeof header);
     const auto [magic, version, tokens] = std::array{header[0], header[1], header[2]};
+    const auto other = std::ranges::find(kNotShards, magic, &std::pair<std::int32_t, const char*>::first);
     require(magic == kShardMagic, file + "magic number", magic, std::to_string(kShardMagic),
-            "it is no token shard: name only shards, or write it with dev/tokenize");
+            other != kNotShards.end() ? other->second
+                                       : "it is no token shard: name only shards, or write it with dev/tokenize");
     require(version == kShardVersion, file + "version", version, std::to_string(kShardVersion),
             "write it again with dev/tokenize");
     require(tokens > 0, file + "token count in the header", tokens, "at least 1", "write it again with dev/tokenize");

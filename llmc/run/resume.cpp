@@ -12,6 +12,7 @@
 #include "llmc/run/report.h"
 #include "llmc/weights/checkpoint.h"
 #include "llmc/weights/manifest.h"
+#include "llmc/weights/model_path.h"
 
 namespace llmc {
 namespace {
@@ -38,8 +39,7 @@ fs::path newest_whole(const Options& options, Found& found) {
             "restore one, or start anew in another --output-dir");
     std::error_code none;
     for (fs::directory_iterator entry(options.output_dir, none), end; !none && entry != end; entry.increment(none)) {
-        const std::string name = entry->path().filename().string();
-        if (!name.starts_with(".step_") || !name.ends_with(".partial")) continue;
+        if (!is_partial_checkpoint(entry->path())) continue;
         note("--resume auto passes over " + entry->path().string() + ": not written to its end");
         found.unfinished.push_back(entry->path());
     }
@@ -88,6 +88,8 @@ fs::path folder_of(const Options& options, Found& found) {
     const std::string given = in_quotes(options.resume);
     require(fs::exists(folder), "--resume", given + ", which does not exist", "auto, never or a checkpoint's folder",
             "name a step_XXXXXXXX of an output folder");
+    require(!is_partial_checkpoint(folder.has_filename() ? folder : folder.parent_path()), "--resume",
+            given + ", not written to its end", "a whole checkpoint", "give a step_XXXXXXXX beside it, or auto");
     require(fs::is_directory(folder), "--resume", given + ", a file", "auto, never or a checkpoint's folder");
     if (!fs::exists(folder / kManifestName)) {
         require(step_folders(folder).empty(), "--resume", given + ", a run's folder", "a checkpoint in it",
@@ -202,7 +204,7 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
     if (changes.data) changes.options.push_back("training data: other shards, read from their first row");
 
     constexpr std::array kNoMatter{"output-dir", "resume", "allow-new-data", "train-data", "val-data", "tune",
-                                   "tune-file", "device", "threads", "dry-run"};
+                                   "tune-file", "device", "threads", "log-every", "dry-run"};
     const auto compare = [&](const std::string& what, const std::string& then, const std::string& today) {
         if (then != today) changes.options.push_back(what + ' ' + then + " -> " + today);
     };

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "kernels/device/error.h"
+#include "llmc/weights/model_path.h"
 
 namespace llmc {
 
@@ -15,6 +16,7 @@ bool is_model_name(const std::string& init) {
 
 StartingPoint starting_point(const std::string& init, const Options& options, Vocabulary vocabulary) {
     StartingPoint start;
+    require_model_path(init);
     if (!is_model_name(init)) {
         start.checkpoint.emplace(init);
         start.config = start.checkpoint->config();

@@ -13,6 +13,7 @@
 #include "kernels/device/error.h"
 #include "llmc/weights/config_json.h"
 #include "llmc/weights/llmc_file.h"
+#include "llmc/weights/model_path.h"
 #include "llmc/weights/safetensors_set.h"
 
 namespace llmc {
@@ -189,7 +190,9 @@ private:
 };
 
 std::unique_ptr<const Checkpoint::Format> open_files(const fs::path& path) {
-    if (path.extension() == ".bin" && !fs::is_directory(path)) return std::make_unique<LlmcFormat>(path);
+    require_model_path(path.string());
+    const bool is_llmc = path.extension() == ".bin" || begins_as_llmc_file(path);
+    if (is_llmc && !fs::is_directory(path)) return std::make_unique<LlmcFormat>(path);
     return std::make_unique<HuggingFaceFormat>(path);
 }
 

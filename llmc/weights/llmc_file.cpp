@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "kernels/device/error.h"
@@ -74,6 +75,13 @@ std::uint64_t file_bytes(const LlmcHeader& header) {
 }
 
 }  // namespace
+
+bool begins_as_llmc_file(const std::filesystem::path& path) {
+    std::int32_t magic = 0;
+    if (!std::filesystem::is_regular_file(path)) return false;  // a pipe would be waited for
+    std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&magic), sizeof magic);
+    return magic == kModelMagic;
+}
 
 LlmcHeader parse_llmc_header(const std::string& path, std::span<const std::byte> file) {
     std::array<std::int32_t, kHeaderWords> words{};

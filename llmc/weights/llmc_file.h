@@ -23,6 +23,9 @@
 
 namespace llmc {
 
+// By its first bytes, whatever its name.
+bool begins_as_llmc_file(const std::filesystem::path& path);
+
 struct LlmcHeader {
     ModelConfig config;
     int padded_vocabulary;

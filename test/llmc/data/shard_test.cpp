@@ -62,7 +62,11 @@ TEST_CASE("a shard that cannot be is refused, naming file, what was found and wh
     SECTION("shorter than a header") { refused(good.bytes().substr(0, 1023), "1023", "1024"); }
     SECTION("a byte short") { refused(good.bytes().substr(0, 1029), "1029", "1030 for the 3 tokens"); }
     SECTION("a byte long") { refused(good.bytes() + "x", "1031", "1030 for the 3 tokens"); }
-    SECTION("magic") { bad.header[0] = 20240326; refused(bad.bytes(), "magic number is 20240326", "20240520"); }
+    SECTION("magic") { bad.header[0] = 20240327; refused(bad.bytes(), "magic number is 20240327", "20240520"); }
+    SECTION("a model of llm.c") {
+        bad.header[0] = 20240326;
+        refused(bad.bytes(), "magic number is 20240326", "this is a model of llm.c: start from it by --init");
+    }
     SECTION("version") { bad.header[1] = 2; refused(bad.bytes(), "version is 2", "expected 1"); }
     SECTION("negative count") { bad.header[2] = -3; refused(bad.bytes(), "-3", "at least 1"); }
     SECTION("no token") { refused(ShardBytes({}).bytes(), "token count in the header is 0", "at least 1"); }

@@ -87,6 +87,16 @@ TEST_CASE("a model written as llm.c's is read back: fp32 bit for bit, bf16 round
     CHECK(test::read_bytes(model.file) == first);
 }
 
+TEST_CASE("a model of llm.c is known by what it holds, whatever its name", "[llmc_file]") {
+    Exported model;
+    CHECK(begins_as_llmc_file(model.file));
+    const auto other_name = model.scratch.path() / "model";
+    std::filesystem::copy(model.file, other_name);
+    CHECK(Checkpoint(other_name).config() == Checkpoint(model.file).config());
+    CHECK(!begins_as_llmc_file(model.scratch.path()));
+    CHECK(!begins_as_llmc_file(model.scratch.path() / "none"));
+}
+
 TEST_CASE("the bytes lie as llm.c has them", "[llmc_file]") {
     const std::size_t v = 128, c = 72, t = 10, l = 2;  // padded
     const auto element = GENERATE(4u, 2u);

@@ -1,0 +1,65 @@
+// model_path.cpp - the names of the hub by their looks, and GPT-2's own by what they are here
+#include "llmc/weights/model_path.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
+#include <utility>
+
+#include "kernels/device/error.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kOwner = "openai-community/";
+// GPT-2 as its authors put it on the hub, and the sizes by their names here.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPublished{
+    {{"gpt2", "d12"}, {"gpt2-medium", "d24"}, {"gpt2-large", "d36"}, {"gpt2-xl", "d48"}}};
+
+bool is_hub_word(std::string_view word) {
+    return !word.empty() && word.front() != '.' && std::ranges::all_of(word, [](unsigned char c) {
+        return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+    });
+}
+
+// OWNER/NAME, where no folder OWNER is here that a path could go through.
+bool looks_like_hub_name(const std::string& path) {
+    const auto slash = path.find('/');
+    if (slash == path.npos || path.ends_with(".bin") || path.ends_with(".safetensors") || path.ends_with(".json"))
+        return false;
+    const std::string_view text = path, owner = text.substr(0, slash), name = text.substr(slash + 1);
+    std::error_code none;
+    return is_hub_word(owner) && is_hub_word(name) && !fs::exists(owner, none);
+}
+
+}  // namespace
+
+bool is_partial_checkpoint(const fs::path& folder) {
+    const std::string name = folder.filename().string();
+    return name.starts_with(".step_") && name.ends_with(".partial");
+}
+
+void require_model_path(const std::string& path) {
+    std::error_code none;
+    const bool there = fs::exists(path, none);
+    for (const fs::path& part : fs::path(path))
+        if (there && is_partial_checkpoint(part))
+            fail(in_quotes(path), "a checkpoint that was not written to its end", "a whole one",
+                 "name a step_XXXXXXXX beside it; its run goes on from there by --resume auto");
+    if (there) return;
+    const std::string name = path.starts_with(kOwner) ? path.substr(kOwner.size()) : path;
+    const auto* const published =
+        std::ranges::find_if(kPublished, [&](const auto& size) { return size.first == name; });
+    const bool is_published = published != kPublished.end();
+    if (!is_published && !looks_like_hub_name(path)) return;
+    const std::string of_hub = is_published ? std::string(kOwner) + name : path, folder = fs::path(name).filename();
+    fail(in_quotes(path), is_published ? "a model of Hugging Face's hub" : "missing here", "a model on this machine",
+         (is_published ? "download it: hf download " : "if it is one of Hugging Face's hub: hf download ") + of_hub +
+             " config.json model.safetensors merges.txt --local-dir " + folder + ", then give " + folder +
+             (is_published ? "; or give " + std::string(published->second) + ", its size with random weights" : ""));
+}
+
+}  // namespace llmc
