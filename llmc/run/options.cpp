@@ -1,8 +1,11 @@
 // options.cpp - the table of flags, and what parses, shows and refuses by it
 #include "llmc/run/options.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cxxopts.hpp>
 #include <limits>
 #include <map>
@@ -10,8 +13,11 @@
 
 #include "kernels/device/device.h"
 #include "kernels/device/error.h"
+#include "llmc/base/did_you_mean.h"
+#include "llmc/base/terminal.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/activations.h"
+#include "llmc/run/llmc_flags.h"
 #include "llmc/run/run_noise.h"
 #include "llmc/run/schedule.h"
 
@@ -23,18 +29,20 @@ struct Range { Number least, most; };
 
 constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than anybody trains
 
-// The table: `entry(flag, field, help)`, with a Range for numbers and the table of names for choices. The order is that
-// of --help.
-template <class SomeOptions, class Entry>
-void for_each_option(SomeOptions& o, Entry&& entry) {
+// The table: `entry(flag, field, help)`, with a Range for numbers and the table of names for choices, those after
+// `group(name)` in that group of --help. The order is that of --help.
+template <class SomeOptions, class Entry, class Group>
+void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
     using Whole = Range<std::int64_t>;
     using Real = Range<double>;
+    group("Data and model");
     entry("i,train-data", o.train_data, "training shards: a glob, quoted");
     entry("j,val-data", o.val_data, "validation shards: a glob, quoted");
     entry("e,init", o.init,
           "model: d12 (depth), gpt3:c768 (channels), custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint to start "
           "from: a folder, a .safetensors file, or llm.c's model .bin");
     entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; without it nothing is written");
+    group("Batch and length");
     entry("b,micro-batch", o.micro_batch, "sequences in one forward and backward pass of a rank", Whole{1, 1 << 20});
     entry("t,seq-len", o.seq_len, "sequence length, in tokens", Whole{1, 1 << 20});
     entry("d,total-batch-tokens", o.total_batch_tokens,
@@ -50,8 +58,9 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "no loss on the first token of a document, which has no context, in training and validation");
     entry("pad-last", o.pad_last,
           "pad the end of a shard and the last step of an epoch with ignored targets, so that nothing is left over");
-    entry("overfit-batch", o.overfit_batch,
+    entry("a,overfit-batch", o.overfit_batch,
           "train on the first step's batch again and again, to check that the loss goes to 0");
+    group("Optimizer");
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
     entry("u,warmup-steps", o.warmup_steps, "steps of linear warm-up of the learning rate", Whole{0, kMany});
     entry("q,final-lr-fraction", o.final_lr_fraction, "last learning rate, as a fraction of the peak", Real{0, 1});
@@ -70,6 +79,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("optimizer", o.optimizer,
           "onebit-adam: AdamW until its second moment is frozen, then momenta travel between ranks at a bit an element",
           kOptimizers);
+    group("1-bit Adam");
     entry("onebit-freeze-step", o.onebit_freeze_step,
           "updates of onebit-adam before it freezes, 15 to 25 % of a run; auto: when the second moment has settled, "
           "asked every 500 updates, and the learning rate is past its warm-up");
@@ -85,6 +95,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
     entry("onebit-hierarchical", o.onebit_hierarchical,
           "the ranks of a machine reduce in full, and only machines, each with as many ranks, compress what they send; "
           "on one machine nothing is compressed");
+    group("Evaluation and samples");
     entry("v,val-every", o.val_every, "steps between validations, which also run first and last; 0: none",
           Whole{0, kMany});
     entry("val-tokens", o.val_tokens, "tokens of a validation, from the start of its shards", Whole{1, kMany});
@@ -101,6 +112,7 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "score the model on HellaSwag: a file of dev/data/prepare hellaswag, or llm.c's hellaswag_val.bin");
     entry("hellaswag-every", o.hellaswag_every, "steps between scores; the model is scored last, too", Whole{1, kMany});
     entry("eval-only", o.eval_only, "validate, score on HellaSwag, sample, and stop");
+    group("Checkpoint");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end",
           Whole{0, kMany});
     entry("checkpoint-minutes", o.checkpoint_minutes, "minutes between checkpoints, beside those by steps; 0: none",
@@ -114,27 +126,32 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "checkpoint's folder; or never");
     entry("allow-new-data", o.allow_new_data,
           "--resume with other training shards than the checkpoint's: they are read from their start");
+    group("Tokenizer");
     entry("merges", o.merges,
           "GPT-2's merges, with which prompts and samples are text and checkpoints carry their tokenizer: vocab.bpe, "
           "merges.txt, tokenizer.json or a rank file; empty: those beside --init's model, else data/gpt2/vocab.bpe, "
           "where scripts/get_gpt2_tokenizer.sh puts them");
     entry("allow-larger-vocabulary", o.allow_larger_vocabulary,
           "train a model whose vocabulary is larger than that of the shards; the ids beyond never come");
+    group("Rank");
     entry("z,zero-stage", o.zero_stage,
           "ZeRO stage, what is sharded over ranks: 0 nothing, 1 Adam's moments (bf16: and master weights), 2 gradients "
           "too",
           Whole{0, 2});
     entry("reduce-dtype", o.reduce_dtype, "data type of gradients in the all-reduce or reduce-scatter", kDTypes);
     entry("comm", o.comm, "backend of collectives; auto: nccl where every rank has its own GPU, else mpi", kTransports);
+    group("Noise scale");
     entry("noise-scale", o.noise_scale,
           "estimate the gradient noise scale; rank: from the gradients of ranks, micro: from those of micro-batches",
           kNoiseEstimators);
     entry("noise-scale-beta", o.noise_scale_beta, "decay rate of its moving averages", Real{0, 0.9999999});
+    group("Precision and memory");
     entry("dtype", o.dtype, "parameters and activations; master weights, moments and gradients are fp32", kDTypes);
     entry("stochastic-rounding", o.stochastic_rounding,
           "bf16: round master weights to parameters stochastically, without bias, instead of to nearest");
     entry("r,recompute", o.recompute,
           "activation checkpointing: what the backward pass recomputes to save memory", kRecomputeLevels);
+    group("Machine");
     entry("attention", o.attention, "kernels on a GPU; auto: the fastest that can, as --tune says",
           kernels::kAttentionMethods);
     entry("bf16-arithmetic", o.bf16_arithmetic,
@@ -156,15 +173,25 @@ void for_each_option(SomeOptions& o, Entry&& entry) {
           "with every step, as NVIDIA's driver tells them");
     entry("seed", o.seed, "random seed of initial weights, shuffle, samples and stochastic rounding",
           Whole{0, std::numeric_limits<std::int64_t>::max()});
-    entry("tf32", o.tf32, "GPUs: multiply fp32 matrices in TF32 (10-bit mantissa) on tensor cores");
+    entry("f,tf32", o.tf32, "GPUs: multiply fp32 matrices in TF32 (10-bit mantissa) on tensor cores");
     entry("ignore-memory-plan", o.ignore_memory_plan,
           "go on where the memory plan exceeds what is available, with a note");
-    entry("dry-run", o.dry_run, "print the options, the data and the memory plan, and stop");
+    group("Other");
+    entry("log-every", o.log_every,
+          "steps between the lines of steps on the terminal, which has those of the first and the last step, too; "
+          "log.jsonl has every step",
+          Whole{1, kMany});
+    entry("dry-run", o.dry_run, "print all options, the data and the memory plan, and stop");
 }
 
 std::string long_name(std::string_view flag) {
     const auto comma = flag.find(',');
     return "--" + std::string(comma == flag.npos ? flag : flag.substr(comma + 1));
+}
+
+template <class SomeOptions, class Entry>
+void for_each_option(SomeOptions& o, Entry&& entry) {
+    for_each_option(o, entry, [](const char*) {});
 }
 
 template <class Number>
@@ -180,29 +207,116 @@ Number parse_number(const std::string& name, const std::string& text, Range<Numb
     return value;
 }
 
-// What --help shows as the default, in the fewest digits that read back the same.
+// In the fewest digits that read back the same.
 template <class Value>
-std::string default_text(const Value& value) {
+std::string text_of_value(const Value& value) {
     if constexpr (std::is_arithmetic_v<Value>) {
         char text[64];
         return {text, std::to_chars(text, text + sizeof text, value).ptr};
     } else return value;
 }
 
-cxxopts::Options command_line() {
+// As a shell reads it back, on one line.
+std::string for_shell(const std::string& text) {
+    constexpr std::string_view kPlain = "_./:=,+-%@";
+    const auto is_plain = [&](unsigned char c) { return std::isalnum(c) || kPlain.find(char(c)) != kPlain.npos; };
+    if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+    const auto is_control = [](unsigned char c) { return std::iscntrl(c) != 0; };
+    const bool escaped = std::ranges::any_of(text, is_control);  // $'...', as bash has it
+    std::string quoted = escaped ? "$'" : "'";
+    for (const char c : text) {
+        char code[8];
+        std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(c));
+        if (is_control(static_cast<unsigned char>(c))) quoted += code;
+        else if (c == '\'') quoted += escaped ? "\\'" : "'\\''";
+        else quoted += escaped && c == '\\' ? "\\\\" : std::string(1, c);
+    }
+    return quoted + '\'';
+}
+
+// What --help begins with.
+constexpr const char* kExamples =
+    "Pretrains GPT-2 from shards of tokens.\n\n"
+    "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' -e custom:l=4,h=4,c=128,t=128 \\\n"
+    "      -b 8 -t 128 -x 2000 -l 3e-3 -u 200 -v 200 -o runs/small    a small model, saved at the end\n"
+    "  train_gpt2 ... --dry-run                                       options, data, memory; nothing runs\n"
+    "  train_gpt2 ... -o runs/small -y auto                           goes on where that run stopped\n"
+    "  mpirun -np 8 --bind-to none train_gpt2 -i 'fineweb_train_*.bin' -j 'fineweb_val_*.bin' -o runs/124M \\\n"
+    "      -e d12 -b 32 -t 1024 -d 524288 -x 19073 -l 6e-4 -u 715 --dtype bf16 -n 5000    GPT-2 124M on 8 GPUs\n";
+
+struct CommandLine {
+    cxxopts::Options options;
+    std::vector<std::string> groups;  // in the order of --help
+};
+
+CommandLine command_line() {
     static const Options defaults;
-    cxxopts::Options line("train_gpt2", "Pretrains GPT-2 from shards of tokens.\n");
-    auto add = line.add_options();
-    for_each_option(defaults, [&]<class Field, class... Limits>(const char* flag, const Field& field, const char* help,
-                                                                const Limits&... limits) {
-        if constexpr (std::is_same_v<Field, bool>) add(flag, help);
-        else if constexpr (std::is_same_v<Field, std::string> && sizeof...(Limits) > 0)
-            add(flag, (list_names(limits), ...) + ": " + help, cxxopts::value<std::string>()->default_value(field), "");
-        else add(flag, help, cxxopts::value<std::string>()->default_value(default_text(field)), "");
-    });
-    add("h,help", "print this");
-    add("version", "print the version and what this build can do");
+    CommandLine line{cxxopts::Options("train_gpt2", kExamples), {}};
+    line.options.allow_unrecognised_options().set_width(std::size_t(terminal_columns()));
+    const auto add = [&](const char* flag, const std::string& help, const char* argument, std::string otherwise) {
+        auto value = cxxopts::value<std::string>();
+        if (!otherwise.empty()) value = value->default_value(std::move(otherwise));
+        line.options.add_options(line.groups.back())(flag, help, value, argument);
+    };
+    for_each_option(
+        defaults,
+        [&]<class Field, class... Limits>(const char* flag, const Field& field, const char* help,
+                                          const Limits&... limits) {
+            if constexpr (std::is_same_v<Field, bool>) line.options.add_options(line.groups.back())(flag, help);
+            else if constexpr (!std::is_same_v<Field, std::string>)
+                add(flag, help, std::is_integral_v<Field> ? "N" : "X", text_of_value(field));
+            else if constexpr (sizeof...(Limits) > 0)
+                add(flag, (list_names(limits), ...) + ": " + help, "NAME", field);
+            else add(flag, help, "TEXT", field);
+        },
+        [&](const char* group) { line.groups.emplace_back(group); });
+    line.options.add_options(line.groups.back())("h,help", "print this and stop")(
+        "version", "print the version and what this build can do, and stop");
     return line;
+}
+
+// "--lr", of "--lr" and "-l", and whether it takes no value.
+struct KnownFlag {
+    std::string name;
+    bool is_switch;
+};
+std::map<std::string, KnownFlag> known_flags() {
+    std::map<std::string, KnownFlag> known;
+    static const Options defaults;
+    const auto add = [&](std::string_view flag, bool is_switch) {
+        const KnownFlag entry{long_name(flag), is_switch};
+        if (flag.find(',') == 1) known[std::string("-") + flag[0]] = entry;
+        known[entry.name] = entry;
+    };
+    for_each_option(defaults, [&]<class Field>(const char* flag, const Field&, const auto&...) {
+        add(flag, std::is_same_v<Field, bool>);
+    });
+    add("h,help", true);
+    add("version", true);
+    return known;
+}
+
+std::vector<std::string> flag_names() {
+    std::vector<std::string> names;
+    for (const auto& [name, flag] : known_flags()) names.push_back(name);
+    return names;
+}
+
+// For cxxopts, with the value of a switch, 0 or 1 as in llm.c, joined to it. Throws Error for a flag of llm.c that is
+// none here.
+std::vector<std::string> read_arguments(int argc, char** argv) {
+    const auto known = known_flags();
+    std::vector<std::string> arguments;
+    for (int i = 0; i < argc; ++i) {
+        const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
+        if (i > 0 && is_llmc_flag(word, next)) refuse_llmc_flag(word, flag_names());
+        arguments.push_back(word);
+        const auto flag = known.find(word);
+        if (flag == known.end() || i + 1 == argc) continue;
+        if (!flag->second.is_switch) arguments.push_back(argv[++i]);
+        else if (next == "0" || next == "1") arguments.back() = flag->second.name + '=' + argv[++i];
+    }
+    return arguments;
 }
 
 void check_onebit(const Options& o) {
@@ -252,21 +366,29 @@ void check_together(const Options& o) {
 }  // namespace
 
 Request parse(int argc, char** argv, Options& options) {
-    cxxopts::Options line = command_line();
+    CommandLine line = command_line();
+    const std::vector<std::string> arguments = read_arguments(argc, argv);
+    std::vector<const char*> words;
+    for (const std::string& argument : arguments) words.push_back(argument.c_str());
     try {
-        const auto given = line.parse(argc, argv);
+        const auto given = line.options.parse(int(words.size()), words.data());
         if (given.count("help")) return Request::help;
         if (given.count("version")) return Request::version;
         if (!given.unmatched().empty())
-            fail("an argument", '"' + given.unmatched().front() + '"', "only flags", "see --help; quote a glob");
+            refuse_argument(given.unmatched().front(), flag_names(), "train_gpt2 --help");
         for_each_option(options, [&]<class Field, class... Limits>(std::string_view flag, Field& field, const char*,
                                                                    const Limits&... limits) {
             const std::string name = long_name(flag), key = name.substr(2);
+            if (given.count(key) == 0) return;
             if constexpr (std::is_same_v<Field, bool>) field = given[key].as<bool>();
-            else if constexpr (std::is_same_v<Field, std::string>) {
-                field = given[key].as<std::string>();
-                (value_by_name(name, field, limits), ...);
-            } else field = parse_number(name, given[key].as<std::string>(), limits...);
+            else {
+                const auto& value = given[key].as<std::string>();
+                refuse_llmc_value(name, value);
+                if constexpr (std::is_same_v<Field, std::string>) {
+                    field = value;
+                    (value_by_name(name, field, limits), ...);
+                } else field = parse_number(name, value, limits...);
+            }
         });
         if (given.count("val-every") > 0 && options.val_every > 0)  // its default is for runs that have such data
             require(!options.val_data.empty(), "--val-data", "missing",
@@ -291,7 +413,22 @@ std::int64_t freeze_after(const Options& o) {
     }
 }
 
-std::string help_text() { return command_line().help(); }
+std::string help_text() {
+    const CommandLine line = command_line();
+    return line.options.help(line.groups);
+}
+
+std::vector<std::string> flags_of(const Options& options, bool changed) {
+    const nlohmann::json defaults = to_json(Options{});
+    std::vector<std::string> flags;
+    for_each_option(options, [&]<class Field>(std::string_view flag, const Field& field, const auto&...) {
+        const std::string name = long_name(flag);
+        if ((defaults[name.substr(2)] != field) != changed) return;
+        if constexpr (std::is_same_v<Field, bool>) flags.push_back(name + (field ? "" : "=false"));
+        else flags.push_back(name + '=' + for_shell(text_of_value(field)));
+    });
+    return flags;
+}
 
 nlohmann::json to_json(const Options& options) {
     nlohmann::json json;

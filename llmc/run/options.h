@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "kernels/attention/attention.h"
 #include "kernels/matmul/matmul.h"
@@ -73,8 +74,10 @@ struct Options {
     std::string dtype = "fp32", recompute = "none", attention = "auto", bf16_arithmetic = "measure";
     std::int64_t threads = 0, device = 0, seed = 1337;
     std::string tune = "auto", tune_file;   // no file: that of the user
-    bool stochastic_rounding = false, tf32 = false, deterministic = false, ignore_memory_plan = false, dry_run = false;
-    bool log_gpu = false;
+    bool stochastic_rounding = false, tf32 = false, deterministic = false, ignore_memory_plan = false;
+    // Other
+    std::int64_t log_every = 1;             // on the terminal
+    bool log_gpu = false, dry_run = false;
 };
 
 enum class OptimizerKind { adamw, onebit_adam };
@@ -86,7 +89,11 @@ enum class Request { run, help, version };
 // Fills `options` from the command line. Throws Error that names the flag, the value, what was expected and how to mend
 // it.
 Request parse(int argc, char** argv, Options& options);
+// As wide as the terminal.
 std::string help_text();
+// "--lr=0.0003", quoted for a shell where needed: what differs from its default, in the order of --help, or, without
+// `changed`, all the others.
+std::vector<std::string> flags_of(const Options& options, bool changed);
 // What --onebit-freeze-step says: updates, or 0 for auto. Throws Error for anything else.
 std::int64_t freeze_after(const Options& options);
 nlohmann::json to_json(const Options& options);

@@ -127,15 +127,81 @@ TEST_CASE("a value that cannot be is named with its flag and what was expected",
         {{"--eval-only"}, "--val-data is missing; expected validation shards"},
         {{"-v", "5"}, "--val-data is missing; expected validation shards, since --val-every was given"},
         {{"-l", "\xff"}, "--lr is \"\xff\"; expected a number from 0 to 1000"},
-        {{"stray.bin"}, "an argument is \"stray.bin\"; expected only flags; see --help; quote a glob"},
+        {{"stray.bin"},
+         "the argument \"stray.bin\" is not understood; expected flags only; see train_gpt2 --help; quote a glob"},
     }));
     CAPTURE(message);
     CHECK_THAT(refusal(arguments), Catch::StartsWith(message));
 }
 
-TEST_CASE("an unknown flag is named", "[options]") {
+TEST_CASE("an unknown flag is named, and the one that was meant", "[options]") {
+    CHECK(refusal({"--optimiser", "adamw"}) ==
+          "the flag \"--optimiser\" is unknown; expected one of those that train_gpt2 --help shows; did you mean "
+          "--optimizer?");
+    CHECK_THAT(refusal({"--warmup=3"}), Catch::StartsWith("the flag \"--warmup\"") &&
+                                            Catch::EndsWith("did you mean --warmup-steps?"));
+    CHECK_THAT(refusal({"-D", "3"}), Catch::StartsWith("the flag \"-D\" is unknown"));
+    CHECK(refusal({"--optimizer", "admw"}) ==
+          "--optimizer is \"admw\"; expected adamw or onebit-adam; did you mean adamw?");
     CHECK_THAT(refusal({"--learning-rate", "1"}), Catch::Contains("learning-rate") && Catch::Contains("--help"));
     CHECK_THAT(refusal({"-b"}), Catch::Contains("--help"));
+}
+
+TEST_CASE("help has groups, examples first, and no empty defaults", "[options]") {
+    const std::string help = help_text();
+    const auto usage = help.find("Usage:");
+    REQUIRE(usage != help.npos);
+    CHECK(help.find("train_gpt2 ... --dry-run") < usage);
+    CHECK_THAT(help, Catch::Contains(" Optimizer options:\n") && Catch::Contains("  -l, --lr X ") &&
+                         !Catch::Contains("default: \"\""));
+    std::istringstream lines(help);
+    std::size_t longest = 0;
+    for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+    CHECK(longest <= 120);
+    CHECK(longest > 100);
+}
+
+TEST_CASE("what differs from its default is told as flags that a shell reads back", "[options]") {
+    const Options o = parsed({"-i", "it's/*.bin", "--lr", "3e-3", "--shuffle", "-b", "4", "--prompt", "a b"});
+    CHECK(flags_of(o, true) ==
+          std::vector<std::string>{"--train-data='it'\\''s/*.bin'", "--shuffle", "--lr=0.003", "--prompt='a b'"});
+    CHECK(flags_of(parsed({"-i", "x", "--prompt", "it's\na\\b"}), true).back() == "--prompt=$'it\\'s\\x0aa\\\\b'");
+    const auto others = flags_of(o, false);
+    CHECK(others.size() + 4 == to_json(o).size());
+    for (const char* flag : {"--val-data=''", "--micro-batch=4", "--pad-last=false", "--lr-schedule=cosine"})
+        CHECK_THAT(others, Catch::VectorContains(std::string(flag)));
+    CHECK(to_json(parsed(flags_of(parsed({"-i", "x", "-b", "8"}), true)))["micro-batch"] == 8);
+}
+
+TEST_CASE("llm.c's letters are taken where they are free", "[options]") {
+    CHECK(to_json(parsed({"-i", "x", "-a", "1"}))["overfit-batch"] == true);
+    CHECK(to_json(parsed({"-i", "x", "-a", "0"}))["overfit-batch"] == false);
+    CHECK(to_json(parsed({"-i", "x", "-a", "-f", "0"}))["overfit-batch"] == true);
+    CHECK(to_json(parsed({"-i", "x", "--shuffle", "1", "-x", "1"}))["shuffle"] == true);
+    // A value is no flag, whatever it looks like.
+    CHECK(to_json(parsed({"-i", "x", "--prompt", "-nk"}))["prompt"] == "-nk");
+}
+
+TEST_CASE("llm.c's other flags are told what they are here", "[options]") {
+    const auto [arguments, message] = GENERATE(table<std::vector<std::string>, std::string>({
+        {{"-y", "1"}, "--resume is \"1\", as llm.c has it; expected auto; that is the same here"},
+        {{"-y", "0"}, "--resume is \"0\", as llm.c has it; expected never"},
+        {{"-r", "0"}, "--recompute is \"0\", as llm.c has it; expected none"},
+        {{"-r", "2"}, "--recompute is \"2\", as llm.c has it; expected gelu+layernorm"},
+        {{"-x", "-1"}, "--max-steps is \"-1\", as llm.c has it; expected 0"},
+        {{"-sl", "3"}, "-sl is a flag of llm.c; expected --skip-loss-z"},
+        {{"-sg", "3"}, "-sg is a flag of llm.c; expected --skip-norm-z"},
+        {{"-nk", "5"}, "-nk is a flag of llm.c; expected --keep-checkpoints"},
+        {{"-nm", "5"}, "-nm is a flag of llm.c; expected --major-every"},
+        {{"-m", "20"}, "-m is a flag of llm.c; expected --val-tokens; in tokens, not in batches"},
+        {{"-w", "1"}, "-w is a flag of llm.c; expected to be left out; fp32 master weights are always kept"},
+        {{"-ge", "2"}, "-ge is a flag of llm.c; expected to be left out; GELU"},
+        {{"-pn", "8"}, "-pn is a flag of llm.c; expected to be left out; mpirun says it"},
+        {{"-h", "1"}, "-h is a flag of llm.c; expected --hellaswag; -h alone shows the help"},
+        {{"-lg", "1"}, "-lg is a flag of llm.c; expected "},
+    }));
+    CAPTURE(message);
+    CHECK_THAT(refusal(arguments), Catch::StartsWith(message));
 }
 
 TEST_CASE("TF32 is asked of GPUs only", "[options]") {
