@@ -74,7 +74,7 @@ for file in "$work/whole/$name"/*.safetensors; do
 done
 # Every step once, as "resume" says; what took time left out.
 steps_of() {
-    jq -c -s 'reduce .[] as $e ([]; if $e.event == "resume" then map(select(.step < $e.step))
+    jq -c -s 'reduce .[] as $e ([]; if $e.event == "resume" then map(select(.step <= $e.step))
             elif $e.event == "step" then . + [$e] else . end) | .[]
         | del(.ms, .tokens_per_s, .valid_tokens_per_s, .comm_ms, .comm_hidden)' "$1"
 }

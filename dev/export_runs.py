@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run_log import is_count, number, open_runs, steps_made  # noqa: E402
+from run_log import is_count, number, open_runs  # noqa: E402
 from tool_main import Parser, ToolError, fail, in_quotes, one_of, tool_main, why_not  # noqa: E402
 
 SAYS = """Writes runs from their logs as others read them: a table, TensorBoard's event files, wandb's offline folders.
@@ -50,7 +50,7 @@ def rows_of(run):
         prefix = 'train' if event['event'] == 'step' else event['event']
         fields = {key: value for key, value in event.items() if key not in ('event', 'step')}
         numbers = dict(numbers_of(fields, prefix))
-        if numbers: rows.setdefault(steps_made(event), {}).update(numbers)
+        if numbers: rows.setdefault(event['step'], {}).update(numbers)
     for steps, row in rows.items():
         if steps in seconds: row['train/seconds'] = seconds[steps]
     return sorted(rows.items())

@@ -187,8 +187,9 @@ correctness() {
 
 # Of a run's steps, leaving out the first ones, which choose algorithms and fill caches: the one of median time.
 median_step() {
-    grep -E '^step .* loss .* ms ' "$1" 2>/dev/null | tail -n +4 |
-        sed -E 's/.*\| ([0-9.]+) ms \| ([^|]*) \| ([^|]*) \|.*/\1 ms, \2, \3/' | sort -n |
+    awk -F ' *[|] *' '/^step .* MFU / { mfu = 1 }
+        /^step [0-9]/ && NF >= 8 && ++n > 3 { print $5 " ms, " $6 " tok/s, MFU " (mfu ? $7 : "n/a") }' \
+        "$1" 2>/dev/null | sort -n |
         awk '{ line[NR] = $0 } END { if (NR) print "median " line[int((NR + 1) / 2)] " of " NR " steps" }'
 }
 note() {

@@ -43,9 +43,9 @@ for run in "${runs[@]}"; do
         awk '{ t += $1; printf "%g\t%s\n", t / 60000, $2 }' >"$work/$run.curve"
 done
 
-# median FILE FIRST LAST FIELD: of a field of the steps from FIRST to before LAST
+# median FILE FIRST LAST FIELD: of a field of the steps after FIRST until LAST
 median() {
-    jq -s "map(select(.event == \"step\" and .step >= $2 and .step < $3).$4) | sort | .[length / 2 | floor]" \
+    jq -s "map(select(.event == \"step\" and .step > $2 and .step <= $3).$4) | sort | .[length / 2 | floor]" \
         "$work/$1/log.jsonl"
 }
 # row NAME RUN FIRST LAST

@@ -8,8 +8,9 @@ from pathlib import Path
 from tool_main import ToolError, did_you_mean, fail, in_quotes, why_not
 
 LOG_NAME = 'log.jsonl'
-# Of these the number is that of a step, from 0; of others it is the number of steps made.
-OF_A_STEP = ('step', 'skip', 'stage')
+# Events of a number of steps made. That of a step counts itself; before version 2 of the log these did not:
+WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample', 'resume')
+FROM_0_IN_VERSION_1 = ('step', 'skip')
 LARGEST = 1e100
 MOST_STEPS = 2 ** 53
 # What pictures need of a step. The noise scale of every module, most of a log, is not among it.
@@ -23,11 +24,6 @@ def number(value):
     return value if abs(value) <= LARGEST else None
 
 
-def steps_made(event):
-    """How many steps the run had made when the event was written."""
-    return event['step'] + (1 if event['event'] in OF_A_STEP else 0)
-
-
 def is_count(value):
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
 
@@ -36,7 +32,8 @@ class Run:
     """A run as its log tells it.
 
     log       Path of log.jsonl
-    events    in the order of the log, each a dict with "event"; what a "resume" took back is not among them
+    events    in the order of the log, each a dict with "event"; what a "resume" took back is not among them. "step" is
+              the number of steps made when it was written, that of a step included, in logs of every version
     start     the last "start", {} if there is none; end: the last event where it is "end", else None
     resumes   steps made at which the run was resumed, each once, rising; none at 0
     """
@@ -88,9 +85,9 @@ class Run:
             fail(where, 'not JSON', 'one object a line, as in the log.jsonl of a run')
         kind = event.get('event') if isinstance(event, dict) else None
         if not isinstance(kind, str): fail(where, in_quotes(line[:60]), 'an object that has an "event"')
-        if kind in OF_A_STEP or kind in ('val', 'hellaswag', 'checkpoint', 'sample', 'resume'):
-            if not is_count(event.get('step')):
-                fail(f'"step" in {where}', in_quotes(event.get('step')), 'a number of steps')
+        if kind in WITH_STEPS and not is_count(event.get('step')):
+            fail(f'"step" in {where}', in_quotes(event.get('step')), 'a number of steps')
+        if kind in FROM_0_IN_VERSION_1 and self.start and 'log_version' not in self.start: event['step'] += 1
         if kind == 'resume': self.take_back(event['step'])
         self.end = event if kind == 'end' else None
         if kind == 'start': self.start = event
@@ -101,7 +98,7 @@ class Run:
     def take_back(self, step):
         def stays(event):
             if not is_count(event.get('step')): return event['event'] != 'end'
-            return steps_made(event) <= step
+            return event['step'] <= step
         self.events = [event for event in self.events if stays(event)]
         self.resumes = [earlier for earlier in self.resumes if earlier < step] + ([step] if step > 0 else [])
 
@@ -116,7 +113,9 @@ class Run:
 
     def vocabulary(self):
         """How many token ids the model has, None where the log does not say."""
-        words = str(self.start.get('model', '')).replace(',', ' ').split()
+        model = self.start.get('model', '')
+        if isinstance(model, dict): return model.get('vocabulary') if is_count(model.get('vocabulary')) else None
+        words = str(model).replace(',', ' ').split()  # of version 1
         after = words[words.index('vocabulary') + 1:] if 'vocabulary' in words else []
         return int(after[0]) if after and after[0].isdigit() else None
 
@@ -130,9 +129,9 @@ class Run:
             if event['event'] == 'checkpoint': seconds += (number(event.get('waited_ms')) or 0) / 1e3
             if event['event'] not in ('step', 'val', 'hellaswag'): continue
             took = number(event.get('ms'))
-            if event['event'] != 'step': at.setdefault(steps_made(event), seconds)
+            if event['event'] != 'step': at.setdefault(event['step'], seconds)
             seconds += (took or 0) / 1e3
-            if event['event'] == 'step': at[steps_made(event)] = seconds
+            if event['event'] == 'step': at[event['step']] = seconds
         return at
 
     def tokens_at(self):
@@ -141,8 +140,8 @@ class Run:
         for event in steps:
             so_far, tokens = number(event.get('tokens_so_far')), number(event.get('tokens'))
             if so_far is None: continue
-            if tokens is not None: at.setdefault(steps_made(event) - 1, so_far - tokens)
-            at[steps_made(event)] = so_far
+            if tokens is not None: at.setdefault(event['step'] - 1, so_far - tokens)
+            at[event['step']] = so_far
         if not steps: at[0] = 0
         return at
 

@@ -79,7 +79,8 @@ echo "$said"
 "${train[@]}" "${recipe[@]}" "${plan[@]}" -o "$out" |
     # what ends the run must not end this before the run has said what it saved
     (trap '' INT TERM HUP; exec awk '
-        !/^step .* loss / || /validation/ || n++ % 50 == 0 || systime() >= last + 10 {
+        /^step +[|]/ && headers++ { next }
+        !/^step .*[|] +[0-9.]+e[-+]/ || n++ % 50 == 0 || systime() >= last + 10 {
             print; fflush()
             last = systime()
         }')

@@ -1,7 +1,7 @@
 # frame.py - a run as lines of text: how far it is, its last numbers and its curve of the loss in braille
 import math
 
-from run_log import amount, duration, number, steps_made
+from run_log import amount, duration, number
 
 from plotting.panels import clock_of, loss_panel
 from plotting.scales import fraction, linear_ticks, loss_range, tick_text
@@ -34,7 +34,7 @@ def has_loss(run):
 
 def made(run, steps):
     """How many steps the run has made, and how many it is to make or None."""
-    done = steps_made(steps[-1]) if steps else (run.resumes[-1] if run.resumes else 0)
+    done = steps[-1]['step'] if steps else (run.resumes[-1] if run.resumes else 0)
     return done, run.total_steps()
 
 
@@ -42,7 +42,7 @@ def seconds_left(run, steps):
     """By the recent steps, validations between them included; None where that is unknown."""
     done, total = made(run, steps)
     at = run.seconds_at()
-    back = steps_made(steps[-min(len(steps), RECENT)]) - 1 if steps else done
+    back = steps[-min(len(steps), RECENT)]['step'] - 1 if steps else done
     begin = at.get(back, 0 if back == 0 else None)
     if total is None or begin is None or done not in at or done <= back: return None
     return (at[done] - begin) / (done - back) * max(total - done, 0)

@@ -2,7 +2,7 @@
 import bisect
 from dataclasses import dataclass, field
 
-from run_log import is_count, number, smoothed, steps_made
+from run_log import is_count, number, smoothed
 from tool_main import fail, in_quotes
 
 from plotting.references import REFERENCES, TOKENS_A_STEP
@@ -88,7 +88,7 @@ def make_picture(runs, axis='steps', smooth=0.9, reference=None):
 
 def clock_of(run, axis):
     """{steps made: place on the axis}."""
-    if axis == 'steps': return {steps_made(e): steps_made(e) for e in run.events if is_count(e.get('step'))}
+    if axis == 'steps': return {e['step']: e['step'] for e in run.events if is_count(e.get('step'))}
     at = run.tokens_at() if axis == 'tokens' else run.seconds_at()
     if not at: fail('--x', axis, 'steps', f'{in_quotes(run.log)} does not say how many {axis} a step took')
     return at
@@ -105,7 +105,7 @@ def points(events, clock, key, factor=1):
     """Places and values of the events whose place is known; a value that is not is None."""
     xs, ys = [], []
     for event in events:
-        x, value = clock.get(steps_made(event)), number(event.get(key))
+        x, value = clock.get(event['step']), number(event.get(key))
         if x is None: continue
         xs.append(x)
         ys.append(None if value is None else value * factor)
@@ -176,7 +176,7 @@ def noise_curves(i, run, clock):
     xs, scale = points(steps, clock, 'noise_scale_tokens')
     _, deviation = points(steps, clock, 'noise_relative_deviation')
     _, least = points(steps, clock, 'noise_at_least_tokens')
-    states = [event.get('noise_state') for event in steps if clock.get(steps_made(event)) is not None]
+    states = [event.get('noise_state') for event in steps if clock.get(event['step']) is not None]
     weak = [state == 'weak' for state in states]
     line = [None if w or y is None or y <= 0 else y for y, w in zip(scale, weak)]
     known = [y is not None and d is not None and d < 1 for y, d in zip(line, deviation)]

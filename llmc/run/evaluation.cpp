@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "kernels/device/memory.h"
+#include "llmc/base/terminal.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/throughput.h"
 
@@ -33,7 +34,9 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     loss_sum.zero(context.stream);
     std::exception_ptr mine;
     SignalQuestions questions(*context.communicator, signal_so_far);
+    ProgressLine progress(context.communicator->rank() == 0);
     for (std::int64_t i = 0; i < batches.size(); ++i) {
+        progress.show_share("validation", double(i) / double(batches.size()));
         const auto answer = questions.ask_before(i, mine != nullptr);
         if (answer.signal != 0) {
             context.stream.sync();  // for what still adds to the sum

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/device/range.h"
+#include "llmc/base/terminal.h"
 #include "llmc/run/throughput.h"
 
 namespace llmc {
@@ -43,8 +44,10 @@ HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, Ba
     Communicator& ranks = *context.communicator;
     model.wait_for_parameters();  // of ranks that have no batch, too
     SignalQuestions questions(ranks, signal_so_far);
+    ProgressLine progress(ranks.rank() == 0);
     std::vector<double> mine;  // of the rows of this rank's batches
     for (std::int64_t first = 0; first < batches.size(); first += ranks.size()) {
+        progress.show_share("HellaSwag", double(first) / double(batches.size()));
         const auto answer = questions.ask_before(first / ranks.size(), false);
         if (answer.signal != 0) return {.signal = answer.signal};
         if (first + ranks.rank() >= batches.size()) continue;

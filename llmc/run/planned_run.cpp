@@ -1,6 +1,7 @@
 // planned_run.cpp - from the options to the first line of the log, in the order in which a user is told
 #include "llmc/run/planned_run.h"
 
+#include <cerrno>
 #include <iostream>
 
 #include "kernels/device/error.h"
@@ -47,6 +48,16 @@ void tell_choices(PlannedRun& run, bool first_rank) {
     if (!first_rank) return;
     tell_notes(run.tuning.notes());
     std::cout << run.facts.back().lines << std::flush;
+}
+
+// What to do to go on with this run when it was ended early. With several ranks mpirun's own flags are not known.
+std::string way_on(const Options& options, int ranks) {
+    Options again = options;
+    again.resume = "auto";
+    std::string flags;
+    for (const std::string& flag : flags_of(again, true)) flags += ' ' + flag;
+    if (ranks == 1) return program_invocation_name + flags;
+    return "start the " + std::to_string(ranks) + " ranks again, with" + flags;
 }
 
 }  // namespace
@@ -107,7 +118,9 @@ Report begin_report(PlannedRun& run, const Options& options, Context& context) {
     run.facts.push_back(fact_of_compression(run.plan, context));
     if (first_rank) std::cout << run.facts.back().lines << std::flush;
     Report report = together(ranks, [&] {
-        return Report(options.output_dir, run.plan.total_steps, first_rank, run.appends);
+        return Report(options.output_dir, run.plan.total_steps, first_rank, run.appends,
+                      {.log_every = options.log_every, .mfu = run.plan.peak_flops.has_value(),
+                       .noise = run.plan.measures_noise(), .way_on = way_on(options, ranks.size())});
     });
     on_first_rank(ranks, [&] { make_way(run.found, options); });
     if (options.output_dir.empty() && first_rank) std::cout << "no --output-dir: neither log nor model will be kept\n";

@@ -90,8 +90,9 @@ void require_free_log(const std::string& output_dir) {
             "go on with that run by --resume auto, choose another folder, or move that run away");
 }
 
-Report::Report(const std::string& output_dir, std::int64_t total_steps, bool speaks, bool appends)
-    : total_steps_(total_steps), speaks_(speaks) {
+Report::Report(const std::string& output_dir, std::int64_t total_steps, bool speaks, bool appends,
+               const ReportLines& lines)
+    : total_steps_(total_steps), speaks_(speaks), lines_(lines) {
     if (!speaks || output_dir.empty()) return;
     const auto refuse = [&](const std::string& because) {
         fail("--output-dir", in_quotes(output_dir), because, "choose another folder");
@@ -125,20 +126,49 @@ void Report::say(const std::string& line) const {
     std::fflush(stdout);
 }
 
+std::string Report::place(std::int64_t step) const {
+    return "step " + std::to_string(step) + '/' + std::to_string(total_steps_);
+}
+
 std::string Report::at(std::int64_t step) const {
-    return "step " + std::to_string(step) + "/" + std::to_string(total_steps_);
+    return format("%-*s", int(place(total_steps_).size()), place(step).c_str());
+}
+
+std::string Report::header() const {
+    return format("%-*s | %8s | %8s | %8s | %9s | %7s%s | %7s | %8s%s", int(at(0).size()), "step", "loss", "lr", "norm",
+                  "ms/step", "tok/s", lines_.mfu ? " |     MFU" : "", "done", "left",
+                  lines_.noise ? " |      noise" : "");
+}
+
+void Report::say_row(const std::string& row) {
+    constexpr int kRowsBelowAHeader = 30;
+    say((rows_ == 0 ? header() + '\n' : "") + row);
+    rows_ = (rows_ + 1) % kRowsBelowAHeader;
+}
+
+bool Report::shows(std::int64_t step) {
+    const bool first = !stepped_;
+    stepped_ = true;
+    return first || step == total_steps_ || step % lines_.log_every == 0;
 }
 
 void Report::step(const Step& s) {
     const kernels::StepScalars& x = s.scalars;
-    const double share = 100.0 * double(s.step + 1) / double(total_steps_);
-    say(format("%s | loss %.4f | lr %.2e | norm %.4f | %.1f ms | %s tok/s | MFU %s | %.1f %% | %s left%s",
-               at(s.step + 1).c_str(), x.loss, double(x.learning_rate), double(x.grad_norm), s.speed.ms,
-               tokens_text(s.speed.tokens_per_s).c_str(),
-               s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu).c_str() : "n/a", share,
-               s.seconds_left ? clock_text(*s.seconds_left).c_str() : "n/a",
-               s.noise ? (" | noise " + noise_text(*s.noise)).c_str() : ""));
-    Json event{{"event", "step"}, {"step", s.step}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
+    const std::int64_t number = s.step + 1;
+    if (shows(number)) {
+        const std::string mfu = s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu) : "n/a",
+                          left = s.seconds_left ? clock_text(*s.seconds_left) : "n/a",
+                          noise = s.noise ? noise_text(*s.noise) : "n/a";
+        const auto column = [](bool there, const char* pattern, const std::string& text) {
+            return there ? format(pattern, text.c_str()) : "";
+        };
+        say_row(format("%s | %8.4f | %8.2e | %8.4f | %9.1f | %7s%s | %5.1f %% | %8s%s", at(number).c_str(), x.loss,
+                       double(x.learning_rate), double(x.grad_norm), s.speed.ms,
+                       tokens_text(s.speed.tokens_per_s).c_str(), column(lines_.mfu, " | %7s", mfu).c_str(),
+                       100.0 * double(number) / double(total_steps_), left.c_str(),
+                       column(lines_.noise, " | %10s", noise).c_str()));
+    }
+    Json event{{"event", "step"}, {"step", number}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
                {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"loss_z", x.loss_z}, {"norm_z", x.norm_z},
                {"tokens", s.positions},
                {"valid_tokens", x.valid_targets}, {"tokens_so_far", s.tokens_so_far}, {"ms", s.speed.ms},
@@ -155,9 +185,9 @@ void Report::step(const Step& s) {
     if (logs_gpu_) event["gpu"] = gpu_ ? to_json(gpu_->latest()) : Json();
     write(event);
     if (x.skip == kernels::kNoSkip) return;
-    say(at(s.step + 1) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +
+    say(at(number) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +
         " so far)");
-    write({{"event", "skip"}, {"step", s.step}, {"reason", skip_reason(x)}, {"skipped_steps", x.skipped_steps}});
+    write({{"event", "skip"}, {"step", number}, {"reason", skip_reason(x)}, {"skipped_steps", x.skipped_steps}});
 }
 
 void Report::stage_begins(std::int64_t step, const std::string& stage) {
@@ -174,10 +204,10 @@ void Report::stage_speed(std::int64_t step, const std::string& stage, double ms_
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                         std::optional<double> bits_per_byte) {
-    say(format("%s | validation loss %.4f over %lld tokens%s | %s tok/s", at(step).c_str(), loss,
-               static_cast<long long>(targets),
-               bits_per_byte ? format(" | %.4f bits a byte", *bits_per_byte).c_str() : "",
-               tokens_text(double(targets) / seconds).c_str()));
+    say_row(format("%s | %8.4f | %-31s | %7s |%s", at(step).c_str(), loss,
+                   ("validation over " + std::to_string(targets) + " tokens").c_str(),
+                   tokens_text(double(targets) / seconds).c_str(),
+                   bits_per_byte ? format(" %.4f bits a byte", *bits_per_byte).c_str() : ""));
     write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets},
            {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
 }
@@ -191,12 +221,14 @@ void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {
 }
 
 void Report::sample(std::int64_t step, const std::string& text) {
-    say("--- sample after " + at(step) + " ---\n" + text + "\n---");
+    say("--- sample after " + place(step) + " ---\n" + text + "\n---");
+    rows_ = 0;  // the table begins again
     write({{"event", "sample"}, {"step", step}, {"text", text}});
 }
 
 void Report::checkpoint(std::int64_t step, const std::string& folder, double waited_seconds) {
     say(at(step) + " | saved " + folder);
+    saved_step_ = step;
     write({{"event", "checkpoint"}, {"step", step}, {"folder", folder}, {"waited_ms", waited_seconds * 1e3}});
 }
 
@@ -207,14 +239,16 @@ void Report::checkpoint_failed(std::int64_t step, const std::string& reason) {
 
 void Report::resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes) {
     say(folder.empty() ? "going on from the start: there is no checkpoint"
-                       : "going on after " + at(step) + " from " + folder);
+                       : "going on after " + place(step) + " from " + folder);
     for (const std::string& change : changes) say("  changed: " + change);
     write({{"event", "resume"}, {"step", step}, {"folder", folder}, {"changes", changes}});
 }
 
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
     say("done: " + reason + ", " + std::to_string(steps) + " steps in " + clock_text(seconds));
-    write({{"event", "end"}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
+    if (steps < total_steps_ && steps == saved_step_ && reason != "error" && !lines_.way_on.empty())
+        say("to go on: " + lines_.way_on);
+    write({{"event", "end"}, {"time", utc_text()}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
 }
 
 }  // namespace llmc

@@ -1,10 +1,14 @@
 // report.h - what a run tells: for everything that happens a line on the terminal and an event in log.jsonl, one JSON
 // object a line, each written through at once
 //
-// {"event":"start", options, versions, device, model, data}   {"event":"step","step":0,"loss":..,...}   "val",
+//     step         |     loss |       lr |     norm |   ms/step |   tok/s |    done |     left
+//     step 0/3045  |   5.6116 | validation over 215408 tokens   |   48.9k | 8.0903 bits a byte
+//     step 1/3045  |   5.5953 | 1.50e-05 |   2.7813 |      59.1 |   17.3k |   0.0 % |      n/a
+//
+// {"event":"start", options, versions, device, model, data}   {"event":"step","step":1,"loss":..,...}   "val",
 //     "hellaswag", "sample", "checkpoint", "checkpoint_failed", "skip", "stage", "stage_speed", "resume", "end"
-// "resume" takes back what the log has from its step on: a "step" of that number or higher, a "skip", "val",
-// "hellaswag", "sample", "checkpoint" after more steps.
+// A step's number counts from 1, on the terminal and in the log; that of other events is the number of steps made so
+// far. "resume" takes back what the log has of higher numbers than its own.
 // A number that is unknown or not finite is null, never invented.
 #pragma once
 #include <exception>
@@ -25,10 +29,19 @@
 namespace llmc {
 
 inline constexpr const char* kLogName = "log.jsonl";
+// In "start". Before 2 there was none, and the number of a "step" or "skip" counted from 0.
+inline constexpr int kLogVersion = 2;
 
 // Throws Error where the folder, "" being none, holds the log of a run. An empty one is of a run that found no room for
 // its first line.
 void require_free_log(const std::string& output_dir);
+
+// What of it is on the terminal.
+struct ReportLines {
+    std::int64_t log_every = 1;        // steps from a step's line to the next
+    bool mfu = false, noise = false;   // columns
+    std::string way_on{};              // what to do to go on with a run that was ended before its last step
+};
 
 class Report {
 public:
@@ -36,7 +49,8 @@ public:
     // if the folder holds the log of another run. total_steps is for the progress. Only one rank of a run speaks.
     // `appends`: to the log that is there, of the run that this one goes on with; a line that was not written to its
     // end goes.
-    Report(const std::string& output_dir, std::int64_t total_steps, bool speaks = true, bool appends = false);
+    Report(const std::string& output_dir, std::int64_t total_steps, bool speaks = true, bool appends = false,
+           const ReportLines& lines = {});
 
     // The run-time Error of the first event that could not be written; later ones are not tried. The run goes on until
     // all ranks know of it, and saves its model.
@@ -56,7 +70,7 @@ public:
         std::vector<std::pair<std::string, double>> modules;    // noise scale in valid tokens, by module; NaN: unknown
     };
     struct Step {
-        std::int64_t step = 0;             // from 0
+        std::int64_t step = 0;             // its number is one more: it counts from 1
         std::int64_t epoch = 0, positions = 0;
         std::int64_t tokens_so_far = 0;    // positions trained on, this step included
         kernels::StepScalars scalars{};
@@ -88,13 +102,21 @@ public:
     void end(std::int64_t steps, const std::string& reason, double seconds);
 
 private:
-    std::string at(std::int64_t step) const;  // "step 12/500"
+    std::string place(std::int64_t step) const;  // "step 12/500"
+    std::string at(std::int64_t step) const;     // the same, as wide for every step
     void say(const std::string& line) const;
+    void say_row(const std::string& row);     // of the table, below its header now and then
+    std::string header() const;
+    bool shows(std::int64_t step);            // of this number, in order
     void write(const nlohmann::ordered_json& event);  // one line of the log
 
     std::int64_t total_steps_;
     bool speaks_;
     bool appended_ = false;
+    ReportLines lines_;
+    int rows_ = 0;                  // since the last header
+    bool stepped_ = false;
+    std::int64_t saved_step_ = -1;  // of the last checkpoint
     std::unique_ptr<LineFile> log_;
     std::unique_ptr<GpuWatch> gpu_;
     bool logs_gpu_ = false;

@@ -1,10 +1,13 @@
 // run_facts.cpp - build, device, libraries, options, data, model, steps and memory of a run, each said once
 #include "llmc/run/run_facts.h"
 
-#include <cstdio>
+#include <iterator>
+#include <sstream>
 
-#include "llmc/base/json_text.h"
+#include "llmc/base/terminal.h"
+#include "llmc/comm/communicator.h"
 #include "llmc/run/onebit_facts.h"
+#include "llmc/run/report.h"
 #include "llmc/run/version.h"
 
 namespace llmc {
@@ -14,7 +17,15 @@ using Json = nlohmann::ordered_json;
 
 std::string describe_shards(const char* what, const ShardSet& shards) {
     return std::string(what) + ": " + std::to_string(shards.size()) + (shards.size() == 1 ? " shard, " : " shards, ") +
-           std::to_string(shards.tokens()) + " tokens, vocabulary " + std::to_string(shards.vocabulary().size) + '\n';
+           with_commas(shards.tokens()) + " tokens, vocabulary " + std::to_string(shards.vocabulary().size) + '\n';
+}
+
+RunFact version_fact() {
+    const Json version = version_json();
+    std::istringstream text(version_text(version));
+    std::string program;
+    text >> program;
+    return {wrapped(program, {std::istream_iterator<std::string>(text), {}}), {{"version", version}}};
 }
 
 RunFact device_fact(const Context& context) {
@@ -26,11 +37,11 @@ RunFact device_fact(const Context& context) {
 }
 
 std::string describe_left_over(const DataLoader& loader, const Options& options) {
-    std::string lines = "  " + std::to_string(loader.left_over()) + " of " + std::to_string(loader.targets()) +
+    std::string lines = "  " + with_commas(loader.left_over()) + " of " + with_commas(loader.targets()) +
                         " targets an epoch are left over\n";
     const std::int64_t more = options.max_steps > 0 ? 0 : loader.left_over_after(options.epochs);
     if (more > 0)
-        lines += "  " + std::to_string(more) + " targets more at the end of the last epoch fill no step\n";
+        lines += "  " + with_commas(more) + " targets more at the end of the last epoch fill no step\n";
     return lines;
 }
 
@@ -40,29 +51,46 @@ RunFact data_fact(const Plan& plan, const Options& options) {
     if (plan.loader) lines += describe_left_over(*plan.loader, options);
     if (plan.data.val) lines += describe_shards("validation data", *plan.data.val);
     if (plan.validation && plan.validation->all_there_is())
-        lines += "  all " + std::to_string(plan.validation->targets()) + " targets are used: fewer than --val-tokens\n";
+        lines += "  all " + with_commas(plan.validation->targets()) + " targets are used: fewer than --val-tokens\n";
     if (plan.hellaswag) {
-        lines += "HellaSwag: " + std::to_string(plan.hellaswag->file().examples().size()) + " examples\n";
+        lines += "HellaSwag: " + with_commas(plan.hellaswag->file().examples().size()) + " examples\n";
         if (const std::int64_t cut = plan.hellaswag->cut_contexts(); cut > 0)
             lines += "  " + std::to_string(cut) + " contexts lose tokens at their start to fit --seq-len\n";
     }
     return {lines, Json::object()};
 }
 
-RunFact model_fact(const Plan& plan) {
+RunFact model_fact(const Plan& plan, const Options& options) {
+    const ModelConfig& config = plan.start.config;
     const auto decayed = plan.table.decayed(), not_decayed = plan.table.not_decayed();
-    const std::string model = describe(plan.start.config);
-    return {"model: " + model + ", " + std::to_string(plan.table.parameters()) + " parameters (" +
-                std::to_string(decayed.elements) + " decayed in " + std::to_string(decayed.tensors) + " tensors, " +
-                std::to_string(not_decayed.elements) + " not in " + std::to_string(not_decayed.tensors) + ")\n",
-            {{"model", model}, {"parameters", plan.table.parameters()}}};
+    const std::int64_t padding = plan.table.padding(), parameters = plan.table.parameters() - padding;
+    const auto count = [](const ParameterTable::Count& tensors, std::int64_t elements) {
+        return with_commas(elements) + " in " + std::to_string(tensors.tensors) + " tensors";
+    };
+    const std::string lines = "model: " + describe(config) + "\n  " + with_commas(parameters) + " parameters (" +
+                              count(decayed, decayed.elements - padding) + " decay, " +
+                              count(not_decayed, not_decayed.elements) + " do not)" +
+                              (padding > 0 ? ", and " + with_commas(padding) + " of padding" : "") + '\n';
+    return {lines,
+            {{"model", {{"name", options.init}, {"layers", config.layers}, {"heads", config.heads},
+                        {"channels", config.channels}, {"positions", config.max_seq_len},
+                        {"vocabulary", config.vocabulary}}},
+             {"parameters", parameters}, {"padding_parameters", padding}}};
+}
+
+// What was asked for; with --dry-run all that could have been, too.
+RunFact options_fact(const Options& options) {
+    const std::vector<std::string> changed = flags_of(options, true);
+    std::string lines = changed.empty() ? "" : wrapped("options:", changed);
+    if (options.dry_run) lines += wrapped("defaults:", flags_of(options, false));
+    return {lines, {{"options", to_json(options)}}};
 }
 
 RunFact training_fact(const Plan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
     std::string lines;
     if (plan.loader)
-        lines += "training: " + std::to_string(plan.total_steps) + " steps of " + std::to_string(plan.step_tokens) +
+        lines += "training: " + std::to_string(plan.total_steps) + " steps of " + with_commas(plan.step_tokens) +
                  " tokens, micro-batches in each: " + std::to_string(plan.micro_batches) +
                  (plan.measures_noise() ? ", noise scale by " + noise : "") + '\n';
     if (!plan.noise.note.empty()) lines += plan.noise.note + '\n';
@@ -74,20 +102,18 @@ RunFact training_fact(const Plan& plan) {
 }  // namespace
 
 std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Context& context) {
-    const Json version = version_json();
     const std::string communication = context.communicator->describe(),
                       matmul = context.matmul.describe(plan.setup.dtype),
                       attention = context.attention.describe(attention_problem(plan.setup));
     const bool deterministic = context.attention.plan(attention_problem(plan.setup)).deterministic;
-    const nlohmann::json flags = to_json(options);
-    return {{version_text(version), {{"version", version}}},
+    return {version_fact(),
             device_fact(context),
             {"communication: " + communication + '\n', {{"communication", communication}}},
             {"matrix library: " + matmul + '\n', {{"matmul", matmul}}},
             {"attention: " + attention + '\n', {{"attention", attention}, {"deterministic", deterministic}}},
-            {"options: " + text_of(flags) + '\n', {{"options", flags}}},
+            options_fact(options),
             data_fact(plan, options),
-            model_fact(plan),
+            model_fact(plan, options),
             training_fact(plan),
             fact_of_exchange(plan, *context.communicator),
             {plan.memory.text(), {{"planned_bytes", plan.memory.total()}}}};
@@ -106,7 +132,8 @@ std::string terminal_text(const std::vector<RunFact>& facts) {
 
 nlohmann::ordered_json start_event(const std::vector<RunFact>& facts) {
     // The log has what was asked for before what came of it: these two keep their places.
-    Json event = {{"event", "start"}, {"version", nullptr}, {"options", nullptr}};
+    Json event = {{"event", "start"}, {"log_version", kLogVersion}, {"time", utc_text()}, {"host", host_name()},
+                  {"version", nullptr}, {"options", nullptr}};
     for (const RunFact& fact : facts)
         for (const auto& [name, value] : fact.fields.items()) event[name] = value;
     return event;

@@ -39,6 +39,9 @@ private:
 // Of a clock that only moves forward.
 double seconds_now();
 
+// The time of day, as ISO 8601 has it: "2026-11-23T07:54:00Z".
+std::string utc_text();
+
 // "3:07", "1:02:45", "2d 03:10"
 std::string clock_text(double seconds);
 

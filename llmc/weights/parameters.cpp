@@ -91,6 +91,9 @@ ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
 }
 
 std::int64_t ParameterTable::parameters() const { return decayed().elements + not_decayed().elements; }
+std::int64_t ParameterTable::padding() const {
+    return std::int64_t(config_.padded_vocabulary() - config_.vocabulary) * config_.channels;
+}
 
 std::vector<kernels::DecaySegment> ParameterTable::decay_segments() const {
     std::vector<kernels::DecaySegment> segments;

@@ -56,6 +56,8 @@ public:
     std::int64_t elements() const { return elements_; }
     // without gaps, the tied head counted once, the padded vocabulary included
     std::int64_t parameters() const;
+    // of these the rows past the vocabulary, which are 0; without them a model has as many as was published
+    std::int64_t padding() const;
 
     int token_table() const { return token_table_; }          // also the head (tied)
     int position_table() const { return position_table_; }

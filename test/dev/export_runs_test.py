@@ -19,7 +19,7 @@ GPU = {'power_w': 612.5, 'sm_mhz': None, 'throttle_reasons': ['sw_power_cap']}
 EVENTS = [start(options={'lr': 0.003, 'init': 'd12'}), val(0, 5.581058820534963),
           step(0, 5.25, noise_scale_tokens=28.884251800730134, noise_scale_tokens_of=MODULES, stage='warm-up'),
           step(1, None), {'event': 'checkpoint', 'step': 2, 'folder': 'x', 'waited_ms': 7.5}, step(2, 99.0), resume(2),
-          step(2, 4.125, mfu=0.375, gpu=GPU), {'event': 'skip', 'step': 2, 'reason': 'outlier', 'skipped_steps': 1},
+          step(2, 4.125, mfu=0.375, gpu=GPU), {'event': 'skip', 'step': 3, 'reason': 'outlier', 'skipped_steps': 1},
           {'event': 'sample', 'step': 3, 'text': 'a'}, val(3, 4.5),
           {'event': 'hellaswag', 'step': 3, 'acc': 0.25, 'acc_norm': 0.2955},
           {'event': 'end', 'steps': 3, 'reason': 'all steps made', 'seconds': 1}]

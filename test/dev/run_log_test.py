@@ -14,7 +14,7 @@ class Log(WithFolder):
         return run
 
     def steps(self, run):
-        return [(event['step'], event['loss']) for event in run.of('step')]
+        return [(event['step'] - 1, event['loss']) for event in run.of('step')]
 
     def test_a_resumed_log_has_every_step_once(self):
         run = self.run_of(start(), val(0, 9), step(0, 8), step(1, 7), val(2, 6.5), step(2, 6), step(3, 5), val(4, 4.5),
@@ -22,6 +22,23 @@ class Log(WithFolder):
         self.assertEqual(self.steps(run), [(0, 8), (1, 7), (2, 60), (3, 50)])
         self.assertEqual([(e['step'], e['loss']) for e in run.of('val')], [(0, 9), (2, 6.5), (3, 55), (4, 45)])
         self.assertEqual(run.resumes, [2])
+
+    def test_a_log_of_version_1_counts_steps_from_0(self):
+        def old(event):
+            return {**event, 'step': event['step'] - 1} if event['event'] in ('step', 'skip') else event
+        skip, stage = {'event': 'skip', 'step': 2, 'reason': 'x'}, {'event': 'stage', 'step': 2, 'stage': 'compressed'}
+        events = [val(0, 9), step(0, 8), step(1, 7), skip, val(2, 6.5), stage, step(2, 6), step(3, 5)]
+        after = [resume(2), step(2, 60), val(3, 55)]
+        sizes = '1 layers, 1 heads, 8 channels, 8 positions, vocabulary 257'
+        begin = {key: value for key, value in start(model=sizes).items() if key != 'log_version'}
+        want = self.run_of(start(), *events, start(), *after)
+        both = self.run_of(begin, *map(old, events), start(), *after)  # another version went on with it
+        for run in (self.run_of(begin, *map(old, events), begin, *map(old, after)), both):
+            without_starts = [event for event in run.events if event['event'] != 'start']
+            self.assertEqual(without_starts, [event for event in want.events if event['event'] != 'start'])
+            self.assertEqual((run.tokens_at(), run.seconds_at()), (want.tokens_at(), want.seconds_at()))
+        self.assertEqual(self.steps(want), [(0, 8), (1, 7), (2, 60)])
+        self.assertEqual([run.vocabulary() for run in (want, self.run_of(begin))], [257, 257])
 
     def test_what_is_resumed_twice_and_from_the_start(self):
         run = self.run_of(start(), step(0, 8), step(1, 7), step(2, 6), resume(2), step(2, 5), resume(1), step(1, 4))

@@ -24,13 +24,14 @@ def program(name):
 
 
 def start(**fields):
-    return {'event': 'start', 'model': '1 layers, 1 heads, 8 channels, 8 positions, vocabulary 257', 'total_steps': 10,
-            'tokens_per_step': 64, **fields}
+    return {'event': 'start', 'log_version': 2, 'model': {'name': 'custom:l=1,h=1,c=8', 'vocabulary': 257},
+            'total_steps': 10, 'tokens_per_step': 64, **fields}
 
 
-def step(number, loss, **fields):
-    return {'event': 'step', 'step': number, 'loss': loss, 'lr': 1e-3, 'grad_norm': 2.0, 'tokens': 64,
-            'tokens_so_far': 64 * (number + 1), 'ms': 100.0, 'tokens_per_s': 640.0, 'mfu': None,
+def step(before, loss, **fields):
+    """The step after so many: its number is one more."""
+    return {'event': 'step', 'step': before + 1, 'loss': loss, 'lr': 1e-3, 'grad_norm': 2.0, 'tokens': 64,
+            'tokens_so_far': 64 * (before + 1), 'ms': 100.0, 'tokens_per_s': 640.0, 'mfu': None,
             'noise_scale_tokens': None, 'noise_state': None, 'noise_relative_deviation': None,
             'noise_at_least_tokens': None, **fields}
 

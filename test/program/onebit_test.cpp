@@ -65,7 +65,7 @@ TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage i
     const auto stages = folder.log("onebit", "stage");
     REQUIRE(stages.size() == 1);
     CHECK((stages[0]["step"] == 4 && stages[0]["stage"] == "compressed"));
-    CHECK_THAT(result.output, Contains("step 4/24 | the second moment is frozen; from here on momenta travel at a"));
+    CHECK_THAT(result.output, Contains("step 4/24  | the second moment is frozen; from here on momenta travel at a"));
     const auto start = folder.log("onebit", "start")[0];
     const double milliseconds = start["compression_ms"], gigabits = start["compression_pays_below_gbit_s"];
     CHECK(milliseconds > 0);

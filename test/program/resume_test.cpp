@@ -46,7 +46,7 @@ void copy_stopped(const TrainingFolder& folder, const std::string& from, const s
         const auto event = llmc::parse_json(line);
         if (event["event"] == "checkpoint" && event["step"] > 5) break;
         log << line << '\n';
-        if (event["event"] == "step" && event["step"] == 8) break;
+        if (event["event"] == "step" && event["step"] == 9) break;
     }
     log << R"({"event":"step","st)";  // killed while it wrote
 }
@@ -70,7 +70,7 @@ std::map<std::int64_t, std::string> steps_of(const TrainingFolder& folder, const
     for (std::string line; std::getline(lines, line);) {
         auto event = llmc::parse_json(line);
         REQUIRE(event.is_object());
-        if (event["event"] == "resume") steps.erase(steps.lower_bound(event["step"]), steps.end());
+        if (event["event"] == "resume") steps.erase(steps.upper_bound(event["step"]), steps.end());
         if (event["event"] != "step") continue;
         for (const char* const key : {"ms", "tokens_per_s", "valid_tokens_per_s", "comm_ms", "comm_hidden"})
             event.erase(key);
@@ -220,6 +220,7 @@ TEST_CASE("a checkpoint is not gone on with by another run, or without being ask
     fs::create_directory(folder.path("model"));
     for (const char* const name : {"config.json", "model.safetensors"})
         fs::copy(step(folder, "whole", 5) / name, fs::path(folder.path("model")) / name);
+    fs::create_directory(folder.path(".step_00000009.partial"));
     struct Case {
         Texts flags;
         const char* says;
@@ -239,6 +240,8 @@ TEST_CASE("a checkpoint is not gone on with by another run, or without being ask
              {{"-y", folder.path("whole")}, "a run's folder; expected a checkpoint in it"},
              {{"-y", folder.path("model")}, "a model without a run's state"},
              {{"-y", folder.path("")}, "manifest.json"},
+             {{"-y", folder.path(".step_00000009.partial")}, "not written to its end; expected a whole checkpoint"},
+             {{"-y", folder.path(".step_00000009.partial/")}, "not written to its end; expected a whole checkpoint"},
          }) {
         const Result result = run(folder, 1, "whole", flags);
         CAPTURE(flags, result.output);

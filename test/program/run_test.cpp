@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "kernels/device/device.h"
+#include "llmc/base/terminal.h"
+#include "llmc/comm/communicator.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -121,6 +123,48 @@ TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     CHECK(fs::exists(fs::path(checkpoints[0]["folder"].get<std::string>()) / "model.safetensors"));
     CHECK(checkpoints[0]["step"] == folder.log("out", "step").size());
     CHECK(folder.log("out", "end").front()["reason"] == "interrupted");
+    // The last line goes on with it, as it stands there.
+    const std::string said = process.output(), mark = "\nto go on: ", all_steps = "--max-steps=100000000";
+    const auto last = said.rfind(mark);
+    REQUIRE(last != said.npos);
+    std::string command = said.substr(last + mark.size());
+    CHECK(command.find('\n') == command.size() - 1);
+    const auto steps = command.find(all_steps);
+    REQUIRE(steps != command.npos);
+    command.replace(steps, all_steps.size(), "--max-steps=" +
+                                                 std::to_string(checkpoints[0]["step"].get<std::int64_t>() + 2));
+    Process again({"sh", "-c", command}, folder.path("again.txt"));
+    const int code_again = again.exit_code();
+    CAPTURE(command, again.output());
+    CHECK(code_again == 0);
+    CHECK(folder.log("out", "end").back()["reason"] == "all steps made");
+    CHECK(folder.log("out", "checkpoint").back()["step"] == checkpoints[0]["step"].get<std::int64_t>() + 2);
+}
+
+TEST_CASE("the log says when, where and of what model a run was", "[run]") {
+    const TrainingFolder folder;
+    const auto result = folder.run(folder.flags({"-x", "3", "-v", "0", "--log-every", "10", "-o", folder.path("out")}));
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    const auto start = folder.log("out", "start")[0], end = folder.log("out", "end")[0];
+    CHECK(start["log_version"] == 2);
+    CHECK(start["time"].get<std::string>() <= end["time"].get<std::string>());
+    CHECK(start["host"] == llmc::host_name());
+    CHECK(start["version"].contains("commit"));
+    CHECK(start["model"] == llmc::parse_json(R"({"name": "custom:l=2,h=2,c=32,t=32", "layers": 2, "heads": 2,
+                                                 "channels": 32, "positions": 32, "vocabulary": 257})"));
+    const std::int64_t block = 12 * 32 * 32 + 13 * 32, parameters = (257 + 32) * 32 + 2 * block + 2 * 32;
+    CHECK(start["parameters"] == parameters);
+    CHECK(start["padding_parameters"] == (384 - 257) * 32);
+    CHECK_THAT(result.output, Catch::Contains("  " + llmc::with_commas(parameters) + " parameters (") &&
+                                  Catch::Contains(", and 4,064 of padding\n"));
+    // On the terminal the first and the last step, in the log all.
+    CHECK(numbers(folder.log("out", "step"), "step") == std::vector<double>{1, 2, 3});
+    CHECK_THAT(result.output, Catch::Contains("\nstep 1/3 | ") && Catch::Contains("\nstep 3/3 | ") &&
+                                  !Catch::Contains("\nstep 2/3"));
+    std::istringstream lines(result.output);
+    for (std::string line; std::getline(lines, line);)
+        if (line.find(folder.path("")) == line.npos) CHECK(line.size() <= 120);  // names of files may be long
 }
 
 TEST_CASE("--max-minutes ends a run cleanly", "[run]") {
@@ -138,7 +182,8 @@ TEST_CASE("--dry-run tells the plan and writes nothing", "[run]") {
     const auto result = folder.run(folder.flags({"-x", "10", "--dry-run", "-o", folder.path("out")}));
     CHECK(result.exit_code == 0);
     for (const char* part : {"memory plan", "gradients, fp32", "total", "available", "parameters", "attention: ",
-                             "training data: 1 shard, 6001 tokens, vocabulary 257"}) {
+                             "training data: 1 shard, 6,001 tokens, vocabulary 257", "--max-steps=10", "\ndefaults: ",
+                             " --beta1=0.9 "}) {
         CAPTURE(part);
         CHECK(result.output.find(part) != std::string::npos);
     }
@@ -157,6 +202,7 @@ TEST_CASE("without an output folder nothing is written, and that is said", "[run
     const auto result = folder.run(folder.flags({"-x", "2", "-v", "0"}));
     CHECK(result.exit_code == 0);
     CHECK(result.output.find("no --output-dir") != std::string::npos);
+    CHECK(result.output.find("--beta1") == std::string::npos);  // what is as it was is not told
 }
 
 TEST_CASE("a folder may have a name that is no UTF-8", "[run]") {
@@ -227,6 +273,11 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
          {"--total-batch-tokens is 274877907008; expected at most 2147483647 micro-batches of 64 tokens"}},
         {{"-l", "nan"}, {"--lr is \"nan\""}},
         {{"--frobnicate"}, {"frobnicate", "--help"}},
+        {{"--optimiser", "adamw"}, {"did you mean --optimizer?"}},
+        {{"-y", "1"}, {"--resume is \"1\", as llm.c has it; expected auto"}},
+        {{"-h", "1"}, {"-h is a flag of llm.c; expected --hellaswag"}},
+        {{"-e", "gpt2"}, {"hf download openai-community/gpt2 ", "give d12"}},
+        {{"-e", "openai-community/gpt2"}, {"hf download openai-community/gpt2 ", "give d12"}},
         {{"-e", "d13"}, {"d13", "d12"}},
         {{"-e", "custom:l=2,h=3,c=32,t=32"}, {"heads"}},
         {{"-e", "gpt3:c12288"}, {"--micro-batch is 4", "memory plan", "not even one sequence fits"}},

@@ -51,11 +51,11 @@ steps = {}
 for line in open(sys.argv[1]):
     event = json.loads(line)
     if event["event"] == "resume":
-        steps = {step: facts for step, facts in steps.items() if step < event["step"]}
+        steps = {step: facts for step, facts in steps.items() if step <= event["step"]}
     if event["event"] == "step":
         assert event["step"] not in steps, "twice: " + line
         steps[event["step"]] = (event["loss"], event["grad_norm"])
-assert sorted(steps) == list(range(len(steps))), "a gap"
+assert sorted(steps) == list(range(1, len(steps) + 1)), "a gap"
 print(steps)
 PYTHON
 }

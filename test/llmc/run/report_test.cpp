@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
+#include <regex>
 
 #include "llmc/base/json_text.h"
 #include "test/support/scratch_folder.h"
@@ -45,11 +46,78 @@ Report::Step step_of(double loss) {
 
 }  // namespace
 
-TEST_CASE("a step is one line", "[report]") {
-    const std::string line = printed([] { Report("", 100).step(step_of(2)); });
-    CHECK(line == "step 12/100 | loss 2.0000 | lr 1.00e-03 | norm 0.5000 | 20.0 ms | 6.4k tok/s | MFU 25.0 % | "
-                  "12.0 % | 1:00:00 left\n");
+TEST_CASE("steps and validations are rows of one table", "[report]") {
+    const std::string table = printed([] {
+        Report report("", 3045);
+        report.validation(0, 5.61157, 215408, 4.4, {});
+        report.validation(0, 5.61157, 215408, 4.4, 8.09034);
+        report.step(step_of(2));
+        report.checkpoint(12, "out/step_00000012", 0);
+    });
+    CHECK(table == "step           |     loss |       lr |     norm |   ms/step |   tok/s |    done |     left\n"
+                   "step 0/3045    |   5.6116 | validation over 215408 tokens   |   49.0k |\n"
+                   "step 0/3045    |   5.6116 | validation over 215408 tokens   |   49.0k | 8.0903 bits a byte\n"
+                   "step 12/3045   |   2.0000 | 1.00e-03 |   0.5000 |      20.0 |    6.4k |   0.4 % |  1:00:00\n"
+                   "step 12/3045   | saved out/step_00000012\n");
     CHECK(printed([] { Report("", 100, false).step(step_of(2)); }).empty());
+}
+
+TEST_CASE("columns of what is known of the run are there, others are not, and all fit into 120", "[report]") {
+    Report::Step step = step_of(2);
+    step.noise = Report::Noise{.whole = {.state = NoiseScale::State::ok, .scale = 12300}, .sequences_per_token = 1e-3,
+                               .modules = {}};
+    const auto lines = [&](bool mfu, bool noise) {
+        return printed([&] { Report("", 1000000, true, false, {.mfu = mfu, .noise = noise}).step(step); });
+    };
+    const std::string all = lines(true, true);
+    CHECK_THAT(all, Catch::Contains("|     MFU |    done |     left |      noise\n") &&
+                        Catch::EndsWith("|  25.0 % |   0.0 % |  1:00:00 |   12.3 seq\n"));
+    CHECK(all.find('\n') <= 120);
+    CHECK(all.size() == 2 * all.find('\n') + 2);
+    CHECK_THAT(lines(false, false), !Catch::Contains("MFU") && !Catch::Contains("noise") && !Catch::Contains("n/a"));
+    step.speed.mfu.reset(), step.noise.reset(), step.seconds_left.reset();
+    CHECK_THAT(lines(true, true), Catch::EndsWith("|     n/a |   0.0 % |      n/a |        n/a\n"));
+}
+
+TEST_CASE("the header comes again after thirty rows, and after a sample", "[report]") {
+    const auto headers = [](int rows, int sample_after) {
+        const std::string text = printed([&] {
+            Report report("", 100);
+            for (int i = 0; i < rows; ++i) {
+                report.step(step_of(2));
+                if (i == sample_after) report.sample(12, "text");
+            }
+        });
+        std::size_t count = 0;
+        for (auto at = text.find("ms/step"); at != text.npos; at = text.find("ms/step", at + 1)) ++count;
+        return count;
+    };
+    CHECK(headers(30, -1) == 1);
+    CHECK(headers(31, -1) == 2);
+    CHECK(headers(30, 4) == 2);
+}
+
+TEST_CASE("--log-every thins the lines of steps, and nothing else", "[report]") {
+    const ScratchFolder folder;
+    const std::string out = (folder.path() / "run").string();
+    const std::string text = printed([&] {
+        Report report(out, 23, true, false, {.log_every = 10});
+        Report::Step step = step_of(2);
+        for (step.step = 3; step.step < 23; ++step.step) {
+            step.scalars.skip = step.step == 6 ? kernels::kSkipNoTargets : kernels::kNoSkip;
+            report.step(step);
+        }
+        report.validation(21, 2, 100, 1, {});
+    });
+    std::vector<std::string> numbers;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+        if (line.starts_with("step ") && line.find("loss") == line.npos)
+            numbers.push_back(line.substr(5, line.find('/') - 5));
+    // the first, the skipped one, those that 10 divides, the last, and the validation
+    CHECK(numbers == std::vector<std::string>{"4", "7", "10", "20", "23", "21"});
+    const std::string log = read_bytes(out + "/log.jsonl");
+    CHECK(std::count(log.begin(), log.end(), '\n') == 20 + 1 + 1);
 }
 
 TEST_CASE("a step's line is never cut, however long its numbers are", "[report]") {
@@ -57,9 +125,26 @@ TEST_CASE("a step's line is never cut, however long its numbers are", "[report]"
     step.scalars.grad_norm = 3e38f;
     step.speed.ms = 1e300;
     step.speed.tokens_per_s = 1e300;
-    const std::string line = printed([&] { Report("", 100).step(step); });
+    const std::string lines = printed([&] { Report("", 100).step(step); }), line = lines.substr(lines.find('\n') + 1);
     CHECK(line.size() > 600);
-    CHECK_THAT(line, Catch::StartsWith("step 12/100 | loss ") && Catch::EndsWith(" | 1:00:00 left\n"));
+    CHECK_THAT(line, Catch::StartsWith("step 12/100  | ") && Catch::EndsWith(" |  1:00:00\n"));
+}
+
+TEST_CASE("a run that was ended early says last how to go on, where it has saved its model", "[report]") {
+    const auto last = [](std::int64_t saved, std::int64_t steps, const char* reason) {
+        const std::string text = printed([&] {
+            Report report("", 100, true, false, {.way_on = "./train_gpt2 --resume=auto"});
+            if (saved >= 0) report.checkpoint(saved, "out/step", 0);
+            report.end(steps, reason, 1);
+        });
+        return text.substr(text.rfind('\n', text.size() - 2) + 1);
+    };
+    CHECK(last(12, 12, "interrupted") == "to go on: ./train_gpt2 --resume=auto\n");
+    CHECK(last(12, 12, "out of time (--max-minutes)") == "to go on: ./train_gpt2 --resume=auto\n");
+    CHECK(last(10, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
+    CHECK(last(-1, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
+    CHECK(last(12, 12, "error") == "done: error, 12 steps in 0:01\n");
+    CHECK(last(100, 100, "all steps made") == "done: all steps made, 100 steps in 0:01\n");
 }
 
 TEST_CASE("a skipped step tells why", "[report]") {
@@ -69,21 +154,21 @@ TEST_CASE("a skipped step tells why", "[report]") {
         step.scalars.skipped_steps = 3;
         change(step.scalars);
         const std::string lines = printed([&] { Report("", 100).step(step); });
-        const auto second = lines.find('\n') + 1;
-        return lines.substr(second, lines.size() - second - 1);
+        const auto third = lines.find('\n', lines.find('\n') + 1) + 1;  // after the header and the step
+        return lines.substr(third, lines.size() - third - 1);
     };
     using kernels::StepScalars;
     CHECK(reason([](StepScalars& x) { x.loss_z = 7.21, x.max_loss_z = 6, x.norm_z = 9; }) ==
-          "step 12/100 | update skipped: loss is an outlier: z 7.21 > 6 (3 so far)");
+          "step 12/100  | update skipped: loss is an outlier: z 7.21 > 6 (3 so far)");
     CHECK(reason([](StepScalars& x) { x.loss_z = 7, x.max_loss_z = 8, x.norm_z = 123, x.max_norm_z = 4.5; }) ==
-          "step 12/100 | update skipped: gradient norm is an outlier: z 123 > 4.5 (3 so far)");
+          "step 12/100  | update skipped: gradient norm is an outlier: z 123 > 4.5 (3 so far)");
     CHECK(reason([](StepScalars& x) { x.loss_z = 7, x.max_loss_z = 6, x.norm_z = 5, x.max_norm_z = 4.5; }) ==
-          "step 12/100 | update skipped: loss is an outlier: z 7 > 6, gradient norm is an outlier: z 5 > 4.5 "
+          "step 12/100  | update skipped: loss is an outlier: z 7 > 6, gradient norm is an outlier: z 5 > 4.5 "
           "(3 so far)");
     CHECK(reason([](StepScalars& x) { x.skip = kernels::kSkipNonFinite; }) ==
-          "step 12/100 | update skipped: loss or gradient norm not finite (3 so far)");
+          "step 12/100  | update skipped: loss or gradient norm not finite (3 so far)");
     CHECK(reason([](StepScalars& x) { x.skip = kernels::kSkipNoTargets; }) ==
-          "step 12/100 | update skipped: no targets (3 so far)");
+          "step 12/100  | update skipped: no targets (3 so far)");
 }
 
 TEST_CASE("the log holds one object a line, and null for what is unknown", "[report]") {
@@ -105,6 +190,9 @@ TEST_CASE("the log holds one object a line, and null for what is unknown", "[rep
     REQUIRE(events.size() == 4);
     CHECK(events[0]["event"] == "start");
     CHECK(events[1]["event"] == "step");
+    CHECK(events[1]["step"] == 12);  // as on the terminal
+    const std::regex time("20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]Z");
+    CHECK(std::regex_match(events[3]["time"].get<std::string>(), time));
     for (const char* unknown : {"loss", "loss_z", "norm_z", "mfu", "comm_ms", "comm_hidden", "noise_scale_tokens"}) {
         CAPTURE(unknown);
         CHECK(events[1].at(unknown).is_null());
