@@ -114,7 +114,7 @@ TEST_CASE("ranks that were started differently are refused before anything is wr
     check_refused(folder, with({}), with({}), " has build ", folder.path("build"));
     check_refused(folder, with({}), {"--help"}, " has --help true, rank 0 on ");
     check_refused(folder, with({}), with({"--wrong"}), "error: rank 1 on ");
-    check_refused(folder, with({"--wrong"}), with({"--wrong"}), "error: command line: ");
+    check_refused(folder, with({"--wrong"}), with({"--wrong"}), "error: the flag \"--wrong\" is unknown");
     // A file that one host does not have.
     check_refused(folder, with({}), with({"-i", folder.path("nowhere/train_*.bin")}),
                   "nowhere/train_*.bin\" is 0; expected at least 1");
