@@ -1,4 +1,4 @@
-// llmc_flags.cpp - llm.c's flags in its own order
+// llmc_flags.cpp - the tables; scripts/COMING_FROM.md has all of llm.c's flags beside ours
 #include "llmc/run/llmc_flags.h"
 
 #include <algorithm>
@@ -17,23 +17,24 @@ struct LlmcFlag {
 
 constexpr std::string_view kByMpi = "mpirun says it: scripts/run_one_node.sh, scripts/run_two_nodes.sh";
 
-constexpr std::array<LlmcFlag, 16> kLlmcFlags{{
+constexpr std::array<LlmcFlag, 17> kLlmcFlags{{
     {"-lg", "--log-gpu", ""},
     {"-nk", "--keep-checkpoints", ""},
     {"-nm", "--major-every", ""},
     {"-sl", "--skip-loss-z", ""},
     {"-sg", "--skip-norm-z", ""},
     {"-m", "--val-tokens", "in tokens, not in batches"},
-    {"-h", "--hellaswag", "-h alone shows the help"},
+    {"-h", "--hellaswag", "it names the file; -h alone shows the help"},
     {"-w", "", "fp32 master weights are always kept"},
     {"-ge", "", "GELU is part of the products wherever the library can"},
     {"-pn", "", kByMpi},
     {"-pr", "", kByMpi},
     {"-pg", "", kByMpi},
-    {"-pm", "", kByMpi},
-    {"-pi", "", kByMpi},
+    {"-pm", "--comm", ""},
+    {"-pi", "--comm", ""},
     {"-ps", "", kByMpi},
     {"-pf", "", kByMpi},
+    {"-pp", "", kByMpi},
 }};
 
 const LlmcFlag* llmc_flag(std::string_view word) {

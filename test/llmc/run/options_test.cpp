@@ -196,8 +196,9 @@ TEST_CASE("llm.c's other flags are told what they are here", "[options]") {
         {{"-m", "20"}, "-m is a flag of llm.c; expected --val-tokens; in tokens, not in batches"},
         {{"-w", "1"}, "-w is a flag of llm.c; expected to be left out; fp32 master weights are always kept"},
         {{"-ge", "2"}, "-ge is a flag of llm.c; expected to be left out; GELU"},
+        {{"-pm", "mpi"}, "-pm is a flag of llm.c; expected --comm"},
         {{"-pn", "8"}, "-pn is a flag of llm.c; expected to be left out; mpirun says it"},
-        {{"-h", "1"}, "-h is a flag of llm.c; expected --hellaswag; -h alone shows the help"},
+        {{"-h", "1"}, "-h is a flag of llm.c; expected --hellaswag; it names the file; -h alone shows"},
         {{"-lg", "1"}, "-lg is a flag of llm.c; expected "},
     }));
     CAPTURE(message);
