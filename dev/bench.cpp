@@ -47,7 +47,7 @@ cxxopts::Options command_line() {
         .positional_help("");
     options.add_options()
         ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"), "TYPE")
-        ("shapes", "small or large; left out: small on a CPU", cxxopts::value<std::string>()->default_value(""), "SIZE")
+        ("shapes", "small or large; left out: small on a CPU", cxxopts::value<std::string>(), "SIZE")
         ("seconds", "to spend on each figure", cxxopts::value<double>()->default_value("0.3"), "S")
         ("threads", "CPU threads; 0: all", cxxopts::value<int>()->default_value("0"), "N")
         ("json", "one JSON object instead of the table")
@@ -60,7 +60,8 @@ cxxopts::Options command_line() {
 Options options_of(const cxxopts::ParseResult& given) {
     const Options o{given.count("filter") ? given["filter"].as<std::vector<std::string>>()
                                           : std::vector<std::string>{""},
-                    given["dtype"].as<std::string>(), given["shapes"].as<std::string>(),
+                    given["dtype"].as<std::string>(),
+                    given.count("shapes") ? given["shapes"].as<std::string>() : "",
                     given["seconds"].as<double>(), given["threads"].as<int>(), given.count("json") > 0};
     require(o.dtype == "fp32" || o.dtype == "bf16" || o.dtype == "both", "--dtype", in_quotes(o.dtype),
             "fp32, bf16 or both");

@@ -18,6 +18,7 @@ answers() {
     shift
     said=$(cd "$empty" && timeout 20 "$@" </dev/null 2>&1) || fail "$name --help: exit code $?"
     [ "$(wc -l <<<"$said")" -ge 2 ] || fail "$name --help says too little: $said"
+    ! grep -q 'default: ""' <<<"$said" || fail "$name --help tells an empty default"
     [ -z "$(ls -A "$empty")" ] || fail "$name --help leaves something behind"
 }
 # refuses NAME COMMAND...
