@@ -44,11 +44,11 @@ std::string on_terminal(int stream, unsigned short columns, Work&& work) {
     work();
     dup2(before, stream);
     close(before);
-    fcntl(master, F_SETFL, O_NONBLOCK);
-    char text[4096];
-    const auto size_read = read(master, text, sizeof text);
+    std::string text;
+    char part[4096];  // until nobody has the terminal open, which is an error
+    for (ssize_t bytes; (bytes = read(master, part, sizeof part)) > 0;) text.append(part, std::size_t(bytes));
     close(master);
-    return {text, std::size_t(std::max<ssize_t>(size_read, 0))};
+    return text;
 }
 
 }  // namespace
@@ -107,5 +107,11 @@ TEST_CASE("progress is shown on a terminal, four times a second at most, and wip
     CHECK(double(std::count(shown.begin(), shown.end(), 'v')) <= seconds / 0.25);
     CHECK(on_terminal(STDERR_FILENO, 80, work(false)).empty());
     CHECK(written(STDERR_FILENO, work(true)).empty());
+    const std::string lines = written(STDERR_FILENO, [] {
+        ProgressLine line(true, 0.01);
+        usleep(20000);
+        line.show_share("validation", 0.5);
+    });
+    CHECK(std::regex_match(lines, std::regex("validation 50 %, 0:[0-9]{2} left\n")));
     CHECK(on_terminal(STDERR_FILENO, 80, [] { ProgressLine line; }).empty());
 }

@@ -199,7 +199,7 @@ TEST_CASE("llm.c's other flags are told what they are here", "[options]") {
         {{"-pm", "mpi"}, "-pm is a flag of llm.c; expected --comm"},
         {{"-pn", "8"}, "-pn is a flag of llm.c; expected to be left out; mpirun says it"},
         {{"-h", "1"}, "-h is a flag of llm.c; expected --hellaswag; it names the file; -h alone shows"},
-        {{"-lg", "1"}, "-lg is a flag of llm.c; expected "},
+        {{"-lg", "1"}, "-lg is a flag of llm.c; expected --log-gpu"},
     }));
     CAPTURE(message);
     CHECK_THAT(refusal(arguments), Catch::StartsWith(message));
