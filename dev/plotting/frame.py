@@ -97,9 +97,12 @@ def numbers(steps):
         return 'n/a' if value is None else form(value * factor)
     noise = text('noise_scale_tokens', amount)
     if last.get('noise_state') == 'weak': noise = '> ' + text('noise_at_least_tokens', amount)
-    return [f'lr {text("lr", "{:.2e}".format)}', f'norm {text("grad_norm", "{:.4f}".format)}',
-            f'noise {noise}' + ('' if noise == 'n/a' else ' tokens'), f'{text("tokens_per_s", amount)} tok/s',
-            f'{text("ms", "{:.1f}".format)} ms a step', f'MFU {text("mfu", "{:.1f} %".format, 100)}']
+    words = [f'lr {text("lr", "{:.2e}".format)}', f'norm {text("grad_norm", "{:.4f}".format)}',
+             f'{text("tokens_per_s", amount)} tok/s', f'{text("ms", "{:.1f}".format)} ms a step']
+    # Most machines and runs have neither.
+    if not noise.endswith('n/a'): words.append(f'noise {noise} tokens')
+    if number(last.get('mfu')) is not None: words.append(f'MFU {text("mfu", "{:.1f} %".format, 100)}')
+    return words
 
 
 def fitted(words, width):

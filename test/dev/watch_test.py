@@ -38,7 +38,7 @@ class Frames(WithFolder):
         self.assertEqual(shown[1], '█' * 32 + '░' * 48)
         self.assertEqual(shown[2], 'running')
         self.assertEqual(shown[4], 'loss 5.0000, smoothed 6.3687 | validation 7.5000 at 2, best 7.5000 at 2')
-        self.assertEqual(shown[5], 'lr 1.00e-03 | norm 2.0000 | noise n/a | 640 tok/s | 100.0 ms a step | MFU 50.0 %')
+        self.assertEqual(shown[5], 'lr 1.00e-03 | norm 2.0000 | 640 tok/s | 100.0 ms a step | MFU 50.0 %')
 
     def test_the_time_left_counts_validations_between_steps(self):
         events = [start(total_steps=100)]
