@@ -55,7 +55,7 @@ RunFact data_fact(const Plan& plan, const Options& options) {
     if (plan.hellaswag) {
         lines += "HellaSwag: " + with_commas(plan.hellaswag->file().examples().size()) + " examples\n";
         if (const std::int64_t cut = plan.hellaswag->cut_contexts(); cut > 0)
-            lines += "  " + std::to_string(cut) + " contexts lose tokens at their start to fit --seq-len\n";
+            lines += "  contexts that lose tokens at their start to fit --seq-len: " + with_commas(cut) + '\n';
     }
     return {lines, Json::object()};
 }

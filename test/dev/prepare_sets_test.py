@@ -166,7 +166,7 @@ class HellaSwag(Prepares):
              'custom:l=1,h=1,c=16,t=64', '-b', '4', '-t', '64', '-x', '1', '--threads', '1', '--tune=off'],
             capture_output=True, text=True, timeout=60)
         self.assertEqual((train.returncode, train.stderr), (0, ''), train.stdout)
-        self.assertIn('\nvalidation data: 1 shard, 32768 tokens, vocabulary 257\n', train.stdout)
+        self.assertIn('\nvalidation data: 1 shard, 32,768 tokens, vocabulary 257\n', train.stdout)
         self.assertRegex(train.stdout, r'HellaSwag acc_norm .* over 2 examples')
 
     def test_it_is_downloaded(self):
