@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <ctime>
 #include <cxxopts.hpp>
 #include <iomanip>
 #include <iostream>
@@ -119,15 +120,27 @@ void show(llmc::ProgressLine& line, const llmc::TextCorpusProgress& progress) {
 }
 
 // Ctrl-C and the like: the first one is noted, for the work to end with nothing half done left behind. Whoever has
-// ended it ends the program as the signal would have.
+// ended it ends the program as the signal would have. A Ctrl-C of somebody who will not wait comes a second later.
 volatile std::sig_atomic_t signal_taken = 0;
+volatile std::time_t taken_at = 0;  // seconds
+
+void take_signal(int number) {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    if (signal_taken == 0) {
+        taken_at = now.tv_sec;
+        signal_taken = number;
+    } else if (number == SIGINT && now.tv_sec - taken_at >= 2) {
+        std::signal(number, SIG_DFL);
+        std::raise(number);
+    }
+}
 
 struct Interrupted {};
 
 void end_on_signals() {
     struct sigaction note {};
-    note.sa_handler = [](int number) { signal_taken = number; };
-    note.sa_flags = int(SA_RESETHAND);  // the second one ends the program at once; and no read is gone on with
+    note.sa_handler = take_signal;  // without SA_RESTART: no read is gone on with
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
         struct sigaction before {};
         ::sigaction(number, nullptr, &before);

@@ -63,7 +63,7 @@ HellaSwagFile::HellaSwagFile(const std::string& path) : path_(path) {
     std::array<std::int32_t, kShardHeaderWords> header;
     std::memcpy(header.data(), bytes.data(), sizeof header);
     words_.resize((bytes.size() - sizeof header) / 2);
-    std::memcpy(words_.data(), bytes.data() + sizeof header, words_.size() * 2);
+    if (!words_.empty()) std::memcpy(words_.data(), bytes.data() + sizeof header, words_.size() * 2);
     file.require_whole();
 
     const auto [magic, version, count, longest] = std::array{header[0], header[1], header[2], header[3]};

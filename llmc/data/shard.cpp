@@ -44,6 +44,10 @@ constexpr int kVocabularyWord = 3;  // of the header
 
 }  // namespace
 
+std::string describe(const Vocabulary& vocabulary) {
+    return std::to_string(vocabulary.size) + " ids, end of text " + std::to_string(vocabulary.end_of_text);
+}
+
 Vocabulary vocabulary_of_header(std::span<const std::int32_t> words, int first_word, const std::string& file) {
     const std::int32_t size = words[0], end_of_text = words[1];
     if (size == 0 && end_of_text == 0) return {};

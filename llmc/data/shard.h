@@ -24,6 +24,9 @@ struct Vocabulary {
     bool operator==(const Vocabulary&) const = default;
 };
 
+// "257 ids, end of text 256"
+std::string describe(const Vocabulary& vocabulary);
+
 // What two words of a header say, the first of them its word `first_word`; both 0: GPT-2's. Throws Error, in which
 // `file` comes first, for what no vocabulary is.
 Vocabulary vocabulary_of_header(std::span<const std::int32_t> words, int first_word, const std::string& file);

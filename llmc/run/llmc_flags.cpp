@@ -1,4 +1,4 @@
-// llmc_flags.cpp - the tables; scripts/COMING_FROM.md has all of llm.c's flags beside ours
+// llmc_flags.cpp - the tables; scripts/COMING_FROM.md has all flags of llm.c and nanoGPT beside ours
 #include "llmc/run/llmc_flags.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr std::array<LlmcFlag, 17> kLlmcFlags{{
     {"-m", "--val-tokens", "in tokens, not in batches"},
     {"-h", "--hellaswag", "it names the file; -h alone shows the help"},
     {"-w", "", "fp32 master weights are always kept"},
-    {"-ge", "", "GELU is part of the products wherever the library can"},
+    {"-ge", "", "whether GELU is a part of a product is chosen by time"},
     {"-pn", "", kByMpi},
     {"-pr", "", kByMpi},
     {"-pg", "", kByMpi},
@@ -42,14 +42,43 @@ const LlmcFlag* llmc_flag(std::string_view word) {
     return place == kLlmcFlags.end() ? nullptr : place;
 }
 
-struct LlmcValue { std::string_view flag, theirs, ours; };
+struct ForeignValue { std::string_view flag, theirs, ours, program = "llm.c"; };
 
-constexpr std::array<LlmcValue, 6> kLlmcValues{{{"--resume", "0", "never"},
-                                                {"--resume", "1", "auto"},
-                                                {"--max-steps", "-1", "0"},
-                                                {"--recompute", "0", "none"},
-                                                {"--recompute", "1", "gelu"},
-                                                {"--recompute", "2", "gelu+layernorm"}}};
+constexpr std::array<ForeignValue, 8> kForeignValues{{{"--resume", "0", "never"},
+                                                      {"--resume", "1", "auto"},
+                                                      {"--max-steps", "-1", "0"},
+                                                      {"--recompute", "0", "none"},
+                                                      {"--recompute", "1", "gelu"},
+                                                      {"--recompute", "2", "gelu+layernorm"},
+                                                      {"--dtype", "bfloat16", "bf16", "nanoGPT"},
+                                                      {"--dtype", "float32", "fp32", "nanoGPT"}}};
+constexpr std::string_view kLlmcDescriptor = "gpt2:";  // before d12 and the like
+
+// Words of nanoGPT's train.py, which are written --name=value, and what says the same here.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 22> kNanoGptFlags{{
+    {"--out_dir", "--output-dir"},
+    {"--eval_interval", "--val-every"},
+    {"--log_interval", "--log-every"},
+    {"--eval_iters", "--val-tokens, in tokens"},
+    {"--eval_only", "--eval-only"},
+    {"--init_from", "--init, or --resume auto"},
+    {"--wandb_log", "dev/export_runs.py, after the run"},
+    {"--dataset", "--train-data and --val-data"},
+    {"--gradient_accumulation_steps", "--total-batch-tokens, in tokens"},
+    {"--batch_size", "--micro-batch"},
+    {"--block_size", "--seq-len"},
+    {"--n_layer", "--init custom:l=12,h=12,c=768"},
+    {"--n_head", "--init custom:l=12,h=12,c=768"},
+    {"--n_embd", "--init custom:l=12,h=12,c=768"},
+    {"--learning_rate", "--lr"},
+    {"--max_iters", "--max-steps"},
+    {"--weight_decay", "--weight-decay"},
+    {"--grad_clip", "--grad-clip"},
+    {"--decay_lr", "--lr-schedule"},
+    {"--warmup_iters", "--warmup-steps"},
+    {"--lr_decay_iters", "--max-steps: the decay ends with the run"},
+    {"--min_lr", "--final-lr-fraction, of the peak"},
+}};
 
 }  // namespace
 
@@ -64,9 +93,19 @@ void refuse_llmc_flag(std::string_view word, const std::vector<std::string>& fla
 }
 
 void refuse_llmc_value(std::string_view flag, std::string_view value) {
-    for (const auto& [name, theirs, ours] : kLlmcValues)
-        if (flag == name && value == theirs)
-            fail(flag, in_quotes(value) + ", as llm.c has it", ours, "that is the same here");
+    const auto refuse = [&](std::string_view ours, std::string_view program) {
+        fail(flag, in_quotes(value) + ", as " + std::string(program) + " has it", ours, "that is the same here");
+    };
+    for (const auto& [name, theirs, ours, program] : kForeignValues)
+        if (flag == name && value == theirs) refuse(ours, program);
+    if (flag == "--init" && value.starts_with(kLlmcDescriptor)) refuse(value.substr(kLlmcDescriptor.size()), "llm.c");
+}
+
+void refuse_nanogpt_flag(std::string_view word) {
+    const std::string_view name = word.substr(0, word.find('='));
+    const auto* const place = std::ranges::find(kNanoGptFlags, name, [](const auto& flag) { return flag.first; });
+    if (place != kNanoGptFlags.end())
+        fail(name, "a name of nanoGPT's train.py", place->second, "scripts/COMING_FROM.md has them all");
 }
 
 }  // namespace llmc

@@ -1,6 +1,7 @@
-// llmc_flags.h - flags of llm.c's train_gpt2 that have another name here, or none, and its values that are names here
+// llmc_flags.h - flags of llm.c's train_gpt2 that have another name here, or none, and its values that are names here;
+// nanoGPT's names
 //
-// Its other letters mean the same here.
+// llm.c's other letters mean the same here.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,7 +15,9 @@ bool is_llmc_flag(std::string_view word, std::string_view next);
 // Throws Error that says what such a flag is called here, if it is among `flags` ("--lr", ...).
 [[noreturn]] void refuse_llmc_flag(std::string_view word, const std::vector<std::string>& flags);
 
-// Throws Error where llm.c's number was given for what has a name here: "-r 0", "-y 1".
+// Throws Error where llm.c's number was given for what has a name here, "-r 0", "-y 1", or another program's name.
 void refuse_llmc_value(std::string_view flag, std::string_view value);
+// Throws Error for a name of nanoGPT's, "--batch_size=12".
+void refuse_nanogpt_flag(std::string_view word);
 
 }  // namespace llmc

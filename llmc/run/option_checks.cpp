@@ -53,7 +53,8 @@ void check_together(const Options& o) {
     require(!(o.eval_only && o.val_data.empty()), "--val-data", "missing",
             "validation shards, since --eval-only was given");
     require(o.eval_only || !o.train_data.empty(), "--train-data", "missing",
-            "training shards, such as -i 'data/bible_train_*.bin'", "make shards with dev/tokenize, or see --help");
+            "training shards, such as -i 'data/bible/bible_train_*.bin'",
+            "make shards with dev/tokenize, or see --help");
 }
 
 }  // namespace llmc

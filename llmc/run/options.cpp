@@ -51,7 +51,8 @@ void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
           Whole{0, kMany});
     entry("x,max-steps", o.max_steps, "optimizer steps; 0: as many as --epochs has", Whole{0, kMany});
     entry("epochs", o.epochs, "passes over the training shards, where --max-steps is not given", Whole{1, 1000000});
-    entry("max-minutes", o.max_minutes, "end the run with a checkpoint after so many minutes; 0: no limit",
+    entry("max-minutes", o.max_minutes,
+          "end the run after so many minutes, with a last validation, samples and a checkpoint; 0: no limit",
           Real{0, 1e7});
     entry("shuffle", o.shuffle, "visit the sequences in an order drawn from --seed, new in every epoch");
     entry("mask-document-start", o.mask_document_start,
@@ -302,19 +303,36 @@ std::vector<std::string> flag_names() {
     return names;
 }
 
-// For cxxopts, with the value of a switch, 0 or 1 as in llm.c, joined to it. Throws Error for a flag of llm.c that is
-// none here.
+// "--shuffle=true", of a switch and what was given for it: 0 and 1 are llm.c's.
+std::string with_value(const std::string& name, const std::string& value) {
+    const bool yes = value == "1" || value == "true";
+    require(yes || value == "0" || value == "false", name, in_quotes(value), "true, false, 1 or 0, or the flag alone");
+    return name + (yes ? "=true" : "=false");
+}
+
+// For cxxopts: a value that is joined to its flag stands apart, since there it might have several lines, and that of a
+// switch is joined to it. Throws Error for a flag of another program that has another name here.
 std::vector<std::string> read_arguments(int argc, char** argv) {
     const auto known = known_flags();
-    std::vector<std::string> arguments;
-    for (int i = 0; i < argc; ++i) {
+    std::vector<std::string> arguments{argv, argv + std::min(argc, 1)};
+    for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
-        if (i > 0 && is_llmc_flag(word, next)) refuse_llmc_flag(word, flag_names());
-        arguments.push_back(word);
-        const auto flag = known.find(word);
-        if (flag == known.end() || i + 1 == argc) continue;
-        if (!flag->second.is_switch) arguments.push_back(argv[++i]);
-        else if (next == "0" || next == "1") arguments.back() = flag->second.name + '=' + argv[++i];
+        if (is_llmc_flag(word, next)) refuse_llmc_flag(word, flag_names());
+        refuse_nanogpt_flag(word);
+        const auto equals = word.find('=');
+        const auto flag = known.find(word.substr(0, equals));
+        if (flag == known.end()) {
+            arguments.push_back(word);
+        } else if (flag->second.is_switch) {
+            const bool apart = equals == word.npos && (next == "0" || next == "1");
+            arguments.push_back(apart                  ? with_value(flag->second.name, argv[++i])
+                                : equals == word.npos ? flag->second.name
+                                                      : with_value(flag->second.name, word.substr(equals + 1)));
+        } else {
+            arguments.push_back(flag->second.name);
+            if (equals != word.npos) arguments.push_back(word.substr(equals + 1));
+            else if (i + 1 < argc) arguments.push_back(argv[++i]);
+        }
     }
     return arguments;
 }

@@ -18,8 +18,8 @@ Data open_data(const Options& options) {
     if (!options.train_data.empty()) data.train = std::make_unique<ShardSet>(options.train_data);
     if (!options.val_data.empty()) data.val = std::make_unique<ShardSet>(options.val_data);
     if (data.train && data.val && data.train->vocabulary() != data.val->vocabulary())
-        fail("the vocabulary of " + options.val_data, data.val->vocabulary().size,
-             "that of " + options.train_data + ", " + std::to_string(data.train->vocabulary().size),
+        fail("the vocabulary of " + options.val_data, describe(data.val->vocabulary()),
+             "that of " + options.train_data + ", " + describe(data.train->vocabulary()),
              "tokenize both with the same tokenizer");
     data.train_facts = facts_of_shards("training", data.train.get());
     data.val_facts = facts_of_shards("validation", data.val.get());
@@ -29,8 +29,8 @@ Data open_data(const Options& options) {
 HellaSwagBatches open_hellaswag(const Options& o, Vocabulary vocabulary) {
     HellaSwagFile file(o.hellaswag);
     if (file.vocabulary() != vocabulary)
-        fail("the vocabulary of " + o.hellaswag, file.vocabulary().size,
-             "that of the shards, " + std::to_string(vocabulary.size), "tokenize both with the same tokenizer");
+        fail("the vocabulary of " + o.hellaswag, describe(file.vocabulary()),
+             "that of the shards, " + describe(vocabulary), "tokenize both with the same tokenizer");
     return {std::move(file), int(o.micro_batch), int(o.seq_len)};
 }
 

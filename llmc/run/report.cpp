@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iostream>
 #include <system_error>
+#include <utility>
 
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
@@ -146,6 +147,10 @@ void Report::say_row(const std::string& row) {
     rows_ = (rows_ + 1) % kRowsBelowAHeader;
 }
 
+void Report::say_last_row() {
+    if (!last_row_.empty()) say_row(std::exchange(last_row_, {}));
+}
+
 bool Report::shows(std::int64_t step) {
     const bool first = !stepped_;
     stepped_ = true;
@@ -155,19 +160,18 @@ bool Report::shows(std::int64_t step) {
 void Report::step(const Step& s) {
     const kernels::StepScalars& x = s.scalars;
     const std::int64_t number = s.step + 1;
-    if (shows(number)) {
-        const std::string mfu = s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu) : "n/a",
-                          left = s.seconds_left ? clock_text(*s.seconds_left) : "n/a",
-                          noise = s.noise ? noise_text(*s.noise) : "n/a";
-        const auto column = [](bool there, const char* pattern, const std::string& text) {
-            return there ? format(pattern, text.c_str()) : "";
-        };
-        say_row(format("%s | %8.4f | %8.2e | %8.4f | %9.1f | %7s%s | %5.1f %% | %8s%s", at(number).c_str(), x.loss,
+    const std::string mfu = s.speed.mfu ? format("%.1f %%", 100 * *s.speed.mfu) : "n/a",
+                      left = s.seconds_left ? clock_text(*s.seconds_left) : "n/a",
+                      noise = s.noise ? noise_text(*s.noise) : "n/a";
+    const auto column = [](bool there, const char* pattern, const std::string& text) {
+        return there ? format(pattern, text.c_str()) : "";
+    };
+    last_row_ = format("%s | %8.4f | %8.2e | %8.4f | %9.1f | %7s%s | %5.1f %% | %8s%s", at(number).c_str(), x.loss,
                        double(x.learning_rate), double(x.grad_norm), s.speed.ms,
                        tokens_text(s.speed.tokens_per_s).c_str(), column(lines_.mfu, " | %7s", mfu).c_str(),
                        100.0 * double(number) / double(total_steps_), left.c_str(),
-                       column(lines_.noise, " | %10s", noise).c_str()));
-    }
+                       column(lines_.noise, " | %10s", noise).c_str());
+    if (shows(number)) say_last_row();
     Json event{{"event", "step"}, {"step", number}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
                {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"loss_z", x.loss_z}, {"norm_z", x.norm_z},
                {"tokens", s.positions},
@@ -204,6 +208,7 @@ void Report::stage_speed(std::int64_t step, const std::string& stage, double ms_
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                         std::optional<double> bits_per_byte) {
+    say_last_row();
     say_row(format("%s | %8.4f | %-31s | %7s |%s", at(step).c_str(), loss,
                    ("validation over " + std::to_string(targets) + " tokens").c_str(),
                    tokens_text(double(targets) / seconds).c_str(),
@@ -245,6 +250,7 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
 }
 
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
+    say_last_row();
     say("done: " + reason + ", " + std::to_string(steps) + " steps in " + clock_text(seconds));
     if (steps < total_steps_ && steps == saved_step_ && reason != "error" && !lines_.way_on.empty())
         say("to go on: " + lines_.way_on);

@@ -106,6 +106,7 @@ private:
     std::string at(std::int64_t step) const;     // the same, as wide for every step
     void say(const std::string& line) const;
     void say_row(const std::string& row);     // of the table, below its header now and then
+    void say_last_row();                      // of a step, unless it has been said
     std::string header() const;
     bool shows(std::int64_t step);            // of this number, in order
     void write(const nlohmann::ordered_json& event);  // one line of the log
@@ -115,6 +116,7 @@ private:
     bool appended_ = false;
     ReportLines lines_;
     int rows_ = 0;                  // since the last header
+    std::string last_row_;          // of the last step, unless it has been said
     bool stepped_ = false;
     std::int64_t saved_step_ = -1;  // of the last checkpoint
     std::unique_ptr<LineFile> log_;

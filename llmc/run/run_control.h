@@ -38,7 +38,8 @@ public:
     bool save_asked() const { return save_asked_; }
     bool writing() const { return writing_; }
     bool validation_due() const { return sound() && validation_.due(ends_); }
-    bool hellaswag_due() const { return sound() && hellaswag_.due(ends_); }
+    // Not where the time is used up: it may take long. Whoever goes on from there has it to do, if it was due.
+    bool hellaswag_due() const { return sound() && !out_of_time_ && hellaswag_.due(ends_); }
     bool samples_due() const { return sound() && samples_.due(ends_); }
     // Where the run ends, too, but never of a step that has been saved, nor of none where it failed.
     bool checkpoint_due() const;

@@ -47,17 +47,20 @@ std::string describe_left_over(const DataLoader& loader, const Options& options)
 
 RunFact data_fact(const Plan& plan, const Options& options) {
     std::string lines;
+    Json fields = Json::object();
     if (plan.data.train) lines += describe_shards("training data", *plan.data.train);
     if (plan.loader) lines += describe_left_over(*plan.loader, options);
     if (plan.data.val) lines += describe_shards("validation data", *plan.data.val);
     if (plan.validation && plan.validation->all_there_is())
         lines += "  all " + with_commas(plan.validation->targets()) + " targets are used: fewer than --val-tokens\n";
     if (plan.hellaswag) {
+        fields["hellaswag_examples"] = plan.hellaswag->file().examples().size();
+        fields["hellaswag_fingerprint"] = plan.hellaswag->file().fingerprint();
         lines += "HellaSwag: " + with_commas(plan.hellaswag->file().examples().size()) + " examples\n";
         if (const std::int64_t cut = plan.hellaswag->cut_contexts(); cut > 0)
             lines += "  contexts that lose tokens at their start to fit --seq-len: " + with_commas(cut) + '\n';
     }
-    return {lines, Json::object()};
+    return {lines, fields};
 }
 
 RunFact model_fact(const Plan& plan, const Options& options) {

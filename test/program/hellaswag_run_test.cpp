@@ -73,7 +73,8 @@ TEST_CASE("HellaSwag files that do not fit a run are refused before anything is 
         CHECK_THAT(result.output, Contains(says));
         CHECK_FALSE(fs::exists(folder.path("out")));
     };
-    refused({"--hellaswag", folder.path("gpt2.bin")}, "gpt2.bin is 50257; expected that of the shards, 257");
+    refused({"--hellaswag", folder.path("gpt2.bin")},
+            "gpt2.bin is 50257 ids, end of text 50256; expected that of the shards, 257 ids, end of text 256");
     refused({"--hellaswag", folder.path("long.bin")}, "ending 1 of example 0 is 17; expected at most --seq-len = 16");
     refused({"--hellaswag", folder.path("train_0.bin")}, "it is a token shard");
     refused({"--hellaswag", folder.path("none.bin")}, "none.bin");

@@ -70,6 +70,7 @@ TEST_CASE("a tokenizer that is stopped leaves nothing behind, also while it wait
     REQUIRE(begun());
     if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     tokenize.signal(number);
+    tokenize.signal(number);  // as of somebody, or a batch system, that sends it to a group and its members
     while (!waits && !tokenize.ended() && std::chrono::steady_clock::now() < until) write_more();
     CHECK(tokenize.exit_code(std::chrono::seconds(30)) == -number);
     close(end);

@@ -178,7 +178,11 @@ TEST_CASE("llm.c's letters are taken where they are free", "[options]") {
     CHECK(to_json(parsed({"-i", "x", "-a", "0"}))["overfit-batch"] == false);
     CHECK(to_json(parsed({"-i", "x", "-a", "-f", "0"}))["overfit-batch"] == true);
     CHECK(to_json(parsed({"-i", "x", "--shuffle", "1", "-x", "1"}))["shuffle"] == true);
-    // A value is no flag, whatever it looks like.
+    CHECK(to_json(parsed({"-i", "x", "-a=1"}))["overfit-batch"] == true);
+    CHECK(to_json(parsed({"-i", "x", "--shuffle=false"}))["shuffle"] == false);
+    // A value is no flag, whatever it looks like, and may have several lines.
+    CHECK(to_json(parsed({"-i", "x", "--prompt=a\n--b=c\rd"}))["prompt"] == "a\n--b=c\rd");
+    CHECK(to_json(parsed({"-i", "x", "--prompt="}))["prompt"] == "");
     CHECK(to_json(parsed({"-i", "x", "--prompt", "-nk"}))["prompt"] == "-nk");
 }
 
@@ -195,11 +199,16 @@ TEST_CASE("llm.c's other flags are told what they are here", "[options]") {
         {{"-nm", "5"}, "-nm is a flag of llm.c; expected --major-every"},
         {{"-m", "20"}, "-m is a flag of llm.c; expected --val-tokens; in tokens, not in batches"},
         {{"-w", "1"}, "-w is a flag of llm.c; expected to be left out; fp32 master weights are always kept"},
-        {{"-ge", "2"}, "-ge is a flag of llm.c; expected to be left out; GELU"},
+        {{"-ge", "2"}, "-ge is a flag of llm.c; expected to be left out; whether GELU"},
         {{"-pm", "mpi"}, "-pm is a flag of llm.c; expected --comm"},
         {{"-pn", "8"}, "-pn is a flag of llm.c; expected to be left out; mpirun says it"},
         {{"-h", "1"}, "-h is a flag of llm.c; expected --hellaswag; it names the file; -h alone shows"},
         {{"-lg", "1"}, "-lg is a flag of llm.c; expected --log-gpu"},
+        {{"-e", "gpt2:d12"}, "--init is \"gpt2:d12\", as llm.c has it; expected d12; that is the same here"},
+        {{"--dtype=bfloat16"}, "--dtype is \"bfloat16\", as nanoGPT has it; expected bf16"},
+        {{"--batch_size=12"}, "--batch_size is a name of nanoGPT's train.py; expected --micro-batch"},
+        {{"--wandb_log", "True"}, "--wandb_log is a name of nanoGPT's train.py; expected dev/export_runs.py"},
+        {{"--shuffle=no"}, "--shuffle is \"no\"; expected true, false, 1 or 0, or the flag alone"},
     }));
     CAPTURE(message);
     CHECK_THAT(refusal(arguments), Catch::StartsWith(message));

@@ -109,6 +109,20 @@ TEST_CASE("--log-every thins the lines of steps, and nothing else", "[report]") 
         }
         report.validation(21, 2, 100, 1, {});
     });
+    // What comes beside the steps, and the end of a run that made fewer, follow the line of the last one.
+    const std::string cut = printed([&] {
+        Report report("", 23, true, false, {.log_every = 10});
+        Report::Step step = step_of(2);
+        for (step.step = 0; step.step < 5; ++step.step) report.step(step);
+        report.validation(5, 2, 100, 1, {});
+        for (; step.step < 8; ++step.step) report.step(step);
+        report.end(8, "interrupted", 1);
+    });
+    std::vector<std::string> before_end;
+    std::istringstream rows(cut);
+    for (std::string line; std::getline(rows, line);)
+        if (line.starts_with("step ") && line.find("loss") == line.npos) before_end.push_back(line.substr(5, 2));
+    CHECK(before_end == std::vector<std::string>{"1/", "5/", "5/", "8/"});
     std::vector<std::string> numbers;
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);)

@@ -71,6 +71,9 @@ TEST_CASE("a run that goes on does what the one before left, and does not save i
     ended.restore({.step = 4, .sampled = false});
     CHECK(all_steps(ended, 4) == All{"s"});
     RunControl scores({.total_steps = 4, .hellaswag_every = 2}, *ranks);
+    RunControl late({.total_steps = 4, .hellaswag_every = 2, .max_minutes = kPassed, .saves = true}, *ranks);
+    CHECK(do_what_is_due(late, 2) == "c");
+    CHECK(late.owes_hellaswag());
     scores.restore({.step = 2, .scored = false});
     CHECK(all_steps(scores, 2) == All{"h.", ".", "h"});
     over.restore({.step = 4});
