@@ -2,6 +2,7 @@
 #
 # The events are those of llmc/run/report.h. "resume" takes back what the log has from its step on.
 import json
+import math
 import os
 from pathlib import Path
 
@@ -222,13 +223,13 @@ def smoothed(values, factor):
 
 
 def duration(seconds):
-    """"4:05", "1:02:03", "2 d 3:00:00"."""
-    seconds = int(seconds)
-    days, seconds = divmod(seconds, 86400)
-    hours, seconds = divmod(seconds, 3600)
-    minutes, seconds = divmod(seconds, 60)
-    text = f'{hours}:{minutes:02}:{seconds:02}' if hours or days else f'{minutes}:{seconds:02}'
-    return f'{days} d {text}' if days else text
+    """"4:05", "1:02:03", "2d 03:10": what clock_text() of llmc/run/throughput.h makes of it."""
+    whole = math.floor(seconds)
+    minutes, seconds = divmod(whole + (seconds - whole >= 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days: return f'{days}d {hours:02}:{minutes:02}'
+    return f'{hours}:{minutes:02}:{seconds:02}' if hours else f'{minutes}:{seconds:02}'
 
 
 def amount(value, digits=3):

@@ -134,7 +134,9 @@ class Words(unittest.TestCase):
 
     def test_amounts_and_durations(self):
         self.assertEqual([amount(x) for x in (0.5, 999.6, 22222, 1.5e6, 1e10)], ['0.5', '1k', '22.2k', '1.5M', '10B'])
-        self.assertEqual([duration(s) for s in (4, 65, 3723, 183723)], ['0:04', '1:05', '1:02:03', '2 d 3:02:03'])
+        # as train_gpt2 has them on its terminal
+        self.assertEqual([duration(s) for s in (4.49, 102.66, 59.5, 3723, 86399.4, 86399.5, 183763)],
+                         ['0:04', '1:43', '1:00', '1:02:03', '23:59:59', '1d 00:00', '2d 03:02'])
 
 
 if __name__ == '__main__': unittest.main()

@@ -34,7 +34,7 @@ class Frames(WithFolder):
     def test_numbers_and_progress(self):
         shown = self.frame(start(), val(0, 9.0), step(0, 8.0), step(1, 7.0, noise_state='weak',
                            noise_at_least_tokens=5000.0), val(2, 7.5), step(2, 6.0, mfu=0.25), step(3, 5.0, mfu=0.5))
-        self.assertEqual(shown[0], 'mine | step 4 of 10 | 40.0 % | 0:00 left')
+        self.assertEqual(shown[0], 'mine | step 4 of 10 | 40.0 % | 0:01 left')
         self.assertEqual(shown[1], '█' * 32 + '░' * 48)
         self.assertEqual(shown[2], 'running')
         self.assertEqual(shown[4], 'loss 5.0000, smoothed 6.3687 | validation 7.5000 at 2, best 7.5000 at 2')
