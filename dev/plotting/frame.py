@@ -118,6 +118,7 @@ def chart(run, width, rows, smooth):
     """`rows` of curve, and two below them: the axis of steps and what is shown."""
     clock = clock_of(run, 'steps')
     panel = loss_panel([run], [clock], smooth)
+    panel.curves = [curve for curve in panel.curves if curve.kind != 'raw']
     xs = [x for curve in panel.curves for x in curve.xs]
     x_low, x_high = min(xs), max(max(xs), min(xs) + 1)
     x_low = 0 if x_low <= x_high / 2 else x_low
@@ -126,7 +127,6 @@ def chart(run, width, rows, smooth):
     cells = [[0] * columns for _ in range(rows)]
     marks = {}
     for curve in panel.curves:
-        if curve.kind == 'raw': continue
         before = None
         for x, y in zip(curve.xs, curve.ys):
             if y is None or y > high:

@@ -91,7 +91,7 @@ def plot_words(name, curve, several):
         'raw': f"using 1:2 with {line} lw 1 lc rgb '#{faint(colour)}'",
         'mean': f"using 1:2 with {line} lw 2 lc rgb '#{colour}'",
         'points': f"using 1:2 with linespoints{dashes(curve.run)} lw 2 {dot(1.1 if few else 0.7)} lc rgb '#{colour}'",
-        'band': f"using 1:2:3 with filledcurves fs solid noborder fc rgb '#{faint(colour, 0.75)}'",
+        'band': f"using 1:2:3 with filledcurves fs transparent solid 0.25 noborder fc rgb '#{colour}'",
         'bound': f"using 1:2 with lines lw 2 dt 3 lc rgb '#{colour}'",
         'level': f"using 1:2 with lines lw 2 dt 2 lc rgb '#{GREY}'",
         'reference': f"using 1:2 with lines {reference_style(curve)} lc rgb '#{DARK}'",
@@ -261,10 +261,11 @@ def panel_words(picture, layout, index, names):
     if told: lines.append(label(2, ', '.join(told), 1, 1 + 17 / (bottom - top), 'right', GREY))
     for curve in panel.curves:
         if curve.kind != 'level': continue
+        place = fraction(curve.ys[0], low, high, log)
         end = next((y for other in panel.curves if other.kind == 'mean' for y in reversed(other.ys) if y), low)
-        side = 12 if end < curve.ys[0] else -12  # of the line on which the curve does not end
-        lines.append(label(3, f'{curve.name} {tick_text(curve.ys[0])}', 0.99,
-                           fraction(curve.ys[0], low, high, log) + side / (bottom - top), 'right', GREY))
+        side = 12 / (bottom - top) * (1 if end < curve.ys[0] else -1)  # of the line on which the curve does not end
+        if not abs(side) <= place + side <= 1 - abs(side): side = -side  # within the axes: above them is the caption
+        lines.append(label(3, f'{curve.name} {tick_text(curve.ys[0])}', 0.99, place + side, 'right', GREY))
     curves = [plot_words(name, curve, len(picture.names) > 1) for name, curve in zip(names, panel.curves)]
     return lines + ['plot ' + ', \\\n    '.join(curves)]
 

@@ -163,9 +163,11 @@ def panel_of_steps(runs, clocks, smooth, key, title, name, factor, log, from_zer
             panel.curves.append(thinned(Curve('raw', i, xs, ys)))
             above.append(thinned(Curve('mean', i, xs, smoothed(ys, smooth))))
     panel.curves += above
+    panel.curves.sort(key=lambda curve: curve.kind != 'band')  # below the lines of all runs
     batches = {run.tokens_per_step() for run in runs}
     if key == 'noise' and panel.curves and len(batches) == 1 and None not in batches:
-        ends = [panel.curves[0].xs[0], panel.curves[0].xs[-1]]
+        xs = [x for curve in panel.curves for x in curve.xs]
+        ends = [min(xs), max(xs)]
         panel.curves.append(Curve('level', -1, ends, [batches.pop()] * 2, name='batch'))
     return panel
 

@@ -55,15 +55,15 @@ def known(curves, kinds, begin=-math.inf):
 
 
 def loss_range(panel, x_range):
-    """(low, high, the highest value that is cut off or None): the beginning, far above the rest, is."""
+    """(low, high, the highest value that is cut off or None): the beginning, far above the rest, is. Nothing is below
+    `low`."""
     begin = x_range[0] + BEGINNING * (x_range[1] - x_range[0])
     firm = ('mean', 'points')
     levels = known(panel.curves, ('reference',), begin)
     body = known(panel.curves, firm, begin) or known(panel.curves, firm)
     raw = known(panel.curves, ('raw',), begin)
-    spread = [quantile(raw, 0.005), quantile(raw, 0.995)] if raw else []
-    low = min(known(panel.curves, firm) + levels + spread)
-    high = max(body + levels + spread)
+    low = min(known(panel.curves, firm + ('raw',)) + levels)
+    high = max(body + levels + ([quantile(raw, 0.995)] if raw else []))
     top = max(known(panel.curves, firm + ('raw',)) + levels)
     if top - low <= 1.4 * (high - low): high = top
     low, high = with_margin(low, high)

@@ -3,6 +3,7 @@
 # overwritten
 import json
 import os
+import re
 import shutil
 import unittest
 from random import Random
@@ -10,7 +11,7 @@ from unittest import mock
 
 from run_support import WithFolder, lines, program, resume, start, step, val
 from plotting.frame import lines_of
-from plotting.gnuplot import data_block, layout_of, quoted, script_of
+from plotting.gnuplot import COLOURS, LINE, PANEL_HEIGHT, data_block, layout_of, quoted, script_of
 from plotting.panels import AXES, Curve, make_picture, thinned
 from plotting.picture import is_ours, marked
 from plotting.scales import apart, linear_ticks, log_ticks, loss_range, panel_range, tick_text
@@ -130,6 +131,30 @@ class Data(WithFolder):
         self.assertEqual((band.ys, band.highs), ([None, 75.0, None, None, None], [None, 125.0, None, None, None]))
         self.assertIn('\n2 75.0 125.0\n', script_of(picture, 'picture.png'))
 
+    def test_bands_lie_below_the_lines_of_all_runs_and_let_them_through(self):
+        runs = [self.log(name, start(), *(noisy(k, 'ok', scale, 0.5, 60.0) for k in range(steps)))
+                for name, scale, steps in (('a', 100.0, 3), ('b', 120.0, 5))]
+        picture = self.picture(*runs)
+        panel = next(panel for panel in picture.panels if panel.key == 'noise')
+        self.assertEqual([(curve.kind, curve.run) for curve in panel.curves],
+                         [('band', 0), ('band', 1), ('mean', 0), ('mean', 1), ('level', -1)])
+        self.assertEqual(panel.curves[-1].xs, [1, 5])  # as long as the longest
+        script = script_of(picture, 'picture.png')
+        for colour in COLOURS[:2]:
+            self.assertRegex(script, f"using 1:2:3 with filledcurves fs transparent solid [0-9.]+ noborder fc rgb "
+                             f"'#{colour}'")
+
+    def test_the_label_of_the_batch_stays_within_the_axes(self):
+        for batch, scale in ((2048, 100.0), (16, 100.0), (64, 65.0), (64, 64.0), (64, 63.0)):
+            run = self.log('a', start(tokens_per_step=batch), *(noisy(k, 'ok', scale + k % 2, 0.2, 60.0)
+                                                               for k in range(8)))
+            script = script_of(self.picture(run), 'picture.png')
+            place, = re.findall(fr"set label 3 'batch {batch}' at graph [0-9.]+,(-?[0-9.]+) right", script)
+            caption, = re.findall(r"set label 2 '±1 deviation' at graph [0-9.]+,([0-9.]+) right", script)
+            half = LINE / 2 / (PANEL_HEIGHT - 74)  # of a line of text
+            self.assertTrue(half <= float(place) <= 1 - half, (batch, scale, place))
+            self.assertGreaterEqual(float(caption) - float(place), 2 * half)
+
     def test_hellaswag(self):
         run = self.log('a', step(0, 8.0), {'event': 'hellaswag', 'step': 1, 'acc': 0.28, 'acc_norm': 0.3})
         picture = self.picture(run, reference='124M')
@@ -212,6 +237,14 @@ class Scales(WithFolder):
         flat = self.log('b', *(step(k, 4.0) for k in range(5)))
         low, high, cut = loss_range(make_picture(open_runs([flat])).panels[0], (0, 5))
         self.assertTrue(low < 4.0 < high and cut is None)
+
+    def test_the_lowest_losses_of_every_run_are_within_the_axis(self):
+        def run(name, steps, dip):
+            return self.log(name, *(step(k, 0.5 if k == dip else 8.0 - k / 100) for k in range(steps)))
+        runs = [run('a', 300, None), run('b', 200, 90), run('c', 250, 3)]
+        for several in ([runs[1]], [runs[2]], runs[:2]):
+            panel = make_picture(open_runs(several)).panels[0]
+            self.assertLess(loss_range(panel, (0, 300))[0], 0.5)
 
     def test_norms_are_logarithmic_where_they_differ_much(self):
         norms = [self.log(name, *(step(k, 8.0, grad_norm=norm * (k + 1)) for k in range(10)))
