@@ -130,12 +130,13 @@ class Terminal(WithFolder):
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack('HHHH', height, width, 0, 0))
 
     def await_text(self, text, seconds=20):
-        """Until the text has come; what came before it is forgotten."""
+        """What has come until the text, which is forgotten with it."""
         end = time.monotonic() + seconds
         while text.encode() not in self.out:
             self.assertLess(time.monotonic(), end, f'{text!r} is not in {self.out[-2000:]!r}')
             if select.select([self.master], [], [], 0.1)[0]: self.out += os.read(self.master, 65536)
-        self.out = self.out[self.out.index(text.encode()) + len(text.encode()):]
+        before, _, self.out = self.out.partition(text.encode())
+        return before.decode()
 
     def left_as_it_was(self, code):
         self.await_text('\x1b[?25h\x1b[?1049l')
@@ -175,6 +176,24 @@ class Terminal(WithFolder):
         self.await_text('all steps made')
         os.killpg(os.tcgetpgrp(self.master), signal.SIGTERM)
         self.left_as_it_was(128 + signal.SIGTERM)
+
+    def test_in_the_background_it_leaves_the_keys_alone_and_ends_when_told_to(self):
+        run = self.log('mine', start(), step(0, 8.0), END)
+        # timeout makes a process group of its own, which is not the terminal's.
+        inner = f'echo timeout=$PPID.; exec "{sys.executable}" "{ROOT}/dev/watch" "{run}"'
+        self.open(run, command=['bash', '-c', f"timeout 60 sh -c '{inner}'; echo ended $?"])
+        self.await_text('timeout=')
+        pid = int(self.await_text('.'))
+        self.addCleanup(lambda: self.program.poll() is None and os.killpg(pid, signal.SIGKILL))
+        self.await_text('all steps made')
+        self.assertEqual(termios.tcgetattr(self.slave), self.before)
+        os.write(self.master, b'q\n')  # whoever is in the foreground reads it
+        self.await_text('\x1b[H\x1b[Kmine | step 1')  # drawn again
+        os.kill(pid, signal.SIGTERM)
+        self.await_text('\x1b[?25h\x1b[?1049l')
+        self.await_text(f'ended {128 + signal.SIGTERM}')
+        self.assertEqual(self.program.wait(20), 0)
+        self.assertEqual(termios.tcgetattr(self.slave), self.before)
 
     def test_q_ends_it_and_an_error_comes_after_the_screen(self):
         run = self.log('mine', start(), step(0, 8.0))
