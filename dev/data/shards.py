@@ -138,6 +138,10 @@ class Place:
         return fail(in_quotes(self.record), 'no record of dev/data/prepare', 'what it wrote', 'remove the folder, or '
                     'give another one by -o')
 
+    def tokens_folder(self, name):
+        """Where the tokens of a file are kept."""
+        return self.partial / 'tokens' / name
+
     def write_record(self, record):
         with whole_file(self.record) as file: file.write(json.dumps(record, indent=1).encode() + b'\n')
 
@@ -200,11 +204,8 @@ class Cutter:
         return any(path.exists() and path.stat().st_size == size
                    for path in (self.place.folder / name, self.place.partial / name))
 
-    def tokens_folder(self, name):
-        return self.place.partial / 'tokens' / name
-
     def tokenize(self, name):
-        folder, file = self.tokens_folder(name), self.files[name]
+        folder, file = self.place.tokens_folder(name), self.files[name]
         if not folder.is_dir():
             path = self.path_of(file)
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -233,7 +234,8 @@ class Cutter:
         for name in stream.files:
             if self.files[name]['tokens'] is None: return
             end += self.files[name]['tokens']
-            if end <= position and self.tokens_folder(name).is_dir(): shutil.rmtree(self.tokens_folder(name))
+            if end <= position and self.place.tokens_folder(name).is_dir():
+                shutil.rmtree(self.place.tokens_folder(name))
 
     def write(self, stream, position, tokens, name):
         self.place.partial.mkdir(exist_ok=True)
@@ -251,7 +253,7 @@ class Cutter:
     def copy(self, name, first, end, out):
         """Tokens [first, end) of a file."""
         begin = 0  # of a part of the file's tokens
-        for path in sorted(self.tokens_folder(name).glob('*.bin')):
+        for path in sorted(self.place.tokens_folder(name).glob('*.bin')):
             count = tokens_of_shard(path)[0]
             left = 2 * (min(end - begin, count) - max(first - begin, 0))
             if left > 0:

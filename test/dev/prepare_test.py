@@ -3,15 +3,17 @@
 # any time, and what is refused
 import contextlib
 import fcntl
+import hashlib
 import io
 import itertools
+import json
 import os
 import signal
 import sys
 import unittest
 from unittest import mock
 
-from prepare_support import LINES, Prepares, prepare, shards, stream_of, without_check
+from prepare_support import LINES, Prepares, ids_of, prepare, shards, stream_of, without_check
 
 
 class Shards(Prepares):
@@ -71,6 +73,40 @@ class Shards(Prepares):
         self.assertIn('is not of this program', self.not_made(*given, '--from', folder))
         (self.out / 'prepare.json').write_text('{"files": 1}')
         self.assertIn('no record of dev/data/prepare', self.not_made(*given, '--from', folder))
+
+    def test_a_file_of_which_nothing_was_made_may_be_mended(self):
+        folder = self.folder / 'stories'
+        folder.mkdir()
+        train, val = folder / 'TinyStories-train.txt', folder / 'TinyStories-valid.txt'
+        given = ('tinystories', '--from', folder, '--shard-tokens', 300)
+        train.write_bytes(b'Once\xff')
+        val.write_text('Twice.')
+        self.assertIn('is no UTF-8', self.not_made(*given, code=1))
+        train.write_text('Once upon a time.')
+        val.write_text('Twice upon a time.')  # has its tokens
+        self.assertIn(f'the size of {val.name} is 18; expected 6, as before', self.not_made(*given))
+        record = json.loads((self.out / 'prepare.json').read_text())
+        self.assertEqual([file['bytes'] for file in record['files']], [5, 6])
+        val.write_text('Twice.')
+        tokens = self.out / 'partial/tokens' / train.name
+        tokens.mkdir(parents=True)  # of a run that was killed before it wrote down how many
+        self.assertIn(f'the size of {train.name} is 17; expected 5, as before', self.not_made(*given))
+        tokens.rmdir()
+        self.made(*given)
+        for split, text in (('train_000000', 'Once upon a time.'), ('val_000000', 'Twice.')):
+            self.assertEqual(ids_of(self.out / f'tinystories_{split}.bin')[1], stream_of([text]))
+        record = json.loads((self.out / 'prepare.json').read_text())
+        self.assertEqual([file['bytes'] for file in record['files']], [17, 6])
+
+    def test_a_published_file_is_not_taken_with_another_size(self):
+        web = self.server()
+        folder, _ = self.texts(30, 20)
+        listed = [{'type': 'file', 'path': path.name, 'size': path.stat().st_size,
+                   'lfs': {'oid': hashlib.sha256(path.read_bytes()).hexdigest()}} for path in folder.iterdir()]
+        web.files['/list'] = json.dumps(listed).encode()
+        self.assertIn('404', self.not_made(LINES, '--base', web.base, code=1))
+        with (folder / '1.txt').open('a') as file: file.write('more\n')
+        self.assertIn('the size of 1.txt is', self.not_made(LINES, '--from', folder))
 
     def test_two_at_once(self):
         folder, _ = self.texts(3)
