@@ -20,6 +20,12 @@ from whole_file import whole_file
 MAGIC, VERSION, ENDINGS, START = 20240522, 1, 4, 65535
 
 
+def as_json(value, most=60):
+    """A value of a file as part of a message."""
+    text = json.dumps(value).replace('\x7f', '\\u007f')
+    return text[:most] + ('...' if len(text) > most else '')
+
+
 def examples(path):
     """[(context, endings, label)] of a file of JSON lines."""
     found = []
@@ -32,12 +38,12 @@ def examples(path):
             except (ValueError, KeyError, TypeError, RecursionError):
                 fail(where, in_quotes(line.decode('utf-8', 'replace').strip()[:60]), 'an object with "ctx", "endings" '
                      'and "label"; those for the test have no label')
-            if not isinstance(context, str) or not context: fail(f'"ctx" in {where}', json.dumps(context), 'a text')
+            if not isinstance(context, str) or not context: fail(f'"ctx" in {where}', as_json(context), 'a text')
             if not isinstance(endings, list) or len(endings) != ENDINGS or \
                     not all(isinstance(ending, str) for ending in endings):
-                fail(f'"endings" in {where}', in_quotes(json.dumps(endings)[:60]), f'{ENDINGS} texts')
+                fail(f'"endings" in {where}', as_json(endings), f'{ENDINGS} texts')
             if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < ENDINGS:
-                fail(f'"label" in {where}', in_quotes(json.dumps(label)[:60]), f'0 to {ENDINGS - 1}')
+                fail(f'"label" in {where}', as_json(label), f'0 to {ENDINGS - 1}')
             found.append((context, endings, label))
     if not 0 < len(found) < START: fail(f'the number of lines in {in_quotes(path)}', len(found), f'1 to {START - 1}')
     return found

@@ -73,7 +73,8 @@ def parquet_texts(path):
     try:
         with parquet.ParquetFile(path) as table:
             if 'text' not in table.schema_arrow.names:
-                fail(f'the columns of {in_quotes(path)}', ', '.join(table.schema_arrow.names), 'one named text')
+                columns = ', '.join(in_quotes(name, 40) for name in table.schema_arrow.names[:20])
+                fail(in_quotes(path), f'a table with columns {columns or "of no name"}', 'one with a column "text"')
             for batch in table.iter_batches(columns=['text'], batch_size=1024):
                 for text in batch.column(0).to_pylist():
                     row += 1

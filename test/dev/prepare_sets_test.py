@@ -56,7 +56,8 @@ class Sets(Prepares):
         def rows(**columns):
             pyarrow.parquet.write_table(pyarrow.table(columns), folder / '001_00000.parquet')
         for wrong, said, code in ((lambda: rows(text=['a', None]), 'the text in row 2 of ', 2),
-                                  (lambda: rows(texts=['a']), 'is texts; expected one named text', 2),
+                                  (lambda: rows(texts=['a'], id=['b']), '.parquet" is a table with columns "texts", '
+                                   '"id"; expected one with a column "text"', 2),
                                   (lambda: (folder / '001_00000.parquet').write_bytes(whole[:-9]), 'no whole Par', 1)):
             wrong()
             self.out = self.folder / f'wrong{code}{said[:4]}'
@@ -148,8 +149,11 @@ class HellaSwag(Prepares):
             return {**EXAMPLES[0], **fields}
         for wrong, said in ((changed(ctx=''), '"ctx" in '), (changed(endings=['a']), '"endings" in '),
                             (changed(endings=['a', 'b', 'c', 4]), '"endings" in '), (changed(label=4), '"label" in '),
-                            (changed(label='3'), '"label" in '), ({'ctx': 'a', 'endings': []}, 'no label'),
-                            (changed(ctx='a' * 40000), 'example 1 of ')):
+                            (changed(label='3'), ' is "3"; expected 0 to 3'),
+                            (changed(label=None), ' is null; expected 0 to 3'),
+                            (changed(ctx=['\x7f']), ' is ["\\u007f"]; expected a text'),
+                            (changed(endings='a' * 90), ' is "' + 'a' * 59 + '...; expected 4 texts'),
+                            ({'ctx': 'a', 'endings': []}, 'no label'), (changed(ctx='a' * 40000), 'example 1 of ')):
             said_all = self.not_made('hellaswag', '--from', self.write(EXAMPLES[1], wrong))
             self.assertIn(said, said_all)
             self.assertFalse(self.out.exists())
