@@ -10,7 +10,8 @@
     check_transformers.py --create DIR --max-shard-size 100KB       the same in several files with an index
 
 IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
-one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len.
+one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len, the last one
+as many as are left of --val-tokens.
 """
 import argparse
 import os
@@ -111,6 +112,15 @@ def sequences(ids, seq_len, limit, source):
     return ids.reshape(-1, seq_len)
 
 
+def batches(targets, seq_len, size):
+    """(first target, one past the last, targets of a row): `size` rows at a time, a shorter last row by itself."""
+    whole = targets // seq_len * seq_len
+    for begin in range(0, whole, size * seq_len):
+        yield begin, min(begin + size * seq_len, whole), seq_len
+    if whole < targets:
+        yield whole, targets, targets - whole
+
+
 def shard_loss(args, model, numpy, torch):
     header = numpy.fromfile(args.shard, dtype="<i4", count=256)
     if len(header) < 256 or header[0] != 20240520 or header[1] != 1:
@@ -118,17 +128,20 @@ def shard_loss(args, model, numpy, torch):
                  "name a token shard")
     tokens = numpy.memmap(args.shard, dtype="<u2", mode="r", offset=1024, shape=(int(header[2]),))
     seq_len = args.seq_len or model.config.n_positions
-    rows = min(args.val_tokens, len(tokens) - 1) // seq_len
-    if rows < 1:
-        sys.exit(f"check_transformers.py: {args.shard}: {len(tokens)} tokens; expected more than --seq-len {seq_len}")
+    if args.val_tokens < 1:
+        sys.exit(f"check_transformers.py: --val-tokens: {args.val_tokens}; expected at least 1")
+    targets = min(args.val_tokens, len(tokens) - 1)
+    if targets < 1:
+        sys.exit(f"check_transformers.py: {args.shard}: {len(tokens)} tokens; expected at least 2, an input and its "
+                 "target")
     total = 0.0
-    for first in range(0, rows, args.batch):
-        last = min(rows, first + args.batch)
-        chunk = torch.from_numpy(tokens[first * seq_len:last * seq_len + 1].astype(numpy.int64))
-        logits = model(chunk[:-1].view(-1, seq_len)).logits
+    for begin, end, row in batches(targets, seq_len, args.batch):
+        chunk = torch.from_numpy(tokens[begin:end + 1].astype(numpy.int64))
+        logits = model(chunk[:-1].view(-1, row)).logits
         total += torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), chunk[1:], reduction="sum").item()
-    loss = total / (rows * seq_len)
-    print(f"loss {loss:.8f} over {rows * seq_len} tokens")
+    loss = total / targets
+    print(f"loss {loss:.8f} over {targets} tokens" +
+          (f", all of the shard: {args.val_tokens} were asked for" if targets < args.val_tokens else ""))
     if args.expect_loss is not None:
         difference = abs(loss - args.expect_loss)
         print(f"expected {args.expect_loss:.8f}, difference {difference:.2e}, tolerance {args.tolerance:.0e}")

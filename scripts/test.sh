@@ -181,6 +181,8 @@ is host && one cpu "pictures of runs: what is drawn, and that nothing else is ov
 is host && one cpu "a run in the terminal: its frames, and that the terminal is given back" python3 \
     test/dev/watch_test.py
 is host && one cpu "runs as tables, for TensorBoard and for wandb" python3 test/dev/export_runs_test.py
+is host && one cpu "transformers beside a saved model: which tokens are predicted" python3 \
+    test/dev/check_transformers_test.py
 is host && one cpu "public data sets to shards: what is in them, and runs that are killed" python3 \
     test/dev/prepare_test.py
 is host && one cpu "downloads that break off, and what is not as it was published" python3 \
