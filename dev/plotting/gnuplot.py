@@ -4,8 +4,8 @@
 # variables.
 from dataclasses import dataclass
 
-from plotting.scales import (apart, fraction, linear_ticks, log_ticks, loss_range, panel_range, short_exponent,
-                             tick_text)
+from plotting.scales import (apart, cut_text, fraction, linear_ticks, log_ticks, loss_range, panel_range,
+                             short_exponent, tick_text)
 
 # In pixels; a picture of 1200 is shown at about 850. LOSS_HEIGHT: of the curves alone.
 WIDTH, LOSS_HEIGHT, PANEL_HEIGHT = 1200, 400, 244
@@ -216,7 +216,7 @@ def loss_words(picture, layout, names):
     title = panel.title if len(picture.names) > 1 else f'{shortened(picture.names[0], 60)}: {panel.title}'
     lines.append(label(1, title, LEFT / WIDTH, 1 - 22 / layout.height, 'left', '000000', 'title', 'screen'))
     if cut is not None:
-        lines.append(label(2, f'the beginning, up to {cut:.2f}, is cut off', (WIDTH - EDGE) / WIDTH,
+        lines.append(label(2, cut_text(panel, picture.x_range, cut), (WIDTH - EDGE) / WIDTH,
                            1 - 22 / layout.height, 'right', GREY, system='screen'))
     lines += legend_words(layout) + resume_arrows(picture)
     ends = end_labels(picture, panel, low, high, bottom - top)

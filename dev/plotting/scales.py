@@ -5,6 +5,7 @@ from run_log import amount
 
 SMALLEST = 1e-100  # on a logarithmic axis
 BEGINNING = 0.05  # of the axis: what lies above all that comes after it is cut off
+LOSSES = ('mean', 'points', 'raw')
 
 
 def linear_ticks(low, high, most):
@@ -54,20 +55,30 @@ def known(curves, kinds, begin=-math.inf):
             if y is not None and x >= begin]
 
 
+def end_of_beginning(x_range):
+    return x_range[0] + BEGINNING * (x_range[1] - x_range[0])
+
+
 def loss_range(panel, x_range):
-    """(low, high, the highest value that is cut off or None): the beginning, far above the rest, is. Nothing is below
-    `low`."""
-    begin = x_range[0] + BEGINNING * (x_range[1] - x_range[0])
+    """(low, high, the highest value that is cut off or None): the beginning, far above the rest, is, and rare peaks of
+    single steps are. Nothing is below `low`."""
+    begin = end_of_beginning(x_range)
     firm = ('mean', 'points')
     levels = known(panel.curves, ('reference',), begin)
     body = known(panel.curves, firm, begin) or known(panel.curves, firm)
     raw = known(panel.curves, ('raw',), begin)
-    low = min(known(panel.curves, firm + ('raw',)) + levels)
+    low = min(known(panel.curves, LOSSES) + levels)
     high = max(body + levels + ([quantile(raw, 0.995)] if raw else []))
-    top = max(known(panel.curves, firm + ('raw',)) + levels)
+    top = max(known(panel.curves, LOSSES) + levels)
     if top - low <= 1.4 * (high - low): high = top
     low, high = with_margin(low, high)
     return low, high, top if top > high else None
+
+
+def cut_text(panel, x_range, top):
+    """What is said of the losses that are cut off, the highest of them being `top`."""
+    at_peak = top in known(panel.curves, LOSSES, end_of_beginning(x_range))
+    return f'peaks, up to {top:.2f}, are cut off' if at_peak else f'the beginning, up to {top:.2f}, is cut off'
 
 
 def with_margin(low, high, share=0.04):

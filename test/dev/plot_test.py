@@ -238,6 +238,11 @@ class Scales(WithFolder):
         low, high, cut = loss_range(make_picture(open_runs([flat])).panels[0], (0, 5))
         self.assertTrue(low < 4.0 < high and cut is None)
 
+    def test_a_peak_that_is_cut_off_is_not_called_the_beginning(self):
+        for at, said in ((3, "'the beginning, up to 90.00, is cut off'"), (600, "'peaks, up to 90.00, are cut off'")):
+            run = self.log('a', *(step(k, {at: 90.0, 800: 20.0}.get(k, 4.0 - k / 1000)) for k in range(1000)))
+            self.assertIn(said, script_of(make_picture(open_runs([run]), smooth=0.5), 'picture.png'))
+
     def test_the_lowest_losses_of_every_run_are_within_the_axis(self):
         def run(name, steps, dip):
             return self.log(name, *(step(k, 0.5 if k == dip else 8.0 - k / 100) for k in range(steps)))
