@@ -14,6 +14,7 @@ one sequence). A shard is read in order: sequence s predicts tokens s * seq_len 
 as many as are left of --val-tokens.
 """
 import argparse
+import math
 import os
 import sys
 
@@ -158,21 +159,29 @@ def hellaswag(args, model, numpy, torch):
     words = numpy.fromfile(args.hellaswag, dtype="<u2", offset=1024).astype(numpy.int64)
     most = args.seq_len or model.config.n_positions
     at, right, right_norm = 0, 0, 0
-    for _ in range(int(header[2])):
-        label, at = int(words[at + 3]), at + 5
-        parts = []
+    for i in range(int(header[2])):
+        parts, label = [], int(words[at + 3]) if at + 5 < len(words) else 0
+        at += 5
         for _ in range(5):  # the context and four endings
-            parts.append(words[at + 1:at + 1 + words[at]])
-            at += 1 + int(words[at])
+            parts.append(words[at + 1:at + 1 + int(words[at])] if at < len(words) else words[:0])
+            at += 1 + len(parts[-1])
+        if at > len(words) or not all(map(len, parts)) or max(map(len, parts[1:])) > most:
+            sys.exit(f"check_transformers.py: {args.hellaswag}: example {i} is cut off, or too long; expected a whole "
+                     f"file, whose endings have at most {most} tokens")
         sums, means = [], []
         for ending in parts[1:]:
             tokens = torch.from_numpy(numpy.concatenate([parts[0], ending]))[-(most + 1):]
             logits = model(tokens[None, :-1]).logits[0].double()
             nats = torch.nn.functional.cross_entropy(logits[-len(ending):], tokens[-len(ending):], reduction="none")
-            sums.append(nats.sum().item())
-            means.append(nats.mean().item())
-        right += sums.index(min(sums)) == label
-        right_norm += means.index(min(means)) == label
+            # To fp32, whose sums in fp64 are exact: equal endings stay equal, and the first of them is chosen.
+            sums.append(nats.float().double().sum().item())
+            means.append(sums[-1] / len(ending))
+        finite = all(map(math.isfinite, sums))
+        right += finite and sums.index(min(sums)) == label
+        right_norm += finite and means.index(min(means)) == label
+    if at != len(words):
+        sys.exit(f"check_transformers.py: {args.hellaswag}: {len(words) - at} words behind the last example; expected "
+                 "none")
     count, good = int(header[2]), True
     for name, found, expected in (("acc", right / count, args.expect_acc),
                                   ("acc_norm", right_norm / count, args.expect_acc_norm)):
