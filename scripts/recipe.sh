@@ -9,7 +9,7 @@
 #   shards      places below data/, without _train_*.bin and _val_*.bin, of which the first that has some is taken
 #   get_shards  the command that makes them, without -o
 #   flags       of train_gpt2, beside those that all recipes have
-#   published   lines: what was reached, by whom, on what, and where that stands
+#   published   lines: what was reached, by whom, on what, and where that stands; "dev/plot OUT" names the run by -o
 # and calls `recipe "$@"`. The words that a user adds come last, so they override.
 # shellcheck source=scripts/launch.sh
 . "$here/launch.sh"
@@ -30,6 +30,63 @@ value() {
         shift
     done
     [ -n "$found" ] && echo "${found#x}"
+}
+
+# commas NUMBER: 18,865 of 18865
+commas() { sed -E ':again; s/([0-9])([0-9]{3})(,|$)/\1,\2\3/; t again' <<<"$1"; }
+
+# amount TOKENS: in billions from one on
+amount() {
+    if [ "$1" -lt 1000000000 ]; then commas "$1"; else awk -v n="$1" 'BEGIN { printf "%.4g billion", n / 1e9 }'; fi
+}
+
+plural() { [ "$1" = 1 ] || echo s; }
+
+# quote WORD: as a shell reads it, in quotes where it must have them, into `quoted`
+quote() {
+    quoted=$1
+    [[ $1 =~ ^[A-Za-z0-9_@%+=:,./-]+$ ]] || quoted=${1@Q}
+}
+
+# tell_command WORD...: what starts the program, with the flags in `all`, in lines that a shell takes as they stand. Of
+# a flag that is there several times it has the last, as the program takes that one; --help says which have a value.
+tell_command() {
+    local letter name takes word quoted key='' value='' line='   ' i
+    local -A name_of has_value last
+    local keys=() parts=() start_words=()
+    while IFS='|' read -r letter name takes; do
+        [ -z "$letter" ] || name_of[$letter]=$name
+        [ -z "$takes" ] || has_value[$name]=yes
+    done < <("$program" --help | sed -nE 's/^  (-([a-z]), |    )--([a-z0-9-]+)( [A-Z]+)?( .*)?$/\2|\3|\4/p')
+    for word in "${all[@]}"; do
+        quote "$word"
+        if [ -n "$value" ]; then
+            parts[-1]+=" $quoted" value=''
+            continue
+        fi
+        case $word in
+            --dry-run) continue ;;
+            --*=*) key=${word#--} key=${key%%=*} ;;
+            --*) key=${word#--} value=${has_value[${word#--}]:-} ;;
+            -?) key=${name_of[${word#-}]:-$word} value=${has_value[$key]:-} ;;
+            -*) key=${name_of[${word:1:1}]:-} && [ -n "${has_value[$key]:-}" ] || key=$word ;; # -b16, not -af
+            *) key=$word ;;
+        esac
+        keys+=("$key") parts+=("$quoted") last[$key]=${#keys[@]}
+    done
+    for i in "${!keys[@]}"; do [ "${last[${keys[i]}]}" = $((i + 1)) ] || unset "parts[i]"; done
+    for word; do
+        quote "$word"
+        start_words+=("$quoted")
+    done
+    for word in "${start_words[@]}" "${parts[@]}"; do
+        if [ $((${#line} + ${#word})) -gt 97 ] && [ -n "${line// /}" ]; then
+            echo "$line \\"
+            line='       '
+        fi
+        line+=" $word"
+    done
+    echo "$line"
 }
 
 # As many as RANKS says, the slots of HOSTFILE, or one for each GPU.
@@ -107,15 +164,15 @@ measure() {
             *) [ -n "$leave_out" ] || few+=("$word") && leave_out='' ;;
         esac
     done
-    note "times three steps of $((sequences * length * ranks)) tokens; MEASURE=no leaves that out"
+    note "times three steps of $(commas $((sequences * length * ranks))) tokens; MEASURE=no leaves that out"
     said=$("${start[@]}" "${few[@]}" -b "$sequences" -d 0 -x 3 -u 0 -v 0 -s 0 -n 0 -y never --output-dir= 2>&1) &&
         ms=$(awk -F '|' '/^step +3\/3 / && NF >= 7 { print $5 + 0 }' <<<"$said") && [ -n "$ms" ] || return 1
-    timed_tokens=$((sequences * length * ranks)) timed="three steps of $timed_tokens tokens"
+    timed_tokens=$((sequences * length * ranks)) timed="three steps of $(commas "$timed_tokens") tokens"
 }
 
 # What the plan says, and the time, as a table.
 tell() {
-    local step parameters tokens memory='' available='' ms timed_tokens timed made=0 keep word
+    local step parameters tokens passes memory='' available='' ms timed_tokens timed made=0 left rate takes keep quoted
     [[ $facts =~ "training: "([0-9]+)" steps of "([0-9]+)" tokens" ]] || refuse "train_gpt2 --dry-run tells no steps"
     steps=${BASH_REMATCH[1]} step=${BASH_REMATCH[2]}
     [[ $facts =~ ([0-9]+)" parameters (" ]] && parameters=${BASH_REMATCH[1]}
@@ -124,35 +181,42 @@ tell() {
     [[ $facts =~ "  available "\ *([0-9.]+\ [A-Za-z]+) ]] && available=${BASH_REMATCH[1]}
     keep=$(value _ keep-checkpoints "${all[@]}") || keep=0
     echo "$title"
+    quote "$out"
+    published=${published//dev\/plot OUT/"${root}dev/plot $quoted"}
     sed '1s/^/  published    /;2,$s/^/               /' <<<"$published"
-    awk -v steps="$steps" -v step="$step" -v tokens="$tokens" 'BEGIN {
-        passes = steps * step / tokens
-        printf "  training     %d steps of %d tokens: %.4g billion, %s passes over the %.4g billion that are there\n",
-            steps, step, steps * step / 1e9, sprintf(passes < 10 ? "%.2f" : "%.0f", passes), tokens / 1e9 }'
+    passes=$(awk -v made=$((steps * step)) -v tokens="$tokens" 'BEGIN {
+        passes = made / tokens
+        print passes < 0.01 ? "less than 0.01" : sprintf(passes < 10 ? "%.2f" : "%.0f", passes) }')
+    echo "  training     $(commas "$steps") step$(plural "$steps") of $(commas "$step") tokens, together" \
+        "$(amount $((steps * step))): $passes passes over the $(amount "$tokens") that are there"
     echo "  ranks        $ranks, on $([ "$device" = cuda ] && echo GPUs || echo 'this CPU: no GPU is used')"
     echo "  memory       $memory a rank${available:+, of $available}"
     awk -v n="$parameters" -v keep="$keep" -v out="$out" 'BEGIN {
-        printf "  checkpoints  in %s, %.3g GB each, %s\n", out, 12 * n / 1e9,
+        kilobytes = 12 * n / 1e3
+        size = kilobytes < 1e3 ? kilobytes " kB" : sprintf(kilobytes < 1e6 ? "%.3g MB" : "%.3g GB",
+            kilobytes / (kilobytes < 1e6 ? 1e3 : 1e6))
+        printf "  checkpoints  in %s, %s each, %s\n", out, size,
             (keep > 0 ? "the last " keep " are kept" : "all are kept") }'
     if measure; then
-        awk -v ms="$ms" -v timed="$timed_tokens" -v step="$step" -v left=$((steps - made)) -v by="$timed" 'BEGIN {
+        left=$((steps - made))
+        read -r rate takes < <(awk -v ms="$ms" -v timed="$timed_tokens" -v step="$step" -v left="$left" 'BEGIN {
+            printf "%.0f ", timed / ms * 1000
             hours = left * step / timed * ms / 3.6e6
-            if (hours < 1) takes = sprintf("%.1f minutes", 60 * hours)
-            else if (hours < 72) takes = sprintf("%.1f hours", hours)
-            else takes = sprintf("%.0f hours, %.0f days,", hours, hours / 24)
-            printf "  time         %s for %d steps, without validation: %.0f tokens/s, by %s\n", takes, left,
-                timed / ms * 1000, by }'
+            if (hours < 1) printf "%.1f minutes\n", 60 * hours
+            else if (hours < 72) printf "%.1f hours\n", hours
+            else printf "%.0f hours, %.0f days,\n", hours, hours / 24 }')
+        echo "  time         $takes for $(commas "$left") step$(plural "$left"), without validation:" \
+            "$(commas "$rate") tokens/s, by $timed"
     else
         echo "  time         not measured"
     fi
-    printf '  command     '
-    for word in "${start[@]}" "${all[@]}"; do [ "$word" = --dry-run ] || printf ' %q' "$word"; done
-    echo
+    echo "  command"
+    tell_command "${start[@]}"
 }
 
 recipe() {
     local word place pattern dry='' own_batch gpus device ranks batch length tokens steps warmup out plan facts
-    local vocabulary root data all start
+    local vocabulary root data every all start
     for word; do
         case $word in
             -h | --help) exec "$0" --help ;;
@@ -173,9 +237,10 @@ recipe() {
     require_shards "$pattern" training -i
     require_shards "$(value j val-data "${all[@]}" "$@")" validation -j
     # Its file has GPT-2's ids, and so have shards with 50257, or as llm.c's with nothing, in their header.
-    if [ -e "$data/hellaswag/hellaswag_val.bin" ] &&
+    every=$(value _ hellaswag-every "$@") || every=$(value v val-every "${all[@]}" "$@")
+    if is_whole "$every" && [ -e "$data/hellaswag/hellaswag_val.bin" ] &&
         [[ $(od -A n -t d4 -j 12 -N 4 "$(compgen -G "$pattern" | head -n 1)") =~ ^\ *(0|50257)$ ]]; then
-        all+=(--hellaswag "$data/hellaswag/hellaswag_val.bin" --hellaswag-every 250)
+        all+=(--hellaswag "$data/hellaswag/hellaswag_val.bin" --hellaswag-every "$every")
     fi
     all+=("$@")
     out=$(value o output-dir "${all[@]}")

@@ -24,5 +24,5 @@ flags=(-b 64 -t 1024 -d 524288 -x 18865 -l 6e-4 -u 700 -q 0 -s 20000 -g 144 -n 5
 published="llm.c: validation loss about 3.29, HellaSwag 29.9 %, in 94 minutes on 8 A100 80GB:
 https://github.com/karpathy/llm.c/discussions/481, scripts/run_gpt2_124M.sh
 OpenAI's GPT-2 124M on the same tokens: 3.425, HellaSwag 29.4 %: llm.c's dev/vislog.ipynb
-to lay your curve over llm.c's: dev/plot runs/gpt2_124M --reference 124M --x tokens"
+to lay your curve over llm.c's: dev/plot OUT --reference 124M --x tokens"
 recipe "$@"

@@ -74,7 +74,8 @@ recipe() {
         "memory plan" "$GB GB each"
     [ ! -e "$scratch/$name" ] || fail "the plan of $name left something behind"
     said=$(MEASURE=no "scripts/run_$name.sh" "${tiny[@]}" -o "$scratch/$name" 2>&1) || fail "$name: exit code $?: $said"
-    says "$name" "$said" "note: -u 2 instead of 700" "20 steps of 128 tokens"
+    says "$name" "$said" "note: -u 2 instead of 700" "20 steps of 128 tokens, together 2,560: less than 0.01 passes" \
+        "MB each"
     for option in '.dtype == "bf16"' '."weight-decay" == 0.1' .shuffle '."zero-stage" == 1' '.resume == "auto"' "$@"; do
         [ "$(of_log "$name" "first.options | $option")" = true ] || fail "the options of $name: not so: $option"
     done
@@ -82,24 +83,40 @@ recipe() {
         fail "the log of $name has not 20 steps, validation before and after them, and HellaSwag"
     [ -e "$scratch/$name/step_00000020/model.safetensors" ] || fail "$name saved no model"
 }
-GB=1.49 recipe gpt2_124M "18865 steps of 524288 tokens: 9.891 billion" '.lr == 6e-4 and ."final-lr-fraction" == 0' \
-    '."checkpoint-every" == 5000'
-GB=4.26 recipe gpt2_350M "60000 steps of 524288 tokens" '.lr == 3e-4 and ."final-lr-fraction" == 0'
-GB=9.29 recipe gpt2_774M "286102 steps of 524288 tokens" '.lr == 2.5e-4 and ."final-lr-fraction" == 0'
-GB=18.7 recipe gpt2_1558M "32000 steps of 1048576 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1'
-GB=1.5 recipe gpt3_125M "572204 steps of 524288 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1' \
+GB=1.49 recipe gpt2_124M "18,865 steps of 524,288 tokens, together 9.891 billion: " \
+    '.lr == 6e-4 and ."final-lr-fraction" == 0' '."checkpoint-every" == 5000'
+GB=4.26 recipe gpt2_350M "60,000 steps of 524,288 tokens" '.lr == 3e-4 and ."final-lr-fraction" == 0'
+GB=9.29 recipe gpt2_774M "286,102 steps of 524,288 tokens" '.lr == 2.5e-4 and ."final-lr-fraction" == 0'
+GB=18.7 recipe gpt2_1558M "32,000 steps of 1,048,576 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1'
+GB=1.5 recipe gpt3_125M "572,204 steps of 524,288 tokens" '.lr == 6e-4 and ."final-lr-fraction" == 0.1' \
     '."skip-loss-z" == 7 and ."skip-norm-z" == 7' '."keep-checkpoints" == 5 and ."major-every" == 50000'
 
 script=scripts/run_gpt2_124M.sh
 # The same command goes on; the time is that of its log. Without one three steps are timed.
 said=$($script "${tiny[@]}" -x 21 -o "$scratch/gpt2_124M" 2>&1) || fail "going on: exit code $?: $said"
-says "going on" "$said" "for 1 steps" "the median of its last steps"
+says "going on" "$said" "for 1 step," "the median of its last steps"
 [ "$(of_log gpt2_124M 'map(select(.event == "step")) | length')" = 21 ] || fail "the run did not go on"
 says "a timed plan" "$($script "${tiny[@]}" --dry-run 2>&1)" "minutes for 20 steps" "by three steps of 32 tokens"
 says "two GPUs" "$(GPUS="0 1" PROGRAM=$scratch/bin/train_gpt2 MEASURE=no $script "${tiny[@]}" -b 2 --dry-run 2>&1)" \
     "ranks        2, on GPUs" run_one_node.sh
 says "a build for CPUs" "$(GPUS="0 1" MEASURE=no $script "${tiny[@]}" --dry-run 2>&1)" "there are 2 GPUs; make" \
     "ranks        1, on this CPU"
+# HellaSwag follows validation; what is published is compared with this run; the command is what a shell takes.
+options_of() { sed -n '/^options:/,/^training data:/p' <<<"$1"; }
+plan=$(MEASURE=no $script "${tiny[@]}" -v 100 --val-every=5 -s3 --prompt "it's \$5" -o "$scratch/a run" \
+    --dry-run 2>&1) || fail "a plan: exit code $?: $plan"
+says "a plan" "$plan" "--hellaswag-every=5" "dev/plot '$scratch/a run' --reference 124M"
+command=$(sed '1,/^  command$/d' <<<"$plan")
+says "the options of the printed command" "$(options_of "$(eval "$command --dry-run" 2>&1)")" "$(options_of "$plan")"
+says "the printed command" "$command" " --shuffle " " -e custom:l=1,h=1,c=16,t=32 " \
+    "'$DATA/fineweb/fineweb_train_*.bin'"
+for flag in -d -n -b -e -o --val-every; do
+    [ "$(grep -oE -- " ${flag}[ =]" <<<"$command" | wc -l)" = 1 ] || fail "$flag is not there once: $command"
+done
+[[ $command != *" -v "* ]] || fail "-v is there, which --val-every overrides: $command"
+[ -z "$(awk 'length > 100 && NF > 3' <<<"$command")" ] || fail "lines of more than 100 columns: $command"
+[[ $(MEASURE=no $script "${tiny[@]}" -v 0 --dry-run 2>&1) != *hellaswag_val* ]] ||
+    fail "HellaSwag without validations"
 # 64 sequences of this model take 440 GB, one takes 7.
 says "a batch for this machine" "$(MEASURE=no $script -e custom:l=3072,h=1,c=32,t=1024 -d 65536 "${out[@]}" \
     --dry-run 2>&1)" "instead of 64, as memory allows"
