@@ -149,8 +149,8 @@ void end_on_signals() {
 }
 
 void print(const char* split, const llmc::TextCorpusSplit& summary) {
-    std::cout << split << summary.documents << " documents, " << summary.bytes << " bytes, " << summary.tokens
-              << " tokens";
+    std::cout << split << summary.documents << (summary.documents == 1 ? " document, " : " documents, ")
+              << summary.bytes << " bytes, " << summary.tokens << " tokens";
     if (!summary.shards.empty())
         std::cout << ", " << summary.shards.size() << (summary.shards.size() == 1 ? " shard: " : " shards: ")
                   << summary.shards.front();
