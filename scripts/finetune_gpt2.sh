@@ -11,7 +11,11 @@
 #
 # The loss before and after, on what was held out, and a text by the new model that begins with PROMPT end the output.
 # Shards, log and model go to -o, by default runs/finetune; the same command goes on with a run that ended before its
-# time. RANKS, HOSTFILE, PROGRAM: scripts/README.md, "Recipes".
+# time, and other text needs another folder. RANKS, HOSTFILE, PROGRAM: scripts/README.md, "Recipes".
+#
+# GPT-2's own folder, which gpt2-medium, gpt2-large and gpt2-xl have, too, comes by
+#
+#   hf download openai-community/gpt2 config.json model.safetensors merges.txt tokenizer.json --local-dir gpt2
 #
 # Why these numbers: GPT (Radford et al. 2018) was fine-tuned for 3 passes with a peak of 6.25e-5 and a rate that falls
 # to 0; nanoGPT's config/finetune_shakespeare.py takes a constant 3e-5, which is near the mean of ours. A tenth of the
@@ -27,7 +31,13 @@ model=${1:-}
 [ -n "$model" ] || refuse "no model is given; expected a folder of Hugging Face's; see $(basename "$0") --help"
 checkpoints=("$model"/step_????????) # of a run: its newest checkpoint
 [ -f "$model/config.json" ] || [ ! -d "${checkpoints[-1]}" ] || model=${checkpoints[-1]}
-[ -f "$model/config.json" ] || refuse "\"$model\" has no config.json; expected the folder of a saved GPT-2"
+if [ ! -f "$model/config.json" ]; then
+    name=$(basename "$model") folder=$model
+    case $name in gpt2 | gpt2-medium | gpt2-large | gpt2-xl) ;; *) name=gpt2 folder=gpt2 ;; esac
+    quote "$folder"
+    refuse "\"$model\" has no config.json; expected the folder of a saved GPT-2; download it: hf download" \
+        "openai-community/$name config.json model.safetensors merges.txt tokenizer.json --local-dir $quoted"
+fi
 shift
 texts=()
 while [ $# -gt 0 ] && [[ $1 != -?* ]]; do
@@ -59,14 +69,21 @@ case $ids in
     *) refuse "the model's vocabulary has $ids ids; expected GPT-2's 50257, or the 257 of bytes" ;;
 esac
 out=$(value o output-dir "$@") || out=runs/finetune
+[ -n "$out" ] || refuse "-o is empty; expected a folder for shards, log and model"
 
-# ---- text to shards: tokenized each time, as the text may have changed; a run that is to go on compares them
+# ---- text to shards, in a folder of their own until nothing speaks against the run: each time, as the text may have
+# changed
 
 documents=''
 for text in "${texts[@]}"; do
     case $text in *.jsonl | *.ndjson | *.gz | *.zst) documents=yes ;; esac
 done
-scratch=$(mktemp -d)
+beside=${TMPDIR:-/tmp}
+if [ -n "${HOSTFILE:-}" ]; then # the other machines see what is beside the run
+    beside=$(dirname "$out")
+    mkdir -p "$beside"
+fi
+scratch=$(mktemp -d -p "$beside")
 trap 'rm -rf "$scratch"' EXIT
 # tokenize ARGUMENTS...: as dev/tokenize, without the names of shards, which lie elsewhere in the end
 tokenize() { "$tools/tokenize" --name text "${tokenizer[@]}" "$@" | sed 's/, [0-9]* shards\{0,1\}: .*//'; }
@@ -91,13 +108,16 @@ else
 fi
 compgen -G "$scratch/data/text_val_*.bin" >/dev/null || refuse "there are fewer than 20 documents, so none is held" \
     "out; expected more, or files of plain text"
-mkdir -p "$out/shards"
-rm -f "$out"/shards/text_{train,val}_*.bin
-mv "$scratch"/data/*.bin "$out/shards"
+data=$scratch/data
+if [ -e "$out/log.jsonl" ] || compgen -G "$out/step_????????" >/dev/null; then
+    diff -rq "$data" "$out/shards" >/dev/null 2>&1 ||
+        refuse "\"$out\" has a run on other text; expected the same text and model, to go on; give another folder by -o"
+    data=$out/shards
+fi
 
 # ---- what fits the amount of text
 
-tokens=$(wc -c "$out"/shards/text_train_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
+tokens=$(wc -c "$data"/text_train_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
 choose_start
 [ "$length" -le 1024 ] || length=1024
 while [ $((8 * length)) -gt "$tokens" ] && [ "$length" -gt 16 ]; do length=$((length / 2)); done
@@ -105,19 +125,34 @@ sequences=16
 while [ $((10 * sequences * length)) -gt "$tokens" ] && [ $sequences -gt 1 ]; do sequences=$((sequences / 2)); done
 sequences=$(((sequences + ranks - 1) / ranks * ranks)) batch=4
 while [ $((sequences / ranks % batch)) != 0 ]; do batch=$((batch / 2)); done
-flags=(-i "$out/shards/text_train_*.bin" -j "$out/shards/text_val_*.bin" -e "$model" -o "$out" -y auto --shuffle
+all=(-i "$data/text_train_*.bin" -j "$data/text_val_*.bin" -e "$model" -o "$out" -y auto --shuffle
     --dtype bf16 -z 1 -b "$batch" -t "$length" -d $((sequences * length)) --epochs 3 -l 5e-5 -k cosine -q 0 "$@")
-[ "${#tokenizer[@]}" -lt 4 ] || flags+=(--merges "$merges")
-if ! value u warmup-steps "$@" >/dev/null; then
-    steps=$(value x max-steps "$@") || steps=0
-    update=$(value d total-batch-tokens "${flags[@]}") passes=$(value _ epochs "${flags[@]}")
-    is_whole "$steps" || { is_whole "$update" && is_whole "$passes" && steps=$((passes * tokens / update)); } || steps=0
-    flags+=(-u $((steps / 10)))
-    value v val-every "$@" >/dev/null || flags+=(-v $((steps / 10 > 0 ? steps / 10 : 1)))
-fi
-case " $* " in *" --dry-run "*) exec "${start[@]}" "${flags[@]}" ;; esac
+[ "${#tokenizer[@]}" -lt 4 ] || all+=(--merges "$merges")
+steps=$(value x max-steps "$@") || steps=0
+update=$(value d total-batch-tokens "${all[@]}") passes=$(value _ epochs "${all[@]}")
+is_whole "$steps" || { is_whole "$update" && is_whole "$passes" && steps=$((passes * tokens / update)); } || steps=0
+value u warmup-steps "$@" >/dev/null || all+=(-u $((steps / 10)))
+value v val-every "$@" >/dev/null || all+=(-v $((steps / 10 > 0 ? steps / 10 : 1)))
 
-"${start[@]}" "${flags[@]}"
+# ---- what train_gpt2 says to it, before anything is in -o; its shards are named as they will lie there
+
+named_in_out() {
+    local said status=0
+    said=$("$@" 2>&1) || status=$?
+    echo "${said//"$data"/"$out/shards"}"
+    return $status
+}
+start=(named_in_out "${start[@]}") own_batch=$(value b micro-batch "$@") || own_batch=
+make_plan
+start=("${start[@]:1}")
+case " $* " in *" --dry-run "*) echo "$plan" && exit ;; esac
+if [ "$data" != "$out/shards" ]; then
+    mkdir -p "$out/shards"
+    rm -f "$out"/shards/text_{train,val}_*.bin
+    mv "$data"/*.bin "$out/shards"
+fi
+
+"${start[@]}" "${all[@]//"$data"/"$out/shards"}"
 
 # ---- before and after, and what it writes now
 

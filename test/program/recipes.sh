@@ -139,13 +139,32 @@ refused "shards of bytes" "a vocabulary of 257; expected GPT-2's 50257" $script 
 finetune=scripts/finetune_gpt2.sh
 model=$scratch/bytes_model # the run: its checkpoint is taken
 seq 300 | sed 's/$/ fish swim in a lake/' >"$scratch/fish.txt"
-said=$(PROMPT="7 fish" $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 2>&1) ||
+said=$(PROMPT="7 fish" $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 -u 3 2>&1) ||
     fail "finetuning: exit code $?: $said"
-says "finetuning" "$said" "held-out loss: " "step_00000" "7 fish"
+says "finetuning" "$said" "training:   1 document, " "held-out loss: " "step_00000" "7 fish"
 read -r before after < <(sed -n 's/^held-out loss: \([0-9.]*\) before, \([0-9.]*\) after.*/\1 \2/p' <<<"$said")
 awk -v before="$before" -v after="$after" 'BEGIN { exit !(after < 0.9 * before) }' ||
     fail "finetuning took the held-out loss from $before to $after"
+[ "$(of_log fish 'map(select(.event == "val")) | length')" = 14 ] || fail "-u N turns off validation on the way"
+# What a run has left is gone on with, or stays as it is.
+# shellcheck disable=SC2317 # refused calls it
+quietly() { "$@" >/dev/null; }
+contents() { (cd "$scratch/$1" && find . -type f -exec sha256sum {} + | sort); }
+before=$(contents fish)
+refused "finetuning on other text" "\"$scratch/fish\" has a run on other text; expected the same text and model" \
+    quietly $finetune "$model" "$scratch/birds.txt" -o "$scratch/fish" -l 1e-3 -u 3
+[ "$(contents fish)" = "$before" ] || fail "a refused run has changed the one that was there"
+said=$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 -u 3 2>&1) ||
+    fail "going on: exit code $?: $said"
+says "finetuning again" "$said" "going on after step"
+refused "finetuning with a wrong flag" '--dtype is "fp16"; expected' \
+    quietly $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" --dtype fp16
+says "finetuning's plan" "$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" --dry-run 2>&1)" "memory plan" \
+    "$scratch/fish3/shards/text_train_*.bin"
+[ ! -e "$scratch/fish3" ] || fail "a plan, or what was refused, has left $(ls "$scratch/fish3")"
 refused "finetuning no model" "has no config.json" $finetune "$scratch" "$scratch/fish.txt"
+refused "finetuning a model that is not here" "hf download openai-community/gpt2-large config.json model.safetensors \
+merges.txt tokenizer.json --local-dir $scratch/gpt2-large" $finetune "$scratch/gpt2-large" "$scratch/fish.txt"
 refused "finetuning without text" "no text is given" $finetune "$model"
 refused "finetuning with a missing text" "is not a file" $finetune "$model" "$scratch/none.txt"
 # GPT-2's ids, with the merges of the model's own folder.
