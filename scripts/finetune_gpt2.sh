@@ -51,7 +51,8 @@ tools=$(dirname "$program")
 for tool in tokenize generate; do
     [ -x "$tools/$tool" ] || refuse "$tools/$tool is missing; expected it beside the program; make builds it"
 done
-compgen -G "$model/model*.safetensors" >/dev/null || refuse "\"$model\" has no model.safetensors; expected one; open" \
+weights=("$model"/model*.safetensors)
+[ -e "${weights[0]}" ] || refuse "\"$model\" has no model.safetensors; expected one; open" \
     "the model by transformers and save it by save_pretrained"
 ids=$(jq -r '.vocab_size' "$model/config.json")
 length=$(jq -r '.n_positions // .n_ctx // 1024' "$model/config.json")
@@ -68,7 +69,7 @@ case $ids in
         ;;
     *) refuse "the model's vocabulary has $ids ids; expected GPT-2's 50257, or the 257 of bytes" ;;
 esac
-out=$(value o output-dir "$@") || out=runs/finetune
+out=$(value output-dir "$@") || out=runs/finetune
 [ -n "$out" ] || refuse "-o is empty; expected a folder for shards, log and model"
 
 # ---- text to shards, in a folder of their own until nothing speaks against the run: each time, as the text may have
@@ -92,7 +93,7 @@ if [ -n "$documents" ]; then
 else
     mkdir "$scratch/train" "$scratch/val"
     for i in "${!texts[@]}"; do
-        lines=$(wc -l <"${texts[i]}")
+        lines=$(grep -ac '' "${texts[i]}") || refuse "text \"${texts[i]}\" is empty; expected at least one line"
         head -n $((lines - lines / 10)) "${texts[i]}" >"$scratch/train/$i.txt"
         [ $((lines / 10)) = 0 ] || tail -n +$((lines - lines / 10 + 1)) "${texts[i]}" >"$scratch/val/$i.txt"
     done
@@ -128,11 +129,11 @@ while [ $((sequences / ranks % batch)) != 0 ]; do batch=$((batch / 2)); done
 all=(-i "$data/text_train_*.bin" -j "$data/text_val_*.bin" -e "$model" -o "$out" -y auto --shuffle
     --dtype bf16 -z 1 -b "$batch" -t "$length" -d $((sequences * length)) --epochs 3 -l 5e-5 -k cosine -q 0 "$@")
 [ "${#tokenizer[@]}" -lt 4 ] || all+=(--merges "$merges")
-steps=$(value x max-steps "$@") || steps=0
-update=$(value d total-batch-tokens "${all[@]}") passes=$(value _ epochs "${all[@]}")
+steps=$(value max-steps "$@") || steps=0
+update=$(value total-batch-tokens "${all[@]}") passes=$(value epochs "${all[@]}")
 is_whole "$steps" || { is_whole "$update" && is_whole "$passes" && steps=$((passes * tokens / update)); } || steps=0
-value u warmup-steps "$@" >/dev/null || all+=(-u $((steps / 10)))
-value v val-every "$@" >/dev/null || all+=(-v $((steps / 10 > 0 ? steps / 10 : 1)))
+value warmup-steps "$@" >/dev/null || all+=(-u $((steps / 10)))
+value val-every "$@" >/dev/null || all+=(-v $((steps / 10 > 0 ? steps / 10 : 1)))
 
 # ---- what train_gpt2 says to it, before anything is in -o; its shards are named as they will lie there
 
@@ -142,7 +143,7 @@ named_in_out() {
     echo "${said//"$data"/"$out/shards"}"
     return $status
 }
-start=(named_in_out "${start[@]}") own_batch=$(value b micro-batch "$@") || own_batch=
+start=(named_in_out "${start[@]}") own_batch=$(value micro-batch "$@") || own_batch=
 make_plan
 start=("${start[@]:1}")
 case " $* " in *" --dry-run "*) echo "$plan" && exit ;; esac
@@ -157,10 +158,17 @@ fi
 # ---- before and after, and what it writes now
 
 echo
-jq -rs 'map(select(.event == "val")) | (first.loss, last.loss, (min_by(.loss) | .loss, .step), last.step) | tostring' \
-    "$out/log.jsonl" | tr '\n' ' ' | awk '{
-    printf "held-out loss: %.4f before, %.4f after %d steps (perplexity %.2f and %.2f)\n", $1, $2, $5, exp($1), exp($2)
-    if ($4 < $5) printf "the lowest:    %.4f after %d steps: train no longer, by -x %d\n", $3, $4, $4 }'
+jq -r 'select(.event == "val") | "\(.loss) \(.step)"' "$out/log.jsonl" | awk '
+    NR == 1 { first = least = $1; at = $2 }
+    $1 < least { least = $1; at = $2 }
+    { last = $1; steps = $2 }
+    END {
+        if (NR == 0) { print "held-out loss: not measured, as -v 0 asks"; exit }
+        printf "held-out loss: %.4f before, %.4f after %d steps (perplexity %.2f and %.2f)\n", first, last, steps,
+            exp(first), exp(last)
+        if (last - least >= 0.00005)
+            printf "the lowest:    %.4f after %d steps: train no longer, by -x %d\n", least, at, at
+    }'
 models=("$out"/step_????????)
 echo "model:         ${models[-1]}"
 echo "a sample:"

@@ -17,17 +17,40 @@
 note() { echo "note: $1" >&2; }
 is_whole() { [[ $1 =~ ^[1-9][0-9]{0,14}$ ]]; }
 
-# value SHORT LONG WORD...: what the last of these flags says; fails where none does. SHORT _: it has no letter
+# Which flags of train_gpt2 have a letter, and which a value, as --help says.
+declare -A name_of has_value
+while IFS='|' read -r letter flag takes; do
+    [ -z "$letter" ] || name_of[$letter]=$flag
+    [ -z "$takes" ] || has_value[$flag]=yes
+done < <("$program" --help | sed -nE 's/^  (-([a-z]), |    )--([a-z0-9-]+)( [A-Z]+)?( .*)?$/\2|\3|\4/p')
+
+# flag_of WORD: the long name of the flag, else the word, into `key`; what is joined to it into `joined`; and into
+# `takes` whether its value is the next word.
+flag_of() {
+    takes='' joined='' key=$1
+    case $1 in
+        --?*=*) key=${1#--} joined=${key#*=} key=${key%%=*} ;;
+        --?*) key=${1#--} takes=${has_value[$key]:-} ;;
+        -[a-z]) key=${name_of[${1#-}]:-$1} takes=${has_value[$key]:-} ;;
+        -[a-z]*) # -b16, not -af
+            key=${name_of[${1:1:1}]:-$1} joined=${1:2}
+            [ -n "${has_value[$key]:-}" ] || key=$1
+            ;;
+    esac
+}
+
+# value LONG WORD...: what the last of these flags says; fails where none does
 value() {
-    local short=$1 long=$2 found=''
-    shift 2
+    local wanted=$1 found='' key takes joined
+    shift
     while [ $# -gt 0 ]; do
-        case $1 in
-            "-$short" | "--$long") [ $# -lt 2 ] || found=x$2 ;;
-            "-$short"*) found=x${1#-"$short"} ;;
-            "--$long="*) found=x${1#*=} ;;
-        esac
+        flag_of "$1"
         shift
+        if [ -n "$takes" ] && [ $# -gt 0 ]; then
+            joined=$1
+            shift
+        fi
+        [ "$key" != "$wanted" ] || found=x$joined
     done
     [ -n "$found" ] && echo "${found#x}"
 }
@@ -49,29 +72,19 @@ quote() {
 }
 
 # tell_command WORD...: what starts the program, with the flags in `all`, in lines that a shell takes as they stand. Of
-# a flag that is there several times it has the last, as the program takes that one; --help says which have a value.
+# a flag that is there several times it has the last, as the program takes that one.
 tell_command() {
-    local letter name takes word quoted key='' value='' line='   ' i
-    local -A name_of has_value last
+    local word quoted key takes='' joined line='   ' i
+    local -A last
     local keys=() parts=() start_words=()
-    while IFS='|' read -r letter name takes; do
-        [ -z "$letter" ] || name_of[$letter]=$name
-        [ -z "$takes" ] || has_value[$name]=yes
-    done < <("$program" --help | sed -nE 's/^  (-([a-z]), |    )--([a-z0-9-]+)( [A-Z]+)?( .*)?$/\2|\3|\4/p')
     for word in "${all[@]}"; do
         quote "$word"
-        if [ -n "$value" ]; then
-            parts[-1]+=" $quoted" value=''
+        if [ -n "$takes" ]; then
+            parts[-1]+=" $quoted" takes=''
             continue
         fi
-        case $word in
-            --dry-run) continue ;;
-            --*=*) key=${word#--} key=${key%%=*} ;;
-            --*) key=${word#--} value=${has_value[${word#--}]:-} ;;
-            -?) key=${name_of[${word#-}]:-$word} value=${has_value[$key]:-} ;;
-            -*) key=${name_of[${word:1:1}]:-} && [ -n "${has_value[$key]:-}" ] || key=$word ;; # -b16, not -af
-            *) key=$word ;;
-        esac
+        flag_of "$word"
+        [ "$key" != dry-run ] || continue
         keys+=("$key") parts+=("$quoted") last[$key]=${#keys[@]}
     done
     for i in "${!keys[@]}"; do [ "${last[${keys[i]}]}" = $((i + 1)) ] || unset "parts[i]"; done
@@ -137,7 +150,7 @@ make_plan() {
         fi
         fits=${BASH_REMATCH[1]} batch=1
         while [ $((2 * batch)) -le "$fits" ]; do batch=$((2 * batch)); done
-        note "-b $batch instead of $(value b micro-batch "${all[@]}"), as memory allows; an update has the same tokens"
+        note "-b $batch instead of $(value micro-batch "${all[@]}"), as memory allows; an update has the same tokens"
         own_batch=$batch
         all+=(-b "$batch")
     done
@@ -179,7 +192,7 @@ tell() {
     [[ $facts =~ "training data: "[^,]*", "([0-9]+)" tokens" ]] && tokens=${BASH_REMATCH[1]}
     [[ $facts =~ "  total "\ *([0-9.]+\ [A-Za-z]+) ]] && memory=${BASH_REMATCH[1]}
     [[ $facts =~ "  available "\ *([0-9.]+\ [A-Za-z]+) ]] && available=${BASH_REMATCH[1]}
-    keep=$(value _ keep-checkpoints "${all[@]}") || keep=0
+    keep=$(value keep-checkpoints "${all[@]}") || keep=0
     echo "$title"
     quote "$out"
     published=${published//dev\/plot OUT/"${root}dev/plot $quoted"}
@@ -232,38 +245,38 @@ recipe() {
     shards=${shards%% *}
     all=(-i "$data/${shards}_train_*.bin" -j "$data/${shards}_val_*.bin" -e "$model" -o "${root}runs/$name" -y auto
         --dtype bf16 --shuffle -z 1 -c 0.1 -v 250 "${flags[@]}")
-    own_batch=$(value b micro-batch "$@") || own_batch=
-    pattern=$(value i train-data "${all[@]}" "$@")
+    own_batch=$(value micro-batch "$@") || own_batch=
+    pattern=$(value train-data "${all[@]}" "$@")
     require_shards "$pattern" training -i
-    require_shards "$(value j val-data "${all[@]}" "$@")" validation -j
+    require_shards "$(value val-data "${all[@]}" "$@")" validation -j
     # Its file has GPT-2's ids, and so have shards with 50257, or as llm.c's with nothing, in their header.
-    every=$(value _ hellaswag-every "$@") || every=$(value v val-every "${all[@]}" "$@")
+    every=$(value hellaswag-every "$@") || every=$(value val-every "${all[@]}" "$@")
     if is_whole "$every" && [ -e "$data/hellaswag/hellaswag_val.bin" ] &&
         [[ $(od -A n -t d4 -j 12 -N 4 "$(compgen -G "$pattern" | head -n 1)") =~ ^\ *(0|50257)$ ]]; then
         all+=(--hellaswag "$data/hellaswag/hellaswag_val.bin" --hellaswag-every "$every")
     fi
     all+=("$@")
-    out=$(value o output-dir "${all[@]}")
+    out=$(value output-dir "${all[@]}")
     choose_start
 
-    length=$(value t seq-len "${all[@]}")
-    tokens=$(value d total-batch-tokens "${all[@]}")
-    batch=$(value b micro-batch "${all[@]}")
+    length=$(value seq-len "${all[@]}")
+    tokens=$(value total-batch-tokens "${all[@]}")
+    batch=$(value micro-batch "${all[@]}")
     if [ -z "$own_batch" ] && is_whole "$length" && is_whole "$tokens"; then
         while [ $((batch % 2)) = 0 ] && [ $((tokens % (batch * length * ranks))) != 0 ]; do batch=$((batch / 2)); done
-        [ "$batch" = "$(value b micro-batch "${all[@]}")" ] || all+=(-b "$batch")
+        [ "$batch" = "$(value micro-batch "${all[@]}")" ] || all+=(-b "$batch")
     fi
-    steps=$(value x max-steps "${all[@]}")
-    warmup=$(value u warmup-steps "${all[@]}")
-    if ! value u warmup-steps "$@" >/dev/null && is_whole "$steps" && [ "$steps" -lt "$warmup" ]; then
+    steps=$(value max-steps "${all[@]}")
+    warmup=$(value warmup-steps "${all[@]}")
+    if ! value warmup-steps "$@" >/dev/null && is_whole "$steps" && [ "$steps" -lt "$warmup" ]; then
         note "-u $((steps / 10)) instead of $warmup: a warm-up that so few steps have room for"
         all+=(-u $((steps / 10)))
     fi
 
     make_plan
-    batch=$(value b micro-batch "${all[@]}")
+    batch=$(value micro-batch "${all[@]}")
     [[ $facts =~ "training data: "[^$'\n']*", vocabulary "([0-9]+) ]] && vocabulary=${BASH_REMATCH[1]}
-    [ "$(value e init "${all[@]}")" != "$model" ] || [ "$vocabulary" = 50257 ] ||
+    [ "$(value init "${all[@]}")" != "$model" ] || [ "$vocabulary" = 50257 ] ||
         refuse "the shards have a vocabulary of $vocabulary; expected GPT-2's 50257; run $get_shards" \
             "-o $data/${shards%/*}, or give a model by -e"
     [ -z "$dry" ] || echo "$plan"

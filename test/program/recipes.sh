@@ -157,6 +157,16 @@ refused "finetuning on other text" "\"$scratch/fish\" has a run on other text; e
 said=$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 -u 3 2>&1) ||
     fail "going on: exit code $?: $said"
 says "finetuning again" "$said" "going on after step"
+# The last line of a short text, a value that looks like a flag, a loss that nobody measured.
+mkdir "$scratch/a [b]"
+cp "$scratch"/bytes_model/step_*/* "$scratch/a [b]"
+printf 'one\nTHE LAST LINE' >"$scratch/short.txt"
+said=$($finetune "$scratch/a [b]" "$scratch/fish.txt" "$scratch/short.txt" -o "$scratch/fish4" -x 2 -v 0 \
+    --prompt "-other" 2>&1) || fail "finetuning on a short text: exit code $?: $said"
+says "finetuning without validation" "$said" "held-out loss: not measured"
+[[ $said != *perplexity* ]] || fail "a loss that nobody measured: $said"
+cat "$scratch"/fish4/shards/text_train_*.bin | tr -d '\0' | grep -qa "THE LAST LINE" ||
+    fail "the last line of a text is not trained on"
 refused "finetuning with a wrong flag" '--dtype is "fp16"; expected' \
     quietly $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" --dtype fp16
 says "finetuning's plan" "$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" --dry-run 2>&1)" "memory plan" \
