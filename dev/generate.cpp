@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <iostream>
@@ -17,6 +16,7 @@
 #include "dev/tool_main.h"
 #include "kernels/device/device.h"
 #include "kernels/device/error.h"
+#include "llmc/base/clock.h"
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/text_stream.h"
 #include "llmc/data/tokenizer_files.h"
@@ -249,8 +249,6 @@ private:
     std::int64_t tokens_ = 0;
 };
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 // "256 tokens in 6.10 s, 42.0 tokens/s; the first 1 after 0.21 s, with the 5 tokens of the prompt"
 void report(std::int64_t tokens, int samples, std::size_t prompt, double first, double all) {
     char text[200];
@@ -280,19 +278,20 @@ struct Session {
             std::cerr << "note: the prompt has " << prompt.size() << " tokens, of which the model sees the last "
                       << settings.window << '\n';
         Printer printer(tokenizer, settings.samples, shown, shown.empty() ? -1 : prompt.back());
-        const double began = now();
+        const double began = llmc::seconds_now();
         double first = 0;
         generator.generate(
             prompt,
             [&](int sample, int token) {
                 printer.add(sample, token);
-                if (first == 0) first = now();
+                if (first == 0) first = llmc::seconds_now();
             },
             [&] { return interrupt.signal() != 0 || !std::cout; });
         printer.finish();
         if (!std::cout) fail("standard output", "closed, or has no room", "a place for the text", {}, Blame::runtime);
         if (printer.tokens() > 0)
-            report(printer.tokens(), settings.samples, prompt.size(), first - began, now() - began);
+            report(printer.tokens(), settings.samples, prompt.size(), first - began,
+                   llmc::seconds_now() - began);
     }
 
     void one_prompt(const Ids& prompt, const std::string& shown) const {

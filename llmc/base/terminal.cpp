@@ -6,22 +6,18 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
 
+#include "llmc/base/clock.h"
 #include "llmc/base/standard_streams.h"
 
 namespace llmc {
 namespace {
 
 constexpr double kSecondsBetweenShows = 0.25;
-
-double seconds_of_clock() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Bytes that go on with a character of UTF-8 take no column.
 int columns_of(std::string_view text) {
@@ -71,20 +67,20 @@ std::string with_commas(std::int64_t number) {
 ProgressLine::ProgressLine(bool shows, double seconds_elsewhere)
     : terminal_(isatty(STDERR_FILENO) != 0),
       apart_(!shows ? 0 : terminal_ ? kSecondsBetweenShows : seconds_elsewhere),
-      began_(seconds_of_clock()),
+      began_(seconds_now()),
       last_(began_) {}
 
 ProgressLine::~ProgressLine() {
     if (terminal_ && last_ != began_) std::cerr << "\r\x1b[K" << std::flush;
 }
 
-double ProgressLine::seconds() const { return seconds_of_clock() - began_; }
+double ProgressLine::seconds() const { return seconds_now() - began_; }
 
-bool ProgressLine::due() const { return apart_ > 0 && seconds_of_clock() - last_ >= apart_; }
+bool ProgressLine::due() const { return apart_ > 0 && seconds_now() - last_ >= apart_; }
 
 void ProgressLine::show(const std::string& text) {
     if (apart_ == 0) return;
-    last_ = seconds_of_clock();
+    last_ = seconds_now();
     if (terminal_) std::cerr << "\r\x1b[K" + text << std::flush;
     else tell_stderr(text);
 }

@@ -62,7 +62,7 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
     return {.loss = sum / double(batches.targets()), .seconds = seconds_now() - began};
 }
 
-std::optional<double> bits_per_byte(double loss, const ValidationBatches& batches, const Tokenizer& tokenizer) {
+std::optional<double> bits_per_byte_of_nat(const ValidationBatches& batches, const Tokenizer& tokenizer) {
     if (!tokenizer.has_table()) return std::nullopt;
     std::int64_t bytes = 0;
     try {
@@ -70,7 +70,7 @@ std::optional<double> bits_per_byte(double loss, const ValidationBatches& batche
     } catch (const Error&) {  // the shards have changed since the loss was computed: the next validation tells
     }
     if (bytes == 0) return std::nullopt;
-    return loss * double(batches.targets()) / (std::numbers::ln2 * double(bytes));
+    return double(batches.targets()) / (std::numbers::ln2 * double(bytes));
 }
 
 TextSampler::TextSampler(const std::string& prompt, const GenerationSettings& settings,

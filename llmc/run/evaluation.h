@@ -27,10 +27,10 @@ struct ValidationLoss {
 ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUpload& upload, MicroBatchShape shape,
                                Context& context, const SignalSoFar& signal_so_far);
 
-// That loss by the bytes of the text instead of its tokens, so that vocabularies can be compared: nats of all targets,
-// ends of text among them, divided by ln 2 and the bytes that the targets stand for. Reads the targets. Empty where the
-// tokenizer has no table, or there are no bytes.
-std::optional<double> bits_per_byte(double loss, const ValidationBatches& batches, const Tokenizer& tokenizer);
+// What turns that loss into bits by the bytes of the text instead of its tokens, so that vocabularies can be compared:
+// nats of all targets, ends of text among them, divided by ln 2 and the bytes that the targets stand for. Reads the
+// targets. Empty where the tokenizer has no table, or there are no bytes.
+std::optional<double> bits_per_byte_of_nat(const ValidationBatches& batches, const Tokenizer& tokenizer);
 
 // Text that the model goes on with after a prompt; empty: the start of a document. Its random stream is its own and
 // starts anew with every call.

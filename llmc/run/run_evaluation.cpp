@@ -13,9 +13,11 @@ int RunEvaluation::validate(std::int64_t step) {
         validation_loss(batches, model_, upload_, plan_.setup.shape, context_, signal_so_far());
     unreadable_ = x.unreadable;
     if (x.signal == 0 && !unreadable_) {
-        const bool tells = context_.communicator->rank() == 0;
+        if (!bytes_counted_ && context_.communicator->rank() == 0)  // the targets are the same every time
+            bits_per_byte_ = bits_per_byte_of_nat(batches, *plan_.tokenizer);
+        bytes_counted_ = true;
         report_.validation(step, x.loss, batches.targets(), x.seconds,
-                           tells ? bits_per_byte(x.loss, batches, *plan_.tokenizer) : std::nullopt);
+                           bits_per_byte_ ? std::optional(x.loss * *bits_per_byte_) : std::nullopt);
     }
     return x.signal;
 }

@@ -1,6 +1,7 @@
 // run_evaluation.h - what a run computes beside its steps, and reports: validation, HellaSwag and samples
 #pragma once
 #include <exception>
+#include <optional>
 
 #include "llmc/model/batch_upload.h"
 #include "llmc/run/interrupt.h"
@@ -36,6 +37,8 @@ private:
     Report& report_;
     const Interrupt& interrupt_;
     std::exception_ptr unreadable_;
+    bool bytes_counted_ = false;
+    std::optional<double> bits_per_byte_;  // of a nat; of rank 0, where it is known
 };
 
 }  // namespace llmc

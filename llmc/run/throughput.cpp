@@ -1,7 +1,6 @@
 // throughput.cpp - flops of the model, peaks of the device, and a running mean of the time of a step
 #include "llmc/run/throughput.h"
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -33,10 +32,6 @@ Throughput::Reading Throughput::read(double seconds, std::int64_t positions, std
 std::optional<double> Throughput::seconds_left(std::int64_t steps_left) const {
     if (weight_ == 0) return {};
     return mean_seconds_ / weight_ * double(steps_left);
-}
-
-double seconds_now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 std::string utc_text() {

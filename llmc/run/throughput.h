@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/device/device.h"
+#include "llmc/base/clock.h"
 #include "llmc/weights/parameters.h"
 
 namespace llmc {
@@ -35,9 +36,6 @@ private:
     double mean_seconds_ = 0, weight_ = 0;
     int steps_ = 0;
 };
-
-// Of a clock that only moves forward.
-double seconds_now();
 
 // The time of day, as ISO 8601 has it: "2026-11-23T07:54:00Z".
 std::string utc_text();

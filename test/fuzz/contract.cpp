@@ -97,6 +97,14 @@ std::filesystem::path file_with(const std::string& name, std::string_view bytes)
     return path;
 }
 
+std::string with_header_of(std::size_t meant, std::string_view bytes) {
+    constexpr std::size_t kHeaderBytes = 1024;
+    if (bytes.size() < meant || bytes.size() >= kHeaderBytes) return std::string(bytes);
+    std::string file(bytes.substr(0, meant));
+    file.resize(kHeaderBytes);
+    return file.append(bytes.substr(meant));
+}
+
 std::string safetensors_of(std::string_view text) {
     const std::size_t header = std::min(text.find('\n'), text.size());
     std::string file;

@@ -32,6 +32,11 @@ const std::filesystem::path& scratch_folder();
 // The file `name` of the scratch folder from now on holds `bytes`.
 std::filesystem::path file_with(const std::string& name, std::string_view bytes);
 
+// The file whose header of 1024 bytes begins with the first `meant` of these bytes, and is 0 from there on, and whose
+// rest follows: no mutation has to keep what means nothing. Bytes that are a header or more, or fewer than `meant`, as
+// they are.
+std::string with_header_of(std::size_t meant, std::string_view bytes);
+
 // A safetensors file from its header, up to the first line feed, and its data: the length in front of them, which no
 // mutation would keep right, is added.
 std::string safetensors_of(std::string_view text);

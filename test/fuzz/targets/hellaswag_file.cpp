@@ -22,12 +22,8 @@ void read_hellaswag(const std::filesystem::path& path) {
 }
 
 const fuzz::Target hellaswag_file("hellaswag_file", [](std::string_view bytes) {
-    constexpr std::size_t kUsed = 24;
-    if (bytes.size() < kUsed || bytes.size() >= std::size_t(llmc::kShardHeaderBytes))
-        return read_hellaswag(fuzz::file_with("hellaswag.bin", bytes));
-    std::string file(bytes.substr(0, kUsed));
-    file.resize(std::size_t(llmc::kShardHeaderBytes));
-    read_hellaswag(fuzz::file_with("hellaswag.bin", file.append(bytes.substr(kUsed))));
+    constexpr std::size_t kMeant = 24;  // the six words that mean something
+    read_hellaswag(fuzz::file_with("hellaswag.bin", fuzz::with_header_of(kMeant, bytes)));
 });
 
 }  // namespace
