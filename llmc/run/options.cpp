@@ -111,7 +111,8 @@ void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
     entry("temperature", o.temperature, "softmax temperature of sampling; 0: greedy", Real{0, 100});
     entry("hellaswag", o.hellaswag,
           "score the model on HellaSwag: a file of dev/data/prepare hellaswag, or llm.c's hellaswag_val.bin");
-    entry("hellaswag-every", o.hellaswag_every, "steps between scores; the model is scored last, too", Whole{1, kMany});
+    entry("hellaswag-every", o.hellaswag_every,
+          "steps between scores; the model is scored last, too, unless --max-minutes ended the run", Whole{1, kMany});
     entry("eval-only", o.eval_only, "validate, score on HellaSwag, sample, and stop");
     group("Checkpoint");
     entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end",
