@@ -9,8 +9,8 @@
 #             the rest under the sanitizers too; parsers under libFuzzer
 #   ranks     several ranks, as threads, as processes and on two hosts; as threads under ThreadSanitizer
 #   run       whole runs of the program, training in bf16 beside fp32, and the quickstart with 6 seconds of training
-#   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found: what its machine code tells, and whole runs on
-#             stand-ins for NVIDIA's libraries
+#   cuda      the CUDA build for sm_80 and sm_90a, where nvcc is found: what its machine code tells; on stand-ins for
+#             NVIDIA's libraries its kernels, executed from their PTX, and whole runs
 #
 # Every test runs unless a tag leaves it out (test/README.md). Programs are built in the background while tests run.
 # Every test's time is printed, and the slowest ten of all at the end.
@@ -224,7 +224,10 @@ if is cuda && [ -n "$nvcc" ]; then
     one cuda "no memory-bound kernel is below 85 % of a copy's bandwidth, by a model of sm_90a" dev/kernel_sass.py $cuda
     one stand-in "the stand-ins for NVIDIA's libraries have the functions that are called" test/stand_in/exports.sh
     cases stand-in "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
-    cases stand-in "the CUDA build on stand-ins: matrix products" $stand_in/tests "[matmul]~[host_time]"
+    cases stand-in "the CUDA build on stand-ins: kernels from their PTX" $stand_in/tests \
+        "[kernels]~[large]~[host_time]"
+    cases stand-in "the CUDA build on stand-ins: kernels from their PTX, lanes and warps in order random" env \
+        STAND_IN_SCHEDULE=random $stand_in/tests "[kernels]~[matmul]~[large]~[host_time]~[one_order]"
     one stand-in "the CUDA build on stand-ins: 1-bit Adam of two hosts" test/stand_in/two_hosts.sh \
         $stand_in/train_gpt2 build/cpu/train_gpt2
 elif is cuda; then

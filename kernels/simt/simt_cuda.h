@@ -7,6 +7,7 @@
 
 #include "kernels/device/error.h"
 #include "kernels/device/types.h"
+#include "kernels/simt/simt_kernel_name.h"
 #include "kernels/simt/simt_launch_config.h"
 
 #define SIMT_SHARED(T, name, extent) __shared__ __align__(16) T name extent
@@ -16,10 +17,11 @@
 
 namespace simt {
 
-inline void check(cudaError_t status, const char* what) {
+// Of a call about a kernel, which is named as the compiler spells it.
+inline void check(cudaError_t status, const char* function, const char* kernel) {
     if (status != cudaSuccess)
-        throw Error(std::string(what) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status),
-                    Blame::runtime);
+        throw Error(std::string(function) + " of " + readable(kernel) + ": " + cudaGetErrorName(status) + ", " +
+                    cudaGetErrorString(status), Blame::runtime);
 }
 
 // Beyond this a kernel must ask for its shared memory first.
@@ -29,7 +31,7 @@ template <auto Kernel, class... Args>
 void launch(const LaunchConfig& config, Args&&... args) {
     if (config.shared_bytes > kDefaultSharedBytes)
         check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.shared_bytes)),
-              "shared memory of a kernel");
+              "cudaFuncSetAttribute", kernel_name<Kernel>());
     cudaLaunchConfig_t launch{};
     launch.gridDim = config.grid;
     launch.blockDim = config.block;
@@ -44,7 +46,8 @@ void launch(const LaunchConfig& config, Args&&... args) {
         launch.attrs = &cluster;
         launch.numAttrs = 1;
     }
-    check(cudaLaunchKernelEx(&launch, Kernel, static_cast<Args&&>(args)...), __PRETTY_FUNCTION__);
+    check(cudaLaunchKernelEx(&launch, Kernel, static_cast<Args&&>(args)...), "cudaLaunchKernelExC",
+          kernel_name<Kernel>());
 }
 
 // A misaligned access faults on a GPU by itself.

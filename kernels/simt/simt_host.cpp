@@ -116,7 +116,7 @@ void run_fiber_blocks(const LaunchConfig& config, const BoundKernel& kernel, std
 }
 
 void run_grid(const Launch& launch) {
-    const auto& [config, kernel, run_range, arguments, argument_bytes] = launch;
+    const auto& [config, kernel, run_range, arguments] = launch;
     const std::size_t shared_limit = std::min(device::limits().shared_bytes, kSharedLimit);  // of the launching thread
     check_config(config, kernel, shared_limit);
     const bool fibers = finds_races || config.block.x * config.block.y * config.block.z > 1;

@@ -16,6 +16,7 @@
 #include "kernels/simt/races/simt_race.h"
 #include "kernels/simt/simt_block.h"
 #include "kernels/simt/simt_intrinsics.h"
+#include "kernels/simt/simt_kernel_name.h"
 #include "kernels/simt/simt_language.h"
 #include "kernels/simt/simt_launch_config.h"
 #include "kernels/simt/simt_warp.h"
@@ -25,19 +26,16 @@ namespace simt {
 // Runs blocks `first` to `last - 1` of the grid, x fastest, on the calling OS thread.
 using RunRange = void (*)(const LaunchConfig& config, const void* arguments, std::int64_t first, std::int64_t last);
 
-// A launch: `kernel` is the name as the compiler spells it, the arguments are a tuple of so many bytes.
+// A launch: `kernel` is the name as the compiler spells it, the arguments are a tuple.
 struct Launch {
     LaunchConfig config;
     const char* kernel;
     RunRange run_range;
     const void* arguments;
-    std::size_t argument_bytes;
 };
 
 // Throws Error where a GPU would refuse the configuration.
 void run_grid(const Launch& launch);
-// Takes launches to where they run, if that is not the calling process (test/stand_in).
-inline void (*launch_elsewhere)(const Launch& launch) = nullptr;
 void run_fiber_blocks(const LaunchConfig& config, const BoundKernel& kernel, std::int64_t first, std::int64_t last);
 
 template <class> struct Signature;
@@ -90,9 +88,6 @@ void run_many_thread_blocks(const LaunchConfig& config, const void* arguments, s
     run_fiber_blocks(config, {call, arguments}, first, last);
 }
 
-template <auto Kernel>
-constexpr const char* kernel_name() { return __PRETTY_FUNCTION__; }
-
 template <auto Kernel, class... Args>
 void launch(const LaunchConfig& config, Args&&... args) {
     using Arguments = typename Signature<decltype(Kernel)>::Arguments;
@@ -100,8 +95,7 @@ void launch(const LaunchConfig& config, Args&&... args) {
     const bool single = !finds_races && config.block.x == 1 && config.block.y == 1 && config.block.z == 1;
     const RunRange run_range = single ? run_single_thread_blocks<Kernel, Arguments>
                                       : run_many_thread_blocks<Kernel, Arguments>;
-    const Launch launch{config, kernel_name<Kernel>(), run_range, &arguments, sizeof arguments};
-    launch_elsewhere ? launch_elsewhere(launch) : run_grid(launch);
+    run_grid({config, kernel_name<Kernel>(), run_range, &arguments});
 }
 
 }  // namespace simt

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/simt/simt_block.h"
+#include "kernels/simt/simt_kernel_name.h"
 
 namespace simt {
 
@@ -61,19 +62,6 @@ inline std::string spell(const dim3& d) {
     std::ostringstream text;
     text << '(' << d.x << ", " << d.y << ", " << d.z << ')';
     return text.str();
-}
-
-// "constexpr const char* simt::kernel_name() [with auto Kernel = kernels::{anonymous}::gelu<float, 1>]" ->
-// "kernels::gelu<float, 1>"
-inline std::string readable(std::string_view pretty) {
-    if (const auto begin = pretty.find("Kernel = "); begin != std::string_view::npos) {
-        pretty.remove_prefix(begin + 9);
-        pretty = pretty.substr(0, pretty.rfind(']'));
-    }
-    std::string name(pretty.substr(pretty.starts_with('&') ? 1 : 0));
-    for (std::string_view noise : {"{anonymous}::", "(anonymous namespace)::"})
-        for (std::size_t at; (at = name.find(noise)) != std::string::npos;) name.erase(at, noise.size());
-    return name;
 }
 
 // "0-31, 40, 64-95": at most `limit` ranges.

@@ -84,6 +84,7 @@ TEST_CASE("two updates of AdamW and two at one bit are the specification's", "[k
                               .weight_decay = kDecay}, nullptr);
             }
             if (t == 2) scale_moment(v.span(), v.span(), step_of(2, corrects).second_correction, nullptr);
+            device::sync(nullptr);
         } else {
             std::vector<OnebitCompress> inputs(2);
             for (std::size_t rank = 0; rank < 2; ++rank) {

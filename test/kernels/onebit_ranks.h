@@ -102,8 +102,8 @@ struct OnebitRanks {
             kernels::onebit_compress(compress, nullptr);
             kernels::onebit_scales({.layout = layout, .groups = groups.span(), .partial = mine.partial.span(),
                                     .messages = mine.messages.span(), .one = one}, nullptr);
+            device::sync(nullptr);  // what was uploaded ends here
         }
-        device::sync(nullptr);
         for (int q = 0; q < ranks; ++q) {
             Rank& server = rank[std::size_t(q)];
             std::vector<std::uint32_t> received;

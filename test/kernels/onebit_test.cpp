@@ -132,8 +132,9 @@ TEST_CASE("masked elements get nothing, keep nothing and count nowhere", "[kerne
 
 TEST_CASE("-0 is sent as +1, and zeros stay zeros", "[kernels][onebit]") {
     OnebitRanks ranks(40, 1, 8);
-    ranks.rank[0].error.upload(Floats(40, -0.0f), nullptr);
-    Floats x(40, -0.0f);
+    const Floats negative(40, -0.0f);
+    ranks.rank[0].error.upload(negative, nullptr);
+    Floats x = negative;
     x[7] = -1;
     ranks.average({x});
     const auto sent = host(ranks.rank[0].messages);

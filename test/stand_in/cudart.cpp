@@ -88,15 +88,6 @@ void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<co
     send(command, ranges, name, payload);
 }
 
-// cudaLaunchKernelExC: the kernel runs in its stream; the arguments are copied before the call returns.
-std::string launch(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload) {
-    if (!told_to_fail("cudaLaunchKernelExC")) {
-        enqueue(stream, name, work, payload, {});
-        return {};
-    }
-    return std::string(cudaGetErrorName(cudaErrorLaunchFailure)) + ", " + cudaGetErrorString(cudaErrorLaunchFailure);
-}
-
 }  // namespace stand_in
 
 extern "C" {

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # exports.sh - the stand-ins define what the program and its tests import from NVIDIA's libraries, and nothing else;
-# host objects of the CUDA build import nothing that is left out
+# objects of the CUDA build import nothing that is left out
 set -uo pipefail
 cd "$(dirname "$0")/../.."
-pattern='^(cuda|cublas|nccl|cudnn|nvrtc)[A-Z]'
-# Launches go another way (program.cpp), and kernels' own objects alone call what nvcc puts there.
+pattern='^(__cuda|cuda|cublas|nccl|cudnn|nvrtc)[A-Z]'
 names() { grep -oE '[A-Za-z_][A-Za-z0-9_]*(@[A-Za-z0-9_.]*)?$' | sed 's/@.*//' | grep -E "$pattern" | sort -u; }
 imported=$(nm -D --undefined-only build/stand-in/{train_gpt2,tests,misuse} | names)
 defined=$(nm -D --defined-only build/stand-in/*.so | names)
-objects=$(tr ' ' '\n' <build/cuda/library | grep '^build/host/')
+objects=$(tr ' ' '\n' <build/cuda/library | grep '^build/.*\.o$')
 real=$(nm --undefined-only build/host/train_gpt2.cu.o $objects | names)
 left_over=$(comm -23 <(echo "$defined") <(printf '%s\n' "$imported" "$real" | sort -u))
 missing=$(comm -13 <(echo "$defined") <(echo "$real"))
@@ -17,7 +16,7 @@ nvml() { grep -oE 'nvml[A-Z][A-Za-z0-9_]*' | sort -u; }
 unknown=$(comm -23 <(nm -D --defined-only build/stand-in/libnvidia-ml.so.1 | nvml) \
     <(grep -oE '"nvml[A-Za-z0-9_]+"' llmc/run/gpu_facts.cpp | nvml))
 left_over="$left_over$unknown"
-echo "$(wc -l <<<"$defined") functions stood in for, $(wc -l <<<"$real") called by the host code of the CUDA build"
+echo "$(wc -l <<<"$defined") functions stood in for, $(wc -l <<<"$real") called by the CUDA build"
 [ -z "$left_over" ] || echo "defined, but nobody calls them:" $left_over
 [ -z "$missing" ] || echo "called, but not defined:" $missing
 # The same objects, not others like them.

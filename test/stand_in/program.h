@@ -1,22 +1,13 @@
-// program.h - what the program's side of the stand-ins calls, where kernels stand for CUDA's own words
+// program.h - the two processes of a program with the stand-ins, without a word of CUDA
 #pragma once
 #include <cstddef>
-#include <span>
 #include <string>
-#include <string_view>
-
-struct CUstream_st;  // a cudaStream_t points to it
 
 namespace stand_in {
 
 // Runs in the device process, on a copy of the payload that stays the same one until the work is done. False: it waits
 // for another process; it is called again after others had their turn.
 using Work = bool (*)(std::byte* payload);
-
-// ---- in the host process
-
-// A kernel, as cudaLaunchKernelExC; the fault, or an empty text.
-std::string launch(CUstream_st* stream, std::string_view name, Work work, std::span<const std::byte> payload);
 
 // ---- in the device process
 
