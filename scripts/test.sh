@@ -225,6 +225,7 @@ if is cuda && [ -n "$nvcc" ]; then
     one stand-in "the stand-ins for NVIDIA's libraries have the functions that are called" test/stand_in/exports.sh
     cases stand-in "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
     cases stand-in "the CUDA build on stand-ins: matrix products" $stand_in/tests "[matmul]~[host_time]"
+    one stand-in "cuDNN itself plans attention for an H200 and an A100" test/program/cudnn_plans.sh
     one stand-in "the CUDA build on stand-ins: 1-bit Adam of two hosts" test/stand_in/two_hosts.sh \
         $stand_in/train_gpt2 build/cpu/train_gpt2
 elif is cuda; then
