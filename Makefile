@@ -77,9 +77,15 @@ CUDNN_FRONTEND ?= $(patsubst %/cudnn_frontend.h,%,$(firstword $(wildcard $(addsu
 # cuDNN compiles kernels with it, and its frontend links to it.
 NVRTC_ROOT := $(call root_with,nvrtc.h,nvrtc)
 CUDNN      := $(and $(CUDNN_ROOT),$(CUDNN_FRONTEND),$(NVRTC_ROOT))
+# NVRTC opens its second half by name, which the loader finds in folders of the system, but not beside it in python3's
+# packages: the program brings it along, though it calls nothing of it.
+BUILTINS   := $(call library,$(NVRTC_ROOT),nvrtc-builtins)
 CUDA_LIBS := $(or $(call library,$(CUBLAS_ROOT),cublasLt),-lcublasLt) \
              $(or $(call library,$(CUDA_ROOT),cudart),-lcudart) \
-             $(if $(CUDNN),$(call library,$(CUDNN_ROOT),cudnn) $(call library,$(NVRTC_ROOT),nvrtc))
+             $(if $(CUDNN),$(call library,$(CUDNN_ROOT),cudnn) $(call library,$(NVRTC_ROOT),nvrtc) \
+               $(BUILTINS:%=-Wl,--push-state,--no-as-needed % -Wl,--pop-state))
+# Headers only, of ranges that profilers show.
+NVTX_ROOT := $(firstword $(foreach root,$(ROOTS),$(and $(call header,$(root),nvtx3/nvToolsExt.h),$(root))))
 $(info CUDA in $(CUDA_ROOT), cuBLASLt in $(CUBLAS_ROOT), cuDNN $(if $(CUDNN_ROOT),in $(CUDNN_ROOT),not found), its \
   frontend $(if $(CUDNN_FRONTEND),in $(CUDNN_FRONTEND),not found), NCCL $(if $(NCCL_ROOT),in $(NCCL_ROOT),not \
   found)$(if $(CUDNN),,: no cuDNN attention))
@@ -137,7 +143,7 @@ ifeq ($(DEVICE),cuda)
   # Of the files that call CUDA and its libraries.
   CUDAFLAGS := $(call includes,$(CUDA_ROOT)/include $(filter-out $(CUDA_ROOT)/include $(BUNDLED),\
                  $(CUBLAS_ROOT)/include $(if $(CUDNN),$(CUDNN_ROOT)/include $(CUDNN_FRONTEND) $(NVRTC_ROOT)/include) \
-                 $(NCCL_ROOT:%=%/include)))
+                 $(NVTX_ROOT:%=%/include) $(NCCL_ROOT:%=%/include)))
   # -lineinfo: compute-sanitizer and profilers name the line; the code is the same.
   NVCCFLAGS := -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr -DTRAIN_GPT2_CUDA -I. -Xcompiler -Wall -Xptxas -v \
                --threads 0 \

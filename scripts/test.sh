@@ -228,6 +228,7 @@ if is cuda && [ -n "$nvcc" ]; then
         "[kernels]~[large]~[host_time]"
     cases stand-in "the CUDA build on stand-ins: kernels from their PTX, lanes and warps in order random" env \
         STAND_IN_SCHEDULE=random $stand_in/tests "[kernels]~[matmul]~[large]~[host_time]~[one_order]"
+    one stand-in "cuDNN itself plans attention for an H200 and an A100" test/program/cudnn_plans.sh
     one stand-in "the CUDA build on stand-ins: 1-bit Adam of two hosts" test/stand_in/two_hosts.sh \
         $stand_in/train_gpt2 build/cpu/train_gpt2
 elif is cuda; then

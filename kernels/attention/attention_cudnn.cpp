@@ -1,17 +1,11 @@
-// attention_cudnn.cpp - attention by cuDNN's flash attention kernels, through the graph interface of cuDNN's frontend
-//
-// One graph per pass and shape, built once: forward (scaled, causal, statistics kept), backward by the algorithm that
-// adds in a fixed order, and by the one that does not. The first of these keeps a seq_len x seq_len matrix of bf16 per
-// head in its workspace on Hopper (2 GiB at batch 64, 16 heads, 1024 tokens).
-#include <cudnn_frontend.h>
-
+// attention_cudnn.cpp - attention by cuDNN's flash attention kernels: a plan for each pass and shape, made once of its
+// graph (cudnn_graph.h)
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <unordered_map>
 
 #include "kernels/attention/attention_cudnn.h"
-#include "kernels/attention/cudnn_layout.h"
+#include "kernels/attention/cudnn_graph.h"
 #include "kernels/device/checked.h"
 #include "kernels/device/memory.h"
 
@@ -49,56 +43,6 @@ struct Plan {
     std::size_t workspace_bytes = 0;
 };
 
-std::shared_ptr<fe::graph::Tensor_attributes> tensor(fe::graph::Graph& graph, CudnnOperand operand,
-                                                     const AttentionShape& shape) {
-    const CudnnLayout layout = cudnn_layout(operand, shape);
-    auto attributes = fe::graph::Tensor_attributes()
-                          .set_uid(std::int64_t(operand))
-                          .set_dim({layout.dimensions.begin(), layout.dimensions.end()})
-                          .set_stride({layout.strides.begin(), layout.strides.end()});
-    if (operand == CudnnOperand::stats) attributes.set_data_type(fe::DataType_t::FLOAT);
-    return graph.tensor(attributes);
-}
-
-// What the graph computes takes the layout and the identity of an operand.
-void output(const std::shared_ptr<fe::graph::Tensor_attributes>& result, CudnnOperand operand,
-            const AttentionShape& shape) {
-    const CudnnLayout layout = cudnn_layout(operand, shape);
-    result->set_output(true)
-        .set_uid(std::int64_t(operand))
-        .set_dim({layout.dimensions.begin(), layout.dimensions.end()})
-        .set_stride({layout.strides.begin(), layout.strides.end()});
-    if (operand == CudnnOperand::stats) result->set_data_type(fe::DataType_t::FLOAT);
-}
-
-void describe_forward(fe::graph::Graph& graph, const AttentionShape& shape) {
-    using enum CudnnOperand;
-    const auto attributes = fe::graph::SDPA_attributes()
-                                .set_generate_stats(true)
-                                .set_attn_scale(1.0f / std::sqrt(float(shape.head_size)))
-                                .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-                                .set_diagonal_band_right_bound(0);
-    const auto [result, statistics] = graph.sdpa(tensor(graph, q, shape), tensor(graph, k, shape),
-                                                 tensor(graph, v, shape), attributes);
-    output(result, out, shape);
-    output(statistics, stats, shape);
-}
-
-void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape, bool deterministic) {
-    using enum CudnnOperand;
-    const auto attributes = fe::graph::SDPA_backward_attributes()
-                                .set_attn_scale(1.0f / std::sqrt(float(shape.head_size)))
-                                .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-                                .set_diagonal_band_right_bound(0)
-                                .set_deterministic_algorithm(deterministic);
-    const auto [dquery, dkey, dvalue] = graph.sdpa_backward(
-        tensor(graph, q, shape), tensor(graph, k, shape), tensor(graph, v, shape), tensor(graph, out, shape),
-        tensor(graph, dout, shape), tensor(graph, stats, shape), attributes);
-    output(dquery, dq, shape);
-    output(dkey, dk, shape);
-    output(dvalue, dv, shape);
-}
-
 // Where an operand starts in its buffer.
 template <class Element>
 std::pair<std::int64_t, void*> address(CudnnOperand operand, const AttentionShape& shape, std::span<Element> buffer) {
@@ -122,10 +66,7 @@ struct CudnnAttention::State {
         }
         auto plan = std::make_unique<Plan>();
         fe::graph::Graph& graph = plan->graph;
-        using enum fe::DataType_t;
-        graph.set_io_data_type(BFLOAT16).set_intermediate_data_type(FLOAT).set_compute_data_type(FLOAT);
-        if (key.pass == CudnnPass::forward) describe_forward(graph, key.shape);
-        else describe_backward(graph, key.shape, key.pass == CudnnPass::backward_deterministic);
+        cudnn_graph::describe(graph, key);
         CHECKED(graph.validate());
         CHECKED(graph.build_operation_graph(handle.get()));
         CHECKED(graph.create_execution_plans({fe::HeurMode_t::A}));

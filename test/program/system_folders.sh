@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # system_folders.sh - wherever a library is said to be, no command of the build names a folder that compiler and linker
 # look through by themselves: -isystem /usr/include hides the C library from the headers of C++. What mpicxx says of its
-# own folder reaches the linker whole, and the bundle's headers every compiler of host code
+# own folder reaches the linker whole, the bundle's headers every compiler of host code, and what python3's packages
+# bring both
 #
 # Needs no CUDA: of nvcc the Makefile asks only where it is.
 set -uo pipefail
@@ -49,4 +50,20 @@ nvcc_of "$folder/toolkit"
 without=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" BUNDLED="$folder/headers" all tests 2>/dev/null |
     grep -E -- ' -c .*\.cpp' | grep -vE -- "-isystem $folder/headers|/processor_check.cpp")
 [ -z "$without" ] || { echo "these do not look into the bundle:"; echo "$without"; failed=1; }
+
+# What python3's packages bring: NVRTC's second half, which nothing calls, and the ranges' headers.
+packages=$folder/python/nvidia
+mkdir -p "$packages"/{cu13,cudnn}/{include,lib} "$packages/nvtx/include/nvtx3" "$folder/headers"
+touch "$packages"/{cu13/include/nvrtc.h,nvtx/include/nvtx3/nvToolsExt.h,cudnn/include/cudnn.h} \
+    "$packages"/{cu13/lib/libnvrtc.so.13,cu13/lib/libnvrtc-builtins.so.13.0,cudnn/lib/libcudnn.so.9} \
+    "$folder/headers/cudnn_frontend.h"
+from_packages=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" PYTHON="$packages" BUNDLED="$folder/headers" \
+    build/cuda-none/train_gpt2 2>/dev/null)
+grep -- " -isystem $packages/nvtx/include .* -c kernels/device/range_cuda.cpp" <<<"$from_packages" >/dev/null || {
+    echo "the ranges' header is not looked for in python3's packages"; failed=1
+}
+builtins="-Wl,--push-state,--no-as-needed $packages/cu13/lib/libnvrtc-builtins.so.13.0 -Wl,--pop-state"
+grep -- " -o build/cuda-none/train_gpt2 .* $builtins" <<<"$from_packages" >/dev/null || {
+    echo "the program is linked without what NVRTC opens by name"; failed=1
+}
 exit $failed

@@ -1,0 +1,120 @@
+// cudnn_plans.cpp - a program that asks cuDNN itself to plan attention for GPUs that are not there: from the program's
+// graphs (cudnn_graph.h) to kernels that NVRTC has compiled for them, and what workspace they take. Nothing runs
+//
+// cuDNN plans without a device where it is told what the device would say of itself
+// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, from 9.8 on). It loads what it compiled into the driver, which driver.cpp
+// stands in for. Exit code 77: this cuDNN cannot.
+#include <cudnn_frontend.h>
+
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/attention/cudnn_graph.h"
+
+namespace {
+
+using kernels::AttentionShape, kernels::CudnnPass;
+namespace fe = cudnn_frontend;
+
+struct Gpu {
+    const char* name;
+    int sm_version, multiprocessors, shared_bytes, cache_bytes, sm_khz, memory_khz;
+    std::size_t memory_bytes;
+    int largest_head;  // of the backward pass
+
+    std::string properties() const {
+        const auto field = [](const char* key, std::size_t value) {
+            return std::string(", \"") + key + "\": " + std::to_string(value);
+        };
+        return std::string("{\"deviceName\": \"") + name + '"' + field("deviceVer", std::size_t(sm_version) * 10) +
+               field("multiProcessorCount", std::size_t(multiprocessors)) +
+               field("maxSharedMemoryPerBlockOptin", std::size_t(shared_bytes)) +
+               field("l2CacheSize", std::size_t(cache_bytes)) + field("smClockRateKHz", std::size_t(sm_khz)) +
+               field("memClockRateKHz", std::size_t(memory_khz)) + field("totalGlobalMem", memory_bytes) +
+               R"(, "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "warpSize": 32,
+                  "regsPerBlock": 65536, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
+                  "maxThreadsPerSM": 2048, "maxSharedMemoryPerBlock": 49152, "reservedSharedMemoryPerBlock": 1024,
+                  "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1, "cudaDeviceId": 0, "driverVer": 13000})";
+    }
+};
+constexpr Gpu kGpus[] = {
+    {"NVIDIA H200", 90, 132, 232448, 60 << 20, 1980000, 3201000, 150754820096, 256},
+    {"NVIDIA A100-SXM4-80GB", 80, 108, 166912, 40 << 20, 1410000, 1593000, 85899345920, 128}};
+
+// Those of models, of the prompts of a decoder, and of the tests that compare with fp64 on a GPU.
+constexpr AttentionShape kShapes[] = {{64, 1024, 16, 64}, {16, 1024, 25, 64}, {1, 64, 12, 64}, {1, 17, 2, 64},
+                                      {1, 200, 1, 128},   {2, 77, 1, 80},     {4, 256, 2, 256}};
+
+void check(fe::error_t status) {
+    if (status.is_bad()) throw std::runtime_error(status.get_message());
+}
+
+// The bytes of its workspace.
+std::int64_t plan(const kernels::CudnnPlanKey& key, const Gpu& gpu, std::shared_ptr<fe::DeviceProperties> properties) {
+    fe::graph::Graph graph;
+    graph.set_device_properties(properties).set_sm_version(gpu.sm_version);
+    kernels::cudnn_graph::describe(graph, key);
+    check(graph.validate());
+    check(graph.build_operation_graph());
+    check(graph.create_execution_plans({fe::HeurMode_t::A}));
+    check(graph.check_support());
+    check(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE));
+    std::int64_t bytes = 0;
+    check(graph.get_workspace_size(bytes));
+    return bytes;
+}
+
+// Whether all is as attention_cudnn.cpp and choice.cpp expect it.
+bool plans_all(const Gpu& gpu, std::shared_ptr<fe::DeviceProperties> properties) {
+    bool fine = true;
+    for (const AttentionShape& shape : kShapes)
+        for (const auto pass : {CudnnPass::forward, CudnnPass::backward_deterministic, CudnnPass::backward_fast}) {
+            if (pass != CudnnPass::forward && shape.head_size > gpu.largest_head) continue;
+            std::printf("%s, batch %d, seq_len %d, heads %d, head_size %d, %s: ", gpu.name, shape.batch, shape.seq_len,
+                        shape.heads, shape.head_size,
+                        pass == CudnnPass::forward         ? "forward"
+                        : pass == CudnnPass::backward_fast ? "backward, fast"
+                                                           : "backward, deterministic");
+            try {
+                const double bytes = double(plan({pass, shape}, gpu, properties));
+                const double scores = 2.0 * shape.batch * shape.heads * shape.seq_len * shape.seq_len,
+                             tensor = 2.0 * shape.batch * shape.seq_len * shape.heads * shape.head_size;
+                std::printf("workspace %.3f MiB", bytes / (1 << 20));
+                // The fast one adds in fp32, on an A100 in two places; with it come sums of rows, and edges of tiles.
+                const double most = pass == CudnnPass::forward         ? 1 << 20
+                                    : pass == CudnnPass::backward_fast ? 5 * tensor + (1 << 20)
+                                                                       : 1.1 * scores + tensor + (1 << 20);
+                if (bytes > most) fine = false, std::printf(", expected at most %.3f MiB", most / (1 << 20));
+            } catch (const std::exception& error) {
+                fine = false;
+                std::printf("refused: %s", error.what());
+            }
+            std::printf("\n");
+        }
+    return fine;
+}
+
+}  // namespace
+
+int main() {
+    if (cudnnGetVersion() < 90800) {
+        std::printf("cuDNN %zu plans for no GPU that is not there\n", cudnnGetVersion());
+        return 77;
+    }
+    bool fine = true;
+    for (const Gpu& gpu : kGpus) {
+        const std::string text = gpu.properties();
+        const auto properties = std::make_shared<fe::DeviceProperties>();
+        if (const auto status = properties->deserialize({text.begin(), text.end()}); status.is_bad()) {
+            char why[256] = "";
+            cudnnGetLastErrorString(why, sizeof why);
+            std::printf("cuDNN does not take what an %s says of itself: %s\n", gpu.name, why);
+            return 1;
+        }
+        fine &= plans_all(gpu, properties);
+    }
+    return fine ? 0 : 1;
+}
