@@ -326,6 +326,18 @@ TEST_CASE("memory that is reused before the device has read it shows on a late s
     for (const std::string schedule : kSchedules) CHECK(printed(schedule, "pinned memory reused in order") == "1\n");
 }
 
+TEST_CASE("dev/kernel_traffic.py counts what the kernels of a step ask of memory", "[stand_in]") {
+    const TrainingFolder folder;
+    const Result result = run_with(folder, {}, 1, {"-i", folder.path("train_*.bin"), "-v", "0", "-b", "1", "-t", "16",
+                                                   "-d", "16", "-x", "1", "-e", "custom:l=1,h=2,c=32,t=16"},
+                                   "dev/kernel_traffic.py");
+    CAPTURE(result.output);
+    REQUIRE(result.exit_code == 0);
+    // A step launches it once; its loads and stores fill their sectors but at the ends of tensors.
+    CHECK_THAT(result.output, Catch::Matchers::Matches(
+        R"([^]*\n\| `adamw_kernel<float, false, false>` \| 1 \| \d+ \| \d+ \| \d+ \| (0\.9|1\.)\d+ \| - \|\n[^]*)"));
+}
+
 TEST_CASE("dev/mutate_events.sh fails for changes that go unnoticed and are not listed, or are and are noticed",
           "[stand_in]") {
     const TrainingFolder folder;

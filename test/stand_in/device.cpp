@@ -26,6 +26,7 @@
 #include "test/stand_in/accesses.h"
 #include "test/stand_in/addresses.h"
 #include "test/stand_in/host_link.h"
+#include "test/stand_in/ptx/function.h"
 #include "test/stand_in/streams.h"
 
 namespace stand_in {
@@ -104,6 +105,7 @@ private:
                 for (auto& [number, stream] : streams_) waits_.back().points.push_back(end_of(number));
                 return;
             case Kind::query_event: return answer_query(command);
+            case Kind::write_traffic: ptx::write_traffic(); return answer(command.answer, 0);
             case Kind::elapsed: return answer_elapsed(command);
         }
         Pending pending{.command = command, .age = ++age_};

@@ -248,6 +248,7 @@ void Host::call() {
     if (!is_host()) return;
     Host& mine = host();
     if (mine.device != 0) ask({.kind = Command::Kind::drain_device});  // what is wrong with what is left is told, too
+    if (mine.device != 0 && std::getenv("STAND_IN_TRAFFIC")) ask({.kind = Command::Kind::write_traffic});
     mine.ending = true;
     write_sites();
     if (const char* const file = std::getenv("STAND_IN_CALLS")) {

@@ -41,7 +41,7 @@ struct Command {
         // at once
         allocate, free, destroy_event,
         // with an answer
-        sync_stream, sync_event, sync_device, drain_device, query_event, elapsed
+        sync_stream, sync_event, sync_device, drain_device, query_event, elapsed, write_traffic
     } kind;
     std::uint32_t stream, event, other_event;
     std::uint32_t site;        // of the call, as the host counts them

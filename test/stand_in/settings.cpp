@@ -32,6 +32,7 @@ constexpr Setting kSettings[] = {
     {"STAND_IN_NVML", "(nvml[A-Za-z0-9_]+:[0-9]{1,3}(,|$))*", "FUNCTION:CODE,..."},
     {"STAND_IN_CALLS", ".+", "a file"},
     {"STAND_IN_SITES", ".+", "a file"},
+    {"STAND_IN_TRAFFIC", ".+", "a file"},
 };
 
 [[gnu::constructor]] void refuse_others() {

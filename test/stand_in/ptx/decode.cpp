@@ -158,10 +158,10 @@ private:
             std::from_chars(next + 1, end, line);
             const auto found = module_.files.find(file);
             if (found != module_.files.end()) {
-                // of a header in the project, what is behind its folder
+                // of the project's own, without the folder that it was built in
                 const std::string_view path = found->second;
-                const std::size_t dot = path.find("/./");
-                place = std::string(path.substr(dot == path.npos ? 0 : dot + 3)) + ":" + std::to_string(line);
+                const std::size_t folder = std::min(path.rfind("/kernels/"), path.size());
+                place = std::string(path.substr(folder == path.size() ? 0 : folder + 1)) + ":" + std::to_string(line);
             }
         }
         const auto [known, is_new] = places_.try_emplace(place, std::uint32_t(function_.places.size()));

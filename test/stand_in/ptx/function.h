@@ -73,6 +73,9 @@ struct Signature {
 const Signature* signature_of(std::string_view kernel);
 const Function* function_of(std::string_view kernel);
 
+// What the kernels that ran asked of memory, into the file that STAND_IN_TRAFFIC names; nothing without it.
+void write_traffic();
+
 // One kernel of a module that is given as text.
 Function decode(std::string_view module, std::string_view kernel);
 

@@ -1,6 +1,8 @@
 // memory.cpp - what a warp loads and stores, and that it may
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <set>
 #include <type_traits>
 
 #include "test/stand_in/protocol.h"
@@ -20,12 +22,50 @@ void for_lanes(std::uint32_t lanes, F f) {
     for (; lanes; lanes &= lanes - 1) f(unsigned(__builtin_ctz(lanes)));
 }
 
+// ---- what the memories are asked, counted where somebody wants to know
+
+constexpr unsigned kSectorBytes = 32, kBanks = 32, kBankBytes = 4;
+
+Traffic& traffic_here(Warp& warp) { return warp.traffic[warp.function->code[warp.pc].place]; }
+
+template <class Address>
+void count_global(Warp& warp, const Address* base, std::int64_t offset, unsigned bytes, std::uint32_t lanes) {
+    std::set<std::uint64_t> sectors;
+    Traffic& traffic = traffic_here(warp);
+    for_lanes(lanes, [&](unsigned lane) {
+        sectors.insert((base[lane] + std::uint64_t(offset)) / kSectorBytes);
+        traffic.global_bytes += bytes;
+    });
+    ++traffic.global_accesses;
+    traffic.sectors += sectors.size();
+}
+
+// Lanes that together ask for 128 bytes are served at once, but for banks of which they want several words.
+void count_shared(Warp& warp, const std::uint32_t* base, std::int64_t offset, unsigned bytes, std::uint32_t lanes) {
+    const unsigned at_once = std::min(kLanes, kBanks * kBankBytes / bytes);
+    Traffic& traffic = traffic_here(warp);
+    for (unsigned first = 0; first < kLanes; first += at_once) {
+        std::array<std::set<std::uint32_t>, kBanks> wanted;
+        for (unsigned lane = first; lane < first + at_once; ++lane) {
+            if (!(lanes >> lane & 1)) continue;
+            const auto begin = std::uint32_t(base[lane] + std::uint64_t(offset)) / kBankBytes;
+            for (std::uint32_t word = begin; word < begin + (bytes + kBankBytes - 1) / kBankBytes; ++word)
+                wanted[word % kBanks].insert(word);
+        }
+        std::size_t passes = 0;
+        for (const auto& bank : wanted) passes = std::max(passes, bank.size());
+        traffic.bank_passes += passes;
+        traffic.shared_passes += passes > 0;
+    }
+}
+
 // ---- where an address leads; an access that must not be is the end
 
 // Global addresses of the active lanes, each of `bytes`: aligned, in memory of the device or page-locked memory of the
 // host, and noted. Neighbouring lanes that touch neighbouring bytes are noted together.
 void require_global(Warp& warp, const std::uint64_t* base, std::int64_t offset, unsigned bytes, std::uint32_t lanes,
                     bool written) {
+    if (warp.traffic && lanes) count_global(warp, base, offset, bytes, lanes);
     std::uint64_t begin = 0, end = 0;
     for_lanes(lanes, [&](unsigned lane) {
         const std::uint64_t address = base[lane] + std::uint64_t(offset);
@@ -78,6 +118,8 @@ void load(Warp& warp, const Instruction& instruction) {
     if constexpr (S == Space::global)
         require_global(warp, warp.row<std::uint64_t>(instruction.row[0]), instruction.immediate, bytes, warp.active,
                        false);
+    if (S == Space::shared && warp.traffic)
+        count_shared(warp, warp.row<std::uint32_t>(instruction.row[0]), instruction.immediate, bytes, warp.active);
     for_lanes(warp.active, [&](unsigned lane) {
         T values[Count];
         std::memcpy(values, memory_of<S>(warp, instruction, lane, bytes), bytes);
@@ -91,6 +133,8 @@ void store(Warp& warp, const Instruction& instruction) {
     if constexpr (S == Space::global)
         require_global(warp, warp.row<std::uint64_t>(instruction.row[0]), instruction.immediate, bytes, warp.active,
                        true);
+    if (S == Space::shared && warp.traffic)
+        count_shared(warp, warp.row<std::uint32_t>(instruction.row[0]), instruction.immediate, bytes, warp.active);
     for_lanes(warp.active, [&](unsigned lane) {
         T values[Count];
         for (unsigned i = 0; i < Count; ++i) values[i] = T(warp.row<R>(instruction.row[i + 1])[lane]);
@@ -156,6 +200,9 @@ template <bool Transposed>
 void ldmatrix(Warp& warp, const Instruction& instruction) {
     std::uint16_t elements[4][8][8];
     const auto* const addresses = warp.row<std::uint32_t>(instruction.row[0]);
+    if (warp.traffic)
+        count_shared(warp, addresses, instruction.immediate, 16,
+                     instruction.count == 4 ? warp.active : (1u << 8 * instruction.count) - 1);
     for (unsigned lane = 0; lane < 8u * instruction.count; ++lane) {
         const auto address = std::uint32_t(addresses[lane] + std::uint64_t(instruction.immediate));
         std::memcpy(elements[lane / 8][lane % 8], shared_at(warp, lane, address, 16), 16);
@@ -192,6 +239,7 @@ void copy_async(Warp& warp, const Instruction& instruction) {
     std::uint32_t reading = 0;
     for_lanes(warp.active, [&](unsigned lane) { reading |= std::uint32_t(bytes[lane] > 0) << lane; });
     require_global(warp, global, instruction.immediate, 16, reading, false);
+    if (warp.traffic) count_shared(warp, shared, offset, 16, warp.active);
     for_lanes(warp.active, [&](unsigned lane) {
         const std::uint32_t to = shared[lane] + offset;
         if (bytes[lane] > 16) fail(warp, "cp.async of " + std::to_string(bytes[lane]) + " of 16 bytes");

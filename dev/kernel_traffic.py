@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# kernel_traffic.py [FLAG...] - what every kernel of a training step asks of a GPU's memories, counted in its PTX on a
+# machine without a GPU
+#
+# Runs build/stand-in/train_gpt2 (make -f test/stand_in/Makefile) for one step of FLAGS, a step of 128 tokens at
+# GPT-2 124M's width where none are given, and prints a table: warps' instructions; bytes of global memory that lanes
+# load and store, and how much of the sectors of 32 bytes that their warps touch these are (more than 1: lanes read the
+# same bytes); how often banks of shared memory are asked for each time that they need be (1: no conflict). Below a
+# kernel the lines of the source that cost it 3 % or more. These are counts, not times; ptxas may still merge accesses.
+import os
+import subprocess
+import sys
+import tempfile
+from collections import namedtuple
+from pathlib import Path
+
+Counts = namedtuple('Counts', 'launches blocks instructions accesses global_bytes sectors shared_passes bank_passes')
+LEAST_SHARE = 0.03
+
+
+def read(path):
+    """[(kernel, Counts, [(place, Counts)])] of a file that STAND_IN_TRAFFIC named"""
+    kernels = []
+    for line in Path(path).read_text().splitlines():
+        name, *fields = line.split('\t')
+        counts = Counts(*(int(field or 0) for field in fields))
+        if line.startswith('  '): kernels[-1][2].append((name.strip(), counts))
+        else: kernels.append((name.replace('kernels::', '').replace('(anonymous namespace)::', ''), counts, []))
+    return sorted(kernels, key=lambda kernel: kernel[0])
+
+
+def table(kernels):
+    yield '| kernel | launches | blocks | instructions of warps | global bytes | of sectors | bank passes |'
+    yield '|---|---|---|---|---|---|---|'
+    ratio = lambda part, whole: f'{part / whole:.2f}' if whole else '-'
+    for name, all, places in kernels:
+        yield (f'| `{name}` | {all.launches} | {all.blocks} | {all.instructions} | {all.global_bytes} | '
+               f'{ratio(all.global_bytes, 32 * all.sectors)} | {ratio(all.bank_passes, all.shared_passes)} |')
+        for place, here in places:
+            if here.sectors - here.global_bytes / 32 >= LEAST_SHARE * max(all.sectors, 1):
+                yield f'| . {place} | | | | {here.global_bytes} | {ratio(here.global_bytes, 32 * here.sectors)} | |'
+            if here.bank_passes - here.shared_passes >= LEAST_SHARE * max(all.bank_passes, 1):
+                yield f'| . {place} | | | | | | {ratio(here.bank_passes, here.shared_passes)} |'
+
+
+def main(flags):
+    if flags in (['-h'], ['--help']):
+        lines = Path(__file__).read_text().splitlines()[1:]
+        print('\n'.join(line[2:] for line in lines[:next(i for i, line in enumerate(lines) if line[:1] != '#')]))
+        return 0
+    program = Path(__file__).parent.parent / 'build/stand-in/train_gpt2'
+    if not program.exists():
+        print(f'error: no {program}; make -f test/stand_in/Makefile', file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        if not flags:
+            shard = f'{folder}/random.bin'
+            subprocess.run([program.parent.parent / 'cpu/random_shard', shard, '1000'], check=True,
+                           stdout=subprocess.DEVNULL)
+            flags = ['-i', shard, '-v', '0', '-e', 'custom:l=1,h=12,c=768,t=128', '-b', '1', '-t', '128', '-d', '128',
+                     '--dtype', 'bf16', '-x', '1']
+        counts = f'{folder}/counts'
+        run = subprocess.run([program, *flags, '--tune', 'off'], env=os.environ | {'STAND_IN_TRAFFIC': counts},
+                             stdout=subprocess.DEVNULL)
+        if run.returncode: return run.returncode
+        print('\n'.join(table(read(counts))))
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))
