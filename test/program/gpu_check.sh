@@ -143,4 +143,50 @@ CPP
 KERNEL_TIMES=$scratch/times "$scratch/records"
 [ "$(sort "$scratch/times" | xargs)" = "10 1 product 2 1 memory copy 20 1 step 4 2 adamw 5 1 idle" ] ||
     { cat "$scratch/times"; wrong "kernel_times.cpp sees other steps"; }
+
+# What another machine built is taken where it is of these sources and starts; its libraries are looked for.
+tree=$scratch/tree
+mkdir -p "$tree/build/cuda" "$tree/dev/gpu_check" "$tree/toolkit/lib64"
+printf '#!/bin/sh\necho of these sources\n' >"$tree/dev/gpu_check/sources.sh"
+printf '#!/bin/sh\n[ "$LD_LIBRARY_PATH" = "%s" ]\n' "$tree/toolkit/lib64" >"$tree/build/cuda/train_gpt2"
+printf '#!/bin/sh\nexit 0\n' >"$tree/build/cuda/tests"
+chmod +x "$tree"/build/cuda/* "$tree/dev/gpu_check/sources.sh"
+steps_file=$PWD/dev/gpu_check/steps.sh build_file=$PWD/dev/gpu_check/build.sh
+# builds: the steps of a build that were begun
+builds() {
+    (
+        cd "$tree" || exit 1
+        list=false folder=$tree/out work=$tree/work rehearse=false bin=build/cuda build_limit=5 nvcc=none python=''
+        toolkit=$tree/toolkit no_nvcc=''
+        first() { local reason; for reason in "$@"; do [ -z "$reason" ] || { echo "$reason"; return; }; done; }
+        note() { :; }
+        details() { :; }
+        make() { :; }
+        unset LD_LIBRARY_PATH
+        . "$steps_file"
+        . "$build_file"
+        begin "test" >"$scratch/out"
+        build | grep -o '[a-z_]*\*\* begun' | xargs
+    )
+}
+[ "$(builds)" = "build** begun build_tests** begun" ] || wrong "a build of other sources was taken"
+echo "of these sources" >"$tree/build/cuda/gpu_check.sources"
+[ "$(builds)" = "" ] || wrong "a build of these sources was not taken"
+printf '#!/bin/sh\nexit 127\n' >"$tree/build/cuda/tests"
+[ "$(builds)" = "build** begun build_tests** begun" ] || wrong "a build that does not start was taken"
+
+# Losses of two runs, and a host of its own.
+row() { echo "step $1/4 |   $2 | 6.00e-04 |   $3 |     101.2 |   1.0 k |  25.0 % |     0:01"; }
+{ row 1 5.5 1.25; row 2 5.25 1.5; } >"$scratch/one"
+{ echo "ranks over NCCL"; row 1 5.5 1.25; row 2 5.25 1.5; } >"$scratch/same"
+{ row 1 5.5 1.25; row 2 5.25 1.75; } >"$scratch/other"
+: >"$scratch/empty"
+dev/gpu_check/same_losses.sh "$scratch/one" "$scratch/same" >"$scratch/out" || wrong "equal losses differ"
+grep -qx "step 2/4: loss 5.25, norm 1.5" "$scratch/out" || wrong "same_losses.sh does not show them"
+dev/gpu_check/same_losses.sh "$scratch/one" "$scratch/other" >"$scratch/out" && wrong "other norms are equal"
+dev/gpu_check/same_losses.sh "$scratch/empty" "$scratch/empty" >"$scratch/out" 2>&1 && wrong "no losses are equal"
+if unshare --uts true 2>/dev/null; then
+    said=$(OMPI_COMM_WORLD_RANK=3 dev/gpu_check/own_host.sh uname -n)
+    [ "$said" = host3 ] || wrong "a rank's own host is $said"
+fi
 echo "as it should be"
