@@ -69,6 +69,7 @@ find_spec("torch").name, find_spec("numpy").name' 2>/dev/null || echo "no python
 no_ncu=$(lacks "$ncu" ncu)
 no_cupti=$(lacks "$cupti_library" "CUPTI beside nvcc or in python3's packages")
 no_sanitizer=$(lacks "$sanitizer" compute-sanitizer)
+python3 dev/gpu_check/loopback.py
 no_hosts=$(unshare --uts true 2>/dev/null || echo "unshare --uts is not permitted")
 
 # ---- sizes: GPT-2 124M in steps of 0.5 M tokens, or what a CPU does in seconds

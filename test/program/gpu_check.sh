@@ -189,4 +189,13 @@ if unshare --uts true 2>/dev/null; then
     said=$(OMPI_COMM_WORLD_RANK=3 dev/gpu_check/own_host.sh uname -n)
     [ "$said" = host3 ] || wrong "a rank's own host is $said"
 fi
+
+# A machine without a network, whose loopback interface is down.
+listens='import socket
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(server.getsockname(), timeout=5)'
+if unshare --net true 2>/dev/null; then
+    unshare --net bash -c 'dev/gpu_check/loopback.py && python3 -c "$1"' - "$listens" ||
+        wrong "loopback.py does not bring up the loopback interface"
+fi
 echo "as it should be"
