@@ -11,11 +11,13 @@ set -euo pipefail
 most_words 1 "$@"
 file=$(realpath -m "${1:-$(dirname "$0")/../../build/gpu_check.tar.xz}")
 cd "$(dirname "$0")/../.."
+mkdir -p "$(dirname "$file")"
 scripts/bundle_deps.sh
 # shellcheck source=/dev/null
 . build/deps/env.sh
 sources=$(dev/gpu_check/sources.sh)
-make -j"$(nproc)" DEVICE=cuda MARCH="${MARCH:-x86-64-v3}" UNITE="llmc test" build/cuda/train_gpt2 tools tests
+make -j"$(nproc)" DEVICE=cuda MARCH="${MARCH:-x86-64-v3}" UNITE="llmc test" build/cuda/train_gpt2 tools tests \
+    >/dev/null
 echo "$sources" >build/cuda/gpu_check.sources
 # The programs have their kernels in common, which -9 alone sees: 12 MB instead of 40.
 find build/deps build/cuda -maxdepth 1 -type f -executable -o -path build/deps -o -name gpu_check.sources |
