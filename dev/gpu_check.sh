@@ -84,8 +84,9 @@ shard=$work/random.bin
 train=("$bin/train_gpt2" -i "$shard" -e "$model" -t "$length" -v 0 --dtype bf16)
 # Training chooses its algorithms anew and keeps them here, so that the steps that are profiled choose none.
 export XDG_CACHE_HOME=$work/cache
-# Ranks read each other's memory by a system call that a sandbox may refuse when it is too late to go without.
-export OMPI_MCA_btl_vader_single_copy_mechanism=none
+# Ranks of one machine need none of the networks that Open MPI would look for. They read each other's memory by a system
+# call that a sandbox may refuse when it is too late to go without.
+export OMPI_MCA_pml=ob1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun=(mpirun --bind-to none --oversubscribe)
 
