@@ -104,7 +104,7 @@ data() {
 # What the machine is, for whoever reads the other results.
 machine() {
     # shellcheck disable=SC2016
-    step machine 5 "" bash -c '
+    step machine 5 "" timeout -k 2 20 bash -c '
         uname -a; nproc; free -g; df -h . /tmp /dev/shm; grep -m 1 "model name" /proc/cpuinfo; ulimit -a
         grep . /sys/class/net/*/operstate; ldd "$1/train_gpt2"; "$1/train_gpt2" --version
         env | grep -E "^(HOME|PATH|LD_|CUDA|NVIDIA|NCCL|OMP)"; nvidia-smi topo -m; nvidia-smi -q
@@ -131,12 +131,6 @@ speed() {
     step kernel_times 25 "$(first "$no_cupti" "$no_gpu")" env CUDA_INJECTION64_PATH="$work/kernel_times.so" \
         KERNEL_TIMES="$work/kernel_times.tsv" "${table[@]}" "$work/kernel_times.tsv" \
         "${train[@]}" -b "$batch" -d $tokens -x 5
-    # One step of one micro-batch, as ncu runs a kernel at a time; clocks and caches as they are.
-    step kernel_counters 35 "$(first "$no_ncu" "$no_gpu")" "${table[@]}" "$work/kernel_counters.csv" \
-        "$ncu" --csv --page raw --print-units base --log-file "$work/kernel_counters.csv" \
-        --metrics gpu__time_duration.sum,dram__bytes.sum --nvtx --nvtx-include "step/" \
-        --clock-control none --cache-control none \
-        "${train[@]}" -b "$batch" -d "$((batch * length))" -x 1
     # By the libraries that it brings along. It ends by itself before its limit, with the median of what steps there
     # are: torch.compile may take most of the time.
     local peer=(env -u LD_LIBRARY_PATH PYTHONUNBUFFERED=1 python3 dev/peer_pytorch.py -e "$model" -i "$shard"
@@ -147,6 +141,13 @@ speed() {
     step peer_cudnn 70 "$(first "$no_torch" "$no_gpu")" "${peer[@]}" --sdpa cudnn --max-minutes "$(minutes_within 70)"
     step bench_matmul 20 "" "$bin/bench_matmul" --rows $rows --dtype bf16 --seconds 0.3
     step bench 30 "" "$bin/bench" "${bench[@]}"
+    # Last, as it tells nothing before it has ended. One step of one micro-batch, as ncu runs a kernel at a time; clocks
+    # and caches as they are.
+    step kernel_counters 35 "$(first "$no_ncu" "$no_gpu")" "${table[@]}" "$work/kernel_counters.csv" \
+        "$ncu" --csv --page raw --print-units base --log-file "$work/kernel_counters.csv" \
+        --metrics gpu__time_duration.sum,dram__bytes.sum --nvtx --nvtx-include "step/" \
+        --clock-control none --cache-control none \
+        "${train[@]}" -b "$batch" -d "$((batch * length))" -x 1
 }
 
 correctness() {
