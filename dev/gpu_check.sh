@@ -6,8 +6,9 @@
 #   2   correctness: all tests, ranks over MPI and NCCL, and compute-sanitizer
 #
 # Needs nvcc, g++ and a GPU; no network (scripts/bundle_deps.sh gathers what else the build needs beforehand). Each part
-# takes 9 minutes at most, and builds what the other has not; every step has a limit of its own, and one that fails
-# stops nothing. summary.md is written as it goes, logs.tar.gz after every step (gpu_check/steps.sh).
+# takes 9 minutes at most, and builds what is not there: neither of the other part nor of another machine, from which
+# gpu_check/pack.sh packs it. Every step has a limit of its own, and one that fails stops nothing. summary.md is written
+# as it goes, logs.tar.gz after every step (gpu_check/steps.sh).
 # --rehearse needs no GPU: it builds for CUDA where nvcc is, however long that takes, and for the CPU, and goes through
 # the same steps with that build, at tiny sizes. --list prints the steps and their limits in seconds, and runs nothing.
 #
@@ -62,10 +63,14 @@ done
 no_nvcc=$(lacks "$nvcc" nvcc)
 no_gpu=$(if $rehearse; then echo "needs a GPU"; fi)
 no_mpi=$(lacks "$(command -v mpirun)" mpirun)
-no_torch=$(python3 -c 'import torch, numpy' 2>/dev/null || echo "no python3 with torch and numpy")
+# Not imported: on a machine that reads its disk for the first time that may take half a minute, and is no step's time.
+no_torch=$(python3 -c 'from importlib.util import find_spec
+find_spec("torch").name, find_spec("numpy").name' 2>/dev/null || echo "no python3 with torch and numpy")
 no_ncu=$(lacks "$ncu" ncu)
 no_cupti=$(lacks "$cupti_library" "CUPTI beside nvcc or in python3's packages")
 no_sanitizer=$(lacks "$sanitizer" compute-sanitizer)
+python3 dev/gpu_check/loopback.py
+no_hosts=$(unshare --uts true 2>/dev/null || echo "unshare --uts is not permitted")
 
 # ---- sizes: GPT-2 124M in steps of 0.5 M tokens, or what a CPU does in seconds
 bin=build/cuda model=d12 length=1024 tokens=524288 batches="64 32 16 8 4 2 1" steps=30 peer_steps=13
@@ -77,28 +82,16 @@ if $rehearse; then
 fi
 shard=$work/random.bin
 train=("$bin/train_gpt2" -i "$shard" -e "$model" -t "$length" -v 0 --dtype bf16)
+# Training chooses its algorithms anew and keeps them here, so that the steps that are profiled choose none.
+export XDG_CACHE_HOME=$work/cache
+# Ranks of one machine need none of the networks that Open MPI would look for. They read each other's memory by a system
+# call that a sandbox may refuse when it is too late to go without.
+export OMPI_MCA_pml=ob1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun=(mpirun --bind-to none --oversubscribe)
 
-# The sources, by content: what is copied to a machine twice has other times, and make would build it all again.
-sources() { find Makefile train_gpt2.cu kernels llmc dev test -type f -print0 | sort -z | xargs -0 cat | cksum; }
-
-# Where the other part has not. First what measures, so that it is there whatever becomes of the tests.
-build() {
-    local stamp=build/cuda/gpu_check.sources now built='' make=(make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc")
-    now=$(sources)
-    [ "$(cat $stamp 2>/dev/null)" = "$now" ] && built="build/cuda is of these sources"
-    step build "$build_limit" "$(first "$no_nvcc" "$built")" "${make[@]}" build/cuda/train_gpt2 tools
-    # Files as one, as the tests on CPUs have compiled them.
-    step build_tests 50 "$(first "$no_nvcc" "$built")" "${make[@]}" UNITE="llmc test" build/cuda/train_gpt2 tools tests
-    if $list; then return; fi
-    if [ -z "$built$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$now" >$stamp; fi
-    if $rehearse; then
-        step build_cpu 0 "" make -j"$(nproc)" DEVICE=cpu UNITE="llmc test" build/cpu/train_gpt2 tools tests
-        deadline=$SECONDS
-    fi
-    say "    $("$bin/train_gpt2" --version 2>&1 | head -n 1)"
-}
+# shellcheck source=dev/gpu_check/build.sh
+. dev/gpu_check/build.sh
 data() {
     step data 10 "" "$bin/random_shard" "$shard" $((tokens * (steps + 1) + 1))
     # The largest batch whose memory plan fits.
@@ -108,15 +101,27 @@ data() {
     batch=$(cat "$work/batch" 2>/dev/null || echo 1)
 }
 
+# What the machine is, for whoever reads the other results.
+machine() {
+    # shellcheck disable=SC2016
+    step machine 5 "" timeout -k 2 20 bash -c '
+        uname -a; nproc; free -g; df -h . /tmp /dev/shm; grep -m 1 "model name" /proc/cpuinfo; ulimit -a
+        grep . /sys/class/net/*/operstate; ldd "$1/train_gpt2"; "$1/train_gpt2" --version
+        env | grep -E "^(HOME|PATH|LD_|CUDA|NVIDIA|NCCL|OMP)"; nvidia-smi topo -m; nvidia-smi -q
+        python3 -m pip list 2>/dev/null | grep -iE "torch|triton|nvidia"; true' - "$bin"
+}
+
 speed() {
     build
+    machine
     step tests_attention 25 "" "$bin/tests" "[attention_methods],[attention_choice]" --durations yes
     data
     start training 60 "" "${train[@]}" -b "$batch" -d $tokens -x $steps
     # To be compared with the plan in training's log: what libraries take is a guess there.
     # shellcheck disable=SC2016
-    start memory_in_use 0 "$no_gpu" bash -c 'for i in {1..20}; do
-        nvidia-smi --query-gpu=memory.used --format=csv,noheader; sleep 0.7; done | sort -n | tail -n 1'
+    # Few looks: each may hold up a step, and the median is to be that of the others.
+    start memory_in_use 0 "$no_gpu" bash -c 'for i in {1..5}; do
+        sleep 4; nvidia-smi --query-gpu=memory.used --format=csv,noheader; done | sort -n | tail -n 1'
     join
     step kernel_times_build 10 "$no_cupti" "${CXX:-g++}" -std=c++20 -O1 -shared -fPIC -I"$cupti/include" \
         -I"$toolkit/include" -o "$work/kernel_times.so" dev/gpu_check/kernel_times.cpp "$cupti_library" \
@@ -126,19 +131,23 @@ speed() {
     step kernel_times 25 "$(first "$no_cupti" "$no_gpu")" env CUDA_INJECTION64_PATH="$work/kernel_times.so" \
         KERNEL_TIMES="$work/kernel_times.tsv" "${table[@]}" "$work/kernel_times.tsv" \
         "${train[@]}" -b "$batch" -d $tokens -x 5
-    # One step of one micro-batch, as ncu runs a kernel at a time; clocks and caches as they are.
+    # By the libraries that it brings along. It ends by itself before its limit, with the median of what steps there
+    # are: torch.compile may take most of the time.
+    local peer=(env -u LD_LIBRARY_PATH PYTHONUNBUFFERED=1 python3 dev/peer_pytorch.py -e "$model" -i "$shard"
+        -b "$batch" -t "$length" -d "$tokens" -x "$peer_steps" --dtype bf16)
+    if $rehearse; then peer+=(--no-compile --device cpu); fi
+    minutes_within() { awk "BEGIN { print ($deadline + $1 - $SECONDS - 20) / 60 }"; }
+    step peer_flash 75 "$no_torch" "${peer[@]}" --sdpa flash --max-minutes "$(minutes_within 75)"
+    step peer_cudnn 70 "$(first "$no_torch" "$no_gpu")" "${peer[@]}" --sdpa cudnn --max-minutes "$(minutes_within 70)"
+    step bench_matmul 20 "" "$bin/bench_matmul" --rows $rows --dtype bf16 --seconds 0.3
+    step bench 30 "" "$bin/bench" "${bench[@]}"
+    # Last, as it tells nothing before it has ended. One step of one micro-batch, as ncu runs a kernel at a time; clocks
+    # and caches as they are.
     step kernel_counters 35 "$(first "$no_ncu" "$no_gpu")" "${table[@]}" "$work/kernel_counters.csv" \
         "$ncu" --csv --page raw --print-units base --log-file "$work/kernel_counters.csv" \
         --metrics gpu__time_duration.sum,dram__bytes.sum --nvtx --nvtx-include "step/" \
         --clock-control none --cache-control none \
         "${train[@]}" -b "$batch" -d "$((batch * length))" -x 1
-    local peer=(python3 dev/peer_pytorch.py -e "$model" -i "$shard" -b "$batch" -t "$length" -d "$tokens"
-        -x "$peer_steps" --dtype bf16)
-    if $rehearse; then peer+=(--no-compile --device cpu); fi
-    step peer_flash 75 "$no_torch" "${peer[@]}" --sdpa flash
-    step peer_cudnn 75 "$(first "$no_torch" "$no_gpu")" "${peer[@]}" --sdpa cudnn
-    step bench_matmul 20 "" "$bin/bench_matmul" --rows $rows --dtype bf16 --seconds 0.3
-    step bench 30 "" "$bin/bench" "${bench[@]}"
 }
 
 correctness() {
@@ -148,16 +157,26 @@ correctness() {
         kernels="[gelu]" rest="[schedule],[shard],[model_config]" runs="*dry-run*,a run trains*"
         ranks="[local],integer gradients of processes*,what a rank refuses*"
     fi
+    # Nothing is timed, and programs share the cores: threads that spin while they wait would hold up the others.
+    export OMP_WAIT_POLICY=passive
     build
+    machine
     data
-    # At once, on the many cores of such a machine, as nothing is timed; the sanitizer's tools below, too.
-    start tests_ranks 190 "" "$bin/tests" "$ranks" --durations yes
+    # At once, on the many cores of such a machine; the sanitizer's tools below, too.
+    start tests_ranks 165 "" "$bin/tests" "$ranks" --durations yes
     start tests_kernels 0 "" "$bin/tests" "$kernels" --durations yes
     start tests_host 0 "" "$bin/tests" "$rest" --durations yes
     start tests_runs 0 "" "$bin/tests" "$runs" --durations yes
     join
     step ranks_mpi 15 "$no_mpi" "${mpirun[@]}" -np 2 "${train[@]}" "${small[@]}" -z 1 --comm mpi
-    step ranks_nccl 15 "$(first "$no_mpi" "$no_gpu")" "${mpirun[@]}" -np 1 "${train[@]}" "${small[@]}" --comm nccl
+    step ranks_nccl 15 "$no_gpu" "${train[@]}" "${small[@]}" --comm nccl
+    # NCCL lets no two ranks of a host share a GPU; here each has a host, and they talk over sockets. Two numbers have
+    # one sum, so losses are those over MPI.
+    local no_two
+    no_two=$(first "$no_mpi" "$no_hosts" "$no_gpu")
+    step ranks_nccl_2 25 "$no_two" env NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$work/logs/nccl.%h" "${mpirun[@]}" -np 2 \
+        dev/gpu_check/own_host.sh "${train[@]}" "${small[@]}" -z 1 --comm nccl
+    step same_losses 0 "$no_two" dev/gpu_check/same_losses.sh "$work"/logs/ranks_{mpi,nccl_2}.log
     # Of libraries' kernels racecheck and synccheck report what is none, as they do not know all of wgmma and of the
     # bulk copies, and initcheck sees no write of a kernel that it leaves out: so that one gets cases without libraries.
     local ours=(--kernel-name kns=7kernels)
@@ -173,9 +192,10 @@ correctness() {
     # check NAME LIMIT TOOL [OPTIONS...] PROGRAM CASES; each reaches its programs by ports of its own
     check() {
         port=$((port + 100))
-        start "$1" "$2" "$why_not" "$sanitizer" --error-exitcode 9 --port $port --tool "${@:3}" --durations yes
+        start "$1" "$2" "$why_not" "$sanitizer" --error-exitcode 9 --port $port --launch-timeout 60 --tool "${@:3}" \
+            --durations yes
     }
-    check memcheck 105 memcheck --report-api-errors no "$bin/tests" "[kernels]~[matmul],[model]"
+    check memcheck 100 memcheck --report-api-errors no "$bin/tests" "[kernels]~[matmul],[model]"
     check memcheck_products 0 memcheck --report-api-errors no "$bin/tests" "[matmul]"
     check racecheck 0 racecheck "${ours[@]}" "$bin/tests" "$tiny,$alone"
     check synccheck 0 synccheck "${ours[@]}" "$bin/tests" "$tiny,$alone"
@@ -219,7 +239,7 @@ details() {
         *check*) grep -A 4 -E '^=+ (Error|Warning|Invalid|Barrier|Race|Uninit)' "$log" | head -n 60; tail -n 4 "$log" ;;
         training | ranks_*) grep -vE '^(step|\$) ' "$log" | head -n 60; grep -E '^step ' "$log" | tail -n 3 ;;
         kernel_times | kernel_counters) grep -E '^(\||a whole step|error:)' "$log" ;;
-        data | batch | memory_in_use) ;;
+        data | batch | memory_in_use | machine) ;;
         *) tail -n +2 "$log" | tail -n 150 ;;
     esac
 }

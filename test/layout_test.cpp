@@ -1,5 +1,5 @@
-// layout_test.cpp - the house itself: includes run one way, no file leads back to itself, no line is longer than 120
-// columns
+// layout_test.cpp - the house itself: includes run one way, no file leads back to itself, what newer compilers do not
+// bring along is included, no line is longer than 120 columns
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -119,6 +119,15 @@ Includes includes_of_project() {
     return includes;
 }
 
+// Whether `file` includes <cstdint>, or what it includes of the project does.
+bool has_fixed_integers(const Includes& includes, const std::set<std::string>& have, const std::string& file) {
+    if (have.contains(file)) return true;
+    const auto found = includes.find(file);
+    return found != includes.end() && std::ranges::any_of(found->second, [&](const std::string& other) {
+        return has_fixed_integers(includes, have, other);
+    });
+}
+
 std::size_t columns(const std::string& line) {  // of UTF-8: bytes that continue a character take no column
     return std::size_t(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
@@ -167,6 +176,23 @@ TEST_CASE("an arrow back, beside or into a file that is not there is found, and 
     two["llmc/run/q.h"] = {"llmc/run/r.h"};
     CHECK(wrong_arrows(two) == Strings{});
     CHECK(circle(two) == "llmc/run/q.h -> llmc/run/r.h -> llmc/run/q.h");
+}
+
+// Headers of g++ 12 include <cstdint> for themselves, those of g++ 13 do not.
+TEST_CASE("what names an integer of a fixed size includes <cstdint>", "[layout]") {
+    const Includes includes = includes_of_project();
+    const std::regex include("^#include <(cstdint|stdint\\.h)>"), name("std::u?int(8|16|32|64|ptr)_t");
+    std::set<std::string> have, need;
+    for (const auto& [file, included] : includes) {
+        std::ifstream in(file);
+        for (std::string line; std::getline(in, line);) {
+            if (std::regex_search(line, include)) have.insert(file);
+            if (std::regex_search(line.substr(0, line.find("//")), name)) need.insert(file);
+        }
+    }
+    REQUIRE(need.size() > 100);
+    for (const std::string& file : need)
+        if (!has_fixed_integers(includes, have, file)) FAIL_CHECK(file << " does not include <cstdint>");
 }
 
 TEST_CASE("lines have at most 120 columns, and every source file opens by saying what it is", "[layout]") {

@@ -9,6 +9,7 @@
 #include <cupti.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -21,6 +22,7 @@ namespace {
 struct Interval {
     std::uint64_t start, end;
     std::string name;
+    bool is_kernel;
     bool ends_step() const { return name.find("adamw") != std::string::npos; }
 };
 // CUPTI calls from threads of its own and has no place for a context object.
@@ -36,9 +38,9 @@ void hand_out(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_recor
     *most_records = 0;
 }
 
-template <class Record> void keep(CUpti_Activity* activity, const char* name) {
+template <class Record> void keep(CUpti_Activity* activity, const char* name, bool is_kernel = false) {
     const auto* record = reinterpret_cast<const Record*>(activity);
-    intervals.push_back({record->start, record->end, name});
+    intervals.push_back({record->start, record->end, name, is_kernel});
 }
 
 void take_back(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
@@ -46,20 +48,22 @@ void take_back(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std:
     CUpti_Activity* activity = nullptr;
     while (cuptiActivityGetNextRecord(buffer, valid_bytes, &activity) == CUPTI_SUCCESS) {
         if (activity->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
-            keep<CUpti_ActivityKernel9>(activity, reinterpret_cast<CUpti_ActivityKernel9*>(activity)->name);
+            keep<CUpti_ActivityKernel9>(activity, reinterpret_cast<CUpti_ActivityKernel9*>(activity)->name, true);
         if (activity->kind == CUPTI_ACTIVITY_KIND_MEMCPY) keep<CUpti_ActivityMemcpy5>(activity, "memory copy");
         if (activity->kind == CUPTI_ACTIVITY_KIND_MEMSET) keep<CUpti_ActivityMemset3>(activity, "memory fill");
     }
     std::free(buffer);
 }
 
-// One past the last AdamW kernel of each step.
+// One past the last AdamW kernel of each step. Copies of the next step's tokens may run among those kernels.
 std::vector<std::size_t> ends_of_steps() {
     std::vector<std::size_t> ends;
+    bool ending = false;
     for (std::size_t i = 0; i < intervals.size(); ++i) {
-        if (!intervals[i].ends_step()) continue;
-        if (!ends.empty() && ends.back() == i) ends.back() = i + 1;
-        else ends.push_back(i + 1);
+        const bool another = intervals[i].ends_step() && !ending;
+        if (intervals[i].is_kernel) ending = intervals[i].ends_step();
+        if (another) ends.push_back(i + 1);
+        else if (intervals[i].ends_step()) ends.back() = i + 1;
     }
     return ends;
 }

@@ -6,7 +6,7 @@ program=$1
 shift
 missed=0
 for tool in memcheck racecheck synccheck initcheck; do
-    output=$(timeout -k 5 30 "$1" --tool $tool --error-exitcode 9 "${@:2}" "$program" $tool 2>&1)
+    output=$(timeout -k 5 30 "$1" --tool $tool --launch-timeout 60 --error-exitcode 9 "${@:2}" "$program" $tool 2>&1)
     status=$?
     echo "$output"
     if [ $status -eq 9 ] && grep -qE 'kernels::.*(writes_past|reads_what|waits_with)' <<<"$output"; then

@@ -2,6 +2,7 @@
 #pragma once
 #include <cublasLt.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>

@@ -1,5 +1,6 @@
 // line_file.h - a log that holds whole lines, whatever stops its writer
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>

@@ -1,6 +1,8 @@
 // math_test.cu - the error bounds that math.cuh states, against libm in double; and what must come out exactly
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 

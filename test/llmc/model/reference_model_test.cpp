@@ -1,6 +1,7 @@
 // reference_model_test.cpp - the reference against finite differences of itself and against facts that need no model
 #include "test/support/reference_model.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
