@@ -32,8 +32,8 @@ void run(const Launch& launch);
 [[noreturn]] void fail(const Warp& warp, const std::string& what);
 
 // What a kernel asks of a GPU's memories, counted as their documentation says that they serve it (CUDA C++ Best
-// Practices Guide): global memory in sectors of 32 bytes, shared memory in 32 banks of 4 bytes, of which each serves one
-// word at a time, to accesses of at most 128 bytes of lanes that follow each other.
+// Practices Guide): global memory in sectors of 32 bytes, shared memory in 32 banks of 4 bytes, each of which serves
+// one word at a time, to accesses of at most 128 bytes of lanes that follow each other.
 struct Traffic {
     std::uint64_t instructions = 0;                        // of warps
     std::uint64_t global_accesses = 0, global_bytes = 0;   // of warps; of their lanes
