@@ -1,40 +1,20 @@
 // decode.cpp - statements to instructions: names become rows of the register file, labels places in the code
 //
 // Functions that a kernel calls are put where they are called: their parameters are rows of the caller's.
-#include <dlfcn.h>
+#include "test/stand_in/ptx/decode.h"
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
-#include <memory>
-#include <optional>
 #include <utility>
 
-#include "test/stand_in/program.h"
-#include "test/stand_in/ptx/operations.h"
-#include "test/stand_in/ptx/text.h"
+#include "test/stand_in/ptx/names.h"
 
 namespace stand_in::ptx {
 namespace {
 
-constexpr Type kPredicate{'p', 1}, kB32{'b', 32}, kB64{'b', 64};
-
-std::uint32_t aligned(std::uint32_t at, std::uint32_t to) { return (at + to - 1) / to * to; }
-
-struct Register { std::uint32_t row; Type type; };
-
-class Decoder {
+class Decoder : Names {
 public:
-    Decoder(const Module& module, const FunctionText& text) : module_(module), text_(text) {
-        function_.name = text.name;
-        sink_.row = new_row(kB64);
-        for (const Variable& parameter : text.parameters) {
-            parameter_bytes_ = aligned(parameter_bytes_, parameter.alignment);
-            parameters_[parameter.name] = parameter_bytes_;
-            parameter_bytes_ += parameter.bytes;
-        }
-    }
+    Decoder(const Module& module, const FunctionText& text) : Names(module, text), text_(text) {}
     Function decode() {
         place(text_.body.front());
         decode_body(text_, kNone);
@@ -89,61 +69,14 @@ private:
     void directive(std::string_view text) {
         if (is_place(text)) return place(*statement_);
         if (text.starts_with(".pragma")) return;
-        if (text.starts_with(".reg")) return registers(trimmed(text.substr(4)));
-        if (text.starts_with(".param")) {  // of a call
-            const Variable variable = variable_of(text.substr(6));
-            const Type type{'b', 8 * variable.bytes};
-            if (variable.bytes != 4 && variable.bytes != 8) wrong("a parameter of a call of other than 4 or 8 bytes");
-            scopes_.back()[variable.name] = {new_row(type), type};
-            return;
-        }
-        if (text.starts_with(".local")) {
-            const Variable variable = variable_of(text.substr(6));
-            function_.local_bytes = aligned(function_.local_bytes, std::max(variable.alignment, 16u));
-            locals_[variable.name] = function_.local_bytes;
-            function_.local_bytes = aligned(function_.local_bytes + variable.bytes, 16);
-            return;
-        }
+        if (text.starts_with(".reg")) return declare_registers(trimmed(text.substr(4)));
+        if (text.starts_with(".param")) return declare_parameter(text.substr(6));
+        if (text.starts_with(".local")) return declare_local(text.substr(6));
         if (text.starts_with(".shared")) {
-            const Variable variable = variable_of(text.substr(7));
-            share(variable);
+            declare_shared(variable_of(text.substr(7)));
             return;
         }
         wrong("a directive that is not known here");
-    }
-
-    // ".b32 %r<6>" or ".b16 low, high"
-    void registers(std::string_view text) {
-        const std::size_t space = text.find_first_of(" \t");
-        const auto type = type_named(text.substr(1, space - 1));
-        if (!type) wrong("a register of an unknown type");
-        for (const std::string_view one : split_operands(text.substr(space))) {
-            const std::size_t open = one.find('<');
-            if (open == one.npos) {
-                scopes_.back()[one] = {new_row(*type), *type};
-                continue;
-            }
-            unsigned count = 0;
-            std::from_chars(one.data() + open + 1, one.data() + one.size(), count);
-            for (unsigned i = 0; i < count; ++i) {
-                names_.push_back(std::make_unique<std::string>(std::string(one.substr(0, open)) + std::to_string(i)));
-                scopes_.back()[*names_.back()] = {new_row(*type), *type};
-            }
-        }
-    }
-
-    std::uint32_t new_row(Type type) {
-        const std::uint32_t row = function_.register_bytes;
-        function_.register_bytes += type.kind == 'p' ? 64 : aligned(kLanes * type.bytes(), 64);
-        return row;
-    }
-
-    std::uint32_t share(const Variable& variable) {
-        if (variable.is_extern) return kNone;
-        function_.shared_bytes = aligned(function_.shared_bytes, std::max(variable.alignment, 16u));
-        const std::uint32_t at = shared_[variable.name] = function_.shared_bytes;
-        function_.shared_bytes += variable.bytes;
-        return at;
     }
 
     // ---- places
@@ -167,112 +100,6 @@ private:
         const auto [known, is_new] = places_.try_emplace(place, std::uint32_t(function_.places.size()));
         if (is_new) function_.places.push_back(place);
         place_ = known->second;
-    }
-
-    // ---- operands
-
-    const Register* find_register(std::string_view name) const {
-        for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
-            if (const auto found = scope->find(name); found != scope->end()) return &found->second;
-        return nullptr;
-    }
-    const Register& register_named(std::string_view name) {
-        if (name == "_") return sink_;
-        const Register* const found = find_register(name);
-        if (!found) wrong("no register " + std::string(name));
-        return *found;
-    }
-    // A register that an instruction of this type may name: as wide, and a predicate where that is one.
-    std::uint32_t register_of(std::string_view name, Type type) {
-        const Register& found = register_named(name);
-        if (found.type.kind == 'p' ? type.kind != 'p' : type.kind == 'p' || found.type.bits != type.bits)
-            wrong("the register " + std::string(name) + " is of another size");
-        return found.row;
-    }
-
-    std::uint32_t constant(std::uint64_t bits, Type type) {
-        const auto [known, is_new] = constants_.try_emplace({bits, type.bytes()}, 0);
-        if (is_new) {
-            known->second = new_row(type);
-            function_.constants.push_back({bits, known->second, type.bytes()});
-        }
-        return known->second;
-    }
-
-    std::optional<std::uint32_t> special(std::string_view name) {
-        static const std::map<std::string_view, Function::Special> all{
-            {"%tid.x", Function::Special::tid_x}, {"%tid.y", Function::Special::tid_y},
-            {"%tid.z", Function::Special::tid_z}, {"%ntid.x", Function::Special::ntid_x},
-            {"%ntid.y", Function::Special::ntid_y}, {"%ntid.z", Function::Special::ntid_z},
-            {"%ctaid.x", Function::Special::ctaid_x}, {"%ctaid.y", Function::Special::ctaid_y},
-            {"%ctaid.z", Function::Special::ctaid_z}, {"%nctaid.x", Function::Special::nctaid_x},
-            {"%nctaid.y", Function::Special::nctaid_y}, {"%nctaid.z", Function::Special::nctaid_z},
-            {"%laneid", Function::Special::laneid}};
-        const auto found = all.find(name);
-        if (found == all.end()) return {};
-        for (const auto& [known, row] : function_.specials)
-            if (known == found->second) return row;
-        function_.specials.push_back({found->second, new_row(kB32)});
-        return function_.specials.back().row;
-    }
-
-    // The address of a variable in its space.
-    std::optional<std::uint64_t> address_of(std::string_view name) {
-        if (const auto found = locals_.find(name); found != locals_.end()) return found->second;
-        if (const auto found = shared_.find(name); found != shared_.end()) return found->second;
-        if (const auto found = parameters_.find(name); found != parameters_.end()) return found->second;
-        if (const auto found = module_.shared.find(name); found != module_.shared.end()) {
-            if (!found->second.is_extern) return share(found->second);
-            wrong("shared memory of the launch, used before that of " + function_.name + " is known");
-        }
-        return {};
-    }
-
-    static std::optional<std::uint64_t> number(std::string_view text) {
-        const bool negative = text[0] == '-';
-        if (negative) text.remove_prefix(1);
-        if (text.size() > 2 && text[0] == '0' && std::string_view("fFdD").find(text[1]) != text.npos) {
-            std::uint64_t bits = 0;
-            const auto end = std::from_chars(text.data() + 2, text.data() + text.size(), bits, 16);
-            if (end.ptr != text.data() + text.size() || negative) return {};
-            return bits;
-        }
-        int base = 10;
-        if (text.starts_with("0x")) {
-            base = 16;
-            text.remove_prefix(2);
-        }
-        if (text.ends_with('U')) text.remove_suffix(1);
-        std::uint64_t value = 0;
-        const auto end = std::from_chars(text.data(), text.data() + text.size(), value, base);
-        if (text.empty() || end.ptr != text.data() + text.size()) return {};
-        return negative ? 0 - value : value;
-    }
-
-    std::uint32_t source(std::string_view text, Type type) {
-        if (const Register* const found = find_register(text)) return register_of(text, type), found->row;
-        if (text[0] == '%') {
-            const auto row = special(text);
-            if (!row || type.bits != 32) wrong("no register " + std::string(text));
-            return *row;
-        }
-        if (type.kind == 'p') wrong("no predicate: " + std::string(text));
-        if (const auto value = number(text)) return constant(*value, type);
-        if (is_dynamic(text)) return dynamic_base(type);
-        const auto address = address_of(text);
-        if (!address) wrong("no operand: " + std::string(text));
-        return constant(*address, type);
-    }
-
-    // Shared memory of the launch begins behind all other: the row is filled when the warp begins.
-    bool is_dynamic(std::string_view name) const {
-        const auto found = module_.shared.find(name);
-        return found != module_.shared.end() && found->second.is_extern;
-    }
-    std::uint32_t dynamic_base(Type type) {
-        if (type.bits != 32) wrong("an address in shared memory of other than 32 bits");
-        if (dynamic_base_ == kNone) function_.dynamic_base_row = dynamic_base_ = new_row(kB32);
-        return dynamic_base_;
     }
 
     // "[%rd1+16]": row of the base, and what is added.
@@ -521,106 +348,15 @@ private:
         return true;
     }
 
-    [[noreturn]] void wrong(const std::string& what) const {
-        stop("kernels.ptx:" + std::to_string(statement_->line) + ", in " + function_.name + ": " + what + ": \"" +
-             std::string(statement_->text) + "\" (test/stand_in/ptx)");
-    }
-
-    const Module& module_;
     const FunctionText& text_;
-    Function function_;
     Body* body_ = nullptr;
-    const Statement* statement_ = nullptr;
-    std::uint32_t place_ = 0, parameter_bytes_ = 0, dynamic_base_ = kNone;
+    std::uint32_t place_ = 0;
     int depth_ = 0;
-    std::vector<std::map<std::string_view, Register>> scopes_{1};
-    std::vector<std::unique_ptr<std::string>> names_;  // of numbered registers
-    std::map<std::string_view, std::uint32_t> locals_, shared_, parameters_;
-    std::map<std::pair<std::uint64_t, unsigned>, std::uint32_t> constants_;
     std::map<std::string, std::uint32_t> places_;
-    Register sink_{0, kB32};
 };
-
-// kernels.ptx, read once; its modules when one of their kernels is asked for.
-class Image {
-public:
-    Image() {
-        Dl_info here{};
-        dladdr(reinterpret_cast<const void*>(&signature_of), &here);
-        const std::string library(here.dli_fname);
-        const std::string path = library.substr(0, library.rfind('/') + 1) + "kernels.ptx";
-        std::ifstream file(path, std::ios::binary);
-        if (!file) stop("there is no " + path + "; test/stand_in/Makefile makes it");
-        text_.assign(std::istreambuf_iterator<char>(file), {});
-        const std::string_view text(text_);
-        unsigned line = 1 + unsigned(std::count(text.begin(), text.begin() + std::ptrdiff_t(std::min(text.find(
-                                                              "\n.version"), text.size())), '\n'));
-        for (std::size_t at = text.find("\n.version"); at != text.npos;) {
-            const std::size_t next = std::min(text.find("\n.version", at + 1), text.size());
-            const std::string_view module = text.substr(at, next - at);
-            lines_.push_back(line);
-            line += unsigned(std::count(module.begin(), module.end(), '\n'));
-            for (std::size_t name = 0; (name = module.find(".entry ", name)) != module.npos;) {
-                name += 7;
-                module_of_[module.substr(name, module.find_first_of("( \n", name) - name)] = sources_.size();
-            }
-            sources_.push_back(module);
-            at = next == text.size() ? text.npos : next;
-        }
-        modules_.resize(sources_.size());
-    }
-
-    const Signature* signature(std::string_view kernel) {
-        if (const auto known = signatures_.find(kernel); known != signatures_.end()) return &known->second;
-        const FunctionText* const text = text_of(kernel);
-        if (!text) return nullptr;
-        Signature signature{.most_threads = text->most_threads};
-        for (const Variable& parameter : text->parameters) {
-            signature.parameter_bytes = aligned(signature.parameter_bytes, parameter.alignment);
-            signature.parameters.push_back({signature.parameter_bytes, parameter.bytes});
-            signature.parameter_bytes += parameter.bytes;
-        }
-        return &signatures_.emplace(text->name, std::move(signature)).first->second;
-    }
-    const Function* function(std::string_view kernel) {
-        if (const auto known = functions_.find(kernel); known != functions_.end()) return &known->second;
-        const FunctionText* const text = text_of(kernel);
-        if (!text) return nullptr;
-        Function decoded = Decoder(*modules_[module_of_.at(kernel)], *text).decode();
-        return &functions_.emplace(text->name, std::move(decoded)).first->second;
-    }
-
-private:
-    const FunctionText* text_of(std::string_view kernel) {
-        const auto found = module_of_.find(kernel);
-        if (found == module_of_.end()) return nullptr;
-        auto& module = modules_[found->second];
-        if (!module) module = std::make_unique<Module>(ptx::module_of(sources_[found->second], lines_[found->second]));
-        return &module->functions.at(kernel);
-    }
-
-    std::string text_;
-    std::vector<std::string_view> sources_;  // of modules
-    std::vector<unsigned> lines_;            // where each begins
-    std::vector<std::unique_ptr<Module>> modules_;
-    std::map<std::string_view, std::size_t> module_of_;
-    std::map<std::string_view, Signature> signatures_;
-    std::map<std::string_view, Function> functions_;
-};
-
-Image& image() {
-    static Image& only = *new Image;
-    return only;
-}
 
 }  // namespace
 
-const Signature* signature_of(std::string_view kernel) { return image().signature(kernel); }
-const Function* function_of(std::string_view kernel) { return image().function(kernel); }
-
-Function decode(std::string_view text, std::string_view kernel) {
-    const Module module = module_of(text, 1);
-    return Decoder(module, module.functions.at(kernel)).decode();
-}
+Function decode(const Module& module, const FunctionText& text) { return Decoder(module, text).decode(); }
 
 }  // namespace stand_in::ptx
