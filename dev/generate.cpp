@@ -17,6 +17,7 @@
 #include "kernels/device/device.h"
 #include "kernels/device/error.h"
 #include "llmc/base/clock.h"
+#include "llmc/base/counted.h"
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/text_stream.h"
 #include "llmc/data/tokenizer_files.h"
@@ -253,8 +254,9 @@ private:
 void report(std::int64_t tokens, int samples, std::size_t prompt, double first, double all) {
     char text[200];
     const double later = double(tokens - samples) / (all - first);
-    std::snprintf(text, sizeof text, "%lld tokens in %.2f s: the first after %.2f s, with the prompt's %zu%s",
-                  static_cast<long long>(tokens), all, first, prompt, prompt == 1 ? " token" : " tokens");
+    std::snprintf(text, sizeof text, "%s in %.2f s: the first after %.2f s, with the prompt's %s",
+                  llmc::counted(tokens, "token").c_str(), all, first,
+                  llmc::counted(std::int64_t(prompt), "token").c_str());
     std::cerr << text;
     if (tokens > samples && all > first) {
         std::snprintf(text, sizeof text, ", then %.1f tokens/s", later);

@@ -159,15 +159,16 @@ fi
 
 echo
 jq -r 'select(.event == "val") | "\(.loss) \(.step)"' "$out/log.jsonl" | awk '
+    function counted(steps) { return steps (steps == 1 ? " step" : " steps") }
     NR == 1 { first = least = $1; at = $2 }
     $1 < least { least = $1; at = $2 }
     { last = $1; steps = $2 }
     END {
         if (NR == 0) { print "held-out loss: not measured, as -v 0 asks"; exit }
-        printf "held-out loss: %.4f before, %.4f after %d steps (perplexity %.2f and %.2f)\n", first, last, steps,
+        printf "held-out loss: %.4f before, %.4f after %s (perplexity %.2f and %.2f)\n", first, last, counted(steps),
             exp(first), exp(last)
         if (last - least >= 0.00005)
-            printf "the lowest:    %.4f after %d steps: train no longer, by -x %d\n", least, at, at
+            printf "the lowest:    %.4f after %s: train no longer, by -x %d\n", least, counted(at), at
     }'
 models=("$out"/step_????????)
 echo "model:         ${models[-1]}"

@@ -186,10 +186,10 @@ measure() {
 # What the plan says, and the time, as a table.
 tell() {
     local step parameters tokens passes memory='' available='' ms timed_tokens timed made=0 left rate takes keep quoted
-    [[ $facts =~ "training: "([0-9]+)" steps of "([0-9]+)" tokens" ]] || refuse "train_gpt2 --dry-run tells no steps"
+    [[ $facts =~ "training: "([0-9]+)\ steps?\ of\ ([0-9]+)\ token ]] || refuse "train_gpt2 --dry-run tells no steps"
     steps=${BASH_REMATCH[1]} step=${BASH_REMATCH[2]}
     [[ $facts =~ ([0-9]+)" parameters (" ]] && parameters=${BASH_REMATCH[1]}
-    [[ $facts =~ "training data: "[^,]*", "([0-9]+)" tokens" ]] && tokens=${BASH_REMATCH[1]}
+    [[ $facts =~ "training data: "[^,]*", "([0-9]+)" token" ]] && tokens=${BASH_REMATCH[1]}
     [[ $facts =~ "  total "\ *([0-9.]+\ [A-Za-z]+) ]] && memory=${BASH_REMATCH[1]}
     [[ $facts =~ "  available "\ *([0-9.]+\ [A-Za-z]+) ]] && available=${BASH_REMATCH[1]}
     keep=$(value keep-checkpoints "${all[@]}") || keep=0
@@ -209,7 +209,7 @@ tell() {
         size = kilobytes < 1e3 ? kilobytes " kB" : sprintf(kilobytes < 1e6 ? "%.3g MB" : "%.3g GB",
             kilobytes / (kilobytes < 1e6 ? 1e3 : 1e6))
         printf "  checkpoints  in %s, %s each, %s\n", out, size,
-            (keep > 0 ? "the last " keep " are kept" : "all are kept") }'
+            (keep > 1 ? "the last " keep " are kept" : keep == 1 ? "the last is kept" : "all are kept") }'
     if measure; then
         left=$((steps - made))
         read -r rate takes < <(awk -v ms="$ms" -v timed="$timed_tokens" -v step="$step" -v left="$left" 'BEGIN {

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <ranges>
 
+#include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/run/report.h"
@@ -162,8 +163,8 @@ void require_free_names(const Found& found, const Options& options, std::int64_t
         if (is_damaged(found, folder)) continue;
         fail("--output-dir", given, "a folder without " + folder.filename().string() +
                                         (own ? ", behind the step that --resume goes on from"
-                                             : ", where this run of " + std::to_string(last_step) +
-                                                   " steps may save its model"),
+                                             : ", where this run of " + counted(last_step, "step") +
+                                                   " may save its model"),
              own ? "choose another folder for another way on, or move that one away"
                  : "go on with that run by --resume auto, choose another folder, or move that one away");
     }

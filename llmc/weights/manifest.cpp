@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/file_name.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
@@ -68,7 +69,7 @@ void check_manifest(const fs::path& folder) {
         std::error_code fault;
         const auto bytes = std::int64_t(fs::file_size(folder / name, fault));
         expect(name, !fault, "missing or unreadable (" + fault.message() + ")", "a file");
-        expect(name, bytes == file.bytes, std::to_string(bytes) + " bytes", std::to_string(file.bytes) + " bytes");
+        expect(name, bytes == file.bytes, counted(bytes, "byte"), counted(file.bytes, "byte"));
     }
     for (const auto& [name, file] : manifest) {
         const std::string found = fingerprint_of_file(folder / name).xxh3;
