@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iostream>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/device/error.h"
@@ -23,10 +24,17 @@ using Json = nlohmann::ordered_json;
 
 Json number_or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
 
+// What overflows in a model is NaN with a sign, which says nothing: "-nan" is told as "nan".
+template <class Value>
+Value without_nan_sign(Value value) {
+    if constexpr (std::is_floating_point_v<Value>) return std::isnan(value) ? std::fabs(value) : value;
+    else return value;
+}
+
 template <class... Values>
 std::string format(const char* pattern, Values... values) {
-    std::string text(std::size_t(std::snprintf(nullptr, 0, pattern, values...)), '\0');
-    std::snprintf(text.data(), text.size() + 1, pattern, values...);
+    std::string text(std::size_t(std::snprintf(nullptr, 0, pattern, without_nan_sign(values)...)), '\0');
+    std::snprintf(text.data(), text.size() + 1, pattern, without_nan_sign(values)...);
     return text;
 }
 
