@@ -170,6 +170,17 @@ TEST_CASE("a model whose vocabulary has no table goes on with ids", "[run]") {
     CHECK(std::count(asked.begin(), asked.end(), '>') == 4);
 }
 
+TEST_CASE("a value of several lines may be joined to its flag, as train_gpt2 takes it", "[run]") {
+    const Models models;
+    for (const char* const flag : {"--prompt=", "--prompt "}) {
+        const auto printed = models.generate(models.run_folder() + flag + "$'a\\nb=c' -n 1");
+        CAPTURE(printed.err);
+        CHECK(printed.exit_code == 0);
+        CHECK(printed.out.starts_with("a\nb=c"));
+    }
+    CHECK_THAT(models.generate("--prompt=ab --checkpoint=").err, Contains("error"));  // empty, not the next word
+}
+
 TEST_CASE("generate refuses what cannot be in a line that names the flag", "[run]") {
     const Models models;
     const auto refusal = [&](const std::string& words) {
