@@ -71,6 +71,10 @@ quote() {
     [[ $1 =~ ^[A-Za-z0-9_@%+=:,./-]+$ ]] || quoted=${1@Q}
 }
 
+# escaped PLACE: the same within a pattern of file names, where it may have brackets and the like
+# shellcheck disable=SC2001 # what is matched is put in again
+escaped() { sed 's/[][*?{}\\]/\\&/g' <<<"$1"; }
+
 # tell_command WORD...: what starts the program, with the flags in `all`, in lines that a shell takes as they stand. Of
 # a flag that is there several times it has the last, as the program takes that one.
 tell_command() {
@@ -240,10 +244,10 @@ recipe() {
     [ "$root" != ./ ] || root=
     data=${DATA:-${root}data}
     for place in $shards; do
-        compgen -G "$data/${place}_train_*.bin" >/dev/null && shards=$place && break
+        compgen -G "$(escaped "$data/$place")_train_*.bin" >/dev/null && shards=$place && break
     done
-    shards=${shards%% *}
-    all=(-i "$data/${shards}_train_*.bin" -j "$data/${shards}_val_*.bin" -e "$model" -o "${root}runs/$name" -y auto
+    shards=${shards%% *} pattern=$(escaped "$data/${shards%% *}")
+    all=(-i "${pattern}_train_*.bin" -j "${pattern}_val_*.bin" -e "$model" -o "${root}runs/$name" -y auto
         --dtype bf16 --shuffle -z 1 -c 0.1 -v 250 "${flags[@]}")
     own_batch=$(value micro-batch "$@") || own_batch=
     pattern=$(value train-data "${all[@]}" "$@")
