@@ -135,7 +135,11 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
     plan.micro_batches = int(plan.step_tokens / batch.global_positions());
     plan.run = {.step_tokens = plan.step_tokens, .ranks = ranks, .options = to_json(o),
                 .training_data = plan.data.train_facts};
-    if (!o.hellaswag.empty()) plan.hellaswag = open_hellaswag(o, vocabulary);
+    if (plan.data.val) plan.run.validation_data = plan.data.val_facts;
+    if (!o.hellaswag.empty()) {
+        plan.hellaswag = open_hellaswag(o, vocabulary);
+        plan.run.hellaswag = facts_of_hellaswag(&plan.hellaswag->file());
+    }
     if (!o.eval_only) plan_training(plan, o, batch);
     if (resumption) {
         if (is_model_name(o.init)) {

@@ -203,6 +203,14 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                     "give the same shards, or --allow-new-data to read these from their first row");
     }
     if (changes.data) changes.options.push_back("training data: other shards, read from their first row");
+    // What scores are compared by: told, as another file may have the old one's name.
+    const auto are_others = [](const std::vector<Fact>& then, const std::vector<Fact>& today) {
+        const auto same = [](const Fact& a, const Fact& b) { return a.name == b.name && a.value == b.value; };
+        return !then.empty() && !today.empty() && !std::ranges::equal(then, today, same);
+    };
+    if (are_others(before.validation_data, now.validation_data))
+        changes.options.push_back("validation data: other shards");
+    if (are_others(before.hellaswag, now.hellaswag)) changes.options.push_back("HellaSwag: other examples");
 
     constexpr std::array kNoMatter{"output-dir", "resume", "allow-new-data", "train-data", "val-data", "tune",
                                    "tune-file", "device", "threads", "log-every", "dry-run"};

@@ -61,6 +61,32 @@ TEST_CASE("a run scores its model on HellaSwag, and any number of ranks finds th
     }
 }
 
+TEST_CASE("a run that goes on tells of another HellaSwag file, or validation shard, of the old one's name", "[run]") {
+    const TrainingFolder folder;
+    HellaSwagBytes(examples_of_letters(3), 257, 256).write(folder.path("examples.bin"));
+    const auto run = [&](const char* steps) {
+        const auto result = folder.run(folder.flags({"-x", steps, "--hellaswag", folder.path("examples.bin"), "-y",
+                                                     "auto", "-o", folder.path("out")}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        return result.output;
+    };
+    run("1");
+    CHECK_THAT(run("2"), !Contains("other examples") && !Contains("other shards"));
+    HellaSwagBytes(examples_of_letters(4), 257, 256).write(folder.path("examples.bin"));
+    CHECK_THAT(run("3"), Contains("  changed: HellaSwag: other examples\n") && !Contains("other shards"));
+    ShardBytes(std::vector<std::uint16_t>(500, 97), 257, 256).write(folder.path("val_0.bin"));
+    CHECK_THAT(run("4"), Contains("  changed: validation data: other shards\n") && !Contains("other examples"));
+    // A checkpoint of a version that did not write them down.
+    const fs::path state = folder.path("out/step_00000004/trainer_state.json");
+    auto json = llmc::parse_json(read_bytes(state));
+    for (const char* const key : {"hellaswag", "validation_data"}) CHECK(json["run"].erase(key) == 1);
+    write_bytes(state, json.dump());
+    make_checksums_right(state.parent_path());
+    HellaSwagBytes(examples_of_letters(5), 257, 256).write(folder.path("examples.bin"));
+    CHECK_THAT(run("5"), !Contains("other examples"));
+}
+
 TEST_CASE("HellaSwag files that do not fit a run are refused before anything is written", "[run]") {
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(3)).write(folder.path("gpt2.bin"));
