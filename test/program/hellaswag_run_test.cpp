@@ -87,6 +87,29 @@ TEST_CASE("a run that goes on tells of another HellaSwag file, or validation sha
     CHECK_THAT(run("5"), !Contains("other examples"));
 }
 
+TEST_CASE("--max-minutes end a score that has begun, and whoever goes on begins with it", "[run]") {
+    const TrainingFolder folder;
+    HellaSwagBytes(examples_of_letters(30000), 257, 256).write(folder.path("many.bin"));
+    HellaSwagBytes(examples_of_letters(30), 257, 256).write(folder.path("few.bin"));
+    const auto flags = [&](const std::string& file, std::vector<std::string> more) {
+        more.insert(more.begin(), {"-e", "custom:l=4,h=4,c=256,t=32", "-x", "2", "--val-tokens", "16", "--hellaswag",
+                                   folder.path(file), "--hellaswag-every", "1", "-o", folder.path("out")});
+        return folder.flags(more);
+    };
+    const auto ended = folder.run(flags("many.bin", {"--max-minutes", "0.04"}));  // all of them take a minute
+    CAPTURE(ended.output);
+    REQUIRE(ended.exit_code == 0);
+    const auto end = folder.log("out", "end").at(0);
+    CHECK((end["steps"] == 1 && end["reason"] == "out of time (--max-minutes)" && end["seconds"] < 15));
+    CHECK(folder.log("out", "hellaswag").empty());
+    CHECK(numbers(folder.log("out", "val"), "step") == std::vector<double>{0, 1});
+    CHECK_THAT(ended.output, Contains("note: --max-minutes end HellaSwag before it is scored"));
+    const auto gone_on = folder.run(flags("few.bin", {"-y", "auto"}));
+    CAPTURE(gone_on.output);
+    REQUIRE(gone_on.exit_code == 0);
+    CHECK(numbers(folder.log("out", "hellaswag"), "step") == std::vector<double>{1, 2});
+}
+
 TEST_CASE("HellaSwag files that do not fit a run are refused before anything is written", "[run]") {
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(3)).write(folder.path("gpt2.bin"));
