@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -107,9 +108,11 @@ std::unique_ptr<llmc::Model> load_model(const llmc::Checkpoint& checkpoint, kern
     const llmc::DecoderBytes decoder = llmc::decoder_bytes(setup.config, dtype, shape);
     const std::size_t needed = model.parameters + model.master_weights + model.activations + model.load +
                                decoder.total();
-    if (context.device.memory_free > 0 && needed > context.device.memory_free)
+    std::size_t available = context.device.memory_free;
+    if (context.device.memory_limit > 0) available = std::min(available, context.device.memory_limit);
+    if (available > 0 && needed > available)
         fail("the memory for the model", mebibytes(needed) + ", of which the cache " + mebibytes(decoder.cache),
-             "at most the available " + mebibytes(context.device.memory_free),
+             "at most the available " + mebibytes(available),
              "give fewer --samples, --dtype bf16 or a smaller model");
     auto loaded = llmc::make_model(setup, table, context);
     std::vector<float> weights(std::size_t(table.elements()));
