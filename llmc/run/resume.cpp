@@ -10,6 +10,7 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/base/terminal.h"
 #include "llmc/run/report.h"
 #include "llmc/weights/checkpoint.h"
 #include "llmc/weights/manifest.h"
@@ -23,12 +24,18 @@ using nlohmann::json;
 
 void note(const std::string& text) { tell_stderr("note: " + text); }
 
+// A large one takes long to read.
+void check_and_show(const fs::path& folder) {
+    ProgressLine progress;
+    check_manifest(folder, [&](double share) { progress.show_share("reading the checkpoint", share); });
+}
+
 // The newest whole one; empty: there is none at all.
 fs::path newest_whole(const Options& options, Found& found) {
     fs::path whole;
     for (const fs::path& folder : step_folders(options.output_dir) | std::views::values | std::views::reverse) {
         try {
-            check_manifest(folder);
+            check_and_show(folder);
             whole = folder;
             break;
         } catch (const Error& error) {
@@ -98,7 +105,7 @@ fs::path folder_of(const Options& options, Found& found) {
         require(!fs::exists(folder / "config.json"), "--resume", given + ", a model without a run's state",
                 "a checkpoint that this program wrote to its end", "start a new run from it by --init");
     }
-    check_manifest(folder);
+    check_and_show(folder);
     return folder;
 }
 
