@@ -4,7 +4,7 @@
 #include <cxxopts.hpp>
 #include <exception>
 #include <iostream>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,22 +16,24 @@
 // As train_gpt2 reads them: a value that is joined to its flag stands apart, since there it might have several lines,
 // which cxxopts refuses.
 inline std::vector<std::string> values_apart(const cxxopts::Options& options, int argc, char** argv) {
-    std::set<std::string> with_value;
+    std::map<std::string, bool> takes_value;  // by flag
     for (const std::string& group : options.groups())
         for (const auto& option : options.group_help(group).options) {
-            if (option.is_boolean) continue;
-            if (!option.s.empty()) with_value.insert('-' + option.s);
-            for (const std::string& flag : option.l) with_value.insert("--" + flag);
+            if (!option.s.empty()) takes_value['-' + option.s] = !option.is_boolean;
+            for (const std::string& flag : option.l) takes_value["--" + flag] = !option.is_boolean;
         }
     std::vector<std::string> words{argv, argv + std::min(argc, 1)};
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         if (word == "--") return words.insert(words.end(), argv + i, argv + argc), words;
         const auto equals = word.starts_with("--") ? word.find('=') : word.npos;
-        const std::string flag = word.substr(0, equals);
-        words.push_back(with_value.contains(flag) ? flag : word);
-        if (!with_value.contains(flag)) continue;
+        const auto flag = takes_value.find(word.substr(0, equals));
+        const bool apart = flag != takes_value.end() && flag->second;
+        words.push_back(apart ? flag->first : word);
+        if (!apart) continue;
+        const std::string next = i + 1 < argc ? argv[i + 1] : "";
         if (equals != word.npos) words.push_back(word.substr(equals + 1));
+        else if (takes_value.contains(next.substr(0, next.find('=')))) llmc::refuse_flag_as_value(flag->first, next);
         else if (i + 1 < argc) words.emplace_back(argv[++i]);
     }
     return words;

@@ -185,4 +185,4 @@ jq -r 'select(.event == "val") | "\(.loss) \(.step)"' "$out/log.jsonl" | awk '
 models=("$out"/step_????????)
 echo "model:         ${models[-1]}"
 echo "a sample:"
-"$tools/generate" -e "$out" --prompt "${PROMPT:-}" -n 100
+"$tools/generate" -e "$out" --prompt="${PROMPT:-}" -n 100

@@ -63,4 +63,8 @@ void refuse_argument(const std::string& argument, const std::vector<std::string>
          nearest.empty() ? "" : "did you mean --" + nearest + '?');
 }
 
+void refuse_flag_as_value(const std::string& flag, const std::string& next) {
+    fail(flag, "followed by the flag " + in_quotes(next), "a value", "if that is the value, join it: " + flag + "=...");
+}
+
 }  // namespace llmc

@@ -332,6 +332,7 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
         } else {
             arguments.push_back(flag->second.name);
             if (equals != word.npos) arguments.push_back(word.substr(equals + 1));
+            else if (known.contains(next.substr(0, next.find('=')))) refuse_flag_as_value(flag->second.name, next);
             else if (i + 1 < argc) arguments.push_back(argv[++i]);
         }
     }

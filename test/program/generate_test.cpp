@@ -203,6 +203,7 @@ TEST_CASE("generate refuses what cannot be in a line that names the flag", "[run
           {"--temperature nan", "--temperature"}, {"--top-p 0", "--top-p is \"0\""},
           {"--top-p 1.5", "--top-p is \"1.5\""}, {"--top-k -1", "--top-k is \"-1\""},
           {"--seed x", "--seed is \"x\""}, {"--dtype fp16", "--dtype is \"fp16\""},
+          {"--seed --top-k 3", "--seed is followed by the flag \"--top-k\"; expected a value"},
           {"more", "\"more\" is not understood"}})
         CHECK_THAT(refusal(run + words), Contains(said));
     CHECK_THAT(refusal(run + "--topk 3"), Contains("topk") && Contains("--help"));

@@ -147,6 +147,16 @@ TEST_CASE("an unknown flag is named, and the one that was meant", "[options]") {
     CHECK_THAT(refusal({"-b"}), Catch::Contains("--help"));
 }
 
+TEST_CASE("a flag whose value was forgotten does not take the next flag for it", "[options]") {
+    CHECK(refusal({"-o", "--shuffle"}) ==
+          "--output-dir is followed by the flag \"--shuffle\"; expected a value; if that is the value, join it: "
+          "--output-dir=...");
+    for (const char* const next : {"-b", "--lr=0.1", "--help"})
+        CHECK_THAT(refusal({"--prompt", next}), Catch::StartsWith("--prompt is followed by the flag"));
+    CHECK(parsed({"-i", "x", "--prompt=--shuffle"}).prompt == "--shuffle");
+    CHECK(parsed({"-i", "x", "--prompt", "--other"}).prompt == "--other");  // no flag
+}
+
 TEST_CASE("help has groups, examples first, and no empty defaults", "[options]") {
     const std::string help = help_text();
     const auto usage = help.find("Usage:");
