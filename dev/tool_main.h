@@ -26,7 +26,7 @@ inline std::vector<std::string> values_apart(const cxxopts::Options& options, in
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         if (word == "--") return words.insert(words.end(), argv + i, argv + argc), words;
-        const auto equals = word.starts_with("--") ? word.find('=') : word.npos;
+        const auto equals = word.find('=');
         const auto flag = takes_value.find(word.substr(0, equals));
         const bool apart = flag != takes_value.end() && flag->second;
         words.push_back(apart ? flag->first : word);

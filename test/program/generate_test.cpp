@@ -172,8 +172,8 @@ TEST_CASE("a model whose vocabulary has no table goes on with ids", "[run]") {
 
 TEST_CASE("a value of several lines may be joined to its flag, as train_gpt2 takes it", "[run]") {
     const Models models;
-    for (const char* const flag : {"--prompt=", "--prompt "}) {
-        const auto printed = models.generate(models.run_folder() + flag + "$'a\\nb=c' -n 1");
+    for (const char* const flag : {"-n=1 --prompt=", "-n 1 --prompt "}) {
+        const auto printed = models.generate(models.run_folder() + flag + "$'a\\nb=c'");
         CAPTURE(printed.err);
         CHECK(printed.exit_code == 0);
         CHECK(printed.out.starts_with("a\nb=c"));

@@ -145,6 +145,10 @@ TEST_CASE("an unknown flag is named, and the one that was meant", "[options]") {
           "--optimizer is \"admw\"; expected adamw or onebit-adam; did you mean adamw?");
     CHECK_THAT(refusal({"--learning-rate", "1"}), Catch::Contains("learning-rate") && Catch::Contains("--help"));
     CHECK_THAT(refusal({"-b"}), Catch::Contains("--help"));
+    CHECK_THAT(refusal({"--", "-x", "3"}), Catch::StartsWith("the flag \"--\" is unknown"));
+    CHECK(refusal({"--shuffle", "yes"}) == "--shuffle is \"yes\"; expected true, false, 1 or 0, or the flag alone");
+    CHECK_THAT(refusal({"--shuffle", "b.bin"}), Catch::StartsWith("the argument \"b.bin\" is not understood"));
+    CHECK(!parsed({"-i", "x", "--shuffle", "false"}).shuffle);
 }
 
 TEST_CASE("a flag whose value was forgotten does not take the next flag for it", "[options]") {
