@@ -94,7 +94,11 @@ int Training::train(const Resumption* resumption) {
             if (evaluation.unreadable()) continue;  // on every rank: the run ends here
             control.end_validation(signal);
         }
-        if (control.hellaswag_due()) control.end_hellaswag(evaluation.score_hellaswag(step));
+        if (control.hellaswag_due()) {
+            const HellaSwagScore score = evaluation.score_hellaswag(step, [&] { return control.out_of_time(); });
+            if (score.signal == 0 && score.out_of_time) continue;  // on every rank: the run ends here, and owes it
+            control.end_hellaswag(score.signal);
+        }
         if (control.samples_due()) control.end_samples(evaluation.sample(step));
         if (control.checkpoint_due()) {
             checkpoints.begin({.step = step, .optimizer = optimizer.counts(),
@@ -138,7 +142,7 @@ int Training::evaluate() {
     const double began = seconds_now();
     int signal = evaluation.validate(0);
     if (evaluation.unreadable()) std::rethrow_exception(evaluation.unreadable());
-    if (plan.hellaswag && signal == 0) signal = evaluation.score_hellaswag(0);
+    if (plan.hellaswag && signal == 0) signal = evaluation.score_hellaswag(0).signal;
     if (plan.sampler && signal == 0) signal = evaluation.sample(0);
     report.end(0, signal != 0 ? "interrupted" : "evaluated", seconds_now() - began);
     share_failure(*context.communicator, report.failure());

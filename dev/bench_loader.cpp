@@ -6,6 +6,7 @@
 
 #include "dev/bench.h"
 #include "dev/tool_main.h"
+#include "llmc/base/counted.h"
 #include "llmc/data/data_loader.h"
 #include "llmc/data/shard_writer.h"
 
@@ -57,7 +58,8 @@ cxxopts::Options command_line() {
 void run(const cxxopts::ParseResult& given) {
     const TemporaryShard temporary;
     const llmc::ShardSet shards(given.count("pattern") ? given["pattern"].as<std::string>() : temporary.write());
-    std::printf("%lld shards, %lld tokens\n", (long long)shards.size(), (long long)shards.tokens());
+    std::printf("%s, %s\n", llmc::counted(shards.size(), "shard").c_str(),
+                llmc::counted(shards.tokens(), "token").c_str());
     std::printf("%-12s %-10s %12s %12s\n", "order", "prefetch", "b x T", "G tokens/s");
     for (const bool shuffled : {false, true})
         for (const bool prefetch : {false, true})

@@ -21,6 +21,7 @@
 #include "dev/bench.h"
 #include "dev/tool_main.h"
 #include "kernels/gradient_copy.h"
+#include "llmc/base/counted.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/context.h"
@@ -262,7 +263,8 @@ void run(const cxxopts::ParseResult& given) {
     for (int round = 0; round < rounds; ++round) averages.run_round(all);
     if (communicator->rank() > 0) return;
 
-    const std::string machine = context.device.name + ", " + std::to_string(context.device.threads) + " threads a rank";
+    const std::string machine =
+        context.device.name + ", " + llmc::counted(context.device.threads, "thread") + " a rank";
     if (!given.count("json")) {
         std::printf("%lld elements, %zu buckets of the 1-bit mean; %s; %s\n", (long long)table.elements(),
                     averages.buckets(), communicator->describe().c_str(), machine.c_str());

@@ -9,6 +9,7 @@
 #include "kernels/device/device.h"
 #include "kernels/device/error.h"
 #include "kernels/device/stream.h"
+#include "llmc/base/counted.h"
 #include "llmc/model/model.h"
 #include "llmc/weights/checkpoint.h"
 
@@ -51,7 +52,8 @@ void run(const cxxopts::ParseResult& given) {
     }
     out.close();
     require(bool(out), "the file of logits", given["logits"].as<std::string>(), "a file that can be written");
-    std::cout << ids.size() << " rows of " << checkpoint.config().vocabulary << " logits\n";
+    std::cout << llmc::counted(std::int64_t(ids.size()), "row") << " of " << checkpoint.config().vocabulary
+              << " logits\n";
 }
 
 cxxopts::Options command_line() {

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -17,6 +18,7 @@
 #include "kernels/device/device.h"
 #include "kernels/device/error.h"
 #include "llmc/base/clock.h"
+#include "llmc/base/counted.h"
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/text_stream.h"
 #include "llmc/data/tokenizer_files.h"
@@ -106,9 +108,11 @@ std::unique_ptr<llmc::Model> load_model(const llmc::Checkpoint& checkpoint, kern
     const llmc::DecoderBytes decoder = llmc::decoder_bytes(setup.config, dtype, shape);
     const std::size_t needed = model.parameters + model.master_weights + model.activations + model.load +
                                decoder.total();
-    if (context.device.memory_free > 0 && needed > context.device.memory_free)
+    std::size_t available = context.device.memory_free;
+    if (context.device.memory_limit > 0) available = std::min(available, context.device.memory_limit);
+    if (available > 0 && needed > available)
         fail("the memory for the model", mebibytes(needed) + ", of which the cache " + mebibytes(decoder.cache),
-             "at most the available " + mebibytes(context.device.memory_free),
+             "at most the available " + mebibytes(available),
              "give fewer --samples, --dtype bf16 or a smaller model");
     auto loaded = llmc::make_model(setup, table, context);
     std::vector<float> weights(std::size_t(table.elements()));
@@ -253,8 +257,9 @@ private:
 void report(std::int64_t tokens, int samples, std::size_t prompt, double first, double all) {
     char text[200];
     const double later = double(tokens - samples) / (all - first);
-    std::snprintf(text, sizeof text, "%lld tokens in %.2f s: the first after %.2f s, with the prompt's %zu%s",
-                  static_cast<long long>(tokens), all, first, prompt, prompt == 1 ? " token" : " tokens");
+    std::snprintf(text, sizeof text, "%s in %.2f s: the first after %.2f s, with the prompt's %s",
+                  llmc::counted(tokens, "token").c_str(), all, first,
+                  llmc::counted(std::int64_t(prompt), "token").c_str());
     std::cerr << text;
     if (tokens > samples && all > first) {
         std::snprintf(text, sizeof text, ", then %.1f tokens/s", later);

@@ -11,6 +11,7 @@
 
 #include "dev/tool_main.h"
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/names.h"
 #include "llmc/base/terminal.h"
 #include "llmc/data/bpe_tokenizer.h"
@@ -149,10 +150,10 @@ void end_on_signals() {
 }
 
 void print(const char* split, const llmc::TextCorpusSplit& summary) {
-    std::cout << split << summary.documents << (summary.documents == 1 ? " document, " : " documents, ")
-              << summary.bytes << " bytes, " << summary.tokens << " tokens";
+    std::cout << split << llmc::counted(summary.documents, "document") << ", " << llmc::counted(summary.bytes, "byte")
+              << ", " << llmc::counted(summary.tokens, "token");
     if (!summary.shards.empty())
-        std::cout << ", " << summary.shards.size() << (summary.shards.size() == 1 ? " shard: " : " shards: ")
+        std::cout << ", " << llmc::counted(std::int64_t(summary.shards.size()), "shard") << ": "
                   << summary.shards.front();
     if (summary.shards.size() > 1) std::cout << " to " << summary.shards.back();
     std::cout << '\n';
@@ -193,15 +194,18 @@ void run(const cxxopts::ParseResult& given) {
     print("training:   ", summary.train);
     print("validation: ", summary.val);
     std::cout << "vocabulary: " << vocabulary.size << ", end of text " << vocabulary.end_of_text << '\n'
-              << "took:       " << std::fixed << std::setprecision(1) << seconds << " s on " << summary.threads
-              << (summary.threads == 1 ? " thread: " : " threads: ") << in_short(tokens / seconds) << " tok/s, "
+              << "took:       " << std::fixed << std::setprecision(1) << seconds << " s on "
+              << llmc::counted(summary.threads, "thread") << ": " << in_short(tokens / seconds) << " tok/s, "
               << in_short(bytes / seconds) << "B/s, " << std::setprecision(2) << bytes / tokens << " bytes a token\n";
+    if (summary.left_over > 0)
+        std::cout << "note:       " << llmc::counted(summary.left_over, "file")
+                  << " of a run that was killed lay there, and is gone\n";
     if (summary.boms > 0)
-        std::cout << "note:       " << summary.boms << (summary.boms == 1 ? " file began" : " files began")
-                  << " with a byte order mark (U+FEFF), which was left out\n";
+        std::cout << "note:       " << llmc::counted(summary.boms, "file")
+                  << " began with a byte order mark (U+FEFF), which was left out\n";
     if (summary.crlf_lines > 0)
-        std::cout << "note:       " << summary.crlf_lines
-                  << " lines end with CR LF, which was kept; sed 's/\\r$//' makes it LF\n";
+        std::cout << "note:       " << llmc::counted(summary.crlf_lines, "line")
+                  << " ended with CR LF, which was kept; sed 's/\\r$//' makes it LF\n";
 }
 
 }  // namespace

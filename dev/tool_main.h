@@ -1,8 +1,10 @@
 // tool_main.h - main() of a tool with options: what it says where it fails, and its exit code
 #pragma once
+#include <algorithm>
 #include <cxxopts.hpp>
 #include <exception>
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,32 @@
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
+
+// As train_gpt2 reads them: a value that is joined to its flag stands apart, since there it might have several lines,
+// which cxxopts refuses.
+inline std::vector<std::string> values_apart(const cxxopts::Options& options, int argc, char** argv) {
+    std::map<std::string, bool> takes_value;  // by flag
+    for (const std::string& group : options.groups())
+        for (const auto& option : options.group_help(group).options) {
+            if (!option.s.empty()) takes_value['-' + option.s] = !option.is_boolean;
+            for (const std::string& flag : option.l) takes_value["--" + flag] = !option.is_boolean;
+        }
+    std::vector<std::string> words{argv, argv + std::min(argc, 1)};
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word == "--") return words.insert(words.end(), argv + i, argv + argc), words;
+        const auto equals = word.find('=');
+        const auto flag = takes_value.find(word.substr(0, equals));
+        const bool apart = flag != takes_value.end() && flag->second;
+        words.push_back(apart ? flag->first : word);
+        if (!apart) continue;
+        const std::string next = i + 1 < argc ? argv[i + 1] : "";
+        if (equals != word.npos) words.push_back(word.substr(equals + 1));
+        else if (takes_value.contains(next.substr(0, next.find('=')))) llmc::refuse_flag_as_value(flag->first, next);
+        else if (i + 1 < argc) words.emplace_back(argv[++i]);
+    }
+    return words;
+}
 
 // 0: run(the options given) is done, or the help is printed. 2: it was asked for what cannot be, 1: it failed on the
 // way; the reason goes to stderr, after the tool's name. Help has the options of these groups, in their order.
@@ -20,7 +48,10 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
     llmc::secure_standard_streams();
     try {
         options.allow_unrecognised_options().set_width(std::size_t(llmc::terminal_columns()));
-        const cxxopts::ParseResult given = options.parse(argc, argv);
+        const std::vector<std::string> words = values_apart(options, argc, argv);
+        std::vector<const char*> pointers;
+        for (const std::string& word : words) pointers.push_back(word.c_str());
+        const cxxopts::ParseResult given = options.parse(int(pointers.size()), pointers.data());
         if (given.count("help")) {
             std::cout << options.help(groups) << '\n';
             return 0;

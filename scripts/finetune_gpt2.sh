@@ -72,13 +72,6 @@ esac
 out=$(value output-dir "$@") || out=runs/finetune
 [ -n "$out" ] || refuse "-o is empty; expected a folder for shards, log and model"
 
-# ---- text to shards, in a folder of their own until nothing speaks against the run: each time, as the text may have
-# changed
-
-documents=''
-for text in "${texts[@]}"; do
-    case $text in *.jsonl | *.ndjson | *.gz | *.zst) documents=yes ;; esac
-done
 beside=${TMPDIR:-/tmp}
 if [ -n "${HOSTFILE:-}" ]; then # the other machines see what is beside the run
     beside=$(dirname "$out")
@@ -86,6 +79,24 @@ if [ -n "${HOSTFILE:-}" ]; then # the other machines see what is beside the run
 fi
 scratch=$(mktemp -d -p "$beside")
 trap 'rm -rf "$scratch"' EXIT
+
+# ---- flags that cannot be, before any text is read: the program meets them before it looks for shards
+
+choose_start
+alike=(-e "$model" -o "$out" -y auto --shuffle --dtype bf16 -z 1 --epochs 3 -l 5e-5 -k cosine -q 0)
+none=$scratch/none
+said=$("${start[@]}" "${alike[@]}" "$@" -i "$none" -j "$none" --dry-run 2>&1) || true
+error=$(grep -m 1 '^error: ' <<<"$said") || error=
+[[ -z $error || $error == *"\"$none\""* ]] || { echo "$error" >&2 && exit 2; }
+
+# ---- text to shards, in a folder of their own until nothing speaks against the run: each time, as the text may have
+# changed
+
+documents=''
+for text in "${texts[@]}"; do
+    case $text in *.jsonl | *.ndjson | *.gz | *.zst) documents=yes ;; esac
+done
+is_there() { [ -e "$1" ]; } # the first of the files that a pattern finds
 # tokenize ARGUMENTS...: as dev/tokenize, without the names of shards, which lie elsewhere in the end
 tokenize() { "$tools/tokenize" --name text "${tokenizer[@]}" "$@" | sed 's/, [0-9]* shards\{0,1\}: .*//'; }
 if [ -n "$documents" ]; then
@@ -97,7 +108,7 @@ else
         head -n $((lines - lines / 10)) "${texts[i]}" >"$scratch/train/$i.txt"
         [ $((lines / 10)) = 0 ] || tail -n +$((lines - lines / 10 + 1)) "${texts[i]}" >"$scratch/val/$i.txt"
     done
-    compgen -G "$scratch/val/*.txt" >/dev/null || refuse "no text has 10 lines, of which the last tenth is held out;" \
+    is_there "$scratch"/val/*.txt || refuse "no text has 10 lines, of which the last tenth is held out;" \
         "expected one that has"
     tokenize -o "$scratch/data/train" --hold-out 0 "$scratch"/train/*.txt | grep -v '^validation: '
     tokenize -o "$scratch/data/val" --hold-out 0 "$scratch"/val/*.txt | sed -n 's/^training:  /validation:/p'
@@ -107,10 +118,10 @@ else
     mv "$scratch"/data/train/*.bin "$scratch/data"
     rmdir "$scratch"/data/{train,val}
 fi
-compgen -G "$scratch/data/text_val_*.bin" >/dev/null || refuse "there are fewer than 20 documents, so none is held" \
+is_there "$scratch"/data/text_val_*.bin || refuse "there are fewer than 20 documents, so none is held" \
     "out; expected more, or files of plain text"
 data=$scratch/data
-if [ -e "$out/log.jsonl" ] || compgen -G "$out/step_????????" >/dev/null; then
+if [ -e "$out/log.jsonl" ] || is_there "$out"/step_????????; then
     diff -rq "$data" "$out/shards" >/dev/null 2>&1 ||
         refuse "\"$out\" has a run on other text; expected the same text and model, to go on; give another folder by -o"
     data=$out/shards
@@ -119,15 +130,15 @@ fi
 # ---- what fits the amount of text
 
 tokens=$(wc -c "$data"/text_train_*.bin | awk '$2 != "total" { n += ($1 - 1024) / 2 } END { print n }')
-choose_start
 [ "$length" -le 1024 ] || length=1024
 while [ $((8 * length)) -gt "$tokens" ] && [ "$length" -gt 16 ]; do length=$((length / 2)); done
 sequences=16
 while [ $((10 * sequences * length)) -gt "$tokens" ] && [ $sequences -gt 1 ]; do sequences=$((sequences / 2)); done
 sequences=$(((sequences + ranks - 1) / ranks * ranks)) batch=4
 while [ $((sequences / ranks % batch)) != 0 ]; do batch=$((batch / 2)); done
-all=(-i "$data/text_train_*.bin" -j "$data/text_val_*.bin" -e "$model" -o "$out" -y auto --shuffle
-    --dtype bf16 -z 1 -b "$batch" -t "$length" -d $((sequences * length)) --epochs 3 -l 5e-5 -k cosine -q 0 "$@")
+place=$(escaped "$data") final=$(escaped "$out/shards")
+all=(-i "$place/text_train_*.bin" -j "$place/text_val_*.bin" "${alike[@]}" -b "$batch" -t "$length"
+    -d $((sequences * length)) "$@")
 [ "${#tokenizer[@]}" -lt 4 ] || all+=(--merges "$merges")
 steps=$(value max-steps "$@") || steps=0
 update=$(value total-batch-tokens "${all[@]}") passes=$(value epochs "${all[@]}")
@@ -140,6 +151,7 @@ value val-every "$@" >/dev/null || all+=(-v $((steps / 10 > 0 ? steps / 10 : 1))
 named_in_out() {
     local said status=0
     said=$("$@" 2>&1) || status=$?
+    said=${said//"$place"/"$final"}
     echo "${said//"$data"/"$out/shards"}"
     return $status
 }
@@ -153,23 +165,24 @@ if [ "$data" != "$out/shards" ]; then
     mv "$data"/*.bin "$out/shards"
 fi
 
-"${start[@]}" "${all[@]//"$data"/"$out/shards"}"
+"${start[@]}" "${all[@]//"$place"/"$final"}"
 
 # ---- before and after, and what it writes now
 
 echo
 jq -r 'select(.event == "val") | "\(.loss) \(.step)"' "$out/log.jsonl" | awk '
+    function counted(steps) { return steps (steps == 1 ? " step" : " steps") }
     NR == 1 { first = least = $1; at = $2 }
     $1 < least { least = $1; at = $2 }
     { last = $1; steps = $2 }
     END {
         if (NR == 0) { print "held-out loss: not measured, as -v 0 asks"; exit }
-        printf "held-out loss: %.4f before, %.4f after %d steps (perplexity %.2f and %.2f)\n", first, last, steps,
+        printf "held-out loss: %.4f before, %.4f after %s (perplexity %.2f and %.2f)\n", first, last, counted(steps),
             exp(first), exp(last)
         if (last - least >= 0.00005)
-            printf "the lowest:    %.4f after %d steps: train no longer, by -x %d\n", least, at, at
+            printf "the lowest:    %.4f after %s: train no longer, by -x %d\n", least, counted(at), at
     }'
 models=("$out"/step_????????)
 echo "model:         ${models[-1]}"
 echo "a sample:"
-"$tools/generate" -e "$out" --prompt "${PROMPT:-}" -n 100
+"$tools/generate" -e "$out" --prompt="${PROMPT:-}" -n 100

@@ -71,6 +71,10 @@ quote() {
     [[ $1 =~ ^[A-Za-z0-9_@%+=:,./-]+$ ]] || quoted=${1@Q}
 }
 
+# escaped PLACE: the same within a pattern of file names, where it may have brackets and the like
+# shellcheck disable=SC2001 # what is matched is put in again
+escaped() { sed 's/[][*?{}\\]/\\&/g' <<<"$1"; }
+
 # tell_command WORD...: what starts the program, with the flags in `all`, in lines that a shell takes as they stand. Of
 # a flag that is there several times it has the last, as the program takes that one.
 tell_command() {
@@ -186,10 +190,10 @@ measure() {
 # What the plan says, and the time, as a table.
 tell() {
     local step parameters tokens passes memory='' available='' ms timed_tokens timed made=0 left rate takes keep quoted
-    [[ $facts =~ "training: "([0-9]+)" steps of "([0-9]+)" tokens" ]] || refuse "train_gpt2 --dry-run tells no steps"
+    [[ $facts =~ "training: "([0-9]+)\ steps?\ of\ ([0-9]+)\ token ]] || refuse "train_gpt2 --dry-run tells no steps"
     steps=${BASH_REMATCH[1]} step=${BASH_REMATCH[2]}
     [[ $facts =~ ([0-9]+)" parameters (" ]] && parameters=${BASH_REMATCH[1]}
-    [[ $facts =~ "training data: "[^,]*", "([0-9]+)" tokens" ]] && tokens=${BASH_REMATCH[1]}
+    [[ $facts =~ "training data: "[^,]*", "([0-9]+)" token" ]] && tokens=${BASH_REMATCH[1]}
     [[ $facts =~ "  total "\ *([0-9.]+\ [A-Za-z]+) ]] && memory=${BASH_REMATCH[1]}
     [[ $facts =~ "  available "\ *([0-9.]+\ [A-Za-z]+) ]] && available=${BASH_REMATCH[1]}
     keep=$(value keep-checkpoints "${all[@]}") || keep=0
@@ -209,7 +213,7 @@ tell() {
         size = kilobytes < 1e3 ? kilobytes " kB" : sprintf(kilobytes < 1e6 ? "%.3g MB" : "%.3g GB",
             kilobytes / (kilobytes < 1e6 ? 1e3 : 1e6))
         printf "  checkpoints  in %s, %s each, %s\n", out, size,
-            (keep > 0 ? "the last " keep " are kept" : "all are kept") }'
+            (keep > 1 ? "the last " keep " are kept" : keep == 1 ? "the last is kept" : "all are kept") }'
     if measure; then
         left=$((steps - made))
         read -r rate takes < <(awk -v ms="$ms" -v timed="$timed_tokens" -v step="$step" -v left="$left" 'BEGIN {
@@ -240,10 +244,10 @@ recipe() {
     [ "$root" != ./ ] || root=
     data=${DATA:-${root}data}
     for place in $shards; do
-        compgen -G "$data/${place}_train_*.bin" >/dev/null && shards=$place && break
+        compgen -G "$(escaped "$data/$place")_train_*.bin" >/dev/null && shards=$place && break
     done
-    shards=${shards%% *}
-    all=(-i "$data/${shards}_train_*.bin" -j "$data/${shards}_val_*.bin" -e "$model" -o "${root}runs/$name" -y auto
+    shards=${shards%% *} pattern=$(escaped "$data/${shards%% *}")
+    all=(-i "${pattern}_train_*.bin" -j "${pattern}_val_*.bin" -e "$model" -o "${root}runs/$name" -y auto
         --dtype bf16 --shuffle -z 1 -c 0.1 -v 250 "${flags[@]}")
     own_batch=$(value micro-batch "$@") || own_batch=
     pattern=$(value train-data "${all[@]}" "$@")

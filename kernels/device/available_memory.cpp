@@ -1,11 +1,14 @@
-// available_memory.cpp - /proc/meminfo, and the files of the control groups that /proc/self/cgroup names
+// available_memory.cpp - /proc/meminfo, the files of the control groups that /proc/self/cgroup names, and the limits of
+// the process
 #include "kernels/device/available_memory.h"
 
 #include <algorithm>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
 
 namespace device {
 namespace {
@@ -72,6 +75,20 @@ std::size_t available_memory(const fs::path& root) {
     }
     if (const auto free = number_after("MemAvailable:", root / "proc/meminfo")) room = std::min(room, *free * 1024);
     return room == kNone ? 0 : room;
+}
+
+std::size_t address_space_left(const fs::path& root) {
+    constexpr std::string_view kName = "Max address space";
+    std::ifstream limits(root / "proc/self/limits");
+    for (std::string line; std::getline(limits, line);) {
+        if (!line.starts_with(kName)) continue;
+        std::istringstream numbers(line.substr(kName.size()));
+        std::size_t limit = 0;
+        if (!(numbers >> limit)) break;  // "unlimited"
+        const std::size_t used = 1024 * number_after("VmSize:", root / "proc/self/status").value_or(0);
+        return limit > used ? limit - used : 1;
+    }
+    return 0;
 }
 
 }  // namespace device

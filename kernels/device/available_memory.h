@@ -11,4 +11,7 @@ namespace device {
 // are.
 std::size_t available_memory(const std::filesystem::path& root = "/");
 
+// What the limit of this process' address space (`ulimit -v`) leaves, in bytes, at least 1; 0: there is no limit.
+std::size_t address_space_left(const std::filesystem::path& root = "/");
+
 }  // namespace device

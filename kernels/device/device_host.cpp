@@ -61,6 +61,7 @@ Info open(int threads, int index) {
     info.name = processor_name();
     info.memory_total = std::size_t(sysconf(_SC_PHYS_PAGES)) * std::size_t(sysconf(_SC_PAGE_SIZE));
     info.memory_free = available_memory();
+    info.memory_limit = address_space_left();
     info.library_bytes = kLibraryBytes;
     info.cache = std::size_t(std::max({0L, sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE)}));
     info.logits_bytes = kLogitsBytes;

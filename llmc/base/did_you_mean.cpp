@@ -49,6 +49,9 @@ std::string did_you_mean(std::string_view given, const std::vector<std::string>&
 }
 
 void refuse_argument(const std::string& argument, const std::vector<std::string>& flags, const std::string& help) {
+    for (const char* const dash : {"\u2013", "\u2014", "\u2212"})  // as a text processor makes of hyphens
+        if (argument.starts_with(dash))
+            fail("the argument " + in_quotes(argument), "begun with a long dash", "hyphens", "type it: --flag, or -f");
     if (argument.size() < 2 || argument[0] != '-')
         fail("the argument " + in_quotes(argument), "not understood", "flags only", "see " + help + "; quote a glob");
     const std::string flag = argument.substr(0, argument.find('='));
@@ -61,6 +64,10 @@ void refuse_argument(const std::string& argument, const std::vector<std::string>
     const std::string nearest = nearest_name(without_dashes(flag), names);
     fail("the flag " + in_quotes(flag), "unknown", "one of those that " + help + " shows",
          nearest.empty() ? "" : "did you mean --" + nearest + '?');
+}
+
+void refuse_flag_as_value(const std::string& flag, const std::string& next) {
+    fail(flag, "followed by the flag " + in_quotes(next), "a value", "if that is the value, join it: " + flag + "=...");
 }
 
 }  // namespace llmc

@@ -22,4 +22,8 @@ std::string did_you_mean(std::string_view given, const std::vector<std::string>&
 [[noreturn]] void refuse_argument(const std::string& argument, const std::vector<std::string>& flags,
                                   const std::string& help);
 
+// The word after a flag that takes a value is `next`, one of the flags: the value has been forgotten. Throws Error that
+// names both, and how to give such a value.
+[[noreturn]] void refuse_flag_as_value(const std::string& flag, const std::string& next);
+
 }  // namespace llmc

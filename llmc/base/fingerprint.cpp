@@ -47,7 +47,7 @@ void FingerprintStream::append(std::span<const std::byte> bytes) {
 
 FileFingerprint FingerprintStream::end() const { return {bytes_, digits(XXH3_64bits_digest(state_.get()))}; }
 
-FileFingerprint fingerprint_of_file(const std::filesystem::path& file) {
+FileFingerprint fingerprint_of_file(const std::filesystem::path& file, const std::function<void(std::int64_t)>& told) {
     const auto refused = [&](const char* action) {
         fail(std::string(action) + ' ' + file.string(), std::strerror(errno), "success", "", Blame::runtime);
     };
@@ -66,6 +66,7 @@ FileFingerprint fingerprint_of_file(const std::filesystem::path& file) {
         if (got < 0) refused("reading");
         if (got == 0) break;
         stream.append(std::span(buffer).first(std::size_t(got)));
+        if (told) told(got);
     }
     return stream.end();
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,7 +34,9 @@ private:
     std::int64_t bytes_ = 0;
 };
 
-// Reads all of the file. Throws a run-time Error that names it where the system refuses.
-FileFingerprint fingerprint_of_file(const std::filesystem::path& file);
+// Reads all of the file. Throws a run-time Error that names it where the system refuses. `told`: of the bytes read,
+// stretch by stretch.
+FileFingerprint fingerprint_of_file(const std::filesystem::path& file,
+                                    const std::function<void(std::int64_t)>& told = {});
 
 }  // namespace llmc

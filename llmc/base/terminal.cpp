@@ -64,6 +64,10 @@ std::string with_commas(std::int64_t number) {
     return text;
 }
 
+std::string with_commas(std::int64_t number, const std::string& noun) {
+    return with_commas(number) + ' ' + noun + (number == 1 ? "" : "s");
+}
+
 ProgressLine::ProgressLine(bool shows, double seconds_elsewhere)
     : terminal_(isatty(STDERR_FILENO) != 0),
       apart_(!shows ? 0 : terminal_ ? kSecondsBetweenShows : seconds_elsewhere),

@@ -19,6 +19,8 @@ std::string wrapped(const std::string& first, const std::vector<std::string>& wo
 
 // 124439808 as "124,439,808".
 std::string with_commas(std::int64_t number);
+// "1 token", "2,048 tokens", as counted.h has it.
+std::string with_commas(std::int64_t number, const std::string& noun);
 
 // One line on stderr's terminal that is written over, for work that would be silent for long; it goes with its owner.
 // Where stderr leads elsewhere, as into a file, or to mpirun, nothing, or a line now and then.

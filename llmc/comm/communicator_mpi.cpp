@@ -19,6 +19,7 @@
 
 #include "kernels/device/memory.h"
 #include "kernels/sum_ranks.h"
+#include "llmc/base/counted.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/comm/mpi_session.h"
 
@@ -86,7 +87,7 @@ public:
             MPI_Get_library_version(text, &length);
         }
         std::string version(text);
-        return std::to_string(size()) + " ranks over MPI (" + version.substr(0, version.find_first_of(",\n")) + ")";
+        return counted(size(), "rank") + " over MPI (" + version.substr(0, version.find_first_of(",\n")) + ")";
     }
 
     void wait(device::StreamRef compute, CommEvent event) override {

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "kernels/device/checked.h"
+#include "llmc/base/counted.h"
 #include "llmc/comm/comm_stream.h"
 #include "llmc/comm/communicator.h"
 
@@ -83,7 +84,7 @@ public:
     std::string describe() const override {
         int version = 0;
         ncclGetVersion(&version);
-        return std::to_string(size()) + " ranks over NCCL " + std::to_string(version / 10000) + "." +
+        return counted(size(), "rank") + " over NCCL " + std::to_string(version / 10000) + "." +
                std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) + ", started by " +
                control_->describe();
     }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 
 namespace llmc {
 namespace {
@@ -39,8 +40,8 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
         rows_per_epoch_ = (rows / rows_per_step_ + (rows % rows_per_step_ != 0)) * rows_per_step_;
     } else {
         require(rows >= rows_per_step_,
-                "number of whole sequences of " + std::to_string(seq_len) + " tokens in the " +
-                    std::to_string(shards_.tokens()) + " tokens of the training data",
+                "number of whole sequences of " + counted(seq_len, "token") + " in the " +
+                    counted(shards_.tokens(), "token") + " of the training data",
                 rows,
                 "at least " + std::to_string(rows_per_step_) + " for one step (in one shard: " +
                     std::to_string(tokens_per_step + 1) + " tokens, with the last target)",

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 
 namespace llmc {
 namespace {
@@ -80,7 +81,7 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
 
     const std::int64_t expected = kShardHeaderBytes + 2 * std::int64_t(tokens);
     require(size == expected, file + "size in bytes", size,
-            std::to_string(expected) + " for the " + std::to_string(tokens) + " tokens of its header",
+            std::to_string(expected) + " for the " + counted(tokens, "token") + " of its header",
             size < expected ? "it is truncated: copy or write it again" : "it is too long: copy or write it again");
 
     vocabulary_ = vocabulary_of_header(std::span(header).subspan(kVocabularyWord), kVocabularyWord, file);
@@ -107,7 +108,7 @@ void Shard::require_whole(std::span<const std::uint16_t> ids) const {
     // The system is asked only where it could make a difference: it may be a file server.
     if (file_.pages_missing() || (may_be_cut_off(ids) && file_.cut_off()))
         fail("shard " + path(), "cut off",
-             "to keep the " + std::to_string(tokens_) + " tokens that it had at the start",
+             "to keep the " + counted(tokens_, "token") + " that it had at the start",
              "write it again, and leave shards alone while a run reads them", Blame::runtime);
 }
 

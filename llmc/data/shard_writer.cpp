@@ -2,15 +2,20 @@
 #include "llmc/data/shard_writer.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "kernels/device/error.h"
@@ -20,6 +25,34 @@ namespace {
 
 // one write of a megabyte: short documents must not cost a system call each
 constexpr std::size_t kBufferTokens = 1 << 19;
+
+namespace fs = std::filesystem;
+
+// Before the number of its process, in the name of a temporary file.
+constexpr std::string_view kPartial = ".bin.partial-";
+
+// Locks a file for as long as the descriptor is open; -1: another process has locked it, or this file system knows no
+// locks.
+int locked(const fs::path& file) {
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+    ::close(descriptor);
+    return -1;
+}
+
+// Of a series' temporary file, the number of its process; 0: it is none.
+pid_t writer_of(const std::string& name, const std::string& series) {
+    const auto mark = name.find(kPartial);
+    if (!name.starts_with(series + '_') || mark == name.npos) return 0;
+    std::int64_t shard = 0;
+    pid_t process = 0;
+    const auto is_number = [&](std::size_t begin, std::size_t end, auto& number) {
+        const auto [rest, fault] = std::from_chars(name.data() + begin, name.data() + end, number);
+        return fault == std::errc{} && rest == name.data() + end;
+    };
+    return is_number(series.size() + 1, mark, shard) && is_number(mark + kPartial.size(), name.size(), process)
+               ? process : 0;
+}
 
 }  // namespace
 
@@ -131,6 +164,31 @@ ShardSeriesWriter::ShardSeriesWriter(std::string prefix, Vocabulary vocabulary, 
             shard_tokens, "1 to 2147483647");
 }
 
+ShardSeriesWriter::~ShardSeriesWriter() {
+    if (locked_ >= 0) ::close(locked_);
+}
+
+std::int64_t ShardSeriesWriter::remove_left_over(const std::string& prefix) {
+    const fs::path folder = fs::path(prefix).parent_path();
+    const std::string series = fs::path(prefix).filename().string();
+    std::map<pid_t, std::vector<fs::path>> files;  // by writer
+    std::error_code fault;
+    for (fs::directory_iterator entry(folder.empty() ? "." : folder, fault), end; !fault && entry != end;
+         entry.increment(fault))
+        if (const pid_t writer = writer_of(entry->path().filename().string(), series); writer > 0)
+            files[writer].push_back(entry->path());
+    std::int64_t removed = 0;
+    for (auto& [writer, left] : files) {
+        // In containers, this process may have the number that the one before had.
+        if (writer != ::getpid() && (::kill(writer, 0) == 0 || errno != ESRCH)) continue;
+        const int lock = locked(*std::ranges::min_element(left));
+        if (lock < 0) continue;
+        for (const fs::path& file : left) removed += fs::remove(file, fault);
+        ::close(lock);
+    }
+    return removed;
+}
+
 void ShardSeriesWriter::append(std::span<const std::uint16_t> ids) {
     while (!ids.empty()) {
         if (shards_.empty() || shards_.back().tokens() == shard_tokens_) {
@@ -138,6 +196,7 @@ void ShardSeriesWriter::append(std::span<const std::uint16_t> ids) {
             char number[16];
             std::snprintf(number, sizeof number, "_%06d.bin", int(shards_.size()));
             shards_.emplace_back(prefix_ + number, vocabulary_);
+            if (shards_.size() == 1) locked_ = locked(shards_.back().temporary());
         }
         const auto take = std::size_t(std::min<std::int64_t>(std::int64_t(ids.size()),
                                                              shard_tokens_ - shards_.back().tokens()));

@@ -21,6 +21,7 @@ public:
     ShardWriter& operator=(ShardWriter&&) = delete;
 
     const std::string& path() const { return path_; }
+    const std::string& temporary() const { return temporary_; }
     std::int64_t tokens() const { return tokens_; }
 
     // Throws Error for an id outside the vocabulary or more tokens than the header can count, a run-time Error where
@@ -46,10 +47,17 @@ private:
 };
 
 // A stream of tokens cut into PREFIX_000000.bin, PREFIX_000001.bin, ... of `shard_tokens` each, the last one shorter.
-// None has its name before all are whole.
+// None has its name before all are whole. As long as it lives the first of its temporary files is locked.
 class ShardSeriesWriter {
 public:
     ShardSeriesWriter(std::string prefix, Vocabulary vocabulary, std::int64_t shard_tokens);
+    ~ShardSeriesWriter();
+    ShardSeriesWriter(const ShardSeriesWriter&) = delete;
+    ShardSeriesWriter& operator=(const ShardSeriesWriter&) = delete;
+
+    // Removes what series of that prefix have left whose process was killed: whose number no other process here has,
+    // and whose lock nobody holds, here or elsewhere. None of them has published a shard. Says how many files went.
+    static std::int64_t remove_left_over(const std::string& prefix);
     void append(std::span<const std::uint16_t> ids);
     std::int64_t tokens() const { return tokens_; }
     void seal();                         // the last shard too; throws Error without a token
@@ -60,6 +68,7 @@ private:
     Vocabulary vocabulary_;
     std::int64_t shard_tokens_, tokens_ = 0;
     std::vector<ShardWriter> shards_;
+    int locked_ = -1;
 };
 
 }  // namespace llmc

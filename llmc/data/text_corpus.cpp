@@ -93,11 +93,16 @@ private:
     std::vector<fs::path> created_;  // the innermost first
 };
 
+constexpr const char* kSplits[] = {"_train", "_val"};
+
+std::string prefix_of(const TextCorpusOptions& options, const char* split) {
+    return (fs::path(options.output_dir) / (options.name + split)).string();
+}
+
 class SplitWriter {
 public:
     SplitWriter(const TextCorpusOptions& options, const char* split)
-        : shards_((fs::path(options.output_dir) / (options.name + split)).string(), options.tokenizer->vocabulary(),
-                  options.shard_tokens) {}
+        : shards_(prefix_of(options, split), options.tokenizer->vocabulary(), options.shard_tokens) {}
 
     void append(std::span<const std::uint16_t> ids, std::int64_t bytes) {
         shards_.append(ids);
@@ -123,8 +128,8 @@ public:
     explicit CorpusWriter(const TextCorpusOptions& options)
         : options_(options),
           threads_(options.threads > 0 ? options.threads : omp_get_num_procs()),
-          train_(options, "_train"),
-          val_(options, "_val"),
+          train_(options, kSplits[0]),
+          val_(options, kSplits[1]),
           pool_(*options.tokenizer, options.files, options.field, threads_) {
         for (const std::string& path : options.files) {
             std::error_code unknown;
@@ -288,7 +293,12 @@ TextCorpusSummary write_text_corpus(const TextCorpusOptions& options) {
     const OutputFolder folder(options.output_dir);
     try {
         refuse_older_shards(options.output_dir, options.name);
-        return CorpusWriter(options).write();
+        std::int64_t left_over = 0;
+        for (const char* const split : kSplits)
+            left_over += ShardSeriesWriter::remove_left_over(prefix_of(options, split));
+        TextCorpusSummary summary = CorpusWriter(options).write();
+        summary.left_over = left_over;
+        return summary;
     } catch (const Error& error) {
         if (error.blame() == Blame::input) folder.remove();
         throw;

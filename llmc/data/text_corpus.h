@@ -52,6 +52,7 @@ struct TextCorpusSummary {
     std::int64_t crlf_lines = 0;  // of text, which keeps them
     std::int64_t boms = 0;        // files that began with U+FEFF, which is left out
     std::int64_t bytes_read = 0;  // of the files as they lie on the disk
+    std::int64_t left_over = 0;   // files of runs that were killed, which were removed
     int threads = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "llmc/data/tokenizer.h"
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/utf8.h"
 
@@ -48,7 +49,7 @@ public:
 
     void append(std::string_view, std::vector<std::uint16_t>&) const override {
         fail("the vocabulary to encode text with",
-             std::to_string(vocabulary_.size) + " ids with end of text " + std::to_string(vocabulary_.end_of_text),
+             counted(vocabulary_.size, "id") + " with end of text " + std::to_string(vocabulary_.end_of_text),
              "257 with end of text 256 (bytes), or GPT-2's 50257 with 50256 and its merges",
              vocabulary_ == kGpt2Vocabulary ? "run scripts/get_gpt2_tokenizer.sh, which puts them where they are found"
                                             : "give token ids, or train on shards written by dev/tokenize");

@@ -42,7 +42,7 @@ ValidationLoss validation_loss(ValidationBatches& batches, Model& model, BatchUp
             context.stream.sync();  // for what still adds to the sum
             return {.signal = answer.signal};
         }
-        if (answer.failed) break;
+        if (answer.ends) break;
         const Batch* batch = nullptr;
         try {
             if (!mine) batch = &batches[i];

@@ -38,7 +38,7 @@ HellaSwagScore score_of(const HellaSwagFile& file, std::span<const double> nats)
 
 // Batch j is of rank j mod ranks.
 HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, BatchUpload& upload, Context& context,
-                               const SignalSoFar& signal_so_far) {
+                               const SignalSoFar& signal_so_far, const OutOfTime& out_of_time) {
     const device::Range range("hellaswag");
     const double began = seconds_now();
     Communicator& ranks = *context.communicator;
@@ -48,8 +48,8 @@ HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, Ba
     std::vector<double> mine;  // of the rows of this rank's batches
     for (std::int64_t first = 0; first < batches.size(); first += ranks.size()) {
         progress.show_share("HellaSwag", double(first) / double(batches.size()));
-        const auto answer = questions.ask_before(first / ranks.size(), false);
-        if (answer.signal != 0) return {.signal = answer.signal};
+        const auto answer = questions.ask_before(first / ranks.size(), out_of_time());
+        if (answer.signal != 0 || answer.ends) return {.signal = answer.signal, .out_of_time = answer.ends};
         if (first + ranks.rank() >= batches.size()) continue;
         const auto batch = batches[first + ranks.rank()];
         const MicroBatchShape shape{int(batch.rows.size()), batch.seq_len};

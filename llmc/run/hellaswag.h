@@ -4,6 +4,7 @@
 //           tokens after the context, their sum (acc) or their mean (acc_norm). The least wins, of equals the first.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "llmc/data/hellaswag_batches.h"
@@ -15,7 +16,8 @@ namespace llmc {
 struct HellaSwagScore {
     std::int64_t examples = 0, right = 0, right_norm = 0;
     double seconds = 0;
-    int signal = 0;  // not 0: it ended the work, and there is no result
+    int signal = 0;            // not 0: it ended the work, and there is no result
+    bool out_of_time = false;  // as well
 
     double acc() const { return double(right) / double(examples); }
     double acc_norm() const { return double(right_norm) / double(examples); }
@@ -25,8 +27,12 @@ struct HellaSwagScore {
 // From the sum of nats of every row (HellaSwagBatches). An example of which a sum is not finite is not right.
 HellaSwagScore score_of(const HellaSwagFile& file, std::span<const double> nats);
 
-// Every rank calls it and gets the result. Waits. `upload` takes the batches' positions.
+// By the clock of this rank.
+using OutOfTime = std::function<bool()>;
+
+// Every rank calls it and gets the result. Waits. `upload` takes the batches' positions. Where one rank is out of time,
+// all of them end.
 HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, BatchUpload& upload, Context& context,
-                               const SignalSoFar& signal_so_far);
+                               const SignalSoFar& signal_so_far, const OutOfTime& out_of_time);
 
 }  // namespace llmc

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "llmc/base/counted.h"
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_speed.h"
 
@@ -26,11 +27,11 @@ std::string why_nothing(const Plan& plan, int ranks) {
     if (ranks == 1) return "one rank has nothing to send";
     if (ranks == onebit.ranks_of_node) return "all ranks are on one machine (--onebit-hierarchical)";
     if (plan.frozen_after > 0 || earliest_freeze(onebit) < plan.total_steps) return "";
-    const std::string ends = "the run ends after " + std::to_string(plan.total_steps) + " steps, ";
+    const std::string ends = "the run ends after " + counted(plan.total_steps, "step") + ", ";
     if (onebit.freeze_after > 0)
-        return ends + "before " + std::to_string(onebit.freeze_after) + " updates (--onebit-freeze-step)";
-    return ends + "and \"auto\" freezes after " + std::to_string(earliest_freeze(onebit)) +
-           " updates at the earliest; give --onebit-freeze-step, 15 to 25 % of the steps";
+        return ends + "before " + counted(onebit.freeze_after, "update") + " (--onebit-freeze-step)";
+    return ends + "and \"auto\" freezes after " + counted(earliest_freeze(onebit), "update") +
+           " at the earliest; give --onebit-freeze-step, 15 to 25 % of the steps";
 }
 
 std::string megabytes(double bytes) {
@@ -53,7 +54,7 @@ std::string excluded_text(const Plan& plan) {
         parameters += spec.size();
     }
     return std::string(kExchange) + "--onebit-exclude finds " + std::to_string(tensors) + " of " +
-           std::to_string(left_out.size()) + " tensors, " + std::to_string(parameters) +
+           counted(std::int64_t(left_out.size()), "tensor") + ", " + std::to_string(parameters) +
            " parameters, whose gradients go on in full: " + names + (tensors > 3 ? ", ..." : "") + '\n';
 }
 
@@ -73,9 +74,9 @@ RunFact fact_of_exchange(const Plan& plan, const Communicator& communicator) {
     const double bits = sent(elements / onebit.ranks_of_node, workers, 1),
                  full = sent(elements, ranks, plan.reduce_in_bf16 ? 16 : 32);
     const std::string since =
-        plan.frozen_after > 0 ? "goes on: the second moment was frozen after " + std::to_string(plan.frozen_after) +
-                                    " updates; "
-        : onebit.freeze_after > 0 ? "after " + std::to_string(onebit.freeze_after) + " updates "
+        plan.frozen_after > 0
+            ? "goes on: the second moment was frozen after " + counted(plan.frozen_after, "update") + "; "
+        : onebit.freeze_after > 0 ? "after " + counted(onebit.freeze_after, "update") + ' '
                                   : "once the second moment has settled ";
     return {kExchange + since + "a rank sends " + megabytes(bits) + " of momenta a step" +
                 (onebit.ranks_of_node > 1 ? " to other machines" : "") + ", where AdamW's gradients are " +

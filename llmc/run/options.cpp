@@ -318,6 +318,7 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
     std::vector<std::string> arguments{argv, argv + std::min(argc, 1)};
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
+        if (word == "--") refuse_argument(word, flag_names(), "train_gpt2 --help");
         if (is_llmc_flag(word, next)) refuse_llmc_flag(word, flag_names());
         refuse_nanogpt_flag(word);
         const auto equals = word.find('=');
@@ -325,13 +326,15 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
         if (flag == known.end()) {
             arguments.push_back(word);
         } else if (flag->second.is_switch) {
-            const bool apart = equals == word.npos && (next == "0" || next == "1");
+            constexpr std::string_view kAnswers[] = {"0", "1", "true", "false", "yes", "no"};  // taken or refused
+            const bool apart = equals == word.npos && std::ranges::find(kAnswers, next) != std::end(kAnswers);
             arguments.push_back(apart                  ? with_value(flag->second.name, argv[++i])
                                 : equals == word.npos ? flag->second.name
                                                       : with_value(flag->second.name, word.substr(equals + 1)));
         } else {
             arguments.push_back(flag->second.name);
             if (equals != word.npos) arguments.push_back(word.substr(equals + 1));
+            else if (known.contains(next.substr(0, next.find('=')))) refuse_flag_as_value(flag->second.name, next);
             else if (i + 1 < argc) arguments.push_back(argv[++i]);
         }
     }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/tokenizer_files.h"
 #include "llmc/run/start_facts.h"
@@ -47,7 +48,7 @@ std::int64_t step_tokens(const Options& o, const BatchShape& batch) {
                  ? "the nearest is " + std::to_string(at_once)
                  : "the nearest are " + std::to_string(below) + " and " + std::to_string(below + at_once));
     require(tokens / at_once <= std::numeric_limits<int>::max(), "--total-batch-tokens", tokens,
-            "at most 2147483647 micro-batches of " + std::to_string(at_once) + " tokens");
+            "at most 2147483647 micro-batches of " + counted(at_once, "token"));
     return tokens;
 }
 
@@ -90,7 +91,7 @@ void plan_training(Plan& plan, const Options& o, const BatchShape& batch) {
     plan.total_steps = o.max_steps > 0 ? o.max_steps : plan.loader->steps_in(o.epochs);
     // As --max-steps refuses it: the learning rate would end on its way to the peak.
     require(o.warmup_steps <= plan.total_steps, "--warmup-steps", o.warmup_steps,
-            "at most the " + std::to_string(plan.total_steps) + " steps of --epochs " + std::to_string(o.epochs));
+            "at most the " + counted(plan.total_steps, "step") + " of --epochs " + std::to_string(o.epochs));
     plan.optimizer = {.beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps),
                       .weight_decay = float(o.weight_decay), .max_grad_norm = float(o.grad_clip),
                       .max_loss_z = o.skip_loss_z, .max_norm_z = o.skip_norm_z,
@@ -134,7 +135,11 @@ Plan make_plan(const Options& o, const Resumption* resumption, const Context& co
     plan.micro_batches = int(plan.step_tokens / batch.global_positions());
     plan.run = {.step_tokens = plan.step_tokens, .ranks = ranks, .options = to_json(o),
                 .training_data = plan.data.train_facts};
-    if (!o.hellaswag.empty()) plan.hellaswag = open_hellaswag(o, vocabulary);
+    if (plan.data.val) plan.run.validation_data = plan.data.val_facts;
+    if (!o.hellaswag.empty()) {
+        plan.hellaswag = open_hellaswag(o, vocabulary);
+        plan.run.hellaswag = facts_of_hellaswag(&plan.hellaswag->file());
+    }
     if (!o.eval_only) plan_training(plan, o, batch);
     if (resumption) {
         if (is_model_name(o.init)) {
@@ -178,12 +183,12 @@ Changes go_on(Plan& plan, const Options& options, const Resumption& resumption) 
                        updates = resumption.state.optimizer.updates;
     if (const auto& onebit = plan.optimizer.onebit; onebit && frozen_after == 0 && onebit->freeze_after > 0)
         require(onebit->freeze_after > updates, "--onebit-freeze-step", onebit->freeze_after,
-                "more than the " + std::to_string(updates) + " updates of the checkpoint, which it has not frozen");
+                "more than the " + counted(updates, "update") + " of the checkpoint, which it has not frozen");
     if (frozen_after > 0 && !same_text("onebit-freeze-step", "auto") &&
         options.onebit_freeze_step != std::to_string(frozen_after))
         fail("--onebit-freeze-step", in_quotes(options.onebit_freeze_step),
              in_quotes(before.value("onebit-freeze-step", "auto")) + ", as the second moment was frozen after " +
-                 std::to_string(frozen_after) + " updates", "give it");
+                 counted(frozen_after, "update"), "give it");
     if (frozen_after > 0 && !same_text("onebit-exclude", ""))
         fail("--onebit-exclude", in_quotes(options.onebit_exclude),
              in_quotes(before.value("onebit-exclude", "")) + ", as the second moments were frozen", "give it");

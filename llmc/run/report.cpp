@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <iostream>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/base/standard_streams.h"
@@ -22,10 +24,17 @@ using Json = nlohmann::ordered_json;
 
 Json number_or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
 
+// What overflows in a model is NaN with a sign, which says nothing: "-nan" is told as "nan".
+template <class Value>
+Value without_nan_sign(Value value) {
+    if constexpr (std::is_floating_point_v<Value>) return std::isnan(value) ? std::fabs(value) : value;
+    else return value;
+}
+
 template <class... Values>
 std::string format(const char* pattern, Values... values) {
-    std::string text(std::size_t(std::snprintf(nullptr, 0, pattern, values...)), '\0');
-    std::snprintf(text.data(), text.size() + 1, pattern, values...);
+    std::string text(std::size_t(std::snprintf(nullptr, 0, pattern, without_nan_sign(values)...)), '\0');
+    std::snprintf(text.data(), text.size() + 1, pattern, without_nan_sign(values)...);
     return text;
 }
 
@@ -210,7 +219,7 @@ void Report::validation(std::int64_t step, double loss, std::int64_t targets, do
                         std::optional<double> bits_per_byte) {
     say_last_row();
     say_row(format("%s | %8.4f | %-31s | %7s |%s", at(step).c_str(), loss,
-                   ("validation over " + std::to_string(targets) + " tokens").c_str(),
+                   ("validation over " + counted(targets, "token")).c_str(),
                    tokens_text(double(targets) / seconds).c_str(),
                    bits_per_byte ? format(" %.4f bits a byte", *bits_per_byte).c_str() : ""));
     write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets},
@@ -218,8 +227,8 @@ void Report::validation(std::int64_t step, double loss, std::int64_t targets, do
 }
 
 void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {
-    say(format("%s | HellaSwag acc_norm %.4f +- %.4f, acc %.4f over %lld examples | %s", at(step).c_str(),
-               score.acc_norm(), score.acc_norm_error(), score.acc(), static_cast<long long>(score.examples),
+    say(format("%s | HellaSwag acc_norm %.4f +- %.4f, acc %.4f over %s | %s", at(step).c_str(),
+               score.acc_norm(), score.acc_norm_error(), score.acc(), counted(score.examples, "example").c_str(),
                clock_text(score.seconds).c_str()));
     write({{"event", "hellaswag"}, {"step", step}, {"acc_norm", score.acc_norm()}, {"acc", score.acc()},
            {"examples", score.examples}, {"ms", score.seconds * 1e3}});
@@ -251,7 +260,7 @@ void Report::resume(std::int64_t step, const std::string& folder, const std::vec
 
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
     say_last_row();
-    say("done: " + reason + ", " + std::to_string(steps) + " steps in " + clock_text(seconds));
+    say("done: " + reason + ", " + counted(steps, "step") + " in " + clock_text(seconds));
     if (steps < total_steps_ && steps == saved_step_ && reason != "error" && !lines_.way_on.empty())
         say("to go on: " + lines_.way_on);
     write({{"event", "end"}, {"time", utc_text()}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});

@@ -7,8 +7,10 @@
 #include <iostream>
 #include <ranges>
 
+#include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/standard_streams.h"
+#include "llmc/base/terminal.h"
 #include "llmc/run/report.h"
 #include "llmc/weights/checkpoint.h"
 #include "llmc/weights/manifest.h"
@@ -22,12 +24,18 @@ using nlohmann::json;
 
 void note(const std::string& text) { tell_stderr("note: " + text); }
 
+// A large one takes long to read.
+void check_and_show(const fs::path& folder) {
+    ProgressLine progress;
+    check_manifest(folder, [&](double share) { progress.show_share("reading the checkpoint", share); });
+}
+
 // The newest whole one; empty: there is none at all.
 fs::path newest_whole(const Options& options, Found& found) {
     fs::path whole;
     for (const fs::path& folder : step_folders(options.output_dir) | std::views::values | std::views::reverse) {
         try {
-            check_manifest(folder);
+            check_and_show(folder);
             whole = folder;
             break;
         } catch (const Error& error) {
@@ -97,7 +105,7 @@ fs::path folder_of(const Options& options, Found& found) {
         require(!fs::exists(folder / "config.json"), "--resume", given + ", a model without a run's state",
                 "a checkpoint that this program wrote to its end", "start a new run from it by --init");
     }
-    check_manifest(folder);
+    check_and_show(folder);
     return folder;
 }
 
@@ -162,8 +170,8 @@ void require_free_names(const Found& found, const Options& options, std::int64_t
         if (is_damaged(found, folder)) continue;
         fail("--output-dir", given, "a folder without " + folder.filename().string() +
                                         (own ? ", behind the step that --resume goes on from"
-                                             : ", where this run of " + std::to_string(last_step) +
-                                                   " steps may save its model"),
+                                             : ", where this run of " + counted(last_step, "step") +
+                                                   " may save its model"),
              own ? "choose another folder for another way on, or move that one away"
                  : "go on with that run by --resume auto, choose another folder, or move that one away");
     }
@@ -202,6 +210,14 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
                     "give the same shards, or --allow-new-data to read these from their first row");
     }
     if (changes.data) changes.options.push_back("training data: other shards, read from their first row");
+    // What scores are compared by: told, as another file may have the old one's name.
+    const auto are_others = [](const std::vector<Fact>& then, const std::vector<Fact>& today) {
+        const auto same = [](const Fact& a, const Fact& b) { return a.name == b.name && a.value == b.value; };
+        return !then.empty() && !today.empty() && !std::ranges::equal(then, today, same);
+    };
+    if (are_others(before.validation_data, now.validation_data))
+        changes.options.push_back("validation data: other shards");
+    if (are_others(before.hellaswag, now.hellaswag)) changes.options.push_back("HellaSwag: other examples");
 
     constexpr std::array kNoMatter{"output-dir", "resume", "allow-new-data", "train-data", "val-data", "tune",
                                    "tune-file", "device", "threads", "log-every", "dry-run"};

@@ -30,7 +30,7 @@ void RunControl::restore(const TrainerState& state) {
 
 void RunControl::reach(std::int64_t step, const Wishes& mine) {
     enum { kSignal, kOutOfTime, kFailed, kSaveByTime, kSaveAsked, kWriting };
-    std::int64_t wishes[] = {mine.signal, minutes_passed(settings_.max_minutes, began_), mine.failed,
+    std::int64_t wishes[] = {mine.signal, out_of_time(), mine.failed,
                              minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save_asked, mine.writing};
     // What one rank must, all do, before the same step. It holds up no GPU, which has all of the step before to do:
     // MPI takes 5 us for 2 ranks on cores of their own, 160 us for 8 on 2 cores that others use too.
@@ -62,6 +62,8 @@ void RunControl::end(Periodic& periodic, int signal) {
 }
 
 double RunControl::seconds() const { return seconds_now() - began_; }
+
+bool RunControl::out_of_time() const { return minutes_passed(settings_.max_minutes, began_); }
 
 const char* RunControl::reason() const {
     return failed_ ? "error" : signal_ != 0 ? "interrupted"

@@ -60,7 +60,8 @@ public:
     bool owes_hellaswag() const { return hellaswag_.owed(); }
     bool owes_samples() const { return samples_.owed(); }
 
-    double seconds() const;  // since it was made
+    double seconds() const;     // since it was made
+    bool out_of_time() const;   // now, by the clock of this rank; for all of them where one of them reach()es
     // Why the run ended, for the log: "all steps made", "out of time (--max-minutes)", "interrupted", "error".
     const char* reason() const;
 

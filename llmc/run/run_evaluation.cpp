@@ -2,6 +2,7 @@
 #include "llmc/run/run_evaluation.h"
 
 #include "kernels/device/range.h"
+#include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 
 namespace llmc {
@@ -22,10 +23,13 @@ int RunEvaluation::validate(std::int64_t step) {
     return x.signal;
 }
 
-int RunEvaluation::score_hellaswag(std::int64_t step) {
-    const HellaSwagScore x = hellaswag_score(*plan_.hellaswag, model_, upload_, context_, signal_so_far());
-    if (x.signal == 0) report_.hellaswag(step, x);
-    return x.signal;
+HellaSwagScore RunEvaluation::score_hellaswag(std::int64_t step, const OutOfTime& out_of_time) {
+    const HellaSwagScore x =
+        hellaswag_score(*plan_.hellaswag, model_, upload_, context_, signal_so_far(), out_of_time);
+    if (x.signal == 0 && !x.out_of_time) report_.hellaswag(step, x);
+    if (x.signal == 0 && x.out_of_time && context_.communicator->rank() == 0)
+        tell_stderr("note: --max-minutes end HellaSwag before it is scored; a run that goes on begins with it");
+    return x;
 }
 
 int RunEvaluation::sample(std::int64_t step) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "llmc/model/batch_upload.h"
+#include "llmc/run/hellaswag.h"
 #include "llmc/run/interrupt.h"
 #include "llmc/run/plan.h"
 #include "llmc/run/report.h"
@@ -20,8 +21,9 @@ public:
     // After `step` updates. Each ends early on a signal, which it returns, with nothing to report; 0: none came.
     // Data that a rank cannot read are `unreadable` then, the same on every rank.
     int validate(std::int64_t step);
-    int score_hellaswag(std::int64_t step);
     int sample(std::int64_t step);
+    // Ends early, and says so, where a rank is out of time, too: then it has still to be done.
+    HellaSwagScore score_hellaswag(std::int64_t step, const OutOfTime& out_of_time = [] { return false; });
 
     const std::exception_ptr& unreadable() const { return unreadable_; }
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "llmc/base/counted.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/run/onebit_facts.h"
@@ -16,8 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string describe_shards(const char* what, const ShardSet& shards) {
-    return std::string(what) + ": " + std::to_string(shards.size()) + (shards.size() == 1 ? " shard, " : " shards, ") +
-           with_commas(shards.tokens()) + " tokens, vocabulary " + std::to_string(shards.vocabulary().size) + '\n';
+    return std::string(what) + ": " + counted(shards.size(), "shard") + ", " + with_commas(shards.tokens(), "token") +
+           ", vocabulary " + std::to_string(shards.vocabulary().size) + '\n';
 }
 
 RunFact version_fact() {
@@ -31,17 +32,17 @@ RunFact version_fact() {
 RunFact device_fact(const Context& context) {
     const device::Info& device = context.device;
     const int ranks = context.communicator->size();
-    return {"device: " + device.name + ", " + std::to_string(device.threads) +
-                (device.threads == 1 ? " thread" : " threads") + (ranks > 1 ? " a rank" : "") + '\n',
+    return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " a rank" : "") + '\n',
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
 
 std::string describe_left_over(const DataLoader& loader, const Options& options) {
-    std::string lines = "  " + with_commas(loader.left_over()) + " of " + with_commas(loader.targets()) +
-                        " targets an epoch are left over\n";
+    std::string lines = "  " + with_commas(loader.left_over()) + " of " + with_commas(loader.targets(), "target") +
+                        " an epoch are left over\n";
     const std::int64_t more = options.max_steps > 0 ? 0 : loader.left_over_after(options.epochs);
     if (more > 0)
-        lines += "  " + with_commas(more) + " targets more at the end of the last epoch fill no step\n";
+        lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
+                 (more == 1 ? "fills" : "fill") + " no step\n";
     return lines;
 }
 
@@ -52,11 +53,13 @@ RunFact data_fact(const Plan& plan, const Options& options) {
     if (plan.loader) lines += describe_left_over(*plan.loader, options);
     if (plan.data.val) lines += describe_shards("validation data", *plan.data.val);
     if (plan.validation && plan.validation->all_there_is())
-        lines += "  all " + with_commas(plan.validation->targets()) + " targets are used: fewer than --val-tokens\n";
+        lines += "  fewer than --val-tokens, so all are used: " + with_commas(plan.validation->targets(), "target") +
+                 '\n';
     if (plan.hellaswag) {
-        fields["hellaswag_examples"] = plan.hellaswag->file().examples().size();
+        const auto examples = std::int64_t(plan.hellaswag->file().examples().size());
+        fields["hellaswag_examples"] = examples;
         fields["hellaswag_fingerprint"] = plan.hellaswag->file().fingerprint();
-        lines += "HellaSwag: " + with_commas(plan.hellaswag->file().examples().size()) + " examples\n";
+        lines += "HellaSwag: " + with_commas(examples, "example") + '\n';
         if (const std::int64_t cut = plan.hellaswag->cut_contexts(); cut > 0)
             lines += "  contexts that lose tokens at their start to fit --seq-len: " + with_commas(cut) + '\n';
     }
@@ -93,8 +96,8 @@ RunFact training_fact(const Plan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
     std::string lines;
     if (plan.loader)
-        lines += "training: " + std::to_string(plan.total_steps) + " steps of " + with_commas(plan.step_tokens) +
-                 " tokens, micro-batches in each: " + std::to_string(plan.micro_batches) +
+        lines += "training: " + counted(plan.total_steps, "step") + " of " + with_commas(plan.step_tokens, "token") +
+                 ", micro-batches in each: " + std::to_string(plan.micro_batches) +
                  (plan.measures_noise() ? ", noise scale by " + noise : "") + '\n';
     if (!plan.noise.note.empty()) lines += plan.noise.note + '\n';
     return {lines,

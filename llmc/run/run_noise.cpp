@@ -2,13 +2,13 @@
 #include "llmc/run/run_noise.h"
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 
 namespace llmc {
 
 NoiseChoice choose_noise_estimator(NoiseEstimator asked, int stage, int ranks, int micro_batches) {
-    const auto counts = std::to_string(ranks) + (ranks == 1 ? " rank with " : " ranks with ") +
-                        std::to_string(micro_batches) + (micro_batches == 1 ? " micro-batch" : " micro-batches") +
-                        " a step";
+    const auto counts = counted(ranks, "rank") + " with " + std::to_string(micro_batches) +
+                        (micro_batches == 1 ? " micro-batch" : " micro-batches") + " a step";
     const bool has_rank_sums = !Sharding{.stage = stage}.shards_gradients();
     if (asked == NoiseEstimator::off) return {SmallBatches::none, ""};
     if (asked == NoiseEstimator::rank) {

@@ -10,15 +10,15 @@ namespace llmc {
 SignalQuestions::SignalQuestions(Communicator& communicator, const SignalSoFar& signal_so_far)
     : communicator_(communicator), signal_so_far_(signal_so_far), asked_at_(seconds_now()) {}
 
-SignalQuestions::Answer SignalQuestions::ask_before(std::int64_t i, bool failed) {
+SignalQuestions::Answer SignalQuestions::ask_before(std::int64_t i, bool ends) {
     if (i != next_) return {};
-    std::int64_t answers[] = {signal_so_far_(), std::int64_t((seconds_now() - asked_at_) * 1e6), failed};
+    std::int64_t answers[] = {signal_so_far_(), std::int64_t((seconds_now() - asked_at_) * 1e6), ends};
     communicator_.host_reduce(answers, HostReduction::max);
     const bool soon = answers[1] < kSecondsBetweenQuestions * 1e6;
     if (i > 0) apart_ = soon ? 2 * apart_ : std::max(apart_ / 2, std::int64_t(1));
     next_ += apart_;
     asked_at_ = seconds_now();
-    return {.signal = int(answers[0]), .failed = answers[2] != 0};
+    return {.signal = int(answers[0]), .ends = answers[2] != 0};
 }
 
 }  // namespace llmc

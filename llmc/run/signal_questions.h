@@ -21,11 +21,11 @@ public:
     SignalQuestions(Communicator& communicator, const SignalSoFar& signal_so_far);
 
     struct Answer {
-        int signal = 0;       // the largest of all ranks
-        bool failed = false;  // a rank has said so
+        int signal = 0;     // the largest of all ranks
+        bool ends = false;  // a rank has said so, of its own reason
     };
     // Before piece i, on every rank. Most pieces begin without a question.
-    Answer ask_before(std::int64_t i, bool failed);
+    Answer ask_before(std::int64_t i, bool ends);
 
 private:
     Communicator& communicator_;

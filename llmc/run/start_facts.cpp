@@ -5,6 +5,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "llmc/base/counted.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
@@ -74,7 +75,8 @@ std::vector<Fact> facts_of_shards(const std::string& kind, const ShardSet* shard
 
 std::vector<Fact> facts_of_hellaswag(const HellaSwagFile* file) {
     if (!file) return {{"HellaSwag", "none"}};
-    return {{"HellaSwag", std::to_string(file->examples().size()) + " examples, fingerprint " + file->fingerprint(),
+    return {{"HellaSwag",
+             counted(std::int64_t(file->examples().size()), "example") + ", fingerprint " + file->fingerprint(),
              file->path()}};
 }
 

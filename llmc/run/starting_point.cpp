@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/weights/model_path.h"
 
 namespace llmc {
@@ -33,7 +34,7 @@ StartingPoint starting_point(const std::string& init, const Options& options, Vo
             larger ? "use shards made for this model, or give --allow-larger-vocabulary"
                    : "use shards made for this model, or another --init");
     require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,
-            "at most the model's " + std::to_string(start.config.max_seq_len) + " positions",
+            "at most the model's " + counted(start.config.max_seq_len, "position"),
             "make it smaller, or train a model with more positions (custom:...,t=N)");
     return start;
 }

@@ -15,7 +15,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_s
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OnebitCounts, frozen_after, moment_sum, moment_sum_after)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps, losses, norms, onebit)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fact, name, value)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data, validation_data,
+                                   hellaswag)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, scored,
                                    sampled, data, noise, moment_files, onebit_files, run)
 
@@ -67,12 +68,15 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     }
     const bool older = format == kBeforeHellaSwag || format == kBeforeOnebit;
     if (older) json["scored"] = true;
+    for (const char* const data : {"validation_data", "hellaswag"})  // older ones do not tell
+        if (json.contains("run") && json["run"].is_object() && !json["run"].contains(data))
+            json["run"][data] = nlohmann::json::array();
     require(format == kStateFormat || older, file.string() + ": the format",
             format.is_null() ? "none" : excerpt(format),
             std::to_string(kStateFormat), "go on with the version of this program that wrote it");
     const TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
                               .noise = {{}},
-                              .run = {.training_data = {{}}}};
+                              .run = {.training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
     require_kinds_of(sample, json, file.string());
     TrainerState state;
     try {

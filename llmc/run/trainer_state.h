@@ -18,7 +18,8 @@ struct RunIdentity {
     std::int64_t step_tokens = 0;     // positions of a step
     int ranks = 1;
     nlohmann::json options{};         // by long name
-    std::vector<Fact> training_data{};  // facts_of_shards()
+    std::vector<Fact> training_data{};                 // facts_of_shards()
+    std::vector<Fact> validation_data{}, hellaswag{};  // the same, and facts_of_hellaswag(); empty: none, or unknown
 };
 
 // How far training is, between two steps.

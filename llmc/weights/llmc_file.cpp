@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/staged_file.h"
 
 namespace llmc {
@@ -90,7 +91,7 @@ LlmcHeader parse_llmc_header(const std::string& path, std::span<const std::byte>
     const auto other = std::find_if(kOtherFiles.begin(), kOtherFiles.end(),
                                     [&](const auto& entry) { return entry.first == words[0]; });
     const bool known = other != kOtherFiles.end();
-    require(file.size() >= sizeof words || known, path + ": the size", std::to_string(file.size()) + " bytes",
+    require(file.size() >= sizeof words || known, path + ": the size", counted(std::int64_t(file.size()), "byte"),
             "at least the " + std::to_string(sizeof words) + " bytes of llm.c's header", "copy the file again");
     require(words[0] == kModelMagic, path + ": the magic number", words[0],
             std::to_string(kModelMagic) + ", that of llm.c's models",
@@ -114,7 +115,7 @@ LlmcHeader parse_llmc_header(const std::string& path, std::span<const std::byte>
                 std::to_string(kMostTokens),
             "the header is damaged: copy the file again");
     const std::uint64_t expected = file_bytes(header);
-    require(file.size() == expected, path + ": the size", std::to_string(file.size()) + " bytes",
+    require(file.size() == expected, path + ": the size", counted(std::int64_t(file.size()), "byte"),
             std::to_string(expected) + " bytes for " + describe(header.config) + ", padded to " +
                 std::to_string(header.padded_vocabulary) + ", in " +
                 (header.dtype == DType::fp32 ? "fp32" : "bf16"),

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/file_name.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
@@ -58,20 +59,26 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
     write_whole(folder / kManifestName, text_of(json{{"files", files}, {"xxh3", checksum_of(files)}}, 2) + '\n');
 }
 
-void check_manifest(const fs::path& folder) {
+void check_manifest(const fs::path& folder, const std::function<void(double)>& told) {
     const Manifest manifest = read_manifest(folder);
     const auto expect = [&](const std::string& name, bool holds, const std::string& found, const std::string& wanted) {
         require(holds, (folder / name).string(), found, wanted + ", as " + kManifestName + " says", kRestore);
     };
     // What is quickly seen comes first: all sizes, then all contents.
+    std::int64_t all = 0, read = 0;
     for (const auto& [name, file] : manifest) {
         std::error_code fault;
         const auto bytes = std::int64_t(fs::file_size(folder / name, fault));
         expect(name, !fault, "missing or unreadable (" + fault.message() + ")", "a file");
-        expect(name, bytes == file.bytes, std::to_string(bytes) + " bytes", std::to_string(file.bytes) + " bytes");
+        expect(name, bytes == file.bytes, counted(bytes, "byte"), counted(file.bytes, "byte"));
+        all += bytes;
     }
     for (const auto& [name, file] : manifest) {
-        const std::string found = fingerprint_of_file(folder / name).xxh3;
+        const auto count = [&](std::int64_t bytes) {
+            read += bytes;
+            if (told) told(double(read) / double(all));
+        };
+        const std::string found = fingerprint_of_file(folder / name, count).xxh3;
         expect(name, found == file.xxh3, "with the checksum " + found, file.xxh3);
     }
 }

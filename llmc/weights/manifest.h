@@ -7,6 +7,7 @@
 // Files that are not named in it are none of its business.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,7 +26,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
 
 // Reads all files of a checkpoint. Throws Error that names the folder, and the file that is missing, shorter, longer or
-// other than it was written.
-void check_manifest(const std::filesystem::path& folder);
+// other than it was written. `told`: of the share read, 0 to 1, time and again.
+void check_manifest(const std::filesystem::path& folder, const std::function<void(double)>& told = {});
 
 }  // namespace llmc

@@ -4,9 +4,9 @@
 #include <array>
 #include <charconv>
 #include <optional>
-#include <sstream>
 
 #include "kernels/device/error.h"
+#include "llmc/base/counted.h"
 
 namespace llmc {
 namespace {
@@ -112,7 +112,7 @@ void check(const ModelConfig& config) {
     within("the number of positions", config.max_seq_len, 1 << 24);
     within("the vocabulary", config.vocabulary, 1 << 24);
     require(config.channels % config.heads == 0, "the number of channels", config.channels,
-            "a multiple of the " + std::to_string(config.heads) + " heads");
+            "a multiple of the " + counted(config.heads, "head"));
     require(config.head_size() % 8 == 0 && config.head_size() <= 256, "the head size (channels / heads)",
             config.head_size(), "a multiple of 8 and at most 256", "change the number of heads or of channels");
 }
@@ -141,10 +141,9 @@ NamedModel model_by_name(std::string_view text, int vocabulary) {
 }
 
 std::string describe(const ModelConfig& config) {
-    std::ostringstream text;
-    text << config.layers << " layers, " << config.heads << " heads, " << config.channels << " channels, "
-         << config.max_seq_len << " positions, vocabulary " << config.vocabulary;
-    return text.str();
+    return counted(config.layers, "layer") + ", " + counted(config.heads, "head") + ", " +
+           counted(config.channels, "channel") + ", " + counted(config.max_seq_len, "position") + ", vocabulary " +
+           std::to_string(config.vocabulary);
 }
 
 }  // namespace llmc

@@ -13,6 +13,7 @@
 
 #include "kernels/device/error.h"
 #include "kernels/device/types.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
 
 namespace llmc {
@@ -115,7 +116,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
 
 void SafetensorsFile::parse() {
     const std::size_t size = file_.bytes().size();
-    require(size >= kLengthBytes, path() + ": the size", std::to_string(size) + " bytes",
+    require(size >= kLengthBytes, path() + ": the size", counted(std::int64_t(size), "byte"),
             "at least the 8 bytes of the header's length", kMend);
     std::uint64_t length = 0;
     std::memcpy(&length, file_.bytes().data(), kLengthBytes);

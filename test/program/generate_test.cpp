@@ -170,6 +170,17 @@ TEST_CASE("a model whose vocabulary has no table goes on with ids", "[run]") {
     CHECK(std::count(asked.begin(), asked.end(), '>') == 4);
 }
 
+TEST_CASE("a value of several lines may be joined to its flag, as train_gpt2 takes it", "[run]") {
+    const Models models;
+    for (const char* const flag : {"-n=1 --prompt=", "-n 1 --prompt "}) {
+        const auto printed = models.generate(models.run_folder() + flag + "$'a\\nb=c'");
+        CAPTURE(printed.err);
+        CHECK(printed.exit_code == 0);
+        CHECK(printed.out.starts_with("a\nb=c"));
+    }
+    CHECK_THAT(models.generate("--prompt=ab --checkpoint=").err, Contains("error"));  // empty, not the next word
+}
+
 TEST_CASE("generate refuses what cannot be in a line that names the flag", "[run]") {
     const Models models;
     const auto refusal = [&](const std::string& words) {
@@ -192,6 +203,7 @@ TEST_CASE("generate refuses what cannot be in a line that names the flag", "[run
           {"--temperature nan", "--temperature"}, {"--top-p 0", "--top-p is \"0\""},
           {"--top-p 1.5", "--top-p is \"1.5\""}, {"--top-k -1", "--top-k is \"-1\""},
           {"--seed x", "--seed is \"x\""}, {"--dtype fp16", "--dtype is \"fp16\""},
+          {"--seed --top-k 3", "--seed is followed by the flag \"--top-k\"; expected a value"},
           {"more", "\"more\" is not understood"}})
         CHECK_THAT(refusal(run + words), Contains(said));
     CHECK_THAT(refusal(run + "--topk 3"), Contains("topk") && Contains("--help"));

@@ -61,6 +61,55 @@ TEST_CASE("a run scores its model on HellaSwag, and any number of ranks finds th
     }
 }
 
+TEST_CASE("a run that goes on tells of another HellaSwag file, or validation shard, of the old one's name", "[run]") {
+    const TrainingFolder folder;
+    HellaSwagBytes(examples_of_letters(3), 257, 256).write(folder.path("examples.bin"));
+    const auto run = [&](const char* steps) {
+        const auto result = folder.run(folder.flags({"-x", steps, "--hellaswag", folder.path("examples.bin"), "-y",
+                                                     "auto", "-o", folder.path("out")}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        return result.output;
+    };
+    run("1");
+    CHECK_THAT(run("2"), !Contains("other examples") && !Contains("other shards"));
+    HellaSwagBytes(examples_of_letters(4), 257, 256).write(folder.path("examples.bin"));
+    CHECK_THAT(run("3"), Contains("  changed: HellaSwag: other examples\n") && !Contains("other shards"));
+    ShardBytes(std::vector<std::uint16_t>(500, 97), 257, 256).write(folder.path("val_0.bin"));
+    CHECK_THAT(run("4"), Contains("  changed: validation data: other shards\n") && !Contains("other examples"));
+    // A checkpoint of a version that did not write them down.
+    const fs::path state = folder.path("out/step_00000004/trainer_state.json");
+    auto json = llmc::parse_json(read_bytes(state));
+    for (const char* const key : {"hellaswag", "validation_data"}) CHECK(json["run"].erase(key) == 1);
+    write_bytes(state, json.dump());
+    make_checksums_right(state.parent_path());
+    HellaSwagBytes(examples_of_letters(5), 257, 256).write(folder.path("examples.bin"));
+    CHECK_THAT(run("5"), !Contains("other examples"));
+}
+
+TEST_CASE("--max-minutes end a score that has begun, and whoever goes on begins with it", "[run]") {
+    const TrainingFolder folder;
+    HellaSwagBytes(examples_of_letters(30000), 257, 256).write(folder.path("many.bin"));
+    HellaSwagBytes(examples_of_letters(30), 257, 256).write(folder.path("few.bin"));
+    const auto flags = [&](const std::string& file, std::vector<std::string> more) {
+        more.insert(more.begin(), {"-e", "custom:l=4,h=4,c=256,t=32", "-x", "2", "--val-tokens", "16", "--hellaswag",
+                                   folder.path(file), "--hellaswag-every", "1", "-o", folder.path("out")});
+        return folder.flags(more);
+    };
+    const auto ended = folder.run(flags("many.bin", {"--max-minutes", "0.04"}));  // all of them take a minute
+    CAPTURE(ended.output);
+    REQUIRE(ended.exit_code == 0);
+    const auto end = folder.log("out", "end").at(0);
+    CHECK((end["steps"] == 1 && end["reason"] == "out of time (--max-minutes)" && end["seconds"] < 15));
+    CHECK(folder.log("out", "hellaswag").empty());
+    CHECK(numbers(folder.log("out", "val"), "step") == std::vector<double>{0, 1});
+    CHECK_THAT(ended.output, Contains("note: --max-minutes end HellaSwag before it is scored"));
+    const auto gone_on = folder.run(flags("few.bin", {"-y", "auto"}));
+    CAPTURE(gone_on.output);
+    REQUIRE(gone_on.exit_code == 0);
+    CHECK(numbers(folder.log("out", "hellaswag"), "step") == std::vector<double>{1, 2});
+}
+
 TEST_CASE("HellaSwag files that do not fit a run are refused before anything is written", "[run]") {
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(3)).write(folder.path("gpt2.bin"));

@@ -64,6 +64,20 @@ TEST_CASE("the peak of a run's memory is that of its plan", "[run]") {
     check_peaks(folder, 1, {"--dtype", "bf16"});
 }
 
+TEST_CASE("a plan beyond the limit of the address space is refused", "[run]") {
+    if (device::is_gpu()) return;
+    const TrainingFolder folder;
+    for (const char* const size : {"c=512", "c=32"}) {
+        std::string command = "ulimit -v 400000 && exec '" + program("train_gpt2") + "'";
+        for (const std::string& flag : folder.flags({"-e", "custom:l=8,h=2,t=16," + std::string(size), "-x", "1"}))
+            command += " '" + flag + '\'';
+        Process run({"bash", "-c", command}, folder.path("output.txt"));
+        const bool fits = size == std::string("c=32");
+        CHECK(run.exit_code() == (fits ? 0 : 2));
+        if (!fits) CHECK_THAT(run.output(), Catch::Contains("error: --micro-batch is 4; expected a batch whose"));
+    }
+}
+
 TEST_CASE("the peak of memory of ranks that save what they share is that of the plan", "[run][ranks][mpi]") {
     if (device::is_gpu() || !have_mpi()) return;
     const TrainingFolder folder;

@@ -115,6 +115,11 @@ for flag in -d -n -b -e -o --val-every; do
 done
 [[ $command != *" -v "* ]] || fail "-v is there, which --val-every overrides: $command"
 [ -z "$(awk 'length > 100 && NF > 3' <<<"$command")" ] || fail "lines of more than 100 columns: $command"
+# Brackets in the name of a folder are no pattern.
+cp -r "$DATA" "$scratch/data [a] {b}"
+plan=$(DATA="$scratch/data [a] {b}" MEASURE=no $script "${tiny[@]}" --dry-run 2>&1) || fail "brackets: $plan"
+says "a folder with brackets" "$plan" "1 shard, 1,050,000 tokens" "HellaSwag: 1 example"
+says "its printed command" "$(eval "$(sed '1,/^  command$/d' <<<"$plan") --dry-run" 2>&1)" "1 shard, 1,050,000 tokens"
 [[ $(MEASURE=no $script "${tiny[@]}" -v 0 --dry-run 2>&1) != *hellaswag_val* ]] ||
     fail "HellaSwag without validations"
 # 64 sequences of this model take 440 GB, one takes 7.
@@ -161,14 +166,19 @@ says "finetuning again" "$said" "going on after step"
 mkdir "$scratch/a [b]"
 cp "$scratch"/bytes_model/step_*/* "$scratch/a [b]"
 printf 'one\nTHE LAST LINE' >"$scratch/short.txt"
-said=$($finetune "$scratch/a [b]" "$scratch/fish.txt" "$scratch/short.txt" -o "$scratch/fish4" -x 2 -v 0 \
+said=$($finetune "$scratch/a [b]" "$scratch/fish.txt" "$scratch/short.txt" -o "$scratch/fish [4]" -x 2 -v 0 \
     --prompt "-other" 2>&1) || fail "finetuning on a short text: exit code $?: $said"
 says "finetuning without validation" "$said" "held-out loss: not measured"
 [[ $said != *perplexity* ]] || fail "a loss that nobody measured: $said"
-cat "$scratch"/fish4/shards/text_train_*.bin | tr -d '\0' | grep -qa "THE LAST LINE" ||
+cat "$scratch/fish [4]"/shards/text_train_*.bin | tr -d '\0' | grep -qa "THE LAST LINE" ||
     fail "the last line of a text is not trained on"
+# before it reads text; what only data tell, after
 refused "finetuning with a wrong flag" '--dtype is "fp16"; expected' \
-    quietly $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" --dtype fp16
+    $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" --dtype fp16
+refused "finetuning with flags that exclude each other" "--warmup-steps is 5; expected at most --max-steps = 2" \
+    $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" -x 2 -u 5
+refused "finetuning in steps that do not divide" "--total-batch-tokens is 7; expected" \
+    quietly $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" -d 7
 says "finetuning's plan" "$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" --dry-run 2>&1)" "memory plan" \
     "$scratch/fish3/shards/text_train_*.bin"
 [ ! -e "$scratch/fish3" ] || fail "a plan, or what was refused, has left $(ls "$scratch/fish3")"

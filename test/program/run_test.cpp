@@ -2,11 +2,13 @@
 // what it exits with
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <regex>
 #include <thread>
 
 #include "kernels/device/device.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/communicator.h"
+#include "test/support/hellaswag_support.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -99,6 +101,29 @@ TEST_CASE("dropout that a foreign checkpoint asks for is said not to be applied,
     CHECK_THAT(result.output, Catch::Contains("note: no dropout is applied: config.json of --init has attn_pdrop 0.1, "
                                               "resid_pdrop 0.25\n"));
     CHECK(result.output.find("dropout") == result.output.rfind("dropout"));
+}
+
+TEST_CASE("of one there is no plural", "[run]") {
+    const TrainingFolder folder;
+    const std::string one = HellaSwagBytes(random_hellaswag(1, 257, 5), 257, 256).write(folder.path("one.bin"));
+    const auto run = folder.run(folder.flags({"-e", "custom:l=1,h=1,c=16,t=16", "-x", "1", "--val-tokens", "1",
+                                              "--hellaswag", one, "-o", folder.path("out")}));
+    CAPTURE(run.output);
+    REQUIRE(run.exit_code == 0);
+    write_bytes(folder.path("a.txt"), "a\r\n");
+    const auto tokenized = folder.run({"-o", folder.path("data"), "--hold-out", "0", "--threads", "1",
+                                       folder.path("a.txt")}, "tokenize");
+    const auto text = folder.run({"-e", folder.path("out"), "--prompt", "a", "-n", "1"}, "generate");
+    CAPTURE(tokenized.output, text.output);
+    CHECK(tokenized.exit_code + text.exit_code == 0);
+    const std::string all = run.output + tokenized.output + text.output;
+    for (const char* const said : {"1 thread\n", "1 shard, 6,001 tokens", "1 example\n", "1 layer, 1 head, 16 channels",
+                                   "training: 1 step of 64 tokens", "validation over 1 token ", "1 example |",
+                                   "all steps made, 1 step in ", "1 line ended with CR LF", "1 token in "})
+        CHECK_THAT(all, Catch::Contains(said));
+    std::smatch plural;
+    CHECK_FALSE(std::regex_search(all, plural, std::regex("(^|[^0-9.,/])1 [a-z]+s\\b")));
+    CHECK(plural.str() == "");
 }
 
 TEST_CASE("--ignore-memory-plan goes on with a note where the plan does not fit", "[run]") {

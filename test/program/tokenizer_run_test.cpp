@@ -77,6 +77,33 @@ TEST_CASE("a tokenizer that is stopped leaves nothing behind, also while it wait
     CHECK_FALSE(fs::exists(shards));
 }
 
+TEST_CASE("what a killed tokenizer left goes when the next one writes shards of that name", "[run]") {
+    const TrainingFolder folder;
+    const std::string pipe = folder.path("text"), shards = folder.path("shards"), text = folder.path("a.txt");
+    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+    Process killed = folder.start({"-o", shards, "--hold-out", "0", pipe}, "tokenize");
+    const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK);
+    REQUIRE(end >= 0);
+    const std::string letters(1 << 16, 'a');
+    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto begun = [&] { return fs::exists(shards) && !fs::is_empty(shards); };
+    while (!begun() && std::chrono::steady_clock::now() < until)
+        if (write(end, letters.data(), letters.size()) < 0) std::this_thread::yield();
+    REQUIRE(begun());
+    write_bytes(text, "some text");
+    killed.signal(SIGKILL);
+    CHECK(killed.exit_code() == -SIGKILL);
+    close(end);
+    REQUIRE(begun());
+    const auto result = folder.run({"-o", shards, "--hold-out", "0", text}, "tokenize");
+    CAPTURE(result.output);
+    CHECK(result.exit_code == 0);
+    CHECK_THAT(result.output, Catch::Contains("note:       1 file of a run that was killed lay there, and is gone\n"));
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(shards)) names.push_back(entry.path().filename());
+    CHECK(names == std::vector<std::string>{"text_train_000000.bin"});
+}
+
 TEST_CASE("GPT-2 shards have prompts and samples in text where the merges are at hand", "[run]") {
     const TrainingFolder folder;
     std::vector<std::uint16_t> ids(3000, 995);

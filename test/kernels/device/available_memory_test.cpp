@@ -48,6 +48,23 @@ TEST_CASE("without control groups the kernel's word counts, and without that not
     CHECK(device::available_memory() > 0);  // of this machine
 }
 
+TEST_CASE("the limit of the address space leaves what is not mapped", "[available_memory]") {
+    const test::ScratchFolder root;
+    const auto left = [&](const std::string& limit) {
+        std::filesystem::create_directories(root.path() / "proc/self");
+        test::write_bytes(root.path() / "proc/self/limits",
+                          "Limit                     Soft Limit           Hard Limit           Units     \n"
+                          "Max processes             31                   31                   processes \n"
+                          "Max address space         " + limit + "              unlimited            bytes     \n");
+        test::write_bytes(root.path() / "proc/self/status", "Name:\tx\nVmPeak:\t 9999 kB\nVmSize:\t 100 kB\n");
+        return device::address_space_left(root.path());
+    };
+    CHECK(left("1024000") == 1024000 - 102400);
+    CHECK(left("102400") == 1);
+    CHECK(left("unlimited") == 0);
+    CHECK(device::address_space_left(root.path() / "none") == 0);
+}
+
 TEST_CASE("cached files make room in a control group", "[available_memory]") {
     const Machine machine(64);
     machine.write("proc/self/cgroup", "0::/\n");

@@ -49,6 +49,9 @@ TEST_CASE("words of a command line that no flag takes are refused", "[did_you_me
     CHECK(refusal("-name") == "the flag \"-name\" is unknown; " + expected + "; did you mean --name?");
     for (const char* flag : {"-x", "---", "--=", "--"})
         CHECK_THAT(refusal(flag), Catch::EndsWith(expected));
+    for (const char* word : {"\u2013name", "\u2014name", "\u2212n"})
+        CHECK_THAT(refusal(word), Catch::EndsWith("is begun with a long dash; expected hyphens; type it: --flag, or "
+                                                  "-f"));
     for (const char* word : {"", "-", "a.bin"})
         CHECK_THAT(refusal(word), Catch::EndsWith("is not understood; expected flags only; see tool --help; quote a "
                                                   "glob"));

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <regex>
 
+#include "llmc/base/counted.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
@@ -68,6 +69,14 @@ TEST_CASE("long numbers have commas", "[terminal]") {
     const auto [number, text] = GENERATE(table<std::int64_t, std::string>(
         {{999, "999"}, {1000, "1,000"}, {124439808, "124,439,808"}, {-100, "-100"}, {-1234567, "-1,234,567"}}));
     CHECK(with_commas(number) == text);
+}
+
+TEST_CASE("a noun takes an s with all numbers but 1", "[terminal]") {
+    CHECK(counted(1, "step") == "1 step");
+    CHECK(counted(0, "step") == "0 steps");
+    CHECK(counted(1200, "step") == "1200 steps");
+    CHECK(with_commas(1, "token") == "1 token");
+    CHECK(with_commas(2048, "token") == "2,048 tokens");
 }
 
 TEST_CASE("the width is that of the terminal, else of COLUMNS, else 120", "[terminal]") {

@@ -1,5 +1,8 @@
 // shard_test.cpp - what is read is what was written; every damaged shard is refused in words that name it; a
 // half-written one is never seen
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <clocale>
@@ -159,6 +162,35 @@ TEST_CASE("shards come in the byte order of their names, whatever the locale, ea
     CHECK(ShardSet(folder / "{B,a}_[0-9].bin").size() == 3);
     ShardBytes(counting(3)).write(folder / "odd[1].bin");
     CHECK(ShardSet(folder / "odd[1].bin").size() == 1);
+}
+
+TEST_CASE("what a killed process left of a series goes, what a living one writes stays", "[shard]") {
+    const TemporaryFolder folder;
+    const pid_t killed = fork();
+    if (killed == 0) _exit(0);
+    REQUIRE(waitpid(killed, nullptr, 0) == killed);
+    const auto partial = [&](const std::string& shard, pid_t process) {
+        return test::write_file(folder / (shard + ".bin.partial-" + std::to_string(process)), "half");
+    };
+    const auto remove = [&] { return ShardSeriesWriter::remove_left_over(folder / "s"); };
+    CHECK(remove() == 0);
+    const std::string first = partial("s_000000", killed);
+    partial("s_000001", killed);
+    const std::vector<std::string> others{partial("s_b_000000", killed), partial("s_000000", getppid()),
+                                          partial("s_000000", 0)};
+    const int lock = open(first.c_str(), O_RDONLY);
+    REQUIRE(flock(lock, LOCK_EX) == 0);  // as a process on another host does
+    CHECK(remove() == 0);
+    close(lock);
+    CHECK(remove() == 2);
+    CHECK(folder.names().size() == others.size());
+    for (const std::string& file : others) std::filesystem::remove(file);
+
+    ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
+    series.append(counting(15));
+    CHECK(remove() == 0);
+    CHECK(folder.names().size() == 2);
+    CHECK(series.publish().size() == 2);
 }
 
 TEST_CASE("a set of shards that cannot be is refused", "[shard]") {

@@ -96,7 +96,8 @@ TEST_CASE("a model's scores on HellaSwag are those of its logits in fp64, on any
         model->load(weights);
         BatchUpload upload(shape, kScored.vocabulary, context);
         const HellaSwagBatches batches(HellaSwagFile(path), micro_batch, 128);
-        scores[std::size_t(communicator.rank())] = hellaswag_score(batches, *model, upload, context, [] { return 0; });
+        scores[std::size_t(communicator.rank())] =
+            hellaswag_score(batches, *model, upload, context, [] { return 0; }, [] { return false; });
     }, {});
     for (const HellaSwagScore& score : scores) {
         CHECK(score.examples == 48);
@@ -117,7 +118,26 @@ TEST_CASE("a signal to one rank ends the scores of all", "[ranks][hellaswag]") {
         BatchUpload upload({1, 16}, kTinyModel.vocabulary, context);
         const HellaSwagBatches batches(HellaSwagFile(path), 1, 16);
         signals[std::size_t(communicator.rank())] =
-            hellaswag_score(batches, *model, upload, context, [&] { return communicator.rank() == 1 ? 15 : 0; }).signal;
+            hellaswag_score(batches, *model, upload, context, [&] { return communicator.rank() == 1 ? 15 : 0; },
+                            [] { return false; }).signal;
     }, {});
     CHECK(signals == std::vector<int>{15, 15});
+}
+
+TEST_CASE("a rank that is out of time ends the scores of all", "[ranks][hellaswag]") {
+    const TemporaryFolder folder;
+    const std::string path = HellaSwagBytes(random_hellaswag(8, 61, 9), 61, 0).write(folder / "few.bin");
+    std::vector<HellaSwagScore> scores(2);
+    run_ranks(2, [&](Communicator& communicator) {
+        Context context = make_context(communicator);
+        const auto model = make_model(tiny_setup(), ParameterTable(kTinyModel), context);
+        std::vector<float> weights(std::size_t(model->table().elements()));
+        model->load(weights);
+        BatchUpload upload({1, 16}, kTinyModel.vocabulary, context);
+        const HellaSwagBatches batches(HellaSwagFile(path), 1, 16);
+        scores[std::size_t(communicator.rank())] =
+            hellaswag_score(batches, *model, upload, context, [] { return 0; },
+                            [&] { return communicator.rank() == 1; });
+    }, {});
+    for (const HellaSwagScore& score : scores) CHECK((score.out_of_time && score.signal == 0 && score.examples == 0));
 }

@@ -145,6 +145,20 @@ TEST_CASE("an unknown flag is named, and the one that was meant", "[options]") {
           "--optimizer is \"admw\"; expected adamw or onebit-adam; did you mean adamw?");
     CHECK_THAT(refusal({"--learning-rate", "1"}), Catch::Contains("learning-rate") && Catch::Contains("--help"));
     CHECK_THAT(refusal({"-b"}), Catch::Contains("--help"));
+    CHECK_THAT(refusal({"--", "-x", "3"}), Catch::StartsWith("the flag \"--\" is unknown"));
+    CHECK(refusal({"--shuffle", "yes"}) == "--shuffle is \"yes\"; expected true, false, 1 or 0, or the flag alone");
+    CHECK_THAT(refusal({"--shuffle", "b.bin"}), Catch::StartsWith("the argument \"b.bin\" is not understood"));
+    CHECK(!parsed({"-i", "x", "--shuffle", "false"}).shuffle);
+}
+
+TEST_CASE("a flag whose value was forgotten does not take the next flag for it", "[options]") {
+    CHECK(refusal({"-o", "--shuffle"}) ==
+          "--output-dir is followed by the flag \"--shuffle\"; expected a value; if that is the value, join it: "
+          "--output-dir=...");
+    for (const char* const next : {"-b", "--lr=0.1", "--help"})
+        CHECK_THAT(refusal({"--prompt", next}), Catch::StartsWith("--prompt is followed by the flag"));
+    CHECK(parsed({"-i", "x", "--prompt=--shuffle"}).prompt == "--shuffle");
+    CHECK(parsed({"-i", "x", "--prompt", "--other"}).prompt == "--other");  // no flag
 }
 
 TEST_CASE("help has groups, examples first, and no empty defaults", "[options]") {

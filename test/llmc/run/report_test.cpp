@@ -62,6 +62,25 @@ TEST_CASE("steps and validations are rows of one table", "[report]") {
     CHECK(printed([] { Report("", 100, false).step(step_of(2)); }).empty());
 }
 
+TEST_CASE("a number that is none has no sign on the terminal, and is null in the log", "[report]") {
+    const ScratchFolder folder;
+    const std::string out = (folder.path() / "run").string(), text = printed([&] {
+        Report report(out, 3045);
+        Report::Step step = step_of(std::copysign(NAN, -1));
+        step.scalars.grad_norm = INFINITY;
+        report.step(step);
+        report.validation(12, std::copysign(NAN, -1), 100, 1, std::copysign(NAN, -1));
+    });
+    CHECK_THAT(text, Catch::Contains("|      nan | 1.00e-03 |      inf |") && Catch::Contains("| nan bits a byte\n"));
+    CHECK_THAT(text, !Catch::Contains("-nan"));
+    std::istringstream lines(read_bytes(folder.path() / "run" / kLogName));
+    for (std::string line; std::getline(lines, line);) {
+        CAPTURE(line);
+        const nlohmann::json event = parse_json(line);
+        CHECK((event.is_object() && event["loss"].is_null()));
+    }
+}
+
 TEST_CASE("columns of what is known of the run are there, others are not, and all fit into 120", "[report]") {
     Report::Step step = step_of(2);
     step.noise = Report::Noise{.whole = {.state = NoiseScale::State::ok, .scale = 12300}, .sequences_per_token = 1e-3,

@@ -83,6 +83,22 @@ TEST_CASE("sizes in a manifest are whole numbers, checksums 16 digits", "[manife
     }
 }
 
+TEST_CASE("checking a manifest tells how much has been read", "[manifest]") {
+    const test::ScratchFolder scratch;
+    Manifest manifest;
+    for (const char* const name : {"a", "b", "empty"}) {
+        test::write_bytes(scratch.path() / name, std::string(*name == 'e' ? 0 : 5 << 20, *name));
+        manifest[name] = fingerprint_of_file(scratch.path() / name);
+    }
+    write_manifest(scratch.path(), manifest);
+    std::vector<double> shares;
+    check_manifest(scratch.path(), [&](double share) { shares.push_back(share); });
+    REQUIRE(shares.size() > 2);
+    CHECK(std::ranges::is_sorted(shares));
+    CHECK(std::ranges::count(shares, 0.5) == 1);
+    CHECK(shares.back() == 1);
+}
+
 // The value is that of Python's xxhash.
 TEST_CASE("fingerprints are XXH3, of memory and of files alike", "[manifest]") {
     const std::string text = "a model";
