@@ -225,7 +225,7 @@ if is cuda && [ -n "$nvcc" ]; then
     one stand-in "the stand-ins for NVIDIA's libraries have the functions that are called" test/stand_in/exports.sh
     cases stand-in "the CUDA build on stand-ins: whole runs" $stand_in/tests "[stand_in]"
     cases stand-in "the CUDA build on stand-ins: kernels from their PTX" $stand_in/tests \
-        "[kernels]~[large]~[host_time]"
+        "[kernels]~[large]~[host_time]~[statistics]"
     cases stand-in "the CUDA build on stand-ins: kernels from their PTX, lanes and warps in order random" env \
         STAND_IN_SCHEDULE=random $stand_in/tests "[kernels]~[matmul]~[large]~[host_time]~[one_order]"
     one stand-in "cuDNN itself plans attention for an H200 and an A100" test/program/cudnn_plans.sh

@@ -89,7 +89,7 @@ TEMPLATE_TEST_CASE("a plan is used again for other tensors of its shape, by each
     using T = typename TestType::type;
     Matmul first(TestType::options), other(TestType::options);
     Matmul moved(std::move(other));
-    for (unsigned seed = 0; seed < 3; ++seed)
+    for (unsigned seed = 0; seed < 2; ++seed)
         for (const Shape& shape : {Shape{6, 48, 80}, Shape{9, 48, 80}, Shape{6, 80, 48}, Shape{300, 784, 1040}}) {
             CAPTURE(seed, shape.rows, shape.in, shape.out);
             const Layer<T> layer(shape, 1000 + 10 * seed);

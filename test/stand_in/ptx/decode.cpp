@@ -16,7 +16,7 @@ class Decoder : Names {
 public:
     Decoder(const Module& module, const FunctionText& text) : Names(module, text), text_(text) {}
     Function decode() {
-        place(text_.body.front());
+        place({"", text_.line});
         decode_body(text_, kNone);
         // What the launch adds begins where every type may.
         function_.dynamic_shared_at = function_.shared_bytes = aligned(function_.shared_bytes, 128);
@@ -38,7 +38,8 @@ private:
         Body* const outer = std::exchange(body_, nullptr);
         Body body{.is_called = called_by != kNone};
         body_ = &body;
-        for (const Statement& statement : text.body) decode(statement);
+        const std::vector<Statement> statements = statements_of(text);
+        for (const Statement& statement : statements) decode(statement);
         for (const auto& [at, label] : body.jumps) {
             const auto found = body.labels.find(label);
             if (found == body.labels.end()) wrong("no label " + std::string(label));

@@ -54,8 +54,10 @@ private:
             move_to(end);
             const bool has_body = text_[end] == '{';
             FunctionText function = header(head, is_entry);
-            if (has_body) function.body = body();
+            function.line = line_;
+            if (has_body) skip_braces();
             else move_to(end + 1);
+            function.body = text_.substr(end, at_ - end);
             if (has_body) module.functions[function.name] = std::move(function);
         } else if (const std::size_t shared = head.find(".shared"); shared != head.npos && text_[end] == ';') {
             Variable variable = variable_of(head.substr(shared + 7));
@@ -97,8 +99,8 @@ private:
         return function;
     }
 
-    // From its opening brace behind its closing one; both are among the statements.
-    std::vector<Statement> body() {
+public:
+    std::vector<Statement> statements() {
         std::vector<Statement> all;
         int depth = 0;
         do {
@@ -127,6 +129,7 @@ private:
         return all;
     }
 
+private:
     void skip_space() {
         const std::size_t next = text_.find_first_not_of(kSpace, at_);
         move_to(next == text_.npos ? text_.size() : next);
@@ -138,10 +141,13 @@ private:
     }
     void skip_braces() {
         int depth = 0;
+        std::size_t end = at_;
         do {
-            depth += text_[at_] == '{' ? 1 : text_[at_] == '}' ? -1 : 0;
-            move_to(at_ + 1);
-        } while (depth > 0 && at_ < text_.size());
+            if (end >= text_.size()) stop_at("no end of this");
+            depth += text_[end] == '{' ? 1 : text_[end] == '}' ? -1 : 0;
+            ++end;
+        } while (depth > 0);
+        move_to(end);
     }
     void move_to(std::size_t to) {
         if (to > text_.size()) stop_at("the end");
@@ -202,6 +208,10 @@ Variable variable_of(std::string_view text) {
         }
     }
     return variable;
+}
+
+std::vector<Statement> statements_of(const FunctionText& function) {
+    return Reader(function.body, function.line).statements();
 }
 
 Module module_of(std::string_view text, unsigned line) { return Reader(text, line).module(); }

@@ -27,8 +27,11 @@ struct FunctionText {
     std::string_view name;
     std::vector<Variable> results, parameters;
     unsigned most_threads = 1024;
-    std::vector<Statement> body;
+    std::string_view body;  // from its opening brace behind its closing one
+    unsigned line = 0;      // where that begins
 };
+// Those of the body, and its braces.
+std::vector<Statement> statements_of(const FunctionText& function);
 
 struct Module {
     std::map<std::string_view, FunctionText> functions;  // kernels, and what they call
