@@ -112,33 +112,33 @@ std::byte* memory_of(Warp& warp, const Instruction& instruction, unsigned lane, 
     }
 }
 
-template <Space S, class T, class R, unsigned Count>
-void load(Warp& warp, const Instruction& instruction) {
-    constexpr unsigned bytes = sizeof(T) * Count;
+// What the lanes ask for, before they get it.
+template <Space S>
+void look_at(Warp& warp, const Instruction& instruction, unsigned bytes, bool written) {
     if constexpr (S == Space::global)
         require_global(warp, warp.row<std::uint64_t>(instruction.row[0]), instruction.immediate, bytes, warp.active,
-                       false);
+                       written);
     if (S == Space::shared && warp.traffic)
         count_shared(warp, warp.row<std::uint32_t>(instruction.row[0]), instruction.immediate, bytes, warp.active);
+}
+
+template <Space S, class T, class R, unsigned Count>
+void load(Warp& warp, const Instruction& instruction) {
+    T values[Count];
+    look_at<S>(warp, instruction, sizeof values, false);
     for_lanes(warp.active, [&](unsigned lane) {
-        T values[Count];
-        std::memcpy(values, memory_of<S>(warp, instruction, lane, bytes), bytes);
+        std::memcpy(values, memory_of<S>(warp, instruction, lane, sizeof values), sizeof values);
         for (unsigned i = 0; i < Count; ++i) warp.row<R>(instruction.row[i + 1])[lane] = R(values[i]);
     });
 }
 
 template <Space S, class T, class R, unsigned Count>
 void store(Warp& warp, const Instruction& instruction) {
-    constexpr unsigned bytes = sizeof(T) * Count;
-    if constexpr (S == Space::global)
-        require_global(warp, warp.row<std::uint64_t>(instruction.row[0]), instruction.immediate, bytes, warp.active,
-                       true);
-    if (S == Space::shared && warp.traffic)
-        count_shared(warp, warp.row<std::uint32_t>(instruction.row[0]), instruction.immediate, bytes, warp.active);
+    T values[Count];
+    look_at<S>(warp, instruction, sizeof values, true);
     for_lanes(warp.active, [&](unsigned lane) {
-        T values[Count];
         for (unsigned i = 0; i < Count; ++i) values[i] = T(warp.row<R>(instruction.row[i + 1])[lane]);
-        std::memcpy(memory_of<S>(warp, instruction, lane, bytes), values, bytes);
+        std::memcpy(memory_of<S>(warp, instruction, lane, sizeof values), values, sizeof values);
     });
 }
 
