@@ -4,6 +4,7 @@
 // Exit codes: 0 the run ended as asked, 1 it failed on the way, 2 it could not start, 128 + the signal's number (130
 // for Ctrl-C) it was interrupted, and saved.
 #include <iostream>
+#include <optional>
 
 #include "kernels/device/range.h"
 #include "llmc/base/standard_streams.h"
@@ -174,16 +175,17 @@ int end(Communicator* communicator, const std::string& why, int exit_code) {
 int main(int argc, char** argv) {
     if (device::memory_is_host_memory()) start_with_threads_that_sleep_soon(argv);
     secure_standard_streams();
-    Interrupt interrupt;  // before MPI, which starts threads, too
+    std::optional<Interrupt> interrupt;
     std::shared_ptr<Communicator> communicator;  // the context shares it
     try {
+        interrupt.emplace();  // before MPI, which starts threads, too
         communicator = open_communicator();
         const bool first_rank = communicator->rank() == 0;
         const auto [request, options] = parse_alike(argc, argv, *communicator);
         switch (request) {
             case Request::help: if (first_rank) std::cout << help_text(); return 0;
             case Request::version: if (first_rank) std::cout << version_text(version_json()); return 0;
-            case Request::run: return run(options, communicator, interrupt);
+            case Request::run: return run(options, communicator, *interrupt);
         }
     } catch (const SharedError& error) {
         if (communicator->rank() == 0) tell_stderr(std::string("error: ") + error.what());

@@ -2,11 +2,12 @@
 # kernel_traffic.py [FLAG...] - what every kernel of a training step asks of a GPU's memories, counted in its PTX on a
 # machine without a GPU
 #
-# Runs build/stand-in/train_gpt2 (make -f test/stand_in/Makefile) for one step of FLAGS, a step of 128 tokens at
-# GPT-2 124M's width where none are given, and prints a table: warps' instructions; bytes of global memory that lanes
-# load and store, and how much of the sectors of 32 bytes that their warps touch these are (more than 1: lanes read the
-# same bytes); how often banks of shared memory are asked for each time that they need be (1: no conflict). Below a
-# kernel the lines of the source that cost it 3 % or more. These are counts, not times; ptxas may still merge accesses.
+# Runs build/stand-in/train_gpt2 (make -f test/stand_in/Makefile) with FLAGS, which name data, and by -x how many steps;
+# without any for one step of 128 tokens at GPT-2 124M's width, for half a minute. Prints a table: warps' instructions;
+# bytes of global memory that lanes load and store, and how much of the sectors of 32 bytes that their warps touch these
+# are (more than 1: lanes read the same bytes); how often banks of shared memory are asked for each time that they need
+# be (1: no conflict). Below a kernel the lines of the source that cost it 3 % or more. These are counts, not times;
+# ptxas may still merge accesses.
 import os
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def table(kernels):
 
 
 def main(flags):
-    if flags in (['-h'], ['--help']):
+    if '-h' in flags or '--help' in flags:
         lines = Path(__file__).read_text().splitlines()[1:]
         print('\n'.join(line[2:] for line in lines[:next(i for i, line in enumerate(lines) if line[:1] != '#')]))
         return 0
@@ -60,9 +61,12 @@ def main(flags):
             flags = ['-i', shard, '-v', '0', '-e', 'custom:l=1,h=12,c=768,t=128', '-b', '1', '-t', '128', '-d', '128',
                      '--dtype', 'bf16', '-x', '1']
         counts = f'{folder}/counts'
-        run = subprocess.run([program, *flags, '--tune', 'off'], env=os.environ | {'STAND_IN_TRAFFIC': counts},
+        run = subprocess.run([program, '--tune', 'off', *flags], env=os.environ | {'STAND_IN_TRAFFIC': counts},
                              stdout=subprocess.DEVNULL)
         if run.returncode: return run.returncode
+        if not Path(counts).exists():
+            print('error: no kernel ran; expected flags of a run that trains', file=sys.stderr)
+            return 2
         print('\n'.join(table(read(counts))))
     return 0
 

@@ -199,7 +199,7 @@ void run(const cxxopts::ParseResult& given) {
               << in_short(bytes / seconds) << "B/s, " << std::setprecision(2) << bytes / tokens << " bytes a token\n";
     if (summary.left_over > 0)
         std::cout << "note:       " << llmc::counted(summary.left_over, "file")
-                  << " of a run that was killed lay there, and is gone\n";
+                  << " of killed runs lay there; removed\n";
     if (summary.boms > 0)
         std::cout << "note:       " << llmc::counted(summary.boms, "file")
                   << " began with a byte order mark (U+FEFF), which was left out\n";

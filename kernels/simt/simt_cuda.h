@@ -24,12 +24,12 @@ inline void check(cudaError_t status, const char* function, const char* kernel) 
                     cudaGetErrorString(status), Blame::runtime);
 }
 
-// Beyond this a kernel must ask for its shared memory first.
-inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
+// Beyond 48 KiB a kernel must ask for its shared memory first, of which this leaves room for variables of its own.
+inline constexpr std::size_t kSharedWithoutAsking = 32 * 1024;
 
 template <auto Kernel, class... Args>
 void launch(const LaunchConfig& config, Args&&... args) {
-    if (config.shared_bytes > kDefaultSharedBytes)
+    if (config.shared_bytes > kSharedWithoutAsking)
         check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.shared_bytes)),
               "cudaFuncSetAttribute", kernel_name<Kernel>());
     cudaLaunchConfig_t launch{};

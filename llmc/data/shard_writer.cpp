@@ -62,7 +62,11 @@ ShardWriter::ShardWriter(std::string path, Vocabulary vocabulary)
             vocabulary.size, "1 to 65536");
     require(vocabulary.end_of_text >= 0 && vocabulary.end_of_text < vocabulary.size, "end-of-text id of a shard",
             vocabulary.end_of_text, "0 to " + std::to_string(vocabulary.size - 1));
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    // Not over another's: in containers several processes have one number.
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ < 0 && errno == EEXIST)
+        fail("shard " + path_, "being written: " + temporary_ + " is there", "one writer of a shard",
+             "wait for the other one to end, or remove that file if there is none", Blame::runtime);
     if (descriptor_ < 0)
         fail("shard " + path_, "not writable (" + std::string(std::strerror(errno)) + ")",
              "a name in a folder this user may write to", "check the output folder");
@@ -175,7 +179,8 @@ std::int64_t ShardSeriesWriter::remove_left_over(const std::string& prefix) {
     std::error_code fault;
     for (fs::directory_iterator entry(folder.empty() ? "." : folder, fault), end; !fault && entry != end;
          entry.increment(fault))
-        if (const pid_t writer = writer_of(entry->path().filename().string(), series); writer > 0)
+        if (const pid_t writer = writer_of(entry->path().filename().string(), series);
+            writer > 0 && fs::is_regular_file(entry->symlink_status(fault)))
             files[writer].push_back(entry->path());
     std::int64_t removed = 0;
     for (auto& [writer, left] : files) {

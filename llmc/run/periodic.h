@@ -19,9 +19,9 @@ public:
         may_come_ = every_ > 0 && (step > 0 || first_ == First::before_steps);
         owed_ = may_come_ && (step == steps_ || step % every_ == 0);
     }
-    // The run that is gone on with was at this step, and has left it `owed` or not. What it did where it was stopped
-    // does not come a second time.
-    void restore(std::int64_t step, bool owed) { step_ = step, owed_ = owed, may_come_ = false; }
+    // The run that is gone on with was at this step, and has left it `owed` or not: nobody owes what is never due. What
+    // it did where it was stopped does not come a second time.
+    void restore(std::int64_t step, bool owed) { step_ = step, owed_ = owed && every_ > 0, may_come_ = false; }
 
     bool due(bool run_ends) const { return owed_ || (run_ends && may_come_); }
     void done() { owed_ = may_come_ = false; }

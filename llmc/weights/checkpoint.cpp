@@ -218,7 +218,7 @@ void Checkpoint::read(const ParameterTable& table, std::span<float> flat) const 
         files_->read(i, values);
         const auto bad = std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
         if (bad != values.end())
-            fail(files_->where("a value", i), *bad, "finite numbers",
+            fail(files_->where("a value", i), std::isnan(*bad) ? std::fabs(*bad) : *bad, "finite numbers",
                  "start from a checkpoint saved before the run diverged");
     }
 }

@@ -142,6 +142,9 @@ TEST_CASE("instructions of PTX compute what is said of them", "[stand_in][ptx]")
         {"mov.f64 %fd1, 0d4008000000000000; rcp.approx.ftz.f64 %fd2, %fd1; mov.b64 {%r1, %r2}, %fd2;", "%r1", 0},
         {"mov.f64 %fd1, 0dC005555555555555; cvt.rzi.s64.f64 %rd2, %fd1; cvt.u32.u64 %r1, %rd2;", "%r1",
          std::uint32_t(-2)},
+        {"mov.f64 %fd1, 0d7FF8000000000000; cvt.rzi.s64.f64 %rd2, %fd1; shr.u64 %rd2, %rd2, 32; cvt.u32.u64 %r1, %rd2;",
+         "%r1", 0x80000000},
+        {"mov.f32 %f1, 0f7FC00000; cvt.rzi.s32.f32 %r1, %f1;", "%r1", 0},
     };
     for (const Case& one : cases) {
         CAPTURE(one.body);
@@ -200,6 +203,30 @@ TEST_CASE("shuffles stay within their segment", "[stand_in][ptx]") {
         CHECK(down[lane] == (lane < 29 ? lane + 3 : lane));
         CHECK(up[lane] == (lane >= 3 ? lane - 3 : lane));
         CHECK(of_eight[lane] == lane / 8 * 8 + 2);
+    }
+}
+
+TEST_CASE("lanes of several masks do each with their own, and who has left is not waited for", "[stand_in][ptx]") {
+    // Halves, each with its mask in a register.
+    const Words halves = run(kernel(R"(
+setp.lt.u32 %p1, %r0, 16;
+selp.b32 %r3, 65535, 0xffff0000, %p1;
+shfl.sync.bfly.b32 %r2|%p2, %r0, 8, 31, %r3;
+st.global.u32 [%rd0], %r2;)"));
+    for (unsigned lane = 0; lane < 32; ++lane) CHECK(halves[lane] == (lane ^ 8));
+    // The second eight leave; the first eight name them, too, and the others wait at the block's barrier.
+    const std::string leaving = kernel(R"(
+setp.ge.u32 %p1, %r0, 16;
+@%p1 bra $L_barrier;
+setp.ge.u32 %p2, %r0, 8;
+@%p2 ret;
+shfl.sync.bfly.b32 %r2|%p3, %r0, 1, 31, 65535;
+st.global.u32 [%rd0], %r2;
+$L_barrier:
+bar.sync 0;)");
+    for (const Order order : kOrders) {
+        const Words got = run(leaving, 32, order);
+        for (unsigned lane = 0; lane < 32; ++lane) CHECK(got[lane] == (lane < 8 ? lane ^ 1 : 0xdeadbeef));
     }
 }
 
@@ -293,6 +320,10 @@ TEST_CASE("what a kernel does wrong is told, with its place", "[stand_in][ptx]")
     CHECK_THAT(fault(kernel("mov.u32 %r1, words; st.shared.u32 [%r1+256], %r0;", words)),
                Contains("touches 4 bytes at 256 of shared memory of 256"));
     CHECK_THAT(fault(kernel("ld.param.u64 %rd2, [k_out+8];")), Contains("touches byte 8 of 12 of parameters"));
+    const std::string stack = ".local .align 8 .b8 depot[16];\nmov.u64 %rd2, depot;\n";
+    CHECK(fault(kernel(stack + "st.local.u32 [%rd2+12], %r0;")) == "no fault");
+    for (const char* const outside : {"-4", "-8", "16"})
+        CHECK_THAT(fault(kernel(stack + "st.local.u32 [%rd2+" + outside + "], %r0;")), Contains("of 16 on its stack"));
     // half of the lanes go another way
     const std::string halves = "setp.lt.u32 %p1, %r0, 16;\n";
     CHECK_THAT(fault(kernel(halves + "@%p1 bra $L_a;\nshfl.sync.bfly.b32 %r1|%p2, %r0, 1, 31, -1;\nbra.uni $L_b;\n"
@@ -309,5 +340,8 @@ TEST_CASE("what a kernel does wrong is told, with its place", "[stand_in][ptx]")
     CHECK_THAT(fault(kernel("mov.u32 %r2, words;\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2+4];", words)),
                Contains("no multiple"));
     CHECK_THAT(fault(kernel("vote.sync.any.pred %p1, %p1, -1;")), Contains("not known here: \"vote.sync.any.pred"));
+    CHECK_THAT(fault(kernel("cvt.sat.u32.s32 %r1, %r0;")), Contains("not known here: \"cvt.sat.u32.s32"));
+    CHECK_THAT(fault(kernel("setp.eq.u32 %p1, %r0, 0;\n@%p1 call.uni nothing;")),
+               Contains("not known here: \"@%p1 call"));
     CHECK_THAT(fault(kernel("add.s64 %rd2, %r0, 1;")), Contains("%r0 is of another size"));
 }

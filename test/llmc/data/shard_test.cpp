@@ -2,6 +2,7 @@
 // half-written one is never seen
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -162,6 +163,22 @@ TEST_CASE("shards come in the byte order of their names, whatever the locale, ea
     CHECK(ShardSet(folder / "{B,a}_[0-9].bin").size() == 3);
     ShardBytes(counting(3)).write(folder / "odd[1].bin");
     CHECK(ShardSet(folder / "odd[1].bin").size() == 1);
+}
+
+TEST_CASE("nobody writes over a shard that another process of the same number writes", "[shard]") {
+    const TemporaryFolder folder;
+    const std::string path = folder / "s.bin";
+    ShardWriter first(path, kByteVocabulary);
+    CHECK_THROWS_WITH(ShardWriter(path, kByteVocabulary), Contains("being written: " + path + ".partial-") &&
+                                                              Contains("expected one writer of a shard"));
+    const std::vector<std::uint16_t> tokens{1, 2, 3};
+    first.append(tokens);
+    first.seal();
+    first.publish();
+    CHECK(all_tokens(Shard(path)) == tokens);
+    // what has a partial file's name and is none is left alone
+    REQUIRE(mkfifo((folder / "t_000000.bin.partial-99999999").c_str(), 0600) == 0);
+    CHECK(ShardSeriesWriter::remove_left_over(folder / "t") == 0);
 }
 
 TEST_CASE("what a killed process left of a series goes, what a living one writes stays", "[shard]") {

@@ -57,4 +57,7 @@ TEST_CASE("a run that is gone on with leaves it to be done, once", "[periodic]")
     stopped.done();
     CHECK(go_on(stopped, 8, 8).empty());  // nothing is left
     CHECK(go_on(stopped, 8, 11) == Steps{9, 11});  // more steps are asked for
+    Periodic never(0, 8, Periodic::First::before_steps);  // as now nothing says how it is done
+    never.restore(3, true);
+    CHECK_FALSE(never.due(true));
 }

@@ -159,7 +159,7 @@ private:
             body_->returns.push_back(at);
         } else if (mnemonic[0] == "ret" || mnemonic[0] == "exit") {
             to.kind = Instruction::Kind::end;
-        } else if (mnemonic[0] == "call") {
+        } else if (mnemonic[0] == "call" && to.guard == kNone) {
             call(operands);
             return true;
         } else {

@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 
+#include "test/stand_in/accesses.h"
 #include "test/stand_in/host.h"
 #include "test/stand_in/ptx/warp.h"
 
@@ -25,6 +26,7 @@ constexpr std::size_t kDefaultShared = 48 * 1024;
 struct Kernel {
     std::string name, shown;
     std::size_t most_dynamic_shared = kDefaultShared;
+    bool asked = false;  // for more
 };
 
 struct Kernels {
@@ -64,7 +66,7 @@ std::string shown_name(const char* name) {
 // Before the name and the parameters.
 struct Sent {
     ptx::Dim3 grid, block;
-    std::uint32_t dynamic_shared, name_bytes, parameter_bytes;
+    std::uint32_t dynamic_shared, most_shared, name_bytes, parameter_bytes;
 };
 std::size_t parameters_at(const Sent& sent) { return (sizeof sent + sent.name_bytes + 15) / 16 * 16; }
 
@@ -87,6 +89,10 @@ bool run_kernel(std::byte* payload) {
     static std::uint64_t seed = std::uint64_t(setting("STAND_IN_SEED", 1));
     static const bool counts = std::getenv("STAND_IN_TRAFFIC") != nullptr;
     const ptx::Function* const function = ptx::function_of(name);
+    if (function->shared_bytes + sent.dynamic_shared > sent.most_shared)
+        report_wrong("\"" + running_operation().name + "\" has " + std::to_string(function->shared_bytes) +
+                     " bytes of static shared memory and " + std::to_string(sent.dynamic_shared) +
+                     " of its launch; together at most " + std::to_string(sent.most_shared));
     ptx::Traffic* traffic = nullptr;
     if (counts) {
         auto& [shown, all] = counted()[function];
@@ -152,6 +158,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > int(ptx::kMostShared))
         return cudaErrorInvalidValue;
     found->second.most_dynamic_shared = std::size_t(value);
+    found->second.asked = true;
     return cudaSuccess;
 }
 
@@ -177,7 +184,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
         config->dynamicSmemBytes > kernel.most_dynamic_shared)
         return cudaErrorInvalidValue;
     if (ptx::count(block) > signature->most_threads) return cudaErrorLaunchOutOfResources;
-    const Sent sent{grid, block, std::uint32_t(config->dynamicSmemBytes), std::uint32_t(kernel.name.size()),
+    const Sent sent{grid, block, std::uint32_t(config->dynamicSmemBytes),
+                    std::uint32_t(kernel.asked ? ptx::kMostShared : kDefaultShared), std::uint32_t(kernel.name.size()),
                     signature->parameter_bytes};
     std::vector<std::byte> payload(parameters_at(sent) + sent.parameter_bytes);
     std::memcpy(payload.data(), &sent, sizeof sent);

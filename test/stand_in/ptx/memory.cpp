@@ -104,7 +104,7 @@ std::byte* memory_of(Warp& warp, const Instruction& instruction, unsigned lane, 
         const std::uint64_t address = warp.row<std::uint64_t>(instruction.row[0])[lane] + offset;
         if constexpr (S == Space::global) return reinterpret_cast<std::byte*>(address);
         const std::uint64_t size = S == Space::local ? warp.function->local_bytes : warp.parameter_bytes;
-        if (address + bytes > size || address % bytes)
+        if (bytes > size || address > size - bytes || address % bytes)
             fail(warp, "lane " + std::to_string(lane) + " touches byte " + std::to_string(address) + " of " +
                            std::to_string(size) + (S == Space::local ? " on its stack" : " of parameters"));
         if constexpr (S == Space::local) return warp.local + lane * warp.function->local_bytes + address;

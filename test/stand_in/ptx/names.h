@@ -193,7 +193,7 @@ protected:
 
     [[noreturn]] void wrong(const std::string& what) const {
         stop("kernels.ptx:" + std::to_string(statement_->line) + ", in " + function_.name + ": " + what + ": \"" +
-             std::string(statement_->text) + "\" (test/stand_in/ptx)");
+             std::string(statement_->text) + "\" (test/stand_in/README.md says where it goes)");
     }
 
     const Module& module_;

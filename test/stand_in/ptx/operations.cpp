@@ -306,11 +306,11 @@ std::uint16_t bf16_of(float value) {
     return std::uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// To integers: what lies beyond becomes the nearest of the type, NaN becomes 0 (in 64 bits the smallest, as machines
-// do).
+// To integers: what lies beyond becomes the nearest of the type. NaN becomes 0, but from or to 64 bits the highest bit.
 template <class To, class From>
 To integer_of(From value) {
-    if (std::isnan(value)) return 0;
+    if (std::isnan(value))
+        return sizeof(From) == 8 || sizeof(To) == 8 ? To(std::uint64_t(1) << (8 * sizeof(To) - 1)) : To(0);
     if (value <= From(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
     if (value >= From(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
     return To(value);
@@ -319,7 +319,7 @@ To integer_of(From value) {
 template <class To, class From>
 Handler conversion(std::string_view rounding) {
     if constexpr (std::integral<To> && std::integral<From>) {
-        return lanewise<To, From>([](From a) { return To(a); });
+        return rounding.empty() ? lanewise<To, From>([](From a) { return To(a); }) : nullptr;
     } else if constexpr (std::floating_point<To>) {
         if (std::same_as<To, From>) {
             if (rounding == "rzi") return lanewise<To, From>([](From a) { return To(std::trunc(a)); });
@@ -353,7 +353,7 @@ std::optional<Operation> convert(const Mnemonic& mnemonic) {
     if (*from_type == Type{'s', 8} || *from_type == Type{'u', 8}) {
         const bool is_signed = from_type->kind == 's';
         const Handler handler = of_type(*to_type, [&]<class To>() -> Handler {
-            if (sizeof(To) == 1) return nullptr;
+            if (sizeof(To) == 1 || !(rounding.empty() || (std::floating_point<To> && rounding == "rn"))) return nullptr;
             return is_signed ? lanewise<To, std::uint16_t>([](std::uint16_t a) { return To(std::int8_t(a)); })
                              : lanewise<To, std::uint16_t>([](std::uint16_t a) { return To(std::uint8_t(a)); });
         });

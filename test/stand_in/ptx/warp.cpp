@@ -6,6 +6,7 @@
 #include "test/stand_in/ptx/warp.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <random>
 
@@ -28,8 +29,9 @@ class WarpRun {
 public:
     WarpRun(const Launch& launch, std::mt19937_64& random) : launch_(launch), random_(random) {
         const Function& function = *launch.function;
-        registers_.reset(static_cast<std::byte*>(std::aligned_alloc(64, std::max(function.register_bytes, 64u))));
-        std::memset(registers_.get(), 0xff, function.register_bytes);
+        const std::size_t bytes = std::max(function.register_bytes, 64u);
+        registers_.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
+        std::memset(registers_.get(), 0xff, bytes);
         local_.resize(std::size_t(function.local_bytes) * kLanes);
         warp_.function = &function;
         warp_.parameters = launch.parameters;
@@ -42,12 +44,14 @@ public:
                 std::memcpy(warp_.registers + row + lane * bytes, &bits, bytes);
         if (function.dynamic_base_row != kNone)
             std::fill_n(warp_.row<std::uint32_t>(function.dynamic_base_row), kLanes, function.dynamic_shared_at);
+        initial_.assign(registers_.get(), registers_.get() + bytes);
     }
 
     void begin(unsigned number, const Dim3& block, std::span<std::byte> shared) {
         using Special = Function::Special;
         const Dim3 &grid = launch_.grid, &threads = launch_.block;
         warp_.shared = shared;
+        std::ranges::copy(initial_, registers_.get());
         std::ranges::fill(local_, std::byte(0xff));
         for (const auto& [special, row] : warp_.function->specials)
             for (unsigned lane = 0; lane < kLanes; ++lane) {
@@ -152,11 +156,13 @@ private:
                 case Kind::end:
                     live_ &= ~active;
                     group.lanes &= ~active;
+                    if (active)
+                        for (Group& other : groups_) other.waits = false;  // it may be for those that ended
                     if (group.lanes == 0) {
                         groups_.erase(groups_.begin() + std::ptrdiff_t(which));
-                        for (Group& other : groups_) other.waits = false;  // it may be for those that ended
                         return;
                     }
+                    if (active && groups_.size() > 1) return move(which, pc + 1);
                     ++pc;
                     break;
                 case Kind::with_lanes:
@@ -171,13 +177,10 @@ private:
                         groups_.push_back({pc, active});
                         return;
                     }
-                    const bool names_lanes = instruction.kind == Kind::with_lanes;
-                    const std::uint32_t mask = names_lanes ? *warp_.row<std::uint32_t>(instruction.row[0]) : kAllLanes;
-                    if (active & ~mask) fail(warp_, "a lane does with others what it is not named in");
                     if (instruction.kind == Kind::with_warp && live_ != kAllLanes)
                         fail(warp_, "an instruction of whole warps, where lanes have ended or never were");
                     group.pc = pc;
-                    if (mask & live_ & ~active) {
+                    if (waits_for_lanes(instruction, active)) {
                         group.waits = true;
                         return;
                     }
@@ -185,7 +188,10 @@ private:
                         at_barrier_ = true;
                         return;
                     }
-                    instruction.handler(warp_, instruction);
+                    for (std::uint32_t left = active; left; left &= ~warp_.active) {  // those with one mask at a time
+                        warp_.active = left & mask_of(instruction, unsigned(std::countr_zero(left)));
+                        instruction.handler(warp_, instruction);
+                    }
                     ++pc;
                     break;
                 }
@@ -195,11 +201,35 @@ private:
     }
     void move(std::size_t which, std::uint32_t pc) { groups_[which].pc = pc; }
 
+    // The lanes that do together what this one does.
+    std::uint32_t mask_of(const Instruction& instruction, unsigned lane) const {
+        return instruction.kind == Kind::with_lanes ? warp_.row<std::uint32_t>(instruction.row[0])[lane] : kAllLanes;
+    }
+    // Whether one that is named is elsewhere. Each names itself, and those here that it names name the same.
+    bool waits_for_lanes(const Instruction& instruction, std::uint32_t active) {
+        const std::uint32_t first = mask_of(instruction, unsigned(std::countr_zero(active)));
+        bool waits = (first & live_ & ~active) != 0, alike = (active & ~first) == 0;
+        for (unsigned lane = 0; lane < kLanes; ++lane)
+            alike &= !(active >> lane & 1) || mask_of(instruction, lane) == first;
+        if (alike) return waits;
+        for (std::uint32_t left = active; left; left &= left - 1) {
+            const auto lane = unsigned(std::countr_zero(left));
+            const std::uint32_t mask = mask_of(instruction, lane);
+            if (!(mask >> lane & 1)) fail(warp_, "a lane does with others what it is not named in");
+            for (std::uint32_t others = mask & active; others; others &= others - 1)
+                if (mask_of(instruction, unsigned(std::countr_zero(others))) != mask)
+                    fail(warp_, "lanes that name each other name different ones besides");
+            waits |= (mask & live_ & ~active) != 0;
+        }
+        return waits;
+    }
+
     struct Free { void operator()(std::byte* memory) const { std::free(memory); } };
 
     const Launch& launch_;
     std::mt19937_64& random_;
     std::unique_ptr<std::byte, Free> registers_;
+    std::vector<std::byte> initial_;  // of a block: constants, and NaN
     std::vector<std::byte> local_;
     Warp warp_;
     std::uint32_t live_ = 0;
