@@ -69,6 +69,8 @@ case $ids in
         ;;
     *) refuse "the model's vocabulary has $ids ids; expected GPT-2's 50257, or the 257 of bytes" ;;
 esac
+take_dry_run "$@"
+set -- "${words[@]}"
 out=$(value output-dir "$@") || out=runs/finetune
 [ -n "$out" ] || refuse "-o is empty; expected a folder for shards, log and model"
 
@@ -84,8 +86,11 @@ trap 'rm -rf "$scratch"' EXIT
 
 choose_start
 alike=(-e "$model" -o "$out" -y auto --shuffle --dtype bf16 -z 1 --epochs 3 -l 5e-5 -k cosine -q 0)
-none=$scratch/none
-said=$("${start[@]}" "${alike[@]}" "$@" -i "$none" -j "$none" --dry-run 2>&1) || true
+none=$scratch/none takes=''
+nowhere=(-i "$none" -j "$none")
+[ $# = 0 ] || flag_of "${@: -1}"
+[ -z "$takes" ] || nowhere=() # the last flag lacks its value: nothing follows it, so that the program says just that
+said=$("${start[@]}" --dry-run "${alike[@]}" "$@" "${nowhere[@]}" 2>&1) || true
 error=$(grep -m 1 '^error: ' <<<"$said") || error=
 [[ -z $error || $error == *"\"$none\""* ]] || { echo "$error" >&2 && exit 2; }
 
@@ -158,7 +163,7 @@ named_in_out() {
 start=(named_in_out "${start[@]}") own_batch=$(value micro-batch "$@") || own_batch=
 make_plan
 start=("${start[@]:1}")
-case " $* " in *" --dry-run "*) echo "$plan" && exit ;; esac
+[ -z "$dry" ] || { echo "$plan" && exit; }
 if [ "$data" != "$out/shards" ]; then
     mkdir -p "$out/shards"
     rm -f "$out"/shards/text_{train,val}_*.bin

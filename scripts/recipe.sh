@@ -24,14 +24,17 @@ while IFS='|' read -r letter flag takes; do
     [ -z "$takes" ] || has_value[$flag]=yes
 done < <("$program" --help | sed -nE 's/^  (-([a-z]), |    )--([a-z0-9-]+)( [A-Z]+)?( .*)?$/\2|\3|\4/p')
 
-# flag_of WORD: the long name of the flag, else the word, into `key`; what is joined to it into `joined`; and into
-# `takes` whether its value is the next word.
+# flag_of WORD [NEXT]: the long name of the flag, else the word, into `key`; what is joined to it into `joined`; and
+# into `takes` whether its value is the next word, as it may be for a flag that does without: --shuffle false.
 flag_of() {
+    local answers=''
     takes='' joined='' key=$1
+    [[ ! ${2:-} =~ ^(0|1|true|false|yes|no)$ ]] || answers=yes
     case $1 in
         --?*=*) key=${1#--} joined=${key#*=} key=${key%%=*} ;;
-        --?*) key=${1#--} takes=${has_value[$key]:-} ;;
-        -[a-z]) key=${name_of[${1#-}]:-$1} takes=${has_value[$key]:-} ;;
+        --?*) key=${1#--} takes=${has_value[$key]:-$answers} ;;
+        -[a-z]) key=${name_of[${1#-}]:-$1} takes=${has_value[$key]:-$answers} ;;
+        -[a-z]=*) key=${name_of[${1:1:1}]:-${1%%=*}} joined=${1:3} ;;
         -[a-z]*) # -b16, not -af
             key=${name_of[${1:1:1}]:-$1} joined=${1:2}
             [ -n "${has_value[$key]:-}" ] || key=$1
@@ -44,7 +47,7 @@ value() {
     local wanted=$1 found='' key takes joined
     shift
     while [ $# -gt 0 ]; do
-        flag_of "$1"
+        flag_of "$@"
         shift
         if [ -n "$takes" ] && [ $# -gt 0 ]; then
             joined=$1
@@ -53,6 +56,24 @@ value() {
         [ "$key" != "$wanted" ] || found=x$joined
     done
     [ -n "$found" ] && echo "${found#x}"
+}
+
+# take_dry_run WORD...: these without --dry-run into `words`, and into `dry` whether the last one says so. An answer
+# that the program does not take stays, for it to refuse.
+take_dry_run() {
+    local key takes joined count
+    words=() dry=''
+    while [ $# -gt 0 ]; do
+        flag_of "$@"
+        count=1
+        [ -z "$takes" ] || [ $# = 1 ] || count=2
+        case "$key:${*:1:count}" in
+            dry-run:--dry-run | dry-run:--dry-run[=\ ]true | dry-run:--dry-run[=\ ]1) dry=yes ;;
+            dry-run:--dry-run[=\ ]false | dry-run:--dry-run[=\ ]0) dry='' ;;
+            *) words+=("${@:1:count}") ;;
+        esac
+        shift $count
+    done
 }
 
 # commas NUMBER: 18,865 of 18865
@@ -81,14 +102,13 @@ tell_command() {
     local word quoted key takes='' joined line='   ' i
     local -A last
     local keys=() parts=() start_words=()
-    for word in "${all[@]}"; do
-        quote "$word"
+    for i in "${!all[@]}"; do
+        quote "${all[i]}"
         if [ -n "$takes" ]; then
             parts[-1]+=" $quoted" takes=''
             continue
         fi
-        flag_of "$word"
-        [ "$key" != dry-run ] || continue
+        flag_of "${all[@]:i:2}"
         keys+=("$key") parts+=("$quoted") last[$key]=${#keys[@]}
     done
     for i in "${!keys[@]}"; do [ "${last[${keys[i]}]}" = $((i + 1)) ] || unset "parts[i]"; done
@@ -143,10 +163,11 @@ require_shards() {
 }
 
 # The plan of the run, as train_gpt2 --dry-run prints it, into `plan`, and without commas in numbers into `facts`.
+# The user's flags come last: of one that lacks its value at the end the program says what the user wrote.
 # Where only the recipe's -b is too large for this machine, a smaller one is taken: an update has the same tokens.
 make_plan() {
     local error fits batch
-    while ! plan=$("${start[@]}" "${all[@]}" --dry-run 2>&1); do
+    while ! plan=$("${start[@]}" --dry-run "${all[@]}" 2>&1); do
         error=$(grep -m 1 '^error: ' <<<"$plan") || error="error: train_gpt2 --dry-run failed: $(tail -n 1 <<<"$plan")"
         if [ -n "$own_batch" ] || ! [[ $error =~ "the largest that fits is "([0-9]+) ]]; then
             echo "$error" >&2
@@ -176,7 +197,7 @@ measure() {
     [ "$device" = cuda ] || sequences=1
     for word in "${all[@]}"; do # without HellaSwag, which takes long
         case $word in
-            --dry-run | --hellaswag=* | --hellaswag-every=*) ;;
+            --hellaswag=* | --hellaswag-every=*) ;;
             --hellaswag | --hellaswag-every) leave_out=yes ;;
             *) [ -n "$leave_out" ] || few+=("$word") && leave_out='' ;;
         esac
@@ -232,14 +253,13 @@ tell() {
 }
 
 recipe() {
-    local word place pattern dry='' own_batch gpus device ranks batch length tokens steps warmup out plan facts
-    local vocabulary root data every all start
+    local word place pattern dry own_batch gpus device ranks batch length tokens steps warmup out plan facts
+    local vocabulary root data every all start words chosen=()
     for word; do
-        case $word in
-            -h | --help) exec "$0" --help ;;
-            --dry-run) dry=yes ;;
-        esac
+        case $word in -h | --help) exec "$0" --help ;; esac
     done
+    take_dry_run "$@"
+    set -- "${words[@]}"
     root=$(realpath --relative-to=. "$here/..")/
     [ "$root" != ./ ] || root=
     data=${DATA:-${root}data}
@@ -266,16 +286,17 @@ recipe() {
     length=$(value seq-len "${all[@]}")
     tokens=$(value total-batch-tokens "${all[@]}")
     batch=$(value micro-batch "${all[@]}")
-    if [ -z "$own_batch" ] && is_whole "$length" && is_whole "$tokens"; then
+    if [ -z "$own_batch" ] && is_whole "$batch" && is_whole "$length" && is_whole "$tokens"; then
         while [ $((batch % 2)) = 0 ] && [ $((tokens % (batch * length * ranks))) != 0 ]; do batch=$((batch / 2)); done
-        [ "$batch" = "$(value micro-batch "${all[@]}")" ] || all+=(-b "$batch")
+        [ "$batch" = "$(value micro-batch "${all[@]}")" ] || chosen+=(-b "$batch")
     fi
     steps=$(value max-steps "${all[@]}")
     warmup=$(value warmup-steps "${all[@]}")
     if ! value warmup-steps "$@" >/dev/null && is_whole "$steps" && [ "$steps" -lt "$warmup" ]; then
         note "-u $((steps / 10)) instead of $warmup: a warm-up that so few steps have room for"
-        all+=(-u $((steps / 10)))
+        chosen+=(-u $((steps / 10)))
     fi
+    all=("${all[@]:0:${#all[@]}-$#}" "${chosen[@]}" "$@")
 
     make_plan
     batch=$(value micro-batch "${all[@]}")

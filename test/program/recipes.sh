@@ -115,6 +115,26 @@ for flag in -d -n -b -e -o --val-every; do
 done
 [[ $command != *" -v "* ]] || fail "-v is there, which --val-every overrides: $command"
 [ -z "$(awk 'length > 100 && NF > 3' <<<"$command")" ] || fail "lines of more than 100 columns: $command"
+# A value joined by =, also to a letter, and a switch with an answer; one that lacks its value is told as it stands.
+plan=$(MEASURE=no $script "${tiny[@]}" -x=3 -d=256 -o="$scratch/joined" --shuffle false --pad-last false \
+    --dry-run=true 2>&1) || fail "a plan of joined values: exit code $?: $plan"
+says "a plan of joined values" "$plan" "checkpoints  in $scratch/joined," "3 steps of 256 tokens" " -x=3 " \
+    " --shuffle false " " --pad-last false"
+for flag in --dry-run=1 "--dry-run true" "--dry-run 1" "--dry-run=false --dry-run"; do
+    read -ra words <<<"$flag"
+    said=$(MEASURE=no $script "${tiny[@]}" -o "$scratch/joined" "${words[@]}" 2>&1) || fail "$flag: exit code $?: $said"
+    says "$flag" "$said" "memory plan" "  command"
+    [ ! -e "$scratch/joined" ] || fail "$flag has trained"
+done
+said=$(MEASURE=no $script "${tiny[@]}" -x=1 -o="$scratch/joined" --dry-run --dry-run false 2>&1) ||
+    fail "--dry-run false: exit code $?: $said"
+[ -e "$scratch/joined/step_00000001" ] || fail "--dry-run false has not trained: $said"
+refused "a wrong answer" '--dry-run is "yes"; expected' $script "${out[@]}" --dry-run=yes
+for flag in -b --lr; do
+    refused "a forgotten value of $flag" "is missing an argument" $script -e d6 "${out[@]}" $flag
+done
+says "a forgotten value, and a warm-up chosen here" "$($script "${tiny[@]}" -b 2>&1)" "note: -u 2 instead of 700" \
+    "‘micro-batch’ is missing an argument"
 # Brackets in the name of a folder are no pattern.
 cp -r "$DATA" "$scratch/data [a] {b}"
 plan=$(DATA="$scratch/data [a] {b}" MEASURE=no $script "${tiny[@]}" --dry-run 2>&1) || fail "brackets: $plan"
@@ -167,8 +187,9 @@ mkdir "$scratch/a [b]"
 cp "$scratch"/bytes_model/step_*/* "$scratch/a [b]"
 printf 'one\nTHE LAST LINE' >"$scratch/short.txt"
 said=$($finetune "$scratch/a [b]" "$scratch/fish.txt" "$scratch/short.txt" -o "$scratch/fish [4]" -x 2 -v 0 \
-    --prompt "-other" 2>&1) || fail "finetuning on a short text: exit code $?: $said"
+    --prompt "-other" --dry-run false 2>&1) || fail "finetuning on a short text: exit code $?: $said"
 says "finetuning without validation" "$said" "held-out loss: not measured"
+[ -e "$scratch/fish [4]/step_00000002" ] || fail "--dry-run false has not trained: $said"
 [[ $said != *perplexity* ]] || fail "a loss that nobody measured: $said"
 cat "$scratch/fish [4]"/shards/text_train_*.bin | tr -d '\0' | grep -qa "THE LAST LINE" ||
     fail "the last line of a text is not trained on"
@@ -181,6 +202,15 @@ refused "finetuning in steps that do not divide" "--total-batch-tokens is 7; exp
     quietly $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" -d 7
 says "finetuning's plan" "$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" --dry-run 2>&1)" "memory plan" \
     "$scratch/fish3/shards/text_train_*.bin"
+for flag in --dry-run=true "--dry-run 1"; do
+    read -ra words <<<"$flag"
+    said=$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" "${words[@]}" 2>&1)
+    says "finetuning's plan by $flag" "$said" "memory plan" "$scratch/fish3/shards/text_train_*.bin"
+done
+says "finetuning on other shards" "$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" "${bytes[@]}" \
+    --dry-run 2>&1)" "memory plan" "$scratch/bytes/b_train_"
+refused "finetuning with a forgotten value" "‘max-steps’ is missing an argument" \
+    $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" -x
 [ ! -e "$scratch/fish3" ] || fail "a plan, or what was refused, has left $(ls "$scratch/fish3")"
 refused "finetuning no model" "has no config.json" $finetune "$scratch" "$scratch/fish.txt"
 refused "finetuning a model that is not here" "hf download openai-community/gpt2-large config.json model.safetensors \
