@@ -15,7 +15,7 @@
 
 namespace stand_in::ptx {
 
-inline constexpr Type kPredicate{'p', 1}, kB32{'b', 32}, kB64{'b', 64};
+inline constexpr Type kB32{'b', 32}, kB64{'b', 64};
 
 constexpr std::uint32_t aligned(std::uint32_t at, std::uint32_t to) { return (at + to - 1) / to * to; }
 

@@ -10,27 +10,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "test/stand_in/ptx/lanewise.h"
+
 namespace stand_in::ptx {
 namespace {
-
-// d[lane] = f(a[lane], b[lane], ...) of the active lanes, which need not be computed for the others.
-template <class D, class... S, class F>
-Handler lanewise(F) {
-    return [](Warp& warp, const Instruction& instruction) {
-        const std::uint32_t active = warp.active;
-        D* const to = warp.row<D>(instruction.row[0]);
-        [&]<std::size_t... I>(std::index_sequence<I...>) {
-            if (active == 0xffffffff) {
-#pragma GCC ivdep
-                for (unsigned lane = 0; lane < kLanes; ++lane)
-                    to[lane] = F{}(warp.row<S>(instruction.row[I + 1])[lane]...);
-            } else {
-                for (unsigned lane = 0; lane < kLanes; ++lane)
-                    if (active >> lane & 1) to[lane] = F{}(warp.row<S>(instruction.row[I + 1])[lane]...);
-            }
-        }(std::index_sequence_for<S...>());
-    };
-}
 
 // The word of a predicate, of the active lanes.
 template <class... S, class F>
@@ -66,25 +49,6 @@ Handler select() {
         for (unsigned lane = 0; lane < kLanes; ++lane)
             if (warp.active >> lane & 1) to[lane] = first >> lane & 1 ? a[lane] : b[lane];
     };
-}
-
-// f.operator()<T>() for the C++ type of a PTX type; b is as u.
-template <class F>
-Handler of_type(Type type, F f) {
-    const auto integer = [&]<class Unsigned, class Signed>() {
-        return type.kind == 's' ? f.template operator()<Signed>() : f.template operator()<Unsigned>();
-    };
-    if (type.kind == 'f') {
-        if (type.bits == 32) return f.template operator()<float>();
-        return type.bits == 64 ? f.template operator()<double>() : nullptr;
-    }
-    switch (type.bits) {
-        case 8: return integer.template operator()<std::uint8_t, std::int8_t>();
-        case 16: return integer.template operator()<std::uint16_t, std::int16_t>();
-        case 32: return integer.template operator()<std::uint32_t, std::int32_t>();
-        case 64: return integer.template operator()<std::uint64_t, std::int64_t>();
-        default: return nullptr;
-    }
 }
 
 template <class T> struct WideOf;
@@ -199,7 +163,7 @@ std::optional<Operation> binary_of_integers(Type type, F f) {
     return Operation{handler, type, {type, type}};
 }
 
-constexpr Type kPredicate{'p', 1}, kU32{'u', 32};
+constexpr Type kU32{'u', 32};
 
 std::optional<Operation> logic(Type type, std::string_view op) {
     if (type.kind == 'p') {
@@ -297,77 +261,6 @@ Handler comparison(std::string_view name) {
     return nullptr;
 }
 
-// ---- conversions
-
-// Rounded to nearest, ties to even; NaN becomes 0x7fff.
-std::uint16_t bf16_of(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (std::isnan(value)) return 0x7fff;
-    return std::uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-// To integers: what lies beyond becomes the nearest of the type. NaN becomes 0, but from or to 64 bits the highest bit.
-template <class To, class From>
-To integer_of(From value) {
-    if (std::isnan(value))
-        return sizeof(From) == 8 || sizeof(To) == 8 ? To(std::uint64_t(1) << (8 * sizeof(To) - 1)) : To(0);
-    if (value <= From(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
-    if (value >= From(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
-    return To(value);
-}
-
-template <class To, class From>
-Handler conversion(std::string_view rounding) {
-    if constexpr (std::integral<To> && std::integral<From>) {
-        return rounding.empty() ? lanewise<To, From>([](From a) { return To(a); }) : nullptr;
-    } else if constexpr (std::floating_point<To>) {
-        if (std::same_as<To, From>) {
-            if (rounding == "rzi") return lanewise<To, From>([](From a) { return To(std::trunc(a)); });
-            if (rounding == "rni") return lanewise<To, From>([](From a) { return To(std::nearbyint(a)); });
-            if (rounding == "rmi") return lanewise<To, From>([](From a) { return To(std::floor(a)); });
-        }
-        return rounding == "rn" || rounding.empty() ? lanewise<To, From>([](From a) { return To(a); }) : nullptr;
-    } else {
-        if (rounding == "rzi") return lanewise<To, From>([](From a) { return integer_of<To>(std::trunc(a)); });
-        if (rounding == "rni") return lanewise<To, From>([](From a) { return integer_of<To>(std::nearbyint(a)); });
-        if (rounding == "rmi") return lanewise<To, From>([](From a) { return integer_of<To>(std::floor(a)); });
-        return nullptr;
-    }
-}
-
-std::optional<Operation> convert(const Mnemonic& mnemonic) {
-    const auto& to = mnemonic[mnemonic.size() - 2];
-    const std::string_view rounding = mnemonic.size() == 4 ? mnemonic[1] : "";
-    const auto from_type = type_named(mnemonic.back());
-    if (mnemonic.size() > 4 || !from_type) return {};
-    constexpr Type f32{'f', 32};
-    if (to == "bf16" && rounding == "rn" && *from_type == f32)
-        return Operation{lanewise<std::uint16_t, float>([](float a) { return bf16_of(a); }), {'b', 16}, {f32}};
-    if (to == "bf16x2" && rounding == "rn" && *from_type == f32)  // the first operand is the upper half
-        return Operation{lanewise<std::uint32_t, float, float>([](float high, float low) {
-                             return std::uint32_t(bf16_of(high)) << 16 | bf16_of(low);
-                         }), {'b', 32}, {f32, f32}};
-    const auto to_type = type_named(to);
-    if (!to_type) return {};
-    // A number of 8 bits lies in a register of 16.
-    if (*from_type == Type{'s', 8} || *from_type == Type{'u', 8}) {
-        const bool is_signed = from_type->kind == 's';
-        const Handler handler = of_type(*to_type, [&]<class To>() -> Handler {
-            if (sizeof(To) == 1 || !(rounding.empty() || (std::floating_point<To> && rounding == "rn"))) return nullptr;
-            return is_signed ? lanewise<To, std::uint16_t>([](std::uint16_t a) { return To(std::int8_t(a)); })
-                             : lanewise<To, std::uint16_t>([](std::uint16_t a) { return To(std::uint8_t(a)); });
-        });
-        if (!handler) return {};
-        return Operation{handler, *to_type, {{'b', 16}}};
-    }
-    if (to_type->bits == 8) return {};
-    const Handler handler = of_type(*to_type, [&]<class To>() {
-        return of_type(*from_type, [&]<class From>() { return conversion<To, From>(rounding); });
-    });
-    if (!handler) return {};
-    return Operation{handler, *to_type, {*from_type}};
-}
-
 // a's lowest bits, put into b from a position on.
 std::uint32_t insert_bits(std::uint32_t a, std::uint32_t b, std::uint32_t position, std::uint32_t length) {
     position &= 0xff;
@@ -462,7 +355,7 @@ std::optional<Operation> operation_of(const Mnemonic& mnemonic) {
     const auto last = type_named(mnemonic.back());
     if (!last || mnemonic.size() < 2) return {};
     const Type type = *last;
-    if (op == "cvt" && mnemonic.size() >= 3) return convert(mnemonic);
+    if (op == "cvt" && mnemonic.size() >= 3) return conversion_of(mnemonic);
     if (op == "cvta") {  // generic addresses are those of global memory
         if (mnemonic.size() == 4 && mnemonic[1] == "to" && mnemonic[2] == "global")
             return Operation{lanewise<std::uint64_t, std::uint64_t>([](std::uint64_t a) { return a; }), type, {type}};

@@ -15,6 +15,7 @@ struct Type {
     unsigned bytes() const { return kind == 'p' ? 4 : bits / 8; }
     friend bool operator==(const Type&, const Type&) = default;
 };
+inline constexpr Type kPredicate{'p', 1};
 std::optional<Type> type_named(std::string_view text);  // "f32", "pred"
 
 // "fma.rn.f32": {"fma", "rn", "f32"}
