@@ -108,8 +108,7 @@ std::unique_ptr<llmc::Model> load_model(const llmc::Checkpoint& checkpoint, kern
     const llmc::DecoderBytes decoder = llmc::decoder_bytes(setup.config, dtype, shape);
     const std::size_t needed = model.parameters + model.master_weights + model.activations + model.load +
                                decoder.total();
-    std::size_t available = context.device.memory_free;
-    if (context.device.memory_limit > 0) available = std::min(available, context.device.memory_limit);
+    const std::size_t available = context.device.memory_available();
     if (available > 0 && needed > available)
         fail("the memory for the model", mebibytes(needed) + ", of which the cache " + mebibytes(decoder.cache),
              "at most the available " + mebibytes(available),

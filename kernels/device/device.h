@@ -12,6 +12,10 @@ struct Info {
     std::string id;              // of a GPU: no other one has it; empty: a CPU
     std::size_t memory_total = 0, memory_free = 0;  // bytes; 0: unknown
     std::size_t memory_limit = 0;  // of this memory, what this process may take whatever others do; 0: no limit
+    // Of what is free what this process may take; 0: unknown.
+    std::size_t memory_available() const {
+        return memory_limit > 0 && memory_limit < memory_free ? memory_limit : memory_free;
+    }
     std::size_t library_bytes = 0;  // of this memory, for what the libraries load and allocate once they are used
     std::size_t cache = 0;       // bytes of the last cache before memory; 0: unknown
     int threads = 1;             // CPU threads in use

@@ -161,7 +161,7 @@ Placement place_rank(Communicator& communicator, int threads, int device, Transp
     const auto memories = communicator.host_gather(opened.id + " in " + machine());
     opened.memory_free /= std::size_t(std::count(memories.begin(), memories.end(),
                                                  memories[std::size_t(communicator.rank())]));
-    if (opened.memory_limit > 0) opened.memory_free = std::min(opened.memory_free, opened.memory_limit);
+    opened.memory_free = opened.memory_available();
     const auto gpus = opened.id.empty() ? std::vector<std::string>(memories.size()) : memories;
     const bool nccl = together(communicator, [&] { return over_nccl_by(asked, gpus, nccl_lacks()); });
     if (nccl) opened.library_bytes += kNcclBytes;
