@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "llmc/base/clock.h"
+#include "llmc/base/counted.h"
 #include "llmc/base/standard_streams.h"
 
 namespace llmc {
@@ -65,7 +66,7 @@ std::string with_commas(std::int64_t number) {
 }
 
 std::string with_commas(std::int64_t number, const std::string& noun) {
-    return with_commas(number) + ' ' + noun + (number == 1 ? "" : "s");
+    return with_commas(number) + ' ' + noun_of(number, noun);
 }
 
 ProgressLine::ProgressLine(bool shows, double seconds_elsewhere)

@@ -106,25 +106,10 @@ TEST_CASE("a model's scores on HellaSwag are those of its logits in fp64, on any
     }
 }
 
-TEST_CASE("a signal to one rank ends the scores of all", "[ranks][hellaswag]") {
-    const TemporaryFolder folder;
-    const std::string path = HellaSwagBytes(random_hellaswag(8, 61, 9), 61, 0).write(folder / "few.bin");
-    std::vector<int> signals(2);
-    run_ranks(2, [&](Communicator& communicator) {
-        Context context = make_context(communicator);
-        const auto model = make_model(tiny_setup(), ParameterTable(kTinyModel), context);
-        std::vector<float> weights(std::size_t(model->table().elements()));
-        model->load(weights);
-        BatchUpload upload({1, 16}, kTinyModel.vocabulary, context);
-        const HellaSwagBatches batches(HellaSwagFile(path), 1, 16);
-        signals[std::size_t(communicator.rank())] =
-            hellaswag_score(batches, *model, upload, context, [&] { return communicator.rank() == 1 ? 15 : 0; },
-                            [] { return false; }).signal;
-    }, {});
-    CHECK(signals == std::vector<int>{15, 15});
-}
+namespace {
 
-TEST_CASE("a rank that is out of time ends the scores of all", "[ranks][hellaswag]") {
+// Of two ranks, of which rank 1 alone is given the signal, or out of time.
+std::vector<HellaSwagScore> scores_where_rank_1_ends(int signal, bool out_of_time) {
     const TemporaryFolder folder;
     const std::string path = HellaSwagBytes(random_hellaswag(8, 61, 9), 61, 0).write(folder / "few.bin");
     std::vector<HellaSwagScore> scores(2);
@@ -135,9 +120,21 @@ TEST_CASE("a rank that is out of time ends the scores of all", "[ranks][hellaswa
         model->load(weights);
         BatchUpload upload({1, 16}, kTinyModel.vocabulary, context);
         const HellaSwagBatches batches(HellaSwagFile(path), 1, 16);
+        const bool ends = communicator.rank() == 1;
         scores[std::size_t(communicator.rank())] =
-            hellaswag_score(batches, *model, upload, context, [] { return 0; },
-                            [&] { return communicator.rank() == 1; });
+            hellaswag_score(batches, *model, upload, context, [&] { return ends ? signal : 0; },
+                            [&] { return ends && out_of_time; });
     }, {});
-    for (const HellaSwagScore& score : scores) CHECK((score.out_of_time && score.signal == 0 && score.examples == 0));
+    return scores;
+}
+
+}  // namespace
+
+TEST_CASE("a signal to one rank ends the scores of all", "[ranks][hellaswag]") {
+    for (const HellaSwagScore& score : scores_where_rank_1_ends(15, false)) CHECK(score.signal == 15);
+}
+
+TEST_CASE("a rank that is out of time ends the scores of all", "[ranks][hellaswag]") {
+    for (const HellaSwagScore& score : scores_where_rank_1_ends(0, true))
+        CHECK((score.out_of_time && score.signal == 0 && score.examples == 0));
 }
