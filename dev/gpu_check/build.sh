@@ -1,34 +1,38 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# build.sh - for gpu_check.sh: a build for CUDA, that of the other part or of another machine (pack.sh) where it is of
-# these sources and starts. Sourced, not run
+# build.sh - for gpu_check.sh: finds the programs, in build/cuda or in the archive that pack.sh made on another machine,
+# if they are of these sources and start here; otherwise builds them. Sourced, not run
 #
-# Of the script that sources it: those that steps.sh takes; `nvcc`, `toolkit` and `python` say where those are,
-# `no_nvcc` why not; `bin` holds the programs, and `rehearse` says that those are for the CPU.
-start_here() { build/cuda/train_gpt2 --version && build/cuda/tests --help; } >/dev/null 2>&1
+# Of the script that sources it: those that steps.sh takes; `nvcc`, `toolkit`, `python` and `no_nvcc`; `rehearse`: the
+# programs are those of the CPU build.
+programs_start() { build/cuda/train_gpt2 --version && build/cuda/tests --help; } >/dev/null 2>&1
 
-# Programs of another machine do not know where CUDA's libraries lie here.
+# Programs of another machine do not know where CUDA's libraries are on this one.
 find_libraries() {
     local folder
-    start_here && return
+    programs_start && return
     for folder in "$toolkit/lib64" ${python:+"$python"/*/lib}; do
         if [ -d "$folder" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder; fi
     done
-    start_here
+    programs_start
 }
 
-# First what measures, so that it is there whatever becomes of the tests.
+# Outside the limits of a part: minutes where nothing is packed.
 build() {
-    local stamp=build/cuda/gpu_check.sources now built='' make=(make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc")
-    now=$(dev/gpu_check/sources.sh)
-    if [ "$(cat $stamp 2>/dev/null)" = "$now" ] && find_libraries; then built="build/cuda is of these sources"; fi
-    step build "$build_limit" "$(first "$no_nvcc" "$built")" "${make[@]}" build/cuda/train_gpt2 tools
-    # Files as one, as the tests on CPUs have compiled them.
-    step build_tests 50 "$(first "$no_nvcc" "$built")" "${make[@]}" UNITE="llmc test" build/cuda/train_gpt2 tools tests
-    if $list; then return; fi
-    if [ -z "$built$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$now" >$stamp; fi
-    if $rehearse; then
-        step build_cpu 0 "" make -j"$(nproc)" DEVICE=cpu UNITE="llmc test" build/cpu/train_gpt2 tools tests
-        deadline=$SECONDS
+    local stamp=build/cuda/gpu_check.sources packed=build/packed/gpu_check.tar.xz sources limit=7200
+    sources=$(dev/gpu_check/sources.sh)
+    is_current() { [ "$(cat $stamp 2>/dev/null)" = "$sources" ]; }
+    if ! is_current && [ -e $packed ]; then step unpack 60 "" tar -xf $packed; fi
+    # shellcheck source=/dev/null
+    if [ -e build/deps/env.sh ]; then . build/deps/env.sh; fi
+    if ! { is_current && find_libraries; }; then
+        # Files of a folder as one, as for the tests on CPUs.
+        step build $limit "$no_nvcc" make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" CUDA_ARCHS=all UNITE="llmc test" \
+            build/cuda/train_gpt2 tools tests
+        if [ -z "$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$sources" >$stamp; fi
     fi
+    if $rehearse; then
+        step build_cpu $limit "" make -j"$(nproc)" DEVICE=cpu UNITE="llmc test" build/cpu/train_gpt2 tools tests
+    fi
+    deadline=$SECONDS
     say "    $("$bin/train_gpt2" --version 2>&1 | head -n 1)"
 }

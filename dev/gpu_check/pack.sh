@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
 # pack.sh [FILE] - builds what gpu_check.sh would build on a machine with a GPU and packs it, with build/deps, into FILE
-# (build/gpu_check.tar.xz), for a machine whose time is short
+# (build/packed/gpu_check.tar.xz), for a machine whose time is short
 #
-# There, in the root of a copy of these sources: tar -xf FILE && dev/gpu_check.sh 1. A build that does not start there,
-# or is of other sources, is made anew there. It needs a processor of x86-64-v3 (or MARCH=), a C library and libstdc++
-# as new as here, and of CUDA's libraries the major versions of here, in the toolkit or in python3's packages.
+# In the root of a copy of these sources with FILE at its default place, dev/gpu_check.sh unpacks it. Programs that do not
+# start there, or are of other sources, are built there. They need a processor of x86-64-v3 (or MARCH=), a C library and
+# libstdc++ at least as new as here, and the same major versions of CUDA's libraries, in the toolkit or in python3's
+# packages.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
 most_words 1 "$@"
-file=$(realpath -m "${1:-$(dirname "$0")/../../build/gpu_check.tar.xz}")
+file=$(realpath -m "${1:-$(dirname "$0")/../../build/packed/gpu_check.tar.xz}")
 cd "$(dirname "$0")/../.."
 mkdir -p "$(dirname "$file")"
 scripts/bundle_deps.sh
 # shellcheck source=/dev/null
 . build/deps/env.sh
 sources=$(dev/gpu_check/sources.sh)
-make -j"$(nproc)" DEVICE=cuda MARCH="${MARCH:-x86-64-v3}" UNITE="llmc test" build/cuda/train_gpt2 tools tests \
+make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" UNITE="llmc test" build/cuda/train_gpt2 tools tests \
     >/dev/null
 echo "$sources" >build/cuda/gpu_check.sources
 # The programs have their kernels in common, which -9 alone sees: 12 MB instead of 40.

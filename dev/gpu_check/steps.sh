@@ -1,15 +1,16 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# steps.sh - for gpu_check.sh: runs steps, each with a limit of time, and writes what comes of them as it comes.
-# Sourced, not run
+# steps.sh - for gpu_check.sh: runs steps, each with a time limit, and writes their results after each. Sourced, not run
 #
-# Of the script that sources it: `folder` gets summary.md and logs.tar.gz, `work` holds logs/ and what steps leave for
-# each other; `list` is true where steps are to be named, not run; `note NAME` prints what a step's log comes to, in one
-# line, and `details NAME` what else of it belongs into the summary.
+# Of the script that sources it: `folder` gets summary.md, logs.tar.gz and results.tar.gz; `work` holds logs/, results/
+# (the files to keep), runs/ (output folders, of which the logs are kept) and what steps leave for each other; `list` is
+# true to print the steps instead of running them; `note NAME` prints the result of a step in one line, and `details
+# NAME` further lines for the summary.
 #
-# A killed machine loses nothing but the step that ran: what is begun is named before it runs, and after every step its
-# results are in the summary and its log in the archive.
+# If the machine is killed, only the running step is lost: its name is in the summary before it starts, and after every
+# step the summary and both archives are complete.
+readonly largest_file=$((16 << 20))  # bytes; what may be fetched from a borrowed machine
 deadline=0 failed=0 steps_run=0 last_status=0 overview=()
-declare -A name_of=() began_of=()  # by process, of the steps that run
+declare -A name_of=() began_of=()  # by process, of the running steps
 
 say() {
     echo "$*"
@@ -17,9 +18,9 @@ say() {
 }
 in_order() { overview+=("| $1 | $2 | $3 | $4 |"); }
 
-# start NAME LIMIT WHY-NOT COMMAND...: begins a step, unless WHY-NOT says why it cannot be done here. It may take LIMIT
-# seconds and what earlier steps left of theirs; LIMIT 0 is for one that runs beside the step begun last, until the same
-# time.
+# start NAME LIMIT WHY-NOT COMMAND...: starts a step, unless WHY-NOT says why it cannot run here. It may take LIMIT
+# seconds plus what earlier steps left of theirs; LIMIT 0: it runs concurrently with the step started before it, and has
+# the same deadline.
 start() {
     local name=$1 limit=$2 why_not=$3 left
     shift 3
@@ -35,14 +36,14 @@ start() {
     fi
     left=$((deadline - SECONDS))
     [ "$left" -ge 5 ] || left=5
-    say "- **$name** begun at $(date -u +%H:%M:%SZ), at most $left s: \`${*//"$PWD/"/}\`"
+    say "- **$name** started at $(date -u +%H:%M:%SZ), at most $left s: \`${*//"$PWD/"/}\`"
     echo "\$ $*" >"$work/logs/$name.log"
     timeout -k 5 "$left" "$@" >>"$work/logs/$name.log" 2>&1 </dev/null &
     name_of[$!]=$name began_of[$!]=$SECONDS
     steps_run=$((steps_run + 1))
 }
 
-# Waits for every step that runs.
+# Waits for all running steps.
 join() {
     local process status
     while [ ${#name_of[@]} -gt 0 ]; do
@@ -74,7 +75,7 @@ finish() {
     archive
 }
 
-# Of a log that grew beyond bounds, both ends.
+# Both ends of a log that grew too long, then logs.tar.gz and results.tar.gz. Of `runs`, only their logs.
 archive() {
     local log
     for log in "$work"/logs/*; do
@@ -82,10 +83,14 @@ archive() {
         { head -c 900000 "$log"; printf '\n...\n'; tail -c 900000 "$log"; } >"$work/shortened"
         mv "$work/shortened" "$log"
     done
-    tar -C "$work" -czf "$work/logs.tar.gz" logs && mv "$work/logs.tar.gz" "$folder/logs.tar.gz"
+    pack logs logs
+    # shellcheck disable=SC2046
+    pack results results $(cd "$work" && ls runs/*/log.jsonl 2>/dev/null)
 }
+# pack NAME PATHS...: FOLDER/NAME.tar.gz, whole at any moment
+pack() { tar -C "$work" -czf "$work/$1.tar.gz" "${@:2}" && mv "$work/$1.tar.gz" "$folder/$1.tar.gz"; }
 
-# stop SIGNAL-NUMBER: somebody wants this to end.
+# stop SIGNAL-NUMBER: on a signal.
 stop() {
     local process
     trap '' INT TERM HUP
@@ -100,8 +105,8 @@ stop() {
 
 # begin TITLE: empty folders and the head of the summary.
 begin() {
-    rm -rf "$folder/summary.md" "$folder/logs.tar.gz" "$work"
-    mkdir -p "$folder" "$work/logs" || exit 1
+    rm -rf "$folder"/{summary.md,logs.tar.gz,results.tar.gz} "$work"
+    mkdir -p "$folder" "$work"/{logs,results,runs} || exit 1
     trap 'stop 2' INT
     trap 'stop 15' TERM
     trap 'stop 1' HUP
@@ -109,14 +114,22 @@ begin() {
     say
 }
 
-# The table of all steps, and the exit code.
+# The table of all steps, the files to keep, and the exit code.
 conclude() {
+    local file bytes
     {
         printf '\n| step | result | time | |\n|---|---|---|---|\n'
         printf '%s\n' "${overview[@]}"
         echo
     } | tee -a "$folder/summary.md"
-    say "$folder/summary.md: $steps_run steps, $failed failed, $SECONDS s"
     archive
+    for file in "$folder"/{summary.md,logs.tar.gz,results.tar.gz}; do
+        bytes=$(wc -c <"$file")
+        say "    $file: $(((bytes + 1023) / 1024)) KiB"
+        [ "$bytes" -le "$largest_file" ] || { say "    **too large**: more than $((largest_file >> 20)) MiB"; failed=1; }
+    done
+    tar -tzvf "$folder/results.tar.gz" | awk '$1 ~ /^-/ { print "        " $NF ": " int(($3 + 1023) / 1024) " KiB" }' |
+        tee -a "$folder/summary.md"
+    say "$folder/summary.md: $steps_run steps, $failed failed, $SECONDS s"
     [ "$failed" -eq 0 ]
 }

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# gpu_check.sh - what of dev/gpu_check.sh can be seen in seconds and without a GPU: what it refuses, that its limits are
-# 9 minutes, that steps that fail, hang or are stopped hide nothing, the table of kernels and the times that it is made
-# of, which builds are taken for done
+# gpu_check.sh - tests what dev/gpu_check.sh does without a GPU: refused arguments, limits of 9 minutes a part, steps that
+# fail, hang or are stopped, the files to keep, the table of kernels and the times in it, which builds are reused
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 scratch=$(mktemp -d)
@@ -20,15 +19,15 @@ refused() {
         wrong "gpu_check.sh $* says: $said"
 }
 refused 'the part is ""'
-refused 'the part is "3"' 3
-refused '"--fast" is no option' 1 --fast
-refused '"b" is one argument too many' 1 "$scratch/a" b
+refused 'the part is "4"' 4
+refused 'unknown option "--fast"' 1 --fast
+refused 'unexpected argument "b"' 1 "$scratch/a" b
 nvidia-smi -L 2>/dev/null | grep -q GPU || refused "finds no GPU" 1 "$scratch/a"
 [ ! -e "$scratch/a" ] || wrong "a refused check wrote into its folder"
 
-for part in 1 2; do
-    total=$(dev/gpu_check.sh $part --list | awk '$1 == "build" { build = 1 } { s += $2 } END { print build ? s : 0 }')
-    [ "$total" -gt 400 ] && [ "$total" -le 540 ] || wrong "the limits of part $part add up to $total"
+for part in 1 2 3; do
+    total=$(dev/gpu_check.sh $part --list | awk '$1 == "data" { data = 1 } { s += $2 } END { print data ? s : 0 }')
+    [ "$total" -gt 300 ] && [ "$total" -le 540 ] || wrong "the limits of part $part add up to $total"
 done
 
 # Steps of every kind. `steps FOLDER` runs them as gpu_check.sh would.
@@ -41,6 +40,8 @@ steps() {
     step passes 5 "" echo "as it should"
     step fails 1 "" sh -c 'echo what is wrong; exit 3'
     step lacks 1 "no such tool" false
+    step leaves 1 "" sh -c "mkdir -p $work/runs/a/step_1; echo '{}' >$work/runs/a/log.jsonl
+        head -c 3000 /dev/zero >$work/results/trace.tsv; echo weights >$work/runs/a/step_1/model"
     deadline=$SECONDS  # nothing left over: the least that a step gets is 5 s
     "$2"
     conclude
@@ -52,17 +53,27 @@ short() {
 }
 (steps "$scratch/short" short) >"$scratch/out"
 [ $? -eq 1 ] || wrong "a failed step does not fail the check"
-for line in "**passes** begun" "**passes** pass" "as it should" "**fails** **fail** (3)" "      what is wrong" \
-    "**lacks** skipped: no such tool" "**one** pass" "**other** pass" "4 steps, 1 failed"; do
+for line in "**passes** started" "**passes** pass" "as it should" "**fails** **fail** (3)" "      what is wrong" \
+    "**lacks** skipped: no such tool" "**one** pass" "**other** pass" "results/trace.tsv: 3 KiB" \
+    "runs/a/log.jsonl: 1 KiB" "short/results.tar.gz: 1 KiB" "5 steps, 1 failed"; do
     grep -qF -- "$line" "$scratch/short/summary.md" || wrong "the summary lacks: $line"
 done
-[ "$(tar -tzf "$scratch/short/logs.tar.gz" | grep -c '\.log$')" -eq 4 ] || wrong "the archive lacks logs"
+[ "$(tar -tzf "$scratch/short/logs.tar.gz" | grep -c '\.log$')" -eq 5 ] || wrong "the archive lacks logs"
+[ "$(tar -tzf "$scratch/short/results.tar.gz" | grep -v '/$' | sort | xargs)" = "results/trace.tsv runs/a/log.jsonl" ] ||
+    wrong "the results are $(tar -tzf "$scratch/short/results.tar.gz" | xargs)"
+[ "$(ls "$scratch/short")" = "logs.tar.gz
+results.tar.gz
+summary.md
+work" ] || wrong "other files are left: $(ls "$scratch/short")"
+too_large() { step large 1 "" sh -c "head -c $((17 << 20)) /dev/urandom >$work/results/large"; }
+(steps "$scratch/large" too_large) >"$scratch/out"
+grep -q "too large" "$scratch/large/summary.md" || wrong "an archive that cannot be fetched is not reported"
 
 hang() { step hangs 1 "" sh -c 'echo before; sleep 60'; }
 (steps "$scratch/killed" hang) >"$scratch/out" &
 check=$!
 for ((i = 0; i < 100; ++i)); do
-    grep -q "hangs.* begun" "$scratch/killed/summary.md" 2>/dev/null && break
+    grep -q "hangs.* started" "$scratch/killed/summary.md" 2>/dev/null && break
     sleep 0.05
 done
 kill -TERM $check
@@ -72,23 +83,35 @@ grep -q "hangs.* stopped by signal 15" "$scratch/killed/summary.md" || wrong "th
 tar -xzOf "$scratch/killed/logs.tar.gz" logs/hangs.log | grep -q before || wrong "the archive lacks what was stopped"
 
 # The table: what ncu writes, and what kernel_times.cpp writes.
-cat >"$scratch/ncu" <<'CSV'
-==PROF== Connected to process 1
-"ID","Kernel Name","Grid Size","dram__bytes.sum","gpu__time_duration.sum"
-"","","","byte","ns"
-"0","void kernels::(anonymous namespace)::gelu_kernel<float, 4>(kernels::Gelu<float>)","(1, 1, 1)","4,000,000","1,000"
-"1","nvjet_hsh_128x256","(1, 1, 1)","1,000,000","8,000"
-"2","void kernels::(anonymous namespace)::gelu_kernel<float, 4>(kernels::Gelu<float>)","(1, 1, 1)","2,000,000","1,000"
-CSV
-printf '2500.0\t4\t_ZN7kernels4geluEv\n500\t1\tmemory copy\n5000\t1\tstep\n2000\t1\tidle\n' >"$scratch/cupti"
-dev/gpu_check/kernel_table.sh "$scratch/ncu" >"$scratch/table" && dev/gpu_check/kernel_table.sh "$scratch/cupti" \
-    >>"$scratch/table" || wrong "kernel_table.sh failed"
-for line in '| `nvjet_hsh_128x256` | 1 | 8.0 | 0.008 | 80.0 % | 125 |' \
-    '| `gelu_kernel<float, 4>` | 2 | 1.0 | 0.002 | 20.0 % | 3000 |' '| `gelu` | 4 | 0.6 | 0.003 | 83.3 % | - |' \
+{
+    echo "==PROF== Connected to process 1"
+    stall=smsp__average_warps_issue_stalled
+    active=avg.pct_of_peak_sustained_active
+    echo '"ID","Kernel Name","Grid Size","dram__bytes.sum","gpu__time_duration.sum","lts__t_sector_hit_rate.pct",'"\
+\"sm__warps_active.$active\",\"smsp__issue_active.$active\",\"${stall}_barrier_per_issue_active.ratio\",\
+\"${stall}_long_scoreboard_per_issue_active.ratio\""
+    echo '"","","","byte","ns","%","%","%","inst","inst"'
+    gelu='"void kernels::(anonymous namespace)::gelu_kernel<float, 4>(kernels::Gelu<float>)"'
+    echo "\"0\",$gelu,\"(12, 1, 1)\",\"4,000,000\",\"1,000\",\"50\",\"80\",\"20\",\"0.5\",\"4\""
+    echo "\"1\",$gelu,\"(12, 1, 1)\",\"2,000,000\",\"1,000\",\"70\",\"90\",\"30\",\"0.5\",\"6\""
+    echo "\"2\",$gelu,\"(48, 1, 1)\",\"1,000,000\",\"8,000\",\"n/a\",\"90\",\"30\",\"3.5\",\"1\""
+} >"$scratch/ncu"
+printf '%s\t%s\t%s\t%s\t%s\n' 2500.0 4 8,1,1 32,1,1 _ZN7kernels4geluEv 100 2 2,1,1 32,1,1 _ZN7kernels4geluEv \
+    500 1 - - 'memory copy' 5000 1 - - step 2000 1 - - idle >"$scratch/cupti"
+dev/gpu_check/kernel_table.py "$scratch/ncu" >"$scratch/table" && dev/gpu_check/kernel_table.py "$scratch/cupti" \
+    >>"$scratch/table" || wrong "kernel_table.py failed"
+for line in '| kernel | grid | launches | us each | ms | share | GB/s | L2 hit | warps active | issue active | main stall |' \
+    '| `gelu_kernel<float, 4>` | 12,1,1 | 2 | 1.0 | 0.002 | 20.0 % | 3000 | 60 % | 85 % | 25 % | long_scoreboard 5.0 |' \
+    '| `gelu_kernel<float, 4>` | 48,1,1 | 1 | 8.0 | 0.008 | 80.0 % | 125 | 0 % | 90 % | 30 % | barrier 3.5 |' \
+    '| `gelu` | 8,1,1 | 4 | 0.6 | 0.003 | 80.6 % |' '| `gelu` | 2,1,1 | 2 | 0.1 | 0.000 | 3.2 % |' \
     'a whole step: 0.005 ms, of which nothing ran for 0.002 ms (40.0 %)'; do
     grep -qF -- "$line" "$scratch/table" || { cat "$scratch/table"; wrong "the table lacks: $line"; }
 done
-dev/gpu_check/kernel_table.sh "$scratch/none" 2>/dev/null && wrong "a table of nothing"
+for missing in "$scratch/none" "$scratch/empty"; do
+    [ "$missing" = "$scratch/none" ] || : >"$missing"
+    said=$(dev/gpu_check/kernel_table.py "$missing" 2>&1) && wrong "a table of nothing"
+    [[ $said == "error: "* ]] || wrong "of a file without kernels kernel_table.py prints: $said"
+done
 
 # What kernel_times.cpp makes of records as CUPTI gives them: five steps of 20 ns, of which the next one's tokens are
 # copied between two AdamW kernels.
@@ -108,6 +131,10 @@ struct CUpti_Activity {
     CUpti_ActivityKind kind;
     std::uint64_t start, end;
     const char* name;
+    std::uint32_t streamId;
+    std::int32_t gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory;
+    std::uint16_t registersPerThread;
+    std::uint64_t bytes;
 };
 struct CUpti_ActivityKernel9 : CUpti_Activity {};
 struct CUpti_ActivityMemcpy5 : CUpti_Activity {};
@@ -130,19 +157,25 @@ cat >"$scratch/records.cpp" <<'CPP'
 int main() {
     const auto kernel = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
     for (std::uint64_t at = 0; at < 100; at += 20) {
-        records.push_back({kernel, at, at + 10, "product"});
-        records.push_back({kernel, at + 10, at + 12, "adamw"});
-        records.push_back({CUPTI_ACTIVITY_KIND_MEMCPY, at + 11, at + 13, nullptr});
-        records.push_back({kernel, at + 13, at + 15, "adamw"});
+        records.push_back({kernel, at, at + 6, "product", 7, 8, 4, 1, 128, 1, 1, 1024, 2048, 96});
+        records.push_back({kernel, at + 6, at + 10, "product", 7, 2, 4, 1, 128, 1, 1, 1024, 2048, 96});
+        records.push_back({kernel, at + 10, at + 12, "adamw", 7, 16, 1, 1, 256, 1, 1, 0, 0, 40});
+        records.push_back({CUPTI_ACTIVITY_KIND_MEMCPY, at + 11, at + 13, nullptr, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 512});
+        records.push_back({kernel, at + 13, at + 15, "adamw", 7, 16, 1, 1, 256, 1, 1, 0, 0, 40});
     }
     InitializeInjection();
 }
 CPP
 "${CXX:-g++}" -std=c++20 -I"$scratch" -I. -o "$scratch/records" "$scratch/records.cpp" ||
     wrong "kernel_times.cpp does not compile"
-KERNEL_TIMES=$scratch/times "$scratch/records"
-[ "$(sort "$scratch/times" | xargs)" = "10 1 product 2 1 memory copy 20 1 step 4 2 adamw 5 1 idle" ] ||
+KERNEL_TIMES=$scratch/times KERNEL_TRACE=$scratch/trace "$scratch/records"
+[ "$(sort "$scratch/times" | xargs)" = "2 1.00 - - memory copy 20 1 - - step 4 1.00 2,4,1 128,1,1 product \
+4 2.00 16,1,1 256,1,1 adamw 5 1 - - idle 6 1.00 8,4,1 128,1,1 product" ] ||
     { cat "$scratch/times"; wrong "kernel_times.cpp sees other steps"; }
+[ "$(tail -n +2 "$scratch/trace" | xargs)" = "5 11 7 8,4,1 128,1,1 3072 96 0 product \
+11 15 7 2,4,1 128,1,1 3072 96 0 product 15 17 7 16,1,1 256,1,1 0 40 0 adamw 16 18 9 - - 0 0 512 memory copy \
+18 20 7 16,1,1 256,1,1 0 40 0 adamw" ] || { cat "$scratch/trace"; wrong "the trace is of something else"; }
+[ "$(head -n 1 "$scratch/trace" | wc -w)" -eq 9 ] || wrong "the trace's columns are: $(head -n 1 "$scratch/trace")"
 
 # What another machine built is taken where it is of these sources and starts; its libraries are looked for.
 tree=$scratch/tree
@@ -152,7 +185,7 @@ printf '#!/bin/sh\n[ "$LD_LIBRARY_PATH" = "%s" ]\n' "$tree/toolkit/lib64" >"$tre
 printf '#!/bin/sh\nexit 0\n' >"$tree/build/cuda/tests"
 chmod +x "$tree"/build/cuda/* "$tree/dev/gpu_check/sources.sh"
 steps_file=$PWD/dev/gpu_check/steps.sh build_file=$PWD/dev/gpu_check/build.sh
-# builds: the steps of a build that were begun
+# builds: the steps that build() started
 builds() {
     (
         cd "$tree" || exit 1
@@ -166,14 +199,19 @@ builds() {
         . "$steps_file"
         . "$build_file"
         begin "test" >"$scratch/out"
-        build | grep -o '[a-z_]*\*\* begun' | xargs
+        build | grep -o '[a-z_]*\*\* started' | xargs
     )
 }
-[ "$(builds)" = "build** begun build_tests** begun" ] || wrong "a build of other sources was taken"
+[ "$(builds)" = "build** started" ] || wrong "a build of other sources was taken: $(builds)"
 echo "of these sources" >"$tree/build/cuda/gpu_check.sources"
 [ "$(builds)" = "" ] || wrong "a build of these sources was not taken"
+mkdir "$tree/build/packed"
+tar -C "$tree" -cJf "$tree/build/packed/gpu_check.tar.xz" build/cuda
+[ "$(builds)" = "" ] || wrong "an archive was unpacked over the build that it was made of"
+echo "of other sources" >"$tree/build/cuda/gpu_check.sources"
+[ "$(builds)" = "unpack** started" ] || wrong "a packed build of these sources was not taken: $(builds)"
 printf '#!/bin/sh\nexit 127\n' >"$tree/build/cuda/tests"
-[ "$(builds)" = "build** begun build_tests** begun" ] || wrong "a build that does not start was taken"
+[ "$(builds)" = "build** started" ] || wrong "a build that does not start was taken"
 
 # Losses of two runs, and a host of its own.
 row() { echo "step $1/4 |   $2 | 6.00e-04 |   $3 |     101.2 |   1.0 k |  25.0 % |     0:01"; }

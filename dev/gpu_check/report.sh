@@ -1,0 +1,46 @@
+# shellcheck shell=bash disable=SC2154
+# report.sh - for gpu_check.sh: what the summary says about a step: `note NAME`, one line of its result, and `details
+# NAME`, further lines of its log. Sourced, not run
+
+# The step of median time of a run, without the first ones, which autotune and fill caches.
+median_step() {
+    awk -F ' *[|] *' '/^step .* MFU / { mfu = 1 }
+        /^step [0-9]/ && NF >= 8 && ++n > 3 { print $5 " ms, " $6 " tok/s, MFU " (mfu ? $7 : "n/a") }' \
+        "$1" 2>/dev/null | sort -n |
+        awk '{ line[NR] = $0 } END { if (NR) print "median " line[int((NR + 1) / 2)] " of " NR " steps" }'
+}
+note() {
+    local log=$work/logs/$1.log
+    case $1 in
+        numbers) grep -E '^(PASS|FAIL)' "$log" | tail -n 1 ;;
+        training | accumulation | first_algorithms | autotuned* | batch_* | larger | ranks_*) median_step "$log" ;;
+        *kernel_times | trace_* | larger_times | kernel_counters)
+            grep -E '^(\| all|a whole step)' "$log" | tail -n 1 | tr -d '|' ;;
+        batch) echo "$(cat "$work/batch" 2>/dev/null || echo no) x $length tokens fit" ;;
+        memory_in_use) tail -n 1 "$log" ;;
+        *check*) echo "$(grep -cE '^[0-9.]+ s: ' "$log") cases; $(grep -oE '(ERROR|RACECHECK) SUMMARY.*' "$log" |
+            tail -n 1)" ;;
+        tests_*)
+            echo "$(grep -E '^(All tests passed|test cases:)' "$log" | tail -n 1)$(
+                grep -oE 'skipped: .*' "$log" | sort | uniq -c | sed 's/^ */; /' | tr -d '\n')"
+            ;;
+        *) grep -E '^(median |CUDA in |NOT FOUND)' "$log" | cut -c 1-300 | tail -n 1 ;;
+    esac
+}
+details() {
+    local log=$work/logs/$1.log
+    case $1 in
+        build*)
+            grep -iE 'warning|error' "$log" | grep -v -- ' -Wall ' | head -n 20
+            tail -n 2 "$log" | cut -c 1-150
+            ;;
+        tests_*) grep -E 'FAILED:|^[0-9.]+ s: ' "$log" | sort -rn | uniq | head -n 20; tail -n 4 "$log" ;;
+        *check*) grep -A 4 -E '^=+ (Error|Warning|Invalid|Barrier|Race|Uninit)' "$log" | head -n 60; tail -n 4 "$log" ;;
+        training | larger | ranks_*) grep -vE '^(step|\$) ' "$log" | head -n 60; grep -E '^step ' "$log" | tail -n 3 ;;
+        accumulation | first_algorithms | autotuned* | batch_*)
+            grep -E '^(error|note|choices|autotun)' "$log" | head -n 20; grep -E '^step ' "$log" | tail -n 1 ;;
+        *kernel_times | trace_* | larger_times | kernel_counters) grep -E '^(\||a whole step|error:)' "$log" ;;
+        data | batch | memory_in_use | machine | unpack) ;;
+        *) tail -n +2 "$log" | tail -n 150 ;;
+    esac
+}
