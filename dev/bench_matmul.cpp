@@ -3,6 +3,8 @@
 //
 // A step is twelve blocks of four layers with bias, GELU in the third, and the head without. Every block has weights of
 // its own, as in training, so that they come from memory; those of a product by itself may come from a cache.
+// Algorithms, and which product sums a bias' gradient, are autotuned as in training, and printed at the end. The step
+// leaves out biases that LayerNorm sums.
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "kernels/device/error.h"
 #include "kernels/device/memory.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/tuning/choices.h"
 
 namespace {
 
@@ -80,10 +83,11 @@ public:
                             with_bias ? tensors_.bias.span() : std::span<T>(), layer.rows, layer.in, layer.out},
                            nullptr);
     }
-    void backward_input(const Layer& layer, std::size_t weight_at, bool with_gelu) {
+    void backward_input(const Layer& layer, std::size_t weight_at, bool with_gelu, bool with_bias_before = false) {
         matmul_.backward_input<T>(
             {tensors_.result.span(), tensors_.dout.span(), tensors_.weight.span().subspan(weight_at),
-             with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out},
+             with_gelu ? tensors_.pre.span() : std::span<T>(), layer.rows, layer.in, layer.out,
+             with_bias_before ? tensors_.dbias.span() : std::span<float>()},
             nullptr);
     }
     void backward_weight(const Layer& layer, std::size_t weight_at, bool with_bias, bool accumulate) {
@@ -112,11 +116,44 @@ std::vector<NamedLayer> layers_of(int rows) {
             {"head", {rows, 768, kVocabulary}, false, false}};
 }
 
+// Times what training times (Model::choose_products): backward products with each bias and without.
+template <class T>
+void choose(Products<T>& products, const std::vector<NamedLayer>& layers) {
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+        const auto& [name, layer, bias, gelu] = layers[i];
+        const bool gelu_before = i > 0 && layers[i - 1].gelu;
+        products.forward(layer, 0, bias, gelu);
+        for (const bool with_bias : {false, true}) {
+            if (with_bias && !bias) continue;
+            products.backward_weight(layer, 0, with_bias, false);
+            products.backward_input(layer, 0, gelu_before, gelu_before && with_bias);
+        }
+    }
+}
+
+// Which products of a layer sum biases' gradients, as backward_block() of llmc/model decides it.
+struct BiasSums {
+    bool with_weight = false, before_with_input = false;
+};
+template <class T>
+std::vector<BiasSums> bias_sums(const Matmul& matmul, const std::vector<NamedLayer>& layers) {
+    const auto dtype = kernels::dtype_of<T>;
+    const Layer &first = layers[2].layer, &second = layers[3].layer;
+    const bool with_input = matmul.sums_bias_with_input(dtype, {first.rows, first.in, first.out, second.out, false});
+    const auto after_layernorm = [&](const Layer& layer) {
+        return matmul.sums_bias_with_weight(dtype, {layer.rows, layer.in, layer.out, false});
+    };
+    return {{true, false}, {after_layernorm(layers[1].layer), false}, {!with_input, false},
+            {after_layernorm(second), with_input}};
+}
+
 // Every product of one training step of the 124M model, in its order.
 template <class T>
 void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows, double budget) {
     Products<T> products(matmul, tensors);
     std::vector<NamedLayer> layers = layers_of(rows);
+    choose(products, layers);
+    const std::vector<BiasSums> sums = bias_sums<T>(matmul, layers);
     const Layer head = layers.back().layer;
     layers.pop_back();
     double flops = 3 * head.flops();
@@ -137,8 +174,8 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
             for (std::size_t i = layers.size(); i-- > 0;) {
                 const Layer& layer = layers[i].layer;
                 at -= layer.weights();
-                products.backward_input(layer, at, i > 0 && layers[i - 1].gelu);
-                products.backward_weight(layer, at, true, false);
+                products.backward_weight(layer, at, sums[i].with_weight, false);
+                products.backward_input(layer, at, i > 0 && layers[i - 1].gelu, sums[i].before_with_input);
             }
         }
     }, budget, 3);
@@ -183,13 +220,26 @@ void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
                 microseconds([&] { products.backward_weight(tiny, 0, false, false); }));
 }
 
+// What was chosen for each product on a GPU, with its time alone.
+void print_choices(const char* label, const kernels::Choices& choices) {
+    for (const auto& [library, chosen] : choices.timed())
+        for (const auto& [problem, choice] : chosen)
+            std::printf("%-14s %s, %s: %s (%s)\n", label, library.c_str(), problem.c_str(), choice.taken.c_str(),
+                        choice.why.c_str());
+    for (const std::string& note : choices.notes()) std::printf("%-14s not timed, %s\n", label, note.c_str());
+}
+
 template <class T>
-void time_all(const char* label, Bf16Arithmetic how, double budget, int step_rows) {
-    Matmul matmul({.bf16 = how});
+void time_all(const char* label, Bf16Arithmetic how, double budget, int step_rows, std::size_t cache_bytes) {
+    kernels::Choices choices;
+    choices.timing = true;
+    choices.cache_bytes = cache_bytes;
+    Matmul matmul({.bf16 = how, .choices = &choices});
     Tensors<T> tensors(static_cast<std::size_t>(step_rows));
     time_overhead(label, matmul, tensors);
     time_step(label, matmul, tensors, step_rows, budget);
     time_each(label, matmul, tensors, step_rows, budget);
+    print_choices(label, choices);
 }
 
 cxxopts::Options command_line() {
@@ -212,12 +262,15 @@ void run(const cxxopts::ParseResult& given) {
     require(dtype == "fp32" || dtype == "bf16" || dtype == "both", "--dtype", in_quotes(dtype), "fp32, bf16 or both");
     const device::Info device = device::open(0);
     std::printf("%s, %d threads\n", device.name.c_str(), device.threads);
-    if (dtype != "bf16") time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows);
+    const auto in_bf16 = [&](const char* label, Bf16Arithmetic how) {
+        time_all<bf16>(label, how, budget, step_rows, device.cache);
+    };
+    if (dtype != "bf16") time_all<float>("fp32", Bf16Arithmetic::measure, budget, step_rows, device.cache);
     if (dtype == "fp32") return;
-    if (device.kind == "cuda") return time_all<bf16>("bf16", Bf16Arithmetic::measure, budget, step_rows);
-    time_all<bf16>("bf16 native", Bf16Arithmetic::native, budget, step_rows);
-    time_all<bf16>("bf16 widened", Bf16Arithmetic::widen, budget, step_rows);
-    time_all<bf16>("bf16 measured", Bf16Arithmetic::measure, budget, step_rows);
+    if (device.kind == "cuda") return in_bf16("bf16", Bf16Arithmetic::measure);
+    in_bf16("bf16 native", Bf16Arithmetic::native);
+    in_bf16("bf16 widened", Bf16Arithmetic::widen);
+    in_bf16("bf16 measured", Bf16Arithmetic::measure);
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// attention_cudnn.cpp - attention by cuDNN's flash attention kernels: a plan for each pass and shape, made once of its
-// graph (cudnn_graph.h)
+// attention_cudnn.cpp - attention by cuDNN's flash attention kernels: for each pass and shape a graph, made once, and
+// those of its plans that were asked for (cudnn_graph.h)
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <vector>
 
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/cudnn_graph.h"
@@ -40,7 +41,7 @@ struct DestroyHandle {
 };
 struct Plan {
     fe::graph::Graph graph;
-    std::size_t workspace_bytes = 0;
+    cudnn_graph::BuiltPlan selected;
 };
 
 // Where an operand starts in its buffer.
@@ -69,12 +70,10 @@ struct CudnnAttention::State {
         cudnn_graph::describe(graph, key);
         CHECKED(graph.validate());
         CHECKED(graph.build_operation_graph(handle.get()));
-        CHECKED(graph.create_execution_plans({fe::HeurMode_t::A}));
-        CHECKED(graph.check_support());
-        CHECKED(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE));
-        std::int64_t bytes = 0;
-        CHECKED(graph.get_workspace_size(bytes));
-        plan->workspace_bytes = std::size_t(bytes);
+        CHECKED(cudnn_graph::offer_plans(graph));
+        std::vector<cudnn_graph::BuiltPlan> built;
+        CHECKED(cudnn_graph::build_plans(graph, 1, built));
+        plan->selected = built.front();
         return plan;
     }
 
@@ -97,7 +96,9 @@ struct CudnnAttention::State {
                  "one planned before", "", Blame::runtime);
         Plan& plan = *known->second;
         CHECKED(cudnnSetStream(handle.get(), stream));
-        CHECKED(plan.graph.execute(handle.get(), addresses, workspace.at_least(plan.workspace_bytes)));
+        CHECKED(plan.graph.execute_plan_at_index(handle.get(), addresses,
+                                                 workspace.at_least(plan.selected.workspace_bytes),
+                                                 plan.selected.index));
     }
 };
 
@@ -117,7 +118,25 @@ std::string CudnnAttention::refusal(const AttentionShape& shape, CudnnPass pass)
 }
 
 std::size_t CudnnAttention::workspace_bytes(const AttentionShape& shape, CudnnPass pass) const {
-    return state_->plans.at({pass, shape})->workspace_bytes;
+    return state_->plans.at({pass, shape})->selected.workspace_bytes;
+}
+
+std::vector<std::string> CudnnAttention::plans(const AttentionShape& shape, CudnnPass pass, int most,
+                                               std::size_t most_workspace) {
+    std::vector<std::string> names;
+    std::vector<cudnn_graph::BuiltPlan> built;
+    CHECKED(cudnn_graph::build_plans(state_->plans.at({pass, shape})->graph, most, built));
+    for (const cudnn_graph::BuiltPlan& plan : built)
+        if (plan.workspace_bytes <= most_workspace) names.push_back(plan.name);
+    return names;
+}
+
+bool CudnnAttention::select(const AttentionShape& shape, CudnnPass pass, const std::string& plan) {
+    Plan& known = *state_->plans.at({pass, shape});
+    cudnn_graph::BuiltPlan built;
+    if (!cudnn_graph::build_plan(known.graph, plan, built)) return false;
+    known.selected = built;
+    return true;
 }
 
 void CudnnAttention::free_workspace() { state_->workspace = device::Workspace(); }

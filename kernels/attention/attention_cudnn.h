@@ -1,6 +1,9 @@
 // attention_cudnn.h - attention by cuDNN, bf16: attention_cudnn.cpp | attention_cudnn_absent.cpp, which refuses
 // everything
 #pragma once
+#include <string>
+#include <vector>
+
 #include "kernels/attention/cudnn_layout.h"
 
 namespace kernels {
@@ -16,10 +19,14 @@ public:
     CudnnAttention(CudnnAttention&&) noexcept;
     CudnnAttention& operator=(CudnnAttention&&) noexcept;
 
-    // Plans a pass of a shape. Empty if cuDNN can do it, else its reason.
+    // Plans a pass of a shape, by the first plan that cuDNN offers. Empty if cuDNN can do it, else its reason.
     std::string refusal(const AttentionShape& shape, CudnnPass pass);
-    // Of a pass that is planned for the shape.
+    // Of a pass that is planned for the shape: the bytes of the selected plan.
     std::size_t workspace_bytes(const AttentionShape& shape, CudnnPass pass) const;
+    // The same: builds the first `most` plans, and gives the names of those within the workspace, in cuDNN's order.
+    std::vector<std::string> plans(const AttentionShape& shape, CudnnPass pass, int most, std::size_t most_workspace);
+    // The same: runs by the plan of that name from now on. False: this cuDNN does not offer it, or cannot build it.
+    bool select(const AttentionShape& shape, CudnnPass pass, const std::string& plan);
     // Gives the workspace back, until the next run of a pass; waits for the device.
     void free_workspace();
 

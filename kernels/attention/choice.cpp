@@ -1,15 +1,19 @@
 // choice.cpp - which implementation computes attention: class Attention of attention.h
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 #include <type_traits>
 
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/build.h"
 #include "kernels/attention/check.h"
+#include "kernels/attention/plan_choice.h"
 #include "kernels/attention/probe.h"
 #include "kernels/tuning/choices.h"
+#include "kernels/tuning/first_bits.h"
 #include "kernels/tuning/timing.h"
 
 namespace kernels {
@@ -18,6 +22,9 @@ namespace {
 // cuDNN's deterministic backward pass on Hopper keeps seq_len^2 numbers a head: beyond this, flash attention's none are
 // worth more than its speed.
 constexpr std::size_t kAutomaticWorkspace = std::size_t(4) << 30;
+
+// Of one pass, plans of cuDNN that compete: cuDNN 9.19 offers two to four, and each takes up to half a second to build.
+constexpr int kMostPlans = 4;
 
 std::string name_of(AttentionMethod method) {
     return std::string(std::ranges::find(kAttentionMethods, method,
@@ -94,12 +101,13 @@ struct Attention::State {
     std::string library() const {
         return "attention with " + (build.cudnn ? "cuDNN " + cudnn_version() : std::string("no cuDNN"));
     }
+    static std::string text_of(const AttentionShape& s) {
+        return ", batch " + std::to_string(s.batch) + ", seq_len " + std::to_string(s.seq_len) + ", heads " +
+               std::to_string(s.heads) + ", head_size " + std::to_string(s.head_size);
+    }
     // What was asked, with all that decides which forms compete.
     std::string key(const AttentionProblem& problem) const {
-        const AttentionShape& s = problem.shape;
-        return name_of(options.method) + (problem.dtype == DType::bf16 ? " bf16" : " fp32") + ", batch " +
-               std::to_string(s.batch) + ", seq_len " + std::to_string(s.seq_len) + ", heads " +
-               std::to_string(s.heads) + ", head_size " + std::to_string(s.head_size) +
+        return name_of(options.method) + (problem.dtype == DType::bf16 ? " bf16" : " fp32") + text_of(problem.shape) +
                (problem.backward ? ", both passes" : ", forward") + (options.deterministic ? ", deterministic" : "");
     }
     std::vector<AttentionForm> forms(const AttentionProblem& problem) const {
@@ -110,20 +118,59 @@ struct Attention::State {
     static CudnnPass backward_pass(bool deterministic) {
         return deterministic ? CudnnPass::backward_deterministic : CudnnPass::backward_fast;
     }
-    std::size_t workspace_bytes(const AttentionForm& form, const AttentionProblem& problem) const {
-        if (form.method != AttentionMethod::cudnn) return 0;
-        const std::size_t bytes = cudnn.workspace_bytes(problem.shape, CudnnPass::forward);
-        if (!problem.backward) return bytes;
-        return std::max(bytes, cudnn.workspace_bytes(problem.shape, backward_pass(form.deterministic)));
+    static std::vector<CudnnPass> passes(const AttentionForm& form, const AttentionProblem& problem) {
+        if (form.method != AttentionMethod::cudnn) return {};
+        if (!problem.backward) return {CudnnPass::forward};
+        return {CudnnPass::forward, backward_pass(form.deterministic)};
     }
-    // Empty if the form computes it, else why not.
+    std::size_t most_workspace() const {
+        return options.method == AttentionMethod::cudnn ? std::size_t(-1) : kAutomaticWorkspace;
+    }
+    // cuDNN's plans of a pass. What runs them needs a probe; the backward pass reads what a forward one left there.
+    PlanLibrary plans_of(CudnnPass pass, const AttentionShape& shape, const AttentionProbe* probe = nullptr,
+                         StreamRef stream = nullptr) {
+        const auto run = [this, pass, probe, stream] {
+            if (pass == CudnnPass::forward) cudnn.forward(probe->forward(), stream);
+            else cudnn.backward(probe->backward(), pass, stream);
+        };
+        return {.name = library(),
+                .problem = std::string("cudnn plan ") +
+                           (pass == CudnnPass::forward         ? "forward"
+                            : pass == CudnnPass::backward_fast ? "backward, not deterministic"
+                                                               : "backward, deterministic") + text_of(shape),
+                .plans = [this, pass, shape] { return cudnn.plans(shape, pass, kMostPlans, most_workspace()); },
+                .select = [this, pass, shape](const std::string& plan) { return cudnn.select(shape, pass, plan); },
+                .run = run,
+                .repeats =
+                    [run, pass, probe, stream] {
+                        if (pass == CudnnPass::backward_fast) return true;  // need not
+                        FirstBits first[2];
+                        bool same = true;
+                        for (int i = 0; i < 3 && same; ++i) {
+                            run();
+                            same = std::ranges::all_of(std::array{0, 1}, [&](int part) {
+                                const auto bytes = probe->result(pass == CudnnPass::forward, part);
+                                return first[part].match(bytes.data(), bytes.size(), stream);
+                            });
+                        }
+                        return same;
+                    }};
+    }
+
+    std::size_t workspace_bytes(const AttentionForm& form, const AttentionProblem& problem) const {
+        std::size_t most = 0;
+        for (const CudnnPass pass : passes(form, problem))
+            most = std::max(most, cudnn.workspace_bytes(problem.shape, pass));
+        return most;
+    }
+    // Empty if the form computes it, by the stored plans where there are some; otherwise why not.
     std::string refusal(const AttentionForm& form, const AttentionProblem& problem) {
-        if (form.method != AttentionMethod::cudnn) return "";
-        std::string why = cudnn.refusal(problem.shape, CudnnPass::forward);
-        if (why.empty() && problem.backward) why = cudnn.refusal(problem.shape, backward_pass(form.deterministic));
-        if (!why.empty() || options.method == AttentionMethod::cudnn) return why;
+        for (const CudnnPass pass : passes(form, problem)) {
+            if (std::string why = cudnn.refusal(problem.shape, pass); !why.empty()) return why;
+            select_stored_plan(plans_of(pass, problem.shape), options.choices);
+        }
         const std::size_t bytes = workspace_bytes(form, problem);
-        if (bytes <= kAutomaticWorkspace) return "";
+        if (bytes <= most_workspace()) return "";
         return "its workspace would take " + std::to_string(bytes >> 20) + " MiB, and auto allows " +
                std::to_string(kAutomaticWorkspace >> 20);
     }
@@ -189,7 +236,8 @@ struct Attention::State {
         attention_backward(op, stream);
     }
 
-    // Both passes of every form that can, one after the other as in training; only bf16 has more than one form.
+    // First cuDNN's plans of each pass, then both passes of every form that can, one after the other as in training;
+    // only bf16 has more than one form.
     void choose(const AttentionProblem& problem, StreamRef stream) {
         if (!options.choices || !options.choices->timing || problem.dtype != DType::bf16) return;
         std::vector<AttentionForm> able;
@@ -198,40 +246,52 @@ struct Attention::State {
         } catch (const Error&) {  // plan() says it, to every rank alike
             return;
         }
-        if (chosen(problem, able)) return;
+        const auto known = chosen(problem, able);
         std::string refused;
         std::erase_if(able, [&](const AttentionForm& form) {
+            if (known) return form != AttentionForm{known->method, known->deterministic};
             const std::string why = refusal(form, problem);
             if (!why.empty()) refused += "; not " + form.name() + ": " + why;
             return !why.empty();
         });
-        if (able.size() < 2) return;
-        std::optional<AttentionProbe> probe;
+        std::set<CudnnPass> untimed;
+        for (const AttentionForm& form : able)
+            for (const CudnnPass pass : passes(form, problem))
+                if (!options.choices->find(library(), plans_of(pass, problem.shape).problem)) untimed.insert(pass);
+        if (untimed.empty() && able.size() < 2) return;
         try {
-            probe.emplace(problem, stream);
-        } catch (const Error&) {  // no room: the memory plan will say so
-            return;
+            const AttentionProbe probe(problem, stream);
+            for (const CudnnPass pass : untimed) {
+                if (pass != CudnnPass::forward) cudnn.forward(probe.forward(), stream);
+                choose_plan(plans_of(pass, problem.shape, &probe, stream), *options.choices, stream);
+            }
+            if (able.size() > 1) compete(problem, able, refused, probe, stream);
+        } catch (const Error& error) {
+            options.choices->note(key(problem) + ": the first that can; " + error.what());
         }
-        const auto seconds = time_candidates(
+        cudnn.free_workspace();
+        decisions.clear();
+    }
+    void compete(const AttentionProblem& problem, const std::vector<AttentionForm>& able, const std::string& refused,
+                 const AttentionProbe& probe, StreamRef stream) {
+        const Timing timing = time_candidates(
             int(able.size()),
             [&](int candidate) {
                 const AttentionForm& form = able[std::size_t(candidate)];
-                forward(form.method, probe->forward(), stream);
-                if (problem.backward) backward(form.method, form.deterministic, probe->backward(), stream);
+                forward(form.method, probe.forward(), stream);
+                if (problem.backward) backward(form.method, form.deterministic, probe.backward(), stream);
             },
             options.choices->cache_bytes, stream);
-        cudnn.free_workspace();
-        const int taken = choose_by_time(seconds);
-        if (taken < 0) return;
+        if (timing.ranking.empty()) throw Error("none runs" + timing.notes, Blame::runtime);
+        const auto fastest = std::size_t(timing.ranking.front());
         std::string times;
         for (std::size_t i = 0; i < able.size(); ++i) {
             char text[48];
-            std::snprintf(text, sizeof text, " %.3f ms", 1e3 * seconds[i]);
+            std::snprintf(text, sizeof text, " %.3f ms", 1e3 * timing.seconds[i]);
             times += (i > 0 ? "; " : "") + able[i].name() + text;
         }
         options.choices->keep(library(), key(problem),
-                              {able[std::size_t(taken)].name(), times + refused, seconds[std::size_t(taken)]});
-        decisions.clear();
+                              {able[fastest].name(), times + timing.notes + refused, timing.seconds[fastest]});
     }
 };
 

@@ -8,6 +8,8 @@
 
 #include <cmath>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "kernels/attention/cudnn_layout.h"
 
@@ -70,6 +72,53 @@ inline void describe(fe::graph::Graph& graph, const CudnnPlanKey& key) {
     graph.set_io_data_type(BFLOAT16).set_intermediate_data_type(FLOAT).set_compute_data_type(FLOAT);
     if (key.pass == CudnnPass::forward) describe_forward(graph, key.shape);
     else describe_backward(graph, key.shape, key.pass == CudnnPass::backward_deterministic);
+}
+
+// A plan that is ready to run: its position among those that cuDNN offers, and cuDNN's name of its engine and knobs.
+struct BuiltPlan {
+    std::int64_t index;
+    std::string name;
+    std::size_t workspace_bytes;
+};
+
+// What cuDNN's heuristics offer for a graph whose operations are built, best estimate first. None is built yet.
+inline fe::error_t offer_plans(fe::graph::Graph& graph) {
+    const fe::error_t status = graph.create_execution_plans({fe::HeurMode_t::A});
+    return status.is_bad() ? status : graph.check_support();
+}
+
+// Builds a plan by its position, unless that is done already.
+inline fe::error_t build_plan(fe::graph::Graph& graph, std::int64_t index, BuiltPlan& built) {
+    std::int64_t bytes = 0;
+    built.index = index;
+    fe::error_t status = graph.get_plan_name_at_index(index, built.name);
+    if (status.is_good()) status = graph.build_plan_at_index(index);
+    if (status.is_good()) status = graph.get_workspace_size_plan_at_index(index, bytes);
+    built.workspace_bytes = std::size_t(bytes);
+    return status;
+}
+
+// The first `most` of the offered plans that can be built. Bad, with the first reason: there is none.
+inline fe::error_t build_plans(fe::graph::Graph& graph, int most, std::vector<BuiltPlan>& built) {
+    fe::error_t first_fault{fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "cuDNN offers no plan"};
+    built.clear();
+    for (std::int64_t i = 0; i < graph.get_execution_plan_count() && int(built.size()) < most; ++i) {
+        BuiltPlan plan;
+        const fe::error_t status = build_plan(graph, i, plan);
+        if (status.is_good()) built.push_back(plan);
+        else if (built.empty() && i == 0) first_fault = status;
+    }
+    return built.empty() ? first_fault : fe::error_t{};
+}
+
+// Builds the offered plan of that name. False: there is none, or it cannot be built.
+inline bool build_plan(fe::graph::Graph& graph, const std::string& name, BuiltPlan& built) {
+    for (std::int64_t i = 0; i < graph.get_execution_plan_count(); ++i) {
+        std::string found;
+        if (graph.get_plan_name_at_index(i, found).is_good() && found == name)
+            return build_plan(graph, i, built).is_good();
+    }
+    return false;
 }
 
 }  // namespace kernels::cudnn_graph

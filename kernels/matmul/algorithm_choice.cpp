@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <string_view>
 
 #include "kernels/tuning/timing.h"
@@ -11,14 +10,19 @@
 namespace kernels {
 namespace {
 
-// Of each form of a product. The library orders them by its own estimate; how far down the fastest stands was not
-// measured.
-constexpr int kCandidates = 8;
+// Of each form of a product. The library orders them by its own estimate; at which position the fastest usually stands
+// was not measured.
+constexpr int kCandidates = 32;
+
+// Bias placement changes only where the sum of two times is below this share of the other sum. Within one product the
+// fastest median wins, but the products compared here were timed one after the other, not in turns: the GPU's clock may
+// have changed in between. Not measured on a GPU.
+constexpr double kWorthAChange = 0.98;
 
 std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const ProductLibrary& library, int most_of_a_form) {
     std::vector<ChosenAlgorithm> all;
     for (const ProductForm& form : forms_of(shape))
-        for (AlgorithmBytes& algorithm : library.algorithms(form, most_of_a_form))
+        for (AlgorithmBytes& algorithm : library.algorithms(form, most_of_a_form, true))
             all.push_back({form, std::move(algorithm)});
     return all;
 }
@@ -35,20 +39,20 @@ std::optional<ChosenAlgorithm> kept(const ProductShape& shape, const ProductLibr
 std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, const ProductLibrary& library, Choices& choices,
                                        StreamRef stream) {
     const std::vector<ChosenAlgorithm> all = candidates(shape, library, kCandidates);
-    std::vector<double> seconds = time_candidates(
+    if (all.empty()) return std::nullopt;
+    Timing timing = time_candidates(
         int(all.size()), [&](int i) { library.run(all[std::size_t(i)]); }, choices.cache_bytes, stream);
-    const double of_first = seconds.empty() ? 0 : seconds.front();
-    int taken = choose_by_time(seconds);
-    for (; taken >= 0 && !library.repeats(all[std::size_t(taken)]); taken = choose_by_time(seconds))
-        seconds[std::size_t(taken)] = std::numeric_limits<double>::infinity();
-    if (taken < 0) return std::nullopt;
-    const ChosenAlgorithm& chosen = all[std::size_t(taken)];
-    const double best = seconds[std::size_t(taken)];
+    const int chosen = fastest_that_repeats(timing, [&](int i) { return library.repeats(all[std::size_t(i)]); });
+    if (chosen < 0) {
+        choices.note(shape.problem() + ": the library's first algorithm" + timing.notes);
+        return std::nullopt;
+    }
+    const double best = timing.seconds[std::size_t(chosen)];
     char times[96];
-    std::snprintf(times, sizeof times, "%.4f ms; the library's first %.4f ms; of %zu", 1e3 * best, 1e3 * of_first,
-                  all.size());
-    choices.keep(library.name, shape.problem(), {text_of(chosen), times, best});
-    return chosen;
+    std::snprintf(times, sizeof times, "%.4f ms; the library's first %.4f ms; of %zu", 1e3 * best,
+                  1e3 * timing.seconds.front(), all.size());
+    choices.keep(library.name, shape.problem(), {text_of(all[std::size_t(chosen)]), times + timing.notes, best});
+    return all[std::size_t(chosen)];
 }
 
 }  // namespace
@@ -91,6 +95,14 @@ bool bias_is_faster_with_input(const Choices* choices, const std::string& librar
     return with_input > 0 && with_input < kWorthAChange * with_weight;
 }
 
+bool bias_gradient_is_rounded(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+                              const GeluPair& pair) {
+    if (dtype != DType::bf16 || !bias_is_faster_with_input(choices, library, dtype, tf32, pair)) return false;
+    const ProductShape shape = bias_places(dtype, tf32, pair).input_with_bias;
+    const auto chosen = parse_algorithm(choices->find(library, shape.problem())->taken, shape);
+    return chosen && chosen->form.bias_gradient;
+}
+
 bool bias_is_faster_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
                               const LinearShape& layer) {
     if (!choices) return false;
@@ -110,7 +122,8 @@ std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const
     if (choices && choices->timing)
         if (const auto timed = fastest(shape, library, *choices, stream)) return timed;
     for (const ProductForm& form : forms_of(shape))
-        if (auto first = library.algorithms(form, 1); !first.empty()) return ChosenAlgorithm{form, first.front()};
+        if (auto first = library.algorithms(form, 1, false); !first.empty())
+            return ChosenAlgorithm{form, std::move(first.front())};
     return std::nullopt;
 }
 

@@ -29,13 +29,14 @@ std::optional<ChosenAlgorithm> parse_algorithm(const std::string& text, const Pr
 // A library, for one product.
 struct ProductLibrary {
     std::string name;  // with its version
-    // At most so many of a form, in the library's order; none: it lacks the form.
-    std::function<std::vector<AlgorithmBytes>(const ProductForm& form, int most)> algorithms;
+    // At most `most` of a form, in the library's order; none: it lacks the form. `compared`: repeats() is called before
+    // one of them is used, so the order of their sums need not be fixed.
+    std::function<std::vector<AlgorithmBytes>(const ProductForm& form, int most, bool compared)> algorithms;
     // Whether it can run what was kept.
     std::function<bool(const ChosenAlgorithm&)> accepts;
-    // Enqueues the product with all that its form leaves to other kernels. Nothing that a run keeps may change.
+    // Enqueues the product with all that its form leaves to other kernels. What a run adds to must not change.
     std::function<void(const ChosenAlgorithm&)> run;
-    // Whether what it fuses gives the same bits twice.
+    // Whether all that it computes is bit-identical each time. Called after run() only.
     std::function<bool(const ChosenAlgorithm&)> repeats;
 };
 
@@ -47,6 +48,9 @@ std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const
 // first one's weight gradient: by the times of all four products, where all are known. choices may be nullptr.
 bool bias_is_faster_with_input(const Choices* choices, const std::string& library, DType dtype, bool tf32,
                                const GeluPair& pair);
+// Whether it is, and a library in bf16 sums it as it multiplies, which rounds the sums to bf16.
+bool bias_gradient_is_rounded(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+                              const GeluPair& pair);
 // Whether a weight's gradient is faster with that of the bias than without, where both times are known.
 bool bias_is_faster_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
                               const LinearShape& layer);

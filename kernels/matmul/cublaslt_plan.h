@@ -10,8 +10,22 @@
 
 namespace kernels::cublaslt {
 
-// Partial sums of a product cut along k stay in float, whatever the result's type, and are added in a fixed order.
-inline constexpr std::uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+// In which ways partial sums of a product that is cut along k may be added. COMPUTE_TYPE keeps them in float, whatever
+// the result's type, and adds them in a fixed order. Where the result is float, so are the partial sums of OUTPUT_TYPE,
+// which are added in the same way, and of INPLACE, which adds to the result as they come: cublasLt.h documents that
+// they are added one after the other, not in which order. So INPLACE only where the result is compared with that of
+// other runs before it is used (`compared`).
+inline std::uint32_t reductions_of(const ProductShape& shape, bool compared) {
+    const bool into_float = shape.dtype == DType::fp32 || shape.product == Product::backward_weight;
+    std::uint32_t mask = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (into_float) mask |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    if (into_float && compared) mask |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    return mask;
+}
+// Whether the order of the result's sums may differ from run to run, so that repeats() compares it.
+inline bool order_may_vary(const ProductShape& shape) {
+    return (reductions_of(shape, true) & CUBLASLT_REDUCTION_SCHEME_INPLACE) != 0;
+}
 
 using Algorithm = cublasLtMatmulAlgo_t;
 
@@ -81,10 +95,10 @@ inline Plan describe(const ProductShape& shape, const Operands& operands, const 
 
 // The library's algorithms for this form, in its order; empty: it has none.
 inline std::vector<Algorithm> algorithms(const Library& library, std::size_t workspace_bytes, const Plan& plan,
-                                         const ProductShape& shape, int most) {
+                                         const ProductShape& shape, int most, bool compared) {
     const Preference preference = make_preference();
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
-    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductions);
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions_of(shape, compared));
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
@@ -104,8 +118,9 @@ inline std::vector<Algorithm> algorithms(const Library& library, std::size_t wor
     return usable;
 }
 
-// Whether this library runs the algorithm on this GPU, within the workspace and with sums in a fixed order.
-inline bool accepts(const Library& library, std::size_t workspace_bytes, const Plan& plan,
+// Whether this library runs the algorithm on this GPU, within the workspace and with sums as they may be. For
+// algorithms that were compared when they were chosen.
+inline bool accepts(const Library& library, std::size_t workspace_bytes, const Plan& plan, const ProductShape& shape,
                     const Algorithm& algorithm) {
     cublasLtMatmulHeuristicResult_t result{};
     if (cublasLtMatmulAlgoCheck(library.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.d.get(),
@@ -116,7 +131,7 @@ inline bool accepts(const Library& library, std::size_t workspace_bytes, const P
     return result.workspaceSize <= workspace_bytes &&
            cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
                                                 sizeof reduction, &written) == CUBLAS_STATUS_SUCCESS &&
-           (reduction & ~kReductions) == 0;
+           (reduction & ~reductions_of(shape, true)) == 0;
 }
 
 }  // namespace kernels::cublaslt

@@ -11,7 +11,7 @@
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/interrupt.h).
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
 //           float (Bf16Arithmetic). The sums of backward_input's dbias may be rounded to T before they are added: the
-//           library that sums them as it multiplies gives them in the type of its result.
+//           library that sums them as it multiplies gives them in the type of its result (rounds_bias_gradient).
 // Choices   where options.choices is given: algorithms by time, the same again once they are kept (kernels/tuning).
 // Work      2 * rows * in_channels * out_channels flops each.
 #pragma once
@@ -94,6 +94,8 @@ public:
     // Whether the gradient of the bias of a pair is better summed with backward_input of the second layer than with
     // backward_weight of the first: by the times of all four products, where they are known; else it is not.
     bool sums_bias_with_input(DType dtype, const GeluPair& pair) const;
+    // Whether sums_bias_with_input() holds and the algorithm chosen for that product rounds the sums to T.
+    bool rounds_bias_gradient(DType dtype, const GeluPair& pair) const;
     // Of a layer whose bias' gradient is at hand elsewhere: whether backward_weight should sum it all the same, because
     // it is faster with it, by the times of both products; where they are not known it should not.
     bool sums_bias_with_weight(DType dtype, const LinearShape& layer) const;

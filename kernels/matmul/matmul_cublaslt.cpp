@@ -14,8 +14,8 @@
 // Which epilogues have an algorithm depends on the shape and the GPU, and which is faster on more: BGRADB, for one, may
 // rule out that a product with few tiles and many rows is cut along k. So where choices are timed, algorithms of all
 // forms compete (algorithm_choice.h), each with the kernels of our own that it needs; elsewhere it is the library's
-// first of the first form that it has. Where the library has nothing, as for products of one row on some GPUs:
-// plain_product.h. Each shape is planned once.
+// first of the first form that it has, among those that add in a fixed order. Where the library has nothing, as for
+// products of one row on some GPUs: plain_product.h. Each shape is planned once.
 //
 // An algorithm is kept as the 64 bytes of cublasLtMatmulAlgo_t: cublasLt.h documents that they can be stored and used
 // again with the same version of the library, under which they are kept. Its attributes one by one (tile, stages, cuts
@@ -34,15 +34,23 @@
 #include "kernels/matmul/check.h"
 #include "kernels/matmul/cublaslt_plan.h"
 #include "kernels/matmul/plain_product.h"
-#include "kernels/tuning/timing.h"
+#include "kernels/matmul/rehearsal.h"
 
 namespace kernels {
 namespace {
 
 using namespace cublaslt;
 
-// What NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace); earlier GPUs need less.
-constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;
+// A function of the GPU alone: were it less in a run that is short of memory, that run would not accept an algorithm
+// which another one chose and stored, and would compute other bits. What NVIDIA recommends for Hopper (cuBLAS
+// documentation, cublasSetWorkspace) is 32 MiB; the gradient of a 768 x 3072 weight cut into eight along k takes 72 for
+// partial sums.
+std::size_t most_workspace() {
+    int device = 0, major = 0;
+    CHECKED(cudaGetDevice(&device));
+    CHECKED(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    return std::size_t(major >= 9 ? 128 : 32) << 20;
+}
 
 // The product of `shape` without the library. T is the type of all tensors but a weight's gradient, which is float.
 template <class T>
@@ -65,30 +73,12 @@ void run_plain(const ProductShape& shape, const Operands& operands, StreamRef st
     }
 }
 
-// A call whose gradients of parameters go to memory of its own, for timing: what they would be added to stays as it is.
-// Plans are made once, so that making them is not timed.
-template <class Op>
-struct Rehearsal {
-    Op op;
-    device::Array<float> dweight, dbias;
-    std::vector<std::pair<ChosenAlgorithm, Plan>> plans;
-    Rehearsal(const Op& call, StreamRef stream) : op(call) {
-        if constexpr (requires { op.dweight; }) op.dweight = stand_in(dweight, op.dweight, stream);
-        if constexpr (requires { op.dbias; }) op.dbias = stand_in(dbias, op.dbias, stream);
-    }
-    static std::span<float> stand_in(device::Array<float>& scratch, std::span<float> of, StreamRef stream) {
-        scratch = device::Array<float>(of.size());
-        scratch.zero(stream);
-        return scratch.span();
-    }
-    void zero_bias(StreamRef stream) { dbias.zero(stream); }
-};
-
 }  // namespace
 
 struct Matmul::State {
     MatmulOptions options;
     Library library = make_library();
+    const std::size_t workspace_bytes = most_workspace();
     std::map<ProductShape, Plan> plans{};
     BiasSums bias_sums{options.choices, name()};
     device::Workspace workspace{};
@@ -110,7 +100,7 @@ struct Matmul::State {
     // The library for one call. Its runs go to memory that they share, taken by the first of them.
     template <class Op>
     ProductLibrary library_for(const ProductShape& shape, const Op& op, StreamRef stream) {
-        const auto rehearsal = std::make_shared<std::optional<Rehearsal<Op>>>();
+        const auto rehearsal = std::make_shared<std::optional<Rehearsal<Op, Plan>>>();
         const auto run = [this, shape, op, stream, rehearsal](const ChosenAlgorithm& chosen) {
             if (!*rehearsal) rehearsal->emplace(op, stream);
             auto& plans = (*rehearsal)->plans;
@@ -121,10 +111,11 @@ struct Matmul::State {
         };
         return {.name = name(),
                 .algorithms =
-                    [this, shape, op](const ProductForm& form, int most) {
+                    [this, shape, op](const ProductForm& form, int most, bool compared) {
                         std::vector<AlgorithmBytes> all;
                         const Plan plan = cublaslt::describe(shape, operands_of(op), form);
-                        for (const Algorithm& found : algorithms(library, workspace.bytes(), plan, shape, most)) {
+                        for (const Algorithm& found :
+                             algorithms(library, workspace.bytes(), plan, shape, most, compared)) {
                             const auto* const bytes = reinterpret_cast<const unsigned char*>(&found);
                             all.emplace_back(bytes, bytes + sizeof found);
                         }
@@ -134,27 +125,33 @@ struct Matmul::State {
                     [this, shape, op](const ChosenAlgorithm& chosen) {
                         if (chosen.algorithm.size() != sizeof(Algorithm)) return false;
                         const Plan plan = plan_of(shape, operands_of(op), chosen);
-                        return cublaslt::accepts(library, workspace.bytes(), plan, plan.algorithm);
+                        return cublaslt::accepts(library, workspace.bytes(), plan, shape, plan.algorithm);
                     },
                 .run = run,
                 .repeats =
-                    [run, rehearsal, stream](const ChosenAlgorithm& chosen) {
+                    [this, run, rehearsal, shape, stream](const ChosenAlgorithm& chosen) {
                         // That the order of a fused sum of a bias' gradient is fixed is documented nowhere.
-                        if (!chosen.form.bias_gradient) return true;
-                        std::vector<float> sums[2];
-                        for (auto& once : sums) {
-                            (*rehearsal)->zero_bias(stream);
-                            run(chosen);
-                            once = (*rehearsal)->dbias.download(stream);
-                        }
-                        return std::ranges::equal(std::as_bytes(std::span(sums[0])), std::as_bytes(std::span(sums[1])));
+                        const bool result = order_may_vary(shape);
+                        if (!result && !chosen.form.bias_gradient) return true;
+                        return (*rehearsal)->repeats([&] { run(chosen); }, result_of((*rehearsal)->op), result, stream);
                     }};
+    }
+    // Of the product itself; what GELU makes of it follows from that.
+    template <class T> static std::span<const std::byte> result_of(const LinearForward<T>& op) {
+        const std::span<const T> result = op.pre.empty() ? op.out : op.pre;
+        return std::as_bytes(result.first(std::size_t(op.rows) * op.out_channels));
+    }
+    template <class T> static std::span<const std::byte> result_of(const LinearBackwardInput<T>& op) {
+        return std::as_bytes(op.din.first(std::size_t(op.rows) * op.in_channels));
+    }
+    template <class T> static std::span<const std::byte> result_of(const LinearBackwardWeight<T>& op) {
+        return std::as_bytes(op.dweight.first(std::size_t(op.in_channels) * op.out_channels));
     }
 
     template <class Op>
     const Plan& plan_for(const ProductShape& shape, const Op& op, StreamRef stream) {
         if (const auto known = plans.find(shape); known != plans.end()) return known->second;
-        workspace.at_least(kWorkspaceBytes);
+        workspace.at_least(workspace_bytes);
         const auto chosen = choose_algorithm(shape, library_for(shape, op, stream), options.choices, stream);
         Plan plan;
         if (chosen) plan = plan_of(shape, operands_of(op), *chosen);
@@ -280,6 +277,10 @@ bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
     return state_->bias_sums.with_input(dtype, state_->tf32(dtype), pair);
 }
 
+bool Matmul::rounds_bias_gradient(DType dtype, const GeluPair& pair) const {
+    return bias_gradient_is_rounded(state_->options.choices, library(), dtype, state_->tf32(dtype), pair);
+}
+
 bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {
     return state_->bias_sums.with_weight(dtype, state_->tf32(dtype), layer);
 }
@@ -289,7 +290,7 @@ bool Matmul::chooses_by_shape() { return true; }
 std::string Matmul::library() const { return State::name(); }
 
 std::size_t Matmul::workspace_bytes() const {
-    return std::max(kWorkspaceBytes, state_->workspace.bytes()) + state_->bias_scratch.bytes();
+    return state_->workspace_bytes + state_->bias_scratch.bytes();
 }
 
 std::string Matmul::describe(DType dtype) {

@@ -311,6 +311,10 @@ bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
     return state_->bias_sums.with_input(dtype, false, pair);
 }
 
+bool Matmul::rounds_bias_gradient(DType dtype, const GeluPair& pair) const {
+    return bias_gradient_is_rounded(state_->options.choices, library(), dtype, false, pair);
+}
+
 bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {
     return state_->bias_sums.with_weight(dtype, false, layer);
 }

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kernels {
 
@@ -33,12 +35,17 @@ public:
     // What find() gave cannot be used any more: it counts as unknown from now on.
     void reject(const std::string& library, const std::string& problem);
 
+    // For people: a choice that could not be made, and why.
+    void note(std::string text) { notes_.push_back(std::move(text)); }
+    const std::vector<std::string>& notes() const { return notes_; }
+
     const ChoiceTable& used() const { return used_; }    // all that were found or kept
     const ChoiceTable& timed() const { return timed_; }  // kept since the start
 
 private:
     mutable ChoiceTable used_;
     ChoiceTable timed_;
+    std::vector<std::string> notes_;
 };
 
 std::size_t count(const ChoiceTable& table);

@@ -1,50 +1,111 @@
-// timing.cpp - rounds of runs, their medians, and the choice
+// timing.cpp - rounds of runs, their medians, and the ranking
 #include "kernels/tuning/timing.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/device/error.h"
 #include "kernels/device/memory.h"
 
 namespace kernels {
+namespace {
 
-std::vector<double> time_candidates(int count, const std::function<void(int candidate)>& run, std::size_t cache_bytes,
-                                    StreamRef stream) {
-    constexpr int kRounds = 5;
-    constexpr double kForEver = std::numeric_limits<double>::infinity();
-    const device::Memory elsewhere(2 * cache_bytes);
-    std::vector<std::vector<double>> times(static_cast<std::size_t>(count));
-    std::vector<bool> runs(times.size(), true);
-    for (int round = 0; round <= kRounds; ++round)  // the first warms up
-        for (int candidate = 0; candidate < count; ++candidate) {
-            const auto i = std::size_t(candidate);
-            if (!runs[i]) continue;
-            try {
-                if (elsewhere.bytes() > 0) device::fill_zero(elsewhere.data(), elsewhere.bytes(), stream);
-                device::Timer timer;
-                timer.start(stream);
-                run(candidate);
-                timer.stop(stream);
-                const double seconds = timer.seconds();
-                if (round > 0) times[i].push_back(seconds);
-            } catch (const Error&) {
-                runs[i] = false;
-            }
+constexpr int kFirstRounds = 3, kFinalRounds = 15;
+// How much slower than the fastest a median of three may be and still take part in the final. Not measured on a GPU.
+constexpr double kFinalists = 1.05;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+class Rounds {
+public:
+    Rounds(const std::function<void(int)>& run, std::size_t cache_bytes, StreamRef stream, Timing& timing)
+        : run_(run), stream_(stream), timing_(timing) {
+        try {
+            elsewhere_ = device::Memory(timing_bytes(cache_bytes));
+        } catch (const Error& error) {
+            timing.notes += std::string("; timed with warm caches: ") + error.what();
         }
-    std::vector<double> medians;
-    for (std::size_t i = 0; i < times.size(); ++i) {
-        if (runs[i]) std::ranges::nth_element(times[i], times[i].begin() + kRounds / 2);
-        medians.push_back(runs[i] ? times[i][kRounds / 2] : kForEver);
     }
-    return medians;
+    // Sets the medians of `candidates`.
+    void time(const std::vector<int>& candidates, int warm_ups, int rounds) {
+        std::vector<std::vector<double>> times(candidates.size());
+        for (int round = -warm_ups; round < rounds; ++round)
+            for (std::size_t i = 0; i < candidates.size(); ++i) {
+                if (timing_.seconds[std::size_t(candidates[i])] == kNever) continue;
+                const double seconds = seconds_of(candidates[i]);
+                if (round >= 0) times[i].push_back(seconds);
+            }
+        for (std::size_t i = 0; i < candidates.size(); ++i) {
+            double& seconds = timing_.seconds[std::size_t(candidates[i])];
+            if (seconds == kNever) continue;
+            const auto middle = times[i].begin() + rounds / 2;
+            std::ranges::nth_element(times[i], middle);
+            seconds = *middle;
+        }
+    }
+    int failed() const { return failed_; }
+    const std::string& first_fault() const { return first_fault_; }
+
+private:
+    double seconds_of(int candidate) {
+        try {
+            if (elsewhere_.bytes() > 0) device::fill_zero(elsewhere_.data(), elsewhere_.bytes(), stream_);
+            device::Timer timer;
+            timer.start(stream_);
+            run_(candidate);
+            timer.stop(stream_);
+            return timer.seconds();
+        } catch (const Error& error) {
+            if (failed_++ == 0) first_fault_ = error.what();
+            return timing_.seconds[std::size_t(candidate)] = kNever;
+        }
+    }
+
+    const std::function<void(int)>& run_;
+    StreamRef stream_;
+    Timing& timing_;
+    device::Memory elsewhere_;
+    int failed_ = 0;
+    std::string first_fault_;
+};
+
+}  // namespace
+
+Timing time_candidates(int count, const std::function<void(int candidate)>& run, std::size_t cache_bytes,
+                       StreamRef stream) {
+    Timing timing{std::vector<double>(std::size_t(count)), std::vector<int>(std::size_t(count)), ""};
+    if (count == 0) return timing;
+    const std::vector<double>& seconds = timing.seconds;
+    const auto by_time = [&](int candidate) { return seconds[std::size_t(candidate)]; };
+    Rounds rounds(run, cache_bytes, stream, timing);
+    std::iota(timing.ranking.begin(), timing.ranking.end(), 0);
+    rounds.time(timing.ranking, 1, kFirstRounds);
+    std::ranges::stable_sort(timing.ranking, {}, by_time);
+    const double limit = kFinalists * by_time(timing.ranking.front());
+    const auto is_finalist = [&](int candidate) { return by_time(candidate) <= limit && by_time(candidate) < kNever; };
+    std::vector<int> finalists(timing.ranking.begin(), std::ranges::find_if_not(timing.ranking, is_finalist));
+    std::ranges::sort(finalists);
+    if (finalists.size() > 1) rounds.time(finalists, 0, kFinalRounds);
+    std::ranges::stable_sort(finalists, {}, by_time);
+    std::ranges::copy(finalists, timing.ranking.begin());
+    std::erase_if(timing.ranking, [&](int candidate) { return by_time(candidate) == kNever; });
+    if (rounds.failed() > 0)
+        timing.notes += "; " + std::to_string(rounds.failed()) + " cannot run: " + rounds.first_fault();
+    return timing;
 }
 
-int choose_by_time(std::span<const double> seconds) {
-    const auto fastest = std::ranges::min_element(seconds);
-    if (fastest == seconds.end() || std::isinf(*fastest)) return -1;
-    return *fastest < kWorthAChange * seconds.front() ? int(fastest - seconds.begin()) : 0;
+int fastest_that_repeats(Timing& timing, const std::function<bool(int candidate)>& repeats) {
+    int rejected = 0, found = -1;
+    for (const int candidate : timing.ranking) {
+        if (repeats(candidate)) {
+            found = candidate;
+            break;
+        }
+        ++rejected;
+    }
+    if (rejected > 0) timing.notes += "; " + std::to_string(rejected) + " faster, but not repeatable bit for bit";
+    return found;
 }
 
 }  // namespace kernels

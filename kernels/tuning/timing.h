@@ -1,25 +1,32 @@
-// timing.h - how long each of some candidates takes, and which of them to take
+// timing.h - how long each of some candidates takes, and in which order to prefer them
 #pragma once
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/device/types.h"
 
 namespace kernels {
 
-// Another candidate than the first is taken where it needs less than this share of the first one's time: what is faster
-// by less than two medians of one candidate differ is not worth other bits after every timing. Not measured on a GPU.
-inline constexpr double kWorthAChange = 0.98;
+struct Timing {
+    std::vector<double> seconds;  // medians; infinity: the candidate threw Error
+    std::vector<int> ranking;     // the candidates that ran, fastest first; ties: the first
+    std::string notes;            // for people, each begins with "; ": what could not be done, and why
+};
 
-// The median time of each candidate, in seconds. run(candidate) enqueues it on `stream`. All run once to warm up, then
-// in turns, so that a clock that changes meets all alike, each after more than `cache_bytes` were written elsewhere, so
-// that operands come from memory as they do in training. A candidate that throws Error takes for ever (infinity) and is
-// not run again. Waits.
-std::vector<double> time_candidates(int count, const std::function<void(int candidate)>& run, std::size_t cache_bytes,
-                                    StreamRef stream);
+// Times candidates in two passes. run(candidate) enqueues one on `stream`. In the first pass all run once to warm up,
+// then three times; in the second those within 5 % of the fastest run fifteen times more, and only those times rank
+// them. Candidates take turns, so that a clock that changes affects all of them, each after more than `cache_bytes`
+// were written elsewhere, so that operands come from memory as they do in training; without memory for that, caches are
+// warm, and `notes` says so. A candidate that throws Error is not run again. Waits.
+Timing time_candidates(int count, const std::function<void(int candidate)>& run, std::size_t cache_bytes,
+                       StreamRef stream);
 
-// The candidate to take: the first, unless the fastest is clearly faster (kWorthAChange). -1: none can run.
-int choose_by_time(std::span<const double> seconds);
+// The fastest candidate whose results repeat bit for bit; -1: none. Adds to `notes` how many were passed over.
+int fastest_that_repeats(Timing& timing, const std::function<bool(int candidate)>& repeats);
+
+// Device memory that time_candidates() takes to empty a cache, for plans.
+constexpr std::size_t timing_bytes(std::size_t cache_bytes) { return 2 * cache_bytes; }
 
 }  // namespace kernels

@@ -25,6 +25,11 @@ ActivationSettings activation_settings(const ModelSetup& setup, const device::In
             .logits_bytes = device.logits_bytes};
 }
 
+// Elements: of the token embedding or of the MLP's.
+std::size_t largest_weight(const ModelConfig& config) {
+    return std::size_t(std::max(config.padded_vocabulary(), 4 * config.channels)) * std::size_t(config.channels);
+}
+
 template <class Element>
 std::size_t activation_bytes(const ModelSetup& setup, const device::Info& device) {
     Arena counter(nullptr);
@@ -66,8 +71,8 @@ public:
     void choose_products(const MicroBatch& batch, bool accumulating) override {
         forward(batch);
         const BlockParameters& p = table().block(0);
-        const std::size_t largest = std::max(padded_vocabulary(), 4 * channels()) * std::size_t(channels());
-        const device::Array<float> dweight(setup_.training ? largest : 0), dbias(4 * std::size_t(channels()));
+        const device::Array<float> dweight(setup_.training ? largest_weight(setup_.config) : 0),
+            dbias(4 * std::size_t(channels()));
         for (std::size_t first = 0; first < shape_.rows(); first += act_.classifier_rows) {
             const Chunk chunk = chunk_at(first);
             classify(batch, chunk, setup_.training ? Dlogits::in_place : Dlogits::none, 1.0f / float(shape_.rows()));
@@ -326,10 +331,7 @@ private:
         result.bias = {};
         return result;
     }
-    kernels::GeluPair mlp_pair(bool accumulate) const {
-        return {.rows = rows(), .in_channels = channels(), .hidden_channels = 4 * channels(),
-                .out_channels = channels(), .accumulate = accumulate};
-    }
+    kernels::GeluPair mlp_pair(bool accumulate) const { return llmc::mlp_pair(setup_.config, rows(), accumulate); }
     void layernorm(const NormActivations<Element>& out, Input x, const Norm& norm) {
         kernels::layernorm_forward<Element>({.normed = out.normed, .mean = out.mean, .rstd = out.rstd, .residual = x,
                                              .weight = weight(norm.weight), .bias = weight(norm.bias),
@@ -400,6 +402,11 @@ kernels::AttentionProblem attention_problem(const ModelSetup& setup) {
             setup.training};
 }
 
+kernels::GeluPair mlp_pair(const ModelConfig& config, int rows, bool accumulate) {
+    return {.rows = rows, .in_channels = config.channels, .hidden_channels = 4 * config.channels,
+            .out_channels = config.channels, .accumulate = accumulate};
+}
+
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device) {
     const std::size_t elements = std::size_t(table.elements());
     const std::size_t master_weights = std::size_t(master_weight_elements(table, setup.dtype, setup.sharding));
@@ -411,6 +418,9 @@ ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, con
             .gathered = master_weights < elements
                             ? std::size_t(GradientBuckets(table, setup.sharding).largest()) * sizeof(float)
                             : 0,
+            // Gradients of the largest weight and bias, and where a run that is timed adds to instead.
+            .chooses = 2 * ((setup.training ? largest_weight(setup.config) : 0) +
+                            4 * std::size_t(setup.config.channels)) * sizeof(float),
             .load = shared ? elements * (sizeof(float) + (bf16_parameters ? sizeof(bf16) : 0)) : 0};
 }
 

@@ -40,11 +40,14 @@ struct ModelSetup {
 
 // What the model asks of attention.
 kernels::AttentionProblem attention_problem(const ModelSetup& setup);
+// The two layers of a block's MLP, as the matrix library decides where the bias' gradient of the first is summed.
+kernels::GeluPair mlp_pair(const ModelConfig& config, int rows, bool accumulate);
 
 // Device bytes by purpose, counted without allocating: for the memory plan.
 struct ModelBytes {
     std::size_t parameters, master_weights, activations;  // in fp32 the parameters are the master weights
     std::size_t gathered;  // by copy_master_weights_to_host(), where this rank has only its shards
+    std::size_t chooses;   // choose_products(), on the device, and the runs that it has timed
     std::size_t load;      // of load() with the array it is given, where host memory is device memory
 };
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device);

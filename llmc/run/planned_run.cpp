@@ -43,8 +43,8 @@ void tell_notes(const std::vector<std::string>& notes) {
     for (const std::string& note : notes) tell_stderr("note: " + note);
 }
 
-void tell_choices(PlannedRun& run, bool first_rank) {
-    run.facts.push_back(fact_of_choices(run.tuning));
+void tell_choices(PlannedRun& run, const Context& context, bool first_rank) {
+    run.facts.push_back(fact_of_choices(run.tuning, run.plan, context));
     if (!first_rank) return;
     tell_notes(run.tuning.notes());
     std::cout << run.facts.back().lines << std::flush;
@@ -99,7 +99,7 @@ PlannedRun plan_run(const Options& options, Context& context) {
         if (first_rank) tell_stderr(std::string("note: goes on as --ignore-memory-plan says: ") + error.what());
     }
     PlannedRun run{std::move(tuning), std::move(found), std::move(plan), std::move(changes), std::move(facts), appends};
-    if (options.dry_run) tell_choices(run, first_rank);
+    if (options.dry_run) tell_choices(run, context, first_rank);
     return run;
 }
 
@@ -114,7 +114,7 @@ std::unique_ptr<Model> make_initial_model(PlannedRun& run, const Options& option
 Report begin_report(PlannedRun& run, const Options& options, Context& context) {
     Communicator& ranks = *context.communicator;
     const bool first_rank = ranks.rank() == 0;
-    tell_choices(run, first_rank);
+    tell_choices(run, context, first_rank);
     run.facts.push_back(fact_of_compression(run.plan, context));
     if (first_rank) std::cout << run.facts.back().lines << std::flush;
     Report report = together(ranks, [&] {

@@ -125,9 +125,24 @@ std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Cont
             {plan.memory.text(), {{"planned_bytes", plan.memory.total()}}}};
 }
 
-RunFact fact_of_choices(const Tuning& tuning) {
+RunFact fact_of_choices(const Tuning& tuning, const Plan& plan, const Context& context) {
     const std::string line = tuning.describe();
-    return {line.empty() ? "" : line + '\n', {{"choices", tuning.fields()}}};
+    RunFact fact{line.empty() ? "" : line + '\n', {{"choices", tuning.fields()}}};
+    if (!plan.setup.training || !kernels::Matmul::chooses_by_shape()) return fact;
+    const auto sums = [&](bool accumulate) -> std::string {
+        const auto pair = mlp_pair(plan.setup.config, int(plan.setup.shape.rows()), accumulate);
+        return context.matmul.rounds_bias_gradient(plan.setup.dtype, pair) ? "bf16" : "fp32";
+    };
+    const std::string first = sums(false), later = sums(plan.micro_batches > 1);
+    if (plan.setup.dtype == kernels::DType::bf16) {
+        const auto words = [&](const std::string& type) {
+            return "in " + type + (type == "bf16" ? " by " + context.matmul.library() + "'s epilogue" : "");
+        };
+        fact.lines += "bias gradient of the MLP's first layer: summed " + words(first) +
+                      (first == later ? "" : ", of later micro-batches " + words(later)) + '\n';
+    }
+    fact.fields["fc_bias_gradient"] = first == later ? Json(first) : Json{first, later};
+    return fact;
 }
 
 std::string terminal_text(const std::vector<RunFact>& facts) {

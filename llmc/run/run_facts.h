@@ -17,8 +17,8 @@ struct RunFact {
 };
 // In the order of the terminal.
 std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Context& context);
-// Known when the model is there.
-RunFact fact_of_choices(const Tuning& tuning);
+// Known when the model is there: how many choices were timed, and what they decide that is not in the last bits alone.
+RunFact fact_of_choices(const Tuning& tuning, const Plan& plan, const Context& context);
 
 std::string terminal_text(const std::vector<RunFact>& facts);
 nlohmann::ordered_json start_event(const std::vector<RunFact>& facts);

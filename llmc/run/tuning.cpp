@@ -15,8 +15,8 @@ Tuning::Tuning(const Options& options, Context& context)
       context_(context),
       file_(options.tune_file.empty() ? default_choice_file() : options.tune_file),
       times_(tune_ != Tune::off && !options.dry_run) {
-    context_.choices->cache_bytes = context_.device.cache;
     if (tune_ == Tune::off) return;
+    context_.choices->cache_bytes = context_.device.cache;
     Communicator& ranks = *context_.communicator;
     json mine = {{"kind", context_.device.name + ", " + context_.matmul.library() + ", " +
                               context_.attention.library()}};
@@ -46,6 +46,15 @@ void Tuning::share() {
                     news_[device][library][problem] = choice;
                     if (device == context_.device.name) context_.choices->known[library][problem] = choice;
                 }
+}
+
+void Tuning::report_notes() {
+    const std::vector<std::string>& notes = context_.choices->notes();
+    if (notes.size() == noted_) return;
+    const std::size_t more = notes.size() - noted_ - 1;
+    notes_.push_back("not timed, " + notes[noted_] +
+                     (more > 0 ? "; the same of " + std::to_string(more) + " more" : std::string()));
+    noted_ = notes.size();
 }
 
 void Tuning::save() {

@@ -26,11 +26,12 @@ public:
         });
         context_.choices->timing = false;
         share();
+        report_notes();
     }
     // Rank 0 adds what was timed to the file, if anything was.
     void save();
 
-    // For people, on rank 0: what is wrong with the file. One line each.
+    // For people, on rank 0: what is wrong with the file, and what could not be timed. One line each.
     const std::vector<std::string>& notes() const { return notes_; }
     // "choices: 12 timed now, 3 from FILE"; empty where none was needed.
     std::string describe() const;
@@ -38,12 +39,14 @@ public:
 
 private:
     void share();
+    void report_notes();  // of choices that could not be made on this rank
 
     Tune tune_;
     Context& context_;
     std::string file_;
     bool times_, is_first_of_kind_ = true, may_write_ = false;
     ChoicesByDevice news_;  // of all ranks
+    std::size_t noted_ = 0;  // of the choices' notes
     std::vector<std::string> notes_;
 };
 

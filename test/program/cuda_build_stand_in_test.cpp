@@ -168,6 +168,73 @@ TEST_CASE("the CUDA build takes the algorithm that the device's clock finds fast
     CHECK(first == taken("again", "1e-4,2e-4,3e-4"));
 }
 
+TEST_CASE("an algorithm that adds in place is chosen only into fp32, and only if its results repeat", "[stand_in]") {
+    const TrainingFolder folder;
+    const std::string dtype = GENERATE("fp32", "bf16");
+    const Texts bf16 = {"--dtype", dtype};
+    // Products by the algorithm that adds in place, and all of them that could.
+    const auto in_place = [&](const std::string& mode) {
+        const auto file = folder.path(mode + ".json");
+        const Result result = run_with(folder, {"STAND_IN_CUBLASLT=" + mode}, 1,
+                                       flags_of(folder, mode, bf16 + Texts{"--tune-file", file}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        std::pair<int, int> count;
+        for (const auto& [device, libraries] : nlohmann::json::parse(read_bytes(file))["devices"].items())
+            for (const auto& [library, choices] : libraries.items()) {
+                if (!library.starts_with("cuBLASLt")) continue;
+                for (const auto& [problem, choice] : choices.items()) {
+                    CAPTURE(problem, choice.dump());
+                    // Bytes of stand_in::cublaslt::Algorithm: eight that are the same in all, then the number.
+                    const auto taken = choice["taken"].get<std::string>();
+                    const bool is = taken.substr(taken.find(' ') + 17, 8) == "03000000";
+                    const bool into_fp32 = dtype == "fp32" || problem.find("backward_weight") != problem.npos;
+                    CHECK((!is || into_fp32));
+                    if (mode == "unordered" && into_fp32 && problem.find("forward") == problem.npos)
+                        CHECK_THAT(choice["why"].get<std::string>(),
+                                   Contains("; 1 faster, but not repeatable bit for bit"));
+                    count.first += is;
+                    count.second += into_fp32;
+                }
+            }
+        return count;
+    };
+    const auto [steady, could] = in_place("in-place");
+    CHECK(steady > could / 2);
+    CHECK(in_place("unordered").first == 0);
+    // Without times nothing compares results: the library's first that adds in a fixed order.
+    for (const std::string mode : {"", "unordered"})
+        REQUIRE(run_with(folder, {"STAND_IN_CUBLASLT=" + mode}, 1,
+                         flags_of(folder, "off" + mode, bf16 + Texts{"--tune=off"})).exit_code == 0);
+    CHECK(model_of(folder, "off") == model_of(folder, "offunordered"));
+}
+
+TEST_CASE("a run says whether the gradient of the MLP's first bias is rounded", "[stand_in]") {
+    const TrainingFolder folder;
+    const auto file = folder.path("choices.json");
+    const std::string line = "bias gradient of the MLP's first layer: summed in ";
+    const auto says = [&](const std::string& out, const std::string& words, const nlohmann::json& field) {
+        const Result result = run_with(folder, {}, 1, flags_of(folder, out, {"--dtype", "bf16", "--tune-file", file}));
+        CAPTURE(result.output);
+        REQUIRE(result.exit_code == 0);
+        CHECK_THAT(result.output, Contains(line + words));
+        CHECK(folder.log(out, "start")[0]["fc_bias_gradient"] == field);
+        return model_of(folder, out);
+    };
+    const std::string separate = says("separate", "fp32\n", "fp32");
+    // The same choices with another time, by which the library sums it in the product that leaves its dout.
+    auto json = nlohmann::json::parse(read_bytes(file));
+    int changed = 0;
+    for (auto& [device, libraries] : json["devices"].items())
+        for (auto& [library, choices] : libraries.items())
+            for (auto& [problem, choice] : choices.items())
+                if (choice["taken"].get<std::string>().starts_with("fused-gelu-and-bias "))
+                    choice["seconds"] = 1e-9, ++changed;
+    REQUIRE(changed == 2);  // the first micro-batch, and those that add
+    write_bytes(file, json.dump());
+    CHECK(says("fused", "bf16 by cuBLASLt", "bf16") != separate);
+}
+
 TEST_CASE("--log-gpu logs what NVML says of rank 0's own GPU", "[stand_in]") {
     struct Case {
         const char* nvml;
@@ -275,7 +342,7 @@ TEST_CASE("the stand-ins refuse what they cannot be told, and name what they can
         {"STAND_IN_MUTATE=here:skip", "; expected KEY:skip or KEY:other_stream"},
         {"STAND_IN_FAIL=cudaMalloc", "STAND_IN_FAIL is \"cudaMalloc\"; expected FUNCTION:N or FUNCTION:N@RANK"},
         {"STAND_IN_FAIL=cudaMaloc:1", "STAND_IN_FAIL is \"cudaMaloc:1\"; the stand-ins have no cudaMaloc"},
-        {"STAND_IN_CUBLASLT=none", "; expected nothing, no-epilogues or invalid-epilogues"},
+        {"STAND_IN_CUBLASLT=none", "; expected nothing, no-epilogues, invalid-epilogues, in-place or unordered"},
         {"STAND_IN_CUBLASLT_SECONDS=1,2", "; expected three numbers: A,B,C"},
         {"STAND_IN_NCCL_SECONDS=short", "STAND_IN_NCCL_SECONDS is \"short\"; expected a number"},
         {"STAND_IN_NCCL_ASYNC=-1", "STAND_IN_NCCL_ASYNC is \"-1\"; expected a number"},

@@ -21,7 +21,8 @@
 namespace stand_in::cublaslt {
 
 inline constexpr std::uint64_t kMagic = 0x6e692d646e617473;
-inline constexpr std::array kParts = {1, 2, 4};  // by the number of an algorithm
+inline constexpr std::array kParts = {1, 2, 4, 4};  // by the number of an algorithm
+inline constexpr std::int32_t kInPlace = 3;         // the number of the one that adds in place
 
 // What handles point to. Attributes have the types and defaults of the header.
 struct Layout {
@@ -58,7 +59,9 @@ struct Algorithm {
     std::uint32_t bias_alignment = 1, auxiliary_alignment = 1;
 
     std::uint32_t reduction() const {
-        return parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+        return id == kInPlace ? CUBLASLT_REDUCTION_SCHEME_INPLACE
+               : parts > 1    ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                              : CUBLASLT_REDUCTION_SCHEME_NONE;
     }
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
@@ -95,6 +98,7 @@ struct Product {
     void* d_data = nullptr;
     float alpha = 1, beta = 0;
     float* workspace = nullptr;
+    std::uint32_t first_part = 0;  // in place: the part that is added first
 
     std::uint64_t m() const { return d.rows; }
     std::uint64_t n() const { return d.columns; }
@@ -104,9 +108,10 @@ struct Product {
     // Header, CUBLASLT_EPILOGUE_BIAS, BGRADA, BGRADB: as long as D has rows, but for BGRADB columns. Guide,
     // cublasLtMatmul: its type is D's.
     std::size_t bias_bytes() const { return (epilogue().sums == Sums::of_b ? n() : m()) * d.element_bytes(); }
-    // Header, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums are in the workspace, in the compute type. How many
-    // bytes that takes is not documented.
+    // Header, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums are in the workspace, in the compute type; _INPLACE:
+    // counters are. How many bytes that takes is not documented.
     std::size_t workspace_bytes(const Algorithm& chosen) const {
+        if (chosen.id == kInPlace) return 1024;
         return chosen.parts > 1 ? m() * n() * sizeof(float) * std::size_t(chosen.parts) : 0;
     }
 };
@@ -147,14 +152,17 @@ inline bool is_transpose(std::int32_t value) {
     return value == CUBLAS_OP_N || value == CUBLAS_OP_T || value == CUBLAS_OP_C;
 }
 
-// The modes of STAND_IN_CUBLASLT: cublaslt.cpp.
-inline cublasStatus_t left_out_by_environment(const Product& product) {
+// STAND_IN_CUBLASLT: cublaslt.cpp.
+inline std::string_view mode_of_environment() {
     const char* const told = std::getenv("STAND_IN_CUBLASLT");
-    const std::string_view mode = told ? told : "";
+    return told ? told : "";
+}
+inline cublasStatus_t left_out_by_environment(const Product& product) {
+    const std::string_view mode = mode_of_environment();
     const bool plain = product.description.epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
                        product.description.epilogue == CUBLASLT_EPILOGUE_BIAS;
     if (mode == "nothing") return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (mode.empty() || plain) return CUBLAS_STATUS_SUCCESS;
+    if (!mode.ends_with("epilogues") || plain) return CUBLAS_STATUS_SUCCESS;
     return mode == "no-epilogues" ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
 }
 
@@ -190,9 +198,10 @@ inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cu
     return left_out_by_environment(product);
 }
 
-// Which epilogues the library cuts along k is not documented; here none that sums A or B.
+// Which epilogues the library cuts along k is not documented; here none that sums A or B, and in place only DEFAULT.
 inline bool computes(const Algorithm& algorithm, const Product& product) {
     const Sums sums = product.epilogue().sums;
+    if (algorithm.id == kInPlace && product.description.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return false;
     return algorithm.parts == 1 ||
            (product.k() >= std::uint64_t(algorithm.parts) && sums != Sums::of_a && sums != Sums::of_b);
 }

@@ -20,17 +20,20 @@ const ProductForm kBare{}, kFusedBias{.bias_gradient = true};
 // a thread that computes may wait for a core for longer than any of them runs.
 struct FakeLibrary {
     AlgorithmBytes fused, bare;
-    std::set<int> unsteady;         // of the fused ones: bits differ from run to run
+    std::set<int> unsteady;         // bits differ from run to run
+    std::set<int> unordered;        // offered only where results are compared
     int asked_for = 0, checks = 0;
+    bool has_room = true;
     bool accepts_all = true;
 
     ProductLibrary library() {
         return {.name = "lib 1",
                 .algorithms =
-                    [this](const ProductForm& form, int most) {
+                    [this](const ProductForm& form, int most, bool compared) {
                         std::vector<AlgorithmBytes> all;
                         for (const unsigned char byte : form.bias_gradient ? fused : bare)
-                            if (int(all.size()) < most) all.push_back({byte});
+                            if (int(all.size()) < most && (compared || !unordered.contains(byte)))
+                                all.push_back({byte});
                         asked_for = most;
                         return all;
                     },
@@ -40,12 +43,13 @@ struct FakeLibrary {
                         return accepts_all;
                     },
                 .run =
-                    [](const ChosenAlgorithm& chosen) {
+                    [this](const ChosenAlgorithm& chosen) {
+                        if (!has_room) throw Error("cannot allocate 9 bytes", Blame::runtime);
                         if (chosen.algorithm[0] == 0) throw Error("no such kernel", Blame::runtime);
                         std::this_thread::sleep_for(std::chrono::microseconds(300 * chosen.algorithm[0]));
                     },
                 .repeats = [this](const ChosenAlgorithm& chosen) {
-                    return !chosen.form.bias_gradient || !unsteady.contains(chosen.algorithm[0]);
+                    return !unsteady.contains(chosen.algorithm[0]);
                 }};
     }
 };
@@ -134,7 +138,8 @@ TEST_CASE("the fastest of all forms is taken and kept, and taken again without t
     const Choice kept = choices.timed().at("lib 1").at(kWeight.problem());
     CHECK(kept.taken == "bare 05");
     CHECK(kept.seconds >= 0.0005);
-    CHECK_THAT(kept.why, Catch::Contains("; the library's first ") && Catch::EndsWith("; of 7"));
+    CHECK_THAT(kept.why, Catch::Contains("; the library's first ") &&
+                             Catch::EndsWith("; of 7; 2 cannot run: no such kernel"));
     fake.bare = {1};
     choices.timing = GENERATE(false, true);
     CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == fastest);
@@ -145,7 +150,7 @@ TEST_CASE("the fastest of all forms is taken and kept, and taken again without t
     CHECK(instead == (choices.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {20}}));
 }
 
-TEST_CASE("what fuses a sum whose bits differ from run to run is not taken", "[matmul][tuning][host_time]") {
+TEST_CASE("an algorithm whose bits differ from run to run is not chosen", "[matmul][tuning][host_time]") {
     FakeLibrary fake{.fused = {2, 4}, .bare = {30, 8}, .unsteady = {2, 4}};
     Choices choices;
     choices.timing = true;
@@ -154,6 +159,29 @@ TEST_CASE("what fuses a sum whose bits differ from run to run is not taken", "[m
     Choices others;
     others.timing = true;
     CHECK(choose_algorithm(kWeight, fake.library(), &others, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
+    CHECK_THAT(others.timed().at("lib 1").at(kWeight.problem()).why,
+               Catch::EndsWith("; 1 faster, but not repeatable bit for bit"));
+
+    // Where none is compared with itself, as without timing, one whose sums have no fixed order is not offered.
+    fake = {.fused = {2, 4}, .bare = {30}, .unordered = {2}};
+    CHECK(choose_algorithm(kWeight, fake.library(), nullptr, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
+    fake.unsteady = {2, 4, 30};
+    Choices none;
+    none.timing = true;
+    CHECK(choose_algorithm(kWeight, fake.library(), &none, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
+    CHECK(count(none.known) == 0);
+    REQUIRE(none.notes().size() == 1);
+    CHECK_THAT(none.notes()[0], Catch::EndsWith("; 3 faster, but not repeatable bit for bit"));
+}
+
+TEST_CASE("without memory to time a product the library's first is used, and a note says why", "[matmul][tuning]") {
+    FakeLibrary fake{.fused = {9, 1}, .bare = {5}, .has_room = false};
+    Choices choices;
+    choices.timing = true;
+    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
+    CHECK(count(choices.known) == 0);
+    CHECK(choices.notes() == std::vector<std::string>{kWeight.problem() + ": the library's first algorithm; 3 cannot "
+                                                                          "run: cannot allocate 9 bytes"});
 }
 
 TEST_CASE("a bias whose gradient is at hand has it from its product only where that is faster", "[matmul][tuning]") {
@@ -196,4 +224,21 @@ TEST_CASE("a bias' gradient is summed where both products together take less tim
     CHECK(!faster_with_input(0, 2, 3, 4));     // not all times are known
     CHECK(!faster_with_input(4, 2, 3, 0));
     CHECK(!bias_is_faster_with_input(nullptr, "lib 1", DType::bf16, false, pair));
+}
+
+TEST_CASE("a bias' gradient is rounded only where a bf16 library sums it as it multiplies", "[matmul][tuning]") {
+    const GeluPair pair{.rows = 64, .in_channels = 16, .hidden_channels = 64, .out_channels = 16, .accumulate = true};
+    const auto rounded = [&](DType dtype, const char* chosen, double with_input) {
+        const BiasPlaces places = bias_places(dtype, false, pair);
+        Choices choices;
+        for (const auto& shape : {places.weight_without, places.input_without, places.weight_with_bias})
+            choices.known["lib 1"][shape.problem()] = {"bare 00", "", 2};
+        choices.known["lib 1"][places.input_with_bias.problem()] = {chosen, "", with_input};
+        return bias_gradient_is_rounded(&choices, "lib 1", dtype, false, pair);
+    };
+    CHECK(rounded(DType::bf16, "fused-gelu-and-bias 00", 1));
+    CHECK(!rounded(DType::bf16, "fused-gelu-and-bias 00", 3));  // summed with the weight's gradient, which is fp32
+    CHECK(!rounded(DType::bf16, "fused-gelu 00", 1));           // summed from din by bias_gradient
+    CHECK(!rounded(DType::fp32, "bare 00", 1));
+    CHECK(!bias_gradient_is_rounded(nullptr, "lib 1", DType::bf16, false, pair));
 }

@@ -1,46 +1,69 @@
-// tuning_test.cpp - which candidate is taken for its times, how they are timed, and what is known of earlier choices
+// tuning_test.cpp - how candidates are timed and ranked, and what is known of earlier choices
+#include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <set>
 #include <string>
+#include <thread>
 
 #include "kernels/device/memory.h"
 #include "kernels/tuning/choices.h"
+#include "kernels/tuning/first_bits.h"
 #include "kernels/tuning/timing.h"
 #include "test/support/support.h"
 
 using namespace kernels;
 
-TEST_CASE("the first candidate is taken unless another is clearly faster", "[tuning][one_order]") {
-    const auto chosen = [](std::vector<double> seconds) { return choose_by_time(seconds); };
-    CHECK(chosen({1.0}) == 0);
-    CHECK(chosen({1.0, 1.0, 1.0}) == 0);
-    CHECK(chosen({1.0, 0.99, 1.2}) == 0);        // noise
-    CHECK(chosen({1.0, 0.99, 0.97}) == 2);
-    CHECK(chosen({1.0, 0.5, 0.5}) == 1);         // of equals the earlier
-    CHECK(chosen({2.0, 1.0, 0.999}) == 2);       // only the first is preferred
-    CHECK(chosen({INFINITY, 3.0, 2.0}) == 2);
-    CHECK(chosen({1.0, INFINITY}) == 0);
-    CHECK(chosen({INFINITY, INFINITY}) == -1);
-    CHECK(chosen({}) == -1);
-}
+namespace {
 
-TEST_CASE("candidates run in turns, and one that throws is not run again", "[tuning][one_order]") {
+void wait_us(int microseconds) { std::this_thread::sleep_for(std::chrono::microseconds(microseconds)); }
+
+}  // namespace
+
+TEST_CASE("candidates run in turns, those near the fastest again, and one that throws no more", "[tuning][host_time]") {
     std::string order;
-    device::Array<float> large(1 << 20);  // its filling takes longer than doing nothing
-    const auto seconds = time_candidates(
-        3,
+    const Timing timing = time_candidates(
+        4,
         [&](int candidate) {
             order += char('a' + candidate);
-            if (candidate == 1 && order.size() > 4) throw Error("this one can no more", Blame::runtime);
-            if (candidate == 2) large.zero(nullptr);
+            if (candidate == 1 && order.size() > 5) throw Error("this one cannot any more", Blame::runtime);
+            wait_us(candidate == 2 ? 20000 : 2000 + 2 * candidate);
         },
         1 << 16, nullptr);
-    CHECK(order == "abcabcacacacac");
-    REQUIRE(seconds.size() == 3);
-    CHECK(seconds[0] >= 0);
-    CHECK(std::isinf(seconds[1]));
-    CHECK((seconds[2] > seconds[0] && std::isfinite(seconds[2])));
-    CHECK(time_candidates(0, [](int) {}, 0, nullptr).empty());
+    CHECK(order.substr(0, 14) == "abcdabcdacdacd");
+    CHECK(std::ranges::count(order, 'c') == 4);   // never in the final
+    CHECK(std::ranges::count(order, 'a') >= 4);
+    REQUIRE(timing.seconds.size() == 4);
+    CHECK(std::isinf(timing.seconds[1]));
+    CHECK((timing.seconds[0] >= 0.002 && timing.seconds[2] >= 0.02));
+    REQUIRE(timing.ranking.size() == 3);
+    CHECK(timing.ranking.back() == 2);
+    CHECK(timing.notes == "; 1 cannot run: this one cannot any more");
+    CHECK(time_candidates(0, [](int) {}, 0, nullptr).ranking.empty());
+}
+
+TEST_CASE("the fastest candidate wins by however little, and the earlier of two equal ones", "[tuning][one_order]") {
+    Timing timing{{1.0, 0.995, INFINITY, 0.995}, {1, 3, 0}, ""};
+    CHECK(fastest_that_repeats(timing, [](int) { return true; }) == 1);
+    CHECK(timing.notes.empty());
+    CHECK(fastest_that_repeats(timing, [](int candidate) { return candidate == 0; }) == 0);
+    CHECK(timing.notes == "; 2 faster, but not repeatable bit for bit");
+    CHECK(fastest_that_repeats(timing, [](int) { return false; }) == -1);
+}
+
+TEST_CASE("without memory to empty the cache candidates are timed all the same, and a note says so",
+          "[tuning][one_order]") {
+    const Timing timing = time_candidates(1, [](int) {}, std::size_t(1) << 50, nullptr);
+    CHECK(timing.ranking == std::vector<int>{0});
+    CHECK_THAT(timing.notes, Catch::StartsWith("; timed with warm caches: "));
+}
+
+TEST_CASE("whether runs leave the same bits is compared with the first of them", "[tuning][one_order]") {
+    const std::vector<float> one = {1, 2, 3}, other = {1, 2, 4};
+    FirstBits bits;
+    for (const auto& [numbers, same] : {std::pair(&one, true), {&one, true}, {&other, false}, {&one, true}}) {
+        const device::Array<float> array{std::span(*numbers), nullptr};
+        CHECK(bits.match(array.span().data(), array.span().size_bytes(), nullptr) == same);
+    }
 }
 
 TEST_CASE("choices are found by library and problem, and those used or timed are told apart", "[tuning][one_order]") {

@@ -173,6 +173,26 @@ TEST_CASE("a batch that does not fit is refused with the largest that does", "[m
     CHECK(refusal(kSmall, context) == "accepted");
 }
 
+TEST_CASE("what timing takes is counted where it is more than what comes later", "[memory_plan]") {
+    Context context = make_context();
+    const MemoryPlan without = planned(kSmall, context);
+    context.choices = std::make_unique<kernels::Choices>();
+    CHECK(planned(kSmall, context).total() == without.total());  // --tune off
+    context.choices->cache_bytes = std::size_t(1) << 30;
+    const MemoryPlan with = planned(kSmall, context);
+    const bool times = kernels::Matmul::chooses_by_shape();
+    CHECK((with.text().find("more while algorithms are timed") != std::string::npos) == times);
+    if (!times) {
+        CHECK(with.total() == without.total());
+        return;
+    }
+    // Less by gradients and moments, which come later.
+    CHECK(with.total() >= std::size_t(2) << 30);
+    CHECK(with.total() < without.total() + (std::size_t(2) << 30));
+    context.choices->cache_bytes = 1;
+    CHECK(planned(kSmall, context).total() == without.total());
+}
+
 TEST_CASE("what libraries load later has its room", "[memory_plan]") {
     Context context = make_context();
     context.device.library_bytes = 0;

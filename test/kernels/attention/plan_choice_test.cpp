@@ -1,0 +1,72 @@
+// plan_choice_test.cpp - which plan of a library is selected for a pass of attention: plans take as long as their names
+// say
+#include "kernels/attention/plan_choice.h"
+
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "test/support/support.h"
+
+using namespace kernels;
+
+namespace {
+
+struct FakePlans {
+    std::vector<std::string> names;       // units of 0.5 ms
+    std::set<std::string> unsteady{};     // results differ from run to run
+    std::string selected = names.front();
+    int runs = 0;
+
+    PlanLibrary library() {
+        return {.name = "lib 1", .problem = "forward", .plans = [this] { return names; },
+                .select =
+                    [this](const std::string& plan) {
+                        if (std::ranges::find(names, plan) == names.end()) return false;
+                        selected = plan;
+                        return true;
+                    },
+                .run =
+                    [this] {
+                        ++runs;
+                        std::this_thread::sleep_for(std::chrono::microseconds(500 * std::stoi(selected)));
+                    },
+                .repeats = [this] { return !unsteady.contains(selected); }};
+    }
+};
+
+}  // namespace
+
+TEST_CASE("the fastest plan that repeats is selected, and again by its name", "[attention][tuning][host_time]") {
+    FakePlans fake{.names = {"8", "2", "4"}};
+    Choices choices;
+    choose_plan(fake.library(), choices, nullptr);
+    CHECK(fake.selected == "2");
+    const Choice kept = choices.timed().at("lib 1").at("forward");
+    CHECK((kept.taken == "2" && kept.seconds >= 0.001));
+
+    FakePlans later{.names = {"8", "4", "2"}};
+    CHECK(select_stored_plan(later.library(), &choices));
+    CHECK((later.selected == "2" && later.runs == 0));
+    FakePlans without{.names = {"8", "4"}};  // a library that lacks it
+    CHECK(!select_stored_plan(without.library(), &choices));
+    CHECK(without.selected == "8");
+    CHECK(count(choices.known) == 0);        // so that it is timed again
+    CHECK(!select_stored_plan(without.library(), nullptr));
+
+    FakePlans unsteady{.names = {"8", "2", "4"}, .unsteady = {"2"}};
+    choose_plan(unsteady.library(), choices, nullptr);
+    CHECK(unsteady.selected == "4");
+    FakePlans none{.names = {"4", "2"}, .unsteady = {"2", "4"}};
+    Choices others;
+    choose_plan(none.library(), others, nullptr);
+    CHECK(none.selected == "4");
+    CHECK((count(others.known) == 0 && others.notes().size() == 1));
+}
+
+TEST_CASE("a library's only plan is not timed", "[attention][tuning]") {
+    FakePlans fake{.names = {"8"}};
+    Choices choices;
+    choose_plan(fake.library(), choices, nullptr);
+    CHECK((fake.runs == 0 && count(choices.known) == 0));
+}
