@@ -48,7 +48,7 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
     const std::size_t later = total_of(lines);
     lines.push_back({"more while weights are loaded", model.load && at_load > later ? at_load - later : 0});
     // Products are timed when there is the model with its libraries, and neither gradients nor an optimizer yet.
-    // Attention was timed before, on tensors that take less than the activations.
+    // Attention was timed before, on tensors that take less than the activations. Counted with --tune=off, too.
     const kernels::Choices* const choices = context.choices.get();
     const bool times = kernels::Matmul::chooses_by_shape() && choices && choices->cache_bytes > 0;
     std::size_t at_timing = 0;

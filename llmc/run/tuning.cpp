@@ -15,8 +15,8 @@ Tuning::Tuning(const Options& options, Context& context)
       context_(context),
       file_(options.tune_file.empty() ? default_choice_file() : options.tune_file),
       times_(tune_ != Tune::off && !options.dry_run) {
-    if (tune_ == Tune::off) return;
     context_.choices->cache_bytes = context_.device.cache;
+    if (tune_ == Tune::off) return;
     Communicator& ranks = *context_.communicator;
     json mine = {{"kind", context_.device.name + ", " + context_.matmul.library() + ", " +
                               context_.attention.library()}};

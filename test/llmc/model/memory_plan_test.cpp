@@ -177,7 +177,7 @@ TEST_CASE("what timing takes is counted where it is more than what comes later",
     Context context = make_context();
     const MemoryPlan without = planned(kSmall, context);
     context.choices = std::make_unique<kernels::Choices>();
-    CHECK(planned(kSmall, context).total() == without.total());  // --tune off
+    CHECK(planned(kSmall, context).total() == without.total());  // there is no cache to empty
     context.choices->cache_bytes = std::size_t(1) << 30;
     const MemoryPlan with = planned(kSmall, context);
     const bool times = kernels::Matmul::chooses_by_shape();
