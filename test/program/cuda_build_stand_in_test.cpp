@@ -180,7 +180,8 @@ TEST_CASE("an algorithm that adds in place is chosen only into fp32, and only if
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
         std::pair<int, int> count;
-        for (const auto& [device, libraries] : nlohmann::json::parse(read_bytes(file))["devices"].items())
+        const auto json = nlohmann::json::parse(read_bytes(file));
+        for (const auto& [device, libraries] : json["devices"].items())
             for (const auto& [library, choices] : libraries.items()) {
                 if (!library.starts_with("cuBLASLt")) continue;
                 for (const auto& [problem, choice] : choices.items()) {
