@@ -190,9 +190,11 @@ class Shards:
 
 
 def random_batches(rows, length, vocabulary, seed):
+    """Token ids as frequent as in text (test/operations/text_tokens.h), independent of each other."""
     generator = torch.Generator().manual_seed(seed)
+    weights = 1 / (torch.randperm(vocabulary, generator=generator) + 2.15)
     while True:
-        chunk = torch.randint(vocabulary, (rows * length + 1,), generator=generator)
+        chunk = torch.multinomial(weights, rows * length + 1, replacement=True, generator=generator)
         yield chunk[:-1].view(rows, length), chunk[1:].view(rows, length)
 
 
@@ -212,7 +214,8 @@ def parse():
     add("-e", "--init", default="d12")
     add("-i", "--train-data")
     add("-j", "--val-data")
-    add("--random-data", action="store_true", help="random tokens instead of shards: speed only")
+    add("--random-data", action="store_true",
+        help="random tokens, as frequent as in text, instead of shards: speed only")
     add("-b", "--micro-batch", type=int, default=4)
     add("-t", "--seq-len", type=int, default=1024)
     add("-d", "--total-batch-tokens", type=int, default=0, help="tokens of one update (default: one micro-batch)")
@@ -262,7 +265,8 @@ def train(args):
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    torch.backends.cuda.matmul.allow_tf32 = args.tf32
+    torch.set_float32_matmul_precision("high" if args.tf32 else "highest")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.tf32
     shards = None if args.random_data else Shards(args.train_data)
     model = make_model(args.init, shards.vocabulary if shards else 50257)
     if args.seq_len > model.wpe.num_embeddings:

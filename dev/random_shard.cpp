@@ -1,4 +1,6 @@
-// random_shard.cpp - a shard of random tokens of GPT-2's vocabulary, to measure speed with
+// random_shard.cpp - a shard of random tokens that are distributed as in text (test/operations/text_tokens.h), to
+// measure speed with; a model's loss falls below the entropy of single tokens, as half of them follow from the one
+// before
 #include <charconv>
 #include <cxxopts.hpp>
 #include <vector>
@@ -6,13 +8,16 @@
 #include "dev/tool_main.h"
 #include "kernels/device/error.h"
 #include "llmc/data/shard_writer.h"
+#include "test/operations/text_tokens.h"
 
 namespace {
 
 cxxopts::Options command_line() {
-    cxxopts::Options options("random_shard", "Writes a shard of random tokens of GPT-2's vocabulary.\n");
-    options.custom_help("PATH TOKENS").positional_help("");
-    options.add_options()("h,help", "print this and stop");
+    cxxopts::Options options("random_shard", "Writes a shard of random tokens that are distributed as in text.\n");
+    options.custom_help("[OPTION...] PATH TOKENS").positional_help("");
+    options.add_options()
+        ("vocabulary", "number of ids", cxxopts::value<int>()->default_value("50257"), "N")
+        ("h,help", "print this and stop");
     options.add_options("words")("words", "", cxxopts::value<std::vector<std::string>>());
     options.parse_positional("words");
     return options;
@@ -27,13 +32,13 @@ void run(const cxxopts::ParseResult& given) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
     require(error == std::errc{} && end == text.data() + text.size() && tokens >= 1, "the number of tokens",
             in_quotes(text), "1 to 2147483647");
-    const llmc::Vocabulary vocabulary;
+    const int size = given["vocabulary"].as<int>();
+    require(size >= 2 && size <= 65536, "--vocabulary", size, "2 to 65536");
+    const llmc::Vocabulary vocabulary{size, size - 1};
+    operations::TextTokens draw(size);
     std::vector<std::uint16_t> ids(static_cast<std::size_t>(tokens));
-    std::uint64_t state = 1;
-    for (std::uint16_t& id : ids) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        id = std::uint16_t((state >> 33) % unsigned(vocabulary.size));
-    }
+    int last = 0;
+    for (std::uint16_t& id : ids) id = std::uint16_t(last = draw.next_after(last));
     llmc::ShardWriter writer(words[0], vocabulary);
     writer.append(ids);
     writer.publish();

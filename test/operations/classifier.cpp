@@ -2,6 +2,7 @@
 #include "kernels/classifier.h"
 
 #include "test/operations/operation.h"
+#include "test/operations/text_tokens.h"
 
 namespace operations {
 namespace {
@@ -26,12 +27,12 @@ struct Classifier : Operation {
           targets(input<int>("targets", rows)),
           losses(output<float>("losses", rows)) {
         adjust(logits.number, [this](std::size_t i, double x) { return int(i % padded) < vocabulary ? x : NAN; });
-        std::mt19937 engine(vocabulary);
+        TextTokens text(vocabulary);
         adjust(targets.number, [&, this](std::size_t row, double) {
             if (row == 0 || rows == 1) return double(vocabulary - 1);
             if (int(row) == rows / 2) return 0.0;
             if (rows > 3 && int(row) == rows - 1) return double(kernels::kIgnoreTarget);
-            return double(engine() % unsigned(vocabulary));
+            return double(text.next());
         });
         bytes = (write ? 2.0 : 1.0) * rows * padded * sizeof(T);
         if (!write) return;

@@ -2,14 +2,21 @@
 #include "kernels/embedding.h"
 
 #include "test/operations/operation.h"
+#include "test/operations/text_tokens.h"
 
 namespace operations {
 namespace {
 
-// Half of the tokens are 3 (or 0), as spaces are among bytes: one bucket much larger than the others.
+// GPT-2's ids as in text. Of smaller vocabularies half of the tokens are 3 (or 0), as spaces are among bytes: one
+// bucket much larger than the others.
 std::vector<double> random_tokens(std::size_t size, int vocabulary) {
     std::mt19937 engine(9);
     std::vector<double> tokens;
+    if (vocabulary >= kGpt2Vocabulary) {
+        TextTokens text(vocabulary);
+        for (std::size_t i = 0; i < size; ++i) tokens.push_back(text.next());
+        return tokens;
+    }
     for (std::size_t i = 0; i < size; ++i)
         tokens.push_back(engine() % 2 ? std::min(3, vocabulary - 1) : int(engine() % unsigned(vocabulary)));
     return tokens;
