@@ -30,6 +30,10 @@ std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const Product
 std::optional<ChosenAlgorithm> kept(const ProductShape& shape, const ProductLibrary& library, Choices& choices) {
     const Choice* const known = choices.find(library.name, shape.problem());
     if (!known) return std::nullopt;
+    for (const ProductForm& form : forms_of(shape))  // a form without an algorithm: written by hand, to force it
+        if (known->taken == name_of(form))
+            if (auto first = library.algorithms(form, 1, false); !first.empty())
+                return ChosenAlgorithm{form, std::move(first.front())};
     const auto chosen = parse_algorithm(known->taken, shape);
     if (chosen && library.accepts(*chosen)) return chosen;
     choices.reject(library.name, shape.problem());

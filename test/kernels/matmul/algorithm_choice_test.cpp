@@ -150,6 +150,22 @@ TEST_CASE("the fastest of all forms is taken and kept, and taken again without t
     CHECK(instead == (choices.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {20}}));
 }
 
+TEST_CASE("a kept form without an algorithm has the library's first of that form", "[matmul][tuning]") {
+    FakeLibrary fake{.fused = {9, 1}, .bare = {5, 2}};
+    Choices choices;
+    const auto forced = [&](const char* form) {
+        choices.known["lib 1"][kWeight.problem()] = {form, "", 0};
+        return choose_algorithm(kWeight, fake.library(), &choices, nullptr);
+    };
+    CHECK(forced("bare") == ChosenAlgorithm{kBare, {5}});
+    CHECK(forced("fused-bias") == ChosenAlgorithm{kFusedBias, {9}});
+    CHECK(choices.used().at("lib 1").at(kWeight.problem()).taken == "fused-bias");
+    fake.bare = {};
+    CHECK(forced("bare") == ChosenAlgorithm{kFusedBias, {9}});  // which the library lacks
+    CHECK(count(choices.used()) == 0);
+    CHECK(forced("fused-gelu") == ChosenAlgorithm{kFusedBias, {9}});  // which the product has not
+}
+
 TEST_CASE("an algorithm whose bits differ from run to run is not chosen", "[matmul][tuning][host_time]") {
     FakeLibrary fake{.fused = {2, 4}, .bare = {30, 8}, .unsteady = {2, 4}};
     Choices choices;
