@@ -191,6 +191,9 @@ is host && one cpu "the documents of each public data set" env PYTHONPATH=build/
     test/dev/prepare_sets_test.py
 is host && one cpu "a quickstart takes as long as it says, and a build says how far it is" test/program/quickstart.sh
 is host && one cpu "the GPU check: what it refuses, its limits, how it writes" test/program/gpu_check.sh
+is host && one cpu "training compared with PyTorch's: tolerances, what is named, runs that end" python3 \
+    test/dev/same_training_test.py
+is run && one cpu "training as PyTorch does, and faults in kernels that are found" test/program/same_training.sh cpu
 is kernels && one cpu "benchmarks: columns, what cannot be done here, and no share above the ceiling's" \
     test/program/bench.sh
 for most in $caps; do
@@ -228,6 +231,8 @@ if is cuda && [ -n "$nvcc" ]; then
         "[kernels]~[large]~[host_time]~[statistics]"
     cases stand-in "the CUDA build on stand-ins: kernels from their PTX, lanes and warps in order random" env \
         STAND_IN_SCHEDULE=random $stand_in/tests "[kernels]~[matmul]~[large]~[host_time]~[one_order]"
+    one stand-in "the CUDA build on stand-ins: training as PyTorch does, and a fault in an epilogue that is found" \
+        test/program/same_training.sh stand-in
     one stand-in "cuDNN itself plans attention for an H200 and an A100" test/program/cudnn_plans.sh
     one stand-in "the CUDA build on stand-ins: 1-bit Adam of two hosts" test/stand_in/two_hosts.sh \
         $stand_in/train_gpt2 build/cpu/train_gpt2

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# pack.sh [FILE] - builds what gpu_check.sh would build on a machine with a GPU and packs it, with build/deps, into FILE
-# (build/packed/gpu_check.tar.xz), for a machine whose time is short
+# pack.sh [FILE] - builds what gpu_check.sh would build on a machine with a GPU and packs it, with build/deps and the
+# text that training is compared on (text.sh), into FILE (build/packed/gpu_check.tar.xz), for a machine whose time is short
 #
-# In the root of a copy of these sources with FILE at its default place, dev/gpu_check.sh unpacks it. Programs that do not
-# start there, or are of other sources, are built there. They need a processor of x86-64-v3 (or MARCH=), a C library and
-# libstdc++ at least as new as here, and the same major versions of CUDA's libraries, in the toolkit or in python3's
+# In the root of a copy of these sources with FILE at its default place, dev/gpu_check.sh unpacks it. Programs that do
+# not start there, or are of other sources, are built there. They need a processor of x86-64-v3 (or MARCH=), a C library
+# and libstdc++ at least as new as here, and the same major versions of CUDA's libraries, in the toolkit or in python3's
 # packages.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
@@ -17,11 +17,14 @@ scripts/bundle_deps.sh
 # shellcheck source=/dev/null
 . build/deps/env.sh
 sources=$(dev/gpu_check/sources.sh)
-make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" UNITE="llmc test" build/cuda/train_gpt2 tools tests \
-    >/dev/null
+make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" UNITE="llmc test" \
+    build/cuda/train_gpt2 tools tests >/dev/null
 echo "$sources" >build/cuda/gpu_check.sources
+mkdir -p build/gpu_check_text
+dev/gpu_check/text.sh build/cuda build/gpu_check_text || [ $? -eq 77 ]
 # The programs have their kernels in common, which -9 alone sees: 12 MB instead of 40.
-find build/deps build/cuda -maxdepth 1 -type f -executable -o -path build/deps -o -name gpu_check.sources |
+find build/deps build/cuda build/gpu_check_text -maxdepth 1 -type f -executable -o -path build/deps \
+    -o -path build/gpu_check_text -o -name gpu_check.sources |
     XZ_OPT=-9 tar -cJf "$file.new" -T -
 mv "$file.new" "$file"
 echo "$file: $(du -k "$file" | cut -f 1) KiB, of sources $sources"

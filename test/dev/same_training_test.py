@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# same_training_test.py - dev/gpu_check/same_training.py with a program that only writes a log: what passes, what each
+# failure says, which numbers of PyTorch it refuses, the forms of products that it forces, and text that is not there
+import json
+import os
+import stat
+import subprocess
+import sys
+import unittest
+
+from run_support import ROOT, WithFolder, program
+
+SCRIPT = os.path.join(ROOT, 'dev/gpu_check/same_training.py')
+same_training = program('gpu_check/same_training.py')
+
+# Reads from runs.json what the run with each of these flags, all of which it has, is to do; the last one counts.
+PROGRAM = '''#!{python}
+import json, os, sys
+flags = sys.argv[1:]
+out = flags[flags.index('-o') + 1]
+does = {{}}
+for run in json.load(open(os.path.join({folder!r}, 'runs.json'))):
+    if set(run['flags']) <= set(flags):
+        does.update(run)
+if 'error' not in does or does.get('losses'):
+    os.makedirs(os.path.join(out, 'step_00000001'))
+    matmul = {{'cuBLASLt 13.1.0': {{'matmul forward bf16, bias, gelu': {{'taken': 'fused-gelu 00'}}}}}}
+    with open(os.path.join(out, 'log.jsonl'), 'w') as log:
+        for event in [{{'event': 'start', 'version': {{'device': does.get('device', 'cpu')}}, 'attention': 'plain',
+                        'matmul': 'a library', 'choices': {{'taken': matmul}}}}] + [
+                {{'event': 'step', 'step': i + 1, 'loss': loss, 'grad_norm': 1.0}}
+                for i, loss in enumerate(does['losses'])]:
+            print(json.dumps(event), file=log)
+if does.get('tunes') and '--tune-file' in flags and not os.path.exists(flags[flags.index('--tune-file') + 1]):
+    with open(flags[flags.index('--tune-file') + 1], 'w') as file:
+        json.dump({{'devices': {{'a GPU': {{'cuBLASLt 13.1.0': {{'matmul forward bf16, bias, gelu':
+                   {{'taken': 'fused-gelu 00', 'why': '', 'seconds': 2}}}}}}}}}}, file)
+if 'error' in does:
+    print(does['error'])
+    sys.exit(does.get('status', 1))
+'''
+LOSSES = [5.0, 4.5, 4.0]
+
+
+class SameTraining(WithFolder):
+    def setUp(self):
+        super().setUp()
+        self.program = self.path_of('train_gpt2')
+        with open(self.program, 'w') as file:
+            file.write(PROGRAM.format(python=sys.executable, folder=str(self.folder)))
+        os.chmod(self.program, stat.S_IRWXU)
+        self.shard = self.path_of('shard.bin')
+        with open(self.shard, 'wb') as file:
+            file.write(b'tokens')
+
+    def path_of(self, name):
+        return str(self.folder / name)
+
+    def run_with(self, *runs, **recorded):
+        """The exit code and output where runs do this. The first says what all do."""
+        with open(self.path_of('runs.json'), 'w') as file:
+            json.dump([{'flags': [], 'losses': LOSSES}, *runs], file)
+        arguments = ['-i', self.shard, '--work', self.path_of('work'), '--steps', '3', '--fp32', 'd6 1 8', '--bf16',
+                     'd6 1 8']
+        args = same_training.parse([self.program, *arguments])
+        numbers = {'losses': LOSSES, 'norms': [1.0] * 3}
+        expect = {'tokens': same_training.fingerprint(args)}
+        for dtype in ('fp32', 'bf16'):
+            expect[dtype] = {**same_training.recipe(args, dtype), **numbers, **recorded}
+        with open(self.path_of('expect.json'), 'w') as file:
+            json.dump(expect, file)
+        result = subprocess.run([sys.executable, SCRIPT, self.program, *arguments, '--expect',
+                                 self.path_of('expect.json')], capture_output=True, text=True, check=False)
+        return result.returncode, result.stdout + result.stderr
+
+    def fails(self, lines, *runs, **recorded):
+        code, output = self.run_with(*runs, **recorded)
+        self.assertEqual(code, 1, output)
+        self.assertEqual([line for line in output.splitlines() if line.startswith('FAIL')], lines)
+
+    def test_what_is_the_same_passes(self):
+        code, output = self.run_with()
+        self.assertEqual((code, output.splitlines()[-1]), (0, 'PASS'), output)
+        # within bf16's tolerance, not within that of fp32
+        code, output = self.run_with({'flags': ['bf16'], 'losses': [5.005, 4.5, 4.0]})
+        self.assertEqual(code, 0, output)
+
+    def test_what_differs_is_named(self):
+        self.fails(["FAIL: fp32: step 2: loss 4.500500, PyTorch's 4.500000; differs by 0.0005, tolerance 0.0001"],
+                   {'flags': ['fp32'], 'losses': [5.0, 4.5005, 4.0]})
+        self.fails(["FAIL: bf16: step 3: loss not finite, PyTorch's 4.000000; differs by inf, tolerance 0.01"],
+                   {'flags': ['bf16'], 'losses': [5.0, 4.5, None]})
+        self.fails([f"FAIL: {dtype}: step 1: gradient norm 1.000000, PyTorch's 1.010000; differs by 0.0099 of it, "
+                    f'tolerance {tolerance}' for dtype, tolerance in (('fp32', 0.001), ('bf16', 0.005))],
+                   norms=[1.01, 1.0, 1.0])
+        self.fails([f"FAIL: {dtype}: 2 steps, PyTorch's 3; expected 3" for dtype in ('fp32', 'bf16')],
+                   {'flags': ['-x', '3'], 'losses': LOSSES[:2]})
+
+    def test_runs_that_end(self):
+        self.fails(['FAIL: bf16: the program ended with 3: out of memory'],
+                   {'flags': ['bf16'], 'error': 'out of memory', 'status': 3, 'losses': []})
+        self.fails(["FAIL: fp32: step 1: loss 6.000000, PyTorch's 5.000000; differs by 1, tolerance 0.0001; "
+                    'the program ended with 1: diverged'],
+                   {'flags': ['fp32', '-x', '3'], 'error': 'diverged', 'losses': [6.0]})
+        self.fails(['FAIL: the initial model: the program ended with 1: no shards'],
+                   {'flags': [], 'error': 'no shards'})
+
+    def test_variants_of_a_gpu(self):
+        gpu = {'flags': [], 'device': 'cuda', 'tunes': True}
+        code, output = self.run_with(gpu, {'flags': ['cudnn'], 'error': 'error: --attention is "cudnn"; expected auto, '
+                                           'flash or plain: this build has no cuDNN; build ...', 'losses': []})
+        self.assertEqual(code, 0, output)
+        self.assertIn('bf16, --attention cudnn: skipped: this build has no cuDNN', output)
+        for forms, taken, seconds in (('fused', 'fused-gelu', 1), ('bare', 'bare', 1)):
+            with open(self.path_of(f'work/{forms}.json')) as file:
+                choice, = json.load(file)['devices']['a GPU']['cuBLASLt 13.1.0'].values()
+            self.assertEqual((choice['taken'], choice['seconds']), (taken, seconds))
+        self.fails(["FAIL: bf16, --attention flash: step 1: loss 5.020000, PyTorch's 5.000000; differs by 0.02, "
+                    "tolerance 0.01", "FAIL: bf16, --attention flash: step 1: loss 5.020000, the first run's 5.000000; "
+                    "differs by 0.02, tolerance 0.01"], gpu, {'flags': ['flash'], 'losses': [5.02, 4.5, 4.0]})
+        bare = self.path_of('work/bare.json')
+        code, output = self.run_with(gpu, {'flags': [bare], 'losses': [5.0, 4.5, 4.02]})
+        self.assertEqual(code, 1, output)
+        self.assertIn("FAIL: bf16, bare epilogues: step 3: loss 4.020000, PyTorch's 4.000000;", output)
+
+    def test_numbers_of_other_runs_are_refused(self):
+        code, output = self.run_with(lr=5e-4)
+        self.assertEqual(code, 1, output)
+        self.assertIn('expect.json is of fp32', output)
+        self.assertNotIn('PASS', output)
+
+    def test_forms(self):
+        for problem, form in (('matmul forward bf16, rows 8, bias', 'bare'),
+                              ('matmul forward bf16, rows 8, bias, gelu', 'fused-gelu'),
+                              ('matmul backward_input bf16, rows 8, gelu', 'fused-gelu'),
+                              ('matmul backward_input bf16, rows 8, bias, gelu, added', 'fused-gelu-and-bias'),
+                              ('matmul backward_weight bf16, rows 8, bias, added', 'fused-bias'),
+                              ('matmul backward_weight bf16, rows 8, added', 'bare')):
+            self.assertEqual(same_training.fused(problem)[0], form)
+            self.assertEqual(same_training.bare(problem)[0], 'bare')
+
+    def test_text(self):
+        script = os.path.join(ROOT, 'dev/gpu_check/text.sh')
+        tools = self.path_of('tools')  # all but `bible`
+        os.mkdir(tools)
+        for name in ('bash', 'dirname', 'realpath'):
+            os.symlink(subprocess.run(['which', name], capture_output=True, text=True, check=True).stdout.strip(),
+                       os.path.join(tools, name))
+        def text(folder):
+            result = subprocess.run([script, '.', folder], env={'PATH': tools}, capture_output=True, text=True,
+                                    check=False)
+            return result.returncode, result.stdout
+        self.assertEqual(text(self.path_of('none')),
+                         (77, 'there is no text: the package bible-kjv is not installed\n'))
+        self.assertEqual(text(str(self.folder)), (0, ''))  # which has a shard
+
+
+if __name__ == '__main__':
+    unittest.main()
