@@ -35,7 +35,7 @@ public:
     int next() { return of(bits_.next()); }
 
     // Half of the tokens follow from the one before, as each id has one favourite successor. For GPT-2's vocabulary a
-    // model that knows these reaches 4.7 nats, one that knows only how frequent each id is, 7.2 (counted in 4 M tokens).
+    // model that knows these reaches 4.7 nats, one that knows only how frequent each id is, 7.2 (in 4 M tokens).
     int next_after(int token) {
         const bool follows = bits_.next() >> 63;
         return follows ? of(kernels::SplitMix64::mix(std::uint64_t(token) + 1)) : next();

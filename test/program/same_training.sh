@@ -4,7 +4,7 @@
 # build on stand-ins in the layout of what an epilogue stores
 #
 # A fault is a line changed in a copy of a source, compiled and linked as make does. What PyTorch computed, once, is in
-# same_training.json, so this needs no PyTorch; --record makes that file with a Python that has it.
+# same_training_BUILD.json, so this needs no PyTorch; --record makes that file with a Python that has it.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 scratch=$(mktemp -d)
@@ -16,14 +16,14 @@ wrong() {
 }
 export OMP_WAIT_POLICY=passive
 case ${1:-} in
-    cpu) device=cpu program=build/cpu/train_gpt2 from=() ;;
-    stand-in) device=cuda program=build/stand-in/train_gpt2 from=(-f test/stand_in/Makefile) ;;
+    cpu) device=cpu program=build/cpu/train_gpt2 from=() layers=2 ;;
+    stand-in) device=cuda program=build/stand-in/train_gpt2 from=(-f test/stand_in/Makefile) layers=1 ;;
     *) echo "error: the build is \"${1:-}\"; expected cpu or stand-in" >&2; exit 2 ;;
 esac
 build/cpu/random_shard --vocabulary 257 "$scratch/shard.bin" 5000 || exit 1
-size='custom:l=2,h=1,c=64,t=64 2 64'
-numbers=(--expect test/program/same_training.json)
-[ "${2:-}" != --record ] || numbers=(--record test/program/same_training.json --device cpu --python "$3")
+size="custom:l=$layers,h=1,c=64,t=64 2 64" recorded=test/program/same_training_$1.json
+numbers=(--expect "$recorded")
+[ "${2:-}" != --record ] || numbers=(--record "$recorded" --device cpu --python "$3")
 
 # train PROGRAM [OPTIONS...]: the exit code of same_training.py; its output goes to $scratch/out
 train() {
