@@ -101,7 +101,7 @@ mpirun=(mpirun --bind-to none --oversubscribe)
 
 # The shard of text-like tokens, and the largest micro-batch whose memory plan fits: `batch`, of `tokens` tokens.
 data() {
-    step data 15 "" "$bin/text_shard" "$shard" $((${batches%% *} * length * (steps + 20) * accumulated + 1))
+    step data 15 "" "$bin/random_shard" "$shard" $((${batches%% *} * length * (steps + 20) * accumulated + 1))
     # shellcheck disable=SC2016
     step batch 10 "" bash -c 'for b in $1; do "${@:3}" -b $b --dry-run && echo $b >"$2" && exit; done; exit 1' - \
         "$batches" "$work/batch" "${train[@]}" -e "$model" -x 1

@@ -12,7 +12,7 @@ median_step() {
 note() {
     local log=$work/logs/$1.log
     case $1 in
-        numbers) grep -E '^(PASS|FAIL)' "$log" | tail -n 1 ;;
+        numbers) grep -E '^(PASS|FAIL)' "$log" | head -n 1 ;;
         training | accumulation | first_algorithms | autotuned* | batch_* | larger | ranks_*) median_step "$log" ;;
         *kernel_times | trace_* | larger_times | kernel_counters)
             grep -E '^(\| all|a whole step)' "$log" | tail -n 1 | tr -d '|' ;;

@@ -35,8 +35,12 @@ sm__warps_active.$percent,smsp__issue_active.$percent" \
         "${train[@]}" -e "$layer" -b "$batch" -x 1
 }
 
-# Losses of 40 steps on real text from one checkpoint, in fp32 and bf16: PyTorch's, and those of every attention and of
+# Losses and gradient norms of 40 steps on real text, from one checkpoint: PyTorch's, and those of every attention and of
 # fused and unfused epilogues.
 numbers() {
-    step numbers 75 "" dev/gpu_check/same_training.py --bin "$bin" --work "$work/numbers"
+    local small=()
+    if $rehearse; then
+        small=(--steps 12 --fp32 "custom:l=2,h=2,c=64,t=64 2 64" --bf16 "custom:l=2,h=2,c=64,t=64 2 64" --device cpu)
+    fi
+    step numbers 90 "$no_torch" dev/gpu_check/same_training.py "$bin/train_gpt2" --work "$work/numbers" "${small[@]}"
 }

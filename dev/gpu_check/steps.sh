@@ -9,7 +9,7 @@
 # If the machine is killed, only the running step is lost: its name is in the summary before it starts, and after every
 # step the summary and both archives are complete.
 readonly largest_file=$((16 << 20))  # bytes; what may be fetched from a borrowed machine
-deadline=0 failed=0 steps_run=0 last_status=0 overview=()
+deadline=0 limits=0 failed=0 steps_run=0 last_status=0 overview=()
 declare -A name_of=() began_of=()  # by process, of the running steps
 
 say() {
@@ -28,7 +28,7 @@ start() {
         echo "$name $limit"
         return
     fi
-    deadline=$((deadline + limit))
+    deadline=$((deadline + limit)) limits=$((limits + limit))
     if [ -n "$why_not" ]; then
         say "- **$name** skipped: $why_not"
         in_order "$name" skipped - "$why_not"
@@ -130,6 +130,6 @@ conclude() {
     done
     tar -tzvf "$folder/results.tar.gz" | awk '$1 ~ /^-/ { print "        " $NF ": " int(($3 + 1023) / 1024) " KiB" }' |
         tee -a "$folder/summary.md"
-    say "$folder/summary.md: $steps_run steps, $failed failed, $SECONDS s"
+    say "$folder/summary.md: $steps_run steps, $failed failed, $SECONDS s; limits without a build: $limits s"
     [ "$failed" -eq 0 ]
 }
