@@ -285,8 +285,8 @@ endef
 COMMIT := $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && git rev-parse --short=12 HEAD 2>/dev/null \
             && { git status --porcelain -- Makefile train_gpt2.cu kernels llmc | grep -q . && echo -dirty; })
 COMMIT := $(subst $() ,,$(COMMIT))
-$(HOSTBUILD)/llmc/run/commit.cpp.o: private CXXFLAGS += $(COMMIT:%=-DTRAIN_GPT2_COMMIT='"%"')
-$(HOSTBUILD)/llmc/run/commit.cpp.o: $(HOSTBUILD)/commit
+$(HOSTBUILD)/llmc/run/start/commit.cpp.o: private CXXFLAGS += $(COMMIT:%=-DTRAIN_GPT2_COMMIT='"%"')
+$(HOSTBUILD)/llmc/run/start/commit.cpp.o: $(HOSTBUILD)/commit
 $(eval $(call kept,$(HOSTBUILD)/commit,$(COMMIT)))
 
 # The C++ classes of old MPI versions are not used and would need a library of their own.

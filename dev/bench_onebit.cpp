@@ -26,7 +26,7 @@
 #include "llmc/comm/placement.h"
 #include "llmc/model/context.h"
 #include "llmc/model/onebit_mean.h"
-#include "llmc/run/options.h"
+#include "llmc/run/options/options.h"
 
 namespace {
 

@@ -23,9 +23,9 @@
 #include "llmc/data/text_stream.h"
 #include "llmc/data/tokenizer_files.h"
 #include "llmc/model/model.h"
-#include "llmc/run/generation.h"
-#include "llmc/run/interrupt.h"
-#include "llmc/run/options.h"
+#include "llmc/run/control/interrupt.h"
+#include "llmc/run/evaluation/generation.h"
+#include "llmc/run/options/options.h"
 #include "llmc/weights/checkpoint.h"
 
 namespace {

@@ -1,6 +1,6 @@
 # run_log.py - reads a run's log.jsonl, while it is written too: every step once, what is unknown as None
 #
-# The events are those of llmc/run/report.h. "resume" takes back what the log has from its step on.
+# The events are those of llmc/run/log/report.h. "resume" takes back what the log has from its step on.
 import json
 import math
 import os
@@ -223,7 +223,7 @@ def smoothed(values, factor):
 
 
 def duration(seconds):
-    """"4:05", "1:02:03", "2d 03:10": what clock_text() of llmc/run/throughput.h makes of it."""
+    """"4:05", "1:02:03", "2d 03:10": what clock_text() of llmc/run/log/throughput.h makes of it."""
     whole = math.floor(seconds)
     minutes, seconds = divmod(whole + (seconds - whole >= 0.5), 60)
     hours, minutes = divmod(minutes, 60)

@@ -193,7 +193,7 @@ measure() {
             timed="the median of its last steps" && return
     fi
     made=0
-    [ "${MEASURE:-yes}" = yes ] && [[ $plan != *"note: goes on as --ignore-memory-plan says"* ]] || return 1
+    [ "${MEASURE:-yes}" = yes ] && [[ $plan != *"note: continuing because of --ignore-memory-plan"* ]] || return 1
     [ "$device" = cuda ] || sequences=1
     for word in "${all[@]}"; do # without HellaSwag, which takes long
         case $word in

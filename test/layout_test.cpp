@@ -27,7 +27,11 @@ const std::vector<Strings> kFloors = {
     {"llmc/base"},
     {"llmc/comm", "llmc/data", "llmc/weights"},
     {"llmc/model"},
-    {"llmc/run"},
+    {"llmc/run/evaluation", "llmc/run/options"},
+    {"llmc/run/log"},
+    {"llmc/run/checkpoint"},
+    {"llmc/run/control"},
+    {"llmc/run/start"},
     {"train_gpt2.cu"},
     {"test", "dev"},
 };
@@ -147,8 +151,11 @@ TEST_CASE("an arrow back, beside or into a file that is not there is found, and 
                            {"kernels/k.cu", {"kernels/simt/s.h", "kernels/device/a.h"}},
                            {"llmc/data/d.h", {"kernels/device/a.h"}},
                            {"llmc/comm/c.h", {"kernels/device/a.h"}},
-                           {"llmc/run/r.h", {"llmc/data/d.h", "llmc/comm/c.h"}},
-                           {"test/t.cpp", {"llmc/run/r.h", "dev/b.h", "kernels/simt/s.h"}},
+                           {"llmc/run/options/o.h", {"llmc/data/d.h"}},
+                           {"llmc/run/evaluation/e.h", {"llmc/comm/c.h"}},
+                           {"llmc/run/log/l.h", {"llmc/run/options/o.h", "llmc/run/evaluation/e.h"}},
+                           {"llmc/run/control/r.h", {"llmc/data/d.h", "llmc/comm/c.h", "llmc/run/log/l.h"}},
+                           {"test/t.cpp", {"llmc/run/control/r.h", "dev/b.h", "kernels/simt/s.h"}},
                            {"dev/b.h", {"test/u.h"}},
                            {"test/u.h", {}}};
     CHECK(wrong_arrows(good) == Strings{});
@@ -165,17 +172,20 @@ TEST_CASE("an arrow back, beside or into a file that is not there is found, and 
     };
     CHECK_THAT(only_fault("kernels/k.cu", "llmc/data/d.h"), Contains("above or beside"));
     CHECK_THAT(only_fault("kernels/device/a.h", "kernels/simt/s.h"), Contains("above or beside"));
-    CHECK_THAT(only_fault("llmc/data/d.h", "llmc/run/r.h"), Contains("above or beside"));
+    CHECK_THAT(only_fault("llmc/data/d.h", "llmc/run/control/r.h"), Contains("above or beside"));
     CHECK_THAT(only_fault("llmc/data/d.h", "llmc/comm/c.h"), Contains("above or beside"));
-    CHECK_THAT(only_fault("llmc/run/r.h", "test/u.h"), Contains("above or beside"));
-    CHECK_THAT(only_fault("llmc/run/r.h", "kernels/simt/s.h"), Contains("for kernels"));
-    CHECK_THAT(only_fault("llmc/run/r.h", "llmc/run/gone.h"), Contains("not there"));
+    CHECK_THAT(only_fault("llmc/run/control/r.h", "test/u.h"), Contains("above or beside"));
+    CHECK_THAT(only_fault("llmc/run/control/r.h", "kernels/simt/s.h"), Contains("for kernels"));
+    CHECK_THAT(only_fault("llmc/run/control/r.h", "llmc/run/control/gone.h"), Contains("not there"));
+    CHECK_THAT(only_fault("llmc/run/options/o.h", "llmc/run/evaluation/e.h"), Contains("above or beside"));
+    CHECK_THAT(only_fault("llmc/run/log/l.h", "llmc/run/control/r.h"), Contains("above or beside"));
     CHECK(wrong_arrows({{"llmc/other.h", {}}}) == Strings{"llmc/other.h lies in no wing"});
+    CHECK(wrong_arrows({{"llmc/run/other.h", {}}}) == Strings{"llmc/run/other.h lies in no wing"});
     CHECK(circle(with("kernels/device/a.h", "kernels/device/a.h")) == "kernels/device/a.h -> kernels/device/a.h");
-    Includes two = with("llmc/run/r.h", "llmc/run/q.h");
-    two["llmc/run/q.h"] = {"llmc/run/r.h"};
+    Includes two = with("llmc/run/control/r.h", "llmc/run/control/q.h");
+    two["llmc/run/control/q.h"] = {"llmc/run/control/r.h"};
     CHECK(wrong_arrows(two) == Strings{});
-    CHECK(circle(two) == "llmc/run/q.h -> llmc/run/r.h -> llmc/run/q.h");
+    CHECK(circle(two) == "llmc/run/control/q.h -> llmc/run/control/r.h -> llmc/run/control/q.h");
 }
 
 // Headers of g++ 12 include <cstdint> for themselves, those of g++ 13 do not.

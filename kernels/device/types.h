@@ -26,7 +26,10 @@ inline constexpr std::size_t kTensorAlignment = 256;
 struct bf16 { std::uint16_t bits; };
 
 enum class DType { fp32, bf16 };
-template <class T> inline constexpr DType dtype_of = sizeof(T) == 2 ? DType::bf16 : DType::fp32;
+template <class T> struct DTypeOf { static_assert(sizeof(T) == 0, "tensors are float or kernels::bf16"); };
+template <> struct DTypeOf<float> { static constexpr DType value = DType::fp32; };
+template <> struct DTypeOf<bf16> { static constexpr DType value = DType::bf16; };
+template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
 
 // For host code; kernels use to_float and round_to of simt.h, which are the processor's own instructions on a GPU.
 constexpr float bf16_to_float(bf16 x) { return std::bit_cast<float>(std::uint32_t(x.bits) << 16); }

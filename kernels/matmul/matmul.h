@@ -8,7 +8,7 @@
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
 //           T; bias: (out_channels) T; dweight: (out_channels, in_channels) float; dbias: (out_channels) float. All
 //           row-major.
-// Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/interrupt.h).
+// Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
 //           float (Bf16Arithmetic). The sums of backward_input's dbias may be rounded to T before they are added: the
 //           library that sums them as it multiplies gives them in the type of its result (rounds_bias_gradient).

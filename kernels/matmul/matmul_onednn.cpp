@@ -15,7 +15,8 @@
 // So: forward by brg with the bias fused, fp32 gradients by dnnl_sgemm, bf16 input gradients by brg (gemm would need a
 // float copy of its result as scratch), bf16 weight gradients by gemm. brg is what oneDNN offers first where the
 // processor has AVX-512; elsewhere all of it is gemm. dnnl_sgemm does not survive a signal handler on its thread
-// (llmc/run/interrupt.h). The rule is fixed, so that two runs with the same number of threads give the same bits.
+// (llmc/run/control/interrupt.h). The rule is fixed, so that two runs with the same number of threads give the same
+// bits.
 #include <omp.h>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 //
 // Who chooses asks find() first. Where that knows nothing, and `timing` allows it, candidates are timed (timing.h) and
 // keep() takes the result; else the library's first is taken, and not kept. Where choices come from and go to, a file
-// and other ranks, is the business of llmc/run/tuning.h.
+// and other ranks, is the business of llmc/run/start/tuning.h.
 #pragma once
 #include <cstddef>
 #include <map>

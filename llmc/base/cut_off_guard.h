@@ -3,7 +3,7 @@
 // Touching a page of a mapping that its file no longer has raises SIGBUS in the thread that touches it. For ranges that
 // are guarded, a handler puts zero pages in the place of that page and all after it, and marks the range; the reader
 // asks for the mark after reading. Every other SIGBUS ends the process as it did. The handler runs on threads that read
-// files, in code that keeps to its stack (run/interrupt.h says why no handler may run elsewhere).
+// files, in code that keeps to its stack (run/control/interrupt.h says why no handler may run elsewhere).
 #pragma once
 #include <cstddef>
 

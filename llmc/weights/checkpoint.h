@@ -1,5 +1,5 @@
 // checkpoint.h - a model as a folder that transformers' GPT2LMHeadModel.from_pretrained opens. What training needs
-// beside it to go on: run/checkpoint_writer.h
+// beside it to go on: run/checkpoint/checkpoint_writer.h
 //
 //   OUT/step_00000100/config.json          the size
 //   OUT/step_00000100/model.safetensors    every tensor in fp32 under Hugging Face's name,

@@ -42,7 +42,7 @@ TEST_CASE("the first run times and keeps what the next one takes, to the same bi
     const auto first = folder.run(bf16_flags(folder, "first"));
     CAPTURE(first.output);
     REQUIRE(first.exit_code == 0);
-    CHECK_THAT(first.output, Contains(" timed now, kept in " + file + '\n'));
+    CHECK_THAT(first.output, Contains(" timed now, stored in " + file + '\n'));
     const std::string kept = read_bytes(file);
     const auto second = folder.run(bf16_flags(folder, "second"));
     CAPTURE(second.output);
@@ -57,10 +57,10 @@ TEST_CASE("the first run times and keeps what the next one takes, to the same bi
     CHECK(!after["taken"].empty());
 
     const auto again = folder.run(bf16_flags(folder, "again", {"--tune", "again"}));
-    CHECK_THAT(again.output, Contains(" timed now, kept in " + file + '\n'));
+    CHECK_THAT(again.output, Contains(" timed now, stored in " + file + '\n'));
     CHECK(read_bytes(file) != kept);  // a time to the last digit
     const auto off = folder.run(bf16_flags(folder, "off", {"--tune", "off"}));
-    CHECK_THAT(off.output, Contains("choices: none by time (--tune off)\n"));
+    CHECK_THAT(off.output, Contains("autotuned algorithms: none (--tune off)\n"));
     CHECK(start_of(folder, "off")["choices"]["file"].is_null());
 }
 
@@ -98,14 +98,15 @@ TEST_CASE("where choices cannot be read or kept, one line says so and training g
     };
     write_bytes(file, "{\"format\": \"train_gpt2 choices 1\", \"devices\": {\"");
     const std::string damaged = read_bytes(file);
-    notes(folder.run(bf16_flags(folder, "damaged")), "choices by time are neither read from " + file +
-                                                         " nor kept there: it is no JSON, or only a part of it; "
-                                                         "remove it, or name another file with --tune-file\n");
+    notes(folder.run(bf16_flags(folder, "damaged")), "autotuning results are neither read from " + file +
+                                                         " nor stored there: it is not valid JSON; "
+                                                         "remove it, or set another --tune-file\n");
     CHECK(read_bytes(file) == damaged);
     // No folder can be made below a file, by root neither.
     const std::string nowhere = folder.path("train_0.bin/choices.json");
     notes(folder.run(bf16_flags(folder, "nowhere", {"--tune-file", nowhere})),
-          "the choices of this run are not kept in " + nowhere + ": cannot create " + folder.path("train_0.bin"));
+          "the autotuning results of this run are not stored in " + nowhere + ": cannot create " +
+              folder.path("train_0.bin"));
     const auto dry = folder.run(bf16_flags(folder, "dry", {"--dry-run", "--tune-file", folder.path("dry.json")}));
     CHECK(dry.exit_code == 0);
     CHECK(!fs::exists(folder.path("dry.json")));
@@ -118,7 +119,7 @@ TEST_CASE("ranks take what rank 0 found, from one file", "[run][ranks][mpi]") {
     const auto first = folder.run_ranks(2, bf16_flags(folder, "first"));
     CAPTURE(first.output);
     REQUIRE(first.exit_code == 0);
-    CHECK_THAT(first.output, Contains(" timed now, kept in " + file + '\n'));
+    CHECK_THAT(first.output, Contains(" timed now, stored in " + file + '\n'));
     const std::string kept = read_bytes(file);
     const auto second = folder.run_ranks(2, bf16_flags(folder, "second"));
     CHECK_THAT(second.output, Contains(" from " + file + '\n') && !Contains("timed now"));

@@ -248,7 +248,7 @@ TEST_CASE("--log-gpu logs what NVML says of rank 0's own GPU", "[stand_in]") {
          R"({"power_w":null,"sm_mhz":1982.0,"memory_mhz":2621.0,"temperature_c":63.0,)"
          R"("memory_used_bytes":1073741826.0,"utilization":0.99,"throttle_reasons":null})", ""},
         {"nvmlInit_v2:9", "null",
-         "note: --log-gpu: \"gpu\" is null in the log: what NVML says as it starts is \"Driver Not Loaded\"; "},
+         "note: --log-gpu: \"gpu\" is null in the log: the result of nvmlInit is \"Driver Not Loaded\"; "},
     }));
     CAPTURE(given.nvml);
     const TrainingFolder folder;

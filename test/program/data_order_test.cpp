@@ -64,14 +64,14 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
         if (pad) {  // 14 + 6 + 0 + 10 + 4 rows an epoch
             CHECK(steps.size() == 6);
             CHECK(trained == 2 * SmallShards::kTargets);
-            CHECK_THAT(result.output, Catch::Contains("  0 of 519 targets an epoch are left over\n"));
+            CHECK_THAT(result.output, Catch::Contains("  0 of 519 targets per epoch are left over\n"));
             CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1, 1});
         } else {
             CHECK(steps.size() == 5);
             CHECK(trained == 5 * 192);
             CHECK_THAT(result.output,
-                       Catch::Contains("  7 of 519 targets an epoch are left over\n"
-                                       "  64 targets more at the end of the last epoch fill no step\n"));
+                       Catch::Contains("  7 of 519 targets per epoch are left over\n"
+                                       "  64 targets more at the end of the last epoch do not fill a step\n"));
             CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1});
             CHECK(trained + 2 * 7 + 64 == 2 * SmallShards::kTargets);
         }

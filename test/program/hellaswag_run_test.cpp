@@ -1,4 +1,4 @@
-// hellaswag_run_test.cpp - HellaSwag and bits a byte in real runs: when they come, and that ranks change nothing
+// hellaswag_run_test.cpp - HellaSwag and bits per byte in real runs: when they come, and that ranks change nothing
 #include <catch2/catch.hpp>
 #include <numbers>
 
@@ -74,9 +74,9 @@ TEST_CASE("a run that goes on tells of another HellaSwag file, or validation sha
     run("1");
     CHECK_THAT(run("2"), !Contains("other examples") && !Contains("other shards"));
     HellaSwagBytes(examples_of_letters(4), 257, 256).write(folder.path("examples.bin"));
-    CHECK_THAT(run("3"), Contains("  changed: HellaSwag: other examples\n") && !Contains("other shards"));
+    CHECK_THAT(run("3"), Contains("  changed: HellaSwag: different examples\n") && !Contains("other shards"));
     ShardBytes(std::vector<std::uint16_t>(500, 97), 257, 256).write(folder.path("val_0.bin"));
-    CHECK_THAT(run("4"), Contains("  changed: validation data: other shards\n") && !Contains("other examples"));
+    CHECK_THAT(run("4"), Contains("  changed: validation data: different shards\n") && !Contains("other examples"));
     // A checkpoint of a version that did not write them down.
     const fs::path state = folder.path("out/step_00000004/trainer_state.json");
     auto json = llmc::parse_json(read_bytes(state));
@@ -103,7 +103,7 @@ TEST_CASE("--max-minutes end a score that has begun, and whoever goes on begins 
     CHECK((end["steps"] == 1 && end["reason"] == "out of time (--max-minutes)" && end["seconds"] < 15));
     CHECK(folder.log("out", "hellaswag").empty());
     CHECK(numbers(folder.log("out", "val"), "step") == std::vector<double>{0, 1});
-    CHECK_THAT(ended.output, Contains("note: --max-minutes end HellaSwag before it is scored"));
+    CHECK_THAT(ended.output, Contains("note: --max-minutes ended HellaSwag before it was scored"));
     const auto gone_on = folder.run(flags("few.bin", {"-y", "auto"}));
     CAPTURE(gone_on.output);
     REQUIRE(gone_on.exit_code == 0);
@@ -130,7 +130,7 @@ TEST_CASE("HellaSwag files that do not fit a run are refused before anything is 
     refused({"--hellaswag-every", "5"}, "--hellaswag is missing");
 }
 
-TEST_CASE("validation tells bits a byte where the bytes of tokens are known", "[run]") {
+TEST_CASE("validation tells bits per byte where the bytes of tokens are known", "[run]") {
     const TrainingFolder folder;
     REQUIRE(folder.run(folder.flags({"--eval-only", "-o", folder.path("bytes")})).exit_code == 0);
     const auto validation = folder.log("bytes", "val").at(0);
@@ -143,5 +143,5 @@ TEST_CASE("validation tells bits a byte where the bytes of tokens are known", "[
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     CHECK(folder.log("unknown", "val").at(0)["bits_per_byte"].is_null());
-    CHECK_THAT(result.output, !Contains("bits a byte"));
+    CHECK_THAT(result.output, !Contains("bits per byte"));
 }

@@ -8,7 +8,7 @@
 
 #include "kernels/device/device.h"
 #include "kernels/matmul/matmul.h"
-#include "llmc/run/interrupt.h"
+#include "llmc/run/control/interrupt.h"
 #include "test/support/support.h"
 
 using namespace test;

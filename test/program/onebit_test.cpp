@@ -65,14 +65,14 @@ TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage i
     const auto stages = folder.log("onebit", "stage");
     REQUIRE(stages.size() == 1);
     CHECK((stages[0]["step"] == 4 && stages[0]["stage"] == "compressed"));
-    CHECK_THAT(result.output, Contains("step 4/24  | the second moment is frozen; from here on momenta travel at a"));
+    CHECK_THAT(result.output, Contains("step 4/24  | the second moment is frozen; from now on ranks exchange"));
     const auto start = folder.log("onebit", "start")[0];
     const double milliseconds = start["compression_ms"], gigabits = start["compression_pays_below_gbit_s"];
     CHECK(milliseconds > 0);
     CHECK(gigabits == Approx(2 * share * elements * 31 / milliseconds / 1e6).epsilon(1e-6));
-    CHECK_THAT(result.output, Contains("1-bit exchange: a compressed step computes "));
+    CHECK_THAT(result.output, Contains("1-bit exchange: here a compressed step computes "));
     CHECK_THAT(result.output, Contains("1-bit exchange: after 4 updates a rank sends ") &&
-                                  Contains(" of momenta a step, where AdamW's gradients are "));
+                                  Contains(" of momentum per step; AdamW's gradients would be "));
     const auto validation = numbers(folder.log("onebit", "val"), "loss");
     CHECK(validation.back() < validation.front() - 0.3);
     CHECK(std::isfinite(validation.back()));
@@ -85,7 +85,7 @@ TEST_CASE("--onebit-hierarchical on one machine freezes, and says that it compre
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     CHECK_THAT(result.output,
-               Contains("1-bit exchange: none, as all ranks are on one machine (--onebit-hierarchical)"));
+               Contains("1-bit exchange: none, because all ranks are on one machine (--onebit-hierarchical)"));
     REQUIRE(run_onebit(folder, 2, "frozen", {"--onebit-bits", "32", "-x", "6"}).exit_code == 0);
     CHECK(folder.log("one", "step").back()["stage"] == "frozen");
     CHECK(losses_of(folder, "one") == losses_of(folder, "frozen"));
@@ -128,10 +128,10 @@ TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another"
     const Result excluded = attempt("excluded", {"--onebit-exclude", "wpe"});
     CHECK(excluded.exit_code == 2);
     CHECK_THAT(excluded.output,
-               Contains("--onebit-exclude is \"wpe\"; expected \"ln_\", as the second moments were frozen"));
+               Contains("--onebit-exclude is \"wpe\"; expected \"ln_\", because the second moments are frozen"));
     const Result later = attempt("later", {"--onebit-exclude", "ln_", "--onebit-freeze-step", "9"});
     CHECK(later.exit_code == 2);
-    CHECK_THAT(later.output, Contains("--onebit-freeze-step is \"9\"; expected \"4\", as the second moment was frozen "
+    CHECK_THAT(later.output, Contains("--onebit-freeze-step is \"9\"; expected \"4\", because the second moment was frozen "
                                       "after 4 updates"));
     const Result scaled = attempt("scaled", {"--onebit-exclude", "ln_", "--onebit-space", "momentum"});
     CAPTURE(scaled.output);
@@ -166,7 +166,7 @@ TEST_CASE("the freeze may not be asked for where it would be late, and is known 
     const Result other = go_on({"--onebit-freeze-step", "7", "-e", "custom:l=1,h=2,c=64,t=16"});
     CHECK(other.exit_code == 2);
     CHECK_THAT(other.output, Contains("--init is \"custom:l=1,h=2,c=64,t=16\"; expected the model of the checkpoint") &&
-                                 Contains("give custom:l=2,h=2,c=64,t=16"));
+                                 Contains("use custom:l=2,h=2,c=64,t=16"));
 
     // A slow second moment that no run can have left.
     const fs::path step = onebit_step(folder, "whole", 6), file = step / "onebit-00000-of-00001.safetensors";
@@ -201,16 +201,16 @@ TEST_CASE("a run that will compress nothing says why", "[run][onebit]") {
     const TrainingFolder folder;
     const Result alone = run_onebit(folder, 1, "alone", {"-x", "5"});
     CHECK(alone.exit_code == 0);
-    CHECK_THAT(alone.output, Contains("1-bit exchange: none, as one rank has nothing to send"));
+    CHECK_THAT(alone.output, Contains("1-bit exchange: none, because one rank has nothing to send"));
     CHECK(folder.log("alone", "step")[4]["stage"] == "frozen");
     if (!have_mpi()) return;
     const Result early = run_onebit(folder, 2, "early", {"-x", "4"});
     CHECK(early.exit_code == 0);
-    CHECK_THAT(early.output, Contains("1-bit exchange: none, as the run ends after 4 steps, before 4 updates"));
+    CHECK_THAT(early.output, Contains("1-bit exchange: none, because the run ends after 4 steps, before 4 updates"));
     const Result automatic = run_onebit(folder, 2, "auto", {"-x", "1000", "--onebit-freeze-step", "auto", "--dry-run"});
     CHECK(automatic.exit_code == 0);
-    CHECK_THAT(automatic.output, Contains("none, as the run ends after 1000 steps, and \"auto\" freezes after 1000 "
-                                          "updates at the earliest; give --onebit-freeze-step"));
+    CHECK_THAT(automatic.output, Contains("none, because the run ends after 1000 steps, and --onebit-freeze-step auto "
+                                          "freezes after 1000 updates at the earliest; set it to 15 to 25 %"));
     const Result late = run_onebit(folder, 2, "late", {"-x", "1600", "-u", "1000", "--onebit-freeze-step", "auto",
                                                        "--dry-run"});
     CHECK_THAT(late.output, Contains("once the second moment has settled a rank sends "));
@@ -224,11 +224,11 @@ TEST_CASE("a run with 1-bit Adam says before it starts what it leaves out, and t
                                                             "transformer\\.h\\..\\.ln_|^ln_f"});
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
-    CHECK_THAT(result.output, Contains("1-bit exchange: --onebit-exclude finds 10 of 28 tensors, 640 parameters, whose "
-                                       "gradients go on in full: h.0.ln_1.weight, h.0.ln_1.bias, h.0.ln_2.weight, "
+    CHECK_THAT(result.output, Contains("1-bit exchange: --onebit-exclude matches 10 of 28 tensors, 640 parameters, whose "
+                                       "gradients stay in full precision: h.0.ln_1.weight, h.0.ln_1.bias, h.0.ln_2.weight, "
                                        "..."));
-    CHECK_THAT(result.output, Contains("note: --onebit-freeze-step 4 lies within the warm-up of the learning rate") &&
-                                  Contains("give more than 10"));
+    CHECK_THAT(result.output, Contains("note: --onebit-freeze-step 4 lies within the learning-rate warm-up") &&
+                                  Contains("use more than 10"));
     const Result counted = run_onebit(folder, 2, "dry", {"--dry-run", "--onebit-exclude", "((w{1,200}){1,200})te"});
     CHECK(counted.exit_code == 2);
     CHECK_THAT(counted.output, Contains("expected no counts in braces"));

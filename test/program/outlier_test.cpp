@@ -151,16 +151,16 @@ TEST_CASE("a run that makes no update any more ends, says so and saves its model
     const Result stuck = run({"6"});
     CAPTURE(stuck.output);
     CHECK(stuck.exit_code == 1);
-    CHECK_THAT(stuck.output, Contains("error: the number of steps in a row without an update, as outliers or not "
-                                      "finite, is 128; expected fewer than 128; "));
+    CHECK_THAT(stuck.output, Contains("error: the number of consecutive steps that were skipped as outliers or not "
+                                      "finite is 128; expected fewer than 128; "));
     CHECK(folder.log("out", "skip").size() == 128);
     CHECK(folder.log("out", "end").back()["reason"] == "error");
     REQUIRE(fs::exists(folder.path("out/step_00000268/manifest.json")));
-    // With the same flags there is nothing to go on to, and nothing is written; with others it goes on to the end.
+    // With the same flags the run cannot resume, and nothing is written; with others it runs to the end.
     const Result again = run({"6", "-y", "auto", "-n", "1", "--keep-checkpoints", "1"});
     CAPTURE(again.output);
     CHECK(again.exit_code == 2);
-    CHECK_THAT(again.output, Contains("is 128; expected fewer than 128; give another --skip-loss-z") &&
+    CHECK_THAT(again.output, Contains("is 128; expected fewer than 128; change or remove --skip-loss-z") &&
                                  !Contains("step 269/"));
     CHECK(folder.log("out", "end").size() == 1);
     const Result without = run({"0", "-y", "auto"});

@@ -181,7 +181,7 @@ refused "finetuning on other text" "\"$scratch/fish\" has a run on other text; e
 [ "$(contents fish)" = "$before" ] || fail "a refused run has changed the one that was there"
 said=$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 -u 3 2>&1) ||
     fail "going on: exit code $?: $said"
-says "finetuning again" "$said" "going on after step"
+says "finetuning again" "$said" "resuming after step"
 # The last line of a short text, a value that looks like a flag, a loss that nobody measured.
 mkdir "$scratch/a [b]"
 cp "$scratch"/bytes_model/step_*/* "$scratch/a [b]"

@@ -113,7 +113,7 @@ TEST_CASE("a run that goes on from a checkpoint is bit for bit the one that was 
     const Result result = run(folder, as.ranks, "stopped", as.flags + Texts{"-y", "auto"});
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
-    CHECK_THAT(result.output, Contains("going on after step 5/12 from ") && !Contains("changed:"));
+    CHECK_THAT(result.output, Contains("resuming after step 5/12 from ") && !Contains("changed:"));
     for (const int number : {10, 12})
         CHECK(bytes_of(step(folder, "stopped", number)) == bytes_of(step(folder, "whole", number)));
     CHECK(steps_of(folder, "stopped") == steps_of(folder, "whole"));
@@ -163,8 +163,8 @@ TEST_CASE("one flipped bit in any file of a checkpoint is noticed, and the older
         const Result result = run(folder, 1, out, {"-y", "auto"});
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
-        CHECK_THAT(result.output, Contains("passes over ") && Contains("step_00000010") && Contains(name) &&
-                                      Contains("going on after step 5/12 from "));
+        CHECK_THAT(result.output, Contains("skips ") && Contains("step_00000010") && Contains(name) &&
+                                      Contains("resuming after step 5/12 from "));
         CHECK(fs::exists(step(folder, out, 10).string() + ".damaged"));
         CHECK(bytes_of(step(folder, out, 12)) == bytes_of(step(folder, "whole", 12)));
     }
@@ -229,7 +229,7 @@ TEST_CASE("a checkpoint is not gone on with by another run, or without being ask
              {{}, "--resume auto"},
              {{"-y", "never"}, "--resume auto"},
              {{"-y", "auto", "-e", "custom:l=1,h=2,c=32,t=16"}, "--init"},
-             {{"-y", "auto", "-d", "384"}, "give --total-batch-tokens 192"},
+             {{"-y", "auto", "-d", "384"}, "set --total-batch-tokens 192"},
              {{"-y", "auto", "--seed", "2"}, "--seed"},
              {{"-y", "auto", "--shuffle"}, "--shuffle"},
              {{"-y", "auto", "-x", "11"}, "--max-steps"},
@@ -238,10 +238,10 @@ TEST_CASE("a checkpoint is not gone on with by another run, or without being ask
              {{"-y", folder.path("nothing")}, "which does not exist; expected auto, never or a checkpoint's folder"},
              {{"-y", folder.path("train_0.bin")}, ", a file; expected auto, never or a checkpoint's folder"},
              {{"-y", folder.path("whole")}, "a run's folder; expected a checkpoint in it"},
-             {{"-y", folder.path("model")}, "a model without a run's state"},
+             {{"-y", folder.path("model")}, "a model without a trainer state"},
              {{"-y", folder.path("")}, "manifest.json"},
-             {{"-y", folder.path(".step_00000009.partial")}, "not written to its end; expected a whole checkpoint"},
-             {{"-y", folder.path(".step_00000009.partial/")}, "not written to its end; expected a whole checkpoint"},
+             {{"-y", folder.path(".step_00000009.partial")}, "incomplete; expected a complete checkpoint"},
+             {{"-y", folder.path(".step_00000009.partial/")}, "incomplete; expected a complete checkpoint"},
          }) {
         const Result result = run(folder, 1, "whole", flags);
         CAPTURE(flags, result.output);
@@ -290,7 +290,7 @@ TEST_CASE("what another run left, or may still write, is let alone by a run that
         CHECK_THAT(result.output, Contains(says));
     };
     // Another way on from step 5, while the first one's checkpoints lie behind it.
-    refused("whole", {"-y", step(folder, "whole", 5), "-x", "9"}, "behind the step that --resume goes on from");
+    refused("whole", {"-y", step(folder, "whole", 5), "-x", "9"}, "after the step that --resume continues from");
     // A branch into a folder that has a step below it, which --keep-checkpoints would delete.
     fs::create_directories(step(folder, "branch", 3));
     refused("branch", {"-y", step(folder, "whole", 5), "--keep-checkpoints", "1"}, "step_00000003");
@@ -304,7 +304,7 @@ TEST_CASE("what another run left, or may still write, is let alone by a run that
     REQUIRE(run(folder, 1, "lost", {"-y", step(folder, "whole", 5), "-x", "7"}).exit_code == 0);
     fs::remove_all(step(folder, "lost", 7));
     std::ofstream(folder.path("lost/log.jsonl"), std::ios::app) << "{\"event\":5}\n[]\nno JSON\n";
-    refused("lost", {"-y", "auto"}, "whose run went on from ");
+    refused("lost", {"-y", "auto"}, "whose run resumed from ");
     // A pipe in place of the log is not waited for.
     fs::create_directories(folder.path("pipe"));
     REQUIRE(mkfifo(folder.path("pipe/log.jsonl").c_str(), 0600) == 0);
@@ -328,7 +328,7 @@ TEST_CASE("checkpoints of major steps are not deleted because a flag was not giv
     const Result forgotten = run(folder, 1, "out", kept + Texts{"-y", "auto"});
     CAPTURE(forgotten.output);
     CHECK(forgotten.exit_code == 2);
-    CHECK_THAT(forgotten.output, Contains("error: --major-every is 0; expected 4, as the run had"));
+    CHECK_THAT(forgotten.output, Contains("error: --major-every is 0; expected 4, as in the run"));
     CHECK(fs::exists(step(folder, "out", 4)));
     CHECK(run(folder, 1, "out", kept + Texts{"-y", "auto", "--major-every", "8"}).exit_code == 0);
     CHECK_FALSE(fs::exists(step(folder, "out", 4)));

@@ -98,7 +98,7 @@ TEST_CASE("dropout that a foreign checkpoint asks for is said not to be applied,
     const auto result = dry_run();
     CAPTURE(result.output);
     CHECK(result.exit_code == 0);
-    CHECK_THAT(result.output, Catch::Contains("note: no dropout is applied: config.json of --init has attn_pdrop 0.1, "
+    CHECK_THAT(result.output, Catch::Contains("note: dropout is not applied: config.json of --init has attn_pdrop 0.1, "
                                               "resid_pdrop 0.25\n"));
     CHECK(result.output.find("dropout") == result.output.rfind("dropout"));
 }
@@ -131,7 +131,7 @@ TEST_CASE("--ignore-memory-plan goes on with a note where the plan does not fit"
     const auto result = folder.run(folder.flags({"-e", "gpt3:c12288", "--ignore-memory-plan", "--dry-run"}));
     CAPTURE(result.output);
     CHECK(result.exit_code == 0);
-    CHECK_THAT(result.output, Catch::Contains("note: goes on as --ignore-memory-plan says: --micro-batch is 4; "));
+    CHECK_THAT(result.output, Catch::Contains("note: continuing because of --ignore-memory-plan: --micro-batch is 4; "));
 }
 
 TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
@@ -149,7 +149,7 @@ TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     CHECK(checkpoints[0]["step"] == folder.log("out", "step").size());
     CHECK(folder.log("out", "end").front()["reason"] == "interrupted");
     // The last line goes on with it, as it stands there.
-    const std::string said = process.output(), mark = "\nto go on: ", all_steps = "--max-steps=100000000";
+    const std::string said = process.output(), mark = "\nto resume: ", all_steps = "--max-steps=100000000";
     const auto last = said.rfind(mark);
     REQUIRE(last != said.npos);
     std::string command = said.substr(last + mark.size());
@@ -299,7 +299,7 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         {{"-l", "nan"}, {"--lr is \"nan\""}},
         {{"--frobnicate"}, {"frobnicate", "--help"}},
         {{"--optimiser", "adamw"}, {"did you mean --optimizer?"}},
-        {{"-y", "1"}, {"--resume is \"1\", as llm.c has it; expected auto"}},
+        {{"-y", "1"}, {"--resume is \"1\", a value of llm.c; expected auto"}},
         {{"-h", "1"}, {"-h is a flag of llm.c; expected --hellaswag"}},
         {{"-e", "gpt2"}, {"hf download openai-community/gpt2 ", "give d12"}},
         {{"-e", "openai-community/gpt2"}, {"hf download openai-community/gpt2 ", "give d12"}},

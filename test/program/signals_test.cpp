@@ -126,7 +126,7 @@ TEST_CASE("only a second Ctrl-C, a second later, gives up, and says so", "[run]"
     CHECK_FALSE(process.ended());
     process.signal(SIGINT);
     CHECK(end_of(process) == 128 + SIGINT);
-    CHECK_THAT(process.output(), Catch::EndsWith("error: a second Ctrl-C: ends at once, without saving\n"));
+    CHECK_THAT(process.output(), Catch::EndsWith("error: a second Ctrl-C: ending at once, without saving\n"));
     CHECK(run.log("out", "checkpoint").empty());
 }
 

@@ -78,7 +78,7 @@ complete "$disk/a/step_00000004"
 resize 8m
 train "$disk/a" -y auto
 [ $status = 0 ] || fail "exit code $status with room"
-says "going on after step 4/12"
+says "resuming after step 4/12"
 same "$disk/a"
 rm -rf "$disk/a"
 

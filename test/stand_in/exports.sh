@@ -14,7 +14,7 @@ missing=$(comm -13 <(echo "$defined") <(echo "$real"))
 # Of NVML, which is looked for at run time, by name.
 nvml() { grep -oE 'nvml[A-Z][A-Za-z0-9_]*' | sort -u; }
 unknown=$(comm -23 <(nm -D --defined-only build/stand-in/libnvidia-ml.so.1 | nvml) \
-    <(grep -oE '"nvml[A-Za-z0-9_]+"' llmc/run/gpu_facts.cpp | nvml))
+    <(grep -oE '"nvml[A-Za-z0-9_]+"' llmc/run/log/gpu_monitor.cpp | nvml))
 left_over="$left_over$unknown"
 echo "$(wc -l <<<"$defined") functions stood in for, $(wc -l <<<"$real") called by the CUDA build"
 [ -z "$left_over" ] || echo "defined, but nobody calls them:" $left_over

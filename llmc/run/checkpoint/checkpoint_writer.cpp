@@ -1,5 +1,5 @@
-// checkpoint_writer.cpp - copies made between two steps, the threads that write them, what makes them one checkpoint
-#include "llmc/run/checkpoint_writer.h"
+// checkpoint_writer.cpp - copies made between two steps, written by threads, published as one checkpoint
+#include "llmc/run/checkpoint/checkpoint_writer.h"
 
 #include <omp.h>
 #include <unistd.h>
@@ -7,12 +7,12 @@
 #include <iostream>
 #include <ranges>
 
+#include "llmc/base/clock.h"
 #include "llmc/base/staged_file.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/model/moment_files.h"
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_files.h"
-#include "llmc/run/throughput.h"
 #include "llmc/weights/checkpoint.h"
 
 namespace llmc {
@@ -21,22 +21,22 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::uintmax_t kRoomBesides = 256 << 10;  // other small files, headers, and some lines of the log
+constexpr std::uintmax_t kOtherBytes = 256 << 10;  // small files, headers, and some lines of the log
 
 bool writes_model(const Sharding& sharding) { return sharding.rank == 0; }
 bool writes_moments(const Sharding& sharding) { return sharding.shards_state() || sharding.rank == 0; }
 
-// Before the disk is filled to its end, which would end the log, too: fp32 weights, two moments, and of every rank what
-// 1-bit Adam keeps.
+// Checks first, because a full disk would also stop the log: fp32 weights, two Adam moments, and the 1-bit Adam state
+// of every rank.
 void require_room_on_disk(const fs::path& output_dir, const ParameterTable& table, std::int64_t onebit_elements,
                           const TokenizerFiles& tokenizer) {
-    auto bytes = std::uintmax_t(table.elements() * 3 + onebit_elements) * sizeof(float) + kRoomBesides;
+    auto bytes = std::uintmax_t(table.elements() * 3 + onebit_elements) * sizeof(float) + kOtherBytes;
     for (const auto& [name, contents] : tokenizer) bytes += contents.size();
     std::error_code unknown;
     const fs::space_info disk = fs::space(output_dir, unknown);
     if (!unknown && disk.available < bytes)
-        fail("the room on the disk of " + output_dir.string() + " in bytes", disk.available,
-             "at least " + std::to_string(bytes), "make room", Blame::runtime);
+        fail("the free disk space of " + output_dir.string() + " in bytes", disk.available,
+             "at least " + std::to_string(bytes), "free disk space", Blame::runtime);
 }
 
 }  // namespace
@@ -60,13 +60,13 @@ std::size_t CheckpointWriter::copy_bytes(const ParameterTable& table, const Shar
            (writes_moments(sharding) ? optimizer_bytes(table, sharding) : 0);
 }
 
-void CheckpointWriter::take_memory(std::size_t onebit) {
+void CheckpointWriter::allocate(std::size_t onebit) {
     const std::size_t weights = writes_model_ ? std::size_t(model_.table().elements()) : 0;
     const std::size_t moments = writes_moments_ ? std::size_t(buckets_.owned_elements()) : 0;
     const std::size_t elements = weights + 2 * moments + onebit;
     if (elements > memory_elements_) {
         memory_elements_ = 0;
-        memory_ = device::PinnedMemory();  // first gives back what it has
+        memory_ = device::PinnedMemory();  // frees the old memory first
         memory_ = device::PinnedMemory(elements * sizeof(float));
         memory_elements_ = elements;
     }
@@ -84,7 +84,7 @@ void CheckpointWriter::begin(TrainerState state) {
     state.onebit_files = onebit_file_count(onebit_state_, settings_.sharding.ranks);
     const bool writes_onebit = llmc::writes_onebit(onebit_state_, settings_.sharding.rank);
     state.moment_files = settings_.sharding.shards_state() ? settings_.sharding.ranks : 1;
-    // Another run's may be where this one's was.
+    // A folder at the old path may be another run's.
     const std::int64_t lost =
         context_.communicator->host_reduce(report_.folder_is_lost() ? getpid() : 0, HostReduction::max);
     fs::path output_dir = settings_.output_dir;
@@ -93,7 +93,7 @@ void CheckpointWriter::begin(TrainerState state) {
     begun_.emplace(Begun{.state = std::move(state), .folder = folder, .beside = lost != 0});
     try {
         together(*context_.communicator, [&] {
-            take_memory(writes_onebit ? std::size_t(onebit_state_.elements) : 0);
+            allocate(writes_onebit ? std::size_t(onebit_state_.elements) : 0);
             if (!writes_model_) return;
             staged_ = std::make_unique<StagedFolder>(begun_->folder);
             require_room_on_disk(output_dir, model_.table(),
@@ -112,7 +112,7 @@ void CheckpointWriter::begin(TrainerState state) {
 }
 
 void CheckpointWriter::write() {
-    omp_set_num_threads(1);  // of this thread's own loops: the cores are the training's
+    omp_set_num_threads(1);  // for loops of this thread: training uses the cores
     const fs::path folder = StagedFolder::path_of(begun_->folder);
     written_.clear();
     const std::string moments = moment_file_name(settings_.sharding.rank, begun_->state.moment_files);
@@ -135,7 +135,7 @@ void CheckpointWriter::write() {
                 written_[name] = fingerprint_of_file(folder / name);
         }
     } catch (...) {
-        std::error_code none;  // what was written gives its room back at once
+        std::error_code none;  // free the disk space at once
         fs::remove(folder / onebit, none);
         fs::remove(folder / moments, none);
         if (writes_model_) fs::remove(folder / "model.safetensors", none);
@@ -152,8 +152,8 @@ void CheckpointWriter::end(bool last) {
         together(ranks, [&] { writing_.wait(); });
         Manifest all;
         for (const json& of_rank : gather_json(ranks, written_)) all.merge(of_rank.get<Manifest>());
-        on_first_rank(ranks, [&] { show(all); });
-    } catch (const SharedError& error) {  // not where ranks have lost each other
+        on_first_rank(ranks, [&] { publish(all); });
+    } catch (const SharedError& error) {  // but not if ranks lost their connection
         staged_.reset();
         begun_.reset();
         const std::string why = "no checkpoint of step " + std::to_string(step) + ": " + error.what();
@@ -168,11 +168,11 @@ void CheckpointWriter::end(bool last) {
     begun_.reset();
 }
 
-void CheckpointWriter::show(const Manifest& all) {
+void CheckpointWriter::publish(const Manifest& all) {
     for (const auto& [name, file] : all) {
         std::error_code fault;
         require(std::int64_t(fs::file_size(staged_->path() / name, fault)) == file.bytes && !fault, name,
-                "not what another rank wrote", "an --output-dir that is the same folder on every host",
+                "different from what another rank wrote", "the same --output-dir folder on every host",
                 "put it on a file system that all hosts share");
     }
     write_manifest(staged_->path(), all);
@@ -180,28 +180,29 @@ void CheckpointWriter::show(const Manifest& all) {
     staged_.reset();
 }
 
-// A folder is hidden before its files go, so that what is left of it under its name is always whole.
+// Renames a folder to a hidden name before deleting its files, so that a folder with a final name is always complete.
 void CheckpointWriter::delete_older() const {
     if (settings_.keep_checkpoints == 0 || begun_->beside) return;
     std::int64_t newer = 0;
     for (const auto& [step, folder] : step_folders(settings_.output_dir) | std::views::reverse) {
         if (step > begun_->state.step || newer++ < settings_.keep_checkpoints) continue;
         if (settings_.major_every > 0 && step % settings_.major_every == 0) continue;
-        if (!fs::exists(folder / kManifestName)) continue;  // no checkpoint of this program
+        if (!fs::exists(folder / kManifestName)) continue;  // not a checkpoint of this program
         const fs::path hidden = StagedFolder::path_of(folder);
         std::error_code fault;
         fs::remove_all(hidden, fault);
         if (!fault) fs::rename(folder, hidden, fault);
         if (!fault) fs::remove_all(hidden, fault);
-        if (fault) std::cerr << "note: the old checkpoint " << folder << " is not deleted: " << fault.message() << '\n';
+        if (fault)
+            tell_stderr("note: the old checkpoint " + folder.string() + " cannot be deleted: " + fault.message());
     }
 }
 
 namespace {
 
-// What a manifest vouches for, and yet cannot be: nothing that the user gave, and the log has begun.
+// A checkpoint that matches its manifest but cannot be read is a failure at run time, not an input error.
 template <class Read>
-auto as_it_was_written(Communicator& communicator, Read&& read) {
+auto as_runtime_error(Communicator& communicator, Read&& read) {
     return together(communicator, [&] {
         try {
             return read();
@@ -215,14 +216,14 @@ auto as_it_was_written(Communicator& communicator, Read&& read) {
 
 void load_moments(Optimizer& optimizer, const fs::path& folder, const TrainerState& state, const ParameterTable& table,
                   Communicator& communicator) {
-    as_it_was_written(communicator, [&] {
+    as_runtime_error(communicator, [&] {
         const MomentFiles moments(folder, state.moment_files, table.elements());
         optimizer.load(state.optimizer, [&](std::int64_t first, std::span<float> first_moments,
                                             std::span<float> second_moments) {
             moments.read(first, first_moments, second_moments);
         });
     });
-    const std::string note = as_it_was_written(communicator, [&] {
+    const std::string note = as_runtime_error(communicator, [&] {
         const OnebitErrors read = read_onebit(optimizer.onebit_state(), table.elements(), folder, state.onebit_files,
                                               communicator.rank(), communicator.size());
         if (!read.values.empty()) optimizer.load_onebit(read.values);

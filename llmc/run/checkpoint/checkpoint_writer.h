@@ -1,9 +1,9 @@
-// checkpoint_writer.h - checkpoints that training can go on from, written beside it
+// checkpoint_writer.h - writes the checkpoints that training resumes from, overlapped with training
 //
-// begin() copies weights and moments into host memory; then a thread of every rank writes while training goes on. Every
-// rank writes the moments that it keeps; rank 0 writes the model and the state, too. When all are done, end() has rank
-// 0 list what was written in the manifest and show the folder under its name. Until then it is hidden, so that one
-// whose name is there is whole, whenever the program or the machine stops.
+// begin() copies weights and Adam moments to host memory; then a thread on every rank writes them while training
+// continues. Every rank writes the moments that it holds; rank 0 also writes the model and the trainer state. When all
+// ranks have written, rank 0 lists the files in the manifest and renames the hidden folder to its final name in end().
+// So a folder with a final name is always complete, whenever the program or the machine stops.
 //
 //   OUT/step_00000100/config.json, model.safetensors   the model (weights/checkpoint.h)
 //                     optimizer-00000-of-00004.safetensors, ...   (model/moment_files.h)
@@ -21,8 +21,8 @@
 #include "llmc/data/tokenizer_files.h"
 #include "llmc/model/model.h"
 #include "llmc/model/optimizer.h"
-#include "llmc/run/report.h"
-#include "llmc/run/trainer_state.h"
+#include "llmc/run/checkpoint/trainer_state.h"
+#include "llmc/run/log/report.h"
 #include "llmc/weights/manifest.h"
 
 namespace llmc {
@@ -30,42 +30,42 @@ namespace llmc {
 struct CheckpointSettings {
     std::filesystem::path output_dir;
     Sharding sharding;
-    int end_of_text = -1;                                // the data's id for it; -1: none
-    TokenizerFiles tokenizer{};                          // of the data; empty: none is saved
-    std::int64_t keep_checkpoints = 0, major_every = 0;  // as the flags
+    int end_of_text = -1;                                // token id; -1: none
+    TokenizerFiles tokenizer{};                          // of the data; empty: not saved
+    std::int64_t keep_checkpoints = 0, major_every = 0;  // the flags
 };
 
 class CheckpointWriter {
 public:
-    // All of them must outlive it.
+    // All arguments must outlive it.
     CheckpointWriter(const CheckpointSettings& settings, const Model& model, const Optimizer& optimizer,
                      const GradientBuckets& buckets, Context& context, Report& report);
 
-    // Host bytes of one rank for the copy that is written while training goes on.
+    // Host memory in bytes that one rank needs for its copy.
     static std::size_t copy_bytes(const ParameterTable& table, const Sharding& sharding,
                                   const std::optional<OnebitSettings>& onebit = {});
 
-    // Every rank calls these between the same two steps, as they agree with each other.
+    // All ranks call begin() and end() between the same two steps.
     //
-    // Begins the checkpoint of a state, whose moment_files it knows, after the end of the one before. Returns when the
-    // copies are made.
+    // Waits for the checkpoint before, and returns when this one's copies are made. Sets the state's number of files.
     void begin(TrainerState state);
     bool is_writing() const { return begun_ && !writing_.done(); }  // this rank
-    // Waits until all ranks have written, shows the folder, reports it and deletes what --keep-checkpoints does not
-    // keep. What failed is reported, and training can go on; `last` throws it as a SharedError.
+    // Waits until all ranks have written, renames the folder, reports it and deletes the checkpoints that
+    // --keep-checkpoints does not keep. A failure is reported, and training continues; with `last` it is thrown as a
+    // SharedError.
     void end(bool last);
 
 private:
     struct Begun {
         TrainerState state{};
         std::filesystem::path folder;
-        bool beside = false;  // the output folder, which was deleted or moved away
-        double waited_seconds = 0;  // by training, for the copies and the checkpoint before
-        std::string failure{};  // before anything was written: alike on all ranks
+        bool beside = false;  // next to the output folder, which was deleted or moved
+        double waited_seconds = 0;  // by training: for the copies, and for the checkpoint before
+        std::string failure{};  // before anything was written; the same on all ranks
     };
-    void take_memory(std::size_t onebit);
+    void allocate(std::size_t onebit);
     void write();  // on the thread
-    void show(const Manifest& all);  // rank 0
+    void publish(const Manifest& all);  // rank 0
     void delete_older() const;  // rank 0
 
     CheckpointSettings settings_;
@@ -75,18 +75,17 @@ private:
     const GradientBuckets& buckets_;
     Context& context_;
     Report& report_;
-    device::PinnedMemory memory_;  // taken by the first checkpoint
+    device::PinnedMemory memory_;  // allocated by the first checkpoint
     std::span<float> master_weights_, first_moments_, second_moments_, onebit_;  // in it
     std::size_t memory_elements_ = 0;
     OnebitState onebit_state_{};
     std::optional<Begun> begun_;
     std::unique_ptr<StagedFolder> staged_;  // rank 0's
     Manifest written_;                      // by this rank
-    BackgroundTask writing_;                // last: its thread ends before what it uses
+    BackgroundTask writing_;                // last: its thread uses the other members
 };
 
-// The optimizer's state of a checkpoint into an optimizer, whatever ranks and stage it was written by. Every rank calls
-// it.
+// Loads a checkpoint's optimizer state, whatever number of ranks and ZeRO stage wrote it. Every rank calls it.
 void load_moments(Optimizer& optimizer, const std::filesystem::path& folder, const TrainerState& state,
                   const ParameterTable& table, Communicator& communicator);
 

@@ -1,5 +1,5 @@
-// trainer_state.cpp - the state as JSON; numbers are written so that they read back the same
-#include "llmc/run/trainer_state.h"
+// trainer_state.cpp - the state as JSON; numbers are written so that they parse to the same value
+#include "llmc/run/checkpoint/trainer_state.h"
 
 #include <cmath>
 
@@ -26,8 +26,8 @@ constexpr const char* kStateName = "trainer_state.json";
 constexpr int kStateFormat = 4, kBeforeHellaSwag = 3, kBeforeOnebit = 2;
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 50, kMostRanks = 1 << 20;
 
-// Throws where a number is another kind of number than in `sample`: the library makes whole ones of fractions, and ints
-// of true. Of a list, `sample` has one element. What has nothing in `sample` may be anything.
+// Throws if a number's type differs from `sample`: the JSON library would convert fractions and booleans to integers. A
+// list in `sample` has one element, for all elements. Fields that `sample` lacks may be anything.
 void require_kinds_of(const nlohmann::json& sample, const nlohmann::json& found, const std::string& where) {
     if (sample.is_object() && found.is_object())
         for (const auto& [name, value] : sample.items())
@@ -39,12 +39,12 @@ void require_kinds_of(const nlohmann::json& sample, const nlohmann::json& found,
     require(same, where, excerpt(found), whole ? "a whole number" : "a number", "restore it");
 }
 
-// Throws where a number was taken for another one: 2^32 + 1 is 1 to an int.
-void require_taken(const nlohmann::json& taken, const nlohmann::json& found, const std::string& where) {
-    if (!taken.is_object())
-        require(found == taken, where, excerpt(found), "what was written, as " + excerpt(taken), "restore it");
+// Throws if a number was converted to another value: 2^32 + 1 becomes 1 in an int.
+void require_unchanged(const nlohmann::json& parsed, const nlohmann::json& found, const std::string& where) {
+    if (!parsed.is_object())
+        require(found == parsed, where, excerpt(found), "what was written, as " + excerpt(parsed), "restore it");
     else
-        for (const auto& [name, value] : taken.items()) require_taken(value, found.at(name), where + ": " + name);
+        for (const auto& [name, value] : parsed.items()) require_unchanged(value, found.at(name), where + ": " + name);
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ void write_trainer_state(const std::filesystem::path& folder, const TrainerState
 TrainerState read_trainer_state(const std::filesystem::path& folder) {
     const std::filesystem::path file = folder / kStateName;
     require(std::filesystem::exists(file), "the checkpoint " + folder.string(), std::string("without ") + kStateName,
-            "one that this program wrote", "start a new run from a model alone by --init");
+            "a checkpoint of this program", "start a new run from a model alone with --init");
     nlohmann::json json = parse_json(MappedFile(file.string(), "a checkpoint's state").text());
     require(json.is_object(), file.string(), "no valid JSON", "what was written", "restore it");
     const nlohmann::json format = json.value("format", nlohmann::json());
@@ -68,12 +68,12 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     }
     const bool older = format == kBeforeHellaSwag || format == kBeforeOnebit;
     if (older) json["scored"] = true;
-    for (const char* const data : {"validation_data", "hellaswag"})  // older ones do not tell
+    for (const char* const data : {"validation_data", "hellaswag"})  // older checkpoints lack them
         if (json.contains("run") && json["run"].is_object() && !json["run"].contains(data))
             json["run"][data] = nlohmann::json::array();
     require(format == kStateFormat || older, file.string() + ": the format",
             format.is_null() ? "none" : excerpt(format),
-            std::to_string(kStateFormat), "go on with the version of this program that wrote it");
+            std::to_string(kStateFormat), "resume with the version of this program that wrote it");
     const TrainerState sample{.optimizer = {.losses = {0}, .norms = {0}},
                               .noise = {{}},
                               .run = {.training_data = {{}}, .validation_data = {{}}, .hellaswag = {{}}}};
@@ -84,7 +84,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     } catch (const nlohmann::json::exception& error) {
         throw Error(file.string() + ": not what was written (" + error.what() + "); restore it");
     }
-    require_taken(state, json, file.string());
+    require_unchanged(state, json, file.string());
     const auto require_within = [&](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
         require(value >= least && value <= most, file.string() + ": " + name, value,
                 std::to_string(least) + " to " + std::to_string(most), "restore it");
@@ -101,7 +101,7 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require(held <= kernels::OutlierWindow::kSize, file.string() + ": the number of losses", held, "at most 128",
             "restore it");
     require(state.optimizer.norms.size() == held, file.string() + ": the number of norms",
-            state.optimizer.norms.size(), std::to_string(held) + ", that of losses", "restore it");
+            state.optimizer.norms.size(), std::to_string(held) + ", the number of losses", "restore it");
     require_within("step_tokens", state.run.step_tokens, 1, kMostSteps);
     require_within("ranks", state.run.ranks, 1, kMostRanks);
     require_within("moment_files", state.moment_files, 1, kMostRanks);

@@ -1,4 +1,5 @@
-// trainer_state.h - what a checkpoint holds beside weights and moments: how far training is, and the run that it is of
+// trainer_state.h - the part of a checkpoint that is not weights or optimizer state: training progress and the identity
+// of the run
 //
 //   OUT/step_00000100/trainer_state.json
 #pragma once
@@ -9,36 +10,36 @@
 #include "llmc/comm/agreement.h"
 #include "llmc/data/data_loader.h"
 #include "llmc/model/optimizer.h"
-#include "llmc/run/noise_scale.h"
+#include "llmc/run/log/noise_scale.h"
 
 namespace llmc {
 
-// What a run was started with, and which run may go on with it.
+// How a run was started, which decides whether another run may resume it.
 struct RunIdentity {
-    std::int64_t step_tokens = 0;     // positions of a step
+    std::int64_t step_tokens = 0;     // positions per step
     int ranks = 1;
-    nlohmann::json options{};         // by long name
-    std::vector<Fact> training_data{};                 // facts_of_shards()
-    std::vector<Fact> validation_data{}, hellaswag{};  // the same, and facts_of_hellaswag(); empty: none, or unknown
+    nlohmann::json options{};         // by long flag name
+    std::vector<Fact> training_data{};                 // shard_facts()
+    std::vector<Fact> validation_data{}, hellaswag{};  // and hellaswag_facts(); empty: none, or unknown
 };
 
-// How far training is, between two steps.
+// Training progress between two steps.
 struct TrainerState {
-    std::int64_t step = 0;              // steps made, those included whose update was skipped
+    std::int64_t step = 0;              // steps made, including those whose update was skipped
     Optimizer::Counts optimizer{};
-    int failed_in_a_row = 0;            // steps, the last ones, whose loss or norm was not finite
-    int without_update = 0;             // as well, or that were outliers (StepLog::InARow)
-    // unless a signal came between what is due after this step
+    int failed_in_a_row = 0;            // consecutive last steps with a loss or norm that was not finite
+    int without_update = 0;             // the same, or outliers (StepLog::InARow)
+    // false: the task is pending, because a signal or the time limit ended the run first
     bool validated = true, scored = true, sampled = true;
     LoaderPosition data{};              // the next row
-    std::vector<NoiseAverages> noise;   // RunNoise::averages(); empty: not measured
+    std::vector<NoiseAverages> noise;   // ModuleNoise::averages(); empty: not measured
     int moment_files = 1, onebit_files = 0;
     RunIdentity run;
 };
 
-// Throws a run-time Error where the system refuses.
+// Throws a run-time Error if the file cannot be written.
 void write_trainer_state(const std::filesystem::path& folder, const TrainerState& state);
-// Throws Error that names the file where it is missing, no such JSON, or of another version of the format.
+// Throws Error that names the file if it is missing, invalid, or of another format version.
 TrainerState read_trainer_state(const std::filesystem::path& folder);
 
 }  // namespace llmc

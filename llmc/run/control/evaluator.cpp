@@ -1,5 +1,5 @@
-// run_evaluation.cpp - from what was computed to what is told
-#include "llmc/run/run_evaluation.h"
+// evaluator.cpp - from a computed result to its report
+#include "llmc/run/control/evaluator.h"
 
 #include "kernels/device/range.h"
 #include "llmc/base/standard_streams.h"
@@ -7,15 +7,14 @@
 
 namespace llmc {
 
-int RunEvaluation::validate(std::int64_t step) {
+int Evaluator::validate(std::int64_t step) {
     const device::Range range("validation");
-    ValidationBatches& batches = *plan_.validation;
-    const ValidationLoss x =
-        validation_loss(batches, model_, upload_, plan_.setup.shape, context_, signal_so_far());
+    ValidationBatches& batches = *inputs_.validation;
+    const ValidationLoss x = validation_loss(batches, model_, upload_, inputs_.shape, context_, received_signal());
     unreadable_ = x.unreadable;
     if (x.signal == 0 && !unreadable_) {
-        if (!bytes_counted_ && context_.communicator->rank() == 0)  // the targets are the same every time
-            bits_per_byte_ = bits_per_byte_of_nat(batches, *plan_.tokenizer);
+        if (!bytes_counted_ && context_.communicator->rank() == 0)  // the targets are the same in every validation
+            bits_per_byte_ = bits_per_byte_of_nat(batches, inputs_.tokenizer);
         bytes_counted_ = true;
         report_.validation(step, x.loss, batches.targets(), x.seconds,
                            bits_per_byte_ ? std::optional(x.loss * *bits_per_byte_) : std::nullopt);
@@ -23,18 +22,18 @@ int RunEvaluation::validate(std::int64_t step) {
     return x.signal;
 }
 
-HellaSwagScore RunEvaluation::score_hellaswag(std::int64_t step, const OutOfTime& out_of_time) {
+HellaSwagScore Evaluator::score_hellaswag(std::int64_t step, const OutOfTime& out_of_time) {
     const HellaSwagScore x =
-        hellaswag_score(*plan_.hellaswag, model_, upload_, context_, signal_so_far(), out_of_time);
+        hellaswag_score(*inputs_.hellaswag, model_, upload_, context_, received_signal(), out_of_time);
     if (x.signal == 0 && !x.out_of_time) report_.hellaswag(step, x);
     if (x.signal == 0 && x.out_of_time && context_.communicator->rank() == 0)
-        tell_stderr("note: --max-minutes end HellaSwag before it is scored; a run that goes on begins with it");
+        tell_stderr("note: --max-minutes ended HellaSwag before it was scored; a resumed run starts with it");
     return x;
 }
 
-int RunEvaluation::sample(std::int64_t step) {
+int Evaluator::sample(std::int64_t step) {
     model_.wait_for_parameters();
-    const Samples x = draw_samples(*plan_.sampler, model_, context_, signal_so_far());
+    const Samples x = draw_samples(*inputs_.sampler, model_, context_, received_signal());
     on_first_rank(*context_.communicator, [&] {
         for (const std::string& text : x.texts) report_.sample(step, text);
     });

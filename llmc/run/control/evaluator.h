@@ -1,38 +1,47 @@
-// run_evaluation.h - what a run computes beside its steps, and reports: validation, HellaSwag and samples
+// evaluator.h - runs validation, HellaSwag and sampling, and reports their results
 #pragma once
 #include <exception>
 #include <optional>
 
 #include "llmc/model/batch_upload.h"
-#include "llmc/run/hellaswag.h"
-#include "llmc/run/interrupt.h"
-#include "llmc/run/plan.h"
-#include "llmc/run/report.h"
+#include "llmc/run/control/interrupt.h"
+#include "llmc/run/evaluation/hellaswag.h"
+#include "llmc/run/evaluation/text_sampler.h"
+#include "llmc/run/evaluation/validation_loss.h"
+#include "llmc/run/log/report.h"
 
 namespace llmc {
 
-// Every rank has one and calls the same; only with what the plan has. All that it is given must outlive it.
-class RunEvaluation {
+class Evaluator {
 public:
-    RunEvaluation(Plan& plan, Context& context, Model& model, BatchUpload& upload, Report& report,
-                  const Interrupt& interrupt)
-        : plan_(plan), context_(context), model_(model), upload_(upload), report_(report), interrupt_(interrupt) {}
+    struct Inputs {
+        MicroBatchShape shape;
+        const Tokenizer& tokenizer;
+        ValidationBatches* validation;      // null: no validation
+        const HellaSwagBatches* hellaswag;  // null: no HellaSwag
+        const TextSampler* sampler;         // null: no samples
+    };
+    // Every rank has an evaluator and makes the same calls. All arguments must outlive it.
+    Evaluator(const Inputs& inputs, Context& context, Model& model, BatchUpload& upload, Report& report,
+              const Interrupt& interrupt)
+        : inputs_(inputs), context_(context), model_(model), upload_(upload), report_(report), interrupt_(interrupt) {}
 
-    // After `step` updates. Each ends early on a signal, which it returns, with nothing to report; 0: none came.
-    // Data that a rank cannot read are `unreadable` then, the same on every rank.
-    int validate(std::int64_t step);
+    // Evaluate the model after `step` optimizer steps. A signal ends each of them early: then they report nothing and
+    // return the signal; 0: no signal came. Only for inputs that are not null.
+    int validate(std::int64_t step);  // sets unreadable() if a rank cannot read its data
     int sample(std::int64_t step);
-    // Ends early, and says so, where a rank is out of time, too: then it has still to be done.
+    // Also ends early, and prints so, once a rank is out of time: then HellaSwag is still pending.
     HellaSwagScore score_hellaswag(std::int64_t step, const OutOfTime& out_of_time = [] { return false; });
 
+    // The Error of the last validation; the same on every rank.
     const std::exception_ptr& unreadable() const { return unreadable_; }
 
 private:
-    SignalSoFar signal_so_far() const {
+    ReceivedSignal received_signal() const {
         return [this] { return interrupt_.signal(); };
     }
 
-    Plan& plan_;
+    Inputs inputs_;
     Context& context_;
     Model& model_;
     BatchUpload& upload_;
@@ -40,7 +49,7 @@ private:
     const Interrupt& interrupt_;
     std::exception_ptr unreadable_;
     bool bytes_counted_ = false;
-    std::optional<double> bits_per_byte_;  // of a nat; of rank 0, where it is known
+    std::optional<double> bits_per_byte_;  // per nat and token; rank 0, if known
 };
 
 }  // namespace llmc

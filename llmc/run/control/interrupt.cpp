@@ -1,5 +1,5 @@
 // interrupt.cpp - the thread that waits for signals
-#include "llmc/run/interrupt.h"
+#include "llmc/run/control/interrupt.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -13,9 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Deliveries of one wish are this much apart at most: microseconds in one machine, milliseconds over a network. Nobody
-// who means a second Ctrl-C is faster. Both are estimates, not measured.
-constexpr auto kOneWish = 1s;
+// Signals of one request arrive within this time: microseconds on one machine, milliseconds over a network. A user who
+// presses Ctrl-C a second time on purpose is slower. Both are estimates, not measured.
+constexpr auto kOneRequest = 1s;
 
 bool is_ignored(int signal) {
     struct sigaction action {};
@@ -23,7 +23,7 @@ bool is_ignored(int signal) {
 }
 
 [[noreturn]] void give_up() {
-    constexpr std::string_view kLine = "error: a second Ctrl-C: ends at once, without saving\n";
+    constexpr std::string_view kLine = "error: a second Ctrl-C: ending at once, without saving\n";
     [[maybe_unused]] const auto written = write(STDERR_FILENO, kLine.data(), kLine.size());
     _exit(128 + SIGINT);
 }
@@ -31,7 +31,7 @@ bool is_ignored(int signal) {
 }  // namespace
 
 Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
-    // An ignored signal that is blocked would still be waited for: it stays out of both sets.
+    // sigwaitinfo() would return an ignored signal that is blocked, so ignored signals are in neither set.
     sigemptyset(&awaited_);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2})
         if (!is_ignored(signal)) sigaddset(&awaited_, signal);
@@ -44,14 +44,14 @@ Interrupt::Interrupt() : launched_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullpt
 
 Interrupt::~Interrupt() {
     ending_ = true;
-    pthread_kill(thread_.native_handle(), SIGCONT);  // out of its waiting; a signal to one thread, nobody else sees it
+    pthread_kill(thread_.native_handle(), SIGCONT);  // ends sigwaitinfo(); only this thread receives it
     thread_.join();
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 void Interrupt::save_begins() {
     save_began_ = Clock::now();
-    save_asked_ = false;
+    save_requested_ = false;
 }
 
 void Interrupt::watch() {
@@ -60,22 +60,22 @@ void Interrupt::watch() {
         const int signal = sigwaitinfo(&awaited_, &info);
         if (signal < 0 && errno == EINTR) continue;
         if (signal < 0 || ending_) return;
-        take(signal, launched_ && info.si_pid == getppid());
+        handle(signal, launched_ && info.si_pid == getppid());
     }
 }
 
-void Interrupt::take(int signal, bool of_launcher) {
+void Interrupt::handle(int signal, bool from_launcher) {
     const auto now = Clock::now();
     if (signal == SIGUSR2) {
-        if (now - save_began_.load() >= kOneWish) save_asked_ = true;
+        if (now - save_began_.load() >= kOneRequest) save_requested_ = true;
         return;
     }
     if (signal == SIGCONT) {
-        if (!of_launcher) return;  // somebody stopped the program and let it go on
+        if (!from_launcher) return;  // the program was stopped and continued
         signal = SIGTERM;
     }
     if (signal == SIGINT) {
-        if (first_ctrl_c_ && now - *first_ctrl_c_ >= kOneWish) give_up();
+        if (first_ctrl_c_ && now - *first_ctrl_c_ >= kOneRequest) give_up();
         if (!first_ctrl_c_) first_ctrl_c_ = now;
     }
     if (signal_ == 0) signal_ = signal;

@@ -1,7 +1,7 @@
-// run_control.cpp - the wishes of all ranks, and what follows from them
-#include "llmc/run/run_control.h"
+// run_control.cpp - the requests of all ranks, and what follows from them
+#include "llmc/run/control/run_control.h"
 
-#include "llmc/run/throughput.h"
+#include "llmc/base/clock.h"
 
 namespace llmc {
 namespace {
@@ -28,22 +28,26 @@ void RunControl::restore(const TrainerState& state) {
     saved_ = state.step;
 }
 
-void RunControl::reach(std::int64_t step, const Wishes& mine) {
-    enum { kSignal, kOutOfTime, kFailed, kSaveByTime, kSaveAsked, kWriting };
-    std::int64_t wishes[] = {mine.signal, out_of_time(), mine.failed,
-                             minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save_asked, mine.writing};
-    // What one rank must, all do, before the same step. It holds up no GPU, which has all of the step before to do:
-    // MPI takes 5 us for 2 ranks on cores of their own, 160 us for 8 on 2 cores that others use too.
-    communicator_.host_reduce(wishes, HostReduction::max);
+void RunControl::agree(const RankRequests& mine) {
+    enum { kSignal, kOutOfTime, kFailed, kSaveByTime, kSave, kWriting };
+    std::int64_t requests[] = {mine.signal, out_of_time(), mine.failed,
+                               minutes_passed(settings_.checkpoint_minutes, last_save_), mine.save, mine.writing};
+    // A GPU does not wait for it: the micro-batches of the step are still queued. MPI takes 5 us for 2 ranks on cores
+    // of their own, 160 us for 8 ranks on 2 cores that other programs use too.
+    communicator_.host_reduce(requests, HostReduction::max);
+    signal_ = int(requests[kSignal]);
+    out_of_time_ = requests[kOutOfTime] != 0;
+    failed_ = requests[kFailed] != 0;
+    save_by_time_ = requests[kSaveByTime] != 0;
+    save_requested_ = requests[kSave] != 0;
+    writing_ = requests[kWriting] != 0;
+}
+
+void RunControl::reach(std::int64_t step) {
     step_ = step;
-    signal_ = int(wishes[kSignal]);
-    out_of_time_ = wishes[kOutOfTime] != 0;
-    failed_ = wishes[kFailed] != 0;
-    save_asked_ = wishes[kSaveAsked] != 0;
-    writing_ = wishes[kWriting] != 0;
     ends_ = failed_ || signal_ != 0 || out_of_time_ || step == settings_.total_steps;
     for (Periodic* const each : {&validation_, &hellaswag_, &samples_, &checkpoint_}) each->reach(step);
-    save_due_ = wishes[kSaveByTime] != 0 || save_asked_ || checkpoint_.due(ends_);
+    save_due_ = save_by_time_ || save_requested_ || checkpoint_.due(ends_);
 }
 
 bool RunControl::checkpoint_due() const {

@@ -1,81 +1,83 @@
-// run_control.h - what comes between two updates: whether the run ends there, and what is due, the same on all ranks
+// run_control.h - whether a run ends after a step, and which tasks are due before the next one; the same on all ranks
 #pragma once
 #include "llmc/comm/communicator.h"
-#include "llmc/run/periodic.h"
-#include "llmc/run/trainer_state.h"
+#include "llmc/run/checkpoint/trainer_state.h"
+#include "llmc/run/control/periodic.h"
 
 namespace llmc {
 
-// What one rank has to tell the others.
-struct Wishes {
-    int signal = 0;           // that ends the run; 0: none
-    bool save_asked = false;  // by SIGUSR2
-    bool failed = false;      // it cannot go on; what has been trained so far is sound
-    bool writing = false;     // a checkpoint
+// What one rank asks of all ranks.
+struct RankRequests {
+    int signal = 0;        // received, ends the run; 0: none
+    bool save = false;     // a checkpoint now (SIGUSR2)
+    bool failed = false;   // this rank cannot continue; the model is intact
+    bool writing = false;  // this rank is still writing a checkpoint
 };
 
 class RunControl {
 public:
     struct Settings {
         std::int64_t total_steps = 0;
-        std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0, checkpoint_every = 0;  // steps; 0: never
-        double max_minutes = 0, checkpoint_minutes = 0;                                           // 0: no bound
+        std::int64_t val_every = 0, hellaswag_every = 0, sample_every = 0, checkpoint_every = 0;  // steps; 0: disabled
+        double max_minutes = 0, checkpoint_minutes = 0;                                           // 0: no limit
         bool saves = false;  // there is a folder for checkpoints
     };
-    // From now on minutes count. The communicator must outlive it.
+    // Minutes count from here. The communicator must outlive it.
     RunControl(const Settings& settings, Communicator& communicator);
-    // Before the first reach() of a run that goes on from a checkpoint, which it does not write again.
+    // Before the first reach() of a resumed run. The checkpoint it resumes from is not written again.
     void restore(const TrainerState& state);
 
-    // Training is at this step: so many have been made. Every rank calls it, and what one of them wishes, all do. Asked
-    // again for the same step, it takes up new wishes; what is done stays done.
-    void reach(std::int64_t step, const Wishes& mine);
+    // Collective, once a step: any rank's request applies to all ranks, from the next reach() on; failed() at once.
+    void agree(const RankRequests& mine);
+    // `step` steps have been made. A second call with the same step keeps what has been done.
+    void reach(std::int64_t step);
 
-    // ---- of the step reached
-    bool ends() const { return ends_; }  // no update follows
+    // ---- after reach()
+    bool ends() const { return ends_; }  // no further step
     bool failed() const { return failed_; }
     int signal() const { return signal_; }
-    bool save_asked() const { return save_asked_; }
+    bool save_requested() const { return save_requested_; }
     bool writing() const { return writing_; }
-    bool validation_due() const { return sound() && validation_.due(ends_); }
-    // Not where the time is used up: it may take long. Whoever goes on from there has it to do, if it was due.
-    bool hellaswag_due() const { return sound() && !out_of_time_ && hellaswag_.due(ends_); }
-    bool samples_due() const { return sound() && samples_.due(ends_); }
-    // Where the run ends, too, but never of a step that has been saved, nor of none where it failed.
+    bool validation_due() const { return intact() && validation_.due(ends_); }
+    // Not after the time limit, as it may take long: then it stays pending, if it was due.
+    bool hellaswag_due() const { return intact() && !out_of_time_ && hellaswag_.due(ends_); }
+    bool samples_due() const { return intact() && samples_.due(ends_); }
+    // Also when the run ends; never twice for the same step, and not if the run failed before its first step.
     bool checkpoint_due() const;
-    // The report of the last step is to be waited for: something comes before the next one.
+    // Some task comes before the next step, or the run ends: wait for the last step's report first.
     bool pauses() const { return ends_ || save_due_ || validation_due() || hellaswag_due() || samples_due(); }
 
-    // The run ends here, as all ranks know.
+    // End the run after this step. Call them on all ranks.
     void fail() { ends_ = failed_ = true; }
-    // What was due has been done, or was ended early by `signal`, if that is not 0: then it is still owed, and the run
-    // ends, too.
+    void run_out_of_time() { ends_ = out_of_time_ = true; }
+    // The task is done, or `signal` (not 0) ended it early: then it stays pending, and the run ends.
     void end_validation(int signal) { end(validation_, signal); }
     void end_hellaswag(int signal) { end(hellaswag_, signal); }
     void end_samples(int signal) { end(samples_, signal); }
-    // The checkpoint that was due is of this step. What follows is timed from now.
+    // The checkpoint of this step has begun. --checkpoint-minutes count from here.
     void checkpoint_begun();
-    // What a run that goes on from this step has to do first.
-    bool owes_validation() const { return validation_.owed(); }
-    bool owes_hellaswag() const { return hellaswag_.owed(); }
-    bool owes_samples() const { return samples_.owed(); }
+    // What a run that resumes from this step has to do first.
+    bool validation_pending() const { return validation_.pending(); }
+    bool hellaswag_pending() const { return hellaswag_.pending(); }
+    bool samples_pending() const { return samples_.pending(); }
 
-    double seconds() const;     // since it was made
-    bool out_of_time() const;   // now, by the clock of this rank; for all of them where one of them reach()es
+    double seconds() const;    // since construction
+    bool out_of_time() const;  // now, by the clock of this rank
     // Why the run ended, for the log: "all steps made", "out of time (--max-minutes)", "interrupted", "error".
     const char* reason() const;
 
 private:
-    bool sound() const { return !failed_ && signal_ == 0; }
+    bool intact() const { return !failed_ && signal_ == 0; }
     void end(Periodic& periodic, int signal);
 
     Settings settings_;
     Communicator& communicator_;
     Periodic validation_, hellaswag_, samples_, checkpoint_;
-    double began_, last_save_;                // seconds_now()
-    std::int64_t step_ = -1, saved_ = -1;     // the step reached; that of the last checkpoint
+    double began_, last_save_;             // seconds_now()
+    std::int64_t step_ = -1, saved_ = -1;  // the last one reached; that of the last checkpoint
     int signal_ = 0;
-    bool ends_ = false, failed_ = false, out_of_time_ = false, save_asked_ = false, save_due_ = false, writing_ = false;
+    bool ends_ = false, failed_ = false, out_of_time_ = false, writing_ = false;
+    bool save_requested_ = false, save_by_time_ = false, save_due_ = false;
 };
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
-// schedule.cpp - the learning rate, step by step
-#include "llmc/run/schedule.h"
+// schedule.cpp - the learning rate of a step
+#include "llmc/run/control/schedule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kDecayShare = 0.2;  // of all steps, in the wsd schedule
 
-// How far from `first` (0) to `last` (1) a step is; a stretch of no steps has been passed at its start.
+// The position of a step between `first` (0) and `last` (1). If there are no steps between them, all later ones are at
+// 1.
 double progress(std::int64_t step, double first, double last) {
     return last > first ? std::clamp((double(step) - first) / (last - first), 0.0, 1.0) : step > first ? 1.0 : 0.0;
 }

@@ -1,4 +1,4 @@
-// schedule.h - the learning rate of every step
+// schedule.h - the learning-rate schedule
 //
 //   warm-up   step < warmup:            peak (step + 1) / warmup
 //   cosine    warmup <= step <= total:  low + (1 + cos(pi (step - warmup) / (total - warmup))) / 2 * (peak - low),
@@ -11,15 +11,9 @@
 #pragma once
 #include <cstdint>
 
-#include "llmc/base/names.h"
+#include "llmc/run/options/options.h"
 
 namespace llmc {
-
-enum class LrSchedule { cosine, linear, constant, wsd };
-inline constexpr Named<LrSchedule> kLrSchedules[] = {{"cosine", LrSchedule::cosine},
-                                                     {"linear", LrSchedule::linear},
-                                                     {"constant", LrSchedule::constant},
-                                                     {"wsd", LrSchedule::wsd}};
 
 struct Schedule {
     LrSchedule kind = LrSchedule::cosine;

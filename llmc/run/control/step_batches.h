@@ -1,5 +1,4 @@
-// step_batches.h - the micro-batches of one update after another; with --overfit-batch those of the first, again and
-// again
+// step_batches.h - the micro-batches of each step; with --overfit-batch those of the first step, repeated
 #pragma once
 #include <exception>
 #include <vector>
@@ -11,12 +10,13 @@ namespace llmc {
 
 class StepBatches {
 public:
-    // The loader must outlive it. `positions`: of a batch.
+    // The loader must outlive it. `positions`: of a micro-batch.
     StepBatches(DataLoader& loader, bool repeat_first_step, std::size_t positions)
         : loader_(loader), repeat_(repeat_first_step), positions_(positions) {}
 
-    // Micro-batches are asked for in their order, from 0. Valid until the next call. Does not throw what the loader
-    // throws: the other ranks count on this one until all know of it. From then on batches have no targets.
+    // Call it in the order of the micro-batches, from 0. Valid until the next call. If the loader throws, the Error is
+    // stored in failure(), and batches have no targets from then on: the other ranks need this one's collectives until
+    // all ranks know.
     const Batch& next(int micro_batch) {
         try {
             if (!failure_) return read(micro_batch);
@@ -27,7 +27,7 @@ public:
         }
         return without_targets_;
     }
-    const std::exception_ptr& failure() const { return failure_; }  // what the loader threw
+    const std::exception_ptr& failure() const { return failure_; }  // of the loader
 
 private:
     const Batch& read(int micro_batch) {

@@ -1,17 +1,17 @@
-// generation.cpp - samples in groups that grow together
-#include "llmc/run/generation.h"
+// generation.cpp - generates samples in groups
+#include "llmc/run/evaluation/generation.h"
 
 #include <algorithm>
 
 namespace llmc {
 namespace {
 
-constexpr std::uint64_t kSeedStride = 1000003;  // between samples: streams of neighbouring seeds share no sample
+constexpr std::uint64_t kSeedStride = 1000003;  // between samples, so that neighbouring seeds share no stream
 
 }  // namespace
 
 DecoderShape decoder_shape(const GenerationSettings& settings, std::size_t prompt_tokens) {
-    // The last token drawn is not seen by the model.
+    // The last sampled token is never an input.
     const std::size_t text = prompt_tokens + std::size_t(settings.tokens) - 1;
     return {.sequences = std::min(settings.samples, kSamplesAtOnce),
             .window = int(std::min(text, std::size_t(settings.window)))};
@@ -35,7 +35,7 @@ bool Generator::generate_group(std::span<const int> prompt, int first_sample, in
     std::vector<Sampler> samplers;
     for (int i = 0; i < samples; ++i)
         samplers.emplace_back(settings_.seed * kSeedStride + std::uint64_t(first_sample + i), settings_.sampling);
-    // A sequence that has ended, or is none of the group's, goes on with its last token, and nobody looks at it.
+    // Sequences that have ended, or that the group does not use, repeat their last token; their logits are ignored.
     std::vector<int> last(std::size_t(decoder_->shape().sequences), prompt.back());
     std::vector<bool> ended(std::size_t(samples), false);
     for (int made = 0; made < settings_.tokens; ++made) {

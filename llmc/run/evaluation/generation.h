@@ -1,4 +1,4 @@
-// generation.h - text that a model makes up: tokens drawn one after another, for several samples at once
+// generation.h - autoregressive generation of several samples at once
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -7,38 +7,38 @@
 
 #include "llmc/data/shard.h"
 #include "llmc/model/decoder.h"
-#include "llmc/run/sampler.h"
+#include "llmc/run/evaluation/sampler.h"
 
 namespace llmc {
 
 struct GenerationSettings {
-    int tokens = 64, samples = 1;  // new tokens of a sample, at most; samples of a prompt
+    int tokens = 64, samples = 1;  // new tokens per sample, at most; samples per prompt
     Sampling sampling{};
-    std::uint64_t seed = 0;        // sample i has a stream of its own that follows from it and i
-    int window = 0;                // tokens that the model sees at most (decoder.h)
+    std::uint64_t seed = 0;        // sample i has its own random stream, which depends on seed and i
+    int window = 0;                // maximum context in tokens (decoder.h)
 };
 
-// So many samples grow together, others after them.
+// The number of samples generated together; further samples follow in groups of this size.
 inline constexpr int kSamplesAtOnce = 8;
 
-// What a decoder for prompts of up to `prompt_tokens` needs: no longer window than the text.
+// The decoder for prompts of up to `prompt_tokens`: its window is not longer than the text.
 DecoderShape decoder_shape(const GenerationSettings& settings, std::size_t prompt_tokens);
 
 class Generator {
 public:
-    // What the samples have drawn, a token at a time: an end of text is the last of its sample.
+    // Called with every new token. An end of text is the last token of its sample.
     using Drawn = std::function<void(int sample, int token)>;
-    // Asked before every token, of all samples that grow together.
+    // Called before every token (of all samples of a group); true stops the generation.
     using Stop = std::function<bool()>;
 
-    // For prompts of up to `prompt_tokens`. Ids past the vocabulary, which the model may have, are never drawn. Weights
-    // and context must outlive it.
+    // For prompts of up to `prompt_tokens`. Ids beyond the vocabulary, which a larger model has, are never sampled.
+    // Weights and context must outlive it.
     Generator(const ModelWeights& weights, const GenerationSettings& settings, Vocabulary vocabulary,
               std::size_t prompt_tokens, Context& context);
 
-    // Other samples from here on.
+    // For different samples from here on.
     void reseed(std::uint64_t seed) { settings_.seed = seed; }
-    // Goes on with a prompt of at least one token. Samples are the same for the same prompt again, and whatever their
+    // Continues a prompt of at least one token. The same prompt gives the same samples in every call, whatever their
     // number. False: `stop` ended it.
     bool generate(std::span<const int> prompt, const Drawn& drawn, const Stop& stop = {});
 

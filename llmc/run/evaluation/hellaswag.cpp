@@ -1,5 +1,5 @@
-// hellaswag.cpp - the nats of every ending, from all ranks, and the endings that they choose
-#include "llmc/run/hellaswag.h"
+// hellaswag.cpp - the loss of every ending, gathered from all ranks, and the predictions that follow
+#include "llmc/run/evaluation/hellaswag.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 #include <string>
 
 #include "kernels/device/range.h"
+#include "llmc/base/clock.h"
 #include "llmc/base/terminal.h"
-#include "llmc/run/throughput.h"
 
 namespace llmc {
 namespace {
@@ -36,20 +36,20 @@ HellaSwagScore score_of(const HellaSwagFile& file, std::span<const double> nats)
     return score;
 }
 
-// Batch j is of rank j mod ranks.
+// Rank j mod ranks scores batch j.
 HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, BatchUpload& upload, Context& context,
-                               const SignalSoFar& signal_so_far, const OutOfTime& out_of_time) {
+                               const ReceivedSignal& received_signal, const OutOfTime& out_of_time) {
     const device::Range range("hellaswag");
     const double began = seconds_now();
     Communicator& ranks = *context.communicator;
-    model.wait_for_parameters();  // of ranks that have no batch, too
-    SignalQuestions questions(ranks, signal_so_far);
+    model.wait_for_parameters();  // also on ranks without a batch
+    SignalPoll poll(ranks, received_signal);
     ProgressLine progress(ranks.rank() == 0);
-    std::vector<double> mine;  // of the rows of this rank's batches
+    std::vector<double> mine;  // nats of the rows of this rank's batches
     for (std::int64_t first = 0; first < batches.size(); first += ranks.size()) {
         progress.show_share("HellaSwag", double(first) / double(batches.size()));
-        const auto answer = questions.ask_before(first / ranks.size(), out_of_time());
-        if (answer.signal != 0 || answer.ends) return {.signal = answer.signal, .out_of_time = answer.ends};
+        const auto answer = poll.before_piece(first / ranks.size(), out_of_time());
+        if (answer.signal != 0 || answer.stops) return {.signal = answer.signal, .out_of_time = answer.stops};
         if (first + ranks.rank() >= batches.size()) continue;
         const auto batch = batches[first + ranks.rank()];
         const MicroBatchShape shape{int(batch.rows.size()), batch.seq_len};
@@ -60,7 +60,7 @@ HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, Ba
     }
     const auto of_ranks = ranks.host_gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof mine[0]});
     std::vector<double> nats(std::size_t(batches.rows()));
-    std::vector<std::size_t> read(of_ranks.size());  // bytes of each rank
+    std::vector<std::size_t> read(of_ranks.size());  // bytes read of each rank
     for (std::int64_t j = 0; j < batches.size(); ++j) {
         const auto rank = std::size_t(j % ranks.size());
         for (const std::int64_t row : batches.rows_of(j)) {

@@ -1,7 +1,7 @@
-// hellaswag.h - how often a model finds the right one of four endings likeliest
+// hellaswag.h - HellaSwag accuracy: how often a model assigns the right one of four endings the highest probability
 //
-// Source    Zellers et al. 2019; the endings as Brown et al. 2020 and llm.c score them: by the nats of the ending's
-//           tokens after the context, their sum (acc) or their mean (acc_norm). The least wins, of equals the first.
+// Source    Zellers et al. 2019; endings are scored as by Brown et al. 2020 and llm.c: by the loss in nats of the
+//           ending's tokens after the context, summed (acc) or averaged (acc_norm). The lowest wins; ties: the first.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,30 +9,30 @@
 
 #include "llmc/data/hellaswag_batches.h"
 #include "llmc/model/batch_upload.h"
-#include "llmc/run/signal_questions.h"
+#include "llmc/run/evaluation/signal_poll.h"
 
 namespace llmc {
 
 struct HellaSwagScore {
     std::int64_t examples = 0, right = 0, right_norm = 0;
     double seconds = 0;
-    int signal = 0;            // not 0: it ended the work, and there is no result
-    bool out_of_time = false;  // as well
+    int signal = 0;            // not 0: a rank received this signal, and there is no result
+    bool out_of_time = false;  // true: a rank ran out of time, and there is no result
 
     double acc() const { return double(right) / double(examples); }
     double acc_norm() const { return double(right_norm) / double(examples); }
-    double acc_norm_error() const;  // standard error of a binomial share
+    double acc_norm_error() const;  // standard error of a binomial proportion
 };
 
-// From the sum of nats of every row (HellaSwagBatches). An example of which a sum is not finite is not right.
+// `nats`: the summed loss of every row (HellaSwagBatches). An example with a sum that is not finite counts as wrong.
 HellaSwagScore score_of(const HellaSwagFile& file, std::span<const double> nats);
 
-// By the clock of this rank.
+// Whether the time limit has passed by the clock of this rank.
 using OutOfTime = std::function<bool()>;
 
-// Every rank calls it and gets the result. Waits. `upload` takes the batches' positions. Where one rank is out of time,
-// all of them end.
+// Every rank calls it and gets the result. Waits for the device. `upload` must have room for a batch's positions. If
+// one rank is out of time, all of them stop.
 HellaSwagScore hellaswag_score(const HellaSwagBatches& batches, Model& model, BatchUpload& upload, Context& context,
-                               const SignalSoFar& signal_so_far, const OutOfTime& out_of_time);
+                               const ReceivedSignal& received_signal, const OutOfTime& out_of_time);
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
-// sampler.cpp - draws tokens from logits
-#include "llmc/run/sampler.h"
+// sampler.cpp - samples tokens from logits
+#include "llmc/run/evaluation/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,12 +9,12 @@
 namespace llmc {
 namespace {
 
-// Of `ids` the fewest of the likeliest with at least the share top_p of all their weights together.
+// Reduces `ids` to the smallest set of the most likely ones with at least the fraction top_p of the total weight.
 template <class Likelier, class Weight>
 void keep_nucleus(std::vector<int>& ids, double top_p, const Likelier& likelier, const Weight& weight) {
     double sum = 0;
     for (const int id : ids) sum += weight(id);
-    // The few that are kept come from a heap: a whole sort would take longer than a small model's step.
+    // A heap yields only the ids that stay: a full sort takes longer than a step of a small model.
     const auto last_out = [&](int a, int b) { return likelier(b, a); };
     std::make_heap(ids.begin(), ids.end(), last_out);
     std::vector<int> nucleus;
@@ -34,7 +34,7 @@ double Sampler::uniform() { return double(bits_.next() >> 11) * 0x1p-53; }
 
 int Sampler::next(std::span<const float> logits) {
     const auto& [top_k, top_p, temperature] = sampling_;
-    // NaN compares false with everything; an id with a NaN logit is never drawn.
+    // NaN breaks comparisons, so ids whose logit is not finite are removed first.
     std::vector<int> ids;
     ids.reserve(logits.size());
     for (int id = 0; id < int(logits.size()); ++id)
@@ -46,8 +46,8 @@ int Sampler::next(std::span<const float> logits) {
                                                                 : a < b;
     };
     if (temperature == 0) return *std::min_element(ids.begin(), ids.end(), likelier);
-    const std::size_t wanted = top_k > 0 ? std::size_t(top_k) : ids.size();
-    const std::size_t most = std::min(ids.size(), wanted);
+    const std::size_t limit = top_k > 0 ? std::size_t(top_k) : ids.size();
+    const std::size_t most = std::min(ids.size(), limit);
     if (most < ids.size()) std::nth_element(ids.begin(), ids.begin() + std::ptrdiff_t(most) - 1, ids.end(), likelier);
     ids.resize(most);
     if (ids.size() == 1) return ids[0];

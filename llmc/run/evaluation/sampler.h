@@ -1,8 +1,7 @@
-// sampler.h - the next token from logits: temperature, then of the k likeliest the fewest that together have a
-// probability of top_p (nucleus sampling, Holtzman et al. 2020), drawn in proportion to their probabilities
+// sampler.h - samples the next token from logits: softmax with a temperature over the k most likely tokens, restricted
+// to the smallest set with a cumulative probability of at least top_p (nucleus sampling, Holtzman et al. 2020)
 //
-// The random stream is its own, so that sampling leaves training as it is. An id at or past the vocabulary cannot be
-// drawn: the logits end there.
+// It has its own random stream, so that sampling does not change training. Ids beyond the logits cannot be sampled.
 #pragma once
 #include <span>
 #include <vector>
@@ -12,9 +11,9 @@
 namespace llmc {
 
 struct Sampling {
-    int top_k = 50;          // 0: among all tokens
-    double top_p = 1;        // a share of the probability that the k likeliest have together; 1: all of it
-    double temperature = 1;  // 0: the likeliest token (the lowest id among equals)
+    int top_k = 50;          // 0: all tokens
+    double top_p = 1;        // of the probability of the k most likely tokens; 1: all of it
+    double temperature = 1;  // 0: the most likely token; ties: the lowest id
 };
 
 class Sampler {
@@ -23,11 +22,10 @@ public:
         : bits_(seed),
           sampling_(sampling) {}
 
-    // Throws a run-time Error if no logit is finite. A token takes one number of the stream, or none where only one can
-    // be drawn.
+    // Throws a run-time Error if no logit is finite. Consumes one random number, or none if only one token is possible.
     int next(std::span<const float> logits);
 
-    // A number in [0, 1), from 53 bits.
+    // In [0, 1), from 53 random bits.
     double uniform();
 
 private:

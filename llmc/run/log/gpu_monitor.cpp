@@ -1,5 +1,5 @@
-// gpu_facts.cpp - NVML, found at run time, and the thread that asks it
-#include "llmc/run/gpu_facts.h"
+// gpu_monitor.cpp - loads NVML at run time, and reads it on a thread
+#include "llmc/run/log/gpu_monitor.h"
 
 #include <dlfcn.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kNvmlSuccess = 0;
 
-// Bit by bit (nvmlClocksEventReasons), by the names that nvidia-smi --query-gpu=clocks_throttle_reasons.* has.
+// By bit (nvmlClocksEventReasons); the names are those of nvidia-smi --query-gpu=clocks_throttle_reasons.*.
 constexpr const char* kThrottleReasons[] = {
     "gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown",
     "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting"};
@@ -24,7 +24,7 @@ std::vector<std::string> names_of_throttle_reasons(unsigned long long bits) {
     return names;
 }
 
-// "GPU-" and 32 digits, as NVML writes it: "GPU-01234567-89ab-cdef-0123-456789abcdef".
+// From "GPU-" and 32 digits to NVML's form: "GPU-01234567-89ab-cdef-0123-456789abcdef".
 std::string nvml_uuid(std::string id) {
     constexpr std::size_t kPrefix = 4;
     for (const std::size_t digits : {20, 16, 12, 8})
@@ -34,10 +34,10 @@ std::string nvml_uuid(std::string id) {
 
 [[noreturn]] void refuse_nvml(const Nvml& nvml, const std::string& what, int status) {
     const char* const why = nvml.error_string(status);
-    fail(what, in_quotes(why ? why : std::to_string(status)), "success", "nvidia-smi may say more", Blame::runtime);
+    fail(what, in_quotes(why ? why : std::to_string(status)), "success", "nvidia-smi may show more", Blame::runtime);
 }
 
-// What `function` says; empty where the library lacks it or it fails, as of a GPU that does not support it.
+// The result of `function`; empty if the library lacks it or it fails, for example because the GPU does not support it.
 template <class Value, class Function, class... Arguments>
 std::optional<Value> ask_nvml(const Function& function, Arguments... arguments) {
     Value value{};
@@ -45,30 +45,30 @@ std::optional<Value> ask_nvml(const Function& function, Arguments... arguments) 
     return value;
 }
 
-nlohmann::ordered_json json_of_fact(const std::optional<double>& fact) {
-    return fact ? nlohmann::ordered_json(*fact) : nlohmann::ordered_json();
+nlohmann::ordered_json json_of_value(const std::optional<double>& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const GpuFacts& facts) {
-    nlohmann::ordered_json json{{"power_w", json_of_fact(facts.power_w)},
-                                {"sm_mhz", json_of_fact(facts.sm_mhz)},
-                                {"memory_mhz", json_of_fact(facts.memory_mhz)},
-                                {"temperature_c", json_of_fact(facts.temperature_c)},
-                                {"memory_used_bytes", json_of_fact(facts.memory_used_bytes)},
-                                {"utilization", json_of_fact(facts.utilization)},
+nlohmann::ordered_json to_json(const GpuReading& reading) {
+    nlohmann::ordered_json json{{"power_w", json_of_value(reading.power_w)},
+                                {"sm_mhz", json_of_value(reading.sm_mhz)},
+                                {"memory_mhz", json_of_value(reading.memory_mhz)},
+                                {"temperature_c", json_of_value(reading.temperature_c)},
+                                {"memory_used_bytes", json_of_value(reading.memory_used_bytes)},
+                                {"utilization", json_of_value(reading.utilization)},
                                 {"throttle_reasons", nullptr}};
-    if (facts.throttle_reasons) json["throttle_reasons"] = *facts.throttle_reasons;
+    if (reading.throttle_reasons) json["throttle_reasons"] = *reading.throttle_reasons;
     return json;
 }
 
 Nvml open_nvml(const char* name) {
     Nvml nvml;
     nvml.library = {dlopen(name, RTLD_NOW | RTLD_LOCAL), [](void* library) { if (library) dlclose(library); }};
-    if (!nvml.library) fail("NVML", std::string("not there (") + dlerror() + ")", "a library of NVIDIA's driver", "",
+    if (!nvml.library) fail("NVML", std::string("not found (") + dlerror() + ")", "a library of NVIDIA's driver", "",
                             Blame::runtime);
-    // The first of the names that the library has: newer drivers have new ones beside the old.
+    // The first symbol that the library has: newer drivers have new names in addition to the old ones.
     const auto find = [&]<class Result, class... Arguments>(std::function<Result(Arguments...)>& function,
                                                             std::initializer_list<const char*> symbols) {
         for (const char* const symbol : symbols)
@@ -80,7 +80,7 @@ Nvml open_nvml(const char* name) {
     const bool usable = find(nvml.init, {"nvmlInit_v2"}) && find(nvml.shutdown, {"nvmlShutdown"}) &&
                         find(nvml.error_string, {"nvmlErrorString"}) &&
                         find(nvml.device_by_uuid, {"nvmlDeviceGetHandleByUUID"});
-    require(usable, "NVML", in_quotes(name) + " without its own functions", "a library of NVIDIA's driver");
+    require(usable, "NVML", in_quotes(name) + " without NVML's functions", "a library of NVIDIA's driver");
     find(nvml.power_usage, {"nvmlDeviceGetPowerUsage"});
     find(nvml.clock, {"nvmlDeviceGetClockInfo"});
     find(nvml.temperature, {"nvmlDeviceGetTemperature"});
@@ -91,21 +91,21 @@ Nvml open_nvml(const char* name) {
     return nvml;
 }
 
-GpuWatch::GpuWatch(Nvml nvml, const std::string& id, std::chrono::milliseconds between)
+GpuMonitor::GpuMonitor(Nvml nvml, const std::string& id, std::chrono::milliseconds between)
     : nvml_(std::move(nvml)),
       between_(between) {
     if (const int status = nvml_.init(); status != kNvmlSuccess)
-        refuse_nvml(nvml_, "what NVML says as it starts", status);
+        refuse_nvml(nvml_, "the result of nvmlInit", status);
     const std::string uuid = nvml_uuid(id);
     if (const int status = nvml_.device_by_uuid(uuid.c_str(), &device_); status != kNvmlSuccess) {
         nvml_.shutdown();
-        refuse_nvml(nvml_, "what NVML says of " + uuid, status);
+        refuse_nvml(nvml_, "NVML's result for " + uuid, status);
     }
     latest_ = read();
     thread_ = std::thread([this] { watch(); });
 }
 
-GpuWatch::~GpuWatch() {
+GpuMonitor::~GpuMonitor() {
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;
@@ -115,40 +115,40 @@ GpuWatch::~GpuWatch() {
     nvml_.shutdown();
 }
 
-GpuFacts GpuWatch::latest() const {
+GpuReading GpuMonitor::latest() const {
     const std::lock_guard lock(mutex_);
     return latest_;
 }
 
-GpuFacts GpuWatch::read() const {
+GpuReading GpuMonitor::read() const {
     const auto power = ask_nvml<unsigned>(nvml_.power_usage, device_);
     const auto memory = ask_nvml<Nvml::Memory>(nvml_.memory, device_);
     const auto utilization = ask_nvml<Nvml::Utilization>(nvml_.utilization, device_);
     const auto reasons = ask_nvml<unsigned long long>(nvml_.throttle_reasons, device_);
-    GpuFacts facts{.sm_mhz = ask_nvml<unsigned>(nvml_.clock, device_, Nvml::kClockSm),
+    GpuReading reading{.sm_mhz = ask_nvml<unsigned>(nvml_.clock, device_, Nvml::kClockSm),
                    .memory_mhz = ask_nvml<unsigned>(nvml_.clock, device_, Nvml::kClockMemory),
                    .temperature_c = ask_nvml<unsigned>(nvml_.temperature, device_, Nvml::kSensorGpu)};
-    if (power) facts.power_w = *power / 1e3;
-    if (memory) facts.memory_used_bytes = double(memory->used);
-    if (utilization) facts.utilization = utilization->gpu / 100.0;
-    if (reasons) facts.throttle_reasons = names_of_throttle_reasons(*reasons);
-    return facts;
+    if (power) reading.power_w = *power / 1e3;
+    if (memory) reading.memory_used_bytes = double(memory->used);
+    if (utilization) reading.utilization = utilization->gpu / 100.0;
+    if (reasons) reading.throttle_reasons = names_of_throttle_reasons(*reasons);
+    return reading;
 }
 
-void GpuWatch::watch() {
+void GpuMonitor::watch() {
     std::unique_lock lock(mutex_);
     while (!stopped_.wait_for(lock, between_, [&] { return stop_; })) {
         lock.unlock();
-        GpuFacts facts = read();
+        GpuReading reading = read();
         lock.lock();
-        latest_ = std::move(facts);
+        latest_ = std::move(reading);
     }
 }
 
-std::unique_ptr<GpuWatch> watch_gpu(const std::string& id) {
+std::unique_ptr<GpuMonitor> monitor_gpu(const std::string& id) {
     std::string why = "this build trains on a CPU";
     if (!id.empty()) try {
-        return std::make_unique<GpuWatch>(open_nvml(), id);
+        return std::make_unique<GpuMonitor>(open_nvml(), id);
     } catch (const Error& error) {
         why = error.what();
     }

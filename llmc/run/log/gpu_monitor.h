@@ -1,7 +1,7 @@
-// gpu_facts.h - what NVIDIA's management library (NVML) tells of a GPU while a run goes on: power, clocks, temperature,
-// memory, utilisation, and what holds its clocks down
+// gpu_monitor.h - readings of a GPU during a run from NVIDIA's management library (NVML): power, clocks, temperature,
+// memory, utilization and throttle reasons
 //
-// The library is part of the driver and is looked for when a run asks for it: no build needs it, nor its header.
+// The library is part of the driver and is loaded when a run uses --log-gpu: no build needs it or its header.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -16,16 +16,16 @@
 
 namespace llmc {
 
-// Empty: this GPU or this driver does not tell it.
-struct GpuFacts {
+// Empty: not available from this GPU or driver.
+struct GpuReading {
     std::optional<double> power_w, sm_mhz, memory_mhz, temperature_c, memory_used_bytes;
-    std::optional<double> utilization;  // 0 to 1: the part of a time, by the driver, in which a kernel ran
-    // by nvidia-smi's names; empty: nothing holds the clocks down
+    std::optional<double> utilization;  // 0 to 1: the fraction of the driver's sampling period in which a kernel ran
+    // nvidia-smi's names; an empty list: the clocks are not throttled
     std::optional<std::vector<std::string>> throttle_reasons;
 };
-nlohmann::ordered_json to_json(const GpuFacts& facts);
+nlohmann::ordered_json to_json(const GpuReading& reading);
 
-// The functions of the library that are called here, as its documentation declares them: 0, or why not.
+// The functions used, as NVML's documentation declares them. They return 0 or an error code.
 struct Nvml {
     using Device = void*;
     using Clock = int;  // NVML_CLOCK_SM and NVML_CLOCK_MEM
@@ -38,7 +38,7 @@ struct Nvml {
     std::function<int()> init, shutdown;
     std::function<const char*(int)> error_string;
     std::function<int(const char*, Device*)> device_by_uuid;
-    // These a driver may lack: they are empty then.
+    // A driver may lack these: then they are empty.
     std::function<int(Device, unsigned*)> power_usage;  // milliwatts
     std::function<int(Device, Clock, unsigned*)> clock;  // MHz
     std::function<int(Device, Sensor, unsigned*)> temperature;  // degrees Celsius
@@ -46,41 +46,41 @@ struct Nvml {
     std::function<int(Device, Utilization*)> utilization;
     std::function<int(Device, unsigned long long*)> throttle_reasons;  // bits
 
-    std::shared_ptr<void> library{};  // whose functions these are
+    std::shared_ptr<void> library{};  // keeps it loaded
 };
-// Throws Error where there is no such library.
+// Throws Error if the library cannot be loaded.
 Nvml open_nvml(const char* library = "libnvidia-ml.so.1");
 
-// Reads one GPU once in a while, on a thread of its own: a reading may take milliseconds, which no step waits for.
-class GpuWatch {
+// Reads one GPU periodically on its own thread: a reading may take milliseconds, and no step waits for it.
+class GpuMonitor {
 public:
-    // `id`: device::Info's. The first reading is made at once. Throws Error where the library does not start or does
-    // not know the GPU.
-    GpuWatch(Nvml nvml, const std::string& id, std::chrono::milliseconds between = std::chrono::seconds(1));
-    ~GpuWatch();
-    GpuWatch(const GpuWatch&) = delete;
-    GpuWatch& operator=(const GpuWatch&) = delete;
+    // `id`: as in device::Info. The constructor makes the first reading. Throws Error if NVML does not initialize or
+    // does not know the GPU.
+    GpuMonitor(Nvml nvml, const std::string& id, std::chrono::milliseconds between = std::chrono::seconds(1));
+    ~GpuMonitor();
+    GpuMonitor(const GpuMonitor&) = delete;
+    GpuMonitor& operator=(const GpuMonitor&) = delete;
 
-    // The last reading; does not wait for one that is under way.
-    GpuFacts latest() const;
+    // The last complete reading; never waits.
+    GpuReading latest() const;
 
 private:
-    GpuFacts read() const;
+    GpuReading read() const;
     void watch();
 
     Nvml nvml_;
     Nvml::Device device_{};
     std::chrono::milliseconds between_;
 
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards the three members below
     std::condition_variable stopped_;
-    GpuFacts latest_;
+    GpuReading latest_;
     bool stop_ = false;
 
-    std::thread thread_;  // last: runs only when all the rest is there
+    std::thread thread_;  // last: it uses all other members
 };
 
-// Null, and a note on standard error that says why, where `id` is no GPU's or NVML cannot be used.
-std::unique_ptr<GpuWatch> watch_gpu(const std::string& id);
+// Null, with a note on standard error, if `id` is not a GPU's or NVML cannot be used.
+std::unique_ptr<GpuMonitor> monitor_gpu(const std::string& id);
 
 }  // namespace llmc

@@ -1,31 +1,31 @@
-// run_noise.cpp - the choice of small batches and the norms of a step, as measurements of the noise scale
-#include "llmc/run/run_noise.h"
+// module_noise.cpp - from the norms of a step to measurements of the noise scale
+#include "llmc/run/log/module_noise.h"
 
 #include "kernels/device/error.h"
 #include "llmc/base/counted.h"
 
 namespace llmc {
 
-NoiseChoice choose_noise_estimator(NoiseEstimator asked, int stage, int ranks, int micro_batches) {
+NoiseChoice choose_noise_estimator(NoiseEstimator requested, int stage, int ranks, int micro_batches) {
     const auto counts = counted(ranks, "rank") + " with " + std::to_string(micro_batches) +
-                        (micro_batches == 1 ? " micro-batch" : " micro-batches") + " a step";
+                        (micro_batches == 1 ? " micro-batch" : " micro-batches") + " per step";
     const bool has_rank_sums = !Sharding{.stage = stage}.shards_gradients();
-    if (asked == NoiseEstimator::off) return {SmallBatches::none, ""};
-    if (asked == NoiseEstimator::rank) {
+    if (requested == NoiseEstimator::off) return {SmallBatches::none, ""};
+    if (requested == NoiseEstimator::rank) {
         require(has_rank_sums, "--noise-scale", "rank at --zero-stage 2",
-                "micro or auto: a rank's gradient is never whole there");
+                "micro or auto: with stage 2 no rank has its whole gradient");
         require(ranks >= 2, "--noise-scale", "rank with one rank", "at least two ranks",
                 "use micro or auto, or start more ranks");
         return {SmallBatches::ranks, ""};
     }
     const bool micro = (has_rank_sums ? 1 : ranks) * micro_batches >= 2;
-    if (asked == NoiseEstimator::micro)
+    if (requested == NoiseEstimator::micro)
         require(micro, "--noise-scale", "micro for " + counts, "at least two micro-batches",
-                "make --total-batch-tokens larger, or use auto");
+                "increase --total-batch-tokens, or use auto");
     else if (has_rank_sums && ranks >= 2) return {SmallBatches::ranks, ""};
     if (!micro)
         return {SmallBatches::none,
-                "noise scale: off, since " + counts + (ranks == 1 ? " leaves" : " leave") + " nothing to compare"};
+                "noise scale: off, because " + counts + (ranks == 1 ? " has" : " have") + " nothing to compare"};
     return {has_rank_sums ? SmallBatches::first_micro_batches : SmallBatches::micro_batches, ""};
 }
 
@@ -33,28 +33,28 @@ const char* name_of(SmallBatches small_batches) {
     return small_batches == SmallBatches::none ? "" : small_batches == SmallBatches::ranks ? "rank" : "micro";
 }
 
-RunNoise::RunNoise(std::vector<std::string> modules, double beta)
+ModuleNoise::ModuleNoise(std::vector<std::string> modules, double beta)
     : names_(std::move(modules)), beta_(beta), whole_(beta), modules_(names_.size(), NoiseScale(beta)) {}
 
-std::vector<NoiseAverages> RunNoise::averages() const {
+std::vector<NoiseAverages> ModuleNoise::averages() const {
     std::vector<NoiseAverages> all{whole_.averages()};
     for (const NoiseScale& module : modules_) all.push_back(module.averages());
     return all;
 }
 
-void RunNoise::restore(const std::vector<NoiseAverages>& averages) {
+void ModuleNoise::restore(const std::vector<NoiseAverages>& averages) {
     require(averages.size() == modules_.size() + 1, "the number of noise averages", averages.size(),
             std::to_string(modules_.size() + 1));
     whole_ = NoiseScale(beta_, averages[0]);
     for (std::size_t i = 0; i < modules_.size(); ++i) modules_[i] = NoiseScale(beta_, averages[i + 1]);
 }
 
-void RunNoise::add(const kernels::ConstRankSums& totals, std::int64_t positions) {
+void ModuleNoise::add(const kernels::ConstRankSums& totals, std::int64_t positions) {
     const auto tokens = std::int64_t(totals.header->valid_targets);
     SmallBatchNorms small{.tokens = std::int64_t(totals.header->small_tokens),
                           .batches = std::int64_t(totals.header->small_batches)};
     if (small.batches == 0 || (small.batches == 1 && small.tokens == tokens)) return;
-    const double inverse_weight = double(positions);  // sums of gradients are the accumulated ones times this
+    const double inverse_weight = double(positions);  // sum of gradients = accumulated gradient times this
     const auto measure = [&](double accumulated_norm, double small_norms) {
         small.norms = small_norms * inverse_weight * inverse_weight;
         const double scale = inverse_weight / double(tokens);

@@ -1,49 +1,43 @@
-// run_noise.h - the noise scale of a run (noise_scale.h): which gradients are compared with the whole batch's, and what
-// a step's sums say of them
+// module_noise.h - the noise scale (noise_scale.h) of the whole model and of each module, measured in every step; the
+// choice of the small batches that are compared with the whole batch
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "llmc/base/names.h"
 #include "llmc/model/step_sums.h"
-#include "llmc/run/noise_scale.h"
+#include "llmc/run/log/noise_scale.h"
+#include "llmc/run/options/options.h"
 
 namespace llmc {
 
-enum class NoiseEstimator { off, automatic, rank, micro };
-inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {{"off", NoiseEstimator::off},
-                                                             {"auto", NoiseEstimator::automatic},
-                                                             {"rank", NoiseEstimator::rank},
-                                                             {"micro", NoiseEstimator::micro}};
-
-// What --noise-scale off, auto, rank or micro means for a run. `note` is worth telling once; empty: nothing.
-//   stages 0 and 1   rank: each rank's gradient (needs 2 ranks);  micro: that of each rank's first micro-batch (needs 2
-//                    micro-batches a step)
-//   stage 2          micro: every micro-batch's, as a rank's sum never exists
-// auto prefers rank, whose estimate varies less, and is off where nothing can be compared. Throws Error where what was
-// asked for cannot be had.
+// The small batches for --noise-scale off, auto, rank or micro. `note`: a line to print once; empty: none.
+//   ZeRO stages 0 and 1   rank: the gradient of each rank (needs 2 ranks); micro: the gradient of each rank's first
+//                         micro-batch (needs 2 micro-batches per step)
+//   ZeRO stage 2          micro: the gradient of every micro-batch, because no rank ever has its whole gradient
+// auto prefers rank, whose estimate varies less, and is off if there is nothing to compare. Throws Error if the
+// requested estimator is not possible.
 struct NoiseChoice {
     SmallBatches small_batches;
     std::string note;
 };
-NoiseChoice choose_noise_estimator(NoiseEstimator asked, int stage, int ranks, int micro_batches);
+NoiseChoice choose_noise_estimator(NoiseEstimator requested, int stage, int ranks, int micro_batches);
 
-// "rank" or "micro", as the flag calls it; empty: none.
+// "rank" or "micro", the values of the flag; empty: none.
 const char* name_of(SmallBatches small_batches);
 
-class RunNoise {
+class ModuleNoise {
 public:
-    RunNoise(std::vector<std::string> modules, double beta);
+    ModuleNoise(std::vector<std::string> modules, double beta);
 
-    // `totals`: all ranks' sums of a step that was not skipped, its gradients accumulated with weight 1 / positions. A
-    // step in which nothing can be compared, since all its targets lie in one small batch, is left out.
+    // `totals`: the sums over all ranks of a step that was not skipped, whose gradients were accumulated with weight 1
+    // / positions. A step with all its targets in one small batch has nothing to compare and is ignored.
     void add(const kernels::ConstRankSums& totals, std::int64_t positions);
 
-    // Whether the last step told modules apart. Where gradients stay local it does not: only the whole is measured.
+    // Whether the last step was measured by module. If gradients stay local, only the whole model is measured.
     bool by_module() const { return by_module_; }
 
-    // What a checkpoint holds: of the whole model, then of its modules. restore() throws Error for another number.
+    // For checkpoints: of the whole model, then of each module. restore() throws Error for another number of averages.
     std::vector<NoiseAverages> averages() const;
     void restore(const std::vector<NoiseAverages>& averages);
 

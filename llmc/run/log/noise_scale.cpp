@@ -1,5 +1,5 @@
-// noise_scale.cpp - two norms to signal and noise, and their running averages
-#include "llmc/run/noise_scale.h"
+// noise_scale.cpp - signal and noise from two norms, and their running averages
+#include "llmc/run/log/noise_scale.h"
 
 #include <cmath>
 #include <limits>
@@ -45,8 +45,8 @@ NoiseScale::Report NoiseScale::report() const {
     if (!(report.signal > 0 && report.noise > 0)) return report;
     report.scale = report.noise / report.signal;
 
-    // The sum of the squared weights of the measurements: 1 / (how many independent ones the average is worth). One
-    // alone knows no deviation.
+    // The sum of the squared weights of the measurements: 1 / (effective number of independent measurements). A single
+    // measurement has no deviation.
     const double share = (1 - beta_) / (1 + beta_) * (1 + faded) / weight, factor = share / (1 - share);
     double signal_deviation = kUnknown;
     if (averages_.count > 1 && beta_ > 0) {

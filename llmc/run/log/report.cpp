@@ -1,5 +1,5 @@
-// report.cpp - the lines of the terminal and the events of the log
-#include "llmc/run/report.h"
+// report.cpp - lines for the terminal and events for the log
+#include "llmc/run/log/report.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 
 Json number_or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
 
-// What overflows in a model is NaN with a sign, which says nothing: "-nan" is told as "nan".
+// The sign of a NaN means nothing: prints "nan" instead of "-nan".
 template <class Value>
 Value without_nan_sign(Value value) {
     if constexpr (std::is_floating_point_v<Value>) return std::isnan(value) ? std::fabs(value) : value;
@@ -55,8 +55,8 @@ std::string skip_reason(const kernels::StepScalars& x) {
     return loss + (loss.empty() || norm.empty() ? "" : ", ") + norm;
 }
 
-// "12.3 seq": sequences of the batch at which noise and signal have the same power; "> 12.3 seq": a bound; "~12.3 seq":
-// of few steps so far
+// "12.3 seq": the batch, in sequences, at which noise and signal have the same power; "> 12.3 seq": a lower bound;
+// "~12.3 seq": from fewer than 20 steps
 std::string noise_text(const Report::Noise& noise) {
     using State = NoiseScale::State;
     const NoiseScale::Report& x = noise.whole;
@@ -65,13 +65,13 @@ std::string noise_text(const Report::Noise& noise) {
     return (x.state == State::weak ? "> " : x.state == State::warming ? "~" : "") + format("%.3g seq", sequences);
 }
 
-// The part of the communication's time in which compute did not wait for it.
+// The fraction of the communication time that compute did not wait for.
 Json hidden(const std::optional<CommTimes>& communication) {
     if (!communication || communication->busy <= 0) return {};
     return std::clamp(1 - communication->waited / communication->busy, 0.0, 1.0);
 }
 
-// Numbers that are unknown are null.
+// Unknown numbers are null.
 void write_noise(Json& event, const std::optional<Report::Noise>& noise) {
     for (const char* key : {"noise_scale_seq", "noise_scale_tokens", "noise_state", "noise_relative_deviation",
                             "noise_at_least_tokens", "noise_scale_tokens_of"})
@@ -97,13 +97,13 @@ void require_free_log(const std::string& output_dir) {
     const bool free = !std::filesystem::exists(log, none) || std::filesystem::file_size(log, none) == 0;
     require(output_dir.empty() || free, "--output-dir", in_quotes(output_dir),
             "a folder without another run's " + std::string(kLogName),
-            "go on with that run by --resume auto, choose another folder, or move that run away");
+            "resume that run with --resume auto, choose another folder, or move that run away");
 }
 
-Report::Report(const std::string& output_dir, std::int64_t total_steps, bool speaks, bool appends,
+Report::Report(const std::string& output_dir, std::int64_t total_steps, bool prints, bool appends,
                const ReportLines& lines)
-    : total_steps_(total_steps), speaks_(speaks), lines_(lines) {
-    if (!speaks || output_dir.empty()) return;
+    : total_steps_(total_steps), prints_(prints), lines_(lines) {
+    if (!prints || output_dir.empty()) return;
     const auto refuse = [&](const std::string& because) {
         fail("--output-dir", in_quotes(output_dir), because, "choose another folder");
     };
@@ -124,14 +124,14 @@ Report::Report(const std::string& output_dir, std::int64_t total_steps, bool spe
 void Report::write(const Json& event) {
     if (!log_ || failure_) return;
     try {
-        log_->append(text_of(event));  // text from a model may be no valid UTF-8; what is not is replaced
+        log_->append(text_of(event));  // a model's text may be invalid UTF-8, which is replaced
     } catch (...) {
         failure_ = std::current_exception();
     }
 }
 
-void Report::say(const std::string& line) const {
-    if (!speaks_) return;
+void Report::print(const std::string& line) const {
+    if (!prints_) return;
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);
 }
@@ -150,14 +150,14 @@ std::string Report::header() const {
                   lines_.noise ? " |      noise" : "");
 }
 
-void Report::say_row(const std::string& row) {
+void Report::print_row(const std::string& row) {
     constexpr int kRowsBelowAHeader = 30;
-    say((rows_ == 0 ? header() + '\n' : "") + row);
+    print((rows_ == 0 ? header() + '\n' : "") + row);
     rows_ = (rows_ + 1) % kRowsBelowAHeader;
 }
 
-void Report::say_last_row() {
-    if (!last_row_.empty()) say_row(std::exchange(last_row_, {}));
+void Report::print_last_row() {
+    if (!last_row_.empty()) print_row(std::exchange(last_row_, {}));
 }
 
 bool Report::shows(std::int64_t step) {
@@ -180,7 +180,7 @@ void Report::step(const Step& s) {
                        tokens_text(s.speed.tokens_per_s).c_str(), column(lines_.mfu, " | %7s", mfu).c_str(),
                        100.0 * double(number) / double(total_steps_), left.c_str(),
                        column(lines_.noise, " | %10s", noise).c_str());
-    if (shows(number)) say_last_row();
+    if (shows(number)) print_last_row();
     Json event{{"event", "step"}, {"step", number}, {"epoch", s.epoch}, {"loss", x.loss}, {"lr", x.learning_rate},
                {"grad_norm", x.grad_norm}, {"clip", x.clip}, {"loss_z", x.loss_z}, {"norm_z", x.norm_z},
                {"tokens", s.positions},
@@ -198,36 +198,36 @@ void Report::step(const Step& s) {
     if (logs_gpu_) event["gpu"] = gpu_ ? to_json(gpu_->latest()) : Json();
     write(event);
     if (x.skip == kernels::kNoSkip) return;
-    say(at(number) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +
+    print(at(number) + " | update skipped: " + skip_reason(x) + " (" + std::to_string(x.skipped_steps) +
         " so far)");
     write({{"event", "skip"}, {"step", number}, {"reason", skip_reason(x)}, {"skipped_steps", x.skipped_steps}});
 }
 
 void Report::stage_begins(std::int64_t step, const std::string& stage) {
-    say(at(step) + " | the second moment is frozen; from here on " +
-        (stage == "compressed" ? "momenta travel at a bit an element" : "gradients go on in full"));
+    print(at(step) + " | the second moment is frozen; from now on " +
+        (stage == "compressed" ? "ranks exchange momentum with 1 bit per element" : "gradients stay uncompressed"));
     write({{"event", "stage"}, {"step", step}, {"stage", stage}});
 }
 
 void Report::stage_speed(std::int64_t step, const std::string& stage, double ms_before, double ms) {
-    say(format("%s | a %s step takes %.4g ms, one before the freeze took %.4g (medians)", at(step).c_str(),
+    print(format("%s | a %s step takes %.4g ms; before the freeze it took %.4g ms (medians)", at(step).c_str(),
                stage.c_str(), ms, ms_before));
     write({{"event", "stage_speed"}, {"step", step}, {"stage", stage}, {"ms_before", ms_before}, {"ms", ms}});
 }
 
 void Report::validation(std::int64_t step, double loss, std::int64_t targets, double seconds,
                         std::optional<double> bits_per_byte) {
-    say_last_row();
-    say_row(format("%s | %8.4f | %-31s | %7s |%s", at(step).c_str(), loss,
+    print_last_row();
+    print_row(format("%s | %8.4f | %-31s | %7s |%s", at(step).c_str(), loss,
                    ("validation over " + counted(targets, "token")).c_str(),
                    tokens_text(double(targets) / seconds).c_str(),
-                   bits_per_byte ? format(" %.4f bits a byte", *bits_per_byte).c_str() : ""));
+                   bits_per_byte ? format(" %.4f bits per byte", *bits_per_byte).c_str() : ""));
     write({{"event", "val"}, {"step", step}, {"loss", loss}, {"valid_tokens", targets},
            {"bits_per_byte", number_or_null(bits_per_byte)}, {"ms", seconds * 1e3}});
 }
 
 void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {
-    say(format("%s | HellaSwag acc_norm %.4f +- %.4f, acc %.4f over %s | %s", at(step).c_str(),
+    print(format("%s | HellaSwag acc_norm %.4f +- %.4f, acc %.4f over %s | %s", at(step).c_str(),
                score.acc_norm(), score.acc_norm_error(), score.acc(), counted(score.examples, "example").c_str(),
                clock_text(score.seconds).c_str()));
     write({{"event", "hellaswag"}, {"step", step}, {"acc_norm", score.acc_norm()}, {"acc", score.acc()},
@@ -235,34 +235,34 @@ void Report::hellaswag(std::int64_t step, const HellaSwagScore& score) {
 }
 
 void Report::sample(std::int64_t step, const std::string& text) {
-    say("--- sample after " + place(step) + " ---\n" + text + "\n---");
-    rows_ = 0;  // the table begins again
+    print("--- sample after " + place(step) + " ---\n" + text + "\n---");
+    rows_ = 0;  // the table starts again with a header
     write({{"event", "sample"}, {"step", step}, {"text", text}});
 }
 
 void Report::checkpoint(std::int64_t step, const std::string& folder, double waited_seconds) {
-    say(at(step) + " | saved " + folder);
+    print(at(step) + " | saved " + folder);
     saved_step_ = step;
     write({{"event", "checkpoint"}, {"step", step}, {"folder", folder}, {"waited_ms", waited_seconds * 1e3}});
 }
 
 void Report::checkpoint_failed(std::int64_t step, const std::string& reason) {
-    if (speaks_) tell_stderr("note: " + reason);
+    if (prints_) tell_stderr("note: " + reason);
     write({{"event", "checkpoint_failed"}, {"step", step}, {"reason", reason}});
 }
 
 void Report::resume(std::int64_t step, const std::string& folder, const std::vector<std::string>& changes) {
-    say(folder.empty() ? "going on from the start: there is no checkpoint"
-                       : "going on after " + place(step) + " from " + folder);
-    for (const std::string& change : changes) say("  changed: " + change);
+    print(folder.empty() ? "starting from the first step: there is no checkpoint"
+                       : "resuming after " + place(step) + " from " + folder);
+    for (const std::string& change : changes) print("  changed: " + change);
     write({{"event", "resume"}, {"step", step}, {"folder", folder}, {"changes", changes}});
 }
 
 void Report::end(std::int64_t steps, const std::string& reason, double seconds) {
-    say_last_row();
-    say("done: " + reason + ", " + counted(steps, "step") + " in " + clock_text(seconds));
-    if (steps < total_steps_ && steps == saved_step_ && reason != "error" && !lines_.way_on.empty())
-        say("to go on: " + lines_.way_on);
+    print_last_row();
+    print("done: " + reason + ", " + counted(steps, "step") + " in " + clock_text(seconds));
+    if (steps < total_steps_ && steps == saved_step_ && reason != "error" && !lines_.resume_command.empty())
+        print("to resume: " + lines_.resume_command);
     write({{"event", "end"}, {"time", utc_text()}, {"steps", steps}, {"reason", reason}, {"seconds", seconds}});
 }
 

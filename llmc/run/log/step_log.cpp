@@ -1,5 +1,5 @@
-// step_log.cpp - from the scalars of a finished step to its report
-#include "llmc/run/step_log.h"
+// step_log.cpp - from the results of a finished step to its report
+#include "llmc/run/log/step_log.h"
 
 #include <algorithm>
 #include <string_view>
@@ -22,7 +22,7 @@ void StepLog::report_pending(int steps_back) {
         step.communication = CommTimes{times->busy - times_.busy, times->waited - times_.waited};
         times_ = *times;
     }
-    // Steps overlap on a GPU: one takes from the end of the one before, unless something else came between.
+    // Steps overlap on a GPU: a step is timed from the end of the one before, unless something else ran in between.
     const double now = seconds_now();
     step.speed = throughput_.read(now - std::max(last_seconds_, pending_->began_seconds), step.positions,
                                   step.scalars.valid_targets);
@@ -46,11 +46,11 @@ void StepLog::follow_stage(const Report::Step& step) {
     }
     report_.step(step);
     if (begins) {
-        stage_ms_.clear();  // the first step prepares what later ones use
+        stage_ms_.clear();  // the first step also initializes, so it is not timed
         return;
     }
     if (!*stage_) return;
-    // Of a stage that another follows, the last ones.
+    // Keep the last steps of a stage that may be followed by another, the first ones of the stage after it.
     if (ms_before_.empty() && stage_ms_.size() == kStageSteps) stage_ms_.erase(stage_ms_.begin());
     if (stage_ms_.size() < kStageSteps) stage_ms_.push_back(step.speed.ms);
     if (ms_before_.size() != kStageSteps || stage_ms_.size() != kStageSteps) return;
@@ -66,16 +66,17 @@ void StepLog::count_skips(std::int32_t skip) {
     auto& [failed, without_update] = in_a_row_;
     failed = skip == kernels::kSkipNonFinite ? failed + 1 : 0;
     if (failed == kMostFailedSteps)
-        fail("the number of steps in a row whose loss or gradient norm is not finite", failed, "fewer than that",
-             "the model has diverged: start again with a lower --lr or a longer --warmup-steps", Blame::runtime);
+        fail("the number of consecutive steps with a loss or gradient norm that is not finite", failed,
+             "fewer than that", "the model has diverged: start again with a lower --lr or more --warmup-steps",
+             Blame::runtime);
     if (skip == kernels::kNoSkip) without_update = 0;
     else if (skip != kernels::kSkipNoTargets) ++without_update;
     if (without_update < kMostStepsWithoutUpdate || skip != kernels::kSkipOutlier || failure_) return;
     try {
-        fail("the number of steps in a row without an update, as outliers or not finite,", without_update,
+        fail("the number of consecutive steps that were skipped as outliers or not finite", without_update,
              "fewer than " + std::to_string(kMostStepsWithoutUpdate),
-             "the bound is too low, or data or model have changed for good: look at both, then go on by --resume auto "
-             "with another --skip-loss-z or --skip-norm-z, or none", Blame::runtime);
+             "the bound is too low, or the data or the model have changed: check them, then use --resume auto and "
+             "change or remove --skip-loss-z and --skip-norm-z", Blame::runtime);
     } catch (...) {
         failure_ = std::current_exception();
     }

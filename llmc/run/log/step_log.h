@@ -1,21 +1,22 @@
-// step_log.h - reports every step when its numbers have come back from the device: at once on a CPU, else while the
-// next step is under way
+// step_log.h - reports every step once its results are back from the device: at once on a CPU, on a GPU while the next
+// step runs
 #pragma once
 #include <exception>
 #include <optional>
 
+#include "llmc/base/clock.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/model/optimizer.h"
-#include "llmc/run/report.h"
-#include "llmc/run/run_noise.h"
+#include "llmc/run/log/module_noise.h"
+#include "llmc/run/log/report.h"
 
 namespace llmc {
 
 class StepLog {
 public:
-    // All of them must outlive it. `noise` may be null; it is given every step that was not skipped.
+    // All arguments must outlive it. `noise` may be null; it receives every step that was not skipped.
     StepLog(const Optimizer& optimizer, Throughput& throughput, Report& report, const Communicator& communicator,
-            std::int64_t total_steps, RunNoise* noise, int seq_len)
+            std::int64_t total_steps, ModuleNoise* noise, int seq_len)
         : optimizer_(optimizer),
           throughput_(throughput),
           report_(report),
@@ -24,35 +25,35 @@ public:
           noise_(noise),
           seq_len_(seq_len) {}
 
-    // Where clock and communicator stood as a step began.
+    // The time and the bytes sent so far when a step begins.
     struct Begin {
         double seconds;
         std::int64_t bytes_sent;
     };
     Begin begin() const { return {seconds_now(), communicator_.bytes_sent()}; }
-    // The step has been enqueued: reports the one before, and this one too if its numbers are there already.
-    // Throws a run-time Error when the loss or the norm has not been finite for kMostFailedSteps steps in a row.
+    // The step has been enqueued: reports the step before, and this one too if its results are available.
+    // Throws a run-time Error after kMostFailedSteps consecutive steps whose loss or norm is not finite.
     void enqueued(const Report::Step& step, const Begin& began);
-    // Reports the last step, after waiting for it.
+    // Waits for the last step and reports it.
     void flush() { report_pending(0); }
 
     static constexpr int kMostFailedSteps = 10;
-    // As many as the outlier window holds, which then tells nothing any more of the data or the model. Ten would end a
-    // run at a stretch of bad data; other than numbers that are not finite, outliers pass with it.
+    // The size of the outlier window: after so many skipped steps it no longer describes the data or the model. A limit
+    // of ten would end a run at a segment of bad data; outliers, unlike non-finite numbers, end with it.
     static constexpr int kMostStepsWithoutUpdate = kernels::OutlierWindow::kSize;
-    // Of the steps reported, the last ones: whose loss or norm was not finite; that were skipped for it or as outliers,
-    // those without targets not counted.
+    // Consecutive steps up to the last one reported: with a loss or norm that was not finite (failed); without an
+    // update, for that reason or as outliers. Steps without targets do not count.
     struct InARow {
         int failed = 0, without_update = 0;
         bool operator==(const InARow&) const = default;
     };
     const InARow& in_a_row() const { return in_a_row_; }
     void restore(const InARow& in_a_row) { in_a_row_ = in_a_row; }
-    // The run-time Error, the same on all ranks, once kMostStepsWithoutUpdate were skipped in a row: the run ends, and
-    // saves its model, which is sound.
+    // The run-time Error after kMostStepsWithoutUpdate consecutive skipped steps; the same on all ranks. The model is
+    // intact: the run saves it and ends.
     const std::exception_ptr& failure() const { return failure_; }
 
-    // So many steps of each stage of an optimizer say how fast it is.
+    // The number of steps that stage_speed() compares.
     static constexpr std::size_t kStageSteps = 20;
 
 private:
@@ -69,14 +70,14 @@ private:
     Throughput& throughput_;
     Report& report_;
     const Communicator& communicator_;
-    CommTimes times_{};  // when the step before was reported
+    CommTimes times_{};  // at the last report
     std::int64_t total_steps_;
-    RunNoise* noise_;
+    ModuleNoise* noise_;
     int seq_len_;
     std::optional<Pending> pending_;
     const char* stage_ = "";  // of the step before
-    std::vector<double> stage_ms_, ms_before_;  // of steps of this stage, at most kStageSteps, and of the one before
-    double last_seconds_ = 0;  // when the step before was reported
+    std::vector<double> stage_ms_, ms_before_;  // the last kStageSteps of this stage; of the stage before
+    double last_seconds_ = 0;  // of the last report
     InARow in_a_row_{};
     std::exception_ptr failure_;
 };

@@ -1,5 +1,5 @@
-// throughput.cpp - flops of the model, peaks of the device, and a running mean of the time of a step
-#include "llmc/run/throughput.h"
+// throughput.cpp - FLOPs of the model, peak FLOP/s of the device, and a running mean of the step time
+#include "llmc/run/log/throughput.h"
 
 #include <cmath>
 #include <cstdio>
@@ -18,7 +18,7 @@ std::optional<double> peak_flops(const device::Info& device, kernels::DType dtyp
 }
 
 Throughput::Reading Throughput::read(double seconds, std::int64_t positions, std::int64_t valid_targets) {
-    // The first step also makes plans and touches memory for the first time; it says nothing about the others.
+    // The first step also plans kernels and touches memory for the first time, so its time is not typical.
     if (steps_++ > 0) {
         mean_seconds_ = 0.95 * mean_seconds_ + 0.05 * seconds;
         weight_ = 0.95 * weight_ + 0.05;

@@ -1,20 +1,19 @@
-// throughput.h - how fast a run goes: milliseconds, tokens per second, model FLOPs utilisation, time left
+// throughput.h - the speed of a run: milliseconds per step, tokens per second, model FLOPs utilization (MFU), time left
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "kernels/device/device.h"
-#include "llmc/base/clock.h"
 #include "llmc/weights/parameters.h"
 
 namespace llmc {
 
-// Forward and backward of one token: 6 flops a parameter and 6 layers * channels * seq_len for causal attention
-// (llm.c's convention).
+// Forward and backward pass of one token: 6 FLOPs per parameter and 6 * layers * channels * seq_len for causal
+// attention (llm.c's convention).
 double flops_per_token(const ParameterTable& table, int seq_len);
 
-// The device's peak for products of this type; empty where it is not known.
+// The device's peak FLOP/s for matrix products of this type; empty: not known.
 std::optional<double> peak_flops(const device::Info& device, kernels::DType dtype, bool tf32);
 
 class Throughput {
@@ -27,7 +26,7 @@ public:
     };
     Reading read(double seconds, std::int64_t positions, std::int64_t valid_targets);
 
-    // From a running mean over about the last 20 steps; empty before the second.
+    // From a running mean over about the last 20 steps; empty before the second step.
     std::optional<double> seconds_left(std::int64_t steps_left) const;
 
 private:
@@ -37,7 +36,7 @@ private:
     int steps_ = 0;
 };
 
-// The time of day, as ISO 8601 has it: "2026-11-23T07:54:00Z".
+// The current UTC time in ISO 8601: "2026-11-23T07:54:00Z".
 std::string utc_text();
 
 // "3:07", "1:02:45", "2d 03:10"

@@ -1,5 +1,5 @@
-// llmc_flags.cpp - the tables; scripts/COMING_FROM.md has all flags of llm.c and nanoGPT beside ours
-#include "llmc/run/llmc_flags.h"
+// llmc_flags.cpp - the tables; scripts/COMING_FROM.md compares all flags of llm.c and nanoGPT with ours
+#include "llmc/run/options/llmc_flags.h"
 
 #include <algorithm>
 #include <array>
@@ -12,10 +12,10 @@ namespace {
 struct LlmcFlag {
     std::string_view name;
     std::string_view ours;     // "": none
-    std::string_view because;  // of one without, why; of others how they differ
+    std::string_view because;  // why there is none, or how ours differs
 };
 
-constexpr std::string_view kByMpi = "mpirun says it: scripts/run_one_node.sh, scripts/run_two_nodes.sh";
+constexpr std::string_view kByMpi = "mpirun sets it: scripts/run_one_node.sh, scripts/run_two_nodes.sh";
 
 constexpr std::array<LlmcFlag, 17> kLlmcFlags{{
     {"-lg", "--log-gpu", ""},
@@ -24,9 +24,9 @@ constexpr std::array<LlmcFlag, 17> kLlmcFlags{{
     {"-sl", "--skip-loss-z", ""},
     {"-sg", "--skip-norm-z", ""},
     {"-m", "--val-tokens", "in tokens, not in batches"},
-    {"-h", "--hellaswag", "it names the file; -h alone shows the help"},
+    {"-h", "--hellaswag", "with the name of the file; -h alone prints the help"},
     {"-w", "", "fp32 master weights are always kept"},
-    {"-ge", "", "whether GELU is a part of a product is chosen by time"},
+    {"-ge", "", "autotuning decides whether GELU is fused into a matrix product"},
     {"-pn", "", kByMpi},
     {"-pr", "", kByMpi},
     {"-pg", "", kByMpi},
@@ -52,9 +52,9 @@ constexpr std::array<ForeignValue, 8> kForeignValues{{{"--resume", "0", "never"}
                                                       {"--recompute", "2", "gelu+layernorm"},
                                                       {"--dtype", "bfloat16", "bf16", "nanoGPT"},
                                                       {"--dtype", "float32", "fp32", "nanoGPT"}}};
-constexpr std::string_view kLlmcDescriptor = "gpt2:";  // before d12 and the like
+constexpr std::string_view kLlmcDescriptor = "gpt2:";  // precedes names such as d12
 
-// Words of nanoGPT's train.py, which are written --name=value, and what says the same here.
+// Options of nanoGPT's train.py, written as --name=value, and their equivalents here.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 22> kNanoGptFlags{{
     {"--out_dir", "--output-dir"},
     {"--eval_interval", "--val-every"},
@@ -89,12 +89,12 @@ bool is_llmc_flag(std::string_view word, std::string_view next) {
 void refuse_llmc_flag(std::string_view word, const std::vector<std::string>& flags) {
     const LlmcFlag& theirs = *llmc_flag(word);
     const bool have = std::ranges::find(flags, theirs.ours) != flags.end();
-    fail(word, "a flag of llm.c", have ? std::string(theirs.ours) : "to be left out", theirs.because);
+    fail(word, "a flag of llm.c", have ? std::string(theirs.ours) : "no such flag here", theirs.because);
 }
 
 void refuse_llmc_value(std::string_view flag, std::string_view value) {
     const auto refuse = [&](std::string_view ours, std::string_view program) {
-        fail(flag, in_quotes(value) + ", as " + std::string(program) + " has it", ours, "that is the same here");
+        fail(flag, in_quotes(value) + ", a value of " + std::string(program), ours, "it means the same here");
     };
     for (const auto& [name, theirs, ours, program] : kForeignValues)
         if (flag == name && value == theirs) refuse(ours, program);
@@ -105,7 +105,7 @@ void refuse_nanogpt_flag(std::string_view word) {
     const std::string_view name = word.substr(0, word.find('='));
     const auto* const place = std::ranges::find(kNanoGptFlags, name, [](const auto& flag) { return flag.first; });
     if (place != kNanoGptFlags.end())
-        fail(name, "a name of nanoGPT's train.py", place->second, "scripts/COMING_FROM.md has them all");
+        fail(name, "a name of nanoGPT's train.py", place->second, "scripts/COMING_FROM.md lists them all");
 }
 
 }  // namespace llmc

@@ -1,7 +1,5 @@
-// llmc_flags.h - flags of llm.c's train_gpt2 that have another name here, or none, and its values that are names here;
-// nanoGPT's names
-//
-// llm.c's other letters mean the same here.
+// llmc_flags.h - flags and values of llm.c's train_gpt2 and of nanoGPT that have another name here, or none. All other
+// one-letter flags of llm.c mean the same here
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,15 +7,15 @@
 
 namespace llmc {
 
-// Whether a command line has it for llm.c: no flag of this program reads it as it is meant. `next`: the word behind it,
-// by which -h asks for llm.c's evaluation and not for help.
+// Whether this word is a flag of llm.c that means something else here, or nothing. `next`: the word after it: "-h 0"
+// and "-h 1" are llm.c's HellaSwag evaluation, -h alone is help.
 bool is_llmc_flag(std::string_view word, std::string_view next);
-// Throws Error that says what such a flag is called here, if it is among `flags` ("--lr", ...).
+// Throws Error that gives the flag's name here, if it is among `flags` ("--lr", ...).
 [[noreturn]] void refuse_llmc_flag(std::string_view word, const std::vector<std::string>& flags);
 
-// Throws Error where llm.c's number was given for what has a name here, "-r 0", "-y 1", or another program's name.
+// Throws Error for a number of llm.c where this program has a name ("-r 0", "-y 1"), or for another program's name.
 void refuse_llmc_value(std::string_view flag, std::string_view value);
-// Throws Error for a name of nanoGPT's, "--batch_size=12".
+// Throws Error for a flag of nanoGPT, "--batch_size=12".
 void refuse_nanogpt_flag(std::string_view word);
 
 }  // namespace llmc

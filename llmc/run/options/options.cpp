@@ -1,5 +1,5 @@
-// options.cpp - the table of flags, and what parses, shows and refuses by it
-#include "llmc/run/options.h"
+// options.cpp - the table of flags, and the parser, --help and error messages made from it
+#include "llmc/run/options/options.h"
 
 #include <algorithm>
 #include <cctype>
@@ -16,10 +16,8 @@
 #include "llmc/base/terminal.h"
 #include "llmc/comm/placement.h"
 #include "llmc/model/activations.h"
-#include "llmc/run/llmc_flags.h"
-#include "llmc/run/option_checks.h"
-#include "llmc/run/run_noise.h"
-#include "llmc/run/schedule.h"
+#include "llmc/run/options/llmc_flags.h"
+#include "llmc/run/options/option_checks.h"
 
 namespace llmc {
 namespace {
@@ -27,163 +25,178 @@ namespace {
 template <class Number>
 struct Range { Number least, most; };
 
-constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than anybody trains
+constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than any run has
 
-// The table: `entry(flag, field, help)`, with a Range for numbers and the table of names for choices, those after
-// `group(name)` in that group of --help. The order is that of --help.
+// The table of flags, in the order of --help: `entry(flag, field, help)`, with a Range for a number or the table of
+// names for a choice. Entries after `group(name)` belong to that group of --help.
 template <class SomeOptions, class Entry, class Group>
 void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
     using Whole = Range<std::int64_t>;
     using Real = Range<double>;
     group("Data and model");
-    entry("i,train-data", o.train_data, "training shards: a glob, quoted");
-    entry("j,val-data", o.val_data, "validation shards: a glob, quoted");
+    entry("i,train-data", o.train_data, "training shards: a glob pattern, in quotes");
+    entry("j,val-data", o.val_data, "validation shards: a glob pattern, in quotes");
     entry("e,init", o.init,
-          "model: d12 (depth), gpt3:c768 (channels), custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint to start "
-          "from: a folder, a .safetensors file, or llm.c's model .bin");
-    entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; without it nothing is written");
+          "model: d12 (depth 12), gpt3:c768 (GPT-3 with 768 channels), custom:l=4,h=4,c=128[,t=1024][,v=257] (layers, "
+          "heads, channels, positions, vocabulary), or a model to start from: a folder, a .safetensors file, or "
+          "llm.c's .bin file");
+    entry("o,output-dir", o.output_dir, "folder for log.jsonl and checkpoints; empty: nothing is written");
     group("Batch and length");
-    entry("b,micro-batch", o.micro_batch, "sequences in one forward and backward pass of a rank", Whole{1, 1 << 20});
+    entry("b,micro-batch", o.micro_batch, "micro-batch size: sequences in one forward and backward pass of a rank",
+          Whole{1, 1 << 20});
     entry("t,seq-len", o.seq_len, "sequence length, in tokens", Whole{1, 1 << 20});
     entry("d,total-batch-tokens", o.total_batch_tokens,
-          "tokens of one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks: gradients "
-          "accumulate over micro-batches; 0: one micro-batch a rank",
+          "tokens in one optimizer step over all ranks, a multiple of micro-batch * seq-len * ranks; gradients are "
+          "accumulated over the micro-batches; 0: one micro-batch per rank",
           Whole{0, kMany});
-    entry("x,max-steps", o.max_steps, "optimizer steps; 0: as many as --epochs has", Whole{0, kMany});
-    entry("epochs", o.epochs, "passes over the training shards, where --max-steps is not given", Whole{1, 1000000});
+    entry("x,max-steps", o.max_steps, "number of optimizer steps; 0: as many as --epochs needs", Whole{0, kMany});
+    entry("epochs", o.epochs, "number of passes over the training data; used if --max-steps is 0", Whole{1, 1000000});
     entry("max-minutes", o.max_minutes,
-          "end the run after so many minutes, with a last validation, samples and a checkpoint; 0: no limit",
+          "end the run after this many minutes, with a last validation, samples and a checkpoint; 0: no limit",
           Real{0, 1e7});
-    entry("shuffle", o.shuffle, "visit the sequences in an order drawn from --seed, new in every epoch");
+    entry("shuffle", o.shuffle, "read the sequences in random order, a new one for every epoch (see --seed)");
     entry("mask-document-start", o.mask_document_start,
-          "no loss on the first token of a document, which has no context, in training and validation");
+          "ignore the loss on the first token of every document, in training and validation");
     entry("pad-last", o.pad_last,
-          "pad the end of a shard and the last step of an epoch with ignored targets, so that nothing is left over");
+          "pad the last sequence of a shard and the last step of an epoch with ignored targets, so that every token is "
+          "used");
     entry("a,overfit-batch", o.overfit_batch,
-          "train on the first step's batch again and again, to check that the loss goes to 0");
+          "repeat the first step's batch in every step, to check that the loss goes to 0");
     group("Optimizer");
     entry("l,lr", o.lr, "peak learning rate", Real{0, 1e3});
-    entry("u,warmup-steps", o.warmup_steps, "steps of linear warm-up of the learning rate", Whole{0, kMany});
-    entry("q,final-lr-fraction", o.final_lr_fraction, "last learning rate, as a fraction of the peak", Real{0, 1});
+    entry("u,warmup-steps", o.warmup_steps, "steps of linear learning-rate warm-up", Whole{0, kMany});
+    entry("q,final-lr-fraction", o.final_lr_fraction, "final learning rate as a fraction of the peak", Real{0, 1});
     entry("k,lr-schedule", o.lr_schedule,
-          "learning-rate schedule after the warm-up; wsd: constant, then linear over the last fifth", kLrSchedules);
-    entry("c,weight-decay", o.weight_decay, "AdamW's weight decay, of matrices and embeddings only", Real{0, 1e3});
-    entry("beta1", o.beta1, "AdamW's decay rate of the first moment", Real{0, 0.9999999});
-    entry("beta2", o.beta2, "AdamW's decay rate of the second moment", Real{0, 0.9999999});
-    entry("eps", o.eps, "AdamW's epsilon", Real{1e-30, 1});
-    entry("grad-clip", o.grad_clip, "clip the global L2 norm of the gradient to this; 0: no clipping", Real{0, 1e30});
+          "learning-rate schedule after the warm-up; wsd: constant, then linear decay over the last fifth of the steps",
+          kLrSchedules);
+    entry("c,weight-decay", o.weight_decay, "AdamW weight decay, applied to matrices and embeddings only",
+          Real{0, 1e3});
+    entry("beta1", o.beta1, "AdamW decay rate of the first moment", Real{0, 0.9999999});
+    entry("beta2", o.beta2, "AdamW decay rate of the second moment", Real{0, 0.9999999});
+    entry("eps", o.eps, "AdamW epsilon", Real{1e-30, 1});
+    entry("grad-clip", o.grad_clip, "clip the gradient to this global L2 norm; 0: off", Real{0, 1e30});
     entry("skip-loss-z", o.skip_loss_z,
-          "make no update of a step whose loss lies more than so many standard deviations above the mean of the last "
-          "128 that made one; 0: off",
+          "skip the update of a step whose loss is more than this many standard deviations above the mean of the last "
+          "128 steps that made an update; 0: off",
           Real{0, 1e30});
-    entry("skip-norm-z", o.skip_norm_z, "the same of the gradient norm, before clipping; 0: off", Real{0, 1e30});
+    entry("skip-norm-z", o.skip_norm_z, "the same for the gradient norm before clipping; 0: off", Real{0, 1e30});
     entry("optimizer", o.optimizer,
-          "onebit-adam: AdamW until its second moment is frozen, then momenta travel between ranks at a bit an element",
+          "onebit-adam: AdamW until its second moment is frozen; then ranks exchange momentum with 1 bit per element "
+          "instead of gradients",
           kOptimizers);
     group("1-bit Adam");
     entry("onebit-freeze-step", o.onebit_freeze_step,
-          "updates of onebit-adam before it freezes, 15 to 25 % of a run; auto: when the second moment has settled, "
-          "asked every 500 updates, and the learning rate is past its warm-up");
-    entry("onebit-scale", o.onebit_scale, "elements that share the size of their bits; block: 4096", kOnebitScales);
+          "number of updates before the second moment is frozen, 15 to 25 % of a run; auto: after the learning-rate "
+          "warm-up, once the second moment no longer changes (checked every 500 updates)");
+    entry("onebit-scale", o.onebit_scale, "which elements share one scale; block: 4096 elements", kOnebitScales);
     entry("onebit-space", o.onebit_space,
-          "what is compressed: the momentum, or the momentum divided by the root of the second moment, whose elements "
-          "are of like size",
+          "what is compressed: the momentum, or (update) the momentum divided by the root of the second moment, whose "
+          "elements are of similar size",
           kOnebitSpaces);
     entry("onebit-exclude", o.onebit_exclude,
-          "extended regular expression: tensors whose name it finds are reduced in full and keep a live second moment");
+          "tensors that stay with AdamW, with uncompressed gradients: an extended regular expression that is searched "
+          "in their names");
     entry("onebit-bits", o.onebit_bits,
-          "1; or 32: freeze, but reduce in full, to see what compression alone costs", Whole{1, 32});
+          "1; or 32: freeze the second moment but do not compress, to measure what compression alone costs",
+          Whole{1, 32});
     entry("onebit-hierarchical", o.onebit_hierarchical,
-          "the ranks of a machine reduce in full, and only machines, each with as many ranks, compress what they send; "
-          "on one machine nothing is compressed");
+          "compress between machines only: the ranks of one machine reduce gradients uncompressed; every machine needs "
+          "the same number of ranks; one machine alone compresses nothing");
     group("Evaluation and samples");
-    entry("v,val-every", o.val_every, "steps between validations, which also run first and last; 0: none",
+    entry("v,val-every", o.val_every,
+          "steps between validations; also before the first and after the last step; 0: off", Whole{0, kMany});
+    entry("val-tokens", o.val_tokens, "tokens per validation, from the start of the validation data",
+          Whole{1, kMany});
+    entry("s,sample-every", o.sample_every, "steps between samples; also after the last step; 0: off",
           Whole{0, kMany});
-    entry("val-tokens", o.val_tokens, "tokens of a validation, from the start of its shards", Whole{1, kMany});
-    entry("s,sample-every", o.sample_every, "steps between samples; one is drawn last too; 0: none", Whole{0, kMany});
-    entry("g,sample-tokens", o.sample_tokens, "new tokens in a sample", Whole{1, 1 << 20});
-    entry("samples", o.samples, "number of samples drawn each time", Whole{1, 1000});
+    entry("g,sample-tokens", o.sample_tokens, "new tokens per sample", Whole{1, 1 << 20});
+    entry("samples", o.samples, "number of samples each time", Whole{1, 1000});
     entry("prompt", o.prompt, "text that samples continue; empty: the start of a document");
-    entry("top-k", o.top_k, "sample from the k most likely tokens; 0: from all", Whole{0, 65536});
+    entry("top-k", o.top_k, "sample only from the k most likely tokens; 0: from all", Whole{0, 65536});
     entry("top-p", o.top_p,
-          "sample from the fewest likeliest of these with so much of their probability together; 1: from all",
+          "nucleus sampling: sample only from the smallest set of tokens with at least this cumulative probability; 1: "
+          "off",
           Real{1e-6, 1});
-    entry("temperature", o.temperature, "softmax temperature of sampling; 0: greedy", Real{0, 100});
+    entry("temperature", o.temperature, "softmax temperature for sampling; 0: greedy", Real{0, 100});
     entry("hellaswag", o.hellaswag,
-          "score the model on HellaSwag: a file of dev/data/prepare hellaswag, or llm.c's hellaswag_val.bin");
+          "HellaSwag examples to score the model on: a file made by dev/data/prepare hellaswag, or llm.c's "
+          "hellaswag_val.bin");
     entry("hellaswag-every", o.hellaswag_every,
-          "steps between scores; the model is scored last, too, unless --max-minutes ended the run", Whole{1, kMany});
-    entry("eval-only", o.eval_only, "validate, score on HellaSwag, sample, and stop");
+          "steps between HellaSwag scores; also after the last step, unless --max-minutes ended the run",
+          Whole{1, kMany});
+    entry("eval-only", o.eval_only, "run validation, HellaSwag and samples once, then exit");
     group("Checkpoint");
-    entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; one is always written at the end",
+    entry("n,checkpoint-every", o.checkpoint_every, "steps between checkpoints; 0: only one, at the end of the run",
           Whole{0, kMany});
-    entry("checkpoint-minutes", o.checkpoint_minutes, "minutes between checkpoints, beside those by steps; 0: none",
-          Real{0, 1e7});
+    entry("checkpoint-minutes", o.checkpoint_minutes,
+          "minutes between checkpoints, in addition to --checkpoint-every; 0: off", Real{0, 1e7});
     entry("keep-checkpoints", o.keep_checkpoints,
-          "delete all but the newest so many, once a newer one is complete; 0: keep all", Whole{0, kMany});
-    entry("major-every", o.major_every, "never delete a checkpoint whose step is a multiple of this; 0: no such",
+          "keep the newest N checkpoints; older ones are deleted when a newer one is complete; 0: keep all",
+          Whole{0, kMany});
+    entry("major-every", o.major_every, "never delete checkpoints whose step is a multiple of N; 0: off",
           Whole{0, kMany});
     entry("y,resume", o.resume,
-          "go on from a checkpoint: auto, the newest whole one of --output-dir, or from the start where it has none; a "
-          "checkpoint's folder; or never");
+          "resume training from a checkpoint; auto: the newest complete one in --output-dir, or start a new run if "
+          "there is none; or the folder of a checkpoint; or never");
     entry("allow-new-data", o.allow_new_data,
-          "--resume with other training shards than the checkpoint's: they are read from their start");
+          "with --resume: allow training shards that differ from the checkpoint's; they are read from their start");
     group("Tokenizer");
     entry("merges", o.merges,
-          "GPT-2's merges, with which prompts and samples are text and checkpoints carry their tokenizer: vocab.bpe, "
-          "merges.txt, tokenizer.json or a rank file; empty: those beside --init's model, else data/gpt2/vocab.bpe, "
-          "where scripts/get_gpt2_tokenizer.sh puts them");
+          "file with GPT-2's BPE merges, for text in prompts and samples and for the tokenizer in checkpoints: "
+          "vocab.bpe, merges.txt, tokenizer.json or a tiktoken rank file; empty: from the folder of --init, else "
+          "data/gpt2/vocab.bpe (written by scripts/get_gpt2_tokenizer.sh)");
     entry("allow-larger-vocabulary", o.allow_larger_vocabulary,
-          "train a model whose vocabulary is larger than that of the shards; the ids beyond never come");
+          "allow a model whose vocabulary is larger than the shards'; the extra ids never occur");
     group("Rank");
     entry("z,zero-stage", o.zero_stage,
-          "ZeRO stage, what is sharded over ranks: 0 nothing, 1 Adam's moments (bf16: and master weights), 2 gradients "
-          "too",
+          "ZeRO stage: 0 shards nothing over ranks, 1 the optimizer state (Adam moments; with bf16 also master "
+          "weights), 2 also the gradients",
           Whole{0, 2});
     entry("reduce-dtype", o.reduce_dtype, "data type of gradients in the all-reduce or reduce-scatter", kDTypes);
-    entry("comm", o.comm, "backend of collectives; auto: nccl where every rank has its own GPU, else mpi", kTransports);
+    entry("comm", o.comm, "collectives backend; auto: nccl if every rank has its own GPU, else mpi", kTransports);
     group("Noise scale");
     entry("noise-scale", o.noise_scale,
-          "estimate the gradient noise scale; rank: from the gradients of ranks, micro: from those of micro-batches",
+          "estimate the gradient noise scale by comparing gradients of ranks (rank) or of micro-batches (micro) with "
+          "those of the whole batch",
           kNoiseEstimators);
     entry("noise-scale-beta", o.noise_scale_beta, "decay rate of its moving averages", Real{0, 0.9999999});
     group("Precision and memory");
-    entry("dtype", o.dtype, "parameters and activations; master weights, moments and gradients are fp32", kDTypes);
+    entry("dtype", o.dtype,
+          "data type of parameters and activations; master weights, Adam moments and gradients are fp32", kDTypes);
     entry("stochastic-rounding", o.stochastic_rounding,
-          "bf16: round master weights to parameters stochastically, without bias, instead of to nearest");
+          "with bf16: round master weights to parameters stochastically (unbiased) instead of to nearest");
     entry("r,recompute", o.recompute,
-          "activation checkpointing: what the backward pass recomputes to save memory", kRecomputeLevels);
+          "activation checkpointing: activations that the backward pass recomputes to save memory", kRecomputeLevels);
     group("Machine");
-    entry("attention", o.attention, "kernels on a GPU; auto: the fastest that can, as --tune says",
+    entry("attention", o.attention, "attention kernels on a GPU; auto: the fastest that is available (see --tune)",
           kernels::kAttentionMethods);
     entry("bf16-arithmetic", o.bf16_arithmetic,
-          "how a CPU multiplies bf16; native: by bf16 instructions; widen: in fp32; measure: the faster, as --tune "
-          "says",
+          "bf16 matrix products on a CPU; native: bf16 instructions; widen: in fp32; measure: the faster of the two "
+          "(see --tune)",
           kBf16Arithmetics);
     entry("tune", o.tune,
-          "algorithms that are chosen by time; off: the library's first; auto: those kept in --tune-file, which gets "
-          "what it lacks; again: all are timed anew; under mpirun write --tune=again",
+          "autotuning of algorithms; off: use the library's defaults; auto: use the results in --tune-file, and time "
+          "and add what is missing there; again: time everything again; with mpirun write --tune=again",
           kTunes);
     entry("tune-file", o.tune_file,
-          "where --tune keeps its choices; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or below ~/.cache");
-    entry("deterministic", o.deterministic,
-          "GPUs: only kernels that give the same bits every time, also where others are faster");
-    entry("threads", o.threads, "CPU threads of a rank; 0: one for each of its cores", Whole{0, 1024});
-    entry("device", o.device, "index of the GPU; the ranks of a host take this one and those after it", Whole{0, 1023});
+          "file for autotuning results; empty: $XDG_CACHE_HOME/train_gpt2/choices.json, or in ~/.cache");
+    entry("deterministic", o.deterministic, "on a GPU: use only deterministic kernels, even if others are faster");
+    entry("threads", o.threads, "CPU threads per rank; 0: one per core of the rank", Whole{0, 1024});
+    entry("device", o.device, "index of the first GPU; the ranks of a host use this one and the following ones",
+          Whole{0, 1023});
     entry("log-gpu", o.log_gpu,
-          "log power, clocks, temperature, memory in use, utilisation and what holds the clocks down of rank 0's GPU "
-          "with every step, as NVIDIA's driver tells them");
-    entry("seed", o.seed, "random seed of initial weights, shuffle, samples and stochastic rounding",
+          "add to every step in the log what NVIDIA's driver reports about rank 0's GPU: power, clocks, temperature, "
+          "memory in use, utilization and throttle reasons");
+    entry("seed", o.seed, "random seed for initial weights, shuffling, samples and stochastic rounding",
           Whole{0, std::numeric_limits<std::int64_t>::max()});
-    entry("f,tf32", o.tf32, "GPUs: multiply fp32 matrices in TF32 (10-bit mantissa) on tensor cores");
+    entry("f,tf32", o.tf32, "on a GPU: use TF32 tensor cores (10-bit mantissa) for fp32 matrix products");
     entry("ignore-memory-plan", o.ignore_memory_plan,
-          "go on where the memory plan exceeds what is available, with a note");
+          "start even if the run needs more memory than is available, by its memory plan");
     group("Other");
     entry("log-every", o.log_every,
-          "steps between the lines of steps on the terminal, which has those of the first and the last step, too; "
-          "log.jsonl has every step",
+          "steps between lines on the terminal, which also shows the first and the last step; log.jsonl has every step",
           Whole{1, kMany});
-    entry("dry-run", o.dry_run, "print all options, the data and the memory plan, and stop");
+    entry("dry-run", o.dry_run, "print all options, the data and the memory plan, then exit");
 }
 
 std::string long_name(std::string_view flag) {
@@ -209,7 +222,7 @@ Number parse_number(const std::string& name, const std::string& text, Range<Numb
     return value;
 }
 
-// In the fewest digits that read back the same.
+// The shortest decimal text that parses to the same value.
 template <class Value>
 std::string text_of_value(const Value& value) {
     if constexpr (std::is_arithmetic_v<Value>) {
@@ -218,13 +231,13 @@ std::string text_of_value(const Value& value) {
     } else return value;
 }
 
-// As a shell reads it back, on one line.
+// Quoted for a shell if needed, on one line.
 std::string for_shell(const std::string& text) {
     constexpr std::string_view kPlain = "_./:=,+-%@";
     const auto is_plain = [&](unsigned char c) { return std::isalnum(c) || kPlain.find(char(c)) != kPlain.npos; };
     if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
     const auto is_control = [](unsigned char c) { return std::iscntrl(c) != 0; };
-    const bool escaped = std::ranges::any_of(text, is_control);  // $'...', as bash has it
+    const bool escaped = std::ranges::any_of(text, is_control);  // bash's $'...'
     std::string quoted = escaped ? "$'" : "'";
     for (const char c : text) {
         char code[8];
@@ -236,13 +249,13 @@ std::string for_shell(const std::string& text) {
     return quoted + '\'';
 }
 
-// What --help begins with.
+// The start of --help.
 constexpr const char* kExamples =
     "Pretrains GPT-2 from shards of tokens.\n\n"
     "  train_gpt2 -i 'data/bible/bible_train_*.bin' -j 'data/bible/bible_val_*.bin' -e custom:l=4,h=4,c=128,t=128 \\\n"
-    "      -b 8 -t 128 -x 2000 -l 3e-3 -u 200 -v 200 -o runs/small    a small model, saved at the end\n"
-    "  train_gpt2 ... --dry-run                                       options, data, memory; nothing runs\n"
-    "  train_gpt2 ... -o runs/small -y auto                           goes on where that run stopped\n"
+    "      -b 8 -t 128 -x 2000 -l 3e-3 -u 200 -v 200 -o runs/small    trains a small model and saves it\n"
+    "  train_gpt2 ... --dry-run                                       prints options, data and memory, then exits\n"
+    "  train_gpt2 ... -o runs/small -y auto                           resumes that run\n"
     "  mpirun -np 8 --bind-to none train_gpt2 -i 'fineweb_train_*.bin' -j 'fineweb_val_*.bin' -o runs/124M \\\n"
     "      -e d12 -b 32 -t 1024 -d 524288 -x 19073 -l 6e-4 -u 715 --dtype bf16 -n 5000    GPT-2 124M on 8 GPUs\n";
 
@@ -272,12 +285,12 @@ CommandLine command_line() {
             else add(flag, help, "TEXT", field);
         },
         [&](const char* group) { line.groups.emplace_back(group); });
-    line.options.add_options(line.groups.back())("h,help", "print this and stop")(
-        "version", "print the version and what this build can do, and stop");
+    line.options.add_options(line.groups.back())("h,help", "print this help, then exit")(
+        "version", "print the version and the libraries of this build, then exit");
     return line;
 }
 
-// "--lr", of "--lr" and "-l", and whether it takes no value.
+// A flag's long name ("--lr" for "-l" too), and whether it is a switch, without a value.
 struct KnownFlag {
     std::string name;
     bool is_switch;
@@ -304,15 +317,15 @@ std::vector<std::string> flag_names() {
     return names;
 }
 
-// "--shuffle=true", of a switch and what was given for it: 0 and 1 are llm.c's.
+// "--shuffle=true", from a switch and its value; 0 and 1 are values of llm.c.
 std::string with_value(const std::string& name, const std::string& value) {
     const bool yes = value == "1" || value == "true";
     require(yes || value == "0" || value == "false", name, in_quotes(value), "true, false, 1 or 0, or the flag alone");
     return name + (yes ? "=true" : "=false");
 }
 
-// For cxxopts: a value that is joined to its flag stands apart, since there it might have several lines, and that of a
-// switch is joined to it. Throws Error for a flag of another program that has another name here.
+// The words for cxxopts: "--flag=value" as two words, because a joined value must not contain newlines there, and the
+// value of a switch joined to it. Throws Error for a flag of another program that has another name here.
 std::vector<std::string> read_arguments(int argc, char** argv) {
     const auto known = known_flags();
     std::vector<std::string> arguments{argv, argv + std::min(argc, 1)};
@@ -326,7 +339,7 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
         if (flag == known.end()) {
             arguments.push_back(word);
         } else if (flag->second.is_switch) {
-            constexpr std::string_view kAnswers[] = {"0", "1", "true", "false", "yes", "no"};  // taken or refused
+            constexpr std::string_view kAnswers[] = {"0", "1", "true", "false", "yes", "no"};  // valid or not
             const bool apart = equals == word.npos && std::ranges::find(kAnswers, next) != std::end(kAnswers);
             arguments.push_back(apart                  ? with_value(flag->second.name, argv[++i])
                                 : equals == word.npos ? flag->second.name
@@ -368,12 +381,12 @@ Request parse(int argc, char** argv, Options& options) {
                 } else field = parse_number(name, value, limits...);
             }
         });
-        if (given.count("val-every") > 0 && options.val_every > 0)  // its default is for runs that have such data
+        if (given.count("val-every") > 0 && options.val_every > 0)  // the default needs no such data
             require(!options.val_data.empty(), "--val-data", "missing",
-                    "validation shards, since --val-every was given", "give -j, or leave --val-every out");
+                    "validation shards, because --val-every is set", "set -j, or remove --val-every");
         if (given.count("hellaswag-every") > 0)
             require(!options.hellaswag.empty(), "--hellaswag", "missing",
-                    "a file of examples, since --hellaswag-every was given");
+                    "a file of examples, because --hellaswag-every is set");
     } catch (const cxxopts::exceptions::exception& error) {
         throw Error(std::string("command line: ") + error.what() + "; see --help");
     }

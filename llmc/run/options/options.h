@@ -1,5 +1,5 @@
-// options.h - what a user can choose. One table (options.cpp) drives --help, parsing, refusals, the printed
-// configuration and the log
+// options.h - the command line. One table (options.cpp) drives --help, parsing, error messages, the printed options and
+// the log
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -18,21 +18,37 @@ inline constexpr Named<kernels::Bf16Arithmetic> kBf16Arithmetics[] = {{"measure"
                                                                       {"native", kernels::Bf16Arithmetic::native},
                                                                       {"widen", kernels::Bf16Arithmetic::widen}};
 
-// Which algorithms are taken: the library's first; those kept, timed where none is; all timed anew.
+// Algorithms: the library's default; stored autotuning results, timed if missing; all timed again.
 enum class Tune { off, automatic, again };
 inline constexpr Named<Tune> kTunes[] = {{"off", Tune::off}, {"auto", Tune::automatic}, {"again", Tune::again}};
+
+enum class LrSchedule { cosine, linear, constant, wsd };
+inline constexpr Named<LrSchedule> kLrSchedules[] = {{"cosine", LrSchedule::cosine},
+                                                     {"linear", LrSchedule::linear},
+                                                     {"constant", LrSchedule::constant},
+                                                     {"wsd", LrSchedule::wsd}};
+
+enum class NoiseEstimator { off, automatic, rank, micro };
+inline constexpr Named<NoiseEstimator> kNoiseEstimators[] = {{"off", NoiseEstimator::off},
+                                                             {"auto", NoiseEstimator::automatic},
+                                                             {"rank", NoiseEstimator::rank},
+                                                             {"micro", NoiseEstimator::micro}};
+
+enum class OptimizerKind { adamw, onebit_adam };
+inline constexpr Named<OptimizerKind> kOptimizers[] = {{"adamw", OptimizerKind::adamw},
+                                                       {"onebit-adam", OptimizerKind::onebit_adam}};
 
 struct Options {
     // Data and model
     std::string train_data, val_data;       // globs of shards
-    std::string init = "d12";               // a name of model_config.h, or a checkpoint
+    std::string init = "d12";               // a name of model_config.h, or a path
     std::string output_dir;                 // empty: nothing is written
     // Batch and length of the run
     std::int64_t micro_batch = 4, seq_len = 1024;
-    std::int64_t total_batch_tokens = 0;    // 0: one micro-batch
-    std::int64_t max_steps = 0;             // 0: by epochs
-    std::int64_t epochs = 1;                // used unless max_steps is given
-    double max_minutes = 0;                 // 0: no bound
+    std::int64_t total_batch_tokens = 0;    // 0: one micro-batch per rank
+    std::int64_t max_steps = 0;             // 0: from epochs
+    std::int64_t epochs = 1;                // used if max_steps is 0
+    double max_minutes = 0;                 // 0: no limit
     bool shuffle = false, mask_document_start = false, pad_last = false, overfit_batch = false;
     // Optimizer
     double lr = 6e-4;
@@ -40,30 +56,30 @@ struct Options {
     double final_lr_fraction = 0.1;
     std::string lr_schedule = "cosine";
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, grad_clip = 1;
-    double skip_loss_z = 0, skip_norm_z = 0;  // 0: no outlier is skipped
+    double skip_loss_z = 0, skip_norm_z = 0;  // 0: off
     std::string optimizer = "adamw";
     std::string onebit_freeze_step = "auto";  // auto, or a number
     std::string onebit_scale = "bucket", onebit_space = "update", onebit_exclude;
-    std::int64_t onebit_bits = 1;             // 1, or 32: frozen, but not compressed
-    bool onebit_hierarchical = false;         // nodes compress, not ranks
+    std::int64_t onebit_bits = 1;             // 1, or 32: frozen but not compressed
+    bool onebit_hierarchical = false;         // compress between machines only
     // Evaluation and samples
-    std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: never
+    std::int64_t val_every = 250, val_tokens = 10485760;  // val_every 0: off
     std::int64_t sample_every = 0, sample_tokens = 64, samples = 1;
     std::string prompt;
     std::int64_t top_k = 50;
     double top_p = 1, temperature = 1;
     bool eval_only = false;
-    std::string hellaswag;                  // file; empty: none
+    std::string hellaswag;                  // file; empty: off
     std::int64_t hellaswag_every = 250;
     // Checkpoints
-    std::int64_t checkpoint_every = 0;      // 0: at the end only
-    double checkpoint_minutes = 0;          // 0: by steps only
+    std::int64_t checkpoint_every = 0;      // 0: only at the end
+    double checkpoint_minutes = 0;          // 0: off
     std::int64_t keep_checkpoints = 0;      // 0: all
-    std::int64_t major_every = 0;           // 0: none is kept for its step
-    std::string resume;                     // empty: never, where there is nothing to go on from; never, auto, a folder
+    std::int64_t major_every = 0;           // 0: off
+    std::string resume;                     // never, auto, or a folder; empty: as never
     bool allow_new_data = false;
     // Tokenizer
-    std::string merges;                     // file; empty: those at hand
+    std::string merges;                     // file; empty: found automatically
     bool allow_larger_vocabulary = false;
     // Data-parallel training
     std::int64_t zero_stage = 0;
@@ -73,28 +89,24 @@ struct Options {
     // Machine
     std::string dtype = "fp32", recompute = "none", attention = "auto", bf16_arithmetic = "measure";
     std::int64_t threads = 0, device = 0, seed = 1337;
-    std::string tune = "auto", tune_file;   // no file: that of the user
+    std::string tune = "auto", tune_file;   // empty: the user's
     bool stochastic_rounding = false, tf32 = false, deterministic = false, ignore_memory_plan = false;
     // Other
-    std::int64_t log_every = 1;             // on the terminal
+    std::int64_t log_every = 1;             // steps, on the terminal
     bool log_gpu = false, dry_run = false;
 };
 
-enum class OptimizerKind { adamw, onebit_adam };
-inline constexpr Named<OptimizerKind> kOptimizers[] = {{"adamw", OptimizerKind::adamw},
-                                                       {"onebit-adam", OptimizerKind::onebit_adam}};
-
 enum class Request { run, help, version };
 
-// Fills `options` from the command line. Throws Error that names the flag, the value, what was expected and how to mend
+// Fills `options` from the command line. Throws Error that names the flag, the value, what was expected and how to fix
 // it.
 Request parse(int argc, char** argv, Options& options);
-// As wide as the terminal.
+// Wrapped to the width of the terminal.
 std::string help_text();
-// "--lr=0.0003", quoted for a shell where needed: what differs from its default, in the order of --help, or, without
-// `changed`, all the others.
+// "--lr=0.0003", quoted for a shell if needed, in the order of --help: the options that differ from their defaults, or,
+// without `changed`, all others.
 std::vector<std::string> flags_of(const Options& options, bool changed);
-// What --onebit-freeze-step says: updates, or 0 for auto. Throws Error for anything else.
+// The value of --onebit-freeze-step: updates, or 0 for auto. Throws Error for anything else.
 std::int64_t freeze_after(const Options& options);
 nlohmann::json to_json(const Options& options);
 

@@ -1,5 +1,5 @@
-// choice_file.cpp - choices as JSON, read with suspicion and written whole
-#include "llmc/run/choice_file.h"
+// choice_file.cpp - autotuning results as JSON, validated when read and replaced atomically
+#include "llmc/run/start/choice_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -23,14 +23,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFormat = "train_gpt2 choices 1";
 
-// Of an environment variable; relative ones are to be ignored (XDG Base Directory Specification).
+// The value of an environment variable; relative paths are ignored (XDG Base Directory Specification).
 fs::path absolute_path(const char* variable) {
     const char* const value = std::getenv(variable);
     const fs::path path = value ? value : "";
     return path.is_absolute() ? path : fs::path();
 }
 
-// Goes to the terminal as it is.
+// Rejects control characters, because the text is printed on the terminal.
 std::string plain_text(const json& value) {
     const auto text = value.get<std::string>();
     if (std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }))
@@ -62,13 +62,13 @@ ChoiceFile read_choices(const std::string& path) {
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     if (!in) return {{}, "it cannot be read: " + std::string(std::strerror(errno ? errno : EIO))};
     const json contents = parse_json(text);
-    if (contents.is_discarded()) return {{}, "it is no JSON, or only a part of it"};
+    if (contents.is_discarded()) return {{}, "it is not valid JSON"};
     if (!contents.is_object() || contents.value("format", json()) != kFormat)
         return {{}, "its \"format\" is not \"" + std::string(kFormat) + '"'};
     try {
         return {choices_from_json(contents.at("devices")), ""};
     } catch (const json::exception&) {
-        return {{}, "its \"devices\" are not as this program writes them"};
+        return {{}, "its \"devices\" are not in this program's format"};
     }
 }
 
@@ -79,7 +79,7 @@ void add_choices(const std::string& path, const ChoicesByDevice& news) {
         for (const auto& [library, choices] : table)
             for (const auto& [problem, choice] : choices) file.choices[device][library][problem] = choice;
     const json contents = {{"format", kFormat}, {"devices", to_json(file.choices)}};
-    std::error_code ignored;  // then it is no link
+    std::error_code ignored;  // the file does not exist: no link to follow
     const fs::path file_itself = fs::canonical(path, ignored);
     write_whole(file_itself.empty() ? path : file_itself.string(), text_of(contents, 1) + '\n');
 }
@@ -100,7 +100,7 @@ json to_json(const ChoicesByDevice& choices) {
 
 ChoicesByDevice choices_from_json(const json& all) {
     ChoicesByDevice choices;
-    // as maps: what is no object of objects throws
+    // get() as maps throws for anything but nested objects
     using Libraries = std::map<std::string, std::map<std::string, json>>;
     for (const auto& [device, libraries] : all.get<std::map<std::string, Libraries>>())
         for (const auto& [library, problems] : libraries)

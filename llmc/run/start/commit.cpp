@@ -1,5 +1,5 @@
-// commit.cpp - alone in its file, to which the Makefile gives it, so that a commit compiles nothing else anew
-#include "llmc/run/commit.h"
+// commit.cpp - in its own file, for which the Makefile defines the commit, so that a new commit recompiles only this
+#include "llmc/run/start/commit.h"
 
 namespace llmc {
 

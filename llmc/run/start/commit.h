@@ -1,9 +1,9 @@
-// commit.h - the commit of the sources that this build was made of
+// commit.h - the git commit of the sources of this build
 #pragma once
 
 namespace llmc {
 
-// As git named it when this was built, "-dirty" where the sources had changed since; null without git.
+// With "-dirty" if the sources were changed; null without git.
 const char* commit();
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
-// initial_model.cpp - weights into a model, and its products on made-up tokens
-#include "llmc/run/initial_model.h"
+// initial_model.cpp - loads weights into a model, and runs its products on made-up tokens
+#include "llmc/run/start/initial_model.h"
 
 #include "llmc/base/fingerprint.h"
 #include "llmc/comm/agreement.h"
@@ -7,19 +7,20 @@
 
 namespace llmc {
 
-void load_initial_weights(Model& model, Plan& plan, std::uint64_t seed, Communicator& ranks) {
-    const auto weights = together(ranks, [&] { return initial_weights(plan.start, plan.table, seed); });
-    plan.start.checkpoint.reset();
+void load_initial_weights(Model& model, StartingPoint start, const ParameterTable& table, std::uint64_t seed,
+                          Communicator& ranks) {
+    const auto weights = together(ranks, [&] { return initial_weights(start, table, seed); });
+    start.checkpoint.reset();
     const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
-    require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "give all ranks the same --init");
+    require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "use the same --init on all ranks");
     model.load(weights);
 }
 
-void choose_products(Model& model, const Plan& plan, Context& context) {
-    const std::size_t rows = plan.setup.shape.rows();
-    std::vector<int> tokens(rows);
-    for (std::size_t i = 0; i < rows; ++i) tokens[i] = int(i % std::size_t(plan.start.config.vocabulary));
-    BatchUpload upload(plan.setup.shape, plan.start.config.vocabulary, context);
+void choose_products(Model& model, const RunPlan& plan, Context& context) {
+    const int vocabulary = plan.setup.config.vocabulary;
+    std::vector<int> tokens(plan.setup.shape.rows());
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = int(i % std::size_t(vocabulary));
+    BatchUpload upload(plan.setup.shape, vocabulary, context);
     model.choose_products(upload.upload(tokens, tokens, plan.setup.shape, Purpose::evaluation), plan.micro_batches > 1);
 }
 

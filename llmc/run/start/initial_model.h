@@ -1,15 +1,15 @@
-// initial_model.h - what a model needs between its making and its first step: weights, and the choice of the matrix
-// library's algorithms
+// initial_model.h - what a model needs before its first step: weights, and autotuned matrix products
 #pragma once
-#include "llmc/run/plan.h"
+#include "llmc/run/start/run_plan.h"
 
 namespace llmc {
 
-// Loads the same weights on every rank: those of plan.start, whose file is then closed, or random ones from the seed.
-// Throws SharedError where ranks have other ones.
-void load_initial_weights(Model& model, Plan& plan, std::uint64_t seed, Communicator& ranks);
+// Loads the same weights on every rank: those of `start`, whose file is then closed, or random ones from the seed.
+// Throws SharedError if the weights differ between ranks.
+void load_initial_weights(Model& model, StartingPoint start, const ParameterTable& table, std::uint64_t seed,
+                          Communicator& ranks);
 
-// Products on the model's own tensors, before real data are there and before there are gradients.
-void choose_products(Model& model, const Plan& plan, Context& context);
+// Times matrix products on the model's own tensors, before there are data or gradients.
+void choose_products(Model& model, const RunPlan& plan, Context& context);
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// library_versions.h - what computes for this build's device beside our own kernels: library_versions_host.cpp |
+// library_versions.h - versions of the compute libraries of this build's device: library_versions_host.cpp |
 // library_versions_cuda.cpp
 #pragma once
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace llmc {
 
-// By name, in the order in which they are told: a version each, or "no".
+// Name and version ("no": not in this build), in the order of the output.
 std::vector<std::pair<std::string, std::string>> library_versions();
 
 // "12.4.0"

@@ -1,9 +1,9 @@
-// library_versions_cuda.cpp - library_versions.h for a build for GPUs
+// library_versions_cuda.cpp - library_versions.h for a GPU build
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include "kernels/attention/attention_cudnn.h"
-#include "llmc/run/library_versions.h"
+#include "llmc/run/start/library_versions.h"
 
 namespace llmc {
 

@@ -1,7 +1,7 @@
-// library_versions_host.cpp - library_versions.h for a build for CPUs
+// library_versions_host.cpp - library_versions.h for a CPU build
 #include <dnnl_version.h>
 
-#include "llmc/run/library_versions.h"
+#include "llmc/run/start/library_versions.h"
 
 namespace llmc {
 

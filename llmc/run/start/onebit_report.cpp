@@ -1,5 +1,5 @@
-// onebit_facts.cpp - why a run compresses nothing, or what a rank sends then, and what computing it takes
-#include "llmc/run/onebit_facts.h"
+// onebit_report.cpp - why a run compresses nothing, or how much a rank sends, and the cost of compression
+#include "llmc/run/start/onebit_report.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -13,25 +13,25 @@ namespace {
 
 constexpr const char* kExchange = "1-bit exchange: ";
 
-// Updates before the freeze at least.
+// The smallest number of updates before the freeze.
 std::int64_t earliest_freeze(const OnebitSettings& onebit) {
     if (onebit.freeze_after > 0) return onebit.freeze_after;
-    const std::int64_t every = onebit.settling_updates;  // the second question can be answered, and later ones
+    const std::int64_t every = onebit.settling_updates;  // the first check has nothing to compare with
     return std::max(2 * every, (onebit.lr_warmup_steps / every + 1) * every);
 }
 
-// Empty: it will compress.
-std::string why_nothing(const Plan& plan, int ranks) {
+// Empty: the run will compress.
+std::string why_not_compressed(const RunPlan& plan, int ranks) {
     const OnebitSettings& onebit = *plan.optimizer.onebit;
-    if (onebit.frozen_only) return "--onebit-bits 32 sends all in full, also after the freeze";
+    if (onebit.frozen_only) return "--onebit-bits 32 sends full precision also after the freeze";
     if (ranks == 1) return "one rank has nothing to send";
     if (ranks == onebit.ranks_of_node) return "all ranks are on one machine (--onebit-hierarchical)";
     if (plan.frozen_after > 0 || earliest_freeze(onebit) < plan.total_steps) return "";
     const std::string ends = "the run ends after " + counted(plan.total_steps, "step") + ", ";
     if (onebit.freeze_after > 0)
         return ends + "before " + counted(onebit.freeze_after, "update") + " (--onebit-freeze-step)";
-    return ends + "and \"auto\" freezes after " + counted(earliest_freeze(onebit), "update") +
-           " at the earliest; give --onebit-freeze-step, 15 to 25 % of the steps";
+    return ends + "and --onebit-freeze-step auto freezes after " + counted(earliest_freeze(onebit), "update") +
+           " at the earliest; set it to 15 to 25 % of the steps";
 }
 
 std::string megabytes(double bytes) {
@@ -40,7 +40,7 @@ std::string megabytes(double bytes) {
     return text;
 }
 
-std::string excluded_text(const Plan& plan) {
+std::string excluded_text(const RunPlan& plan) {
     const OnebitSettings& onebit = *plan.optimizer.onebit;
     if (onebit.exclude.empty()) return "";
     const std::vector<bool> left_out = tensors_left_out(plan.table, onebit.exclude);
@@ -53,19 +53,19 @@ std::string excluded_text(const Plan& plan) {
         ++tensors;
         parameters += spec.size();
     }
-    return std::string(kExchange) + "--onebit-exclude finds " + std::to_string(tensors) + " of " +
+    return std::string(kExchange) + "--onebit-exclude matches " + std::to_string(tensors) + " of " +
            counted(std::int64_t(left_out.size()), "tensor") + ", " + std::to_string(parameters) +
-           " parameters, whose gradients go on in full: " + names + (tensors > 3 ? ", ..." : "") + '\n';
+           " parameters, whose gradients stay in full precision: " + names + (tensors > 3 ? ", ..." : "") + '\n';
 }
 
 }  // namespace
 
-RunFact fact_of_exchange(const Plan& plan, const Communicator& communicator) {
-    if (!plan.loader || !plan.optimizer.onebit) return {"", nlohmann::ordered_json::object()};
+StartupItem exchange_item(const RunPlan& plan, const Communicator& communicator) {
+    if (!plan.optimizer.onebit) return {"", nlohmann::ordered_json::object()};
     const OnebitSettings& onebit = *plan.optimizer.onebit;
     const int ranks = communicator.size();
-    if (const std::string why = why_nothing(plan, ranks); !why.empty())
-        return {kExchange + ("none, as " + why) + '\n', nlohmann::ordered_json::object()};
+    if (const std::string why = why_not_compressed(plan, ranks); !why.empty())
+        return {kExchange + ("none, because " + why) + '\n', nlohmann::ordered_json::object()};
     const int workers = ranks / onebit.ranks_of_node;
     const auto sent = [&](double elements, int among, double bits) {
         return 2.0 * (among - 1) / among * elements * bits / 8;
@@ -75,29 +75,31 @@ RunFact fact_of_exchange(const Plan& plan, const Communicator& communicator) {
                  full = sent(elements, ranks, plan.reduce_in_bf16 ? 16 : 32);
     const std::string since =
         plan.frozen_after > 0
-            ? "goes on: the second moment was frozen after " + counted(plan.frozen_after, "update") + "; "
+            ? "resumed: the second moment was frozen after " + counted(plan.frozen_after, "update") + "; "
         : onebit.freeze_after > 0 ? "after " + counted(onebit.freeze_after, "update") + ' '
                                   : "once the second moment has settled ";
-    return {kExchange + since + "a rank sends " + megabytes(bits) + " of momenta a step" +
-                (onebit.ranks_of_node > 1 ? " to other machines" : "") + ", where AdamW's gradients are " +
+    return {kExchange + since + "a rank sends " + megabytes(bits) + " of momentum per step" +
+                (onebit.ranks_of_node > 1 ? " to other machines" : "") + "; AdamW's gradients would be " +
                 megabytes(full) + '\n' + excluded_text(plan),
             nlohmann::ordered_json::object()};
 }
 
-RunFact fact_of_compression(const Plan& plan, Context& context) {
+StartupItem compression_item(const RunPlan& plan, Context& context) {
     const int ranks = context.communicator->size();
     const auto& onebit = plan.optimizer.onebit;
-    if (!plan.loader || !onebit || !why_nothing(plan, ranks).empty()) return {"", nlohmann::ordered_json::object()};
+    if (!onebit || !why_not_compressed(plan, ranks).empty()) return {"", nlohmann::ordered_json::object()};
     const int workers = ranks / onebit->ranks_of_node;
     const std::int64_t elements = plan.table.elements() / onebit->ranks_of_node;
     const double seconds = measure_compression(elements, workers, context);
     const double gigabits = break_even_bits_a_second(elements, workers, plan.reduce_in_bf16 ? 2 : 4, seconds) / 1e9;
-    if (seconds == 0) return {std::string(kExchange) + "a compressed step computes no longer than AdamW's here\n",
-                              {{"compression_ms", 0}, {"compression_pays_below_gbit_s", nullptr}}};
+    if (seconds == 0)
+        return {std::string(kExchange) + "here a compressed step computes no longer than a step of AdamW\n",
+                {{"compression_ms", 0}, {"compression_pays_below_gbit_s", nullptr}}};
     char text[240];
     std::snprintf(text, sizeof text,
-                  "%sa compressed step computes %.3g ms longer than AdamW's here; it pays where a rank sends less than "
-                  "%.3g Gbit/s, its share of what its machine sends\n", kExchange, seconds * 1e3, gigabits);
+                  "%shere a compressed step computes %.3g ms longer than a step of AdamW; it is faster if a rank "
+                  "can send less than %.3g Gbit/s, its share of its machine's link\n",
+                  kExchange, seconds * 1e3, gigabits);
     return {text, {{"compression_ms", seconds * 1e3}, {"compression_pays_below_gbit_s", gigabits}}};
 }
 

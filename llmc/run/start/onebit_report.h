@@ -1,14 +1,14 @@
-// onebit_facts.h - what a run with 1-bit Adam tells of its exchange before its first step: from when on it compresses,
-// what travels then, and whether that pays
+// onebit_report.h - what a run with 1-bit Adam reports before its first step: when compression starts, how much a rank
+// then sends, and whether that is faster
 #pragma once
-#include "llmc/run/run_facts.h"
+#include "llmc/run/start/startup_report.h"
 
 namespace llmc {
 
-// Known before anything is allocated; nothing with another optimizer.
-RunFact fact_of_exchange(const Plan& plan, const Communicator& ranks);
-// What compression costs here, measured, and the link below which it pays; nothing where nothing will be compressed.
-// Every rank calls it.
-RunFact fact_of_compression(const Plan& plan, Context& context);
+// Known before anything is allocated; empty with another optimizer.
+StartupItem exchange_item(const RunPlan& plan, const Communicator& ranks);
+// The measured cost of compression, and the link bandwidth below which it is faster; empty if nothing will be
+// compressed. Every rank calls it.
+StartupItem compression_item(const RunPlan& plan, Context& context);
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
-// open_context.cpp - from the options to a device, its stream and its libraries
-#include "llmc/run/open_context.h"
+// open_context.cpp - from options to device, stream and libraries
+#include "llmc/run/start/open_context.h"
 
 #include "llmc/comm/placement.h"
 

@@ -1,14 +1,14 @@
-// open_context.h - the device, the libraries and the transport that the options choose
+// open_context.h - opens the device, the libraries and the communication backend that the options select
 #pragma once
 #include <memory>
 
 #include "llmc/model/context.h"
-#include "llmc/run/options.h"
+#include "llmc/run/options/options.h"
 
 namespace llmc {
 
-// Places this rank (comm/placement.h) and opens its device. Every rank calls it; what one of them refuses is a
-// SharedError on all. `communicator`, which the context shares, goes over NCCL from here on where that was decided.
+// Places this rank (comm/placement.h) and opens its device. Every rank calls it; if one rank fails, all throw a
+// SharedError. `communicator`, which the context shares, uses NCCL from here on if that backend is selected.
 Context open_context(const Options& options, std::shared_ptr<Communicator>& communicator);
 
 }  // namespace llmc

@@ -1,56 +1,39 @@
-// plan.h - everything that follows from the options and the data, decided before anything large is allocated and
-// anything is written: the data, the model, how much memory it takes, the steps and their batches
+// run_plan.h - the values of a run that follow from its options and data: model, batch, steps, optimizer, schedule.
+// Computed once, before anything large is allocated or anything is written, and constant from then on
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 
-#include "llmc/data/data_loader.h"
-#include "llmc/data/hellaswag_batches.h"
-#include "llmc/data/shard_set.h"
-#include "llmc/data/validation_batches.h"
-#include "llmc/model/memory_plan.h"
 #include "llmc/model/optimizer.h"
-#include "llmc/run/evaluation.h"
-#include "llmc/run/options.h"
-#include "llmc/run/resume.h"
-#include "llmc/run/run_control.h"
-#include "llmc/run/run_noise.h"
-#include "llmc/run/schedule.h"
-#include "llmc/run/starting_point.h"
+#include "llmc/run/checkpoint/resume.h"
+#include "llmc/run/control/run_control.h"
+#include "llmc/run/control/schedule.h"
+#include "llmc/run/evaluation/text_sampler.h"
+#include "llmc/run/log/module_noise.h"
+#include "llmc/run/options/options.h"
+#include "llmc/run/start/run_data.h"
+#include "llmc/run/start/starting_point.h"
 
 namespace llmc {
 
-// The shards of --train-data and --val-data. Either may be missing, not both. Batches refer to them, so they stay where
-// they are.
-struct Data {
-    std::unique_ptr<const ShardSet> train, val;
-    std::vector<Fact> train_facts, val_facts;  // facts_of_shards()
-    Vocabulary vocabulary() const { return train ? train->vocabulary() : val->vocabulary(); }
-};
-
-struct Plan {
-    Data data;
-    StartingPoint start;
-    std::shared_ptr<const Tokenizer> tokenizer{};  // of the data; on other ranks than 0 perhaps without its table
-    std::string tokenizer_note{};                  // why it has none; empty: it has one, or nothing asks for it
+struct RunPlan {
+    std::shared_ptr<const Tokenizer> tokenizer{};  // of the data; only rank 0 always loads its table
+    std::string tokenizer_note{};                  // why it has no table; empty: it has one, or no task needs it
     ParameterTable table;
     ModelSetup setup{};
-    MemoryPlan memory{};  // by plan_memory(), once it is known which libraries compute what
-    std::int64_t step_tokens = 0, total_steps = 0;  // positions of one update over all ranks; updates
-    std::int64_t first_step = 0;                    // steps made by the run that this one goes on with
-    std::int64_t frozen_after = 0;                  // ... whose 1-bit Adam froze after so many updates; 0: not yet
-    RunIdentity run{};
-    int micro_batches = 0;                          // of this rank in one update
-    std::unique_ptr<DataLoader> loader{};           // none with --eval-only
-    std::optional<ValidationBatches> validation{};
-    std::optional<HellaSwagBatches> hellaswag{};
+    std::int64_t step_tokens = 0, total_steps = 0;  // positions of one step over all ranks; steps
+    std::int64_t first_step = 0;                    // steps made before, by the run that is resumed
+    std::int64_t frozen_after = 0;                  // updates after which its 1-bit Adam froze; 0: not yet
+    int micro_batches = 0;                          // of this rank in one step
+    RunIdentity identity{};
     std::optional<TextSampler> sampler{};
     NoiseChoice noise{SmallBatches::none, ""};
     bool reduce_in_bf16 = false;
     AdamWSettings optimizer{};
     Schedule schedule{};
     RunControl::Settings control{};
-    std::optional<double> peak_flops{};             // of all ranks' devices together; empty: not known
+    std::optional<double> peak_flops{};  // of all ranks' devices together; empty: not known
 
     bool measures_noise() const { return noise.small_batches != SmallBatches::none; }
     GradientExchange::Settings exchange() const {
@@ -59,13 +42,13 @@ struct Plan {
     }
 };
 
-// Throws Error for options that do not fit each other, the data or what the device can do. Whether the memory plan fits
-// is asked apart (plan_memory, require_room), so that libraries can be chosen before, and the plan be shown.
-// `resumption`: the checkpoint to go on from, or nullptr.
-Plan make_plan(const Options& options, const Resumption* resumption, const Context& context);
+// Throws Error for options that do not match each other, the data or the device. Whether the memory plan fits is
+// checked later (plan_memory, require_room): algorithms are chosen before, and the plan is printed first. `resumption`:
+// the checkpoint to resume from, or null. `nodes`: nodes_of() all ranks, for --onebit-hierarchical only.
+RunPlan make_plan(const Options& options, const RunData& data, const StartingPoint& start,
+                  const Resumption* resumption, std::span<const int> nodes, const Context& context);
 
-// Puts the batches where the run before stopped, unless there are other data, and returns what has changed. Throws
-// Error where it must not go on (changes_since()).
-Changes go_on(Plan& plan, const Options& options, const Resumption& resumption);
+// What differs from the run that is resumed. Throws Error if the difference is not allowed (changes_since()).
+Changes check_resumption(const RunPlan& plan, const Options& options, const Resumption& resumption);
 
 }  // namespace llmc

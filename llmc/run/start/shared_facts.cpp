@@ -1,5 +1,5 @@
-// start_facts.cpp - the facts of build, flags and shards
-#include "llmc/run/start_facts.h"
+// shared_facts.cpp - build, flags and data as facts to compare
+#include "llmc/run/start/shared_facts.h"
 
 #include <algorithm>
 #include <array>
@@ -9,12 +9,12 @@
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
-#include "llmc/run/version.h"
+#include "llmc/run/start/version.h"
 
 namespace llmc {
 namespace {
 
-// Of some blocks only, unlike fingerprint_of_file(): shards may have terabytes.
+// Reads only some blocks, unlike fingerprint_of_file(): shards may be very large.
 std::string fingerprint_of_blocks(const std::string& path) {
     constexpr std::size_t kBlocks = 16, kBlockBytes = 4096;
     const MappedFile file(path, "shard");
@@ -30,17 +30,17 @@ std::string fingerprint_of_blocks(const std::string& path) {
 
 }  // namespace
 
-std::vector<Fact> facts_of_build(const nlohmann::ordered_json& version) {
+std::vector<Fact> build_facts(const nlohmann::ordered_json& version) {
     std::vector<Fact> facts;
     for (const auto& [name, value] : version.items())
         facts.push_back({name, value.is_null() ? "unknown" : value.get<std::string>()});
     return facts;
 }
 
-std::vector<Fact> facts_of_start(Request request, const Options& options) {
+std::vector<Fact> command_line_facts(Request request, const Options& options) {
     constexpr std::array kOfTheHost{"device", "hellaswag", "merges", "threads", "train-data", "tune-file", "val-data"};
     const nlohmann::json flags = to_json(options);
-    std::vector<Fact> facts = facts_of_build(version_json());
+    std::vector<Fact> facts = build_facts(version_json());
     facts.push_back({"--help", request == Request::help ? "true" : "false"});
     facts.push_back({"--version", request == Request::version ? "true" : "false"});
     for (const auto& [name, value] : flags.items())
@@ -49,17 +49,17 @@ std::vector<Fact> facts_of_start(Request request, const Options& options) {
     return facts;
 }
 
-std::pair<Request, Options> parse_alike(int argc, char** argv, Communicator& ranks) {
+std::pair<Request, Options> parse_on_all_ranks(int argc, char** argv, Communicator& ranks) {
     auto start = together(ranks, [&] {
         Options options;
         const Request request = parse(argc, argv, options);
         return std::pair(request, options);
     });
-    require_alike(ranks, facts_of_start(start.first, start.second), "start all ranks alike");
+    require_alike(ranks, command_line_facts(start.first, start.second), "start all ranks with the same flags");
     return start;
 }
 
-std::vector<Fact> facts_of_shards(const std::string& kind, const ShardSet* shards) {
+std::vector<Fact> shard_facts(const std::string& kind, const ShardSet* shards) {
     std::vector<Fact> facts{{"a number of " + kind + " shards of", std::to_string(shards ? shards->size() : 0)}};
     for (std::int64_t i = 0; shards && i < shards->size(); ++i) {
         const Shard& shard = (*shards)[i];
@@ -73,7 +73,7 @@ std::vector<Fact> facts_of_shards(const std::string& kind, const ShardSet* shard
     return facts;
 }
 
-std::vector<Fact> facts_of_hellaswag(const HellaSwagFile* file) {
+std::vector<Fact> hellaswag_facts(const HellaSwagFile* file) {
     if (!file) return {{"HellaSwag", "none"}};
     return {{"HellaSwag",
              counted(std::int64_t(file->examples().size()), "example") + ", fingerprint " + file->fingerprint(),

@@ -1,5 +1,5 @@
-// starting_point.cpp - opens the checkpoint of --init, or looks its name up
-#include "llmc/run/starting_point.h"
+// starting_point.cpp - opens the checkpoint of --init, or looks up its name
+#include "llmc/run/start/starting_point.h"
 
 #include <filesystem>
 
@@ -22,7 +22,7 @@ StartingPoint starting_point(const std::string& init, const Options& options, Vo
         start.checkpoint.emplace(init);
         start.config = start.checkpoint->config();
         const std::string dropout = start.checkpoint->dropout();
-        if (!dropout.empty()) start.note = "no dropout is applied: config.json of --init has " + dropout;
+        if (!dropout.empty()) start.note = "dropout is not applied: config.json of --init has " + dropout;
     } else {
         start.config = model_by_name(init, vocabulary.size).config;
     }
@@ -31,11 +31,11 @@ StartingPoint starting_point(const std::string& init, const Options& options, Vo
     require(start.config.vocabulary == vocabulary.size || (larger && options.allow_larger_vocabulary),
             "the vocabulary of --init " + init, start.config.vocabulary,
             "that of the shards, " + std::to_string(vocabulary.size),
-            larger ? "use shards made for this model, or give --allow-larger-vocabulary"
+            larger ? "use shards made for this model, or set --allow-larger-vocabulary"
                    : "use shards made for this model, or another --init");
     require(options.seq_len <= start.config.max_seq_len, "--seq-len", options.seq_len,
             "at most the model's " + counted(start.config.max_seq_len, "position"),
-            "make it smaller, or train a model with more positions (custom:...,t=N)");
+            "decrease it, or train a model with more positions (custom:...,t=N)");
     return start;
 }
 

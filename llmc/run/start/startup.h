@@ -1,39 +1,42 @@
-// planned_run.h - a run before its first step: what is found, planned and told before there is a model, the model, and
-// the log that begins then; before, nothing is written to --output-dir
+// startup.h - a run before its first step: it finds a checkpoint, plans, prints the plan, initializes the model and
+// opens the log. Nothing is written to --output-dir before the log
 #pragma once
 #include <memory>
 #include <vector>
 
-#include "llmc/run/plan.h"
-#include "llmc/run/report.h"
-#include "llmc/run/run_facts.h"
-#include "llmc/run/tuning.h"
+#include "llmc/run/log/report.h"
+#include "llmc/run/start/run_data.h"
+#include "llmc/run/start/run_plan.h"
+#include "llmc/run/start/startup_report.h"
+#include "llmc/run/start/tuning.h"
 
 namespace llmc {
 
-// All of it is the same on every rank but for what rank 0 alone tells.
-struct PlannedRun {
+// The same on every rank, except for what only rank 0 prints.
+struct Startup {
     Tuning tuning;
-    Found found;
-    Plan plan;
-    Changes changes;             // since the checkpoint
-    std::vector<RunFact> facts;  // told so far
-    bool appends = false;        // to the log that is there
+    ResumeSearch search;
+    RunData data;
+    StartingPoint start;
+    const RunPlan plan;
+    Changes changes;                 // since the checkpoint
+    std::vector<StartupItem> items;  // printed so far
+    bool appends = false;            // to the existing log
 
-    const Resumption* resumption() const { return found.resumption ? &*found.resumption : nullptr; }
+    const Resumption* resumption() const { return search.resumption ? &*search.resumption : nullptr; }
 };
 
-// Finds the checkpoint to go on from, plans steps and memory, has attention chosen by time, and tells the plan on the
-// terminal; with --dry-run the choices, too, as nothing follows. Every rank calls it, and what one of them refuses of
-// options, data, checkpoint or memory is a SharedError on all. Writes nothing. The context must outlive the result.
-PlannedRun plan_run(const Options& options, Context& context);
+// Finds the checkpoint to resume from, plans steps and memory, autotunes attention and prints the plan; with --dry-run
+// also the autotuned algorithms, as nothing follows. Every rank calls it; if one rank refuses options, data, checkpoint
+// or memory, all throw a SharedError. Writes nothing. The context must outlive the result.
+Startup prepare_run(const Options& options, Context& context);
 
-// The model with its first weights (initial_model.h), its products chosen by time; choices are kept in their file.
-// Every rank calls it. Refers to the plan, which stays where it is, and to the context.
-std::unique_ptr<Model> make_initial_model(PlannedRun& run, const Options& options, Context& context);
+// The model with its initial weights (initial_model.h) and its matrix products autotuned; saves the tuning file. Every
+// rank calls it. The model refers to startup.plan and to the context.
+std::unique_ptr<Model> make_initial_model(Startup& startup, const Options& options, Context& context);
 
-// Tells the choices, and what compression costs, then opens the log and writes how the run starts, or goes on; makes
-// way for its checkpoints. Every rank calls it; throws SharedError where the folder cannot be written.
-Report begin_report(PlannedRun& run, const Options& options, Context& context);
+// Prints the autotuned algorithms and the cost of compression, opens the log, writes the start or resume event, and
+// clears the checkpoint folder for this run. Every rank calls it. Throws SharedError if the folder cannot be written.
+Report open_report(Startup& startup, const Options& options, Context& context);
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
-// run_facts.cpp - build, device, libraries, options, data, model, steps and memory of a run, each said once
-#include "llmc/run/run_facts.h"
+// startup_report.cpp - build, device, libraries, options, data, model, steps and memory of a run, each reported once
+#include "llmc/run/start/startup_report.h"
 
 #include <iterator>
 #include <sstream>
@@ -7,9 +7,9 @@
 #include "llmc/base/counted.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/communicator.h"
-#include "llmc/run/onebit_facts.h"
-#include "llmc/run/report.h"
-#include "llmc/run/version.h"
+#include "llmc/run/log/report.h"
+#include "llmc/run/start/onebit_report.h"
+#include "llmc/run/start/version.h"
 
 namespace llmc {
 namespace {
@@ -21,7 +21,7 @@ std::string describe_shards(const char* what, const ShardSet& shards) {
            ", vocabulary " + std::to_string(shards.vocabulary().size) + '\n';
 }
 
-RunFact version_fact() {
+StartupItem version_item() {
     const Json version = version_json();
     std::istringstream text(version_text(version));
     std::string program;
@@ -29,53 +29,53 @@ RunFact version_fact() {
     return {wrapped(program, {std::istream_iterator<std::string>(text), {}}), {{"version", version}}};
 }
 
-RunFact device_fact(const Context& context) {
+StartupItem device_item(const Context& context) {
     const device::Info& device = context.device;
     const int ranks = context.communicator->size();
-    return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " a rank" : "") + '\n',
+    return {"device: " + device.name + ", " + counted(device.threads, "thread") + (ranks > 1 ? " per rank" : "") + '\n',
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
 
 std::string describe_left_over(const DataLoader& loader, const Options& options) {
     std::string lines = "  " + with_commas(loader.left_over()) + " of " + with_commas(loader.targets(), "target") +
-                        " an epoch are left over\n";
+                        " per epoch are left over\n";
     const std::int64_t more = options.max_steps > 0 ? 0 : loader.left_over_after(options.epochs);
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
-                 (more == 1 ? "fills" : "fill") + " no step\n";
+                 (more == 1 ? "does" : "do") + " not fill a step\n";
     return lines;
 }
 
-RunFact data_fact(const Plan& plan, const Options& options) {
+StartupItem data_item(const RunData& data, const Options& options) {
     std::string lines;
     Json fields = Json::object();
-    if (plan.data.train) lines += describe_shards("training data", *plan.data.train);
-    if (plan.loader) lines += describe_left_over(*plan.loader, options);
-    if (plan.data.val) lines += describe_shards("validation data", *plan.data.val);
-    if (plan.validation && plan.validation->all_there_is())
-        lines += "  fewer than --val-tokens, so all are used: " + with_commas(plan.validation->targets(), "target") +
+    if (data.train) lines += describe_shards("training data", *data.train);
+    if (data.loader) lines += describe_left_over(*data.loader, options);
+    if (data.val) lines += describe_shards("validation data", *data.val);
+    if (data.validation && data.validation->all_there_is())
+        lines += "  fewer than --val-tokens, so all are used: " + with_commas(data.validation->targets(), "target") +
                  '\n';
-    if (plan.hellaswag) {
-        const auto examples = std::int64_t(plan.hellaswag->file().examples().size());
+    if (data.hellaswag) {
+        const auto examples = std::int64_t(data.hellaswag->file().examples().size());
         fields["hellaswag_examples"] = examples;
-        fields["hellaswag_fingerprint"] = plan.hellaswag->file().fingerprint();
+        fields["hellaswag_fingerprint"] = data.hellaswag->file().fingerprint();
         lines += "HellaSwag: " + with_commas(examples, "example") + '\n';
-        if (const std::int64_t cut = plan.hellaswag->cut_contexts(); cut > 0)
-            lines += "  contexts that lose tokens at their start to fit --seq-len: " + with_commas(cut) + '\n';
+        if (const std::int64_t cut = data.hellaswag->cut_contexts(); cut > 0)
+            lines += "  contexts truncated at their start to fit --seq-len: " + with_commas(cut) + '\n';
     }
     return {lines, fields};
 }
 
-RunFact model_fact(const Plan& plan, const Options& options) {
-    const ModelConfig& config = plan.start.config;
+StartupItem model_item(const RunPlan& plan, const Options& options) {
+    const ModelConfig& config = plan.setup.config;
     const auto decayed = plan.table.decayed(), not_decayed = plan.table.not_decayed();
     const std::int64_t padding = plan.table.padding(), parameters = plan.table.parameters() - padding;
     const auto count = [](const ParameterTable::Count& tensors, std::int64_t elements) {
         return with_commas(elements) + " in " + std::to_string(tensors.tensors) + " tensors";
     };
     const std::string lines = "model: " + describe(config) + "\n  " + with_commas(parameters) + " parameters (" +
-                              count(decayed, decayed.elements - padding) + " decay, " +
-                              count(not_decayed, not_decayed.elements) + " do not)" +
+                              count(decayed, decayed.elements - padding) + " with weight decay, " +
+                              count(not_decayed, not_decayed.elements) + " without)" +
                               (padding > 0 ? ", and " + with_commas(padding) + " of padding" : "") + '\n';
     return {lines,
             {{"model", {{"name", options.init}, {"layers", config.layers}, {"heads", config.heads},
@@ -84,20 +84,20 @@ RunFact model_fact(const Plan& plan, const Options& options) {
              {"parameters", parameters}, {"padding_parameters", padding}}};
 }
 
-// What was asked for; with --dry-run all that could have been, too.
-RunFact options_fact(const Options& options) {
+// The options that differ from their defaults; with --dry-run also the others.
+StartupItem options_item(const Options& options) {
     const std::vector<std::string> changed = flags_of(options, true);
     std::string lines = changed.empty() ? "" : wrapped("options:", changed);
     if (options.dry_run) lines += wrapped("defaults:", flags_of(options, false));
     return {lines, {{"options", to_json(options)}}};
 }
 
-RunFact training_fact(const Plan& plan) {
+StartupItem training_item(const RunPlan& plan) {
     const std::string noise = name_of(plan.noise.small_batches);
     std::string lines;
-    if (plan.loader)
+    if (plan.setup.training)
         lines += "training: " + counted(plan.total_steps, "step") + " of " + with_commas(plan.step_tokens, "token") +
-                 ", micro-batches in each: " + std::to_string(plan.micro_batches) +
+                 ", micro-batches per step: " + std::to_string(plan.micro_batches) +
                  (plan.measures_noise() ? ", noise scale by " + noise : "") + '\n';
     if (!plan.noise.note.empty()) lines += plan.noise.note + '\n';
     return {lines,
@@ -107,28 +107,29 @@ RunFact training_fact(const Plan& plan) {
 
 }  // namespace
 
-std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Context& context) {
+std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
+                                       const Options& options, Context& context) {
     const std::string communication = context.communicator->describe(),
                       matmul = context.matmul.describe(plan.setup.dtype),
                       attention = context.attention.describe(attention_problem(plan.setup));
     const bool deterministic = context.attention.plan(attention_problem(plan.setup)).deterministic;
-    return {version_fact(),
-            device_fact(context),
+    return {version_item(),
+            device_item(context),
             {"communication: " + communication + '\n', {{"communication", communication}}},
             {"matrix library: " + matmul + '\n', {{"matmul", matmul}}},
             {"attention: " + attention + '\n', {{"attention", attention}, {"deterministic", deterministic}}},
-            options_fact(options),
-            data_fact(plan, options),
-            model_fact(plan, options),
-            training_fact(plan),
-            fact_of_exchange(plan, *context.communicator),
-            {plan.memory.text(), {{"planned_bytes", plan.memory.total()}}}};
+            options_item(options),
+            data_item(data, options),
+            model_item(plan, options),
+            training_item(plan),
+            exchange_item(plan, *context.communicator),
+            {memory.text(), {{"planned_bytes", memory.total()}}}};
 }
 
-RunFact fact_of_choices(const Tuning& tuning, const Plan& plan, const Context& context) {
+StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context& context) {
     const std::string line = tuning.describe();
-    RunFact fact{line.empty() ? "" : line + '\n', {{"choices", tuning.fields()}}};
-    if (!plan.setup.training || !kernels::Matmul::chooses_by_shape()) return fact;
+    StartupItem item{line.empty() ? "" : line + '\n', {{"choices", tuning.fields()}}};
+    if (!plan.setup.training || !kernels::Matmul::chooses_by_shape()) return item;
     const auto sums = [&](bool accumulate) -> std::string {
         const auto pair = mlp_pair(plan.setup.config, int(plan.setup.shape.rows()), accumulate);
         return context.matmul.rounds_bias_gradient(plan.setup.dtype, pair) ? "bf16" : "fp32";
@@ -138,25 +139,25 @@ RunFact fact_of_choices(const Tuning& tuning, const Plan& plan, const Context& c
         const auto words = [&](const std::string& type) {
             return "in " + type + (type == "bf16" ? " by " + context.matmul.library() + "'s epilogue" : "");
         };
-        fact.lines += "bias gradient of the MLP's first layer: summed " + words(first) +
+        item.lines += "bias gradient of the MLP's first layer: summed " + words(first) +
                       (first == later ? "" : ", of later micro-batches " + words(later)) + '\n';
     }
-    fact.fields["fc_bias_gradient"] = first == later ? Json(first) : Json{first, later};
-    return fact;
+    item.fields["fc_bias_gradient"] = first == later ? Json(first) : Json{first, later};
+    return item;
 }
 
-std::string terminal_text(const std::vector<RunFact>& facts) {
+std::string terminal_text(const std::vector<StartupItem>& items) {
     std::string text;
-    for (const RunFact& fact : facts) text += fact.lines;
+    for (const StartupItem& item : items) text += item.lines;
     return text;
 }
 
-nlohmann::ordered_json start_event(const std::vector<RunFact>& facts) {
-    // The log has what was asked for before what came of it: these two keep their places.
+nlohmann::ordered_json start_event(const std::vector<StartupItem>& items) {
+    // These two come before the other fields, whatever the order of the items.
     Json event = {{"event", "start"}, {"log_version", kLogVersion}, {"time", utc_text()}, {"host", host_name()},
                   {"version", nullptr}, {"options", nullptr}};
-    for (const RunFact& fact : facts)
-        for (const auto& [name, value] : fact.fields.items()) event[name] = value;
+    for (const StartupItem& item : items)
+        for (const auto& [name, value] : item.fields.items()) event[name] = value;
     return event;
 }
 

@@ -1,26 +1,28 @@
-// run_facts.h - what a run tells of itself before its first step. One list makes the lines on the terminal, which are
-// all that --dry-run prints, and the log's start event
+// startup_report.h - what a run reports before its first step. One list of items makes the lines on the terminal, which
+// are all that --dry-run prints, and the log's start event
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "llmc/run/plan.h"
-#include "llmc/run/tuning.h"
+#include "llmc/model/memory_plan.h"
+#include "llmc/run/start/run_plan.h"
+#include "llmc/run/start/tuning.h"
 
 namespace llmc {
 
-// Either may be empty.
-struct RunFact {
-    std::string lines;              // for the terminal, each with its end
+// Either part may be empty.
+struct StartupItem {
+    std::string lines;              // for the terminal, each with its newline
     nlohmann::ordered_json fields;  // for the log: an object
 };
 // In the order of the terminal.
-std::vector<RunFact> facts_of_run(const Plan& plan, const Options& options, Context& context);
-// Known when the model is there: how many choices were timed, and what they decide that is not in the last bits alone.
-RunFact fact_of_choices(const Tuning& tuning, const Plan& plan, const Context& context);
+std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
+                                       const Options& options, Context& context);
+// Known once the model has been initialized: how many algorithms were timed, and which type sums a bias gradient.
+StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context& context);
 
-std::string terminal_text(const std::vector<RunFact>& facts);
-nlohmann::ordered_json start_event(const std::vector<RunFact>& facts);
+std::string terminal_text(const std::vector<StartupItem>& items);
+nlohmann::ordered_json start_event(const std::vector<StartupItem>& items);
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
-// tuning.cpp - who reads, who times, who writes
-#include "llmc/run/tuning.h"
+// tuning.cpp - which rank reads, times and writes
+#include "llmc/run/start/tuning.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -23,11 +23,11 @@ Tuning::Tuning(const Options& options, Context& context)
     if (ranks.rank() == 0) {
         const ChoiceFile file = file_.empty() ? ChoiceFile() : read_choices(file_);
         if (file_.empty())
-            notes_.push_back("choices by time are not kept: neither XDG_CACHE_HOME nor HOME is set; name a file with "
+            notes_.push_back("autotuning results are not stored: neither XDG_CACHE_HOME nor HOME is set; set "
                              "--tune-file");
         if (!file.fault.empty())
-            notes_.push_back("choices by time are neither read from " + file_ + " nor kept there: " + file.fault +
-                             "; remove it, or name another file with --tune-file");
+            notes_.push_back("autotuning results are neither read from " + file_ + " nor stored there: " + file.fault +
+                             "; remove it, or set another --tune-file");
         may_write_ = !file_.empty() && file.fault.empty();
         mine["choices"] = to_json(tune_ == Tune::again ? ChoicesByDevice() : file.choices);
     }
@@ -62,21 +62,21 @@ void Tuning::save() {
     try {
         add_choices(file_, news_);
     } catch (const Error& error) {
-        notes_.push_back("the choices of this run are not kept in " + file_ + ": " + error.what() +
+        notes_.push_back("the autotuning results of this run are not stored in " + file_ + ": " + error.what() +
                          "; the next run times again");
     }
 }
 
 std::string Tuning::describe() const {
-    if (tune_ == Tune::off) return "choices: none by time (--tune off)";
+    if (tune_ == Tune::off) return "autotuned algorithms: none (--tune off)";
     const std::size_t used = count(context_.choices->used()), timed = count(context_.choices->timed());
     if (used == 0) return "";
-    std::string text = "choices: ";
+    std::string text = "autotuned algorithms: ";
     if (timed > 0) text += std::to_string(timed) + " timed now";
     if (used > timed) {
         if (timed > 0) text += ", ";
         text += std::to_string(used - timed) + " from " + file_;
-    } else if (notes_.empty()) text += ", kept in " + file_;
+    } else if (notes_.empty()) text += ", stored in " + file_;
     return text;
 }
 

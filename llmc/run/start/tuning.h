@@ -1,22 +1,22 @@
-// tuning.h - the choices by time of a run (kernels/tuning): from a file, timed where that has none, alike on all ranks,
-// and back into the file
+// tuning.h - autotuning of a run's algorithms (kernels/tuning): results are read from a file, timed if missing, shared
+// with all ranks, and written back to the file
 #pragma once
 #include "llmc/comm/agreement.h"
 #include "llmc/model/context.h"
-#include "llmc/run/choice_file.h"
-#include "llmc/run/options.h"
+#include "llmc/run/options/options.h"
+#include "llmc/run/start/choice_file.h"
 
 namespace llmc {
 
-// Every rank makes one and calls the same. Rank 0 alone reads and writes the file. Among ranks with equal devices and
-// libraries the first one times, and the others take what it found: so no two of them differ.
+// Every rank constructs one and makes the same calls. Only rank 0 reads and writes the file. Among ranks with the same
+// device and libraries the first one times, and the others use its results: so all of them use the same algorithms.
 class Tuning {
 public:
-    // From the file to context.choices. The context must outlive it. With --dry-run nothing is timed or written.
+    // Reads the file into context.choices. The context must outlive it. With --dry-run nothing is timed or written.
     Tuning(const Options& options, Context& context);
 
-    // `ask` asks for choices, on the ranks that time; it must not call the communicator. On return, every rank knows
-    // what was timed. What `ask` throws leaves on every rank.
+    // Calls `ask`, which requests algorithms, on the ranks that time; it must not call the communicator. On return
+    // every rank has the results. What `ask` throws is thrown on every rank.
     template <class Ask>
     void choose(Ask&& ask) {
         if (!times_) return;
@@ -28,12 +28,12 @@ public:
         share();
         report_notes();
     }
-    // Rank 0 adds what was timed to the file, if anything was.
+    // Rank 0 adds new results to the file.
     void save();
 
-    // For people, on rank 0: what is wrong with the file, and what could not be timed. One line each.
+    // Problems with the file, and what could not be timed, one line each, on rank 0.
     const std::vector<std::string>& notes() const { return notes_; }
-    // "choices: 12 timed now, 3 from FILE"; empty where none was needed.
+    // "autotuned algorithms: 12 timed now, 3 from FILE"; empty: the run needs none.
     std::string describe() const;
     nlohmann::ordered_json fields() const;  // for the log
 

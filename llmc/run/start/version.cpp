@@ -1,11 +1,11 @@
-// version.cpp - the facts of a build, most of them from the compiler
-#include "llmc/run/version.h"
+// version.cpp - properties of the build, most of them from the compiler
+#include "llmc/run/start/version.h"
 
 #include "kernels/device/device.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/mapped_file.h"
-#include "llmc/run/commit.h"
-#include "llmc/run/library_versions.h"
+#include "llmc/run/start/commit.h"
+#include "llmc/run/start/library_versions.h"
 
 namespace llmc {
 namespace {
@@ -33,7 +33,7 @@ nlohmann::ordered_json version_json() {
     if (commit()) json["commit"] = commit();
     json["device"] = device::is_gpu() ? "cuda" : "cpu";
     for (const auto& [library, version] : library_versions()) json[library] = version;
-    // two builds of one version differ in it
+    // distinguishes builds of the same version
     json["build"] = fingerprint(MappedFile("/proc/self/exe", "program").bytes());
     return json;
 }

@@ -1,14 +1,14 @@
-// version.h - what this build is and can do
+// version.h - the version, compiler, device and libraries of this build
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace llmc {
 
-// Version, the commit that git knew when this was built ("-dirty" where the sources had changed since; null without
-// git), compiler, instruction set, device, libraries, and a fingerprint of the program's file. All of them texts.
+// Version, git commit of the build ("-dirty" if the sources were changed; null without git), compiler, instruction set,
+// device, libraries, and a fingerprint of the program's file. All values are strings.
 nlohmann::ordered_json version_json();
-// The same in one line, without what is null.
+// The same in one line, without null values.
 std::string version_text(const nlohmann::ordered_json& version);
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
 // choice_file.cpp - choices by time: what is wrong with the file, or texts that may go to a terminal
-#include "llmc/run/choice_file.h"
+#include "llmc/run/start/choice_file.h"
 
 #include <nlohmann/json.hpp>
 

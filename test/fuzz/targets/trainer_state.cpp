@@ -1,5 +1,5 @@
 // trainer_state.cpp - a run's state: what is read is what stands there
-#include "llmc/run/trainer_state.h"
+#include "llmc/run/checkpoint/trainer_state.h"
 
 #include "llmc/base/json_text.h"
 #include "test/fuzz/target.h"

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <span>
 
-#include "llmc/run/schedule.h"
+#include "llmc/run/control/schedule.h"
 #include "test/support/model_support.h"
 
 using namespace llmc;

@@ -134,7 +134,7 @@ TEST_CASE("a run whose steps are not finite any more ends and says so", "[run]")
     CHECK_THAT(
         result.output,
         Catch::Contains(
-            "error: the number of steps in a row whose loss or gradient norm is not finite is 10; expected fewer"));
+            "error: the number of consecutive steps with a loss or gradient norm that is not finite is 10; expected fewer"));
     CHECK(folder.log("out", "skip").size() >= 10);
     CHECK(folder.log("out", "skip").back()["reason"] == "loss or gradient norm not finite");
     CHECK(folder.log("out", "end").empty());

@@ -1,14 +1,14 @@
 // trainer_state_test.cpp - the state of a run reads back as it was written, to the last bit
-#include "llmc/run/trainer_state.h"
+#include "llmc/run/checkpoint/trainer_state.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 
 #include "llmc/base/json_text.h"
-#include "llmc/run/checkpoint_writer.h"
-#include "llmc/run/options.h"
-#include "llmc/run/resume.h"
+#include "llmc/run/checkpoint/checkpoint_writer.h"
+#include "llmc/run/checkpoint/resume.h"
+#include "llmc/run/options/options.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 

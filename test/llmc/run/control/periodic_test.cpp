@@ -1,5 +1,5 @@
 // periodic_test.cpp - what is due when, in a run and in one that goes on with it
-#include "llmc/run/periodic.h"
+#include "llmc/run/control/periodic.h"
 
 #include <catch2/catch.hpp>
 #include <vector>
@@ -40,18 +40,18 @@ TEST_CASE("it comes after every so many steps and where the run ends", "[periodi
 TEST_CASE("a run that is gone on with leaves it to be done, once", "[periodic]") {
     const auto go_on = [](Periodic stopped, std::int64_t step, std::int64_t steps) {
         Periodic later(3, steps, Periodic::First::before_steps);
-        later.restore(step, stopped.owed());
+        later.restore(step, stopped.pending());
         return steps_done(later, step, steps);
     };
     Periodic stopped(3, 8, Periodic::First::before_steps);
     stopped.reach(3);
-    CHECK(stopped.owed());
+    CHECK(stopped.pending());
     CHECK(go_on(stopped, 3, 8) == Steps{3, 6, 8});  // a signal cut it off
     stopped.done();
-    CHECK_FALSE(stopped.owed());
+    CHECK_FALSE(stopped.pending());
     CHECK(go_on(stopped, 3, 8) == Steps{6, 8});
     stopped.reach(4);  // not due in a run that nothing stops
-    CHECK_FALSE(stopped.owed());
+    CHECK_FALSE(stopped.pending());
     CHECK(go_on(stopped, 4, 8) == Steps{6, 8});
     stopped.reach(8);
     stopped.done();

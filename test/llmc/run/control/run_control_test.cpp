@@ -1,5 +1,5 @@
-// run_control_test.cpp - where a run ends, what comes before its next update, and that all ranks do the same
-#include "llmc/run/run_control.h"
+// run_control_test.cpp - when a run ends, what is due before its next step, and that all ranks agree
+#include "llmc/run/control/run_control.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -14,31 +14,33 @@ using namespace llmc;
 namespace {
 
 constexpr RunControl::Settings kBoth{.total_steps = 4, .val_every = 2, .sample_every = 4, .saves = true};
-constexpr double kPassed = 1e-9;  // minutes, fewer than do_what_is_due() lets pass
+constexpr double kPassed = 1e-9;  // minutes, less than do_what_is_due() takes
 
-// What is due, in its order: v validation, h HellaSwag, s samples, c checkpoint; then "." where an update follows.
+// What is due, in order: v validation, h HellaSwag, s samples, c checkpoint; then "." if another step follows.
 std::string due(const RunControl& control) {
     return std::string(control.validation_due() ? "v" : "") + (control.hellaswag_due() ? "h" : "") +
            (control.samples_due() ? "s" : "") +
            (control.checkpoint_due() ? "c" : "") + (control.ends() ? "" : ".");
 }
 
-// Does what is due after `step`, and says what.
-std::string do_what_is_due(RunControl& control, std::int64_t step, const Wishes& wishes = {}) {
+// Does what is due after `step`, and returns it.
+std::string do_what_is_due(RunControl& control, std::int64_t step, const RankRequests& requests = {}) {
     std::this_thread::sleep_for(std::chrono::microseconds(1));
-    control.reach(step, wishes);
+    control.agree(requests);
+    control.reach(step);
     const std::string all = due(control);
     CHECK(control.pauses() == (all != "."));
     if (control.validation_due()) control.end_validation(0);
     if (control.hellaswag_due()) control.end_hellaswag(0);
     if (control.samples_due()) control.end_samples(0);
     if (control.checkpoint_due()) control.checkpoint_begun();
-    control.reach(step, wishes);
+    control.agree(requests);
+    control.reach(step);
     CHECK(due(control) == (control.ends() ? "" : "."));  // once a step
     return all;
 }
 
-// From step `first` to the end of four.
+// From step `first` to the last of four.
 std::vector<std::string> all_steps(RunControl control, std::int64_t first = 0) {
     std::vector<std::string> all;
     for (std::int64_t step = first; step <= 4; ++step) all.push_back(do_what_is_due(control, step));
@@ -48,7 +50,7 @@ std::vector<std::string> all_steps(RunControl control, std::int64_t first = 0) {
 
 }  // namespace
 
-TEST_CASE("a run does what is due between updates, and saves where it ends", "[run_control]") {
+TEST_CASE("a run does what is due between steps, and saves when it ends", "[run_control]") {
     const auto ranks = alone();
     using All = std::vector<std::string>;
     CHECK(all_steps({kBoth, *ranks}) == All{"v.", ".", "v.", ".", "vsc"});
@@ -60,7 +62,7 @@ TEST_CASE("a run does what is due between updates, and saves where it ends", "[r
           All{"c.", "c.", "c.", "c.", "c"});
 }
 
-TEST_CASE("a run that goes on does what the one before left, and does not save it again", "[run_control]") {
+TEST_CASE("a resumed run does what is pending, and does not save the same step again", "[run_control]") {
     const auto ranks = alone();
     using All = std::vector<std::string>;
     RunControl done(kBoth, *ranks), left(kBoth, *ranks), ended(kBoth, *ranks), over(kBoth, *ranks);
@@ -73,14 +75,14 @@ TEST_CASE("a run that goes on does what the one before left, and does not save i
     RunControl scores({.total_steps = 4, .hellaswag_every = 2}, *ranks);
     RunControl late({.total_steps = 4, .hellaswag_every = 2, .max_minutes = kPassed, .saves = true}, *ranks);
     CHECK(do_what_is_due(late, 2) == "c");
-    CHECK(late.owes_hellaswag());
+    CHECK(late.hellaswag_pending());
     scores.restore({.step = 2, .scored = false});
     CHECK(all_steps(scores, 2) == All{"h.", ".", "h"});
     over.restore({.step = 4});
     CHECK(all_steps(over, 4) == All{""});
 }
 
-TEST_CASE("a signal, a failure or the time ends a run", "[run_control]") {
+TEST_CASE("a signal, a failure or the time limit ends a run", "[run_control]") {
     const auto ranks = alone();
     RunControl control(kBoth, *ranks);
     CHECK(do_what_is_due(control, 2) == "v.");
@@ -88,12 +90,12 @@ TEST_CASE("a signal, a failure or the time ends a run", "[run_control]") {
     CHECK(control.signal() == 15);
     CHECK(control.reason() == std::string("interrupted"));
 
-    RunControl early(kBoth, *ranks);  // a signal ends a validation: whoever goes on has it to do
-    early.reach(2, {});
+    RunControl early(kBoth, *ranks);  // a signal ends a validation, which stays pending
+    early.reach(2);
     early.end_validation(2);
     CHECK(due(early) == "c");
-    CHECK(early.owes_validation());
-    CHECK_FALSE(early.owes_samples());
+    CHECK(early.validation_pending());
+    CHECK_FALSE(early.samples_pending());
 
     RunControl failing(kBoth, *ranks);
     CHECK(do_what_is_due(failing, 0, {.failed = true}) == "");  // nothing has been trained
@@ -101,28 +103,35 @@ TEST_CASE("a signal, a failure or the time ends a run", "[run_control]") {
     CHECK(failing.reason() == std::string("error"));
 
     RunControl last(kBoth, *ranks);
-    last.reach(4, {});
+    last.reach(4);
     last.fail();
     CHECK(due(last) == "c");
     CHECK(last.reason() == std::string("error"));
+
+    RunControl late(kBoth, *ranks);  // HellaSwag ran out of time: samples and the checkpoint follow
+    late.reach(3);
+    late.run_out_of_time();
+    CHECK(due(late) == "vsc");
+    CHECK(late.reason() == std::string("out of time (--max-minutes)"));
 
     RunControl timed({.total_steps = 4, .val_every = 2, .max_minutes = kPassed, .saves = true}, *ranks);
     CHECK(do_what_is_due(timed, 1) == "vc");
     CHECK(timed.reason() == std::string("out of time (--max-minutes)"));
 }
 
-TEST_CASE("what one rank wishes, all do", "[run_control]") {
+TEST_CASE("any rank's request applies to all ranks", "[run_control]") {
     std::vector<std::string> seen(3);
     run_ranks(3, [&](Communicator& ranks) {
         const int rank = ranks.rank();
         RunControl control({.total_steps = 9, .saves = true}, ranks);
-        const auto note = [&](std::int64_t step, const Wishes& mine) {
-            control.reach(step, mine);
-            seen[std::size_t(rank)] += due(control) + (control.save_asked() ? "a" : "") +
+        const auto note = [&](std::int64_t step, const RankRequests& mine) {
+            control.agree(mine);
+            control.reach(step);
+            seen[std::size_t(rank)] += due(control) + (control.save_requested() ? "a" : "") +
                                        (control.writing() ? "w" : "") + (control.failed() ? "f" : "") +
                                        std::to_string(control.signal()) + ' ';
         };
-        note(1, {.save_asked = rank == 1, .writing = rank == 2});
+        note(1, {.save = rank == 1, .writing = rank == 2});
         note(2, {.signal = rank == 0 ? 10 : rank == 1 ? 15 : 0});
         note(3, {.failed = rank == 2});
         note(4, {});

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/device/error.h"
-#include "llmc/run/schedule.h"
+#include "llmc/run/control/schedule.h"
 
 using namespace llmc;
 

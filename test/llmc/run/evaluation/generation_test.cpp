@@ -1,5 +1,5 @@
 // generation_test.cpp - samples that grow together against each drawn alone from the logits of its whole text
-#include "llmc/run/generation.h"
+#include "llmc/run/evaluation/generation.h"
 
 #include <set>
 

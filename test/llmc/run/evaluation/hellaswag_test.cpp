@@ -1,6 +1,6 @@
 // hellaswag_test.cpp - which endings are chosen from known scores, and by a model on any number of ranks, against its
 // logits in fp64
-#include "llmc/run/hellaswag.h"
+#include "llmc/run/evaluation/hellaswag.h"
 
 #include <cmath>
 #include <limits>

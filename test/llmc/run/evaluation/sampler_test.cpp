@@ -6,7 +6,7 @@
 #include <set>
 
 #include "kernels/device/error.h"
-#include "llmc/run/sampler.h"
+#include "llmc/run/evaluation/sampler.h"
 
 using namespace llmc;
 

@@ -1,5 +1,5 @@
-// gpu_facts_test.cpp - what becomes of NVML's answers, of those it does not give, and of those that come late
-#include "llmc/run/gpu_facts.h"
+// gpu_monitor_test.cpp - what becomes of NVML's answers, of those it does not give, and of those that come late
+#include "llmc/run/log/gpu_monitor.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -9,7 +9,7 @@
 
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
-#include "llmc/run/report.h"
+#include "llmc/run/log/report.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
@@ -39,7 +39,7 @@ Nvml talkative_nvml() {
     return nvml;
 }
 
-std::string facts_text(const Nvml& nvml) { return text_of(to_json(GpuWatch(nvml, kId, kNever).latest())); }
+std::string facts_text(const Nvml& nvml) { return text_of(to_json(GpuMonitor(nvml, kId, kNever).latest())); }
 
 }  // namespace
 
@@ -65,10 +65,10 @@ TEST_CASE("what a GPU does not support, or a driver lacks, is null, and nothing 
 TEST_CASE("what holds clocks down is told by name, and by its bit where it has none yet", "[gpu_facts]") {
     Nvml nvml = talkative_nvml();
     nvml.throttle_reasons = [](Nvml::Device, unsigned long long* bits) { return *bits = 0x4 | 0x40 | 0x200, 0; };
-    CHECK(*GpuWatch(nvml, kId, kNever).latest().throttle_reasons ==
+    CHECK(*GpuMonitor(nvml, kId, kNever).latest().throttle_reasons ==
           std::vector<std::string>{"sw_power_cap", "hw_thermal_slowdown", "bit_9"});
     nvml.throttle_reasons = [](Nvml::Device, unsigned long long* bits) { return *bits = 0x1ff, 0; };
-    CHECK(*GpuWatch(nvml, kId, kNever).latest().throttle_reasons ==
+    CHECK(*GpuMonitor(nvml, kId, kNever).latest().throttle_reasons ==
           std::vector<std::string>{"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown",
                                    "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown",
                                    "hw_power_brake_slowdown", "display_clock_setting"});
@@ -82,17 +82,17 @@ TEST_CASE("NVML is asked for the GPU of CUDA's id, and shut down whatever it say
     nvml.shutdown = [&] { return --users, 0; };
     nvml.device_by_uuid = [&](const char* uuid, Nvml::Device*) { return asked = uuid, unknown; };
     {
-        const GpuWatch watch(nvml, kId, kNever);
+        const GpuMonitor watch(nvml, kId, kNever);
         CHECK(asked == "GPU-01234567-89ab-cdef-0123-456789abcdef");
         CHECK(users == 1);
     }
     CHECK(users == 0);
     unknown = kNotFound;
-    CHECK_THROWS_WITH(GpuWatch(nvml, kId, kNever),
+    CHECK_THROWS_WITH(GpuMonitor(nvml, kId, kNever),
                       Contains("GPU-01234567-89ab-cdef-0123-456789abcdef is \"Not Found\"; expected"));
     CHECK(users == 0);
     nvml.init = [] { return kDriverNotLoaded; };
-    CHECK_THROWS_WITH(GpuWatch(nvml, kId, kNever), Contains("starts is \"Driver Not Loaded\"; expected"));
+    CHECK_THROWS_WITH(GpuMonitor(nvml, kId, kNever), Contains("starts is \"Driver Not Loaded\"; expected"));
     CHECK(users == 0);
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("nobody waits for a reading that takes long, and the next one follows"
         if (readings == 2) end.wait();
         return 0;
     };
-    const GpuWatch watch(nvml, kId, std::chrono::milliseconds(1));
+    const GpuMonitor watch(nvml, kId, std::chrono::milliseconds(1));
     while (readings < 2) std::this_thread::yield();
     CHECK(watch.latest().temperature_c == 61);  // returns while the second reading waits
     may_end.set_value();
@@ -115,11 +115,11 @@ TEST_CASE("nobody waits for a reading that takes long, and the next one follows"
 
 TEST_CASE("a library that is not there, or another one, is told", "[gpu_facts]") {
     CHECK_THROWS_WITH(open_nvml("libnot-there.so.1"),
-                      Contains("NVML is not there (libnot-there.so.1: ") && Contains("; expected a library of NVIDIA"));
-    CHECK_THROWS_WITH(open_nvml("libc.so.6"), Contains("NVML is \"libc.so.6\" without its own functions; expected"));
+                      Contains("NVML is not found (libnot-there.so.1: ") && Contains("; expected a library of NVIDIA"));
+    CHECK_THROWS_WITH(open_nvml("libc.so.6"), Contains("NVML is \"libc.so.6\" without NVML's functions; expected"));
     std::ostringstream said;
     auto* const before = std::cerr.rdbuf(said.rdbuf());
-    const auto watch = watch_gpu("");
+    const auto watch = monitor_gpu("");
     std::cerr.rdbuf(before);
     CHECK(!watch);
     CHECK(said.str() == "note: --log-gpu: \"gpu\" is null in the log: this build trains on a CPU\n");
@@ -137,7 +137,7 @@ TEST_CASE("a step has GPU facts where they are asked for, null where there are n
     CHECK(!step_of("not asked", [](Report&) {}).contains("gpu"));
     CHECK(step_of("none", [](Report& report) { report.log_gpu(nullptr); })["gpu"].is_null());
     const auto step = step_of("all", [](Report& report) {
-        report.log_gpu(std::make_unique<GpuWatch>(talkative_nvml(), kId, kNever));
+        report.log_gpu(std::make_unique<GpuMonitor>(talkative_nvml(), kId, kNever));
     });
     CHECK(step["gpu"]["power_w"] == 612.345);
 }

@@ -1,5 +1,5 @@
-// run_noise_ranks_test.cpp - the noise scale that training measures, against gradients of every small batch in fp64
-#include "llmc/run/run_noise.h"
+// module_noise_ranks_test.cpp - the noise scale that training measures, against gradients of every small batch in fp64
+#include "llmc/run/log/module_noise.h"
 #include "test/support/rank_support.h"
 
 using namespace llmc;
@@ -14,7 +14,7 @@ struct Measured {
 };
 Measured measure(const RunResult& run, const GlobalBatch& batch) {
     const ParameterTable table(kTinyModel);
-    RunNoise noise(NormModules(table, GradientBuckets(table, {})).names, 0);  // no memory
+    ModuleNoise noise(NormModules(table, GradientBuckets(table, {})).names, 0);  // no memory
     noise.add(kernels::rank_sums(std::span(run.ranks[0].totals.back()), noise.module_names().size()),
               batch.positions());
     Measured measured{noise.whole().report(), {}};
@@ -167,7 +167,7 @@ TEST_CASE("what --noise-scale means for a run", "[ranks][noise]") {
     CHECK(choose("micro", 1, 4, 2) == SmallBatches::first_micro_batches);
     CHECK(choose("micro", 2, 4, 1) == SmallBatches::micro_batches);
     CHECK(chosen("auto", 0, 1, 1).note ==
-          "noise scale: off, since 1 rank with 1 micro-batch a step leaves nothing to compare");
+          "noise scale: off, because 1 rank with 1 micro-batch per step has nothing to compare");
     CHECK(chosen("auto", 0, 2, 1).note.empty());
     CHECK(name_of(choose("auto", 0, 2, 1)) == std::string("rank"));
     CHECK(name_of(choose("auto", 0, 1, 2)) == std::string("micro"));

@@ -1,6 +1,6 @@
 // noise_scale_test.cpp - the noise scale of known gradients, of Gaussian ones, and how far its own error bars may be
 // trusted
-#include "llmc/run/noise_scale.h"
+#include "llmc/run/log/noise_scale.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,5 +1,5 @@
 // report_test.cpp - what a run tells of its steps, on the terminal and in the log
-#include "llmc/run/report.h"
+#include "llmc/run/log/report.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ TEST_CASE("steps and validations are rows of one table", "[report]") {
     });
     CHECK(table == "step           |     loss |       lr |     norm |   ms/step |   tok/s |    done |     left\n"
                    "step 0/3045    |   5.6116 | validation over 215408 tokens   |   49.0k |\n"
-                   "step 0/3045    |   5.6116 | validation over 215408 tokens   |   49.0k | 8.0903 bits a byte\n"
+                   "step 0/3045    |   5.6116 | validation over 215408 tokens   |   49.0k | 8.0903 bits per byte\n"
                    "step 12/3045   |   2.0000 | 1.00e-03 |   0.5000 |      20.0 |    6.4k |   0.4 % |  1:00:00\n"
                    "step 12/3045   | saved out/step_00000012\n");
     CHECK(printed([] { Report("", 100, false).step(step_of(2)); }).empty());
@@ -71,7 +71,7 @@ TEST_CASE("a number that is none has no sign on the terminal, and is null in the
         report.step(step);
         report.validation(12, std::copysign(NAN, -1), 100, 1, std::copysign(NAN, -1));
     });
-    CHECK_THAT(text, Catch::Contains("|      nan | 1.00e-03 |      inf |") && Catch::Contains("| nan bits a byte\n"));
+    CHECK_THAT(text, Catch::Contains("|      nan | 1.00e-03 |      inf |") && Catch::Contains("| nan bits per byte\n"));
     CHECK_THAT(text, !Catch::Contains("-nan"));
     std::istringstream lines(read_bytes(folder.path() / "run" / kLogName));
     for (std::string line; std::getline(lines, line);) {
@@ -166,14 +166,14 @@ TEST_CASE("a step's line is never cut, however long its numbers are", "[report]"
 TEST_CASE("a run that was ended early says last how to go on, where it has saved its model", "[report]") {
     const auto last = [](std::int64_t saved, std::int64_t steps, const char* reason) {
         const std::string text = printed([&] {
-            Report report("", 100, true, false, {.way_on = "./train_gpt2 --resume=auto"});
+            Report report("", 100, true, false, {.resume_command = "./train_gpt2 --resume=auto"});
             if (saved >= 0) report.checkpoint(saved, "out/step", 0);
             report.end(steps, reason, 1);
         });
         return text.substr(text.rfind('\n', text.size() - 2) + 1);
     };
-    CHECK(last(12, 12, "interrupted") == "to go on: ./train_gpt2 --resume=auto\n");
-    CHECK(last(12, 12, "out of time (--max-minutes)") == "to go on: ./train_gpt2 --resume=auto\n");
+    CHECK(last(12, 12, "interrupted") == "to resume: ./train_gpt2 --resume=auto\n");
+    CHECK(last(12, 12, "out of time (--max-minutes)") == "to resume: ./train_gpt2 --resume=auto\n");
     CHECK(last(10, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(-1, 12, "interrupted") == "done: interrupted, 12 steps in 0:01\n");
     CHECK(last(12, 12, "error") == "done: error, 12 steps in 0:01\n");

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/run/options.h"
+#include "llmc/run/options/options.h"
 
 namespace {
 

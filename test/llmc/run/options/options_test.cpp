@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "kernels/device/error.h"
-#include "llmc/run/options.h"
+#include "llmc/run/options/options.h"
 
 #include "kernels/device/device.h"
 
@@ -105,7 +105,7 @@ TEST_CASE("a value that cannot be is named with its flag and what was expected",
         {{"-k", "cosign"}, "--lr-schedule is \"cosign\"; expected cosine, linear, constant or wsd"},
         {{"--dtype", "fp16"}, "--dtype is \"fp16\"; expected fp32 or bf16"},
         {{"--stochastic-rounding"},
-         "--stochastic-rounding is given for --dtype fp32; expected parameters in bf16; add --dtype bf16"},
+         "--stochastic-rounding is set with --dtype fp32; expected --dtype bf16; add it, or remove the flag"},
         {{"-r", "all"}, "--recompute is \"all\"; expected none, gelu, gelu+layernorm or block"},
         {{"--attention", "sparse"}, "--attention is \"sparse\"; expected auto, cudnn, flash or plain"},
         {{"--bf16-arithmetic", "amx"}, "--bf16-arithmetic is \"amx\"; expected measure, native or widen"},
@@ -119,13 +119,13 @@ TEST_CASE("a value that cannot be is named with its flag and what was expected",
         {{"--optimizer", "onebit-adam", "--onebit-scale", "layer"},
          "--onebit-scale is \"layer\"; expected bucket, tensor or block"},
         {{"--optimizer", "onebit-adam", "-z", "1"},
-         "--zero-stage is 1 with --optimizer onebit-adam; expected 0; every rank needs all of the momentum"},
+         "--zero-stage is 1 with --optimizer onebit-adam; expected 0; 1-bit Adam needs the whole momentum"},
         {{"--onebit-exclude", "wte"},
-         "--onebit-exclude is given for --optimizer adamw; expected --optimizer onebit-adam"},
-        {{"--onebit-freeze-step", "9"}, "--onebit-freeze-step is given for --optimizer adamw; expected"},
-        {{"--onebit-hierarchical"}, "--onebit-hierarchical is given for --optimizer adamw; expected"},
+         "--onebit-exclude is set with --optimizer adamw; expected --optimizer onebit-adam"},
+        {{"--onebit-freeze-step", "9"}, "--onebit-freeze-step is set with --optimizer adamw; expected"},
+        {{"--onebit-hierarchical"}, "--onebit-hierarchical is set with --optimizer adamw; expected"},
         {{"--eval-only"}, "--val-data is missing; expected validation shards"},
-        {{"-v", "5"}, "--val-data is missing; expected validation shards, since --val-every was given"},
+        {{"-v", "5"}, "--val-data is missing; expected validation shards, because --val-every is set"},
         {{"-l", "\xff"}, "--lr is \"\xff\"; expected a number from 0 to 1000"},
         {{"stray.bin"},
          "the argument \"stray.bin\" is not understood; expected flags only; see train_gpt2 --help; quote a glob"},
@@ -202,24 +202,24 @@ TEST_CASE("llm.c's letters are taken where they are free", "[options]") {
 
 TEST_CASE("llm.c's other flags are told what they are here", "[options]") {
     const auto [arguments, message] = GENERATE(table<std::vector<std::string>, std::string>({
-        {{"-y", "1"}, "--resume is \"1\", as llm.c has it; expected auto; that is the same here"},
-        {{"-y", "0"}, "--resume is \"0\", as llm.c has it; expected never"},
-        {{"-r", "0"}, "--recompute is \"0\", as llm.c has it; expected none"},
-        {{"-r", "2"}, "--recompute is \"2\", as llm.c has it; expected gelu+layernorm"},
-        {{"-x", "-1"}, "--max-steps is \"-1\", as llm.c has it; expected 0"},
+        {{"-y", "1"}, "--resume is \"1\", a value of llm.c; expected auto; it means the same here"},
+        {{"-y", "0"}, "--resume is \"0\", a value of llm.c; expected never"},
+        {{"-r", "0"}, "--recompute is \"0\", a value of llm.c; expected none"},
+        {{"-r", "2"}, "--recompute is \"2\", a value of llm.c; expected gelu+layernorm"},
+        {{"-x", "-1"}, "--max-steps is \"-1\", a value of llm.c; expected 0"},
         {{"-sl", "3"}, "-sl is a flag of llm.c; expected --skip-loss-z"},
         {{"-sg", "3"}, "-sg is a flag of llm.c; expected --skip-norm-z"},
         {{"-nk", "5"}, "-nk is a flag of llm.c; expected --keep-checkpoints"},
         {{"-nm", "5"}, "-nm is a flag of llm.c; expected --major-every"},
         {{"-m", "20"}, "-m is a flag of llm.c; expected --val-tokens; in tokens, not in batches"},
-        {{"-w", "1"}, "-w is a flag of llm.c; expected to be left out; fp32 master weights are always kept"},
-        {{"-ge", "2"}, "-ge is a flag of llm.c; expected to be left out; whether GELU"},
+        {{"-w", "1"}, "-w is a flag of llm.c; expected no such flag here; fp32 master weights are always kept"},
+        {{"-ge", "2"}, "-ge is a flag of llm.c; expected no such flag here; autotuning decides"},
         {{"-pm", "mpi"}, "-pm is a flag of llm.c; expected --comm"},
-        {{"-pn", "8"}, "-pn is a flag of llm.c; expected to be left out; mpirun says it"},
-        {{"-h", "1"}, "-h is a flag of llm.c; expected --hellaswag; it names the file; -h alone shows"},
+        {{"-pn", "8"}, "-pn is a flag of llm.c; expected no such flag here; mpirun sets it"},
+        {{"-h", "1"}, "-h is a flag of llm.c; expected --hellaswag; with the name of the file; -h alone prints"},
         {{"-lg", "1"}, "-lg is a flag of llm.c; expected --log-gpu"},
-        {{"-e", "gpt2:d12"}, "--init is \"gpt2:d12\", as llm.c has it; expected d12; that is the same here"},
-        {{"--dtype=bfloat16"}, "--dtype is \"bfloat16\", as nanoGPT has it; expected bf16"},
+        {{"-e", "gpt2:d12"}, "--init is \"gpt2:d12\", a value of llm.c; expected d12; it means the same here"},
+        {{"--dtype=bfloat16"}, "--dtype is \"bfloat16\", a value of nanoGPT; expected bf16"},
         {{"--batch_size=12"}, "--batch_size is a name of nanoGPT's train.py; expected --micro-batch"},
         {{"--wandb_log", "True"}, "--wandb_log is a name of nanoGPT's train.py; expected dev/export_runs.py"},
         {{"--shuffle=no"}, "--shuffle is \"no\"; expected true, false, 1 or 0, or the flag alone"},
@@ -230,7 +230,7 @@ TEST_CASE("llm.c's other flags are told what they are here", "[options]") {
 
 TEST_CASE("TF32 is asked of GPUs only", "[options]") {
     if (device::is_gpu()) CHECK(to_json(parsed({"-i", "x", "--tf32"}))["tf32"] == true);
-    else CHECK_THAT(refusal({"-i", "x", "--tf32"}), Catch::StartsWith("--tf32 is given for a CPU; expected a GPU"));
+    else CHECK_THAT(refusal({"-i", "x", "--tf32"}), Catch::StartsWith("--tf32 is set on a CPU; expected a GPU"));
 }
 
 TEST_CASE("validation that is switched off needs no shards", "[options]") {

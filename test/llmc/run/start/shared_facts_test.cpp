@@ -1,6 +1,6 @@
-// start_facts_test.cpp - what ranks must have alike: the flags, but for those of the host, and the data, wherever they
+// shared_facts_test.cpp - what ranks must have alike: the flags, but for those of the host, and the data, wherever they
 // lie
-#include "llmc/run/start_facts.h"
+#include "llmc/run/start/shared_facts.h"
 
 #include "test/support/agreement_support.h"
 
@@ -13,7 +13,7 @@ TEST_CASE("every flag is compared but for those that a host may have of its own"
     Options options, other;
     const auto heard = [&] {
         return only(complaints(2, [&](Communicator& ranks) {
-            require_alike(ranks, facts_of_start(Request::run, ranks.rank() == 0 ? options : other), "MEND");
+            require_alike(ranks, command_line_facts(Request::run, ranks.rank() == 0 ? options : other), "MEND");
         }));
     };
     other.train_data = "elsewhere", other.val_data = "there", other.threads = 3, other.device = 1;
@@ -24,9 +24,9 @@ TEST_CASE("every flag is compared but for those that a host may have of its own"
     CHECK_THAT(heard(), Contains(" has --lr 1.0, "));
     other.beta1 = 0.5;
     CHECK_THAT(heard(), Contains(" has --beta1 0.5, "));
-    CHECK(facts_of_start(Request::run, options)[0].name == "train_gpt2");  // the build comes first
+    CHECK(command_line_facts(Request::run, options)[0].name == "train_gpt2");  // the build comes first
     const auto requests = only(complaints(2, [&](Communicator& ranks) {
-        require_alike(ranks, facts_of_start(ranks.rank() == 0 ? Request::run : Request::help, options), "MEND");
+        require_alike(ranks, command_line_facts(ranks.rank() == 0 ? Request::run : Request::help, options), "MEND");
     }));
     CHECK(requests == on_this_host(1) + " has --help true, " + on_this_host(0) + " has false; MEND");
 }
@@ -40,7 +40,7 @@ TEST_CASE("data are the same if counts, vocabulary and contents are, wherever th
         return only(complaints(2, [&](Communicator& ranks) {
             const ShardSet shards(folder / (ranks.rank() == 0 ? "ours.bin" : "theirs.bin"));
             const bool has_them = ranks.rank() == 0 || validate;
-            require_alike(ranks, facts_of_shards("training", has_them ? &shards : nullptr), "MEND");
+            require_alike(ranks, shard_facts("training", has_them ? &shards : nullptr), "MEND");
         }));
     };
     ShardBytes other(counting(40000), 65536, 65535);

@@ -1,6 +1,6 @@
 // tuning_ranks_test.cpp - choices by time: the file in which they outlive a run, who of several ranks times, and what
 // the others get
-#include "llmc/run/tuning.h"
+#include "llmc/run/start/tuning.h"
 
 #include <nlohmann/json.hpp>
 
@@ -131,9 +131,9 @@ TEST_CASE("a file that this program did not write so is not read in parts, and n
     const Tuned tuned = tune(options_with(file), {"GPU A"});
     CHECK(tuned.taken == Texts{"by rank 0"});
     REQUIRE(tuned.notes[0].size() == 1);
-    CHECK_THAT(tuned.notes[0][0], Catch::StartsWith("choices by time are neither read from " + file +
-                                                    " nor kept there: " + fault));
-    CHECK(tuned.said[0] == "choices: 1 timed now");
+    CHECK_THAT(tuned.notes[0][0], Catch::StartsWith("autotuning results are neither read from " + file +
+                                                    " nor stored there: " + fault));
+    CHECK(tuned.said[0] == "autotuned algorithms: 1 timed now");
     CHECK(read_bytes(file) == contents);
 }
 
@@ -160,13 +160,13 @@ TEST_CASE("the first rank of each kind of device times, its equals take the same
     const Tuned first = tune(options_with(file), devices);
     CHECK(first.timed == std::vector<int>{1, 0, 1, 0});
     CHECK(first.taken == Texts{"by rank 0", "by rank 0", "by rank 2", "by rank 2"});
-    CHECK(first.said[0] == "choices: 1 timed now, kept in " + file.string());
+    CHECK(first.said[0] == "autotuned algorithms: 1 timed now, stored in " + file.string());
     CHECK(read_choices(file).choices.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
     CHECK(read_choices(file).choices.at("GPU B").at("lib 1").at("sum").taken == "by rank 2");
 
     const Tuned second = tune(options_with(file), {"GPU B", "GPU A"});  // ranks changed places
     CHECK(second.taken == Texts{"by rank 2", "by rank 0"});
-    CHECK(second.said[0] == "choices: 1 from " + file.string());
+    CHECK(second.said[0] == "autotuned algorithms: 1 from " + file.string());
     const Tuned again = tune(options_with(file, "again"), {"GPU B", "GPU B"});
     CHECK(again.timed == std::vector<int>{1, 0});
     CHECK(again.taken == Texts{"by rank 0", "by rank 0"});

@@ -1,10 +1,10 @@
 // version_test.cpp - what a build says of itself: every fact a text, the commit only where git knew it
-#include "llmc/run/version.h"
+#include "llmc/run/start/version.h"
 
 #include <catch2/catch.hpp>
 #include <regex>
 
-#include "llmc/run/start_facts.h"
+#include "llmc/run/start/shared_facts.h"
 #include "test/support/agreement_support.h"
 
 using namespace llmc;
@@ -31,7 +31,7 @@ TEST_CASE("the version's line leaves out what is not known", "[version]") {
 TEST_CASE("ranks of other commits are told apart, known or not", "[version][start_agreement]") {
     const auto heard = [](const nlohmann::ordered_json& ours, const nlohmann::ordered_json& theirs) {
         return only(complaints(2, [&](Communicator& ranks) {
-            require_alike(ranks, facts_of_build({{"commit", ranks.rank() == 0 ? ours : theirs}}), "MEND");
+            require_alike(ranks, build_facts({{"commit", ranks.rank() == 0 ? ours : theirs}}), "MEND");
         }));
     };
     CHECK(heard("abc", "abc") == "accepted");

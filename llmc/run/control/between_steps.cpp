@@ -1,0 +1,83 @@
+// between_steps.cpp - the tasks between two optimizer steps, in their order
+#include "llmc/run/control/between_steps.h"
+
+#include "llmc/base/standard_streams.h"
+#include "llmc/comm/agreement.h"
+
+namespace llmc {
+
+BetweenSteps::BetweenSteps(const RunControl::Settings& settings, const Loop& loop, const TrainerState* resumed)
+    : loop_(loop), control_(settings, loop.ranks), has_output_dir_(settings.saves) {
+    if (resumed) control_.restore(*resumed);
+    control_.agree(requests());
+}
+
+// The model is intact whichever part has failed, and is saved.
+std::exception_ptr BetweenSteps::failure() const {
+    for (const auto& part : {loop_.evaluator.unreadable(), loop_.batches.failure(), loop_.report.failure(),
+                             loop_.step_log.failure()})
+        if (part) return part;
+    return nullptr;
+}
+
+RankRequests BetweenSteps::requests() const {
+    return {.signal = loop_.interrupt.signal(), .save = loop_.interrupt.save_requested(),
+            .failed = failure() != nullptr, .writing = loop_.checkpoints.is_writing()};
+}
+
+BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
+    step_ = step;
+    next_position_ = loop_.loader.position();
+    control_.reach(step);
+    if (!control_.writing()) loop_.checkpoints.end(false);  // all ranks have written
+    if (control_.save_requested()) {
+        loop_.interrupt.save_begins();
+        if (loop_.ranks.rank() == 0 && !has_output_dir_)
+            tell_stderr("note: SIGUSR2: no --output-dir is set, so no checkpoint is written");
+    }
+    if (control_.pauses()) {
+        loop_.step_log.flush();  // then all ranks know the results of the same steps
+        if (loop_.step_log.failure()) control_.fail();
+    }
+    if (control_.validation_due()) {
+        const int signal = loop_.evaluator.validate(step);
+        if (loop_.evaluator.unreadable()) control_.fail();
+        else control_.end_validation(signal);
+    }
+    if (control_.hellaswag_due()) {
+        const HellaSwagScore score =
+            loop_.evaluator.score_hellaswag(step, [this] { return control_.out_of_time(); });
+        if (score.signal == 0 && score.out_of_time) control_.run_out_of_time();
+        else control_.end_hellaswag(score.signal);
+    }
+    if (control_.samples_due()) control_.end_samples(loop_.evaluator.sample(step));
+    if (control_.ends()) return Next::end;
+    if (control_.checkpoint_due()) save();
+    return Next::step;
+}
+
+bool BetweenSteps::all_can_update() {
+    control_.agree(requests());
+    return !control_.failed();
+}
+
+void BetweenSteps::save() {
+    const StepLog::InARow in_a_row = loop_.step_log.in_a_row();
+    loop_.checkpoints.begin({.step = step_, .optimizer = loop_.optimizer.counts(),
+                             .failed_in_a_row = in_a_row.failed, .without_update = in_a_row.without_update,
+                             .validated = !control_.validation_pending(), .scored = !control_.hellaswag_pending(),
+                             .sampled = !control_.samples_pending(), .data = next_position_,
+                             .noise = loop_.noise.averages(), .run = loop_.identity});
+    control_.checkpoint_begun();
+}
+
+int BetweenSteps::finish() {
+    loop_.step_log.flush();
+    if (control_.checkpoint_due()) save();
+    loop_.checkpoints.end(!control_.failed());  // an earlier failure is the one to report
+    loop_.report.end(step_, control_.reason(), control_.seconds());
+    share_failure(loop_.ranks, failure());
+    return control_.signal();
+}
+
+}  // namespace llmc

@@ -1,0 +1,54 @@
+// between_steps.h - what a run does between two optimizer steps: validation, HellaSwag, samples and checkpoints, each
+// when it is due, and the decision whether the run ends
+#pragma once
+#include "llmc/run/checkpoint/checkpoint_writer.h"
+#include "llmc/run/control/evaluator.h"
+#include "llmc/run/control/run_control.h"
+#include "llmc/run/control/step_batches.h"
+#include "llmc/run/log/step_log.h"
+
+namespace llmc {
+
+class BetweenSteps {
+public:
+    // The parts of the training loop of this rank.
+    struct Loop {
+        Communicator& ranks;
+        Interrupt& interrupt;
+        Report& report;
+        Evaluator& evaluator;
+        CheckpointWriter& checkpoints;
+        StepLog& step_log;
+        const Optimizer& optimizer;
+        const ModuleNoise& noise;
+        const StepBatches& batches;
+        const DataLoader& loader;
+        const RunIdentity& identity;
+    };
+    // Every rank constructs one and makes the same calls. All parts must outlive it. `resumed`: the checkpoint's state,
+    // or null.
+    BetweenSteps(const RunControl::Settings& settings, const Loop& loop, const TrainerState* resumed);
+
+    enum class Next { step, end };
+    // After `step` steps: validates, scores, samples and saves what is due, and says whether the run ends here.
+    Next run(std::int64_t step);
+    // After the micro-batches of a step and before its update; the one host collective of a step. False: a rank cannot
+    // read its data or write its log, and all ranks end the run without this update.
+    bool all_can_update();
+    // Once the run ends: saves the last step, waits for the checkpoint and reports the end. Returns the signal that
+    // ended the run, or 0. Throws SharedError if a rank failed.
+    int finish();
+
+private:
+    std::exception_ptr failure() const;
+    RankRequests requests() const;
+    void save();
+
+    Loop loop_;
+    RunControl control_;
+    bool has_output_dir_;
+    std::int64_t step_ = 0;          // steps made
+    LoaderPosition next_position_{}; // of the batches of the next step
+};
+
+}  // namespace llmc
