@@ -112,7 +112,7 @@ data() {
 # What the machine is, for readers of the results.
 machine() {
     # shellcheck disable=SC2016
-    step machine 5 "" timeout -k 2 20 bash -c '
+    step machine 15 "" timeout -k 2 20 bash -c '
         uname -a; nproc; free -g; df -h . /tmp /dev/shm; grep -m 1 "model name" /proc/cpuinfo; ulimit -a
         grep . /sys/class/net/*/operstate; ldd "$1/train_gpt2"; "$1/train_gpt2" --version
         env | grep -E "^(HOME|PATH|LD_|CUDA|NVIDIA|NCCL|OMP)"; nvidia-smi topo -m; nvidia-smi -q
@@ -142,6 +142,7 @@ kernel_times() {
 # shellcheck source=dev/gpu_check/sizes.sh
 . dev/gpu_check/sizes.sh
 steps_of_part() {
+    machine
     case $part in
         1) speed ;;
         2) correctness ;;
@@ -163,7 +164,6 @@ say "    $("$nvcc" --version 2>/dev/null | grep release || echo "no nvcc"); $(${
     "$(make --version | head -n 1); $(nproc) cores; $(uname -sr)"
 say
 build
-machine
 steps_of_part
 rm -rf "$shard" "$work"/runs/*/step_*
 conclude

@@ -33,6 +33,6 @@ build() {
     if $rehearse; then
         step build_cpu $limit "" make -j"$(nproc)" DEVICE=cpu UNITE="llmc test" build/cpu/train_gpt2 tools tests
     fi
-    deadline=$SECONDS
+    deadline=$SECONDS limits=0
     say "    $("$bin/train_gpt2" --version 2>&1 | head -n 1)"
 }

@@ -42,5 +42,5 @@ numbers() {
     if $rehearse; then
         small=(--steps 12 --fp32 "custom:l=2,h=2,c=64,t=64 2 64" --bf16 "custom:l=2,h=2,c=64,t=64 2 64" --device cpu)
     fi
-    step numbers 90 "$no_torch" dev/gpu_check/same_training.py "$bin/train_gpt2" --work "$work/numbers" "${small[@]}"
+    step numbers 105 "$no_torch" dev/gpu_check/same_training.py "$bin/train_gpt2" --work "$work/numbers" "${small[@]}"
 }
