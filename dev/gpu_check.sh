@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# gpu_check.sh 1|2|3 [--rehearse] [--list] [FOLDER] - measures and tests the CUDA build on this machine's GPU, and writes
-# the results to FOLDER/part1, part2 or part3 (default: build/gpu_check)
+# gpu_check.sh 1|2|3 [--rehearse] [--list] [FOLDER] - measures and tests the CUDA build on this machine's GPU, and
+# writes the results to FOLDER/part1, part2 or part3 (default: build/gpu_check)
 #
 #   1   numbers, then speed: losses against PyTorch's, GPT-2 124M, its kernels, PyTorch's speed, every operation
 #   2   correctness: all tests, ranks over MPI and NCCL, compute-sanitizer
 #   3   more speed: batch sizes from 1 to 64, what autotuning gains, GPT-2 350M, traces
 #
-# Needs a GPU and no network. The programs come from build/packed/gpu_check.tar.xz (gpu_check/pack.sh makes it on another
-# machine) or from build/cuda if they are of these sources; otherwise they are built first, which needs nvcc and g++ and
-# takes minutes. After that a part takes 9 minutes at most. Every step has a limit, and a step that fails stops nothing.
-# A part writes three files: summary.md as it goes, logs.tar.gz and results.tar.gz after every step (gpu_check/steps.sh).
-# --rehearse needs no GPU: the same steps with the CPU build, at tiny sizes. --list prints the steps and their limits in
-# seconds, and runs nothing.
+# Needs a GPU and no network. The programs come from build/packed/gpu_check.tar.xz (gpu_check/pack.sh makes it on
+# another machine) or from build/cuda if they are of these sources; otherwise they are built first, which needs nvcc and
+# g++ and takes minutes. After that a part takes 9 minutes at most. Every step has a limit, and a step that fails stops
+# nothing. A part writes three files: summary.md as it goes, logs.tar.gz and results.tar.gz after every step
+# (gpu_check/steps.sh). --rehearse needs no GPU: the same steps with the CPU build, at tiny sizes. --list prints the
+# steps and their limits in seconds, and runs nothing.
 #
 # Exit codes: 0 every step that ran passed, 1 a step failed, 2 there is no GPU or the command line is wrong.
 set -uo pipefail
@@ -119,7 +119,8 @@ machine() {
         python3 -m pip list 2>/dev/null | grep -iE "torch|triton|nvidia"; true' - "$bin"
 }
 
-# kernel_times NAME LIMIT TRAIN-ARGUMENTS...: results/NAME.tsv, NAME.trace.tsv and their table; once the library is built
+# kernel_times NAME LIMIT TRAIN-ARGUMENTS...: results/NAME.tsv, NAME.trace.tsv and their table; once the library is
+# built
 kernel_times_library() {
     step kernel_times_build 10 "$no_cupti" "${CXX:-g++}" -std=c++20 -O1 -shared -fPIC -I"$cupti/include" \
         -I"$toolkit/include" -o "$work/kernel_times.so" dev/gpu_check/kernel_times.cpp "$cupti_library" \

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # pack.sh [FILE] - builds what gpu_check.sh would build on a machine with a GPU and packs it, with build/deps and the
-# text that training is compared on (text.sh), into FILE (build/packed/gpu_check.tar.xz), for a machine whose time is short
+# text that training is compared on (text.sh), into FILE (build/packed/gpu_check.tar.xz), for a machine whose time is
+# short
 #
 # In the root of a copy of these sources with FILE at its default place, dev/gpu_check.sh unpacks it. Programs that do
 # not start there, or are of other sources, are built there. They need a processor of x86-64-v3 (or MARCH=), a C library

@@ -25,7 +25,8 @@ speed() {
     step bench_matmul 35 "" "$bin/bench_matmul" --rows "$rows" --dtype bf16 --seconds 0.3
     step bench 30 "" "$bin/bench" "${bench[@]}"
     # Our kernels only, by the end of their names: filters on nested NVTX ranges are not documented. Two layers have the
-    # shapes of twelve. Clocks and caches as they are. Last, because ncu runs one kernel at a time and writes nothing before its end.
+    # shapes of twelve. Clocks and caches as they are. Last, because ncu runs one kernel at a time and writes nothing
+    # before its end.
     local counters=$work/results/kernel_counters.csv percent=avg.pct_of_peak_sustained_active
     step kernel_counters 60 "$(first "$no_ncu" "$no_gpu")" "${table[@]}" "$counters" "$ncu" --csv --page raw \
         --print-units base --log-file "$counters" --clock-control none --cache-control none \
@@ -35,8 +36,8 @@ sm__warps_active.$percent,smsp__issue_active.$percent" \
         "${train[@]}" -e "$layer" -b "$batch" -x 1
 }
 
-# Losses and gradient norms of 40 steps on real text, from one checkpoint: PyTorch's, and those of every attention and of
-# fused and unfused epilogues.
+# Losses and gradient norms of 40 steps on real text, from one checkpoint: PyTorch's, and those of every attention and
+# of fused and unfused epilogues.
 numbers() {
     local small=()
     if $rehearse; then

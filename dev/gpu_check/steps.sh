@@ -126,7 +126,9 @@ conclude() {
     for file in "$folder"/{summary.md,logs.tar.gz,results.tar.gz}; do
         bytes=$(wc -c <"$file")
         say "    $file: $(((bytes + 1023) / 1024)) KiB"
-        [ "$bytes" -le "$largest_file" ] || { say "    **too large**: more than $((largest_file >> 20)) MiB"; failed=1; }
+        [ "$bytes" -le "$largest_file" ] && continue
+        say "    **too large**: more than $((largest_file >> 20)) MiB"
+        failed=$((failed + 1))
     done
     tar -tzvf "$folder/results.tar.gz" | awk '$1 ~ /^-/ { print "        " $NF ": " int(($3 + 1023) / 1024) " KiB" }' |
         tee -a "$folder/summary.md"

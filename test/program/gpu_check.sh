@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gpu_check.sh - tests what dev/gpu_check.sh does without a GPU: refused arguments, limits of 9 minutes a part, steps that
-# fail, hang or are stopped, the files to keep, the table of kernels and the times in it, which builds are reused
+# gpu_check.sh - tests what dev/gpu_check.sh does without a GPU: refused arguments, limits of 9 minutes a part, steps
+# that fail, hang or are stopped, the files to keep, the table of kernels and the times in it, which builds are reused
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 scratch=$(mktemp -d)
@@ -59,8 +59,8 @@ for line in "**passes** started" "**passes** pass" "as it should" "**fails** **f
     grep -qF -- "$line" "$scratch/short/summary.md" || wrong "the summary lacks: $line"
 done
 [ "$(tar -tzf "$scratch/short/logs.tar.gz" | grep -c '\.log$')" -eq 5 ] || wrong "the archive lacks logs"
-[ "$(tar -tzf "$scratch/short/results.tar.gz" | grep -v '/$' | sort | xargs)" = "results/trace.tsv runs/a/log.jsonl" ] ||
-    wrong "the results are $(tar -tzf "$scratch/short/results.tar.gz" | xargs)"
+results=$(tar -tzf "$scratch/short/results.tar.gz" | grep -v '/$' | sort | xargs)
+[ "$results" = "results/trace.tsv runs/a/log.jsonl" ] || wrong "the results are $results"
 [ "$(ls "$scratch/short")" = "logs.tar.gz
 results.tar.gz
 summary.md
@@ -100,9 +100,11 @@ printf '%s\t%s\t%s\t%s\t%s\n' 2500.0 4 8,1,1 32,1,1 _ZN7kernels4geluEv 100 2 2,1
     500 1 - - 'memory copy' 5000 1 - - step 2000 1 - - idle >"$scratch/cupti"
 dev/gpu_check/kernel_table.py "$scratch/ncu" >"$scratch/table" && dev/gpu_check/kernel_table.py "$scratch/cupti" \
     >>"$scratch/table" || wrong "kernel_table.py failed"
-for line in '| kernel | grid | launches | us each | ms | share | GB/s | L2 hit | warps active | issue active | main stall |' \
-    '| `gelu_kernel<float, 4>` | 12,1,1 | 2 | 1.0 | 0.002 | 20.0 % | 3000 | 60 % | 85 % | 25 % | long_scoreboard 5.0 |' \
-    '| `gelu_kernel<float, 4>` | 48,1,1 | 1 | 8.0 | 0.008 | 80.0 % | 125 | 0 % | 90 % | 30 % | barrier 3.5 |' \
+# shellcheck disable=SC2016
+for line in \
+    '| kernel | grid | launches | us each | ms | share | GB/s | L2 hit | warps active | issue active | main stall |' \
+    '`gelu_kernel<float, 4>` | 12,1,1 | 2 | 1.0 | 0.002 | 20.0 % | 3000 | 60 % | 85 % | 25 % | long_scoreboard 5.0 |' \
+    '`gelu_kernel<float, 4>` | 48,1,1 | 1 | 8.0 | 0.008 | 80.0 % | 125 | 0 % | 90 % | 30 % | barrier 3.5 |' \
     '| `gelu` | 8,1,1 | 4 | 0.6 | 0.003 | 80.6 % |' '| `gelu` | 2,1,1 | 2 | 0.1 | 0.000 | 3.2 % |' \
     'a whole step: 0.005 ms, of which nothing ran for 0.002 ms (40.0 %)'; do
     grep -qF -- "$line" "$scratch/table" || { cat "$scratch/table"; wrong "the table lacks: $line"; }
