@@ -1,5 +1,4 @@
-// available_memory.cpp - /proc/meminfo, the files of the control groups that /proc/self/cgroup names, and the limits of
-// the process
+// available_memory.cpp - reads /proc/meminfo, the control groups that /proc/self/cgroup names, and the process limits
 #include "kernels/device/available_memory.h"
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The names of one version. No limit is "max" in version 2, a number beyond any memory in version 1.
+// File names of one cgroup version. "No limit" is the word "max" in version 2, and a huge number in version 1.
 struct Version {
     const char *mount, *limit, *used, *cached;
 };
@@ -29,7 +28,7 @@ std::optional<std::size_t> number_in(const fs::path& file) {
     return in >> number ? std::optional(number) : std::nullopt;
 }
 
-// The number after a word, such as "MemAvailable:".
+// The number that follows the word `name`, such as "MemAvailable:".
 std::optional<std::size_t> number_after(const std::string& name, const fs::path& file) {
     std::ifstream in(file);
     std::size_t number = 0;
@@ -38,7 +37,7 @@ std::optional<std::size_t> number_after(const std::string& name, const fs::path&
     return std::nullopt;
 }
 
-// The room below the limit of one group.
+// Bytes that one group may still use.
 std::size_t room_in(const fs::path& group, const Version& version) {
     const auto limit = number_in(group / version.limit), used = number_in(group / version.used);
     if (!limit || !used) return std::numeric_limits<std::size_t>::max();
@@ -46,8 +45,8 @@ std::size_t room_in(const fs::path& group, const Version& version) {
     return *limit - std::min(*limit, *used - std::min(*used, cached));
 }
 
-// In the group and all above it. Within a container the path may be the machine's, of which only the end of the way up
-// is to be seen.
+// The minimum over the group and all its ancestors. In a container the path may be that of the host: only the upper
+// part of it is then visible.
 std::size_t room_up_from(const fs::path& mount, fs::path group, const Version& version) {
     std::size_t room = room_in(mount, version);
     for (; group.has_relative_path(); group = group.parent_path())

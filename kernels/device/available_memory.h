@@ -1,17 +1,16 @@
-// available_memory.h - how much memory of the machine a process may still take
+// available_memory.h - how much host memory the process may still allocate
 #pragma once
 #include <cstddef>
 #include <filesystem>
 
 namespace device {
 
-// What the kernel believes can be had without swapping (MemAvailable), and within the limits of the control groups that
-// the process is in: its own and all above it, of version 1 or 2; the smallest room counts. Cached files that nobody
-// has touched of late make room, so they are not counted as used. Bytes; 0: unknown. `root` is where /proc and /sys
-// are.
+// In bytes: the minimum of MemAvailable, the kernel's estimate of what can be allocated without swapping, and what is
+// left in the process' control group and all its ancestors (version 1 or 2). The inactive page cache is reclaimable, so
+// it does not count as used. 0: unknown. `root` is the folder that holds /proc and /sys.
 std::size_t available_memory(const std::filesystem::path& root = "/");
 
-// What the limit of this process' address space (`ulimit -v`) leaves, in bytes, at least 1; 0: there is no limit.
+// Bytes left below the process' address space limit (`ulimit -v`), at least 1; 0: no limit.
 std::size_t address_space_left(const std::filesystem::path& root = "/");
 
 }  // namespace device

@@ -1,8 +1,8 @@
-// checked.h - CHECKED(call) runs a call of a library and throws a run-time Error with its text, file and line unless it
-// succeeded
+// checked.h - CHECKED(call) calls a library function; on failure it throws a run-time Error with the call's text, file
+// and line
 //
-// What a status means is said once for each library, in an overload of fault_of() beside its use: empty for success,
-// else name and text.
+// An overload of fault_of() for each library's status type translates the status: empty on success, otherwise the
+// error's name and description.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// device_cuda.cpp - device.h where the device is a GPU
+// device_cuda.cpp - device.h on a GPU
 #include "kernels/device/device.h"
 
 #include <omp.h>
@@ -14,8 +14,8 @@
 namespace device {
 namespace {
 
-// CUDA loads a kernel when it is first launched, ours, cuBLASLt's and cuDNN's, after memory_free was read. A guess:
-// memory_in_use of dev/gpu_check.sh is to be compared with the plan.
+// CUDA loads a kernel (ours, cuBLASLt's or cuDNN's) at its first launch, after memory_free was read. This is a guess:
+// compare memory_in_use of dev/gpu_check.sh with the plan.
 constexpr std::size_t kLibraryBytes = std::size_t(512) << 20;
 
 int usable_cores() {
@@ -42,7 +42,7 @@ int count() {
     int count = 0;
     if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
     cudaGetLastError();
-    return 0;  // open() says why
+    return 0;  // open() reports the reason
 }
 
 Info open(int threads, int index) {
@@ -68,8 +68,8 @@ Info open(int threads, int index) {
     info.id = "GPU-" + hexadecimal(properties.uuid.bytes);
     CHECKED(cudaMemGetInfo(&info.memory_free, &info.memory_total));
     info.library_bytes = kLibraryBytes;
-    // All of 65,536 rows of GPT-2's vocabulary in bf16 where there are 105 GB. Of the memory that there is, not of what
-    // is free: how gradients are summed, and so their last bits, must not depend on who else uses the GPU.
+    // With 105 GB: all 65,536 rows of GPT-2's vocabulary in bf16. A fraction of the total memory, not of the free
+    // memory: the order of the gradient sums, and so their last bits, must not depend on other users of the GPU.
     info.logits_bytes = std::max(std::size_t(1) << 30, info.memory_total / 16);
     info.threads = threads > 0 ? threads : usable_cores();
     omp_set_num_threads(info.threads);

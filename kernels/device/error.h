@@ -1,7 +1,6 @@
-// error.h - the one kind of exception of the project: what is wrong, the value found, what was expected, how to mend
-// it.
+// error.h - the project's exception: what is wrong, the value found, the value expected, and how to fix it
 //
-// Libraries throw it, or add to it and throw on; only main() prints it, on one line, and chooses the exit code.
+// Library code throws it, or adds context and rethrows it; only main() prints it, on one line, and sets the exit code.
 #pragma once
 #include <algorithm>
 #include <sstream>
@@ -9,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-// What the user can mend before a run starts ends the program with exit code 2, what fails while it runs with 1.
+// input: the user can fix it before a run starts; exit code 2. runtime: a failure during the run; exit code 1.
 enum class Blame { input, runtime };
 
 class Error : public std::runtime_error {
@@ -23,12 +22,12 @@ private:
     Blame blame_;
 };
 
-// Text of a user or a file, as part of a message of one line: control characters as \x0a, the first 300 bytes of it.
+// Quotes text from a user or a file for a one-line message: control characters become \x0a, text is cut to 300 bytes.
 inline std::string in_quotes(std::string_view text) {
-    constexpr std::size_t kMost = 300, kLongestOfUtf8 = 4;
-    std::size_t length = std::min(text.size(), kMost);
-    if (length < text.size())  // no character of UTF-8 is cut
-        while (length > kMost - kLongestOfUtf8 + 1 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80)
+    constexpr std::size_t kMaxBytes = 300, kMaxUtf8Bytes = 4;
+    std::size_t length = std::min(text.size(), kMaxBytes);
+    if (length < text.size())  // do not cut within a UTF-8 character
+        while (length > kMaxBytes - kMaxUtf8Bytes + 1 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80)
             --length;
     std::string quoted(1, '"');
     for (const char c : text.substr(0, length)) {
@@ -40,7 +39,7 @@ inline std::string in_quotes(std::string_view text) {
     return quoted.append(length < text.size() ? "..." : "").append(1, '"');
 }
 
-// "WHAT is VALUE; expected EXPECTED; MEND". An empty `mend` is left out.
+// Throws "WHAT is VALUE; expected EXPECTED; MEND". An empty `mend` is omitted.
 template <class Value>
 [[noreturn]] void fail(std::string_view what, const Value& value, std::string_view expected, std::string_view mend = {},
                        Blame blame = Blame::input) {

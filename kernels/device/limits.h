@@ -1,4 +1,4 @@
-// limits.h - what a launcher must know of the device that it launches on: limits_cuda.cpp | limits_host.cpp
+// limits.h - the device properties that launchers need: limits_cuda.cpp | limits_host.cpp
 #pragma once
 #include <cstddef>
 
@@ -6,16 +6,16 @@ namespace device {
 
 struct Limits {
     int multiprocessors;
-    // Of shared memory that a block may have, static and dynamic together, once it has asked for them: 163 KiB on
-    // compute capability 8.0, 227 on 9.0 and 10.0, 99 on 8.6, 8.9 and 12.0.
+    // Shared memory per block, static plus dynamic, with opt-in: 163 KiB on compute capability 8.0, 227 on 9.0 and
+    // 10.0, 99 on 8.6, 8.9 and 12.0.
     std::size_t shared_bytes;
 };
 
-// What every device has, and no kernel here exceeds: none has a second form for devices with more.
-inline constexpr std::size_t kLeastSharedBytes = 99 * 1024;
+// The minimum over all supported devices. No kernel uses more, and none has a variant for devices with more.
+inline constexpr std::size_t kMinSharedBytes = 99 * 1024;
 
-// Of the device that the calling thread uses, which costs a few calls of the driver's and no wait. On a CPU: what the
-// host executor pretends to be, which is the least of all devices unless a UseLimits lives (limits_host.h).
+// Limits of the calling thread's current device; costs a few driver calls and no synchronization. On a CPU: the limits
+// that the host executor emulates, which are the minimum of all devices unless a UseLimits is alive (limits_host.h).
 Limits limits();
 
 }  // namespace device

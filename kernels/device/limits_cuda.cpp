@@ -1,4 +1,4 @@
-// limits_cuda.cpp - limits.h where the device is a GPU
+// limits_cuda.cpp - limits.h on a GPU
 #include "kernels/device/checked_cuda.h"
 #include "kernels/device/limits.h"
 

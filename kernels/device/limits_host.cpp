@@ -1,4 +1,4 @@
-// limits_host.cpp - limits.h where the host executor runs the kernels
+// limits_host.cpp - limits.h for the host executor
 #include "kernels/device/limits_host.h"
 
 namespace device {

@@ -1,14 +1,14 @@
-// limits_host.h - which device the host executor pretends to be
+// limits_host.h - the device limits that the host executor emulates
 #pragma once
 #include "kernels/device/limits.h"
 
 namespace device {
 
-// One multiprocessor, so that small tensors are enough to give a block several rows, and no more shared memory than
-// every GPU has: a kernel that asks for more fails each test that launches it.
-inline constexpr Limits kExecutorLimits{.multiprocessors = 1, .shared_bytes = kLeastSharedBytes};
+// One multiprocessor, so that small tensors already give a block several rows, and the shared memory that every GPU
+// has: a kernel that requests more fails each test that launches it.
+inline constexpr Limits kExecutorLimits{.multiprocessors = 1, .shared_bytes = kMinSharedBytes};
 
-// While it lives, launches by this OS thread meet `limits`.
+// During its lifetime, launches by this OS thread are checked against `limits`.
 class UseLimits {
 public:
     explicit UseLimits(const Limits& limits);

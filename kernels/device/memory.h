@@ -1,6 +1,6 @@
-// memory.h - memory of the device this build is for, and copies to and from it: memory_host.cpp | memory_cuda.cpp
+// memory.h - device memory, and copies to and from it: memory_host.cpp | memory_cuda.cpp
 //
-// On a CPU device memory is host memory.
+// On a CPU, device memory is host memory.
 #pragma once
 #include <cstddef>
 #include <exception>
@@ -12,12 +12,11 @@
 
 namespace device {
 
-// Owner of zero or more bytes of device memory, aligned to kernels::kTensorAlignment. The contents are undefined until
-// written.
+// Owns zero or more bytes of device memory, aligned to kernels::kTensorAlignment. The memory is uninitialized.
 class Memory {
 public:
     Memory() = default;
-    explicit Memory(std::size_t bytes);  // throws a run-time Error that names the size when there is no room
+    explicit Memory(std::size_t bytes);  // throws a run-time Error that names the size if the allocation fails
     ~Memory();
     Memory(Memory&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)),
@@ -35,10 +34,10 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// What a Memory of so many bytes takes, with what it is rounded up to. For plans.
+// Bytes that a Memory of `bytes` occupies after rounding up, for memory plans.
 std::size_t taken_by(std::size_t bytes);
 
-// Owner of host memory from which copies run beside kernels (page-locked where there is a GPU).
+// Owns host memory whose copies overlap with kernels (page-locked on a GPU build).
 class PinnedMemory {
 public:
     PinnedMemory() = default;
@@ -55,14 +54,14 @@ private:
     std::byte* data_ = nullptr;
 };
 
-// All enqueue on `stream`. The host memory must stay as it is until the stream has passed this point.
+// All enqueue on `stream`. The host memory must stay valid and unchanged until the stream has passed this point.
 void copy_to_device(void* device, const void* host, std::size_t bytes, StreamRef stream);
 void copy_to_host(void* host, const void* device, std::size_t bytes, StreamRef stream);
-void copy_on_device(void* to, const void* from, std::size_t bytes, StreamRef stream);  // neither may overlap the other
+void copy_on_device(void* to, const void* from, std::size_t bytes, StreamRef stream);  // the arrays must not overlap
 void fill_zero(void* device, std::size_t bytes, StreamRef stream);
 
-// Waits for the stream where an exception leaves its scope, before the scope's own sync(): host memory that is declared
-// before it, and is copied from or to, then stays for as long as the copies take.
+// Synchronizes the stream when an exception leaves its scope before the scope's own sync(): host memory that is
+// declared before this object then outlives the copies from and to it.
 class SyncIfThrown {
 public:
     explicit SyncIfThrown(StreamRef stream) : stream_(stream) {}
@@ -70,7 +69,7 @@ public:
         if (std::uncaught_exceptions() == thrown_before_) return;
         try {
             sync(stream_);
-        } catch (...) {  // what is under way tells
+        } catch (...) {  // the exception in flight already reports the failure
         }
     }
     SyncIfThrown(const SyncIfThrown&) = delete;
@@ -80,16 +79,16 @@ private:
     int thrown_before_ = std::uncaught_exceptions();
 };
 
-// Whether the host may read and write device memory where it lies.
+// Whether the host may access device memory directly.
 bool memory_is_host_memory();
 
-// Memory that grows to what its hungriest user needs. The users take turns with it: growing waits for the device and
-// loses the contents.
+// Scratch memory that grows to its largest request. Users share it one after another: growing synchronizes with the
+// device and discards the contents.
 class Workspace {
 public:
     std::byte* at_least(std::size_t bytes) {
         if (bytes > memory_.bytes()) {
-            memory_ = Memory();  // first gives back what it has
+            memory_ = Memory();  // free the old memory first
             memory_ = Memory(bytes);
         }
         return memory_.data();
@@ -101,7 +100,7 @@ private:
     Memory memory_;
 };
 
-// An array of T on the device.
+// Owns an array of T on the device.
 template <class T>
 class Array {
 public:

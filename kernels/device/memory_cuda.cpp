@@ -1,4 +1,4 @@
-// memory_cuda.cpp - memory.h where the device is a GPU
+// memory_cuda.cpp - memory.h on a GPU
 #include "kernels/device/memory.h"
 
 #include "kernels/device/checked_cuda.h"
@@ -24,8 +24,8 @@ PinnedMemory::PinnedMemory(std::size_t bytes) {
     if (bytes) CHECKED(cudaMallocHost(&data, bytes));
     data_ = static_cast<std::byte*>(data);
 }
-// Of cudaFree it is said that it waits for work that may use the memory, of cudaFreeHost nothing: where an error ends a
-// run, copies may be under way.
+// The documentation says that cudaFree waits for work that may use the memory; it says nothing of cudaFreeHost. When an
+// error ends a run, copies may be in flight.
 PinnedMemory::~PinnedMemory() {
     if (data_) cudaDeviceSynchronize();
     cudaFreeHost(data_);

@@ -1,4 +1,4 @@
-// memory_host.cpp - memory.h where the device is the processor itself
+// memory_host.cpp - memory.h on a CPU
 #include "kernels/device/memory.h"
 
 #include <sys/mman.h>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
-// Large arrays on huge pages: a step walks through all of them, and small pages would miss the TLB all the way; a copy
-// into new memory takes half the time.
+// Large arrays use huge pages: each step reads all of them, and every small page would be a TLB miss. A copy into new
+// memory takes half the time.
 std::size_t alignment_of(std::size_t bytes) { return bytes >= 4 * kHugePage ? kHugePage : kernels::kTensorAlignment; }
 
 std::byte* allocate(std::size_t bytes) {
@@ -25,7 +25,7 @@ std::byte* allocate(std::size_t bytes) {
     return data;
 }
 
-// By all threads where that is faster than to start them.
+// Uses all threads where the copy takes longer than starting them.
 void copy(void* to, const void* from, std::size_t bytes) {
     constexpr std::size_t kChunk = std::size_t(1) << 20;
     #pragma omp parallel for if (bytes > kChunk)

@@ -8,7 +8,7 @@ namespace device {
 namespace {
 
 struct Entry {
-    std::string_view name;  // without "NVIDIA ", which older drivers do not give
+    std::string_view name;  // without the prefix "NVIDIA ", which older drivers do not report
     Peaks peaks;
 };
 

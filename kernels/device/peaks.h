@@ -1,4 +1,4 @@
-// peaks.h - what GPUs can compute at most, from their data sheets
+// peaks.h - peak FLOP/s of GPUs, from their data sheets
 #pragma once
 #include <optional>
 #include <string_view>
@@ -10,8 +10,8 @@ struct Peaks {
     double bf16, tf32, fp32;
 };
 
-// Of a GPU by the whole name that CUDA gives it: a part of it would take "H200 NVL", "RTX 3090 Ti" or a laptop's "RTX
-// 4090" for cards that are faster or slower by a third. Empty: not in the table.
+// Looks a GPU up by its full CUDA device name: a partial match would confuse "H200 NVL", "RTX 3090 Ti" or a laptop's
+// "RTX 4090" with cards that are faster or slower by a third. Empty: not in the table.
 std::optional<Peaks> peaks_of(std::string_view name);
 
 }  // namespace device

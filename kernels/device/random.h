@@ -1,16 +1,16 @@
 // random.h - random bits: Philox for arrays, SplitMix64 for sequences; and rounding to bf16 with them
 //
-//   Philox 4x32-10: ten rounds turn a counter of 128 bits and a key of 64 into four random words. Whatever the counter
-//   names, a tensor's element or an optimizer's step, has its bits without those before it.
-//   SplitMix64: a counter through a mixing function, 64 bits a call, one after another.
+//   Philox 4x32-10: ten rounds turn a 128-bit counter and a 64-bit key into four random words. It is counter-based: the
+//   bits of any element or step can be computed without those before it.
+//   SplitMix64: a counter passed through a mixing function, 64 bits per call, sequential.
 //
-// Stochastic rounding: RandomBits follow from a seed, a step and the index of an element, whoever asks for them. Key:
-// the seed. Counter: (call, step). Each 32 elements share four calls: element i takes 16 bits of word i % 4 of call
+// Stochastic rounding: RandomBits depend only on a seed, a step and the index of an element. Key: the seed. Counter:
+// (call, step). Each 32 elements share four calls: element i takes 16 bits of word i % 4 of call
 // i / 32 * 4 + i / 4 % 4, the lower ones in the first half of the 32, the upper ones in the second. So four neighbours
-// need one call, and sixteen a vector of whole words. The same bits at every geometry, on any number of threads, and
-// for a slice as for the whole.
+// need one call, and sixteen a vector of whole words. The bits are the same at every geometry, on any number of
+// threads, and for a slice as for the whole array.
 //
-// No kernel syntax here: host files include it too.
+// No kernel syntax here: host files include this header too.
 // Sources: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"; Steele, Lea, Flood 2014,
 // "Fast splittable pseudorandom number generators".
 #pragma once
@@ -18,9 +18,9 @@
 
 namespace kernels {
 
-// `Calls` calls of the generator side by side: lane[w][j] is word w of call j, of the counter before and of the random
-// bits after. Lanes are 64 bits wide, as their products are: with 32 g++ widens and narrows them in every round (0.35
-// ns an element instead of 0.18, 32 calls at a time, one core).
+// `Calls` calls of the generator in parallel: lane[w][j] is word w of call j, of the counter before run() and of the
+// random bits after it. Lanes are 64 bits wide, like their products: with 32-bit lanes g++ widens and narrows them in
+// every round (0.35 ns per element instead of 0.18, 32 calls at a time, one core).
 template <int Calls>
 struct Philox {
     std::uint64_t lane[4][Calls];
@@ -41,7 +41,7 @@ struct Philox {
     }
 };
 
-// Every seed has the whole period, 2^64.
+// Every seed has the full period, 2^64.
 class SplitMix64 {
 public:
     constexpr explicit SplitMix64(std::uint64_t seed) : state_(seed) {}
@@ -58,19 +58,19 @@ private:
     std::uint64_t state_;
 };
 
-// What the random bits of an array follow from, besides the element.
+// Together with the index of an element, determines its random bits.
 struct RandomStream {
     std::uint64_t seed;
     std::int64_t step;
 };
 
-// The random bits of `Elements` neighbours: of four, or of whole runs of 32.
+// The random bits of `Elements` neighbours: four, or a multiple of 32.
 template <int Elements>
 class RandomBits {
     static_assert(Elements == 4 || Elements % 32 == 0);
 
 public:
-    // `first`, the index of the first, is a multiple of Elements.
+    // `first`: index of the first element, a multiple of Elements.
     constexpr void draw(const RandomStream& stream, std::int64_t first) {
         const std::int64_t call = first / 32 * 4 + first / 4 % 4;
         Philox<kCalls> philox;
@@ -84,8 +84,8 @@ public:
         for (int j = 0; j < kCalls; ++j)
             for (int w = 0; w < 4; ++w) word_[4 * j + w] = std::uint32_t(philox.lane[w][j]);
     }
-    // Those of element `first` + k, among the ones drawn. `first` is a multiple of 4 and k below 4, or with whole
-    // runs of 16 and below 16.
+    // The 16 bits of element `first` + k, one of those drawn. With four Elements `first` is a multiple of 4 and k < 4;
+    // otherwise `first` is a multiple of 16 and k < 16.
     constexpr std::uint32_t of(std::int64_t first, int k) const {
         const std::int64_t word = Elements == 4 ? 0 : first % Elements / 32 * 16;
         return word_[word + k] >> (first & 16) & 0xffff;
@@ -96,9 +96,10 @@ private:
     std::uint32_t word_[4 * kCalls];
 };
 
-// x rounded away from zero with probability equal to its distance from the bf16 towards zero, in units of that from one
-// bf16 to the next; `noise` is uniform below 2^16. What bf16 holds exactly stays; infinities stay what
-// they are, every NaN becomes the same one. Beyond the largest finite bf16: towards zero.
+// Rounds x to one of its two bf16 neighbours: away from zero with a probability equal to its distance from the
+// neighbour towards zero, in units of the gap between the two; `noise` is uniform below 2^16. Values that bf16
+// represents exactly and infinities do not change; every NaN becomes the same NaN. Values beyond the largest finite
+// bf16 are rounded towards zero.
 constexpr bf16 round_stochastically(float x, std::uint32_t noise) {
     constexpr std::uint32_t kInfinity = 0x7f800000, kLargest = 0x7f7f0000;
     const auto bits = std::bit_cast<std::uint32_t>(x), magnitude = bits & 0x7fffffff;

@@ -1,10 +1,10 @@
-// range.h - named stretches of host time for NVIDIA's profilers (NVTX), seen by `nsys profile`: range_cuda.cpp; nothing
-// in a build for CPUs: range_host.cpp
+// range.h - NVTX ranges on the host for NVIDIA's profilers (`nsys profile`): range_cuda.cpp; no-ops in a CPU build:
+// range_host.cpp
 #pragma once
 
 namespace device {
 
-// From its construction to its destruction; ranges nest. What a kernel does is shown under the range that launched it.
+// Lasts from construction to destruction; ranges nest. A profiler shows a kernel under the range that launched it.
 class Range {
 public:
     explicit Range(const char* name);

@@ -1,4 +1,4 @@
-// range_cuda.cpp - range.h where the device is a GPU
+// range_cuda.cpp - range.h on a GPU
 #include "kernels/device/range.h"
 
 #include <nvtx3/nvToolsExt.h>

@@ -1,4 +1,4 @@
-// range_host.cpp - range.h where the device is the processor itself
+// range_host.cpp - range.h on a CPU
 #include "kernels/device/range.h"
 
 namespace device {

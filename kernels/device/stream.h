@@ -1,6 +1,6 @@
-// stream.h - streams, events and timers of the device this build is for: stream_host.cpp | stream_cuda.cpp
+// stream.h - streams, events and timers of the device: stream_host.cpp | stream_cuda.cpp
 //
-// Words as in CUDA and CCCL: wait() makes a stream wait and returns at once, sync() makes the host wait. On a CPU the
+// As in CUDA and CCCL, wait() makes a stream wait and returns immediately; sync() makes the host wait. On a CPU the
 // only stream is nullptr, and enqueued work has finished when the call that enqueues it returns.
 #pragma once
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace device {
 
-// Owner of a stream on which kernels run in order.
+// Owns a stream; its work runs in order.
 class Stream {
 public:
     Stream();
@@ -18,7 +18,7 @@ public:
     Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
     Stream& operator=(Stream&&) = delete;
     operator StreamRef() const { return stream_; }
-    void sync() const;  // until everything enqueued so far has finished; throws a run-time Error if any of it failed
+    void sync() const;  // waits for all work enqueued so far; throws a run-time Error if any of it failed
 
 private:
     StreamRef stream_ = nullptr;
@@ -31,9 +31,9 @@ public:
     ~Event();
     Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
     Event& operator=(Event&&) = delete;
-    void record(StreamRef stream);  // the point is what has been enqueued so far
-    bool is_done() const;           // the stream has passed the point; true before the first record
-    void sync() const;              // until it has
+    void record(StreamRef stream);  // captures all work enqueued so far
+    bool is_done() const;           // whether the stream has passed the point; true before the first record
+    void sync() const;              // waits until is_done()
     void* handle() const { return event_; }  // cudaEvent_t, or nullptr on a CPU
 
 private:
@@ -48,7 +48,7 @@ public:
     Timer(const Timer&) = delete;
     void start(StreamRef stream);
     void stop(StreamRef stream);
-    bool is_done() const;    // the stream has passed both
+    bool is_done() const;    // whether the stream has passed both
     double seconds() const;  // from start to stop; waits until the stream has passed both
 
 private:
@@ -56,12 +56,12 @@ private:
     double start_seconds_ = 0, stop_seconds_ = 0;
 };
 
-// Until everything enqueued so far has finished.
+// Waits for all work enqueued so far.
 void sync(StreamRef stream);
-// What `stream` is given from now on runs when the event is done.
+// Work that is enqueued on `stream` after this call runs once the event is done.
 void wait(StreamRef stream, const Event& event);
-// `work` runs on a host thread when `stream` gets there; what is enqueued later waits for it. It must neither throw nor
-// touch the device.
+// Enqueues `work`, which runs on a host thread; later work on `stream` waits for it. It must not throw or call the
+// device API.
 void call_on_host(StreamRef stream, std::function<void()> work);
 
 }  // namespace device

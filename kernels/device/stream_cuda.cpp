@@ -1,4 +1,4 @@
-// stream_cuda.cpp - stream.h where the device is a GPU
+// stream_cuda.cpp - stream.h on a GPU
 #include "kernels/device/stream.h"
 
 #include <memory>

@@ -1,4 +1,4 @@
-// stream_host.cpp - stream.h where the device is the processor itself
+// stream_host.cpp - stream.h on a CPU
 #include "kernels/device/stream.h"
 
 #include <omp.h>

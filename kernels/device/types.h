@@ -1,4 +1,4 @@
-// types.h - what a kernel contract may name, on any device. Host files include it in every build; no kernel syntax
+// types.h - the types that kernel contracts use, on any device. Host files include it in every build; no kernel syntax
 // here.
 #pragma once
 #include <bit>
@@ -19,7 +19,7 @@ namespace kernels {
 
 using device::StreamRef;
 
-// Every tensor that a contract names starts at a multiple of this many bytes, as device allocations do.
+// Alignment in bytes of every tensor that is passed to a kernel, and of device allocations.
 inline constexpr std::size_t kTensorAlignment = 256;
 
 // Storage of a bfloat16; arithmetic happens in float.
@@ -31,7 +31,7 @@ template <> struct DTypeOf<float> { static constexpr DType value = DType::fp32; 
 template <> struct DTypeOf<bf16> { static constexpr DType value = DType::bf16; };
 template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-// For host code; kernels use to_float and round_to of simt.h, which are the processor's own instructions on a GPU.
+// For host code; kernels use to_float and round_to of simt.h, which are hardware instructions on a GPU.
 constexpr float bf16_to_float(bf16 x) { return std::bit_cast<float>(std::uint32_t(x.bits) << 16); }
 constexpr bf16 bf16_from_float(float x) {  // to nearest, ties to even; every NaN becomes one quiet NaN
     const auto bits = std::bit_cast<std::uint32_t>(x);

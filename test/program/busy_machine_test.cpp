@@ -64,6 +64,6 @@ TEST_CASE("a run has the numbers of the threads that it gets, however few OpenMP
         CHECK(losses(limit) == losses("one"));
         const Result asked = train(limit, "asked", "2");
         CHECK(asked.exit_code == 2);
-        CHECK_THAT(asked.output, Catch::Contains("--threads is 2; expected at most the 1 that OpenMP gives"));
+        CHECK_THAT(asked.output, Catch::Contains("--threads is 2; expected at most the 1 that OpenMP allows"));
     }
 }

@@ -1,4 +1,4 @@
-// available_memory_test.cpp - the room of a process in made-up machines and control groups
+// available_memory_test.cpp - the available memory of a process in simulated machines and control groups
 #include "kernels/device/available_memory.h"
 
 #include <catch2/catch.hpp>
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kGiB = std::size_t(1) << 30;
 
-// A root with /proc and /sys of its own. Room is in GiB.
+// A root folder with simulated /proc and /sys. Sizes are in GiB.
 class Machine {
 public:
     explicit Machine(std::size_t available) {
@@ -19,7 +19,7 @@ public:
         std::filesystem::create_directories((folder_.path() / file).parent_path());
         test::write_bytes(folder_.path() / file, text);
     }
-    // `limit`: a number of GiB, or what stands for none.
+    // `limit`: a number of GiB, or the word for "no limit".
     void group2(const std::string& path, const std::string& limit, std::size_t used, std::size_t inactive) const {
         const std::string folder = "sys/fs/cgroup" + path + "/";
         write(folder + "memory.max", (limit == "max" ? limit : std::to_string(std::stoul(limit) * kGiB)) + "\n");
@@ -41,14 +41,14 @@ private:
 
 }  // namespace
 
-TEST_CASE("without control groups the kernel's word counts, and without that nothing is known", "[available_memory]") {
+TEST_CASE("without control groups MemAvailable is used, and without it the result is unknown", "[available_memory]") {
     CHECK(Machine(12).room() == 12);
     const test::ScratchFolder empty;
     CHECK(device::available_memory(empty.path()) == 0);
     CHECK(device::available_memory() > 0);  // of this machine
 }
 
-TEST_CASE("the limit of the address space leaves what is not mapped", "[available_memory]") {
+TEST_CASE("the address space limit minus the mapped memory is left", "[available_memory]") {
     const test::ScratchFolder root;
     const auto left = [&](const std::string& limit) {
         std::filesystem::create_directories(root.path() / "proc/self");
@@ -65,20 +65,20 @@ TEST_CASE("the limit of the address space leaves what is not mapped", "[availabl
     CHECK(device::address_space_left(root.path() / "none") == 0);
 }
 
-TEST_CASE("cached files make room in a control group", "[available_memory]") {
+TEST_CASE("inactive cached files count as available in a control group", "[available_memory]") {
     const Machine machine(64);
     machine.write("proc/self/cgroup", "0::/\n");
     machine.group2("", "16", 15, 9);
     CHECK(machine.room() == 10);
     machine.group2("", "16", 20, 1);  // more than the limit
     CHECK(machine.room() == 0);
-    machine.group2("", "16", 2, 5);  // the numbers are of different moments
+    machine.group2("", "16", 2, 5);  // the kernel updates the two numbers at different times
     CHECK(machine.room() == 16);
     machine.group2("", "max", 2, 0);
     CHECK(machine.room() == 64);
 }
 
-TEST_CASE("the smallest room of a group and those above it counts", "[available_memory]") {
+TEST_CASE("the minimum over a group and its ancestors is used", "[available_memory]") {
     const Machine machine(64);
     machine.write("proc/self/cgroup", "1:name=systemd:/else\n0::/user.slice/job/step\n");
     machine.group2("/user.slice/job/step", "32", 2, 0);
@@ -88,20 +88,20 @@ TEST_CASE("the smallest room of a group and those above it counts", "[available_
     machine.group2("/user.slice", "max", 50, 0);
     machine.group2("", "5", 0, 0);
     CHECK(machine.room() == 5);
-    machine.group2("/user.slice/job/other", "1", 1, 0);  // not above it
+    machine.group2("/user.slice/job/other", "1", 1, 0);  // not an ancestor
     CHECK(machine.room() == 5);
 }
 
-TEST_CASE("limits of version 1 count, also beside version 2 and in a container", "[available_memory]") {
+TEST_CASE("limits of version 1 are used, also together with version 2 and in a container", "[available_memory]") {
     const Machine machine(64);
     machine.write("proc/self/cgroup", "4:cpu,memory:/batch/job_7\n3:memory_other:/x\n0::/\n");
     machine.group1("/batch/job_7", 20 * kGiB, 12, 4);
     machine.group1("/batch", 40 * kGiB, 39, 0);
     machine.group1("/x", 1, 0, 0);
     CHECK(machine.room() == 1);
-    machine.group1("/batch", 9223372036854771712u, 39, 0);  // none
+    machine.group1("/batch", 9223372036854771712u, 39, 0);  // no limit
     CHECK(machine.room() == 12);
-    // The path is the machine's; what is mounted begins with the container.
+    // The path is that of the host; the mounted hierarchy starts at the container.
     machine.write("proc/self/cgroup", "4:memory:/docker/0123/unseen\n");
     machine.group1("", 8 * kGiB, 5, 0);
     CHECK(machine.room() == 3);

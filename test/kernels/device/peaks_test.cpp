@@ -1,10 +1,10 @@
-// peaks_test.cpp - a GPU's peak is that of its own data sheet, or unknown
+// peaks_test.cpp - a GPU's peak comes from its own data sheet, or is unknown
 #include "kernels/device/peaks.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 
-TEST_CASE("the peaks of a GPU are found by its whole name", "[device][one_order]") {
+TEST_CASE("the peaks of a GPU are found by its full name", "[device][one_order]") {
     const auto bf16 = [](const char* name) {
         const auto peaks = device::peaks_of(name);
         return peaks ? peaks->bf16 * 1e-12 : 0;
@@ -13,10 +13,10 @@ TEST_CASE("the peaks of a GPU are found by its whole name", "[device][one_order]
     CHECK(bf16("NVIDIA H100 80GB HBM3") == 989.4);
     CHECK(bf16("NVIDIA H100 PCIe") == 756);
     CHECK(bf16("NVIDIA A100-SXM4-40GB") == 312);
-    CHECK(bf16("A100-SXM4-40GB") == 312);  // as older drivers say it
+    CHECK(bf16("A100-SXM4-40GB") == 312);  // the name that older drivers report
     CHECK(bf16("NVIDIA GeForce RTX 4090") == 165.2);
     CHECK(device::peaks_of("NVIDIA GeForce RTX 3090")->fp32 == 35.6e12);
-    // neighbours of other speed
+    // similar names of GPUs with other speeds
     for (const char* name : {"NVIDIA H200 NVL", "NVIDIA H100 NVL", "NVIDIA GH200 480GB",
                              "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4090 D",
                              "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A10G", "NVIDIA A100X",
