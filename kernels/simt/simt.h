@@ -1,14 +1,14 @@
-// simt.h - what a kernel may assume of the machine: CUDA under nvcc, the host executor elsewhere. Only .cu files
-// include it.
+// simt.h - the programming interface of kernels: CUDA under nvcc, the host executor elsewhere. Only .cu files include
+// it.
 //
 // A kernel is ordinary CUDA C++ and is launched as
 //     simt::launch<kernel<T, Lanes>>({.grid = g, .block = b, .shared_bytes = n, .stream = s}, arguments...);
 // SIMT_SHARED(float, sums, [32]) declares static shared memory, SIMT_DYN_SHARED(float, row) names the dynamic part.
 // to_float(x) and round_to<T>(x) convert between storage types and float.
 //
-// Geometry is a template argument of every cooperative kernel: `simt::gpu_geometry` says whether this build runs the
-// GPU's (32 lanes a row, on a GPU or on the host executor's fibers) or the CPU's (one lane a row, blocks of one thread,
-// which the compiler vectorises over the pack).
+// The geometry is a template argument of every cooperative kernel. `simt::gpu_geometry` selects the GPU geometry (32
+// lanes per row, on a GPU or on the host executor's fibers) or the CPU geometry (one lane per row, blocks of one
+// thread, which the compiler vectorises over the pack).
 #pragma once
 #include <cstddef>
 

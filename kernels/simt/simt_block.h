@@ -1,13 +1,12 @@
-// simt_block.h - one block on one core: its threads as fibers, its shared memory, its barriers
+// simt_block.h - executes one block on one core: its threads as fibers, its shared memory, its barriers
 //
-// The threads of a block run one after another on one stack until one of them has to wait, in a barrier or a warp
-// collective; only then does another one get a stack of its own. A kernel without cooperation therefore costs a
-// function call a thread, and nothing has to be declared. Who is next is chosen by simt_order.h.
-// Blocks of one thread do not come here at all: simt_host.h calls the kernel directly, and `running.scheduler` is null.
+// The threads of a block run one after another on one stack until one of them has to wait in a barrier or a warp
+// collective; only then does the next thread get its own stack. A kernel without cooperation therefore costs one
+// function call per thread, and needs no declaration. simt_order.h determines the order of threads.
+// Blocks of one thread bypass this file: simt_host.h calls the kernel directly, and `running.scheduler` is null.
 //
-// What cannot go on is an Error (Blame::runtime) that names kernel, block, and which threads wait where; it never
-// hangs. The other threads of the block are then unwound, so that their destructors run and their stacks can be used
-// again.
+// A deadlock never hangs: it throws an Error (Blame::runtime) that names the kernel, the block, and which threads wait
+// where. The other threads of the block are then unwound, so that their destructors run and their stacks can be reused.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -27,7 +26,7 @@ namespace simt {
 inline constexpr int kWarpLanes = 32;
 inline constexpr unsigned kMaxBlockThreads = 1024;
 
-// The operation that a thread waits in, and where the kernel calls it.
+// The operation that a thread waits in, and its call site in the kernel.
 enum class Wait : std::uint8_t {
     syncthreads, syncthreads_or, syncthreads_and, syncthreads_count, syncwarp, mma, ldmatrix, shfl, shfl_xor, shfl_up,
     shfl_down, ballot, any,
@@ -47,32 +46,31 @@ struct BoundKernel {
 class Fiber;
 class SkippedBarrier;
 
-// Runs blocks of more than one thread. One per core, for as long as the core's OS thread lives, so that stacks are
-// reused.
+// Runs blocks of more than one thread. There is one per OS thread for the thread's lifetime, so that stacks are reused.
 class BlockScheduler {
 public:
     BlockScheduler();
     ~BlockScheduler();
     BlockScheduler(const BlockScheduler&) = delete;
 
-    // Of all blocks until the next call.
+    // Sets the order for all blocks until the next call.
     void use_order(const Order& order) { order_ = order; }
-    // Runs all threads of the block that blockIdx names to their end. Rethrows what a thread threw; else throws Error
-    // if one wrote outside the block's shared arrays.
+    // Runs all threads of block `blockIdx` to completion. Rethrows the first exception of a thread; throws Error if a
+    // thread wrote outside the block's shared arrays.
     void run_block(const BoundKernel& kernel, dim3 block);
 
-    // The rest is called by the running thread.
+    // The functions below are called by the running thread.
     struct Votes { int any, all, count; };
     Votes wait_block(Site site, int predicate);
 
-    // Waits for the lanes of `mask`; the last one to arrive runs `combine` over what each of them left in `operands`.
+    // Waits for the lanes of `mask`; the last lane to arrive runs `combine` on the `operands` of all of them.
     using Combine = void (*)(void* const* operands, unsigned mask);
     void wait_warp(unsigned mask, Site site, void* operands, Combine combine);
     int lane() const { return int(current_->number % kWarpLanes); }
     unsigned thread_number() const { return current_->number; }
     bool on_own_stack(const void* address) const;
 
-    // Ends the block with `failure` where that cannot be thrown: no thread comes out of its next wait.
+    // Fails the block with `failure` from a caller that cannot throw: no thread returns from its next wait.
     void fail_at_next_wait(std::exception_ptr failure);
 
     // "; threads 0-39 wait in __syncthreads at x.cu:7; threads 40-63 have exited"
@@ -86,15 +84,15 @@ private:
         uint3 index;
         unsigned number;
         State state;
-        Fiber* fiber;  // null: not begun, or exited
+        Fiber* fiber;  // null: not started, or exited
         unsigned mask;
         Site site;
     };
-    // Lanes that wait for each other. A lane waits in one at a time, so there are never more of them than lanes.
+    // A warp collective in progress. Each lane waits in at most one, so a warp never has more of them than lanes.
     struct Collective { unsigned mask, arrived; Site site; Combine combine; };
     struct Warp {
-        unsigned existing;  // lanes that the block has at all
-        int collectives_under_way;
+        unsigned existing;  // lanes that belong to the block: fewer than 32 in a partial last warp
+        int active_collectives;
         std::array<Collective, kWarpLanes> collectives;
         std::array<void*, kWarpLanes> operands;
     };
@@ -113,7 +111,7 @@ private:
     Fiber& idle_fiber();
 
     std::vector<std::unique_ptr<Fiber>> fibers_;
-    std::unique_ptr<Fiber> own_;  // the stack that called run_block
+    std::unique_ptr<Fiber> own_;  // the stack of run_block's caller
     std::vector<Fiber*> idle_;
     Fiber* running_ = nullptr;
 
@@ -121,13 +119,13 @@ private:
     dim3 shape_{0, 0, 0};
     std::vector<Thread> threads_;
     std::vector<Warp> warps_;
-    std::vector<Thread*> ready_;  // the last one runs next, unless any may
+    std::vector<Thread*> ready_;  // the last one runs next, unless any_may_run_
     Order order_;
     const SkippedBarrier* skipped_;
     Draws draws_;
-    bool any_may_run_ = false;  // until the next barrier
+    bool any_may_run_ = false;  // run ready threads in random order until the next barrier
     Thread* current_ = nullptr;
-    Thread* starting_ = nullptr;  // what the fiber switched to shall begin
+    Thread* starting_ = nullptr;  // the thread that the next fiber starts
     unsigned live_ = 0;
 
     unsigned at_barrier_ = 0;
@@ -138,19 +136,19 @@ private:
     std::size_t unwound_ = 0;  // threads before this one have been unwound after a failure
 };
 
-// What runs on this core.
+// The kernel and block that this OS thread executes.
 struct Running {
-    const char* kernel = nullptr;         // as the compiler spells it; null: no kernel
+    const char* kernel = nullptr;         // the compiler's name for it; null: no kernel
     BlockScheduler* scheduler = nullptr;  // null: blocks of one thread
     SharedMemory shared;
 };
 inline thread_local constinit Running running{};
 
-// Throws an Error that names kernel, block, thread and what all threads wait for.
+// Throws an Error that names kernel, block and thread, and describes where all threads wait.
 [[noreturn, gnu::cold, gnu::noinline]] void fault(const std::string& what);
 [[noreturn, gnu::cold, gnu::noinline]] void fault_misaligned(const void* address, int bytes);
 
-// A pack must lie at a multiple of its size. A GPU faults by itself; here it is an Error.
+// A pack must be aligned to its size. A GPU faults; the executor throws Error.
 inline void check_aligned(const void* address, int bytes) {
     if (reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes) != 0) [[unlikely]] fault_misaligned(address, bytes);
 }

@@ -1,4 +1,4 @@
-// simt_cuda.h - simt.h under nvcc: a thin skin over the CUDA runtime
+// simt_cuda.h - simt.h under nvcc: a thin layer over the CUDA runtime
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -17,19 +17,19 @@
 
 namespace simt {
 
-// Of a call about a kernel, which is named as the compiler spells it.
+// Throws Error if a CUDA call for `kernel` failed. `kernel` is the compiler's name for it.
 inline void check(cudaError_t status, const char* function, const char* kernel) {
     if (status != cudaSuccess)
         throw Error(std::string(function) + " of " + readable(kernel) + ": " + cudaGetErrorName(status) + ", " +
                     cudaGetErrorString(status), Blame::runtime);
 }
 
-// Beyond 48 KiB a kernel must ask for its shared memory first, of which this leaves room for variables of its own.
-inline constexpr std::size_t kSharedWithoutAsking = 32 * 1024;
+// More than 48 KiB of shared memory per block need an opt-in. The difference is left for static shared variables.
+inline constexpr std::size_t kSharedWithoutOptIn = 32 * 1024;
 
 template <auto Kernel, class... Args>
 void launch(const LaunchConfig& config, Args&&... args) {
-    if (config.shared_bytes > kSharedWithoutAsking)
+    if (config.shared_bytes > kSharedWithoutOptIn)
         check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.shared_bytes)),
               "cudaFuncSetAttribute", kernel_name<Kernel>());
     cudaLaunchConfig_t launch{};
@@ -50,7 +50,7 @@ void launch(const LaunchConfig& config, Args&&... args) {
           kernel_name<Kernel>());
 }
 
-// A misaligned access faults on a GPU by itself.
+// On a GPU a misaligned access faults in hardware.
 __device__ __forceinline__ void check_aligned(const void*, int) {}
 
 }  // namespace simt

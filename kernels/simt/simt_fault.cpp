@@ -1,4 +1,4 @@
-// simt_fault.cpp - what the executor's error messages say: which kernel, which block, which threads wait where
+// simt_fault.cpp - composes the executor's error messages: kernel, block, and which threads wait where
 #include <sstream>
 
 #include "kernels/device/error.h"
@@ -6,7 +6,7 @@
 
 namespace simt {
 
-std::string place() {
+std::string describe_block() {
     std::ostringstream text;
     text << "kernel " << readable(running.kernel ? running.kernel : "(none)") << ", block (" << blockIdx.x << ", "
          << blockIdx.y << ", " << blockIdx.z << ") of " << blockDim.x * blockDim.y * blockDim.z << " threads";
@@ -15,15 +15,17 @@ std::string place() {
 
 [[noreturn]] void fault(const std::string& what) {
     std::ostringstream text;
-    text << place() << ", thread (" << threadIdx.x << ", " << threadIdx.y << ", " << threadIdx.z << "): " << what;
+    text << describe_block() << ", thread (" << threadIdx.x << ", " << threadIdx.y << ", " << threadIdx.z
+         << "): " << what;
     if (running.scheduler) text << running.scheduler->describe_threads();
     throw Error(text.str(), Blame::runtime);
 }
 
 [[noreturn]] void fault_misaligned(const void* address, int bytes) {
     std::ostringstream text;
-    text << "address " << address << " lies " << reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes)
-         << " bytes past a multiple of " << bytes << "; a pack of " << bytes << " bytes must lie at one";
+    text << "address " << address << " is misaligned: it is "
+         << reinterpret_cast<std::uintptr_t>(address) % unsigned(bytes) << " bytes past a multiple of " << bytes
+         << ", and a pack of " << bytes << " bytes must be aligned to its size";
     if (running.kernel) fault(text.str());
     throw Error(text.str(), Blame::runtime);
 }
@@ -37,28 +39,28 @@ std::string place() {
 }
 
 std::string BlockScheduler::describe_threads() const {
-    const auto alike = [](const Thread& a, const Thread& b) {
+    const auto same_state = [](const Thread& a, const Thread& b) {
         if (a.state != b.state || (a.state == State::ready && (a.fiber == nullptr) != (b.fiber == nullptr)))
             return false;
         return a.state == State::ready || a.state == State::exited ||
                (same(a.site, b.site) && (a.state == State::at_barrier || a.mask == b.mask));
     };
     std::ostringstream text;
-    std::vector<bool> told(threads_.size());
+    std::vector<bool> described(threads_.size());
     for (const Thread& first : threads_) {
-        if (told[first.number]) continue;
+        if (described[first.number]) continue;
         std::vector<unsigned> numbers;
         for (const Thread& thread : threads_)
-            if (alike(first, thread)) {
+            if (same_state(first, thread)) {
                 numbers.push_back(thread.number);
-                told[thread.number] = true;
+                described[thread.number] = true;
             }
         text << (numbers.size() == 1 ? "; thread " : "; threads ") << spell_ranges(numbers, 8);
         const bool one = numbers.size() == 1;
         switch (first.state) {
             case State::exited: text << (one ? " has exited" : " have exited"); break;
             case State::ready:
-                text << (first.fiber ? one ? " runs" : " run" : one ? " has not begun" : " have not begun");
+                text << (first.fiber ? one ? " runs" : " run" : one ? " has not started" : " have not started");
                 break;
             case State::at_barrier: text << (one ? " waits in " : " wait in ") << spell(first.site); break;
             case State::in_collective:

@@ -1,5 +1,5 @@
-// simt_fiber.h - stacks for fibers and the switch between them. For simt_scheduler.cpp alone: it defines an assembler
-// function
+// simt_fiber.h - stacks for fibers and the context switch between them. Only simt_scheduler.cpp may include it, because
+// it defines an assembly function
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,9 +14,9 @@
 
 #include "kernels/device/error.h"
 
-// void simt_switch_context(void** save, void* load): pushes the registers that a callee must preserve, leaves the stack
-// pointer in *save, and goes on where `load` was left. Kernels do not touch the floating-point control words, so they
-// are not saved.
+// void simt_switch_context(void** save, void* load): pushes the callee-saved registers, stores the stack pointer in
+// *save, and resumes the context saved at `load`. Kernels do not modify the floating-point control words, so they are
+// not saved.
 extern "C" void simt_switch_context(void** save, void* load);
 #if defined(__x86_64__)
 asm(R"(
@@ -80,20 +80,19 @@ simt_switch_context:
 .size simt_switch_context, . - simt_switch_context
 )");
 #else
-#error "the switch between fibers is written for x86-64 and aarch64"
+#error "the context switch between fibers supports x86-64 and aarch64 only"
 #endif
 
 namespace simt {
 
 inline constexpr std::size_t kStackBytes = 128 * 1024;  // composing and throwing an Error takes 5.4 KiB of it
 
-// A stack with a guard page below it, and where its owner left off. Without memory: the stack that an OS thread came
-// with.
+// A stack with a guard page below it, and its saved stack pointer. Default-constructed: the OS thread's own stack.
 class Fiber {
 public:
     Fiber() = default;
-    // `ordinal` staggers the tops: equal page offsets would crowd the busiest lines of all stacks into the same few
-    // sets of the first-level cache.
+    // `ordinal` staggers the stack tops: with equal page offsets the hottest lines of all stacks would map to the same
+    // few sets of the L1 cache.
     Fiber(std::size_t ordinal, void (*entry)()) {
         const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
         bytes_ = page + kStackBytes;
@@ -101,7 +100,7 @@ public:
                             0);
         if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0) {
             if (memory != MAP_FAILED) munmap(memory, bytes_);
-            fail("stacks of one core", ordinal, "one more", "raise vm.max_map_count or use fewer threads",
+            fail("the number of stacks on one core", ordinal, "one more", "raise vm.max_map_count or use fewer threads",
                  Blame::runtime);
         }
         memory_ = static_cast<std::byte*>(memory);
@@ -119,7 +118,7 @@ public:
     ~Fiber() {
         if (!memory_) return;
 #if defined(__SANITIZE_ADDRESS__)
-        // it would remember the frames, whatever comes to lie here: another fiber, a thread's stack
+        // otherwise it would keep the poisoned frames when the memory is reused for another fiber or a thread's stack
         __asan_unpoison_memory_region(memory_, bytes_);
 #endif
         munmap(memory_, bytes_);
@@ -129,8 +128,7 @@ public:
 
     void* stack_pointer = nullptr;
 
-    // To be called before a switch to `to`, and by who runs after a switch, for AddressSanitizer, which has to know the
-    // stack in use.
+    // AddressSanitizer must know the current stack: call leave_for() before a switch to `to`, arrive() after a switch.
 #if defined(__SANITIZE_ADDRESS__)
     void leave_for(const Fiber& to) {
         const bool is_own = !to.memory_;
@@ -157,12 +155,12 @@ private:
             low = static_cast<const std::byte*>(address);
         }
     };
-    // Asked once: of the first thread the C library reads it from a list of all mappings, of which fibers have many.
+    // Cached, because for the main thread the C library reads the list of all mappings, of which fibers have many.
     static const OwnStack& own_stack() {
         thread_local const OwnStack stack;
         return stack;
     }
-    void* frames_ = nullptr;  // AddressSanitizer's own of this stack
+    void* frames_ = nullptr;  // AddressSanitizer's fake stack of this fiber
 #endif
     std::byte* memory_ = nullptr;
     std::size_t bytes_ = 0;

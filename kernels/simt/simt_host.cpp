@@ -1,4 +1,4 @@
-// simt_host.cpp - simt_host.h: how the blocks of a grid spread over the cores
+// simt_host.cpp - simt_host.h: distributes the blocks of a grid over the cores
 #include "kernels/simt/simt_host.h"
 
 #include <omp.h>
@@ -15,11 +15,11 @@
 namespace simt {
 namespace {
 
-// A fiber's stack and its guard page are two memory mappings, of which Linux grants a process 65530: 16 cores may hold
-// blocks of 1024.
+// A fiber's stack and its guard page are two memory mappings, and Linux allows a process 65530: enough for blocks of
+// 1024 threads on 16 cores.
 constexpr int kMaxFiberCores = 16;
 
-// What one OS thread needs to run blocks. Freed when the OS thread ends.
+// The resources that one OS thread needs to run blocks. Freed when the OS thread ends.
 class Core {
 public:
     std::byte* shared() {
@@ -45,7 +45,7 @@ Core& this_core() {
     return core;
 }
 
-// While it lives, this OS thread runs blocks of one launch.
+// During its lifetime, this OS thread runs blocks of one launch.
 class RunningGuard {
 public:
     // `order` is null for blocks of one thread, which need no fibers.
@@ -72,7 +72,7 @@ void check_config(const LaunchConfig& config, const char* kernel, std::size_t sh
         fail("kernel " + readable(kernel) + ": " + std::string(what), value, expected, {}, Blame::runtime);
     };
     const dim3 grid = config.grid, block = config.block, cluster = config.cluster;
-    const unsigned threads = block.x * block.y * block.z;  // may wrap only where a side alone is too large
+    const unsigned threads = block.x * block.y * block.z;  // wraps only if one dimension alone is already too large
     if (block.x > 1024 || block.y > 1024 || block.z > 64 || threads == 0 || threads > kMaxBlockThreads)
         refuse("block", spell(block), "1 to 1024 threads, at most (1024, 1024, 64)");
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
@@ -85,17 +85,17 @@ void check_config(const LaunchConfig& config, const char* kernel, std::size_t sh
                "at most " + std::to_string(shared_limit));
     if (running.kernel)
         throw Error("kernel " + readable(kernel) + " is launched by kernel " + readable(running.kernel) +
-                        "; only the host launches",
+                        "; only the host may launch kernels",
                     Blame::runtime);
 }
 
-// The blocks that one core begins with. Equal launches give a core the same blocks, which it may still have in its
-// cache or in its own memory; who is done helps the others, one range at a time.
-struct alignas(64) Share {
+// The blocks that are assigned to one core. Equal launches assign a core the same blocks, whose data may still be in
+// its cache or its NUMA node; a core that is done steals ranges from the other queues.
+struct alignas(64) BlockQueue {
     std::atomic<std::int64_t> next{0};
     std::int64_t end = 0;
 };
-constexpr int kRangesPerShare = 8;
+constexpr int kRangesPerQueue = 8;
 
 }  // namespace
 
@@ -122,7 +122,7 @@ void run_grid(const Launch& launch) {
     const bool fibers = finds_races || config.block.x * config.block.y * config.block.z > 1;
     const Order* const order = fibers ? &current_order() : nullptr;
     const std::int64_t blocks = std::int64_t(config.grid.x) * config.grid.y * config.grid.z;
-    // who looks for races sees one OS thread's blocks
+    // the race detector observes the blocks of one OS thread
     const int team = blocks == 1 || finds_races || omp_in_parallel() ? 1 : omp_get_max_threads();
     if (team == 1) {
         const RunningGuard guard(config, kernel, shared_limit, order);
@@ -130,15 +130,15 @@ void run_grid(const Launch& launch) {
         return;
     }
 
-    // The team is always the whole one: OpenMP would end the threads that a smaller team leaves over, and start them
-    // anew for the next launch.
+    // Always use the full OpenMP team: with a smaller one OpenMP ends the surplus threads and starts them again for the
+    // next launch.
     const int workers = int(std::min<std::int64_t>(fibers ? std::min(team, kMaxFiberCores) : team, blocks));
-    std::vector<Share> shares(workers);
+    std::vector<BlockQueue> queues(workers);
     for (int i = 0; i < workers; ++i) {
-        shares[i].next = blocks * i / workers;
-        shares[i].end = blocks * (i + 1) / workers;
+        queues[i].next = blocks * i / workers;
+        queues[i].end = blocks * (i + 1) / workers;
     }
-    const std::int64_t length = std::max<std::int64_t>(1, blocks / workers / kRangesPerShare);
+    const std::int64_t length = std::max<std::int64_t>(1, blocks / workers / kRangesPerQueue);
     std::exception_ptr failure;
     std::atomic<bool> failed{false};
     std::mutex failing;
@@ -147,10 +147,10 @@ void run_grid(const Launch& launch) {
         try {
             const RunningGuard guard(config, kernel, shared_limit, order);
             for (int i = 0; i < workers; ++i) {
-                Share& share = shares[(worker + i) % workers];
+                BlockQueue& queue = queues[(worker + i) % workers];
                 for (std::int64_t first;
-                     !failed && (first = share.next.fetch_add(length, std::memory_order_relaxed)) < share.end;)
-                    run_range(config, arguments, first, std::min(share.end, first + length));
+                     !failed && (first = queue.next.fetch_add(length, std::memory_order_relaxed)) < queue.end;)
+                    run_range(config, arguments, first, std::min(queue.end, first + length));
             }
         } catch (...) {
             const std::lock_guard lock(failing);

@@ -1,10 +1,9 @@
 // simt_host.h - simt.h on a CPU: runs a kernel's blocks on the cores of the machine
 //
-// Blocks are handed out to the OpenMP threads in short ranges. A block of one thread is a plain function call, inlined
-// and vectorised: that is how the CPU trains. The threads of a larger block are fibers (simt_block.h): that is how a
-// GPU's geometry is tested without a GPU.
-// A launch has finished when it returns. It throws what a thread of the kernel threw first; the other blocks may or may
-// not have run.
+// The OpenMP threads process the blocks in short ranges. A block of one thread is a plain function call, inlined and
+// vectorised: CPU training uses this. The threads of a larger block are fibers (simt_block.h): this tests the GPU
+// geometry without a GPU.
+// A launch is synchronous. It throws the first exception of a kernel thread; other blocks may or may not have run.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +25,7 @@ namespace simt {
 // Runs blocks `first` to `last - 1` of the grid, x fastest, on the calling OS thread.
 using RunRange = void (*)(const LaunchConfig& config, const void* arguments, std::int64_t first, std::int64_t last);
 
-// A launch: `kernel` is the name as the compiler spells it, the arguments are a tuple.
+// A launch: `kernel` is the compiler's name for it, `arguments` a tuple.
 struct Launch {
     LaunchConfig config;
     const char* kernel;
@@ -34,7 +33,7 @@ struct Launch {
     const void* arguments;
 };
 
-// Throws Error where a GPU would refuse the configuration.
+// Throws Error if the configuration is invalid on a GPU.
 void run_grid(const Launch& launch);
 void run_fiber_blocks(const LaunchConfig& config, const BoundKernel& kernel, std::int64_t first, std::int64_t last);
 
@@ -51,7 +50,7 @@ __forceinline__ void call_kernel(const Arguments& arguments) {
     }(std::make_index_sequence<std::tuple_size_v<Arguments>>());
 }
 
-// blockIdx of block `number`, and the next one.
+// blockIdx of block `number`; advance() steps to the next block.
 inline uint3 block_index(const dim3& grid, std::int64_t number) {
     return {unsigned(number % grid.x), unsigned(number / grid.x % grid.y),
             unsigned(number / (std::int64_t(grid.x) * grid.y))};
@@ -64,14 +63,14 @@ __forceinline__ void advance(uint3& index, const dim3& grid) {
     ++index.z;
 }
 
-// `flatten` inlines the kernel and all that it calls; the copy of the arguments keeps them out of reach of the kernel's
-// own stores.
+// `flatten` inlines the kernel and all functions that it calls; the local copy of the arguments cannot alias the
+// kernel's stores.
 template <auto Kernel, class Arguments>
 [[gnu::flatten]] void run_single_thread_blocks(const LaunchConfig& config, const void* shared_arguments,
                                                std::int64_t first, std::int64_t last) {
     const Arguments arguments = *static_cast<const Arguments*>(shared_arguments);
     const dim3 grid = config.grid;
-    threadIdx = {0, 0, 0};  // known to the caller, too, but only here the compiler sees that they are constants
+    threadIdx = {0, 0, 0};  // the caller sets the same values, but here the compiler sees that they are constants
     blockDim = dim3(1);
     uint3 index = block_index(grid, first);
     for (std::int64_t block = first; block < last; ++block) {

@@ -1,5 +1,5 @@
-// simt_intrinsics.h - CUDA's built-in functions of one thread: atomics, fences, mathematics, bits, cache hints; and
-// to_float / round_to
+// simt_intrinsics.h - CUDA's built-in functions for a single thread: atomics, fences, mathematics, bits, cache hints;
+// and to_float / round_to
 #pragma once
 #include <atomic>
 #include <bit>
@@ -18,7 +18,7 @@ concept AtomicInteger = std::same_as<T, int> || std::same_as<T, unsigned> || std
 template <class T>
 concept Atomic = AtomicInteger<T> || std::same_as<T, float> || std::same_as<T, double>;
 
-// Stores choose(old, value) unless it is `old` already, and returns `old`.
+// Stores choose(old, value) if it differs from `old`; returns `old`.
 template <class T, class Choose>
 T atomic_choose(T* address, T value, Choose choose) {
     std::atomic_ref<T> target(*address);
@@ -30,7 +30,7 @@ T atomic_choose(T* address, T value, Choose choose) {
 
 }  // namespace simt
 
-// All atomics return what was there before, order nothing else, and hold across blocks.
+// All atomics return the old value, are relaxed, and have device scope.
 template <simt::Atomic T> T atomicAdd(T* address, std::type_identity_t<T> value) {
     return std::atomic_ref<T>(*address).fetch_add(value, std::memory_order_relaxed);
 }
@@ -50,7 +50,7 @@ T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T
     return expected;
 }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-// a block never leaves its core
+// a block runs on one core
 inline void __threadfence_block() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
 __forceinline__ float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
@@ -68,7 +68,7 @@ __forceinline__ unsigned __float_as_uint(float x) { return std::bit_cast<unsigne
 __forceinline__ float __int_as_float(int x) { return std::bit_cast<float>(x); }
 __forceinline__ int __float_as_int(float x) { return std::bit_cast<int>(x); }
 
-// Cache hints: plain accesses here.
+// Cache hints: plain accesses on the host.
 template <class T> __forceinline__ T __ldg(const T* address) { return *address; }
 template <class T> __forceinline__ T __ldcs(const T* address) { return *address; }
 template <class T> __forceinline__ void __stcs(T* address, std::type_identity_t<T> value) { *address = value; }

@@ -1,16 +1,16 @@
-// simt_kernel_name.h - how messages spell kernels: "kernels::gelu_forward_kernel<float, 16>"
+// simt_kernel_name.h - kernel names for messages: "kernels::gelu_forward_kernel<float, 16>"
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace simt {
 
-// As the compiler spells it.
+// The compiler's name for a kernel; readable() shortens it.
 template <auto Kernel>
 constexpr const char* kernel_name() { return __PRETTY_FUNCTION__; }
 
 // "constexpr const char* simt::kernel_name() [with auto Kernel = kernels::{anonymous}::gelu<float, 1>]" ->
-// "kernels::gelu<float, 1>". nvcc gives unnamed namespaces a name for each file: "_GLOBAL__N__0b1c_8_gelu_cu_9f::".
+// "kernels::gelu<float, 1>". nvcc gives the unnamed namespace of each file a name: "_GLOBAL__N__0b1c_8_gelu_cu_9f::".
 inline std::string readable(std::string_view pretty) {
     if (const auto begin = pretty.find("Kernel = "); begin != std::string_view::npos) {
         pretty.remove_prefix(begin + 9);

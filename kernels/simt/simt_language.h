@@ -1,7 +1,8 @@
-// simt_language.h - the words of CUDA C++ that a host compiler lacks: qualifiers, vector types, threadIdx and its like
+// simt_language.h - the CUDA C++ language elements that a host compiler lacks: qualifiers, vector types, threadIdx and
+// the other built-in variables
 //
-// __noinline__ must stay undefined: libraries write __attribute__((__noinline__)). __shared__ too: a kernel says
-// SIMT_SHARED, which both sides know.
+// __noinline__ must stay undefined: libraries write __attribute__((__noinline__)). So must __shared__: kernels use
+// SIMT_SHARED, which is defined for both devices.
 #pragma once
 
 #define __global__
@@ -34,7 +35,8 @@ constexpr float2 make_float2(float x, float y) { return {x, y}; }
 constexpr float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 constexpr double2 make_double2(double x, double y) { return {x, y}; }
 
-// Of the thread that runs on this processor core. Constant initialisation keeps each access a single instruction.
+// Built-in variables of the kernel thread that this OS thread executes. Constant initialisation keeps each access a
+// single instruction.
 inline thread_local constinit uint3 threadIdx{0, 0, 0};
 inline thread_local constinit uint3 blockIdx{0, 0, 0};
 inline thread_local constinit dim3 blockDim{};

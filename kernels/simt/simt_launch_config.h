@@ -1,4 +1,4 @@
-// simt_launch_config.h - how a kernel is launched, on either device; included where dim3 is known
+// simt_launch_config.h - the launch configuration of a kernel, on both devices; include it after dim3 is declared
 #pragma once
 #include <cstddef>
 

@@ -1,18 +1,18 @@
-// simt_order.h - in which order the threads of a block run: a GPU promises none, so a kernel must be right under all of
-// them
+// simt_order.h - the order in which the threads of a block run: a GPU guarantees none, so a kernel must be correct
+// under all of them
 //
-//   SIMT_ORDER=forward        ascending threads; a warp that meets goes on before the next begins (the default, and the
-//                             fastest)
+//   SIMT_ORDER=forward        ascending threads; a warp continues after a collective before the next warp runs (the
+//                             default, and the fastest)
 //   SIMT_ORDER=reverse        descending threads
 //   SIMT_ORDER=random[:SEED]  warps and lanes are shuffled at the start and after every barrier, lanes after every
 //                             collective
-//   SIMT_ORDER=mix[:SEED]     as random, but between half of the barriers each switch picks any thread that can run, of
-//                             any warp
-//   SIMT_POISON=0|1           shared memory is filled with 0xff bytes, NaN in every float type, before each block (the
-//                             default is 1 in every order: it costs a memset a block, and a read of what nobody wrote
-//                             is a fault in all of them)
+//   SIMT_ORDER=mix[:SEED]     like random, but between half of the barriers each switch picks any ready thread of any
+//                             warp
+//   SIMT_POISON=0|1           fills shared memory with 0xff bytes, NaN in every float type, before each block (the
+//                             default is 1 in every order: it costs one memset per block and shows reads of
+//                             uninitialized memory in every order)
 //
-// Blocks of one thread have no order, and their shared memory is left alone.
+// Blocks of one thread have no order, and their shared memory is not poisoned.
 #pragma once
 #include <charconv>
 #include <cstdint>
@@ -34,8 +34,8 @@ struct Order {
     bool operator==(const Order&) const = default;
 };
 
-// From the values of SIMT_ORDER and SIMT_POISON; empty: the default. Throws Error (Blame::input) that names what it
-// does not know.
+// Parses the values of SIMT_ORDER and SIMT_POISON; empty: the default. Throws Error (Blame::input) if a value is
+// unknown.
 inline Order parse_order(std::string_view order, std::string_view poison) {
     Order parsed;
     const auto colon = order.find(':');
@@ -51,16 +51,16 @@ inline Order parse_order(std::string_view order, std::string_view poison) {
         known = known && parsed.shuffles() && rest == end && error == std::errc{};
     }
     require(known, "SIMT_ORDER", '"' + std::string(order) + '"',
-            "forward, reverse, random[:SEED] or mix[:SEED], SEED a whole number below 2^64");
+            "forward, reverse, random[:SEED] or mix[:SEED], SEED an integer below 2^64");
     require(poison.empty() || poison == "0" || poison == "1", "SIMT_POISON", '"' + std::string(poison) + '"', "0 or 1");
     parsed.poison = poison != "0";
     return parsed;
 }
 
-// The order of launches by this OS thread: the environment's, read once, unless a UseOrder lives.
+// The order for launches by this OS thread: from the environment, read once, unless a UseOrder is alive.
 const Order& current_order();
 
-// While it lives, launches by this OS thread use `order`.
+// During its lifetime, launches by this OS thread use `order`.
 class UseOrder {
 public:
     explicit UseOrder(const Order& order) : order_(order), before_(std::exchange(chosen_, &order_)) {}
@@ -74,7 +74,7 @@ private:
     const Order* const before_;
 };
 
-// A block's draws depend on the seed and the block alone, not on the core that runs it.
+// Random numbers of a block, which depend only on the seed and the block, not on the core that runs it.
 class Draws {
 public:
     Draws() : bits_(0) {}

@@ -1,4 +1,4 @@
-// simt_report.h - how the executor's error messages spell kernels, places and threads
+// simt_report.h - formats blocks, call sites and threads for the executor's error messages
 #pragma once
 #include <cstring>
 #include <sstream>
@@ -11,10 +11,10 @@
 
 namespace simt {
 
-// "kernel k<float>, block (0, 1, 0) of 64 threads": what runs on this core.
-std::string place();
+// The kernel and block that this OS thread executes: "kernel k<float>, block (0, 1, 0) of 64 threads".
+std::string describe_block();
 
-inline std::string_view word(Wait wait) {
+inline std::string_view name_of(Wait wait) {
     switch (wait) {
         case Wait::syncthreads: return "__syncthreads";
         case Wait::syncthreads_or: return "__syncthreads_or";
@@ -54,7 +54,7 @@ inline std::string hexadecimal(unsigned mask) {
 
 inline std::string spell(const Site& site) {
     std::ostringstream text;
-    text << word(site.wait) << " at " << site.where.file_name() << ':' << site.where.line();
+    text << name_of(site.wait) << " at " << site.where.file_name() << ':' << site.where.line();
     return text.str();
 }
 

@@ -1,4 +1,5 @@
-// simt_scheduler.cpp - simt_block.h: who of a block runs when, and who waits for whom
+// simt_scheduler.cpp - simt_block.h: schedules the threads of a block, and matches the threads of a barrier or
+// collective
 #include <algorithm>
 #include <cstdlib>
 
@@ -12,10 +13,10 @@ namespace {
 
 [[noreturn]] void fiber_entry() {
     running.scheduler->run_fiber();
-    std::abort();  // run_fiber never returns: a fiber that has nothing to do is left suspended
+    std::abort();  // run_fiber never returns: an idle fiber stays suspended
 }
 
-// Thrown in the waiting threads of a block that failed, to unwind them.
+// Thrown in the waiting threads of a failed block to unwind them.
 struct Unwind {};
 
 }  // namespace
@@ -43,7 +44,7 @@ void BlockScheduler::reset(dim3 block) {
         thread.fiber = nullptr;
         thread.state = State::ready;
     }
-    for (Warp& warp : warps_) warp.collectives_under_way = 0;
+    for (Warp& warp : warps_) warp.active_collectives = 0;
     live_ = count;
     at_barrier_ = 0;
     failure_ = nullptr;
@@ -64,7 +65,7 @@ void BlockScheduler::run_block(const BoundKernel& kernel, dim3 block) {
     current_ = nullptr;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     if (const std::string stray = running.shared.describe_stray_write(); !stray.empty())
-        throw Error(place() + ": a thread wrote " + stray, Blame::runtime);
+        throw Error(describe_block() + ": a thread wrote " + stray, Blame::runtime);
 }
 
 void BlockScheduler::run_fiber() {
@@ -72,14 +73,14 @@ void BlockScheduler::run_fiber() {
     for (;;) {
         run_thread(*starting_);
         Thread* next = next_thread();
-        if (next && !next->fiber) {  // begins right here, on the stack that has become free
+        if (next && !next->fiber) {  // start it on this stack, which is free now
             starting_ = next;
             continue;
         }
         idle_.push_back(running_);
         if (next) transfer(*next);
         else switch_to(*own_);
-        // Later: switched to again, with another thread to start.
+        // The fiber resumes here when it is switched to again, with another thread to start.
     }
 }
 
@@ -98,7 +99,7 @@ void BlockScheduler::run_thread(Thread& thread) {
     --live_;
 }
 
-// The last one woken runs first, so a warp that wakes goes as far as it can before the next.
+// The thread woken last runs first, so a woken warp runs as far as it can before the next warp does.
 void BlockScheduler::wake(Thread& thread) {
     thread.state = State::ready;
     ready_.push_back(&thread);
@@ -120,7 +121,7 @@ void BlockScheduler::wake_lanes(Thread* first, unsigned mask) {
     else if (order_.shuffles()) draws_.shuffle(ready_.data() + begin, unsigned(ready_.size() - begin));
 }
 
-// Who runs when the current thread waits or has ended; null: all have ended.
+// The thread to run after the current one waits or ends; null: all have ended.
 BlockScheduler::Thread* BlockScheduler::next_thread() {
     if (!failure_) {
         if (!ready_.empty()) {
@@ -131,8 +132,8 @@ BlockScheduler::Thread* BlockScheduler::next_thread() {
         }
         if (live_ == 0) return nullptr;
         const char* why = live_ < threads_.size() ? ": threads wait for others that have exited"
-                                                  : ": every thread waits, but not for the same";
-        failure_ = std::make_exception_ptr(Error(place() + why + describe_threads(), Blame::runtime));
+                                                  : ": deadlock: the threads wait in different operations";
+        failure_ = std::make_exception_ptr(Error(describe_block() + why + describe_threads(), Blame::runtime));
     }
     return next_to_unwind();
 }
@@ -167,7 +168,7 @@ void BlockScheduler::transfer(Thread& next) {
     }
 }
 
-// The one place where stacks change hands.
+// All context switches happen here.
 void BlockScheduler::switch_to(Fiber& fiber) {
     Fiber& from = *running_;
     running_ = &fiber;
@@ -178,7 +179,7 @@ void BlockScheduler::switch_to(Fiber& fiber) {
 
 Fiber& BlockScheduler::idle_fiber() {
     if (idle_.empty()) {
-        idle_.reserve(fibers_.size() + 1);  // so that a fiber that becomes idle never has to allocate
+        idle_.reserve(fibers_.size() + 1);  // so that adding an idle fiber never allocates
         fibers_.push_back(std::make_unique<Fiber>(fibers_.size(), fiber_entry));
         return *fibers_.back();
     }
@@ -187,8 +188,8 @@ Fiber& BlockScheduler::idle_fiber() {
     return *fiber;
 }
 
-// Member by member: a copy of the whole would load 16 bytes that were just stored as two pieces, and wait for them (2
-// of 11 ns a collective).
+// Copies member by member: a copy of the struct would load 16 bytes that were just stored in two parts, and stall on
+// store forwarding (2 of 11 ns per collective).
 void BlockScheduler::note_site(Thread& thread, Site site) {
     thread.site.wait = site.wait;
     thread.site.where = site.where;
@@ -203,7 +204,7 @@ BlockScheduler::Votes BlockScheduler::wait_block(Site site, int predicate) {
         arriving_ = {0, 1, 0};
     } else if (!same(site, barrier_site_)) {
         me.state = State::at_barrier;
-        fault("threads of one block meet in different barriers");
+        fault("threads of one block wait in different barriers");
     }
     arriving_.any |= predicate != 0;
     arriving_.all &= predicate != 0;
@@ -211,8 +212,8 @@ BlockScheduler::Votes BlockScheduler::wait_block(Site site, int predicate) {
     if (++at_barrier_ == threads_.size()) {
         at_barrier_ = 0;
         votes_ = arriving_;
-        if constexpr (finds_races) races::meet_block();
-        wake_all();  // this thread too: the first one of the block goes on
+        if constexpr (finds_races) races::sync_block();
+        wake_all();  // including this thread: the first in the order runs next
     } else {
         me.state = State::at_barrier;
     }
@@ -229,17 +230,17 @@ void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine
     me.mask = mask;
     if (!(mask >> lane & 1))
         fault("lane " + std::to_string(lane) + " calls " + spell(site) + " with mask " + hexadecimal(mask) +
-              ", which leaves it out");
-    mask &= warp.existing;  // a partial last warp: lanes that do not exist are not waited for
-    Collective* const end = warp.collectives.data() + warp.collectives_under_way;
+              ", which does not include it");
+    mask &= warp.existing;  // in a partial last warp do not wait for lanes that do not exist
+    Collective* const end = warp.collectives.data() + warp.active_collectives;
     Collective* collective = std::find_if(warp.collectives.data(), end,
                                           [&](const Collective& c) { return c.mask == mask; });
     if (collective == end) {
         *collective = {mask, 0, site, combine};
-        ++warp.collectives_under_way;
+        ++warp.active_collectives;
     } else if (!same(site, collective->site) || combine != collective->combine) {
         me.state = State::in_collective;
-        fault("lanes of one warp meet in different operations");
+        fault("lanes of one warp wait in different operations");
     }
     collective->arrived |= 1u << lane;
     warp.operands[lane] = operands;
@@ -249,15 +250,15 @@ void BlockScheduler::wait_warp(unsigned mask, Site site, void* operands, Combine
         return;
     }
     if constexpr (finds_races) {
-        if (site.wait == Wait::syncwarp) races::meet_warp(me.number - lane, mask);
+        if (site.wait == Wait::syncwarp) races::sync_warp(me.number - lane, mask);
         const races::Pause pause;
         if (combine) combine(warp.operands.data(), mask);
     } else if (combine) {
         combine(warp.operands.data(), mask);
     }
-    *collective = warp.collectives[--warp.collectives_under_way];
+    *collective = warp.collectives[--warp.active_collectives];
     if (order_.kind == Order::Kind::forward) {
-        wake_lanes(&me - lane, mask & ~(1u << lane));  // this one goes on at once: a switch less
+        wake_lanes(&me - lane, mask & ~(1u << lane));  // this lane continues directly, which saves a switch
     } else {
         wake_lanes(&me - lane, mask);
         suspend();

@@ -1,4 +1,5 @@
-// simt_shared.cpp - simt_shared.h: room for shared arrays, NaN in them and red zones between them
+// simt_shared.cpp - simt_shared.h: allocates shared arrays, poisons them with NaN, and checks the red zones between
+// them
 #include <algorithm>
 #include <cstring>
 
@@ -7,8 +8,8 @@
 namespace simt {
 namespace {
 
-// Alternating 0xf7, 0x7f: NaN as bf16, float and double, so that a read outside an array shows as well, and other than
-// 0xff, so that storing what was read from poisoned memory does.
+// Alternating 0xf7, 0x7f: NaN as bf16, float and double, so that a read outside an array shows, too; different from
+// 0xff, so that a stray write of poisoned values also shows.
 std::byte zone_mark(const std::byte* address) {
     return std::byte(reinterpret_cast<std::uintptr_t>(address) % 2 == 0 ? 0xf7 : 0x7f);
 }
@@ -39,7 +40,7 @@ void* SharedMemory::declare(const char* declaration, std::size_t bytes, std::siz
     std::byte* const address = memory_ + begin + red_zone_ * std::size_t(declared_ + 1);
     if (red_zone_ != 0) {
         const Variable before = array(declared_ - 1);
-        // what alignment leaves over; the zone itself may already tell of a write
+        // mark the alignment gap only: the red zone of the previous array may already record a stray write
         mark_zone(before.begin + before.bytes + red_zone_, address);
         mark_zone(address + bytes, address + bytes + red_zone_);
         if (poison_) std::memset(address, 0xff, bytes);
@@ -73,7 +74,7 @@ std::string SharedMemory::describe_stray_write() const {
         return std::to_string(array(i).begin - address) + " bytes before the start of " +
                spell_array(array(i).name, array(i).bytes);
     };
-    const int first = dynamic_bytes_ == 0 && declared_ > 0 ? 0 : -1;  // no message names a dynamic array of no bytes
+    const int first = dynamic_bytes_ == 0 && declared_ > 0 ? 0 : -1;  // messages do not name an empty dynamic array
     if (const std::byte* address = stray(memory_ - red_zone_, memory_); address != memory_)
         return spell_before(first, address);
     for (int i = -1; i < declared_; ++i) {

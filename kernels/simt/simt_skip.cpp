@@ -21,7 +21,7 @@ public:
     ~Environment() {
         if (place_.empty() || reached_) return;
         std::cerr << "SIMT_SKIP_BARRIER is \"" << place_
-                  << "\"; expected the place of a plain __syncthreads or __syncwarp that a kernel comes to\n";
+                  << "\"; expected the FILE:LINE of a plain __syncthreads or __syncwarp that a kernel reaches\n";
         std::cout.flush();
         _exit(3);
     }

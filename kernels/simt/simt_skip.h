@@ -1,6 +1,6 @@
-// simt_skip.h - SIMT_SKIP_BARRIER=FILE:LINE: every plain __syncthreads and __syncwarp there passes at once, as if the
-// line were deleted. Whether a test notices tells what the barrier, or the test, is for (dev/mutate_barriers.sh). FILE
-// is the end of a path: "reduce.cuh:43".
+// simt_skip.h - SIMT_SKIP_BARRIER=FILE:LINE: every plain __syncthreads and __syncwarp on that line returns immediately,
+// as if it were deleted. If no test then fails, either the barrier or a test is missing its purpose
+// (dev/mutate_barriers.sh). FILE is the end of a path: "reduce.cuh:43".
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,13 +12,14 @@ namespace simt {
 
 class SkippedBarrier {
 public:
-    // From the value of SIMT_SKIP_BARRIER; empty: none. Throws Error (Blame::input) that says what was expected.
+    // Parses the value of SIMT_SKIP_BARRIER; empty: none. Throws Error (Blame::input) if it is not FILE:LINE.
     explicit SkippedBarrier(std::string_view place);
 
     bool is(const Site& site) const { return line_ != 0 && site.where.line() == line_ && is_plain_and_in_file(site); }
 
-    // The environment's, read at the first launch. If no thread has come to it when the process ends, it says so and
-    // ends it with status 3: a place that is misspelt, or that no test reaches, is no barrier that nobody misses.
+    // From the environment, read at the first launch. If no thread has reached the line when the process ends, it
+    // prints a message and exits with status 3: a misspelt line, or one that no test reaches, must not count as a
+    // redundant barrier.
     static const SkippedBarrier& of_environment();
 
 private:

@@ -1,4 +1,4 @@
-// simt_tensor.cpp - simt_tensor.h: the wait for a whole warp, and copies that complete at the wait for them
+// simt_tensor.cpp - simt_tensor.h: the collective of a whole warp, and copies that complete when they are waited for
 #include "kernels/simt/simt_tensor.h"
 
 #include <cstring>
@@ -14,7 +14,7 @@ void wait_whole_warp(Wait instruction, const std::source_location& where, void* 
     const unsigned number = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     const unsigned first = number / kWarpLanes * kWarpLanes, lanes = threads - first;
     if (!running.scheduler || lanes < unsigned(kWarpLanes))
-        fault(std::string(word(instruction)) + " needs the 32 lanes of a whole warp; this warp has " +
+        fault(std::string(name_of(instruction)) + " needs the 32 lanes of a whole warp; this warp has " +
               std::to_string(lanes));
     running.scheduler->wait_warp(~0u, {instruction, where}, operands, combine);
 }
@@ -22,7 +22,7 @@ void wait_whole_warp(Wait instruction, const std::source_location& where, void* 
 void AsyncCopyQueue::issue(void* shared, const void* global, bool present) {
     check_aligned(shared, kAsyncCopyBytes);
     check_aligned(global, kAsyncCopyBytes);
-    if (!running.shared.holds(shared)) fault("cp.async writes an address outside shared memory");
+    if (!running.shared.holds(shared)) fault("cp.async writes to an address outside shared memory");
     if (present && running.shared.holds(global)) fault("cp.async reads shared memory; expected global memory");
     copies_.push_back({shared, present ? global : nullptr, __builtin_return_address(0)});
     note_accesses(copies_.back());

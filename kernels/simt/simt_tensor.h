@@ -1,9 +1,8 @@
-// simt_tensor.h - the host's side of ptx.cuh: tensor-core products, matrix loads and asynchronous copies on the
+// simt_tensor.h - the host implementation of ptx.cuh: tensor-core products, matrix loads and asynchronous copies on the
 // executor's fibers
 //
-// Products and loads are collectives of all 32 lanes.
-// What a GPU leaves undefined is an Error here: a warp that is not whole, a misaligned address, an address outside
-// shared memory.
+// Products and loads are collectives of all 32 lanes. Behaviour that is undefined on a GPU throws Error here: a partial
+// warp, a misaligned address, an address outside shared memory.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -22,12 +21,13 @@ void wait_whole_warp(Wait instruction, const std::source_location& where, void* 
 
 // ---- d += a b, of shapes 16 x 8, 16 x 16, 16 x 8
 
-// Lane `lane` holds pairs of neighbouring elements; the first one of a pair is the low half of a register.
-struct PairPlace { int row, column; };
-constexpr PairPlace pair_of_a(int lane, int reg) { return {lane / 4 + 8 * (reg % 2), 2 * (lane % 4) + 8 * (reg / 2)}; }
-// neighbours in a column
-constexpr PairPlace pair_of_b(int lane, int reg) { return {2 * (lane % 4) + 8 * reg, lane / 4}; }
-constexpr PairPlace pair_of_d(int lane, int pair) { return {lane / 4 + 8 * pair, 2 * (lane % 4)}; }
+// Each lane holds pairs of neighbouring elements; these functions return the position of a pair's first element, which
+// is the low half of a register.
+struct PairStart { int row, column; };
+constexpr PairStart pair_of_a(int lane, int reg) { return {lane / 4 + 8 * (reg % 2), 2 * (lane % 4) + 8 * (reg / 2)}; }
+// the pair's elements are neighbours in a column
+constexpr PairStart pair_of_b(int lane, int reg) { return {2 * (lane % 4) + 8 * reg, lane / 4}; }
+constexpr PairStart pair_of_d(int lane, int pair) { return {lane / 4 + 8 * pair, 2 * (lane % 4)}; }
 
 inline float low_bf16(unsigned reg) { return std::bit_cast<float>(reg << 16); }
 inline float high_bf16(unsigned reg) { return std::bit_cast<float>(reg & 0xffff0000u); }
@@ -90,8 +90,8 @@ void combine_matrices(void* const* operands, unsigned) {
         }
 }
 
-// Each lane reads its row when it arrives, not when the last one does: a kernel that lacks a barrier before the load
-// then sees what was there before.
+// Each lane reads its row when it arrives, not when the last lane does: a kernel without a barrier before the load then
+// reads stale values.
 template <int Count, bool Transposed>
 void ldmatrix(unsigned* reg, const void* row, const std::source_location& where) {
     MatrixOperands mine{reg, {}};
@@ -103,22 +103,22 @@ void ldmatrix(unsigned* reg, const void* row, const std::source_location& where)
     wait_whole_warp(Wait::ldmatrix, where, &mine, combine_matrices<Count, Transposed>);
 }
 
-// ---- copies from global to shared memory that complete at the wait, and not before
+// ---- copies from global to shared memory, which complete at the wait and not earlier
 
-// The copies that one thread has issued. From issue to completion the destination holds NaN, so that neither a missing
-// wait nor a copy into what others still read stays unseen. Copies that no wait completes never happen.
+// The copies that one thread has issued. From issue to completion the destination holds NaN, which shows a missing wait
+// or a copy into memory that other threads still read. A copy that is never waited for is never made.
 class AsyncCopyQueue {
 public:
     void issue(void* shared, const void* global, bool present);
     void commit();
-    void wait(std::size_t newest);  // completes all committed groups but the `newest` last ones
+    void wait(std::size_t newest);  // completes all committed groups except the `newest` most recent ones
 
 private:
-    struct Copy { void* shared; const void *global, *caller; };  // without `global`: zeros
+    struct Copy { void* shared; const void *global, *caller; };  // global is null: writes zeros
     static void note_accesses(const Copy& copy);
 
-    std::vector<Copy> copies_;             // in the order of issue
-    std::vector<std::size_t> group_ends_;  // of each committed group, the end of its copies
+    std::vector<Copy> copies_;             // in order of issue
+    std::vector<std::size_t> group_ends_;  // for each committed group, the index after its last copy
 };
 
 }  // namespace simt

@@ -1,7 +1,7 @@
-// simt_warp.h - what the lanes of a warp do together: shuffles, votes, reductions
+// simt_warp.h - warp collectives: shuffles, votes, reductions
 //
-// Each lane leaves its operands on its own stack and waits; the last one to arrive computes every lane's result. In a
-// block of one thread there is nobody to wait for: the only lane is 0.
+// Each lane keeps its operands on its own stack and waits; the last lane to arrive computes every lane's result. In a
+// block of one thread the only lane is 0, and nothing waits.
 #pragma once
 #include <bit>
 #include <concepts>
@@ -10,7 +10,7 @@
 
 namespace simt {
 
-// The types that CUDA shuffles; anything else would not compile there.
+// The types that CUDA's shuffles accept.
 template <class T>
 concept Shuffled = std::same_as<T, int> || std::same_as<T, unsigned> || std::same_as<T, long> ||
     std::same_as<T, unsigned long> || std::same_as<T, long long> || std::same_as<T, unsigned long long> ||

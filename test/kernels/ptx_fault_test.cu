@@ -1,5 +1,5 @@
-// ptx_fault_test.cu - what the host executor makes of wrong use of the tensor-core vocabulary: copies nobody waits for,
-// missing barriers and lanes, addresses that a GPU would refuse
+// ptx_fault_test.cu - how the host executor reports misuse of ptx.cuh: copies that are never waited for, missing
+// barriers and lanes, addresses that are invalid on a GPU
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
@@ -15,7 +15,7 @@ using kernels::FragmentA;
 using kernels::FragmentB;
 
 
-// Six looks at the four rows of every thread; a thread's rows are its own, so that no barrier is needed.
+// Reads the four rows of every thread six times; each thread has its own rows, so no barrier is needed.
 constexpr int kRows = 4, kLooks = 6;
 __global__ void watch_copies(unsigned short* out, const bf16* from) {
     SIMT_SHARED(bf16, rows, [32 * kRows * 8]);
@@ -47,7 +47,7 @@ __global__ void watch_copies(unsigned short* out, const bf16* from) {
     look(5);
 }
 
-TEST_CASE("copies arrive at the wait for their group, and not before", "[ptx]") {
+TEST_CASE("copies complete when their group is waited for, and not earlier", "[ptx]") {
     const unsigned threads = GENERATE(1u, 32u);
     constexpr unsigned kMissing = 0xffff;
     std::vector<bf16> from(32 * kRows * 8);
@@ -69,7 +69,7 @@ TEST_CASE("copies arrive at the wait for their group, and not before", "[ptx]") 
         }
 }
 
-// Every block but the last one leaves a copy behind; the last one waits without having issued any.
+// Every block except the last leaves a copy pending; the last block waits without having issued any.
 __global__ void abandoned(bf16* out, const bf16* from) {
     SIMT_SHARED(bf16, rows, [32 * 8]);
     kernels::AsyncCopies copies;
@@ -84,14 +84,14 @@ __global__ void abandoned(bf16* out, const bf16* from) {
     }
 }
 
-TEST_CASE("copies that a block leaves behind do not arrive in the next one", "[ptx]") {
+TEST_CASE("copies that a block leaves pending do not complete in the next block", "[ptx]") {
     const auto from = test::on_device(test::normal<bf16>(8, 1));
     auto out = test::poisoned<bf16>(32);
     simt::launch<abandoned>({.grid = 5, .block = 32}, out.span().data(), static_cast<const bf16*>(from.span().data()));
     for (bf16 x : out.download(nullptr)) CHECK(x.bits == 7);
 }
 
-// Rows are written by other lanes than those that give their addresses.
+// The lanes that write the rows differ from those that pass their addresses.
 __global__ void load_early(unsigned* out, bool waits) {
     SIMT_SHARED(bf16, rows, [32 * 8]);
     const int lane = threadIdx.x;
@@ -104,12 +104,12 @@ __global__ void load_early(unsigned* out, bool waits) {
     out[lane] = reg[0] & reg[1] & reg[2] & reg[3];
 }
 
-TEST_CASE("ldmatrix without a barrier before it reads old rows", "[ptx][races]") {
+TEST_CASE("ldmatrix without a preceding barrier reads stale rows", "[ptx][races]") {
     auto out = test::poisoned<unsigned>(32);
     simt::launch<load_early>({.grid = 1, .block = 32}, out.span().data(), true);
     CHECK(out.download(nullptr) == std::vector<unsigned>(32, 0x00010001));
     simt::launch<load_early>({.grid = 1, .block = 32}, out.span().data(), false);
-    // in every order the first lane to load is early
+    // in every order the first lane that loads is too early
     CHECK(out.download(nullptr) != std::vector<unsigned>(32, 0x00010001));
 }
 
@@ -160,7 +160,7 @@ std::string fault_of(unsigned threads, Args... args) {
     return "no fault";
 }
 
-TEST_CASE("misaligned addresses and those of the wrong memory are refused", "[ptx]") {
+TEST_CASE("misaligned addresses and addresses in the wrong memory are rejected", "[ptx]") {
     using Catch::Contains;
     const auto memory = test::on_device(test::normal<bf16>(16, 1));
     const bf16* const global = memory.span().data();
@@ -169,14 +169,14 @@ TEST_CASE("misaligned addresses and those of the wrong memory are refused", "[pt
     CHECK_THAT(message(Fault::copy_to),
                Contains("kernel ptx_fault_test::faulty_address") && Contains("8 bytes past a multiple of 16"));
     CHECK_THAT(message(Fault::copy_from), Contains("2 bytes past a multiple of 16"));
-    CHECK_THAT(message(Fault::copy_to_global), Contains("cp.async writes an address outside shared memory"));
+    CHECK_THAT(message(Fault::copy_to_global), Contains("cp.async writes to an address outside shared memory"));
     CHECK_THAT(message(Fault::copy_from_shared), Contains("cp.async reads shared memory; expected global memory"));
     CHECK_THAT(message(Fault::load), Contains("thread (7, 0, 0)") && Contains("2 bytes past a multiple of 16"));
     CHECK_THAT(message(Fault::load_global),
                Contains("thread (2, 0, 0)") && Contains("ldmatrix reads an address outside shared memory"));
 }
 
-TEST_CASE("lanes that a product or a load waits for in vain are reported", "[ptx]") {
+TEST_CASE("lanes that never reach a product or a load are reported", "[ptx]") {
     using Catch::Contains;
     for (bool loads : {false, true}) {
         const auto message = fault_of<missing_lane>(64, loads, 40);
@@ -191,7 +191,7 @@ TEST_CASE("lanes that a product or a load waits for in vain are reported", "[ptx
         CHECK_THAT(fault_of<missing_lane>(1, loads, -1),
                    Contains(name + " needs the 32 lanes of a whole warp; this warp has 1"));
     }
-    CHECK_THAT(fault_of<mixed>(32), Contains("lanes of one warp meet in different operations"));
+    CHECK_THAT(fault_of<mixed>(32), Contains("lanes of one warp wait in different operations"));
 }
 
 

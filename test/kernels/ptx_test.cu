@@ -1,8 +1,8 @@
-// ptx_test.cu - the tensor-core vocabulary of ptx.cuh against the tables of NVIDIA's PTX ISA, cited by the titles of
-// its sections
+// ptx_test.cu - the tensor-core functions of ptx.cuh compared with the tables of NVIDIA's PTX ISA, cited by section
+// title
 //
-// The tables are written here as the ISA gives them, by element of a fragment, and used on the host and in kernels to
-// fill and to read registers.
+// The tables are written here as in the ISA, by element of a fragment; host code and kernels use them to fill and read
+// registers.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
@@ -19,8 +19,8 @@ using kernels::bf16;
 using kernels::FragmentA;
 using kernels::FragmentB;
 
-// ---- PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"; two elements a register, the first one
-// low
+// ---- PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"; two elements per register, the first one
+// in the low half
 
 struct Element { int row, column; };
 __host__ __device__ constexpr int group_id(int lane) { return lane >> 2; }
@@ -38,12 +38,12 @@ __host__ __device__ constexpr Element element_of_c(int lane, int i) {
 }
 
 // ---- PTX ISA, "Warp-level matrix load instruction: ldmatrix", .m8n8 .b16
-// Row addresses: threads 0-7 give those of the first matrix, 8-15 of the second, 16-23 of the third, 24-31 of the
+// Row addresses: threads 0-7 pass those of the first matrix, 8-15 of the second, 16-23 of the third, 24-31 of the
 // fourth.
-// Fragments: row r is spread over threads 4 r to 4 r + 3, two neighbouring elements each, the first one low; .trans: so
-// is column r.
+// Fragments: row r (with .trans column r) is distributed over threads 4 r to 4 r + 3, two neighbouring elements each,
+// the first one in the low half.
 
-struct Source { int lane, element; };  // which lane's address leads to the row, and which of its eight elements it is
+struct Source { int lane, element; };  // the lane that passes the row's address, and the element's index in the row
 constexpr Source source_of(int lane, int matrix, int half, bool transposed) {
     const int major = lane / 4, minor = lane % 4 * 2 + half;
     return transposed ? Source{8 * matrix + minor, major} : Source{8 * matrix + major, minor};
@@ -59,8 +59,8 @@ __device__ FragmentB fill_b(const bf16* matrix, int lane) {
     return {joined(at(0), at(1)), joined(at(2), at(3))};
 }
 
-// Block i: registers of A, or of B, are zero but for a one in element i % elements of lane i / elements; the other
-// operand is whole.
+// Block i: the registers of A, or of B, are zero except for a one in element i % elements of lane i / elements; the
+// other operand is a full matrix.
 constexpr unsigned kOne = 0x3f80;
 __global__ void one_of_a(float* out, const bf16* b) {
     const int lane = threadIdx.x, i = blockIdx.x % 8;
@@ -79,14 +79,14 @@ __global__ void one_of_b(float* out, const bf16* a) {
     for (int k = 0; k < 4; ++k) out[(blockIdx.x * 32 + lane) * 4 + k] = d[k];
 }
 
-// 1, 2, 3, ...: up to 256 each is a bf16.
+// 1, 2, 3, ...: up to 256 they are exact in bf16.
 std::vector<bf16> counted(int size) {
     std::vector<bf16> values;
     for (int i = 1; i <= size; ++i) values.push_back(kernels::bf16_from_float(float(i)));
     return values;
 }
 
-TEST_CASE("every register of A, B and D holds what the PTX ISA says", "[ptx]") {
+TEST_CASE("every register of A, B and D holds the elements that the PTX ISA specifies", "[ptx]") {
     const auto a = test::on_device(counted(16 * 16)), b = test::on_device(counted(16 * 8));
     auto out = test::poisoned<float>(32 * 8 * 32 * 4);
     simt::launch<one_of_a>({.grid = 32 * 8, .block = 32}, out.span().data(), static_cast<const bf16*>(b.span().data()));
@@ -109,8 +109,8 @@ TEST_CASE("every register of A, B and D holds what the PTX ISA says", "[ptx]") {
         }
 }
 
-// |got - c - a b| against the worst that additions of `inner` exact products can do, each rounded or truncated to float
-// (tensor cores truncate).
+// Compares |got - c - a b| with the maximum error of adding `inner` exact products, each addition rounded or truncated
+// to float (tensor cores truncate).
 void check_product(const std::vector<float>& got, const std::vector<float>& c, const std::vector<bf16>& a,
                    const std::vector<bf16>& b, int rows, int columns, int inner) {
     for (int m = 0; m < rows; ++m)
@@ -145,7 +145,7 @@ TEST_CASE("a product of random matrices is added to D", "[ptx]") {
     check_product(d.download(nullptr), c, a, b, 16, 8, 16);
 }
 
-// Lane l gives the address of slot (5 l + 3) % 32, which holds 8 l, ..., 8 l + 7; lanes whose address is not used give
+// Lane l passes the address of slot (5 l + 3) % 32, which holds 8 l, ..., 8 l + 7; lanes whose address is not used pass
 // that of a row of ones.
 constexpr unsigned kUnused = 0xffff;
 template <int Count, bool Transposed>
@@ -163,7 +163,7 @@ __global__ void load_matrices(unsigned* out) {
     for (int j = 0; j < Count; ++j) out[lane * Count + j] = reg[j];
 }
 
-TEMPLATE_TEST_CASE_SIG("ldmatrix gives every lane the elements that the PTX ISA says", "[ptx]",
+TEMPLATE_TEST_CASE_SIG("ldmatrix gives every lane the elements that the PTX ISA specifies", "[ptx]",
                        ((int Count, bool Transposed), Count, Transposed), (1, false), (2, false), (4, false), (1, true),
                        (2, true), (4, true)) {
     auto out = test::poisoned<unsigned>(32 * Count);
@@ -178,9 +178,9 @@ TEMPLATE_TEST_CASE_SIG("ldmatrix gives every lane the elements that the PTX ISA 
             }
 }
 
-// 64 x 64 x 64 by four warps of 16 rows. Slices of 16 along k arrive in two buffers, one being copied while the other
-// one is multiplied. A is stored [m][k], or [k][m] if TransposedA; B [k][n], or [n][k] if TransposedB; Pairs: two
-// fragments of B are loaded at once.
+// A product of 64 x 64 x 64 by four warps of 16 rows each. Slices of 16 along k are double-buffered: one is copied
+// while the other is multiplied. A is stored [m][k], or [k][m] if TransposedA; B [k][n], or [n][k] if TransposedB;
+// Pairs: two fragments of B are loaded at once.
 constexpr int kSide = 64, kSlice = 16;
 template <bool Along>  // whether k runs along the rows of the matrix
 struct Slice {
@@ -264,8 +264,8 @@ TEMPLATE_TEST_CASE_SIG("a tiled product through cp.async and ldmatrix, for every
     check_product(got, std::vector<float>(kSide * kSide), a, b, kSide, kSide, kSide);
 }
 
-// out = bf16(a b) v, where a is 16 x 16, b and v are two 16 x 8 side by side (b) and one (v): as attention multiplies
-// its weights by values.
+// out = bf16(a b) v, where a is 16 x 16, b two adjacent 16 x 8 matrices, and v one: like attention, which multiplies
+// its weights by the values.
 __global__ void chained(float* out, const bf16* a, const bf16* b, const bf16* v) {
     const int lane = threadIdx.x;
     float left[4] = {}, right[4] = {}, d[4] = {};
@@ -278,9 +278,10 @@ __global__ void chained(float* out, const bf16* a, const bf16* b, const bf16* v)
     for (int i = 0; i < 4; ++i) out[element_of_c(lane, i).row * 8 + element_of_c(lane, i).column] = d[i];
 }
 
-TEST_CASE("two D side by side become the A of the next product", "[ptx]") {
+TEST_CASE("two adjacent D become the A of the next product", "[ptx]") {
     const auto random = test::normal<double>(16 * 16 + 3 * 16 * 8, 7, 2);
-    // integers, so that the order of additions does not matter and every sum but the roundings of the weights is exact
+    // integers, so that the order of additions does not matter and everything except the rounding of the weights is
+    // exact
     std::vector<bf16> small;
     for (double x : random) small.push_back(kernels::bf16_from_float(float(std::round(x))));
     const auto device = test::on_device(small);
@@ -308,7 +309,7 @@ __global__ void pairs(unsigned* out, const float* x) {
 
 TEST_CASE("bf16_pair rounds to nearest, ties to even", "[ptx]") {
     auto x = test::normal<float>(64 * 32, 8);
-    for (int i = 0; i < 32; ++i) x[i] = 1.0f + float(i) / 256;  // every other one is a tie
+    for (int i = 0; i < 32; ++i) x[i] = 1.0f + float(i) / 256;  // every second one is a tie
     x[40] = INFINITY, x[41] = -INFINITY, x[42] = -0.0f, x[43] = NAN, x[44] = 3.4e38f;
     const auto device = test::on_device(x);
     auto out = test::poisoned<unsigned>(32 * 32);
@@ -319,8 +320,7 @@ TEST_CASE("bf16_pair rounds to nearest, ties to even", "[ptx]") {
 }
 
 #if !defined(TRAIN_GPT2_CUDA)
-// What the host executor promises beyond the ISA, which leaves undefined what is read too early; the rest of that is in
-// ptx_fault_test.cu.
+// A guarantee of the host executor beyond the ISA, where early reads are undefined; more of them in ptx_fault_test.cu.
 TEST_CASE("a kernel that does not wait for its copies computes NaN", "[ptx]") {
     const auto a = test::normal<bf16>(kSide * kSide, 5), b = test::normal<bf16>(kSide * kSide, 6);
     for (float x : multiply<false, false, true, false>(a, b)) REQUIRE(std::isnan(x));

@@ -1,4 +1,5 @@
-// simt_race.cpp - simt_race.h: who accessed which bytes last, and whether what a thread does now comes after it
+// simt_race.cpp - simt_race.h: stores the last accesses to each byte, and checks whether they happen before the current
+// access
 #include "kernels/simt/races/simt_race.h"
 
 #include <algorithm>
@@ -20,28 +21,28 @@ namespace simt::races {
 namespace {
 
 struct Record {
-    // code: of the instruction after the access, as from where the program begins in memory
-    std::uint32_t moment, code;
+    // code: offset of the instruction after the access from the start of the program in memory
+    std::uint32_t time, code;
     std::uint16_t thread;
-    std::uint8_t bytes;  // which of the cell's; 0: no access
+    std::uint8_t bytes;  // bit mask of the cell's bytes; 0: no access
 };
 struct Cell { Record write, reads[2], atomics[2]; };
-constexpr std::uintptr_t kCellBytes = 2;  // a bf16 has one of its own
+constexpr std::uintptr_t kCellBytes = 2;  // one bf16
 constexpr std::uintptr_t kPageBytes = 4096;
 struct Page { std::array<Cell, kPageBytes / kCellBytes> cells; };
 
-using Lanes = std::array<std::uint32_t, kWarpLanes>;
+using LaneTimes = std::array<std::uint32_t, kWarpLanes>;
 
-// What comes before a __threadfence of a thread. Its block is that of the moments from block_begin to `until`, as
-// blocks run one after another.
+// The accesses that happen before a __threadfence of a thread. Blocks run one after another, so the times from
+// block_begin to `until` identify the thread's block.
 struct View {
     std::uint32_t block_begin, phase_begin, until;
     unsigned thread;
-    Lanes lanes;
+    LaneTimes lanes;
     bool holds(const Record& record) const {
-        if (record.moment < block_begin || record.moment >= until) return false;
-        return record.thread == thread || record.moment < phase_begin ||
-               (record.thread / kWarpLanes == thread / kWarpLanes && lanes[record.thread % kWarpLanes] > record.moment);
+        if (record.time < block_begin || record.time >= until) return false;
+        return record.thread == thread || record.time < phase_begin ||
+               (record.thread / kWarpLanes == thread / kWarpLanes && lanes[record.thread % kWarpLanes] > record.time);
     }
 };
 using Views = std::vector<View>;
@@ -59,34 +60,34 @@ class Detector {
 public:
     void begin_launch() {
         block_begins_.clear();
-        launch_begin_ = next_moment();
+        launch_begin_ = next_time();
         published_.clear();
         fenced_ = false;
-        if (pages_.size() > kPagesKept) {  // what earlier launches left there is ordered before all that comes
+        if (pages_.size() > kPagesKept) {  // records of earlier launches are ordered before all later accesses
             pages_.clear();
             recent_ = {};
         }
     }
     void begin_block(unsigned threads) {
-        block_begin_ = phase_begin_ = next_moment();
+        block_begin_ = phase_begin_ = next_time();
         block_begins_.push_back({block_begin_, blockIdx});
-        if (known_.size() < threads) known_.resize(threads);
+        if (clocks_.size() < threads) clocks_.resize(threads);
         views_.assign(threads, {});
         views_of_block_.clear();
     }
-    void meet_block() {
-        phase_begin_ = next_moment();
+    void sync_block() {
+        phase_begin_ = next_time();
         if (!fenced_) return;
         for (ThreadViews& views : views_) add(views_of_block_, std::exchange(views.before, {}));
     }
-    void meet_warp(unsigned first, unsigned mask) {
-        Lanes together{};
+    void sync_warp(unsigned first, unsigned mask) {
+        LaneTimes joined{};
         for_each_lane(mask, [&](int lane) {
-            for (int i = 0; i < kWarpLanes; ++i) together[i] = std::max(together[i], known_[first + lane][i]);
+            for (int i = 0; i < kWarpLanes; ++i) joined[i] = std::max(joined[i], clocks_[first + lane][i]);
         });
-        const std::uint32_t now = next_moment();
-        for_each_lane(mask, [&](int lane) { together[lane] = now; });
-        for_each_lane(mask, [&](int lane) { known_[first + lane] = together; });
+        const std::uint32_t now = next_time();
+        for_each_lane(mask, [&](int lane) { joined[lane] = now; });
+        for_each_lane(mask, [&](int lane) { clocks_[first + lane] = joined; });
         if (!fenced_) return;
         Views before;
         for_each_lane(mask, [&](int lane) { add(before, views_[first + lane].before); });
@@ -96,24 +97,24 @@ public:
     void fence() {
         const unsigned thread = running.scheduler->thread_number();
         ThreadViews& mine = views_[thread];
-        add(mine.before, std::exchange(mine.met, {}));
-        mine.fenced = mine.before;
-        add(mine.fenced, views_of_block_);
-        add(mine.fenced, {{block_begin_, phase_begin_, next_moment(), thread, known_[thread]}});
+        add(mine.before, std::exchange(mine.observed, {}));
+        mine.released = mine.before;
+        add(mine.released, views_of_block_);
+        add(mine.released, {{block_begin_, phase_begin_, next_time(), thread, clocks_[thread]}});
         fenced_ = true;
     }
-    void meet_at(std::uintptr_t address) {
+    void atomic_at(std::uintptr_t address) {
         if (!fenced_) return;
         ThreadViews& mine = views_[running.scheduler->thread_number()];
         Views& here = published_[address];
-        add(mine.met, here);
-        add(here, mine.fenced);
+        add(mine.observed, here);
+        add(here, mine.released);
     }
 
-    // False: it races with an earlier one, and an Error is on its way.
+    // Returns false if the access races with an earlier one; the block then fails with an Error.
     bool note(std::uintptr_t address, std::size_t bytes, Access access, std::uint32_t code) {
         scope_begin_ = running.shared.holds(reinterpret_cast<const void*>(address)) ? block_begin_ : launch_begin_;
-        Record now{moment_, code, std::uint16_t(running.scheduler->thread_number()), 0};
+        Record now{time_, code, std::uint16_t(running.scheduler->thread_number()), 0};
         const std::uintptr_t end = address + bytes;
         for (std::uintptr_t at = address; at < end;) {
             Page& page = page_of(at);
@@ -135,15 +136,16 @@ public:
     }
 
 private:
-    // For fences and atomics: what comes before this thread's next access, what will after its next fence, and what
-    // came before its last one.
-    struct ThreadViews { Views before, met, fenced; };
+    // For fences and atomics. before: happens before this thread's next access; observed: will happen before its
+    // accesses after its next fence; released: happened before its last fence.
+    struct ThreadViews { Views before, observed, released; };
     static constexpr std::size_t kPagesKept = 2048;  // 240 MiB
 
-    std::uint32_t next_moment() {
-        if (++moment_ == 0)
-            throw Error("the race detector has counted 2^32 moments; run fewer tests in one process", Blame::runtime);
-        return moment_;
+    std::uint32_t next_time() {
+        if (++time_ == 0)
+            throw Error("the race detector's logical clock has reached 2^32; run fewer tests in one process",
+                        Blame::runtime);
+        return time_;
     }
 
     Page& page_of(std::uintptr_t address) {
@@ -158,19 +160,19 @@ private:
         return *page;
     }
 
-    // Whether `earlier` comes before what `thread` does now.
+    // Whether `earlier` happens before the current access of `thread`.
     bool ordered(const Record& earlier, unsigned thread) const {
-        if (earlier.moment < scope_begin_) return true;
-        if (earlier.moment >= block_begin_ && (earlier.thread == thread || earlier.moment < phase_begin_)) return true;
-        if (earlier.moment >= block_begin_ && earlier.thread / kWarpLanes == thread / kWarpLanes &&
-            known_[thread][earlier.thread % kWarpLanes] > earlier.moment)
+        if (earlier.time < scope_begin_) return true;
+        if (earlier.time >= block_begin_ && (earlier.thread == thread || earlier.time < phase_begin_)) return true;
+        if (earlier.time >= block_begin_ && earlier.thread / kWarpLanes == thread / kWarpLanes &&
+            clocks_[thread][earlier.thread % kWarpLanes] > earlier.time)
             return true;
         const auto holds = [&](const View& view) { return view.holds(earlier); };
         return fenced_ && (std::any_of(views_[thread].before.begin(), views_[thread].before.end(), holds) ||
                            std::any_of(views_of_block_.begin(), views_of_block_.end(), holds));
     }
 
-    // Null, and `now` is kept; or the record that it races with.
+    // Returns the record that `now` races with; or null, after storing `now`.
     const Record* update(Cell& cell, const Record& now, Access access) const {
         const auto races = [&](const Record& earlier) {
             return (earlier.bytes & now.bytes) != 0 && !ordered(earlier, now.thread);
@@ -187,68 +189,70 @@ private:
             case Access::atomic: keep(cell.atomics, now); break;
             case Access::write:
                 cell.write = now;
-                for (Record& read : cell.reads) read.bytes &= std::uint8_t(~now.bytes);  // all come before this write
+                for (Record& read : cell.reads) read.bytes &= std::uint8_t(~now.bytes);  // all happen before this write
                 for (Record& atomic : cell.atomics) atomic.bytes &= std::uint8_t(~now.bytes);
         }
         return nullptr;
     }
 
-    // What comes after `now` comes after all that is ordered before it, so that need not be kept. Of what is not, two
-    // are enough where they are of different blocks or warps: nothing that any thread does can come after both, but by
-    // a barrier that is common to all.
+    // An access that is ordered after `now` is ordered after everything before `now`, so those records can be dropped.
+    // Of the others two are enough if they come from different blocks or warps: only a barrier that is common to all
+    // threads can order an access after both.
     void keep(Record (&kept)[2], const Record& now) const {
-        Record* place = nullptr;
+        Record* slot = nullptr;
         for (Record& record : kept)
             if ((record.bytes & ~now.bytes) == 0 && ordered(record, now.thread)) {
                 record.bytes = 0;
-                place = &record;
+                slot = &record;
             }
         const auto warp = [&](const Record& record) {
-            return record.moment < block_begin_ ? -1 : record.thread / kWarpLanes;
+            return record.time < block_begin_ ? -1 : record.thread / kWarpLanes;
         };
-        if (!place && warp(kept[0]) == warp(kept[1]) && warp(kept[0]) != -1 && warp(now) != warp(kept[0]))
-            place = &kept[1];
-        if (place) *place = now;
+        if (!slot && warp(kept[0]) == warp(kept[1]) && warp(kept[0]) != -1 && warp(now) != warp(kept[0]))
+            slot = &kept[1];
+        if (slot) *slot = now;
     }
 
     void report(const void* address, std::size_t bytes, Access access, const Record& now, const Record& other,
                 Access other_access) const {
         static constexpr const char *kDoes[] = {"reads", "writes", "updates"}, *kDid[] = {"read", "wrote", "updated"};
-        const auto [here, there] = source_places(now.code, other.code);
+        const auto [here, there] = source_locations(now.code, other.code);
         const std::string shared = running.shared.describe(address);
         std::ostringstream text;
-        text << place() << ": a race: thread " << now.thread << ' ' << kDoes[int(access)] << ' ' << bytes
+        text << describe_block() << ": a race: thread " << now.thread << ' ' << kDoes[int(access)] << ' ' << bytes
              << (bytes == 1 ? " byte " : " bytes ");
         if (shared.empty()) text << "of global memory, " << address << ',';
         else text << shared;
         text << " at " << here << ", which thread " << other.thread;
-        if (other.moment < block_begin_) text << " of block " << spell(block_of(other));
+        if (other.time < block_begin_) text << " of block " << spell(block_of(other));
         text << ' ' << kDid[int(other_access)] << " at " << there << "; ";
-        if (other.moment < block_begin_) text << "blocks run in no order";
+        if (other.time < block_begin_) text << "blocks are not ordered";
         else if (other.thread / kWarpLanes == now.thread / kWarpLanes)
-            text << "no __syncthreads or __syncwarp lies between";
-        else text << "no __syncthreads lies between";
+            text << "no __syncthreads or __syncwarp separates them";
+        else text << "no __syncthreads separates them";
         running.scheduler->fail_at_next_wait(std::make_exception_ptr(Error(text.str(), Blame::runtime)));
     }
     dim3 block_of(const Record& record) const {
-        const auto after = std::upper_bound(block_begins_.begin(), block_begins_.end(), record.moment,
-                                            [](std::uint32_t moment,
-                                               const auto& block) { return moment < block.first; });
+        const auto after = std::upper_bound(block_begins_.begin(), block_begins_.end(), record.time,
+                                            [](std::uint32_t time,
+                                               const auto& block) { return time < block.first; });
         const uint3 index = std::prev(after)->second;
         return {index.x, index.y, index.z};
     }
 
-    std::uint32_t moment_ = 0, launch_begin_ = 0, block_begin_ = 0;
-    std::uint32_t phase_begin_ = 0;  // the block's last barrier
-    // of what may race on the bytes looked at: in shared memory the block's, which has it for itself
+    std::uint32_t time_ = 0, launch_begin_ = 0, block_begin_ = 0;
+    std::uint32_t phase_begin_ = 0;  // time of the block's last barrier
+    // Earlier accesses cannot race on the current bytes: for shared memory the start of the block, otherwise the
+    // launch.
     std::uint32_t scope_begin_ = 0;
     std::vector<std::pair<std::uint32_t, uint3>> block_begins_;  // of this launch
     std::vector<ThreadViews> views_;
-    Views views_of_block_;  // before what all of its threads do now
+    Views views_of_block_;  // happen before the current accesses of all its threads
     std::unordered_map<std::uintptr_t, Views> published_;  // by the address of an atomic
     bool fenced_ = false;                                  // in this launch
-    // by thread, for each lane of its warp: what that one did before this moment comes before what the thread does now
-    std::vector<Lanes> known_;
+    // Vector clocks: for each thread and each lane of its warp, that lane's accesses before this time happen before the
+    // thread's current access.
+    std::vector<LaneTimes> clocks_;
     std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages_;
     std::array<std::pair<std::uintptr_t, Page*>, 256> recent_{};
 };
@@ -267,14 +271,14 @@ void begin_block(unsigned threads) {
     watching = &this_core();
 }
 void end_block() { watching = nullptr; }
-void meet_block() { this_core().meet_block(); }
-void meet_warp(unsigned first_thread, unsigned mask) { this_core().meet_warp(first_thread, mask); }
+void sync_block() { this_core().sync_block(); }
+void sync_warp(unsigned first_thread, unsigned mask) { this_core().sync_warp(first_thread, mask); }
 
 void note(const void* address, std::size_t bytes, Access access, const void* caller) {
     if (!watching || running.scheduler->on_own_stack(address)) return;
     if (!watching->note(reinterpret_cast<std::uintptr_t>(address), bytes, access, code_offset(caller)))
         watching = nullptr;
-    else if (access == Access::atomic) watching->meet_at(reinterpret_cast<std::uintptr_t>(address));
+    else if (access == Access::atomic) watching->atomic_at(reinterpret_cast<std::uintptr_t>(address));
 }
 void fence() {
     if (watching) watching->fence();

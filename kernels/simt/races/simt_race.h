@@ -1,23 +1,24 @@
-// simt_race.h - races between the threads of a kernel: two accesses to the same bytes, not both reads and not both
-// atomic, that nothing orders
+// simt_race.h - detects data races between the threads of a kernel: two unordered accesses to the same bytes that are
+// neither both reads nor both atomic
 //
-// Only builds with TRAIN_GPT2_RACES look for them. There the compiler calls __tsan_read4 and its like before every
-// access of a kernel; simt_race.cpp answers these calls. It keeps for each two bytes who accessed them last, and when:
-// moments are counted, one more at every begin of a launch or a block and at every barrier. Whether an earlier access
-// comes before what a thread does now on every GPU, not only in the order that happens to run, then follows from what
-// CUDA promises and from nothing else:
-//     a launch comes after what came before it;
-//     __syncthreads and its voting kin order what all threads of the block did, __syncwarp what the lanes of its mask
-//     did;
-//     what a thread does after an atomic and a __threadfence comes after what others did before a __threadfence and an
-//     atomic on the same address; a copy by cp.async may write at any time from its issue to the wait of the thread
-//     that issued it.
-// Shuffles, votes of a warp, mma and ldmatrix order no memory, and blocks come in no order. The compiler's own library
-// would not do: it holds 8128 threads, forgets old accesses by chance, takes a new thread for the ended one whose
-// number it got, and cannot throw.
+// Only builds with TRAIN_GPT2_RACES detect races. There the compiler inserts calls of __tsan_read4 and similar
+// functions before every access of a kernel, which simt_race.cpp implements. For each two bytes it stores the last
+// accesses: the thread and a logical time, which advances at the start of every launch and block and at every barrier.
+// An access is reported unless CUDA guarantees that the earlier access happens before it, on every GPU and in every
+// order of threads:
+//     a launch happens after all earlier launches;
+//     __syncthreads and its voting variants order the accesses of all threads of the block, __syncwarp those of the
+//     lanes in its mask;
+//     accesses of a thread after an atomic and a __threadfence happen after accesses of other threads before a
+//     __threadfence and an atomic on the same address; a cp.async may write at any time from its issue until the
+//     issuing thread waits for it.
+// Shuffles, warp votes, mma and ldmatrix order no memory accesses, and blocks are not ordered. ThreadSanitizer's own
+// runtime is not usable here: it supports 8128 threads, forgets old accesses at random, mistakes a new thread for an
+// ended one with the same number, and cannot throw.
 //
-// A race is an Error at the block's next wait or end. Of many readers of the same bytes two are kept, of different
-// blocks or warps where there are; so after a __syncwarp of some lanes only, a race with one of the others may pass.
+// A race throws Error at the block's next wait or at its end. For many readers of the same bytes two are stored, of
+// different blocks or warps if possible; so after a __syncwarp of some lanes, a race with one of the others may be
+// missed.
 #pragma once
 #include <cstddef>
 
@@ -25,27 +26,27 @@ namespace simt {
 
 #if defined(TRAIN_GPT2_RACES)
 inline constexpr bool finds_races = true;
-#define SIMT_INLINE_ALL __attribute__((flatten))  // the places of a race then name all calls from the kernel down
+#define SIMT_INLINE_ALL __attribute__((flatten))  // a race report then lists all calls from the kernel down
 #else
 #define SIMT_INLINE_ALL
 inline constexpr bool finds_races = false;
 #endif
 
-// Of this OS thread's blocks. None of these is called unless finds_races.
+// For the blocks of this OS thread. Called only if finds_races.
 namespace races {
 
 enum class Access : unsigned char { read, write, atomic };
 
 void begin_launch();
 void begin_block(unsigned threads);
-void end_block();  // until the next begin no access is looked at
-void meet_block();
-void meet_warp(unsigned first_thread, unsigned mask);  // first_thread: lane 0 of the warp
-// The running thread accesses memory in the instruction before `caller`.
+void end_block();  // accesses are ignored until the next begin_block
+void sync_block();
+void sync_warp(unsigned first_thread, unsigned mask);  // first_thread: lane 0 of the warp
+// Records a memory access of the running thread, made by the instruction before `caller`.
 void note(const void* address, std::size_t bytes, Access access, const void* caller);
 void fence();
 
-// While it lives, accesses are the executor's own.
+// During its lifetime, accesses are ignored: they are the executor's own.
 class Pause {
 public:
     Pause();

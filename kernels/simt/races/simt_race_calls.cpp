@@ -1,4 +1,4 @@
-// simt_race_calls.cpp - the functions that code compiled with -fsanitize=thread calls before each access, and instead
+// simt_race_calls.cpp - the functions that code compiled with -fsanitize=thread calls before each access, and in place
 // of each atomic operation
 #include <cstddef>
 #include <cstdint>
@@ -38,9 +38,9 @@ void __tsan_read_range(void* address, std::size_t bytes) {
 void __tsan_write_range(void* address, std::size_t bytes) {
     simt::races::note(address, bytes, Access::write, __builtin_return_address(0));
 }
-void __tsan_vptr_update(void**, void*) {}  // objects with virtual functions are no business of kernels
+void __tsan_vptr_update(void**, void*) {}  // kernels have no objects with virtual functions
 
-// CUDA's atomics order nothing but themselves; that the host's do is not to be seen.
+// CUDA's atomics are relaxed. The host's are sequentially consistent here, which the detector ignores.
 #define NOTED(address)                                                                                        \
     simt::races::note(const_cast<const void*>(static_cast<const volatile void*>(address)), sizeof *(address), \
                       Access::atomic, __builtin_return_address(0))

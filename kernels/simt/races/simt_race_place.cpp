@@ -1,4 +1,4 @@
-// simt_race_place.cpp - simt_race_place.h, by asking addr2line
+// simt_race_place.cpp - simt_race_place.h, implemented with addr2line
 #include "kernels/simt/races/simt_race_place.h"
 
 #include <unistd.h>
@@ -21,19 +21,19 @@ std::string output_of(const std::string& command) {
     return output;
 }
 
-std::string source_place(std::uint32_t offset) {
+std::string source_location(std::uint32_t offset) {
     std::ostringstream command;
     command << "addr2line -i -e /proc/" << getpid() << "/exe 0x" << std::hex << offset - 1 << " 2>/dev/null";
     std::istringstream frames(output_of(command.str()));
-    std::string place;
+    std::string location;
     for (std::string frame; std::getline(frames, frame);) {
         while (frame.starts_with("./")) frame.erase(0, 2);
         frame = frame.substr(0, frame.find(' '));  // "(discriminator 2)"
-        // a library's or the executor's
+        // skip frames of libraries and of the executor
         if (frame.starts_with('/') || frame.starts_with('?') || frame.starts_with("kernels/simt/")) continue;
-        place += (place.empty() ? "" : ", called at ") + frame;
+        location += (location.empty() ? "" : ", called at ") + frame;
     }
-    if (!place.empty()) return place;
+    if (!location.empty()) return location;
     std::ostringstream unknown;
     unknown << "instruction 0x" << std::hex << offset;
     return unknown.str();
@@ -41,8 +41,8 @@ std::string source_place(std::uint32_t offset) {
 
 }  // namespace
 
-std::pair<std::string, std::string> source_places(std::uint32_t first, std::uint32_t second) {
-    return {source_place(first), source_place(second)};
+std::pair<std::string, std::string> source_locations(std::uint32_t first, std::uint32_t second) {
+    return {source_location(first), source_location(second)};
 }
 
 }  // namespace simt::races

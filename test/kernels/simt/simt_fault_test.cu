@@ -1,9 +1,9 @@
-// simt_fault_test.cu - one faulty kernel for each thing that the host executor must report instead of hanging or
-// computing nonsense
+// simt_fault_test.cu - one faulty kernel for each fault that the host executor must report instead of hanging or
+// computing wrong results
 //
-// A report names the kernel, the block, which threads wait where, and what is wrong; afterwards the executor works as
-// before. Where the words depend on who runs first, they are those of ascending threads; that all orders report is
-// tested for every kernel.
+// A report names the kernel, the block, which threads wait where, and what is wrong; afterwards the executor works
+// normally. If a message depends on the order of threads, the test expects the one of ascending threads; every kernel
+// must be reported in all orders.
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@
 #include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
 
-// The line that follows.
+// The number of the next line.
 #define NEXT_LINE (__LINE__ + 1)
 
 namespace {
@@ -43,8 +43,7 @@ std::string message_of(const simt::LaunchConfig& config, Args... args) {
     return message;
 }
 
-// The message that launching Kernel throws when its threads run in ascending order. In the order of this process, too,
-// it throws one.
+// The message that a launch of Kernel throws with ascending threads. It must also throw in the order of this process.
 template <auto Kernel, class... Args>
 std::string fault_of(const simt::LaunchConfig& config, Args... args) {
     message_of<Kernel>(config, args...);
@@ -73,7 +72,7 @@ __global__ void late_arrivals() {
     __syncthreads();
 }
 
-TEST_CASE("threads that exited before the others arrived are reported too", "[simt]") {
+TEST_CASE("threads that exit before the others reach a barrier are reported", "[simt]") {
     const auto message = fault_of<late_arrivals>({.grid = 1, .block = 64});
     CHECK_THAT(message, Contains("kernel late_arrivals") && Contains("threads 24-63 wait in __syncthreads at "));
     CHECK_THAT(message, Contains("threads 0-23 have exited"));
@@ -85,13 +84,13 @@ __global__ void two_barriers() {
     else __syncthreads();
 }
 
-TEST_CASE("threads that meet in different barriers are reported", "[simt]") {
+TEST_CASE("threads that wait in different barriers are reported", "[simt]") {
     const auto message = fault_of<two_barriers>({.grid = 1, .block = 4});
     CHECK_THAT(message,
                Contains("kernel two_barriers, block (0, 0, 0) of 4 threads") && Contains("different barriers"));
     CHECK_THAT(message, Contains("thread 0 waits in __syncthreads at ") && Contains(at(kTwoBarriersLine + 1)));
     CHECK_THAT(message, Contains("thread 1 waits in __syncthreads at ") && Contains(at(kTwoBarriersLine)));
-    CHECK_THAT(message, Contains("threads 2-3 have not begun"));
+    CHECK_THAT(message, Contains("threads 2-3 have not started"));
 }
 
 __global__ void two_kinds() {
@@ -125,7 +124,7 @@ __global__ void missing_lanes(float* out) {
         out[blockIdx.x * 96 + threadIdx.x] = __shfl_down_sync(kAllLanes, float(threadIdx.x), 1);
 }
 
-TEST_CASE("lanes that a collective waits for in vain are reported", "[simt]") {
+TEST_CASE("lanes that never reach a collective are reported", "[simt]") {
     std::vector<float> out(4 * 96);
     const auto message = fault_of<missing_lanes>({.grid = 4, .block = 96}, out.data());
     CHECK_THAT(message, Contains("kernel missing_lanes, block (3, 0, 0) of 96 threads"));
@@ -144,7 +143,7 @@ TEST_CASE("a caller outside its own mask is reported", "[simt]") {
     const auto message = fault_of<outside_own_mask>({.grid = 1, .block = 32}, out.data());
     CHECK_THAT(message, Contains("kernel outside_own_mask") && Contains("thread (16, 0, 0)"));
     CHECK_THAT(message, Contains("lane 16 calls __ballot_sync at ") &&
-                            Contains(at(kOutsideLine) + " with mask 0xffff, which leaves it out"));
+                            Contains(at(kOutsideLine) + " with mask 0xffff, which does not include it"));
 }
 
 __global__ void reads_outside_mask(float* out) {
@@ -182,7 +181,7 @@ __global__ void different_types(float* out) {
     out[threadIdx.x] = threadIdx.x < 7 ? one_line(1.0f) : float(one_line(1.0));
 }
 
-TEST_CASE("lanes that meet in different operations are reported", "[simt]") {
+TEST_CASE("lanes that wait in different operations are reported", "[simt]") {
     std::vector<int> out(32);
     const auto message = fault_of<different_operations>({.grid = 1, .block = 32}, out.data());
     CHECK_THAT(message, Contains("different operations") && Contains("threads 0-6 wait in __any_sync at ") &&
@@ -196,13 +195,13 @@ TEST_CASE("lanes that meet in different operations are reported", "[simt]") {
 
 __global__ void odd_width(int* out) { out[threadIdx.x] = __shfl_sync(kAllLanes, 1, 0, 12); }
 
-TEST_CASE("a width that is no power of two is reported", "[simt]") {
+TEST_CASE("a width that is not a power of two is reported", "[simt]") {
     std::vector<int> out(32);
     CHECK_THAT((fault_of<odd_width>({.grid = 1, .block = 32}, out.data())),
                Contains("kernel odd_width") && Contains("width is 12"));
 }
 
-TEST_CASE("a configuration that a GPU would refuse is refused", "[simt]") {
+TEST_CASE("a launch configuration that is invalid on a GPU is rejected", "[simt]") {
     int* const none = nullptr;
     const auto refusal = [&](simt::LaunchConfig config) { return fault_of<healthy>(config, none); };
     CHECK_THAT(refusal({.grid = 1, .block = 0}), Contains("kernel healthy: block is (0, 1, 1)"));
@@ -216,9 +215,9 @@ TEST_CASE("a configuration that a GPU would refuse is refused", "[simt]") {
     CHECK_THAT(refusal({.grid = 3, .block = 1, .cluster = 2}), Contains("cluster is (2, 1, 1)"));
 }
 
-// As cudaFuncSetAttribute does. Without a UseLimits the executor has what every GPU has, so that a kernel that asks for
+// Like cudaFuncSetAttribute. Without a UseLimits the executor has the minimum of all GPUs, so a kernel that requests
 // more fails its tests.
-TEST_CASE("more shared memory than the device has is refused", "[simt]") {
+TEST_CASE("more shared memory than the device has is rejected", "[simt]") {
     const int threads = GENERATE(1, 64);
     const auto refuses = [&](std::size_t most) {
         simt::LaunchConfig config{.grid = 1, .block = threads, .shared_bytes = most};
@@ -266,10 +265,10 @@ TEST_CASE("a misaligned pack is reported", "[simt]") {
     alignas(64) float values[64] = {};
     const auto message = fault_of<misaligned_pack>({.grid = 1, .block = 32}, values);
     CHECK_THAT(message, Contains("kernel misaligned_pack") && Contains("thread (1, 0, 0)") &&
-                            Contains("lies 4 bytes past a multiple of 16"));
+                            Contains("is 4 bytes past a multiple of 16"));
     CHECK_THAT((fault_of<misaligned_pack>({.grid = 1,
-                                           .block = 1}, values + 3)), Contains("lies 12 bytes past a multiple of 16"));
-    CHECK_THROWS_WITH(simt::check_aligned(values + 1, 8), Contains("lies 4 bytes past a multiple of 8"));
+                                           .block = 1}, values + 3)), Contains("is 12 bytes past a multiple of 16"));
+    CHECK_THROWS_WITH(simt::check_aligned(values + 1, 8), Contains("is 4 bytes past a multiple of 8"));
     CHECK_NOTHROW(simt::check_aligned(values + 2, 8));
 }
 

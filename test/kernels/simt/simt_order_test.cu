@@ -1,9 +1,8 @@
-// simt_order_test.cu - that the host executor's orders, NaN in shared memory and red zones find what is wrong with a
-// kernel
+// simt_order_test.cu - the host executor's thread orders, NaN in shared memory and red zones reveal faults in kernels
 //
-// Each faulty kernel is wrong, or an Error, in the orders that its test names; its repaired twin is right in all of
-// them. No single order finds everything: forward misses a missing barrier where threads read what lower ones write,
-// reverse one where they read what higher ones write.
+// Each faulty kernel computes a wrong result, or throws Error, in the orders that its test names; its repaired version
+// is correct in all of them. No single order finds everything: forward misses a missing barrier if threads read values
+// of lower threads, reverse if they read values of higher threads.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -36,7 +35,7 @@ std::vector<Order> all_orders() {
     return orders;
 }
 
-// What a block of 64 threads leaves in `out`, of which each thread writes its own element.
+// The output of a block of 64 threads, each of which writes its own element of `out`.
 template <auto Kernel>
 std::vector<float> result(const Order& order, std::size_t dynamic_bytes = 0) {
     const simt::UseOrder use(order);
@@ -45,7 +44,7 @@ std::vector<float> result(const Order& order, std::size_t dynamic_bytes = 0) {
     return out;
 }
 
-// The kinds under which Kernel's result is not `want`: with random and mix, for one seed or more.
+// The kinds of order in which Kernel's result differs from `want`; for random and mix, with at least one seed.
 template <auto Kernel>
 std::set<Kind> kinds_that_find(const std::vector<float>& want) {
     std::set<Kind> found;
@@ -71,7 +70,7 @@ __global__ void reads_neighbour(float* out) {
     out[i] = line[(i + Step + 64) % 64];
 }
 
-TEST_CASE("a missing barrier between write and read of shared memory shows", "[simt][one_order][races]") {
+TEST_CASE("a missing barrier between write and read of shared memory is detected", "[simt][one_order][races]") {
     const auto lower = each_thread([](int i) { return (i + 63) % 64; }),
                higher = each_thread([](int i) { return (i + 1) % 64; });
     CHECK(kinds_that_find<reads_neighbour<-1, false>>(lower) ==
@@ -82,7 +81,7 @@ TEST_CASE("a missing barrier between write and read of shared memory shows", "[s
     CHECK(kinds_that_find<reads_neighbour<1, true>>(higher).empty());
 }
 
-// The first 32 threads write, the others read: as on a GPU whose warps happen to run in order.
+// The first 32 threads write, the others read: correct on a GPU only if its warps happen to run in order.
 template <bool UpperWrites, bool Repaired>
 __global__ void hands_over(float* out) {
     SIMT_SHARED(float, line, [32]);
@@ -92,7 +91,7 @@ __global__ void hands_over(float* out) {
     out[i] = (i >= 32) != UpperWrites ? line[i % 32] : 0.0f;
 }
 
-TEST_CASE("a missing barrier between warps that run in the lucky order shows in another one",
+TEST_CASE("a missing barrier between warps that one order hides is detected in another order",
           "[simt][one_order][races]") {
     const auto upward = each_thread([](int i) { return i >= 32 ? i - 32 : 0; }),
                downward = each_thread([](int i) { return i < 32 ? i + 32 : 0; });
@@ -102,7 +101,8 @@ TEST_CASE("a missing barrier between warps that run in the lucky order shows in 
     CHECK(kinds_that_find<hands_over<true, true>>(downward).empty());
 }
 
-// Each round all threads read what the next one wrote; the first of them to go on overwrites it for the next round.
+// In each round every thread reads the value of the next thread; the first thread that continues overwrites its value
+// for the next round.
 template <bool Repaired>
 __global__ void reuses_buffer(float* out) {
     SIMT_SHARED(float, line, [64]);
@@ -117,7 +117,7 @@ __global__ void reuses_buffer(float* out) {
     out[i] = sum;
 }
 
-TEST_CASE("a buffer that is used again without a barrier shows", "[simt][one_order][races]") {
+TEST_CASE("a buffer that is reused without a barrier is detected", "[simt][one_order][races]") {
     const auto want = each_thread([](int i) { return 600 + 3 * (i < 63 ? i + 1 : i); });
     CHECK(kinds_that_find<reuses_buffer<false>>(want) == std::set{Kind::reverse, Kind::random, Kind::mix});
     CHECK(kinds_that_find<reuses_buffer<true>>(want).empty());
@@ -125,7 +125,7 @@ TEST_CASE("a buffer that is used again without a barrier shows", "[simt][one_ord
 
 // ---- lanes of a warp
 
-// A sum over each warp that takes it for granted that its lanes step together, as they did before Volta.
+// A sum over each warp that assumes lock-step execution of its lanes, as before Volta.
 template <bool Repaired>
 __global__ void sums_in_lockstep(float* out) {
     SIMT_SHARED(float, line, [64]);
@@ -140,14 +140,14 @@ __global__ void sums_in_lockstep(float* out) {
     out[i] = line[i - lane];
 }
 
-TEST_CASE("a warp that is taken to run in lock-step shows", "[simt][one_order][races]") {
+TEST_CASE("a kernel that assumes lock-step warps is detected", "[simt][one_order][races]") {
     const auto want = each_thread([](int i) { return i < 32 ? 496 : 1520; });
     // Descending lanes finish each partial sum before a lower lane reads it.
     CHECK(kinds_that_find<sums_in_lockstep<false>>(want) == std::set{Kind::forward, Kind::random, Kind::mix});
     CHECK(kinds_that_find<sums_in_lockstep<true>>(want).empty());
 }
 
-// Both warps count themselves; one that reads while the other has read but not yet written is lost.
+// Both warps increment a counter; if one reads between the other's read and write, an increment is lost.
 template <bool Repaired>
 __global__ void counts_warps(float* out) {
     SIMT_SHARED(int, counter, );
@@ -162,13 +162,14 @@ __global__ void counts_warps(float* out) {
     out[threadIdx.x] = float(counter);
 }
 
-TEST_CASE("a race that needs two warps to take turns shows where they do", "[simt][one_order][races]") {
+TEST_CASE("a race that needs interleaved warps is detected in the orders that interleave them",
+          "[simt][one_order][races]") {
     const std::vector<float> want(kThreads, 2.0f);
     CHECK(kinds_that_find<counts_warps<false>>(want) == std::set{Kind::mix});
     CHECK(kinds_that_find<counts_warps<true>>(want).empty());
 }
 
-// ---- shared memory that nobody wrote
+// ---- uninitialized shared memory
 
 template <bool Repaired>
 __global__ void forgets_an_element(float* out) {
@@ -191,7 +192,7 @@ __global__ void forgets_a_dynamic_element(float* out) {
     out[i] = sum;
 }
 
-TEST_CASE("a read of shared memory that nobody wrote gives NaN in every order", "[simt][one_order]") {
+TEST_CASE("a read of uninitialized shared memory gives NaN in every order", "[simt][one_order]") {
     const std::vector<float> want(kThreads, 63.0f);
     for (const Order& order : all_orders()) {
         CAPTURE(int(order.kind), order.seed);
@@ -199,7 +200,7 @@ TEST_CASE("a read of shared memory that nobody wrote gives NaN in every order", 
         CHECK(std::isnan(result<forgets_a_dynamic_element<false>>(order, 256)[0]));
         CHECK(result<forgets_an_element<true>>(order) == want);
         CHECK(result<forgets_a_dynamic_element<true>>(order, 256) == want);
-        // Without the fill the block finds what the one before it left there: the fault hides.
+        // Without poisoning the block reads the values of the previous block: the fault is hidden.
         Order unfilled = order;
         unfilled.poison = false;
         CHECK(result<forgets_a_dynamic_element<false>>(unfilled, 256) == want);
@@ -213,7 +214,7 @@ __global__ void writes_in_first_block(float* seen) {
     seen[blockIdx.x * blockDim.x + threadIdx.x] = line[threadIdx.x];
 }
 
-TEST_CASE("a block does not find what another block of its launch left in shared memory", "[simt]") {
+TEST_CASE("a block does not see the shared memory of another block of its launch", "[simt]") {
     std::vector<float> seen(20 * kThreads);
     simt::launch<writes_in_first_block>({.grid = 20, .block = kThreads}, seen.data());
     for (int i = 0; i < int(seen.size()); ++i) REQUIRE(std::isnan(seen[i]) == (i >= kThreads));
@@ -221,8 +222,8 @@ TEST_CASE("a block does not find what another block of its launch left in shared
 
 // ---- writes outside shared arrays
 
-// One element is written at `past` elements after the end of an array; the names of both arrays and the dynamic one are
-// in the messages.
+// Writes one element `past` elements after the end of an array. The messages name both static arrays and the dynamic
+// one.
 enum class Target { first, second, dynamic };
 __global__ void writes_past(Target target, int past, int* out) {
     SIMT_SHARED(int, squares, [48]);
@@ -277,9 +278,9 @@ TEST_CASE("a write outside a shared array is reported in every order, with kerne
         }
 }
 
-// ---- how an order is chosen
+// ---- how an order is selected
 
-TEST_CASE("SIMT_ORDER and SIMT_POISON are read, and refused where unknown", "[simt][one_order]") {
+TEST_CASE("SIMT_ORDER and SIMT_POISON are parsed, and unknown values rejected", "[simt][one_order]") {
     CHECK(simt::parse_order("", "") == Order{Kind::forward, 1, true});
     CHECK(simt::parse_order("forward", "1") == Order{Kind::forward, 1, true});
     CHECK(simt::parse_order("reverse", "0") == Order{Kind::reverse, 1, false});
@@ -291,7 +292,7 @@ TEST_CASE("SIMT_ORDER and SIMT_POISON are read, and refused where unknown", "[si
         CHECK_THROWS_WITH(
             simt::parse_order(unknown, ""),
             "SIMT_ORDER is \"" + std::string(unknown) +
-                "\"; expected forward, reverse, random[:SEED] or mix[:SEED], SEED a whole number below 2^64");
+                "\"; expected forward, reverse, random[:SEED] or mix[:SEED], SEED an integer below 2^64");
     CHECK_THROWS_WITH(simt::parse_order("", "yes"), "SIMT_POISON is \"yes\"; expected 0 or 1");
 }
 
@@ -303,7 +304,7 @@ std::vector<int> order_of_begin(std::vector<int> visited = std::vector<int>(kThr
     return visited;
 }
 
-TEST_CASE("a seed gives one order, another seed another", "[simt][one_order]") {
+TEST_CASE("a seed determines the order, and another seed gives another order", "[simt][one_order]") {
     const auto begin = [](const Order& order) {
         const simt::UseOrder use(order);
         return order_of_begin();
@@ -331,7 +332,7 @@ std::string output_of_child(const std::string& environment) {
     return test::output_of_child(environment, "[.simt_order_child]");
 }
 
-TEST_CASE("the environment chooses the order of a process", "[simt][one_order]") {
+TEST_CASE("the environment selects the order of a process", "[simt][one_order]") {
     CHECK_THAT(output_of_child("SIMT_ORDER="), Contains("begins with 0\n"));
     CHECK_THAT(output_of_child("SIMT_ORDER=reverse"), Contains("begins with 63\n"));
     CHECK_THAT(output_of_child("SIMT_ORDER=backward"),

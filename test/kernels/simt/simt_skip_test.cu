@@ -1,5 +1,4 @@
-// simt_skip_test.cu - that SIMT_SKIP_BARRIER takes out the barriers of one line, no others, and says where there are
-// none
+// simt_skip_test.cu - SIMT_SKIP_BARRIER skips the barriers of exactly one line, and reports a line without barriers
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>
@@ -10,7 +9,7 @@
 #include "kernels/simt/simt_skip.h"
 #include "test/support/child.h"
 
-// The line that follows.
+// The number of the next line.
 #define NEXT_LINE (__LINE__ + 1)
 
 namespace {
@@ -40,7 +39,7 @@ TEST_CASE("a kernel of a process in which a barrier is skipped", "[.simt_skip_ch
     }
 }
 
-TEST_CASE("SIMT_SKIP_BARRIER takes out one barrier, and says where there is none", "[simt][one_order]") {
+TEST_CASE("SIMT_SKIP_BARRIER skips one barrier, and reports a line without one", "[simt][one_order]") {
     const auto skipping = [](const std::string& file, int line) {
         return test::output_of_child("SIMT_SKIP_BARRIER=" + file + ":" + std::to_string(line), "[.simt_skip_child]");
     };
@@ -52,17 +51,17 @@ TEST_CASE("SIMT_SKIP_BARRIER takes out one barrier, and says where there is none
     const auto nowhere = [](const std::string& output, const std::string& place) {
         CHECK_THAT(output, Contains("result is right") && Contains("status 3"));
         CHECK_THAT(output, Contains("SIMT_SKIP_BARRIER is \"" + place +
-                                    "\"; expected the place of a plain __syncthreads or __syncwarp that a "));
+                                    "\"; expected the FILE:LINE of a plain __syncthreads or __syncwarp that a "));
     };
     const auto at = [](const std::string& file, int line) { return file + ":" + std::to_string(line); };
     nowhere(skipping("simt_skip_test.cu", kBlockLine + 1), at("simt_skip_test.cu", kBlockLine + 1));
-    // what votes is no plain barrier
+    // a voting barrier is not a plain barrier
     nowhere(skipping("simt_skip_test.cu", kVoteLine), at("simt_skip_test.cu", kVoteLine));
-    // the end of a path, not of a name
+    // FILE must be whole components at the end of a path
     nowhere(skipping("skip_test.cu", kBlockLine), at("skip_test.cu", kBlockLine));
 }
 
-TEST_CASE("SIMT_SKIP_BARRIER refuses what is no place", "[simt][one_order]") {
+TEST_CASE("SIMT_SKIP_BARRIER rejects values other than FILE:LINE", "[simt][one_order]") {
     CHECK_NOTHROW(simt::SkippedBarrier("a.cu:1"));
     for (const char* place : {"a.cu", "a.cu:", ":7", "a.cu:0", "a.cu:-1", "a.cu:7x", "7"})
         CHECK_THROWS_WITH(simt::SkippedBarrier(place), "SIMT_SKIP_BARRIER is \"" + std::string(place) +

@@ -1,5 +1,5 @@
-// simt_test.cu - what the host executor promises to kernels: geometry, shared memory, barriers, atomics, exceptions,
-// thrift
+// simt_test.cu - guarantees of the host executor: geometry, shared memory, barriers, atomics, exceptions, reuse of
+// stacks
 //
 // Warp collectives are in simt_warp_test.cu, faulty kernels in simt_fault_test.cu.
 #include <omp.h>
@@ -40,7 +40,7 @@ __global__ void count_visits(unsigned* visits, dim3 grid, dim3 block, unsigned* 
     atomicAdd(&visits[block_number() * threads + thread_number()], 1);
 }
 
-TEST_CASE("every thread of every block runs once and knows its place", "[simt]") {
+TEST_CASE("every thread of every block runs once and has the right indices", "[simt]") {
     const dim3 grid = GENERATE(dim3(1), dim3(1000), dim3(3, 5, 7), dim3(1, 1, 9));
     const dim3 block = GENERATE(dim3(1), dim3(2), dim3(33), dim3(4, 3, 5), dim3(1, 1, 64), dim3(1024));
     const unsigned threads = block.x * block.y * block.z, blocks = grid.x * grid.y * grid.z;
@@ -82,7 +82,7 @@ TEMPLATE_TEST_CASE("static and dynamic shared memory belong to the block", "[sim
     const int threads = GENERATE(1, 31, 128), blocks = 50;
     std::vector<TestType> out(blocks * threads);
     bool aligned = true;
-    // An odd number of dynamic bytes, which must not misplace the static variables.
+    // An odd number of dynamic bytes must not misalign the static variables.
     simt::launch<reverse<TestType>>({.grid = blocks, .block = threads,
                                      .shared_bytes = threads * sizeof(TestType) + 1}, out.data(), &aligned);
     for (int b = 0; b < blocks; ++b)
@@ -116,7 +116,7 @@ template <int Threads, class Number>
 __global__ void reduce(Number* sum, float* max) {
     const int i = blockIdx.x * Threads + threadIdx.x;
     const Number total = kernels::block_sum<Threads>(Number(i));
-    const Number twice = kernels::block_sum<Threads>(2 * total / Threads);  // at once again: the same shared memory
+    const Number twice = kernels::block_sum<Threads>(2 * total / Threads);  // again: the same shared memory
     const float largest = kernels::block_max<Threads>(float(i));
     const float smallest = -kernels::block_max<Threads>(-float(i));
     sum[i] = total + twice;
@@ -161,7 +161,7 @@ struct Rendezvous {
     bool met = true;
 };
 
-// Waits, not forever, until `parties` have come. Not by CUDA's atomics: they are what is tested.
+// Waits, with a timeout, until `parties` have arrived. Does not use CUDA's atomics, because they are under test.
 bool meets(int& arrived, int parties) {
     const std::atomic_ref<int> count(arrived);
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -186,7 +186,7 @@ __global__ void count_up(T* sum, T* seen, int rounds, int* arrived) {
     for (int i = 0; i < rounds; ++i) atomicAdd(&seen[std::size_t(atomicAdd(sum, 1))], 1);
 }
 
-TEMPLATE_TEST_CASE("atomicAdd holds across blocks and returns each old value once", "[simt][at_once]", int, unsigned,
+TEMPLATE_TEST_CASE("atomicAdd is atomic across blocks and returns each value once", "[simt][at_once]", int, unsigned,
                    unsigned long long, float, double) {
     const OpenMPThreads two(2);
     const int block = GENERATE(1, 32), blocks = 2, rounds = 320000 / block;
@@ -211,8 +211,8 @@ __global__ void extremes(T* min, T* max, T* swapped, T* lock, T* guarded) {
     atomicExch(lock, 0);
 }
 
-TEMPLATE_TEST_CASE("atomicMin, Max, Exch and CAS hold across blocks", "[simt]", int, unsigned, unsigned long long) {
-    const unsigned blocks = simt::finds_races ? 200 : 100000;  // who looks for races remembers each block's fences
+TEMPLATE_TEST_CASE("atomicMin, Max, Exch, CAS are atomic across blocks", "[simt]", int, unsigned, unsigned long long) {
+    const unsigned blocks = simt::finds_races ? 200 : 100000;  // the race detector stores the fences of each block
     TestType min = std::numeric_limits<TestType>::max(), max = std::numeric_limits<TestType>::min(), lock = 0,
              guarded = 0;
     TestType want_min = min, want_max = max, swapped[2] = {};
@@ -224,7 +224,7 @@ TEMPLATE_TEST_CASE("atomicMin, Max, Exch and CAS hold across blocks", "[simt]", 
     CHECK(min == want_min);
     CHECK(max == want_max);
     CHECK(swapped[0] == 1);
-    CHECK(swapped[1] == TestType(blocks - 1));  // all but the first found a 1
+    CHECK(swapped[1] == TestType(blocks - 1));  // all except the first found a 1
     CHECK(guarded == TestType(blocks));
 }
 
@@ -243,13 +243,13 @@ TEST_CASE("blocks run on different cores at the same time", "[simt][at_once]") {
     CHECK(place.met);
 }
 
-// Block 0 ends when all others have come.
+// Block 0 ends when all other blocks have arrived.
 __global__ void wait_for_the_rest(Rendezvous* place) {
     if (blockIdx.x == 0) place->met = meets(place->arrived, int(gridDim.x));
     else ++std::atomic_ref<int>(place->arrived);
 }
 
-TEST_CASE("no block has to wait for a slow one", "[simt][at_once]") {
+TEST_CASE("no block waits for a slow block", "[simt][at_once]") {
     const OpenMPThreads two(2);
     Rendezvous place;
     simt::launch<wait_for_the_rest>({.grid = 16, .block = 1}, &place);
@@ -269,7 +269,7 @@ TEST_CASE("a launch inside a parallel region runs on its own thread", "[simt]") 
     std::vector<std::vector<int>> sums(callers, std::vector<int>(blocks));
     std::vector<std::thread::id> caller(callers);
     const int levels = omp_get_max_active_levels();
-    omp_set_max_active_levels(2);  // so that nothing but the launch itself keeps it from spreading
+    omp_set_max_active_levels(2);  // so that OpenMP would allow more threads
 #pragma omp parallel num_threads(callers)
     {
         const int me = omp_get_thread_num();
@@ -283,7 +283,7 @@ TEST_CASE("a launch inside a parallel region runs on its own thread", "[simt]") 
     }
 }
 
-// ---- the path of one thread a block
+// ---- blocks of one thread
 
 __global__ void polynomial(float* out, const float* in, int elements) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -292,7 +292,7 @@ __global__ void polynomial(float* out, const float* in, int elements) {
     out[i] = ((0.3f * x - 1.7f) * x + rsqrtf(x + 2.0f)) * x;
 }
 
-TEST_CASE("blocks of one thread compute the bits that fibers compute", "[simt]") {
+TEST_CASE("blocks of one thread and fibers are bit-identical", "[simt]") {
     const int elements = 1000;
     std::vector<float> in(elements), single(elements), fibers(elements);
     for (int i = 0; i < elements; ++i) in[i] = 0.37f * i;
@@ -301,7 +301,7 @@ TEST_CASE("blocks of one thread compute the bits that fibers compute", "[simt]")
     CHECK(single == fibers);
 }
 
-// ---- exceptions and thrift
+// ---- exceptions and reuse of stacks
 
 struct CountsLife {
     explicit CountsLife(int* alive) : alive(alive) { atomicAdd(alive, 1); }
@@ -337,7 +337,7 @@ long memory_mappings() {
     return lines;
 }
 
-TEST_CASE("stacks are reused and given back", "[simt][mappings]") {
+TEST_CASE("stacks are reused and freed", "[simt][mappings]") {
     int alive = 0, went_on = 0;
     const auto launch_many = [&](int launches, int threads, unsigned thrower) {
         for (int i = 0; i < launches; ++i) try {
@@ -349,13 +349,13 @@ TEST_CASE("stacks are reused and given back", "[simt][mappings]") {
     const long before = memory_mappings();
     launch_many(10000, 64, 5000);
     launch_many(1000, 64, 3);
-    CHECK(memory_mappings() <= before + 8);  // one lost stack a launch would add thousands
+    CHECK(memory_mappings() <= before + 8);  // leaking one stack per launch would add thousands
 
     std::thread([&] { launch_many(3, 512, 3); }).join();
-    CHECK(memory_mappings() <= before + 16);  // the 512 stacks of that thread have gone with it
+    CHECK(memory_mappings() <= before + 16);  // the 512 stacks of that thread were freed with it
 }
 
-// Goes downwards through more than a stack. The next stack lies below this one: only the guard page is in between.
+// Writes downwards through more than one stack. The next stack lies below this one, separated only by the guard page.
 __global__ void overflow() {
     __syncthreads();
     volatile char frame[192 * 1024];
@@ -363,7 +363,7 @@ __global__ void overflow() {
     _exit(0);
 }
 
-TEST_CASE("a fiber that runs out of stack meets its guard page", "[simt]") {
+TEST_CASE("a fiber that overflows its stack hits the guard page", "[simt]") {
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
@@ -388,7 +388,7 @@ TEST_CASE("round_to<bf16> rounds to nearest even and keeps NaN", "[simt]") {
         }
         REQUIRE(round_to<bf16>(x).bits == bits);
         if (std::isinf(x) || (bits & 0x7fff) >= 0x7f7f) continue;
-        // Between x and the next one away from 0: below the middle down, above it up, in it to the even one.
+        // Between x and the next bf16 away from 0: down below the midpoint, up above it, to even at the midpoint.
         const std::uint32_t middle = bits << 16 | 0x8000;
         REQUIRE(round_to<bf16>(std::bit_cast<float>(middle - 1)).bits == bits);
         REQUIRE(round_to<bf16>(std::bit_cast<float>(middle + 1)).bits == bits + 1);
@@ -400,7 +400,7 @@ TEST_CASE("round_to<bf16> rounds to nearest even and keeps NaN", "[simt]") {
     CHECK(round_to<float>(0.1f) == 0.1f);
 }
 
-TEST_CASE("functions of one thread", "[simt]") {
+TEST_CASE("built-in functions of one thread", "[simt]") {
     CHECK(__popc(0xf0f0u) == 8);
     CHECK(__popcll(~0ull) == 64);
     CHECK((__clz(1) == 31 && __clz(0) == 32 && __clz(-1) == 0));

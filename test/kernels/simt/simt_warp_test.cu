@@ -1,6 +1,6 @@
-// simt_warp_test.cu - what the host executor promises to the lanes of a warp: shuffles, votes, reductions, __syncwarp
+// simt_warp_test.cu - warp collectives of the host executor: shuffles, votes, reductions, __syncwarp
 //
-// Expected values follow the CUDA C++ programming guide, written down here anew.
+// Expected values follow the CUDA C++ programming guide and are implemented here independently.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <limits>
@@ -114,7 +114,7 @@ TEST_CASE("votes and reductions cover the lanes of the mask, also in a partial w
     }
 }
 
-// The halves go different ways at the same time, quarters meet inside them, and all meet again.
+// The halves of a warp diverge, quarters synchronize within them, and all lanes reconverge.
 __global__ void disjoint(int* out) {
     const int lane = threadIdx.x;
     int x = lane;
@@ -128,7 +128,7 @@ __global__ void disjoint(int* out) {
     out[lane] = __shfl_xor_sync(kAllLanes, x, 16);
 }
 
-// The mask of the lanes that go ahead overlaps with that of the lanes that already wait for them: legal.
+// The mask of the lanes that run ahead overlaps with that of the lanes that already wait for them: this is legal.
 __global__ void overlapping(int* out) {
     const int lane = threadIdx.x;
     int x = lane;
@@ -147,7 +147,7 @@ TEST_CASE("groups of lanes with different masks do not mix", "[simt]") {
     CHECK(out == std::vector<int>(32, 0));
 }
 
-// What __syncwarp orders: without it a lane would read what its neighbour has not written yet.
+// __syncwarp orders memory: without it a lane would read a value that its neighbour has not written yet.
 __global__ void rotate(int* out, int rounds) {
     SIMT_SHARED(int, line, [64]);
     const int i = threadIdx.x, neighbour = i / 32 * 32 + (i + 1) % 32;
@@ -161,7 +161,7 @@ __global__ void rotate(int* out, int rounds) {
     out[i] = line[i];
 }
 
-TEST_CASE("__syncwarp keeps the lanes of a warp together", "[simt]") {
+TEST_CASE("__syncwarp synchronizes the lanes of a warp", "[simt]") {
     std::vector<int> out(64);
     simt::launch<rotate>({.grid = 1, .block = 64}, out.data(), 5);
     for (int i = 0; i < 64; ++i) CHECK(out[i] == i / 32 * 32 + (i + 5) % 32);

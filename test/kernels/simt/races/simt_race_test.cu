@@ -1,5 +1,5 @@
-// simt_race_test.cu - races that the executor must report, by kernel, block, threads and source lines, whatever order
-// hides them; and kernels that are right, which it must let pass. Only in builds that look for races (simt_race.h)
+// simt_race_test.cu - races that the executor must report, with kernel, block, threads and source lines, in every
+// thread order; and correct kernels, which it must accept. Only in builds with race detection (simt_race.h)
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 #include "kernels/simt/simt.h"
 #include "test/support/support.h"
 
-// The line that follows.
+// The number of the next line.
 #define NEXT_LINE (__LINE__ + 1)
 
 namespace {
@@ -20,7 +20,7 @@ using kernels::bf16;
 
 std::string at(int line) { return "at test/kernels/simt/races/simt_race_test.cu:" + std::to_string(line); }
 
-// What launching Kernel throws; "" where it passes. Reports do not depend on the order, but for which of two threads
+// The message that a launch of Kernel throws; "": none. Reports depend on the order only in which of the two threads
 // comes first.
 template <auto Kernel, class... Args>
 std::string race_of(const simt::LaunchConfig& config, Args... args) {
@@ -48,14 +48,13 @@ __global__ void reads_neighbour(float* out) {
 TEST_CASE("a missing barrier between write and read of shared memory is a race", "[race]") {
     const simt::UseOrder forward{simt::Order{}};
     std::vector<float> out(64);
-    // Descending threads read what was there before, ascending ones what they should: the order that hides the race is
-    // reported like the other.
+    // Descending threads read stale values, ascending ones the right values: the race is reported in both orders.
     CHECK(race_of<reads_neighbour<-1, false>>({.grid = 1, .block = 64}, out.data()) ==
           "kernel reads_neighbour<-1, false>, block (0, 0, 0) of 64 threads: a race: thread 1 reads 4 bytes at byte 0 "
           "of shared array line "
           "(256 bytes) " +
               at(kWriteLine + 2) + ", which thread 0 wrote " + at(kWriteLine) +
-              "; no __syncthreads or __syncwarp lies between");
+              "; no __syncthreads or __syncwarp separates them");
     CHECK_THAT((race_of<reads_neighbour<1, false>>({.grid = 1, .block = 64}, out.data())),
                Contains("thread 1 writes 4 bytes at byte 4 ") && Contains("which thread 0 read " + at(kWriteLine + 2)));
     CHECK(race_of<reads_neighbour<-1, true>>({.grid = 1, .block = 64}, out.data()) == "");
@@ -71,13 +70,13 @@ __global__ void hands_over(float* out) {
     if (threadIdx.x == 40) *out = value;
 }
 
-TEST_CASE("the votes of a block order memory, __syncwarp does not order that of other warps", "[race]") {
+TEST_CASE("voting barriers order memory, __syncwarp does not order that of other warps", "[race]") {
     float out = 0;
     CHECK_THAT(race_of<hands_over<0>>({.grid = 1, .block = 64}, &out),
-               Contains("which thread ") && Contains("; no __syncthreads lies between"));
+               Contains("which thread ") && Contains("; no __syncthreads separates them"));
     CHECK(race_of<hands_over<1>>({.grid = 1, .block = 64}, &out) == "");
     CHECK_THAT(race_of<hands_over<2>>({.grid = 1, .block = 64}, &out),
-               Contains("which thread ") && Contains("; no __syncthreads lies between"));
+               Contains("which thread ") && Contains("; no __syncthreads separates them"));
 }
 
 template <class T>
@@ -97,7 +96,7 @@ TEST_CASE("two writes of shared memory are a race, even of the same value", "[ra
     CHECK(race_of<write_the_same<double>>({.grid = 1, .block = 1}, reinterpret_cast<double*>(out.data())) == "");
 }
 
-// Neighbours in a cell of the detector, in a pack, and in parts of it.
+// Neighbouring bytes in a cell of the detector, in a pack, and in parts of a pack.
 template <int Offset>
 __global__ void write_parts(unsigned char* out) {
     if (threadIdx.x == 0) out[3] = 1;
@@ -106,7 +105,7 @@ __global__ void write_parts(unsigned char* out) {
     if (threadIdx.x == 3) reinterpret_cast<unsigned short*>(out)[8 + Offset * 8] = 1;
 }
 
-TEST_CASE("accesses of different width are compared by the byte", "[race]") {
+TEST_CASE("accesses of different width are compared byte by byte", "[race]") {
     alignas(16) unsigned char out[64];
     CHECK(race_of<write_parts<1>>({.grid = 1, .block = 4}, out + 0) == "");
     CHECK(race_of<write_parts<-1>>({.grid = 1, .block = 4}, out + 0) == "");
@@ -123,7 +122,7 @@ __global__ void write_pack_over(unsigned short* out, const unsigned short* from)
     if (threadIdx.x == 0) out[7] = 1;
     if (threadIdx.x == 1) kernels::store(out, kernels::load<16>(from));
 }
-TEST_CASE("an access of one element of a pack races with that of the pack", "[race]") {
+TEST_CASE("an access to one element of a pack races with an access to the pack", "[race]") {
     alignas(16) unsigned short out[8], from[8] = {};
     const unsigned short* const source = from;
     CHECK_THAT(race_of<write_in_pack>({.grid = 1, .block = 2}, out + 0, source),
@@ -155,7 +154,7 @@ TEST_CASE("only __syncwarp orders the memory of a warp, and only of the lanes in
     CHECK_THAT(race_of<warp_hands_over<Between::nothing>>({.grid = 1,
                                                            .block = 32}, out.data()), Contains("of shared array line"));
     CHECK_THAT(race_of<warp_hands_over<Between::shuffle>>({.grid = 1, .block = 32}, out.data()),
-               Contains("no __syncthreads or __syncwarp lies between"));
+               Contains("no __syncthreads or __syncwarp separates them"));
     CHECK_THAT(race_of<warp_hands_over<Between::ballot>>({.grid = 1,
                                                           .block = 32}, out.data()), Contains("of shared array line"));
     CHECK_THAT(race_of<warp_hands_over<Between::product>>({.grid = 1,
@@ -171,7 +170,7 @@ __global__ void exchanges(int* out) {
     out[threadIdx.x] = x;
 }
 
-TEST_CASE("what lanes leave for each other in a collective is no memory of theirs", "[race]") {
+TEST_CASE("the operands of a collective are not tracked as memory accesses", "[race]") {
     std::vector<int> out(64);
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
         const simt::UseOrder mix({simt::Order::Kind::mix, seed});
@@ -193,7 +192,7 @@ __global__ void reuses_buffer(float* out) {
     out[threadIdx.x] = sum;
 }
 
-// Every lane reads what lane 0 writes next; of the readers few are kept.
+// Every lane reads what lane 0 overwrites next; the detector stores only two of the readers.
 template <bool Repaired>
 __global__ void overwrites_after_broadcast(float* out) {
     SIMT_SHARED(float, value, );
@@ -205,15 +204,15 @@ __global__ void overwrites_after_broadcast(float* out) {
     if (threadIdx.x == 0) value = 2;
 }
 
-TEST_CASE("a shared array that is used again without a barrier is a race", "[race]") {
+TEST_CASE("a shared array that is reused without a barrier is a race", "[race]") {
     std::vector<float> out(64);
     CHECK_THAT(race_of<reuses_buffer<false>>({.grid = 1, .block = 64}, out.data()), Contains(" of shared array line"));
     CHECK(race_of<reuses_buffer<true>>({.grid = 1, .block = 64}, out.data()) == "");
     for (std::uint64_t seed = 1; seed <= 32; ++seed) {
-        // among them: lanes of the writer's warp read first, then the others, then it writes
+        // includes orders in which lanes of the writer's warp read first, then the others, then the writer writes
         const simt::UseOrder mix({simt::Order::Kind::mix, seed});
         CHECK_THAT(race_of<overwrites_after_broadcast<false>>({.grid = 1, .block = 64}, out.data()),
-                   Contains("; no __syncthreads lies between"));
+                   Contains("; no __syncthreads separates them"));
     }
     CHECK(race_of<overwrites_after_broadcast<true>>({.grid = 1, .block = 64}, out.data()) == "");
     // one warp: __syncwarp is enough
@@ -241,14 +240,14 @@ TEST_CASE("races in global memory are found within a block and across blocks", "
                Contains("thread 1 writes 4 bytes of global memory, 0x"));
     CHECK_THAT((race_of<touches_next_block<false>>({.grid = 4, .block = 64}, data.data(), out.data())),
                Contains("kernel touches_next_block<false>, block (1, 0, 0) of 64 threads: a race: thread 5 writes") &&
-                   Contains("which thread 0 of block (0, 0, 0) read ") && Contains("; blocks run in no order"));
+                   Contains("which thread 0 of block (0, 0, 0) read ") && Contains("; blocks are not ordered"));
     CHECK_THAT((race_of<touches_next_block<true>>({.grid = 4, .block = 64}, data.data(), out.data())),
                Contains("block (1, 0, 0)") && Contains("thread 5 writes") &&
                    Contains("which thread 0 of block (0, 0, 0) wrote "));
-    // Blocks of one thread have no barriers, and the last one runs long after the first.
+    // Blocks of one thread have no barriers, and the last block runs long after the first.
     CHECK_THAT((race_of<touches_next_block<false>>({.grid = dim3(2, 100), .block = 1}, data.data(), out.data())),
                Contains("of block (0, 0, 0)"));
-    // launches come in order
+    // launches are ordered
     for (int launch = 0; launch < 2; ++launch) CHECK(race_of<squares>({.grid = 4, .block = 64}, data.data()) == "");
 }
 
@@ -280,7 +279,7 @@ TEST_CASE("atomics do not race with each other, but with plain accesses", "[race
     CHECK(out == 3 * 64 * 64);
 }
 
-// The block that comes last adds what all have left.
+// The last block to finish sums the results of all blocks.
 template <bool FenceBefore, bool FenceAfter>
 __global__ void last_block_sums(float* parts, int* arrived, float* sum) {
     SIMT_SHARED(bool, last, );
@@ -296,7 +295,7 @@ __global__ void last_block_sums(float* parts, int* arrived, float* sum) {
     for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) *sum += parts[i];
 }
 
-TEST_CASE("a fence, an atomic and a fence order what blocks do", "[race]") {
+TEST_CASE("a fence, an atomic and a fence order accesses of different blocks", "[race]") {
     std::vector<float> parts(5 * 64);
     const auto race = [&]<bool Before, bool After>() {
         int arrived = 0;
@@ -344,7 +343,7 @@ TEST_CASE("a copy belongs to its thread from issue to wait, and to others after 
                                                  .block = 32}, out.data(), rows)), Contains("of shared array rows"));
 }
 
-// ---- what a race leaves behind
+// ---- the executor after a race
 
 struct CountsLife {
     explicit CountsLife(int* alive) : alive(alive) { atomicAdd(alive, 1); }
@@ -359,7 +358,7 @@ __global__ void races_then_waits(float* out, int* alive, int* went_on) {
     atomicAdd(went_on, 1);
 }
 
-TEST_CASE("a race ends the launch, and the executor works as before", "[race]") {
+TEST_CASE("a race ends the launch, and the executor remains usable", "[race]") {
     float out[64];
     int alive = 0, went_on = 0;
     CHECK_THAT(race_of<races_then_waits>({.grid = 5,
