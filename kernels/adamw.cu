@@ -1,4 +1,4 @@
-// adamw.cu - each block updates one contiguous tile of the flat parameter array, whatever tensors lie in it
+// adamw.cu - each block updates one contiguous tile of the flat parameter array, across tensor boundaries
 #include "kernels/adamw.h"
 
 #include <algorithm>
@@ -13,24 +13,24 @@ namespace {
 
 constexpr int kElementsMultiple = 16;
 
-// A thread moves `kSize` neighbouring elements at a time, a block a tile. On a GPU 16 bytes of each array: not measured
-// yet.
+// A thread moves `kSize` neighbouring elements at a time, and a block processes one tile. On a GPU that is 16 bytes of
+// each array: not measured yet.
 constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_geometry ? 4 : 16,
               kTile = simt::gpu_geometry ? 4096 : 16384;
 static_assert(kElementsMultiple % kSize == 0 && kTile % (kThreads * kSize) == 0);
 constexpr int kBytes = kSize * sizeof(float);
 using Floats = Pack<float, kBytes>;
 
-// The elements of this thread: begin, begin + kThreads * kSize, ... below end.
-struct Share {
+// The packs of this thread start at begin, begin + kThreads * kSize, ... below end.
+struct ThreadRange {
     std::int64_t begin, end;
 };
-__device__ inline Share share_of_tile(std::int64_t elements) {
+__device__ inline ThreadRange thread_range(std::int64_t elements) {
     const std::int64_t tile = std::int64_t(blockIdx.x) * kTile;
     return {tile + threadIdx.x * kSize, tile + kTile < elements ? tile + kTile : elements};
 }
 
-// Segments end at multiples of 16, so never within a pack.
+// Segments end at multiples of 16, hence never within a pack.
 template <class T, bool Stochastic, bool Frozen>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<T> op) {
     const StepScalars& step = op.scalars[0];
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<T> op) {
     const float rate = step.learning_rate, grad_scale = step.grad_scale;
     const float first_correction = step.first_correction, second_correction = step.second_correction;
 
-    const auto [begin, end] = share_of_tile(op.master.size());
+    const auto [begin, end] = thread_range(op.master.size());
     if (begin >= end) return;
     int segment = find_segment(op.segments, begin);
     Rounder<T, Stochastic, kSize, kThreads> rounder(op.rounding, step.adam_step);
@@ -59,14 +59,14 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<T> op) {
         store(&op.m[i], m);
         if constexpr (!Frozen) store(&op.v[i], v);
         store(&op.master[i], master);
-        // else the parameter is the master
+        // in fp32 the parameter is the master weight
         if constexpr (sizeof(T) != sizeof(float)) store(&op.parameter[i], rounder.round(master.element, i));
     }
 }
 
 template <bool Stochastic>
 __global__ void __launch_bounds__(kThreads) round_parameters_kernel(RoundParameters op) {
-    const auto [begin, end] = share_of_tile(op.master.size());
+    const auto [begin, end] = thread_range(op.master.size());
     Rounder<bf16, Stochastic, kSize, kThreads> rounder(op.rounding, op.scalars[0].adam_step);
     for (std::int64_t i = begin; i < end; i += kThreads * kSize)
         store(&op.parameter[i], rounder.round(load<kBytes>(&op.master[i]).element, i));
@@ -93,13 +93,13 @@ void adamw(const AdamW<T>& op, StreamRef stream) {
     require(op.m.size() >= elements && op.v.size() >= elements && op.grad.size() >= elements &&
                 op.parameter.size() >= elements,
             "size of parameter, m, v or grad",
-            std::min({op.m.size(), op.v.size(), op.grad.size(), op.parameter.size()}), "at least that of master");
+            std::min({op.m.size(), op.v.size(), op.grad.size(), op.parameter.size()}), "at least the size of master");
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
     if constexpr (sizeof(T) == sizeof(float)) {
         require(!op.rounding.stochastic, "rounding of fp32 parameters", "stochastic",
                 "none: they are the master weights");
-        require(static_cast<const void*>(op.parameter.data()) == op.master.data(), "parameter in fp32", "another array",
-                "the master array itself");
+        require(static_cast<const void*>(op.parameter.data()) == op.master.data(), "parameter in fp32",
+                "an array other than master", "master itself");
     }
     if (elements == 0) return;
     require(!op.segments.empty(), "number of segments", op.segments.size(), "at least 1");
@@ -116,7 +116,7 @@ void adamw(const AdamW<T>& op, StreamRef stream) {
 void round_parameters(const RoundParameters& op, StreamRef stream) {
     check_elements(op.master.size(), op.rounding);
     require(op.parameter.size() >= op.master.size(), "size of parameter", op.parameter.size(),
-            "at least that of master");
+            "at least the size of master");
     require(!op.scalars.empty(), "size of scalars", op.scalars.size(), "1");
     if (op.master.empty()) return;
     if (op.rounding.stochastic) launch_tiles<round_parameters_kernel<true>>(op, stream);

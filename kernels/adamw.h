@@ -4,12 +4,12 @@
 //   master -= lr * (m * first_correction / (sqrt(v * second_correction) + eps) + decay * master)
 //   parameter = rounded master
 //
-// Everything that changes from step to step is read on the device from StepScalars (grad_norm.h); a skipped step
-// changes nothing.
+// The kernel reads all values that change from step to step from StepScalars on the device (grad_norm.h); a skipped
+// step changes nothing.
 //
 // Shapes    master, m, v, grad: (elements) float; parameter: (elements) T, the same memory as master when T is float;
 //           segments: ascending, the last one ends at `elements`; elements a multiple of 16.
-// Numerics  in float; rounding to T is to nearest, or stochastic if asked for.
+// Numerics  in float; rounding to T is to nearest, or stochastic if requested.
 // Traffic   elements * (28 + sizeof(T)) bytes in bf16, 28 in fp32.
 // Source    Loshchilov, Hutter 2019, arXiv 1711.05101.
 #pragma once
@@ -25,9 +25,9 @@ struct DecaySegment {
     std::int32_t decays;  // 0 or 1
 };
 
-// How bf16 parameters are rounded from their master weights: to nearest, or stochastically (random.h) with bits that
-// follow from the seed, the number of the update (StepScalars::adam_step) and the element's index among all parameters:
-// done again, or by several ranks, an update gives the same bits.
+// How bf16 parameters are rounded from their master weights: to nearest, or stochastically (random.h). The random bits
+// depend only on the seed, the number of the update (StepScalars::adam_step) and the element's index among all
+// parameters, so a repeated update, or one on several ranks, is bit-identical.
 struct Rounding {
     bool stochastic = false;
     std::uint64_t seed = 0;
@@ -43,7 +43,8 @@ struct AdamW {
     std::span<const StepScalars> scalars;  // (1)
     float beta1, beta2, eps, weight_decay;
     Rounding rounding{};  // of bf16
-    // v is what 1-bit Adam froze: it stays, is corrected already, and where it is 0 the element is masked: m becomes 0.
+    // v was frozen by 1-bit Adam: it does not change and includes its bias correction. Elements with v == 0 are masked:
+    // their m becomes 0.
     bool frozen = false;
 };
 
@@ -51,8 +52,8 @@ struct AdamW {
 template <class T>
 void adamw(const AdamW<T>& op, StreamRef stream);
 
-// parameter = rounded master, to the bits that the update counted in `scalars` gave: the parameters of a run that
-// starts or goes on.
+// parameter = rounded master, bit-identical to the result of the update counted in `scalars`: sets the parameters when
+// a run starts or resumes.
 struct RoundParameters {
     std::span<bf16> parameter;
     std::span<const float> master;

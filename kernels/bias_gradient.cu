@@ -1,6 +1,6 @@
-// bias_gradient.cu - column sums in two passes, or one where there are few rows
+// bias_gradient.cu - column sums in two passes, or in one if there are few rows
 //
-// Chunks of rows into `scratch`, then the chunks' sums into dbias.
+// The first pass sums chunks of rows into `scratch`, the second sums the chunks into dbias.
 #include "kernels/bias_gradient.h"
 
 #include "kernels/device/error.h"
@@ -9,13 +9,13 @@
 namespace kernels {
 namespace {
 
-// Enough chunks to fill a GPU (128 x 3 slices of 768 channels: three blocks a multiprocessor), few enough that reading
-// their sums costs little.
-constexpr int kMostChunks = 128, kLeastRowsOfChunk = 64;
+// Enough chunks to fill a GPU (128 x 3 slices of 768 channels: three blocks per multiprocessor), few enough that
+// reading their sums costs little.
+constexpr int kMaxChunks = 128, kMinRowsPerChunk = 64;
 
 }  // namespace
 
-std::size_t bias_gradient_scratch(int channels) { return std::size_t(kMostChunks) * channels; }
+std::size_t bias_gradient_scratch(int channels) { return std::size_t(kMaxChunks) * channels; }
 
 template <class T>
 void bias_gradient(const BiasGradient<T>& op, StreamRef stream) {
@@ -28,8 +28,8 @@ void bias_gradient(const BiasGradient<T>& op, StreamRef stream) {
     require(op.scratch.size() >= bias_gradient_scratch(op.channels), "the size of a bias gradient's scratch",
             op.scratch.size(), "at least bias_gradient_scratch(channels)");
 
-    const int fewest_rows = (op.rows + kMostChunks - 1) / kMostChunks;
-    const int rows_per_chunk = fewest_rows > kLeastRowsOfChunk ? fewest_rows : kLeastRowsOfChunk;
+    const int min_rows = (op.rows + kMaxChunks - 1) / kMaxChunks;
+    const int rows_per_chunk = min_rows > kMinRowsPerChunk ? min_rows : kMinRowsPerChunk;
     const int chunks = (op.rows + rows_per_chunk - 1) / rows_per_chunk;
     if (chunks == 1)
         return column_sums(op.dbias.data(), op.dout.data(), op.rows, op.channels, op.rows, op.accumulate, stream);

@@ -1,6 +1,6 @@
-// classifier.cu - one block per row. The first pass over the logits finds maximum and sum together: the sum of
-// exponentials is kept relative to the largest logit seen so far and rescaled when that grows. The second pass turns
-// logits into gradients.
+// classifier.cu - one block per row. The first pass over the logits computes maximum and sum together (online softmax):
+// the sum of exponentials is relative to the running maximum and is rescaled when the maximum grows. The second pass
+// replaces the logits by their gradients.
 #include "kernels/classifier.h"
 
 #include <cfloat>
@@ -16,8 +16,8 @@
 namespace kernels {
 namespace {
 
-// The gradients are not read again before a whole row chunk is written: on a GPU they should not push the logits of
-// other rows out of the cache.
+// The gradients are not read again before a whole row chunk is written, so on a GPU they should not evict the logits of
+// other rows from the cache.
 template <class T, int Bytes>
 __device__ void store_streaming(T* address, const Pack<T, Bytes>& pack) {
     if constexpr (Bytes == sizeof(int4)) {
@@ -28,11 +28,11 @@ __device__ void store_streaming(T* address, const Pack<T, Bytes>& pack) {
     }
 }
 
-// Exponentials about a maximum, which is kept as scaled() returns it.
+// Exponentials relative to a maximum, which is stored as scaled() returns it.
 //
-// A GPU takes powers of two: the exponent is one multiply-add, the power one instruction. (fast_exp's FADD, FMUL and
-// MUFU come with three more, for powers below 2^-126.) The scaled maximum is rounded; sums, gradients and loss refer to
-// the rounded one, so its rounding cancels.
+// A GPU uses powers of two: the exponent is one multiply-add, the power one instruction. (fast_exp needs FADD, FMUL and
+// MUFU plus three more instructions, for powers below 2^-126.) The scaled maximum is rounded; sums, gradients and loss
+// all use the rounded value, so its rounding error cancels.
 template <bool Binary>
 struct PowersOf {
     static constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
@@ -52,25 +52,25 @@ struct PowersOf {
 };
 using Powers = PowersOf<simt::gpu_geometry>;
 
-// What a thread knows of its share of the row: the largest logit, scaled, and the sums of exponentials about it, one
-// per element of the pack. The maximum starts at the lowest finite number, so that logits of -infinity and threads
-// without a share need no case of their own.
+// A thread's running statistics of its part of the row: the scaled maximum, and the sums of exponentials relative to
+// it, one per element of the pack. The maximum starts at the lowest finite number, so that logits of -infinity and
+// threads without elements need no special case.
 template <class T, int PackBytes>
 struct Online {
     static constexpr int kSize = PackBytes / sizeof(T);
     float maximum = -FLT_MAX;
     Partial<kSize> sum;
 
-    // Returns what the sums so far have to be multiplied with.
+    // Raises the maximum and returns the factor that rescales the sums so far.
     __device__ float raise(float to) {
         const float before = maximum;
         maximum = before < to ? to : before;
         return Powers::ratio(before, maximum);
     }
-    // Adds pack(0) to pack(packs - 1): once for their maximum and once more, out of registers or the first-level cache,
-    // for their sum. So every logit costs one exponential, and the run one more. `omp simd` here and below keeps GCC
-    // from taking the pack apart into scalars before it looks for vectors: 6.7 ms without, 3.8 with (256 x 50304 fp32,
-    // losses only, one core).
+    // Adds pack(0) to pack(packs - 1). Reads them once for their maximum and once more, from registers or the L1 cache,
+    // for their sum, so each logit costs one exponential, and the whole run one more. `omp simd` here and below keeps
+    // GCC from splitting the pack into scalars before it vectorises: 6.7 ms without, 3.8 with (256 x 50304 fp32, losses
+    // only, one core).
     template <class Load>
     __device__ void add_run(int packs, Load pack) {
         float largest[kSize];
@@ -90,8 +90,7 @@ struct Online {
         }
         for (int k = 0; k < kSize; ++k) sum[k] = sum[k] * rescale + run[k];
     }
-    // The same of `Packs` packs that are in registers, where there are many: a GPU. fmaxf, as add_run, prefers what is
-    // no NaN, which the sum finds.
+    // The same for `Packs` packs in registers, for a GPU. fmaxf, like add_run, ignores NaN; the sum propagates it.
     template <int Packs>
     __device__ void add_packs(const Pack<T, PackBytes> (&pack)[Packs]) {
         float logits[Packs][kSize], largest = -FLT_MAX;
@@ -106,7 +105,7 @@ struct Online {
         }
     }
 
-    // Halves against halves, which vectorises.
+    // The maximum of x, by pairwise halving, which vectorises.
     __device__ static float greatest(float (&x)[kSize]) {
         for (int half = kSize / 2; half > 0; half /= 2)
             for (int k = 0; k < half; ++k) x[k] = x[k] > x[k + half] ? x[k] : x[k + half];
@@ -114,7 +113,7 @@ struct Online {
     }
 };
 
-// The pack that holds the end of the vocabulary, with -infinity, which adds nothing, for what lies behind it.
+// Loads the pack that holds the end of the vocabulary; padding becomes -infinity, which adds 0 to the sum.
 template <int PackBytes, class T>
 __device__ Pack<T, PackBytes> load_below(const T* address, int columns) {
     Pack<T, PackBytes> pack;
@@ -122,7 +121,7 @@ __device__ Pack<T, PackBytes> load_below(const T* address, int columns) {
     return pack;
 }
 
-// Logits in place to gradients, those of the target excepted.
+// Replaces logits by their gradients, without the target's -1.
 template <class T, int PackBytes>
 __device__ __forceinline__ void to_gradients(Pack<T, PackBytes>& pack, float maximum, float factor) {
     if constexpr (simt::gpu_geometry) {
@@ -136,8 +135,8 @@ __device__ __forceinline__ void to_gradients(Pack<T, PackBytes>& pack, float max
     }
 }
 
-// A thread takes packs threadIdx.x, threadIdx.x + Threads, ... of the row, RunPacks of them at a time. A multiprocessor
-// of a GPU takes two blocks, so that one computes while the other's threads wait for each other.
+// A thread processes packs threadIdx.x, threadIdx.x + Threads, ... of the row, RunPacks at a time. A multiprocessor
+// holds two blocks, so that one computes while the other waits at a barrier.
 template <class T, int Threads, int PackBytes, int RunPacks>
 __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_kernel(Classifier<T> op) {
     using Pack = kernels::Pack<T, PackBytes>;
@@ -152,7 +151,7 @@ __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_ker
         return;
     }
     const bool valid = target >= 0 && target < op.vocabulary;
-    // Read before any thread overwrites it: the barriers of the reductions lie in between.
+    // Read before any thread overwrites it: the barriers of the reductions separate the two.
     const float target_logit = valid ? to_float(row[target]) : NAN;
 
     const int whole_packs = op.vocabulary / Pack::size, rest = op.vocabulary % Pack::size;
@@ -164,7 +163,7 @@ __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_ker
             for (int j = 0; j < RunPacks; ++j) run[j] = load<PackBytes>(&row[(i + j * Threads) * Pack::size]);
             share.add_packs(run);
         }
-        static_assert(RunPacks == 2, "one pack is left at most");
+        static_assert(RunPacks == 2, "at most one pack remains");
         if (i < whole_packs) {
             const Pack last[1] = {load<PackBytes>(&row[i * Pack::size])};
             share.add_packs(last);
@@ -203,15 +202,16 @@ __global__ void __launch_bounds__(Threads, Threads > 512 ? 2 : 1) classifier_ker
         }
         store_streaming(&row[i * Pack::size], pack);
     }
-    // By the thread that wrote the target's pack, so that no barrier is needed. A row's only exponential over their sum
-    // is 1: on a CPU, whose natural power of the maximum is 1, also times the inverse, which costs less.
+    // Done by the thread that wrote the target's pack, so no barrier is needed. With one class the softmax must be
+    // exactly 1. On a CPU the maximum's exponential is exactly 1, so multiplying by the inverse, which is cheaper, also
+    // gives 1.
     if (valid && int(threadIdx.x) == target / Pack::size % Threads) {
         const float power = Powers::power(target_logit, maximum);
         row[target] = round_to<T>(((simt::gpu_geometry ? power / sum : power * inverse) - 1.0f) * scale);
     }
 }
 
-// One block: there is one loss a row, which is nothing beside the row.
+// One block: one loss per row is negligible next to the row itself.
 template <int Threads>
 __global__ void __launch_bounds__(Threads) accumulate_losses_kernel(std::span<double> total,
                                                                     std::span<const float> losses) {
@@ -245,10 +245,10 @@ void classifier(const Classifier<T>& op, StreamRef stream) {
             "a multiple of " + std::to_string(kMultiple));
     require(op.logits.size() >= std::size_t(op.rows) * op.padded_vocabulary, "size of logits", op.logits.size(),
             "at least rows * padded_vocabulary");
-    require(op.losses.size() >= std::size_t(op.rows), "size of losses", op.losses.size(), "at least one a row");
-    require(op.targets.size() >= std::size_t(op.rows), "size of targets", op.targets.size(), "at least one a row");
+    require(op.losses.size() >= std::size_t(op.rows), "size of losses", op.losses.size(), "at least one per row");
+    require(op.targets.size() >= std::size_t(op.rows), "size of targets", op.targets.size(), "at least one per row");
     if (op.rows == 0) return;
-    // 1024 threads share GPT-2's row, 128 suffice for a vocabulary of bytes; two packs at a time are as many as 32
+    // 1024 threads for a row of GPT-2's vocabulary, 128 for a byte vocabulary; two packs at a time are the most that 32
     // registers hold. Not measured yet.
     if constexpr (simt::gpu_geometry) {
         if (op.padded_vocabulary > 8192) launch_classifier<T, 1024, kGpuPackBytes, 2>(op, stream);

@@ -1,4 +1,4 @@
-// classifier.h - softmax and cross-entropy fused; the logits become their own gradient in place
+// classifier.h - fused softmax and cross-entropy; the gradient overwrites the logits in place
 //
 //   loss[row] = log(sum over c < vocabulary of exp(logits[row, c])) - logits[row, target]
 //   dlogits[row, c] = scale * (softmax(logits[row])[c] - [c == target])
@@ -6,14 +6,14 @@
 // A row whose target is kIgnoreTarget has loss 0; dlogits are exactly 0 there and for c >= vocabulary.
 //
 // Shapes    logits: (rows, padded_vocabulary) T; losses: (rows) float; targets: (rows) int.
-// Numerics  in float, about the row's maximum. A target outside [0, vocabulary) that is not kIgnoreTarget gives a NaN
-//           loss and gradient, never a silent 0: the data loader refuses such ids before they get here.
-//           On a GPU logits of more than 2.3e38 in magnitude count as infinite.
-// Traffic   2 * rows * padded_vocabulary * sizeof(T) bytes with a gradient, half of it without. With one a row is read
-//           twice, the second time from a GPU's second-level cache: GPT-2's row has 100 KB in bf16, and those of all
-//           resident blocks, two a multiprocessor, 27 of the 50 MB of an H100 or H200. That they stay there is
-//           expected, not measured; in fp32, with 53 MB, part of them will not.
-// Source    shared by every language model; row chunks as in Liger-Kernel, arXiv 2410.10989.
+// Numerics  in float, relative to the row's maximum. A target outside [0, vocabulary) that is not kIgnoreTarget gives a
+//           NaN loss and gradient, never a silent 0; the data loader rejects such ids earlier. On a GPU, logits above
+//           2.3e38 in magnitude count as infinite.
+// Traffic   2 * rows * padded_vocabulary * sizeof(T) bytes with a gradient, half of that without. With a gradient each
+//           row is read twice, the second time from a GPU's L2 cache: GPT-2's row has 100 KB in bf16, and the rows of
+//           all resident blocks, two per multiprocessor, take 27 of the 50 MB of an H100 or H200. That they stay in L2
+//           is expected, not measured; in fp32 they take 53 MB, so part of them is evicted.
+// Source    standard in language models; row chunks as in Liger-Kernel, arXiv 2410.10989.
 #pragma once
 #include "kernels/device/types.h"
 
@@ -26,7 +26,7 @@ struct Classifier {
     std::span<const int> targets;
     int rows, vocabulary, padded_vocabulary;
     float scale;          // weight of one token in the gradient: 1 / positions of the global batch
-    bool write_dlogits;   // false: the logits stay as they are (validation)
+    bool write_dlogits;   // false: the logits are not modified (validation)
 };
 
 // Enqueues on `stream`. Throws Error if padded_vocabulary is not a multiple of 16 / sizeof(T), is below vocabulary, or

@@ -1,7 +1,7 @@
-// embedding.cu - forward: a row of two tables added, `Lanes` threads a row; backward: sums over the rows of a token
+// embedding.cu - forward: adds a row of each table, `Lanes` threads per row; backward: sums over the rows of a token
 //
-// Backward: a block per token that occurs (and per slice of channels) adds up the rows where it does; the same per
-// position over the batch.
+// Backward: a block per token that occurs (and per slice of channels) sums the rows of that token; a block per position
+// sums over the batch.
 #include "kernels/embedding.h"
 
 #include "kernels/device/error.h"
@@ -11,7 +11,7 @@
 namespace kernels {
 namespace {
 
-// `Lanes` threads a row: a warp on a GPU, one thread on a CPU.
+// `Lanes` threads per row: a warp on a GPU, one thread on a CPU.
 template <class T, int Lanes, int PackBytes>
 __global__ void embedding_forward_kernel(EmbeddingForward<T> op, int rows_per_block) {
     using Pack = kernels::Pack<T, PackBytes>;
@@ -72,22 +72,22 @@ template <class Geometry, class T>
 void launch_position_gradient(const EmbeddingBackward<T>& op, int packs_per_slice, StreamRef stream) {
     const int packs = op.channels / (Geometry::pack_bytes / int(sizeof(T))),
               slices = (packs + packs_per_slice - 1) / packs_per_slice;
-    // adding nothing to the others changes nothing
+    // positions from seq_len on get no gradient, so they need no block when accumulating
     const unsigned positions = op.accumulate_positions ? op.seq_len : op.max_seq_len;
     simt::launch<position_gradient_kernel<Geometry, T>>({.grid = positions * slices, .block = Geometry::threads,
                                                          .stream = stream}, op, slices,
                                                         packs_per_slice);
 }
 
-// Many small buckets (GPT-2's vocabulary: four rows on average) want small blocks. A few huge ones (bytes: a space is
-// every sixth letter) want many rows under way at once, and slices of one cache line, so that even one bucket keeps
-// several multiprocessors busy. Neither is measured yet.
+// Many small buckets (GPT-2's vocabulary: four rows on average) suit small blocks. A few huge ones (bytes: every sixth
+// letter is a space) need many rows in flight, and slices of one cache line, so that even one bucket keeps several
+// multiprocessors busy. Neither is measured yet.
 using SmallBuckets = RowSumGeometry<32, 4, kGpuPackBytes>;
 using HugeBuckets = RowSumGeometry<8, 64, kGpuPackBytes>;
 constexpr std::size_t kHugeBucketRows = 32;  // on average
 
-// One thread takes this much of every row. Whole rows were up to 10 % faster on one core, but would leave a huge bucket
-// to one core alone.
+// Bytes of a row that one thread processes. Whole rows were up to 10 % faster on one core, but would leave a huge
+// bucket to a single core.
 constexpr int kCpuSliceBytes = 1024;
 
 template <class T>
@@ -100,7 +100,7 @@ void check_shape(int batch, int seq_len, int channels) {
 
 }  // namespace
 
-// Eight warps a block on a GPU: not measured yet. 16 rows a block on a CPU, as many as LayerNorm.
+// Eight warps per block on a GPU: not measured yet. 16 rows per block on a CPU, as in LayerNorm.
 template <class T>
 void embedding_forward(const EmbeddingForward<T>& op, StreamRef stream) {
     check_shape<T>(op.batch, op.seq_len, op.channels);
@@ -135,7 +135,7 @@ void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream) {
     require(op.dout.size() >= rows * op.channels, "the size of the embedding's dout", op.dout.size(),
             "at least batch * seq_len * channels");
     require(op.bucket_start.size() == buckets + 1, "the number of bucket starts", op.bucket_start.size(),
-            "one more than there are buckets");
+            "the number of buckets + 1");
     require(op.bucket_row.size() == rows, "the number of bucketed rows", op.bucket_row.size(), "batch * seq_len");
     require(buckets > 0, "the number of token buckets", buckets, "at least 1");
     require(op.dtoken_table.size() >= buckets * op.channels, "the size of the token table's gradient",

@@ -2,11 +2,11 @@
 //
 //   out[b, t, :] = token_table[tokens[b, t], :] + position_table[t, :]
 //   dtoken_table[v, :] += sum over rows (b, t) with tokens[b, t] == v of dout[b, t, :]
-//   dposition_table[t, :] (+)= sum over b of dout[b, t, :];   rows t >= seq_len get 0 unless accumulated into
+//   dposition_table[t, :] (+)= sum over b of dout[b, t, :];   rows t >= seq_len are set to 0 unless accumulating
 //
 // Shapes    out, dout: (batch, seq_len, channels) T; tokens: (batch, seq_len) int; tables: (vocabulary, channels) and
 //           (max_seq_len, channels).
-// Numerics  sums in float, in an order fixed by the row numbers: the backward pass repeats bit for bit and uses no
+// Numerics  sums in float, in an order fixed by the row numbers: the backward pass is deterministic and uses no
 //           atomics.
 // Traffic   forward 2-3 * rows * channels * sizeof(T) bytes, backward 2 * rows * channels * sizeof(T) plus the table
 //           rows that occur.
@@ -44,12 +44,11 @@ struct EmbeddingBackward {
     std::span<const T> dout;
     std::span<const int> bucket_token, bucket_start, bucket_row;  // of TokenBuckets: n, n + 1 and rows long
     int batch, seq_len, channels, max_seq_len;
-    // false: dposition_table is overwritten. dtoken_table is always added to: the head writes it first
+    // false: overwrite dposition_table. dtoken_table is always accumulated into: the head writes it first
     bool accumulate_positions;
 };
 
-// Enqueues on `stream`; both gradients are ready when the stream has passed this point. Throws as the forward pass
-// does.
+// Enqueues on `stream`; both gradients are ready when the stream has passed this point. Throws like embedding_forward.
 template <class T>
 void embedding_backward(const EmbeddingBackward<T>& op, StreamRef stream);
 

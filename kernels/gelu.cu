@@ -1,4 +1,4 @@
-// gelu.cu - elementwise kernels: the tanh form of GELU by one exponential
+// gelu.cu - elementwise kernels: the tanh form of GELU, computed with one exponential
 #include "kernels/gelu.h"
 
 #include "kernels/device/error.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr float kTwiceRootTwoOverPi = 1.595769122f, kCubic = 0.044715f;
 
 // With u = sqrt(2/pi) (x + 0.044715 x^3):  0.5 (1 + tanh u) = 1 / (1 + exp(-2u))
-// The right side, unlike 1 + tanh, loses no digits for negative x.
+// Unlike 1 + tanh, the right-hand side loses no digits for negative x.
 __device__ __forceinline__ float gate(float x) {
     return __fdividef(1.0f, 1.0f + fast_exp(-kTwiceRootTwoOverPi * (x + kCubic * x * x * x)));
 }
@@ -24,7 +24,7 @@ __device__ __forceinline__ float gelu_slope(float x) {
     return g + x * g * (1.0f - g) * (kTwiceRootTwoOverPi * (1.0f + 3.0f * kCubic * x * x));
 }
 
-// A block takes a tile of neighbouring packs; neighbouring threads take neighbouring packs of it.
+// A block processes a tile of neighbouring packs, neighbouring threads neighbouring packs of it.
 template <class T, int PackBytes>
 __global__ void gelu_forward_kernel(GeluForward<T> op, int tile_packs) {
     using Pack = kernels::Pack<T, PackBytes>;
@@ -52,8 +52,8 @@ __global__ void gelu_backward_kernel(GeluBackward<T> op, int tile_packs) {
     }
 }
 
-// Four packs a thread on a GPU: not measured yet. Tiles of 16 KiB on a CPU, where 4 KiB took up to 10 % longer and 64
-// KiB no less.
+// Four packs per thread on a GPU: not measured yet. Tiles of 16 KiB on a CPU: 4 KiB took up to 10 % longer, and 64 KiB
+// was not faster.
 template <auto Kernel, int PackBytes, class Op>
 void launch_tiles(const Op& op, std::size_t bytes, StreamRef stream) {
     constexpr int kThreads = simt::gpu_geometry ? 256 : 1,

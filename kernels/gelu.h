@@ -3,7 +3,7 @@
 //   out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),     din = dout * d out / d x
 //
 // Shapes    all: (elements) T, elements a multiple of 16 / sizeof(T).
-// Numerics  in float, as x / (1 + exp(-2u)), u being the argument of tanh, which is the same; exp to 3e-7 relative
+// Numerics  in float, in the equivalent form x / (1 + exp(-2u)), u being the argument of tanh; exp to 3e-7 relative
 //           (math.cuh).
 // Traffic   forward 2, backward 3 * elements * sizeof(T) bytes.
 // Source    Hendrycks, Gimpel 2016, arXiv 1606.08415, as GPT-2 uses it.

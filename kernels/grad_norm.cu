@@ -1,4 +1,4 @@
-// grad_norm.cu - squared norms as one partial sum a tile, and the decisions of a step in one block
+// grad_norm.cu - squared norms as one partial sum per tile, and the decisions of a step in one block
 #include "kernels/grad_norm.h"
 
 #include <algorithm>
@@ -14,19 +14,19 @@ namespace {
 
 constexpr std::int64_t kTile = 16384;
 
-// Squares that are summed in float before they go on in double: at most 17 roundings, 1e-6 of the sum of squares and
-// half that of the norm.
+// Number of squares summed in float before the sum continues in double: at most 17 roundings, a relative error of 1e-6
+// in the sum of squares and half of that in the norm.
 constexpr int kRun = 16;
 
 enum class Copy { none, rounded };
 
-// Block i takes tile i.
+// Block i processes tile i.
 template <int Threads, int PackBytes, Copy Kind>
 __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op) {
     using Pack = kernels::Pack<float, PackBytes>;
     using RoundedPack = kernels::Pack<bf16, PackBytes / 2>;
     constexpr bool kRounds = Kind == Copy::rounded;
-    // Packs of one run: a GPU's thread takes few, so that all its loads are under way at once.
+    // Packs per run: few on a GPU, so that all loads of a thread are in flight at once.
     constexpr int kPacks = Threads == 1 ? kRun : kRun / Pack::size;
     const NormTile tile = op.tiles[blockIdx.x];
     const std::int64_t packs = tile.size / Pack::size;
@@ -42,10 +42,10 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
     std::int64_t i = threadIdx.x;
     for (; i + (kPacks - 1) * Threads < packs; i += kPacks * Threads) {
         Partial<Pack::size> run;
-        RoundedPack out[kPacks];  // stored after all loads: nvcc moves none of them ahead of a store
+        RoundedPack out[kPacks];  // stored after all loads: nvcc does not move a load ahead of a store
         for (int j = 0; j < kPacks; ++j) {
             const Pack x = load<PackBytes>(&data[(i + j * Threads) * Pack::size]);
-            // else GCC takes the pack apart into scalars: 10.3 ms for 32 million floats on one core, 3.1 with it
+            // without it GCC splits the pack into scalars: 10.3 ms for 32 million floats on one core, 3.1 with it
             #pragma omp simd
             for (int k = 0; k < Pack::size; ++k) run[k] += x[k] * x[k];
             if constexpr (kRounds) out[j] = rounded(x);
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(Threads) squared_norms_kernel(SquaredNorms op)
     if (threadIdx.x == 0) op.partial[blockIdx.x] = total;
 }
 
-// Block m takes module m.
+// Block m processes module m.
 template <int Threads>
 __global__ void __launch_bounds__(Threads) module_sums_kernel(ModuleSums op) {
     double sum = 0;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(Threads) put_counts_kernel(RankSumsHeader* hea
     header->sketched = double(counts.sketched);
 }
 
-// In double throughout; what the optimizer reads is rounded to float once.
+// In double throughout; values for the optimizer are rounded to float once.
 __device__ void decide(const StepScalarsInput& op, const RankSums& totals, const WindowSpread& losses,
                        const WindowSpread& norms) {
     StepScalars& step = op.scalars[0];
@@ -95,7 +95,7 @@ __device__ void decide(const StepScalarsInput& op, const RankSums& totals, const
     const auto valid_targets = std::int64_t(totals.header->valid_targets);
     double squared_norm = 0;
     for (const double of_module : totals.norms) squared_norm += of_module;
-    // Exactly 1 when every position is a valid target, so that such a step equals one that knows no ignored targets.
+    // Exactly 1 when every position is a valid target, so that such a step equals one without ignored targets.
     const double kappa = valid_targets > 0 ? double(op.positions) / double(valid_targets) : NAN;
     const double norm = kappa * sqrt(squared_norm);
     const double clip = op.max_norm > 0 ? fmin(1.0, op.max_norm / (norm + 1e-6)) : 1.0;
@@ -127,7 +127,7 @@ __device__ void decide(const StepScalarsInput& op, const RankSums& totals, const
 
 template <int Threads>
 __global__ void __launch_bounds__(Threads) step_scalars_kernel(StepScalarsInput op, RankSums totals) {
-    // All threads have read the window before the barrier; one of them adds to it thereafter.
+    // All threads read the window before the barrier; one thread adds to it after the barrier.
     const OutlierWindow& window = op.window[0];
     const WindowSpread losses = window_spread<Threads>(window, window.losses),
                        norms = window_spread<Threads>(window, window.norms);
@@ -162,7 +162,7 @@ void append_tiles(std::vector<NormTile>& tiles, std::int64_t first, std::int64_t
 void squared_norms(const SquaredNorms& op, StreamRef stream) {
     require(op.partial.size() >= op.tiles.size(), "size of partial", op.partial.size(), "at least the number of tiles");
     require(op.rounded.empty() || op.rounded.size() == op.values.size(), "size of rounded", op.rounded.size(),
-            "that of values, or 0");
+            "the size of values, or 0");
     if (op.tiles.empty()) return;
     constexpr int kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
     const simt::LaunchConfig config{.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream};
@@ -193,7 +193,7 @@ void step_scalars(const StepScalarsInput& op, StreamRef stream) {
     require(op.totals.size() == rank_sums_size(op.modules), "size of totals", op.totals.size(),
             "rank_sums_size(modules)");
     require(!op.rank_sums.empty() && op.rank_sums.size() % op.totals.size() == 0, "size of rank_sums",
-            op.rank_sums.size(), "a row of each rank");
+            op.rank_sums.size(), "one row per rank");
     require(op.positions > 0, "positions", op.positions, "at least 1");
     simt::launch<step_scalars_kernel<kThreads>>({.grid = 1, .block = kThreads, .stream = stream}, op,
                                              rank_sums(op.totals, op.modules));

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kElementsMultiple = 16;
 
-// A block takes a tile of neighbouring elements, a thread `Size` of them at a time.
+// A block processes a tile of neighbouring elements, a thread `Size` of them at a time.
 template <class Out, class In, int Threads, int Size, int Tile>
 __global__ void __launch_bounds__(Threads) gradient_copy_kernel(GradientCopy<Out, In> op) {
     static_assert(kElementsMultiple % Size == 0 && Tile % (Threads * Size) == 0);
     const std::int64_t elements = op.in.size(), first = std::int64_t(blockIdx.x) * Tile,
                        end = first + Tile < elements ? first + Tile : elements;
-    const bool accumulate = sizeof(Out) == sizeof(float) && op.accumulate;  // known to be false in bf16
+    const bool accumulate = sizeof(Out) == sizeof(float) && op.accumulate;  // false at compile time in bf16
     const auto copy = [&](std::int64_t i) {
         const auto& in = load<Size * sizeof(In)>(&op.in[i]);
         Pack<Out, Size * sizeof(Out)> out;
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(Threads) gradient_copy_kernel(GradientCopy<Out
         store(&op.out[i], out);
     };
     const std::int64_t i = first + threadIdx.x * Size;
-    if constexpr (Tile == Threads * Size) {  // without a loop: unrolled, it spilled
+    if constexpr (Tile == Threads * Size) {  // no loop: nvcc unrolled it and spilled registers
         if (i < end) copy(i);
     } else {
         for (std::int64_t at = i; at < end; at += Threads * Size) copy(at);
@@ -46,16 +46,16 @@ void launch_copy(const GradientCopy<Out, In>& op, StreamRef stream) {
 
 template <class Out, class In>
 void gradient_copy(const GradientCopy<Out, In>& op, StreamRef stream) {
-    require(op.out.size() == op.in.size(), "the size of a gradient's copy", op.out.size(), "that of the gradient");
+    require(op.out.size() == op.in.size(), "the size of a gradient's copy", op.out.size(), "the size of the gradient");
     require(op.in.size() % kElementsMultiple == 0, "the size of a gradient to copy", op.in.size(), "a multiple of 16");
-    require(!op.accumulate || sizeof(Out) == sizeof(float), "a gradient's copy that is added to", "bf16",
-            "fp32, which loses nothing");
+    require(!op.accumulate || sizeof(Out) == sizeof(float), "the type of a gradient copy to accumulate into", "bf16",
+            "fp32: bf16 would round each sum");
     if (op.in.empty()) return;
     // On a GPU every thread moves 16 bytes of the wider type at a time: not measured yet.
     if constexpr (simt::gpu_geometry) launch_copy<Out, In, 256, 4, 1024>(op, stream);
-    // On a CPU packs of one 256-bit register are written: twice as long ones go through the stack in halves, and their
-    // re-reading stalls (bf16 to fp32, 16 M elements, one core: 4.2 ms instead of 2.3); half as long ones g++ takes
-    // apart (fp32 to bf16, 32 M: 23 ms instead of 5.1).
+    // A CPU writes packs of one 256-bit register. Packs of twice that size go through the stack in halves, and
+    // re-reading them stalls (bf16 to fp32, 16 M elements, one core: 4.2 ms instead of 2.3); g++ splits packs of half
+    // that size into scalars (fp32 to bf16, 32 M: 23 ms instead of 5.1).
     else launch_copy<Out, In, 1, 32 / sizeof(Out), 16384>(op, stream);
 }
 

@@ -1,9 +1,9 @@
-// gradient_copy.h - gradients on their way to and from other ranks: out = in between fp32 and bf16, or out += in where
-// out is fp32
+// gradient_copy.h - copies gradients before and after an exchange between ranks: out = in with conversion between fp32
+// and bf16, or out += in if out is fp32
 //
 // Shapes    out, in: (elements), a multiple of 16.
-// Numerics  exact into fp32, added in float; rounded to nearest into bf16.
-// Traffic   elements * (sizeof(In) + sizeof(Out)) bytes, sizeof(Out) more where it adds.
+// Numerics  conversion to fp32 is exact, addition in float; rounding to bf16 is to nearest.
+// Traffic   elements * (sizeof(In) + sizeof(Out)) bytes, plus elements * sizeof(Out) when accumulating.
 #pragma once
 #include "kernels/device/types.h"
 
@@ -15,8 +15,8 @@ struct GradientCopy {
     std::span<const In> in;
     bool accumulate = false;
 };
-// Enqueues on `stream`; <float, float>, <float, bf16> and <bf16, float>. Throws Error unless both are equally long, a
-// multiple of 16, and where bf16 would be added to.
+// Enqueues on `stream`. Instantiated for <float, float>, <float, bf16> and <bf16, float>. Throws Error if the lengths
+// differ or are not a multiple of 16, or if `accumulate` is set with a bf16 output.
 template <class Out, class In>
 void gradient_copy(const GradientCopy<Out, In>& op, StreamRef stream);
 

@@ -1,10 +1,10 @@
-// layernorm.cu - LayerNorm of rows that a GPU holds in registers, and the launchers, which take the loops of
-// layernorm_loop.cuh on a CPU and for rows wider than that
+// layernorm.cu - LayerNorm with rows in a GPU's registers, and the launchers, which use the loops of layernorm_loop.cuh
+// on a CPU and for wider rows
 //
-// A row is read once: its loads are under way before the first of them is needed, and the rest happens in registers.
-// Backward, each thread also keeps the sums for dweight, dbias and of dresidual of its channels over all its rows. They
-// are added up over a block's warps once, at its end, and over the blocks by a second kernel, for dweight and dbias at
-// once, and by a third launch for dresidual, where it is asked for.
+// A row is read once: all its loads are issued before the first value is used, and the rest happens in registers. In
+// the backward pass each thread also accumulates dweight, dbias and the sum of dresidual of its channels over all its
+// rows. At the end a block adds these sums over its warps; a second kernel adds dweight and dbias over the blocks, and
+// a third launch adds dresidual if requested.
 #include "kernels/layernorm.h"
 
 #include <algorithm>
@@ -20,18 +20,18 @@ namespace {
 
 // ---- rows in registers
 
-constexpr int kWarp = 32, kMostRowWarps = 16;
+constexpr int kWarp = 32, kMaxRowWarps = 16;
 enum class Pass { forward, backward };
 
-// How rows lie in registers: a thread holds packs lane, lane + lanes, ... of its row, `Packs` at most. A row belongs to
-// a warp, and takes no barrier, or (RowPerBlock) to a block of as many warps as it needs.
+// The layout of rows in registers: a thread holds packs lane, lane + lanes, ... of its row, at most `Packs`. A row is
+// processed by one warp, without barriers, or (RowPerBlock) by a block of as many warps as it needs.
 template <class T, int Packs_, bool RowPerBlock_>
-struct Form {
+struct RowLayout {
     static constexpr int packs = Packs_, pack_size = kGpuPackBytes / sizeof(T), elements = packs * pack_size;
     static constexpr bool row_per_block = RowPerBlock_;
 };
 
-// A pack as the words in which it was loaded. As elements, nvcc gives every bf16 a register of its own.
+// A pack stored as 32-bit words. As an array of elements, nvcc would give every bf16 its own register.
 template <class T>
 struct WordPack {
     static constexpr int size = kGpuPackBytes / sizeof(T);
@@ -42,14 +42,14 @@ struct WordPack {
     }
 };
 
-// Its place in this thread.
-template <class T, class F>
-struct Row {
+// This thread's slice of a row.
+template <class T, class Layout>
+struct RowSlice {
     using Pack = WordPack<T>;
-    using Packs = Pack[F::packs];
-    int lane, lanes, packs, first, step;  // first, step: the rows that come to this thread
-    __device__ explicit Row(int channels) : packs(channels / Pack::size) {
-        if constexpr (F::row_per_block) {
+    using Packs = Pack[Layout::packs];
+    int lane, lanes, packs, first, step;  // this thread works on rows first, first + step, ...
+    __device__ explicit RowSlice(int channels) : packs(channels / Pack::size) {
+        if constexpr (Layout::row_per_block) {
             lane = threadIdx.x, lanes = blockDim.x, first = blockIdx.x, step = gridDim.x;
         } else {
             const int warps = blockDim.x / kWarp;
@@ -59,18 +59,18 @@ struct Row {
     }
     __device__ int pack(int p) const { return lane + p * lanes; }
     __device__ bool has(int p) const { return pack(p) < packs; }
-    // Of the first `wanted` packs; where there are no more, `to` stays as it was.
-    __device__ void load(Packs& to, const T* row, int wanted) const {
-        UNROLLED for (int p = 0; p < F::packs; ++p)
-            if (pack(p) < wanted) to[p] = std::bit_cast<Pack>(kernels::load<kGpuPackBytes>(row + pack(p) * Pack::size));
+    // Loads those of the row's first `count` packs that belong to this thread; the rest of `to` is unchanged.
+    __device__ void load(Packs& to, const T* row, int count) const {
+        UNROLLED for (int p = 0; p < Layout::packs; ++p)
+            if (pack(p) < count) to[p] = std::bit_cast<Pack>(kernels::load<kGpuPackBytes>(row + pack(p) * Pack::size));
     }
     __device__ void load(Packs& to, const T* row) const { load(to, row, packs); }
-    // So that elements are unpacked again after this, instead of keeping a register each.
-    __device__ void renew(Packs& packs) const {
+    // Forces the compiler to unpack the elements again after this point instead of keeping each in its own register.
+    __device__ void hide_from_optimizer(Packs& packs) const {
         UNROLLED for (Pack& pack : packs)
-            UNROLLED for (unsigned& word : pack.word) kernels::renew(word);
+            UNROLLED for (unsigned& word : pack.word) kernels::hide_from_optimizer(word);
     }
-    // Rounds; `rounded` is what was stored.
+    // Rounds and stores pack p; returns the rounded values.
     __device__ Pack store(T* row, int p, const float (&from)[Pack::size]) const {
         kernels::Pack<T, kGpuPackBytes> rounded;
         UNROLLED for (int k = 0; k < Pack::size; ++k) rounded[k] = round_to<T>(from[k]);
@@ -79,37 +79,38 @@ struct Row {
     }
 };
 
-// Adds up each of the sums over the threads of a row, in the same order in all of them. Where that is a block, calls
-// take turns 0, 1, 0, ...: whoever writes a turn's sums again has met the others at the turn between, after they read
-// these.
-template <class F, int Count>
-__device__ void add_up_row(float (&sums)[Count], [[maybe_unused]] int turn) {
-    UNROLLED for (float& sum : sums) sum = lanes_sum<kWarp>(sum);
-    if constexpr (F::row_per_block) {
-        SIMT_SHARED(float, warp_sums, [2][Count][kMostRowWarps]);
+// All-reduces each of the sums over the threads of a row, in the same order in all threads. If a row takes a block,
+// consecutive calls alternate between buffers 0 and 1: before a thread overwrites a buffer, the barrier of the call in
+// between guarantees that all threads have read it.
+template <class Layout, int Count>
+__device__ void reduce_row(float (&sums)[Count], [[maybe_unused]] int buffer) {
+    UNROLLED for (float& sum : sums) sum = warp_sum<kWarp>(sum);
+    if constexpr (Layout::row_per_block) {
+        SIMT_SHARED(float, warp_sums, [2][Count][kMaxRowWarps]);
         const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
         if (threadIdx.x % kWarp == 0)
-            UNROLLED for (int i = 0; i < Count; ++i) warp_sums[turn][i][warp] = sums[i];
+            UNROLLED for (int i = 0; i < Count; ++i) warp_sums[buffer][i][warp] = sums[i];
         __syncthreads();
         UNROLLED for (int i = 0; i < Count; ++i) {
             sums[i] = 0.0f;
-            for (int other = 0; other < warps; ++other) sums[i] += warp_sums[turn][i][other];
+            for (int other = 0; other < warps; ++other) sums[i] += warp_sums[buffer][i][other];
         }
     }
 }
 
-// Warps of a block, at most where that is a row, and blocks of a multiprocessor, to which registers are limited: 80 a
-// thread for a warp's row of three packs, 168 for one of seven, else 128. Not measured.
-template <class F>
-inline constexpr int kForwardWarps = F::row_per_block ? kMostRowWarps : F::packs > 6 ? 4 : 8;
-template <class F>
-inline constexpr int kForwardBlocks = F::row_per_block ? 1 : F::packs > 3 && F::packs <= 6 ? 2 : 3;
+// Warps per block (the maximum if a row takes a block) and blocks per multiprocessor, which limit the registers per
+// thread: 80 for a row per warp with three packs, 168 with seven, otherwise 128. Not measured.
+template <class Layout>
+inline constexpr int kForwardWarps = Layout::row_per_block ? kMaxRowWarps : Layout::packs > 6 ? 4 : 8;
+template <class Layout>
+inline constexpr int kForwardBlocks = Layout::row_per_block ? 1 : Layout::packs > 3 && Layout::packs <= 6 ? 2 : 3;
 
-template <class Op, class T, class F>
-__global__ void __launch_bounds__(kWarp* kForwardWarps<F>, kForwardBlocks<F>) layernorm_forward_kernel(Op op) {
-    using Pack = typename Row<T, F>::Pack;
-    using Packs = typename Row<T, F>::Packs;
-    const Row<T, F> row(op.channels);
+template <class Op, class T, class Layout>
+__global__ void __launch_bounds__(kWarp* kForwardWarps<Layout>, kForwardBlocks<Layout>)
+layernorm_forward_kernel(Op op) {
+    using Pack = typename RowSlice<T, Layout>::Pack;
+    using Packs = typename RowSlice<T, Layout>::Packs;
+    const RowSlice<T, Layout> row(op.channels);
     for (int r = row.first; r < op.rows; r += row.step) {
         const std::size_t first = std::size_t(r) * op.channels;
         Packs residual{}, weight{}, bias{};
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps<F>, kForwardBlocks<F>) la
             Packs right{};
             row.load(residual, &op.left[first]);
             row.load(right, &op.right[first]);
-            UNROLLED for (int p = 0; p < F::packs; ++p) {
+            UNROLLED for (int p = 0; p < Layout::packs; ++p) {
                 float sum[Pack::size];
                 UNROLLED for (int k = 0; k < Pack::size; ++k) sum[k] = residual[p][k] + right[p][k];
                 residual[p] = row.store(&op.residual[first], p, sum);
@@ -127,14 +128,14 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps<F>, kForwardBlocks<F>) la
         }
 
         Partial<2> partial;
-        UNROLLED for (int p = 0; p < F::packs; ++p)
+        UNROLLED for (int p = 0; p < Layout::packs; ++p)
             UNROLLED for (int k = 0; k < Pack::size; ++k) partial[k % 2] += residual[p][k];
         float sum[] = {partial.total()};
-        add_up_row<F>(sum, 0);
+        reduce_row<Layout>(sum, 0);
         const float mean = sum[0] / op.channels;
 
         Partial<2> squares;
-        UNROLLED for (int p = 0; p < F::packs; ++p)
+        UNROLLED for (int p = 0; p < Layout::packs; ++p)
             UNROLLED for (int k = 0; k < Pack::size; ++k) {
                 const float centred = row.has(p) ? residual[p][k] - mean : 0.0f;
                 squares[k % 2] += centred * centred;
@@ -142,11 +143,11 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps<F>, kForwardBlocks<F>) la
         row.load(weight, op.weight.data());
         row.load(bias, op.bias.data());
         float square_sum[] = {squares.total()};
-        add_up_row<F>(square_sum, 1);
+        reduce_row<Layout>(square_sum, 1);
         const float rstd = rsqrtf(square_sum[0] / op.channels + kLayerNormEpsilon);
 
-        row.renew(residual);
-        UNROLLED for (int p = 0; p < F::packs; ++p) {
+        row.hide_from_optimizer(residual);
+        UNROLLED for (int p = 0; p < Layout::packs; ++p) {
             float normed[Pack::size];
             UNROLLED for (int k = 0; k < Pack::size; ++k)
                 normed[k] = (residual[p][k] - mean) * rstd * weight[p][k] + bias[p][k];
@@ -159,24 +160,24 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps<F>, kForwardBlocks<F>) la
     }
 }
 
-// The same here: 168 registers a thread with three packs, 128 for a block's row, else 255. A block adds up its warps'
-// sums through shared memory, 60 KiB at most.
-template <class F>
-inline constexpr int kBackwardWarps = F::row_per_block ? kMostRowWarps : 4;
-template <class F>
-inline constexpr int kBackwardBlocks = F::row_per_block ? 1 : F::packs > 3 ? 2 : 3;
+// As for the forward pass: 168 registers per thread with three packs, 128 for a row per block, otherwise 255. A block
+// adds its warps' sums through shared memory, at most 60 KiB.
+template <class Layout>
+inline constexpr int kBackwardWarps = Layout::row_per_block ? kMaxRowWarps : 4;
+template <class Layout>
+inline constexpr int kBackwardBlocks = Layout::row_per_block ? 1 : Layout::packs > 3 ? 2 : 3;
 constexpr int kBackwardSums = 3;
 
-// scratch: of dweight (blocks, channels), then of dbias, then of dresidual.
-template <class T, class F>
-__global__ void __launch_bounds__(kWarp * kBackwardWarps<F>, kBackwardBlocks<F>)
+// scratch: sums of dweight (blocks, channels), then of dbias, then of dresidual.
+template <class T, class Layout>
+__global__ void __launch_bounds__(kWarp * kBackwardWarps<Layout>, kBackwardBlocks<Layout>)
 layernorm_backward_kernel(LayerNormBackward<T> op) {
-    using Pack = typename Row<T, F>::Pack;
-    using Packs = typename Row<T, F>::Packs;
-    const Row<T, F> row(op.channels);
+    using Pack = typename RowSlice<T, Layout>::Pack;
+    using Packs = typename RowSlice<T, Layout>::Packs;
+    const RowSlice<T, Layout> row(op.channels);
     const int packs_to_add = op.accumulate_dresidual ? row.packs : 0;
-    float sums[kBackwardSums][F::packs][Pack::size] = {};  // of dweight, dbias and dresidual
-    int turn = 0;
+    float sums[kBackwardSums][Layout::packs][Pack::size] = {};  // of dweight, dbias and dresidual
+    int buffer = 0;
 
     for (int r = row.first; r < op.rows; r += row.step) {
         const std::size_t first = std::size_t(r) * op.channels;
@@ -188,21 +189,21 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
         row.load(weight, op.weight.data());
 
         Partial<2> g_partial, gn_partial;
-        UNROLLED for (int p = 0; p < F::packs; ++p)
+        UNROLLED for (int p = 0; p < Layout::packs; ++p)
             UNROLLED for (int k = 0; k < Pack::size; ++k) {
                 const float g = weight[p][k] * dnormed[p][k], n = (residual[p][k] - mean) * rstd;
                 g_partial[k % 2] += g;
                 gn_partial[k % 2] += g * n;
             }
         float g_sums[] = {g_partial.total(), gn_partial.total()};
-        add_up_row<F>(g_sums, turn);
-        turn ^= 1;
+        reduce_row<Layout>(g_sums, buffer);
+        buffer ^= 1;
         const float g_mean = g_sums[0] / op.channels, gn_mean = g_sums[1] / op.channels;
 
-        row.renew(dnormed);
-        row.renew(residual);
-        row.renew(weight);
-        UNROLLED for (int p = 0; p < F::packs; ++p) {
+        row.hide_from_optimizer(dnormed);
+        row.hide_from_optimizer(residual);
+        row.hide_from_optimizer(weight);
+        UNROLLED for (int p = 0; p < Layout::packs; ++p) {
             float slope[Pack::size];
             UNROLLED for (int k = 0; k < Pack::size; ++k) {
                 const float d = dnormed[p][k], n = (residual[p][k] - mean) * rstd;
@@ -216,7 +217,7 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
     }
 
     using Chunk = kernels::Pack<float, kGpuPackBytes>;
-    constexpr int kPackChunks = Pack::size / Chunk::size, kChunks = F::packs * kPackChunks;
+    constexpr int kPackChunks = Pack::size / Chunk::size, kChunks = Layout::packs * kPackChunks;
     const auto store_sum = [&](int which, int pack, int chunk, const Chunk& sum) {
         if (pack >= row.packs) return;
         store(&op.scratch[(std::size_t(which) * gridDim.x + blockIdx.x) * op.channels + pack * Pack::size +
@@ -228,7 +229,7 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
             sum[k] = sums[which][chunk / kPackChunks][chunk % kPackChunks * Chunk::size + k];
         return sum;
     };
-    if constexpr (F::row_per_block) {
+    if constexpr (Layout::row_per_block) {
         UNROLLED for (int which = 0; which < kBackwardSums; ++which)
             UNROLLED for (int chunk = 0; chunk < kChunks; ++chunk)
                 store_sum(which, row.pack(chunk / kPackChunks), chunk % kPackChunks, chunk_of(which, chunk));
@@ -250,33 +251,34 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
     }
 }
 
-// Calls launch.template operator()<Form>(warps of a row) with the form for so many channels, and says whether there is
-// one. Every published width of GPT-2 has rows of one warp in bf16 (768, 1024 to 1280, 1600 channels), and 768 in fp32,
-// where wider ones take a block; so do 1600 channels backward, whose sums take registers, too.
+// Calls launch.template operator()<RowLayout>(warps per row) with the layout for `channels`; returns false if the row
+// is too wide for registers. In bf16 one warp holds a row of every published GPT-2 width (768, 1024 to 1280, 1600
+// channels), in fp32 one of 768; wider rows take a block. So do 1600 channels in the backward pass, whose sums need
+// registers, too.
 template <class T, Pass pass, class Launch>
-bool with_form(int channels, Launch&& launch) {
+bool with_row_layout(int channels, Launch&& launch) {
     const int packs = channels * int(sizeof(T)) / kGpuPackBytes;
     constexpr int kBlockPacks = pass == Pass::forward ? 3 : 2;
-    const auto take = [&]<class F>(F, int row_warps) {
-        launch.template operator()<F>(row_warps);
+    const auto use = [&]<class Layout>(Layout, int row_warps) {
+        launch.template operator()<Layout>(row_warps);
         return true;
     };
-    const auto fits = [&](int a_lane) { return packs <= a_lane * kWarp; };
+    const auto fits = [&](int packs_per_lane) { return packs <= packs_per_lane * kWarp; };
     if constexpr (sizeof(T) == 2) {
-        if (fits(3)) return take(Form<T, 3, false>(), 1);
-        if (fits(5)) return take(Form<T, 5, false>(), 1);
+        if (fits(3)) return use(RowLayout<T, 3, false>(), 1);
+        if (fits(5)) return use(RowLayout<T, 5, false>(), 1);
         if constexpr (pass == Pass::forward)
-            if (fits(7)) return take(Form<T, 7, false>(), 1);
+            if (fits(7)) return use(RowLayout<T, 7, false>(), 1);
     } else {
-        if (fits(6)) return take(Form<T, 6, false>(), 1);
+        if (fits(6)) return use(RowLayout<T, 6, false>(), 1);
     }
     const int warps = (packs + kBlockPacks * kWarp - 1) / (kBlockPacks * kWarp);
-    return warps <= kMostRowWarps && take(Form<T, kBlockPacks, true>(), warps);
+    return warps <= kMaxRowWarps && use(RowLayout<T, kBlockPacks, true>(), warps);
 }
 
 // ---- launchers
 
-// The loops' blocks have four rows, a warp each, on a GPU; on a CPU 1, 16 or 64 rows a block take the same time.
+// Rows per block of the loop kernels: four, one warp each, on a GPU; on a CPU 1, 16 and 64 take the same time.
 constexpr int kLoopWarps = 4, kForwardCpuRows = 16;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -284,10 +286,11 @@ int ceil_div(int a, int b) { return (a + b - 1) / b; }
 template <class T, class Op>
 void launch_forward(const Op& op, StreamRef stream) {
     if constexpr (simt::gpu_geometry) {
-        const bool launched = with_form<T, Pass::forward>(op.channels, [&]<class F>(int row_warps) {
-            const int warps = F::row_per_block ? row_warps : kForwardWarps<F>;
-            const int blocks = kForwardBlocks<F> * (kForwardWarps<F> / warps) * device::limits().multiprocessors;
-            simt::launch<layernorm_forward_kernel<Op, T, F>>(
+        const bool launched = with_row_layout<T, Pass::forward>(op.channels, [&]<class Layout>(int row_warps) {
+            const int warps = Layout::row_per_block ? row_warps : kForwardWarps<Layout>;
+            const int blocks_per_multiprocessor = kForwardBlocks<Layout> * (kForwardWarps<Layout> / warps);
+            const int blocks = blocks_per_multiprocessor * device::limits().multiprocessors;
+            simt::launch<layernorm_forward_kernel<Op, T, Layout>>(
                 {.grid = unsigned(std::min(blocks, ceil_div(op.rows, warps / row_warps))),
                  .block = unsigned(kWarp * warps), .stream = stream}, op);
         });
@@ -304,42 +307,43 @@ void launch_forward(const Op& op, StreamRef stream) {
     }
 }
 
-// A CPU block of 32 rows: 0.26 ms on one core for 1024 x 768 fp32, as with 128; with 2, 0.29 ms, for clearing and
-// adding up more sums.
-constexpr int kMostCpuBlocks = 256, kBackwardCpuRows = 32;
-// Blocks of one warp of a multiprocessor, where a row is too wide for registers.
+// Rows per CPU block: with 32 and 128, 1024 x 768 fp32 takes 0.26 ms on one core; with 2, 0.29 ms, because more sums
+// are cleared and added.
+constexpr int kMaxCpuBlocks = 256, kBackwardCpuRows = 32;
+// Blocks per multiprocessor, of one warp each, if a row is too wide for registers.
 constexpr int kLoopBlocks = 2;
 
-// Blocks that a GPU has at work, each of which has sums of its own. Where a multiprocessor has 100 KiB of shared memory
-// for all its blocks (compute capability 8.6, 8.9, 12.0), some wait for the others.
-template <class F>
-int blocks_at_work(int row_warps) {
-    const int a_multiprocessor = F::row_per_block ? kMostRowWarps / row_warps : kBackwardBlocks<F>;
-    return a_multiprocessor * device::limits().multiprocessors;
+// Blocks that a GPU runs concurrently; each has its own sums. Where a multiprocessor has 100 KiB of shared memory
+// (compute capability 8.6, 8.9, 12.0), not all of them are resident at once.
+template <class Layout>
+int resident_blocks(int row_warps) {
+    const int per_multiprocessor = Layout::row_per_block ? kMaxRowWarps / row_warps : kBackwardBlocks<Layout>;
+    return per_multiprocessor * device::limits().multiprocessors;
 }
 template <class T>
-int most_backward_blocks(int channels) {
-    if (!simt::gpu_geometry) return kMostCpuBlocks;
+int max_backward_blocks(int channels) {
+    if (!simt::gpu_geometry) return kMaxCpuBlocks;
     int blocks = kLoopBlocks * device::limits().multiprocessors;
-    with_form<T, Pass::backward>(channels, [&]<class F>(int row_warps) { blocks = blocks_at_work<F>(row_warps); });
+    with_row_layout<T, Pass::backward>(
+        channels, [&]<class Layout>(int row_warps) { blocks = resident_blocks<Layout>(row_warps); });
     return blocks;
 }
 
-// The blocks of a backward pass, which is how many sums each channel has in `scratch`.
+// The grid of a backward pass. `scratch` holds `blocks` partial sums per channel.
 struct BackwardBlocks {
-    int blocks, rows_per_block;  // the latter where blocks loop over neighbouring rows
+    int blocks, rows_per_block;  // rows_per_block: only for the loop kernels, whose blocks process neighbouring rows
 };
 template <class T>
 BackwardBlocks backward_blocks(int rows, int channels) {
-    const auto loop = [&](int most, int fewest_rows) {
-        const int rows_per_block = std::max(ceil_div(rows, most), fewest_rows);
+    const auto loop = [&](int max_blocks, int min_rows) {
+        const int rows_per_block = std::max(ceil_div(rows, max_blocks), min_rows);
         return BackwardBlocks{ceil_div(rows, rows_per_block), rows_per_block};
     };
-    if (!simt::gpu_geometry) return loop(kMostCpuBlocks, kBackwardCpuRows);
+    if (!simt::gpu_geometry) return loop(kMaxCpuBlocks, kBackwardCpuRows);
     BackwardBlocks result{};
-    const bool in_registers = with_form<T, Pass::backward>(channels, [&]<class F>(int row_warps) {
-        const int warps = F::row_per_block ? row_warps : kBackwardWarps<F>;
-        result.blocks = std::min(blocks_at_work<F>(row_warps), ceil_div(rows, warps / row_warps));
+    const bool in_registers = with_row_layout<T, Pass::backward>(channels, [&]<class Layout>(int row_warps) {
+        const int warps = Layout::row_per_block ? row_warps : kBackwardWarps<Layout>;
+        result.blocks = std::min(resident_blocks<Layout>(row_warps), ceil_div(rows, warps / row_warps));
     });
     return in_registers ? result : loop(kLoopBlocks * device::limits().multiprocessors, 1);
 }
@@ -349,11 +353,13 @@ template <class T>
 int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     const auto [blocks, rows_per_block] = backward_blocks<T>(op.rows, op.channels);
     if constexpr (simt::gpu_geometry) {
-        const bool launched = with_form<T, Pass::backward>(op.channels, [&, blocks = blocks]<class F>(int row_warps) {
-            const int warps = F::row_per_block ? row_warps : kBackwardWarps<F>;
-            simt::launch<layernorm_backward_kernel<T, F>>(
+        const bool launched = with_row_layout<T, Pass::backward>(op.channels, [&, blocks = blocks]<class Layout>(
+                                                                                  int row_warps) {
+            const int warps = Layout::row_per_block ? row_warps : kBackwardWarps<Layout>;
+            simt::launch<layernorm_backward_kernel<T, Layout>>(
                 {.grid = unsigned(blocks), .block = unsigned(kWarp * warps),
-                 .shared_bytes = F::row_per_block ? 0 : kBackwardSums * sizeof(float) * F::elements * kWarp * warps,
+                 .shared_bytes = Layout::row_per_block
+                                     ? 0 : kBackwardSums * sizeof(float) * Layout::elements * kWarp * warps,
                  .stream = stream}, op);
         });
         if (!launched)
@@ -368,8 +374,8 @@ int launch_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     return blocks;
 }
 
-// The sums of a slice's channels over the blocks, whose sums are (blocks, channels): those of blockIdx.y = 1 follow
-// those of 0.
+// Sums the channels of a slice over the blocks. block_sums: (gridDim.y, blocks, channels); blockIdx.y = 0 computes
+// first_sum, 1 second_sum.
 template <class Geometry>
 __global__ void layernorm_sums_kernel(float* first_sum, float* second_sum, const float* block_sums, int blocks,
                                       int channels, int packs_per_slice, bool accumulate) {
@@ -380,11 +386,11 @@ __global__ void layernorm_sums_kernel(float* first_sum, float* second_sum, const
                             blocks, [](int i) { return i; }, accumulate);
 }
 
-// On a GPU in slices of 32 channels, so that GPT-2's 2 * 768 make 48 blocks, of 32 teams that share the rows: not
-// measured. A CPU takes slices of 1 KiB.
-// second_sum may be nullptr. A template, so that a GPU has its geometry only.
+// A GPU uses slices of 32 channels, so that GPT-2's 2 * 768 channels give 48 blocks, each with 32 teams that share the
+// rows: not measured. A CPU uses slices of 1 KiB. second_sum may be nullptr. This is a template so that a GPU build
+// instantiates only the GPU geometry.
 template <bool GpuGeometry = simt::gpu_geometry>
-void add_up_blocks(float* first_sum, float* second_sum, const float* block_sums, int blocks, int channels,
+void sum_over_blocks(float* first_sum, float* second_sum, const float* block_sums, int blocks, int channels,
                    bool accumulate, StreamRef stream) {
     const auto launch = [&]<class Geometry>(Geometry, int packs_per_slice) {
         const int packs = channels / (Geometry::pack_bytes / int(sizeof(float)));
@@ -413,7 +419,7 @@ void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, StreamRef
 }
 
 std::size_t layernorm_backward_scratch(int channels) {
-    const int blocks = std::max(most_backward_blocks<float>(channels), most_backward_blocks<bf16>(channels));
+    const int blocks = std::max(max_backward_blocks<float>(channels), max_backward_blocks<bf16>(channels));
     return std::size_t(kBackwardSums) * blocks * channels;
 }
 
@@ -421,17 +427,17 @@ template <class T>
 void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream) {
     check_layernorm_backward(op);
     const int blocks = launch_backward(op, stream);
-    add_up_blocks(op.dweight.data(), op.dbias.data(), op.scratch.data(), blocks, op.channels, op.accumulate_parameters,
-                  stream);
+    sum_over_blocks(op.dweight.data(), op.dbias.data(), op.scratch.data(), blocks, op.channels,
+                    op.accumulate_parameters, stream);
 }
 
 template <class T>
 void layernorm_dresidual_sum(const LayerNormDresidualSum& op, StreamRef stream) {
     check_layernorm_dresidual_sum<T>(op);
     const int blocks = backward_blocks<T>(op.rows, op.channels).blocks;
-    constexpr std::size_t kBefore = 2;  // sums of dweight and dbias
-    add_up_blocks(op.sum.data(), nullptr, &op.scratch[kBefore * blocks * op.channels], blocks, op.channels,
-                  op.accumulate, stream);
+    constexpr std::size_t kSumsBefore = 2;  // dweight and dbias come first in `scratch`
+    sum_over_blocks(op.sum.data(), nullptr, &op.scratch[kSumsBefore * blocks * op.channels], blocks, op.channels,
+                    op.accumulate, stream);
 }
 
 template void layernorm_forward(const LayerNormForward<float>&, StreamRef);

@@ -1,26 +1,27 @@
 // layernorm.h - layer normalisation, alone and fused with the residual addition before it, and its gradient
 //
-//   residual = left + right                                   (fused form; the plain form is given `residual`)
+//   residual = left + right                                   (fused form; `residual` is an input of the plain form)
 //   normed   = (residual - mean) * rstd * weight + bias,      mean = avg(residual)
 //   rstd     = 1 / sqrt(var(residual) + 1e-5)
 //   with n = (residual - mean) * rstd and g = weight * dnormed:
 //   dresidual (+)= (g - avg(g) - n * avg(g * n)) * rstd
 //   dweight   (+)= sum over rows of dnormed * n,              dbias (+)= sum over rows of dnormed
-//   sum       (+)= sum over rows of dresidual as stored: the gradient of the bias of a linear layer whose output went
-//                  into the residual addition, without reading dresidual again
+//   sum       (+)= sum over rows of dresidual as stored: the bias gradient of a linear layer whose output enters the
+//                  residual addition, without reading dresidual again
 //
 // Shapes    left, right, residual, normed and their gradients: (rows, channels) T; weight, bias: (channels) T; dweight,
 //           dbias, sum: (channels) float; mean, rstd: (rows) float.
-// Numerics  sums in float, in a fixed order, without atomics; the variance is taken about the mean, so constants in the
-//           thousands do no harm. The fused and the plain form give the same bits for the same residual. On a GPU the
-//           order of dweight's, dbias's and sum's additions follows its number of multiprocessors.
-// Traffic   forward 2 (plain) or 4 (fused) * rows * channels * sizeof(T) bytes; backward 3, or 4 where dresidual is
-//           added to: every tensor is read or written once. A GPU holds a row in registers up to 12288 channels in bf16
-//           and 6144 in fp32, backward 8192 and 4096; wider ones are read again for each sum.
-// Scratch   of the backward pass, written once and read once: 3 * channels floats for each block. A CPU has 256 of
-//           them at most; a GPU three a multiprocessor (3.6 MB on 132 with 768 channels), two above 768 channels in
-//           bf16, in fp32 and where rows are too wide for registers, and 16 / warps of a row where a row is a block's.
-//           Its L2 should hold them: not measured, as no time on a GPU is.
+// Numerics  sums in float, in a fixed order, without atomics; the variance is computed from differences to the mean, so
+//           a constant offset in the thousands is harmless. The fused and the plain form are bit-identical for the same
+//           residual. On a GPU the order of the additions for dweight, dbias and sum depends on the number of
+//           multiprocessors.
+// Traffic   forward 2 (plain) or 4 (fused) * rows * channels * sizeof(T) bytes; backward 3, or 4 when accumulating into
+//           dresidual: every tensor is read or written once. A GPU holds a row in registers up to 12288 channels in
+//           bf16 and 6144 in fp32, backward 8192 and 4096; wider rows are read again for each sum.
+// Scratch   of the backward pass, written once and read once: 3 * channels floats per block. A CPU has at most 256
+//           blocks. A GPU has three per multiprocessor (3.6 MB on 132 with 768 channels); two above 768 channels in
+//           bf16, in fp32 and where rows are too wide for registers; 16 / (warps per row) where a row takes a block.
+//           L2 should hold the scratch: not measured, like all GPU times.
 // Source    Ba, Kiros, Hinton 2016, arXiv 1607.06450.
 #pragma once
 #include "kernels/device/types.h"
@@ -30,7 +31,7 @@ namespace kernels {
 template <class T>
 struct LayerNormForward {
     std::span<T> normed;
-    std::span<float> mean, rstd;  // kept for the backward pass
+    std::span<float> mean, rstd;  // saved for the backward pass
     std::span<const T> residual;
     std::span<const T> weight, bias;
     int rows, channels;
@@ -57,22 +58,21 @@ struct LayerNormBackward {
     bool accumulate_parameters;  // the same for dweight and dbias
 };
 
-// Of the dresidual of the last layernorm_backward<T> with this scratch, rows and channels.
+// The column sums of dresidual of the last layernorm_backward<T> with the same scratch, rows and channels.
 struct LayerNormDresidualSum {
     std::span<float> sum;            // (channels)
-    std::span<const float> scratch;  // as that left it
+    std::span<const float> scratch;  // unchanged since that call
     int rows, channels;
     bool accumulate;                 // false: sum is overwritten, true: added to
 };
 
-// All enqueue on `stream`; outputs are ready when the stream has passed this point. `residual` may be `left` in the
-// fused form.
-// All throw Error if there are no rows, channels is not a multiple of 16 / sizeof(T) or a span is too short.
+// All enqueue on `stream`; outputs are ready when the stream has passed this point. In the fused form `residual` may be
+// `left`. All throw Error if rows is 0, channels is not a multiple of 16 / sizeof(T), or a span is too short.
 template <class T>
 void layernorm_forward(const LayerNormForward<T>& op, StreamRef stream);
 template <class T>
 void residual_layernorm_forward(const ResidualLayerNormForward<T>& op, StreamRef stream);
-std::size_t layernorm_backward_scratch(int channels);  // floats, of the device in use
+std::size_t layernorm_backward_scratch(int channels);  // floats, for the current device
 template <class T>
 void layernorm_backward(const LayerNormBackward<T>& op, StreamRef stream);
 template <class T>

@@ -1,4 +1,4 @@
-// layernorm_check.h - what every launcher of layernorm.h refuses
+// layernorm_check.h - input checks of the launchers of layernorm.h
 #pragma once
 #include <string>
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 namespace kernels {
 
-// The spans of an operation, each with how many elements it needs.
+// Checks the size of each span of an operation.
 class LayerNormCheck {
 public:
     LayerNormCheck(int rows, int channels, std::size_t element_bytes)
@@ -21,18 +21,18 @@ public:
     template <class Span> void whole(const char* name, const Span& span) const {
         check(name, span.size(), rows_ * channels_, "at least rows * channels");
     }
-    template <class Span> void one_a_row(const char* name, const Span& span) const {
+    template <class Span> void one_per_row(const char* name, const Span& span) const {
         check(name, span.size(), rows_, "at least rows");
     }
-    template <class Span> void one_a_channel(const char* name, const Span& span) const {
+    template <class Span> void one_per_channel(const char* name, const Span& span) const {
         check(name, span.size(), channels_, "at least channels");
     }
-    // What both passes have.
+    // The tensors of both passes.
     template <class Op> void rows_and_weight(const Op& op) const {
         whole("residual", op.residual);
-        one_a_row("mean", op.mean);
-        one_a_row("rstd", op.rstd);
-        one_a_channel("weight", op.weight);
+        one_per_row("mean", op.mean);
+        one_per_row("rstd", op.rstd);
+        one_per_channel("weight", op.weight);
     }
     void check(const char* name, std::size_t size, std::size_t need, const char* expected) const {
         require(size >= need, "the size of LayerNorm's " + std::string(name), size, expected);
@@ -47,7 +47,7 @@ void check_layernorm_forward(const Op& op) {
     const LayerNormCheck check(op.rows, op.channels, sizeof(T));
     check.rows_and_weight(op);
     check.whole("normed", op.normed);
-    check.one_a_channel("bias", op.bias);
+    check.one_per_channel("bias", op.bias);
     if constexpr (std::is_same_v<Op, ResidualLayerNormForward<T>>) {
         check.whole("left", op.left);
         check.whole("right", op.right);
@@ -65,15 +65,15 @@ void check_layernorm_backward(const LayerNormBackward<T>& op) {
     check.rows_and_weight(op);
     check.whole("dresidual", op.dresidual);
     check.whole("dnormed", op.dnormed);
-    check.one_a_channel("dweight", op.dweight);
-    check.one_a_channel("dbias", op.dbias);
+    check.one_per_channel("dweight", op.dweight);
+    check.one_per_channel("dbias", op.dbias);
     check_scratch(check, op.scratch, op.channels);
 }
 
 template <class T>
 void check_layernorm_dresidual_sum(const LayerNormDresidualSum& op) {
     const LayerNormCheck check(op.rows, op.channels, sizeof(T));
-    check.one_a_channel("sum of dresidual", op.sum);
+    check.one_per_channel("sum of dresidual", op.sum);
     check_scratch(check, op.scratch, op.channels);
 }
 

@@ -1,8 +1,8 @@
-// layernorm_loop.cuh - LayerNorm by loops over a row, which is read again for each of them: on a CPU, where it lies in
-// the first-level cache, and on a GPU where it is too wide for registers
+// layernorm_loop.cuh - LayerNorm in several loops over a row, each of which reads the row again: on a CPU, where the
+// row stays in the L1 cache, and on a GPU for rows too wide for registers
 //
-// `Lanes` threads share a row: 1 on a CPU, where the sums need no neighbour and the pack vectorises, 32 on a GPU (a
-// warp). Each lane re-reads only what it wrote itself, so no barrier is needed.
+// `Lanes` threads share a row: 1 on a CPU, where sums need no shuffles and loops over the pack vectorise, 32 on a GPU
+// (a warp). Each lane re-reads only values that it wrote itself, so no barrier is needed.
 #pragma once
 #include <type_traits>
 
@@ -41,7 +41,7 @@ __global__ void layernorm_forward_loop_kernel(Op op, int rows_per_block) {
             }
             for (int k = 0; k < Pack::size; ++k) sum[k] += to_float(residual[k]);
         }
-        const float mean = lanes_sum<Lanes>(sum.total()) / op.channels;
+        const float mean = warp_sum<Lanes>(sum.total()) / op.channels;
 
         Partial<Pack::size> squares;
         for (int i = lane; i < packs; i += Lanes) {
@@ -51,7 +51,7 @@ __global__ void layernorm_forward_loop_kernel(Op op, int rows_per_block) {
                 squares[k] += centred * centred;
             }
         }
-        const float rstd = rsqrtf(lanes_sum<Lanes>(squares.total()) / op.channels + kLayerNormEpsilon);
+        const float rstd = rsqrtf(warp_sum<Lanes>(squares.total()) / op.channels + kLayerNormEpsilon);
 
         for (int i = lane; i < packs; i += Lanes) {
             const auto& residual = load<PackBytes>(&op.residual[first + i * Pack::size]);
@@ -70,8 +70,8 @@ __global__ void layernorm_forward_loop_kernel(Op op, int rows_per_block) {
     }
 }
 
-// A block is one row's lanes, takes rows_per_block neighbouring rows, and adds up dweight, dbias and dresidual in its
-// own rows of `scratch`, (blocks, channels) of each after the other.
+// A block consists of the lanes of one row, processes rows_per_block neighbouring rows, and sums dweight, dbias and
+// dresidual into its own rows of `scratch`: three arrays of (blocks, channels).
 template <class T, int Lanes, int PackBytes>
 __global__ void layernorm_backward_loop_kernel(LayerNormBackward<T> op, int rows_per_block) {
     using Pack = kernels::Pack<T, PackBytes>;
@@ -106,8 +106,8 @@ __global__ void layernorm_backward_loop_kernel(LayerNormBackward<T> op, int rows
                 gn_sum[k] += g * n;
             }
         }
-        const float g_mean = lanes_sum<Lanes>(g_sum.total()) / channels,
-                    gn_mean = lanes_sum<Lanes>(gn_sum.total()) / channels;
+        const float g_mean = warp_sum<Lanes>(g_sum.total()) / channels,
+                    gn_mean = warp_sum<Lanes>(gn_sum.total()) / channels;
 
         for (int i = lane; i < packs; i += Lanes) {
             const auto& dnormed = load<PackBytes>(&op.dnormed[first + i * Pack::size]);

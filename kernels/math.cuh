@@ -1,10 +1,10 @@
-// math.cuh - exp and tanh that cost a few instructions on either device
+// math.cuh - exp and tanh in a few instructions on both devices
 //
-// On a CPU they are branch-free polynomials, so that loops over them vectorise (calls into libm do not); never compile
-// them with -ffast-math, which cancels the rounding trick. On a GPU they are the hardware's approximations.
+// On a CPU they are branch-free polynomials, so that loops over them vectorise (libm calls do not); never compile them
+// with -ffast-math, which optimises the rounding trick away. On a GPU they are the hardware's approximations.
 //
-// Error, checked in test/kernels/math_test.cu: fast_exp 3e-7 relative for |x| <= 87 (a GPU: 2 + |x| units in the last
-// place); 0 below -87.3, so that masked scores vanish;  fast_tanh 4e-7 absolute.
+// Errors, checked in test/kernels/math_test.cu: fast_exp 3e-7 relative for |x| <= 87 (on a GPU: 2 + |x| units in the
+// last place), and 0 below -87.3, so that masked scores become 0; fast_tanh 4e-7 absolute.
 #pragma once
 #include "kernels/simt/simt.h"
 
@@ -23,7 +23,7 @@ __forceinline__ float fast_exp(float x) {
     const float clamped = x < kLowest ? kLowest : x > kHighest ? kHighest : x;
     const float biased = clamped * 1.44269504f + kRound;
     const float power = biased - kRound;
-    // x - power * ln 2 in two pieces (Cody, Waite)
+    // x - power * ln 2, with ln 2 split into two constants (Cody, Waite)
     const float rest = (clamped - power * 0.693359375f) + power * 2.12194440e-4f;
     float series = 1.9875691500e-4f;
     series = series * rest + 1.3981999507e-3f;
@@ -32,7 +32,7 @@ __forceinline__ float fast_exp(float x) {
     series = series * rest + 1.6666665459e-1f;
     series = series * rest + 5.0000001201e-1f;
     series = series * rest * rest + rest + 1.0f;
-    // wraps for NaN
+    // wraps around for NaN
     const float result = std::bit_cast<float>(std::bit_cast<std::uint32_t>(series) +
                                               (std::bit_cast<std::uint32_t>(biased) << 23));
     return x < kLowest ? 0.0f : x != x ? x : result;

@@ -1,4 +1,5 @@
-// onebit.cu - packs of neighbouring elements, the bits of eight lanes in a word, sums of a tile in a fixed order
+// onebit.cu - reads packs of neighbouring elements, packs the bits of eight lanes into a word, and sums a tile in a
+// fixed order
 #include "kernels/onebit.h"
 
 #include <algorithm>
@@ -13,39 +14,40 @@ namespace {
 
 using namespace onebit;
 
-// The sum of runs, each of which is added in the order of its elements. A CPU makes several at a time: an addition need
-// not wait for the one before, of another run.
+// Accumulates runs, each of which is summed in the order of its elements. A CPU sums several runs at a time, because
+// additions of different runs are independent and overlap.
 struct SumOfRuns {
     static constexpr int kAtOnce = simt::gpu_geometry ? 1 : 8;
     Partial<kSize> runs[kAtOnce];
-    int waiting = 0;
+    int pending = 0;
     double sum = 0;
 
     __device__ __forceinline__ void add(const Partial<kSize>& run) {
-        runs[waiting] = run;
-        if (++waiting == kAtOnce) take();
+        runs[pending] = run;
+        if (++pending == kAtOnce) flush();
     }
-    __device__ __forceinline__ void take() {
+    __device__ __forceinline__ void flush() {
         float totals[kAtOnce] = {};
         UNROLLED for (int k = 0; k < kSize; ++k)
             UNROLLED for (int i = 0; i < kAtOnce; ++i) totals[i] += runs[i][k];
         UNROLLED for (int i = 0; i < kAtOnce; ++i)
-            if (i < waiting) sum += double(totals[i]);
-        waiting = 0;
+            if (i < pending) sum += double(totals[i]);
+        pending = 0;
     }
     __device__ __forceinline__ double total() {
-        if (waiting > 0) take();
+        if (pending > 0) flush();
         return sum;
     }
 };
 
-// What both sides do with their tile: make(i) makes elements [i, i + kSize) of it, which are signed, summed and kept.
+// The work of worker and server on a tile: make(i) computes elements [i, i + kSize) of it; their sign bits go to
+// `words`, the sum of their squares to `partial`, and keep() stores them. active(i): the bits of the mask.
 template <class Make, class Keep, class Active>
 __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, double* partial, Make make, Keep keep,
                                 Active active) {
     SumOfRuns sum;
-    // `whole`: nothing is masked, and the tile does not end within.
-    const auto take = [&](int base, auto whole) {
+    // `whole`: no element is masked, and the packs do not reach beyond the end of the tile.
+    const auto compensate = [&](int base, auto whole) {
         Values all[kPacks];
         std::uint32_t counted[kPacks];
         UNROLLED for (int j = 0; j < kPacks; ++j) {
@@ -56,7 +58,7 @@ __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, do
         Partial<kSize> run;
         UNROLLED for (int j = 0; j < kPacks; ++j) {
             const int i = base + first_of(j);
-            // less than kSize on a CPU, where a tile may end within a word
+            // may be less than kSize on a CPU, where a tile may end within a word
             const int left = whole() ? kSize : tile.size - i;
             UNROLLED for (int k = 0; k < kSize; ++k) {
                 all[j][k] = counted[j] >> k & 1 ? all[j][k] : 0.0f;
@@ -71,11 +73,11 @@ __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, do
     for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
         if constexpr (!simt::gpu_geometry) {
             if (base + kSize <= tile.size && active(base) == ~0u) {
-                take(base, std::true_type());
+                compensate(base, std::true_type());
                 continue;
             }
         }
-        take(base, std::false_type());
+        compensate(base, std::false_type());
     }
     const double total = block_sum<kThreads>(sum.total());
     if (threadIdx.x == 0) *partial = total;
@@ -146,7 +148,7 @@ __device__ float root_mean(double sum, std::int64_t count) {
     return count > 0 ? float(sqrt(sum / double(count))) : 0.0f;
 }
 
-// Block i takes group i, or the only block all groups.
+// Block i processes group i; with op.one, a single block processes all groups.
 __global__ void __launch_bounds__(kThreads) onebit_scales_kernel(OnebitScales op) {
     const std::size_t first = op.one ? 0 : blockIdx.x, end = op.one ? op.groups.size() : first + 1;
     double sum = 0;
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(kThreads) onebit_unpack_kernel(OnebitUnpack op
                 mean[k] = active[j] >> k & 1 ? times_sign(b, bits[j], k) : 0.0f;
             }
             write_inside(op.error, tile.first + i, error, left);
-            const std::int64_t of_mean = op.layout.size - (tile.first + i);  // the rest is padding
+            const std::int64_t of_mean = op.layout.size - (tile.first + i);  // what follows is padding
             write_inside(op.mean, tile.first + i, mean, int(of_mean < left ? of_mean : left));
         }
     }
@@ -232,18 +234,19 @@ __global__ void __launch_bounds__(kThreads) onebit_commit_kernel(OnebitCommit op
     }
 }
 
-void require_size(const char* what, std::size_t size, std::int64_t least) {
-    require(std::int64_t(size) >= least, std::string("the size of ") + what, size, "at least " + std::to_string(least));
+void require_size(const char* what, std::size_t size, std::int64_t min_size) {
+    require(std::int64_t(size) >= min_size, std::string("the size of ") + what, size,
+            "at least " + std::to_string(min_size));
 }
 void check_active(std::span<const std::uint32_t> active, std::int64_t elements) {
     if (!active.empty()) require_size("active", active.size(), (elements + 31) / 32);
 }
-// Masked padding needs no place.
-std::int64_t least_values(const OnebitLayout& layout, std::span<const std::uint32_t> active) {
+// Elements that an array of values must have: masked padding is not stored.
+std::int64_t min_values(const OnebitLayout& layout, std::span<const std::uint32_t> active) {
     return active.empty() ? layout.padded() : layout.size;
 }
 
-// `next_end(first)`: where the group that begins at an element would end, were it not for its chunk.
+// `next_end(first)`: the end of the group that begins at element `first`, before it is cut at the end of its chunk.
 template <class NextEnd>
 OnebitPlan cut_into_groups(const OnebitLayout& layout, std::span<const std::uint32_t> active, NextEnd&& next_end) {
     check_active(active, layout.padded());
@@ -285,7 +288,7 @@ OnebitLayout onebit_layout(std::int64_t size, int ranks, int alignment) {
 OnebitPlan onebit_plan(const OnebitLayout& layout, std::int64_t group_elements,
                        std::span<const std::uint32_t> active) {
     require(group_elements >= 0 && group_elements % 32 == 0, "the elements of a group", group_elements,
-            "a multiple of 32, or 0 for one group a chunk");
+            "a multiple of 32, or 0 for one group per chunk");
     const std::int64_t size = group_elements == 0 ? layout.chunk : group_elements;
     return cut_into_groups(layout, active, [&](std::int64_t first) { return first + size; });
 }
@@ -295,7 +298,7 @@ OnebitPlan onebit_plan(const OnebitLayout& layout, std::span<const std::int64_t>
     require(layout.chunk % 32 == 0, "the elements of a chunk", layout.chunk, "a multiple of 32");
     for (std::size_t i = 0; i < ends.size(); ++i)
         require(ends[i] % 32 == 0 && ends[i] > (i == 0 ? 0 : ends[i - 1]), "the end of a group", ends[i],
-                "a multiple of 32 behind the one before");
+                "a multiple of 32 above the previous end");
     return cut_into_groups(layout, active, [&](std::int64_t first) {
         const auto end = std::ranges::upper_bound(ends, first);
         return end == ends.end() || end + 1 == ends.end() ? layout.padded() : *end;
@@ -310,7 +313,7 @@ OnebitPlan onebit_plan_of_chunk(const OnebitPlan& plan, int chunk) {
         tile.chunk = 0;
         served.tiles.push_back(tile);
     }
-    std::int32_t before = -1;  // tiles of the chunks before
+    std::int32_t before = -1;  // number of tiles in earlier chunks
     for (OnebitGroup group : plan.groups) {
         if (group.chunk != chunk) continue;
         if (before < 0) before = group.first_tile;
@@ -324,16 +327,17 @@ OnebitPlan onebit_plan_of_chunk(const OnebitPlan& plan, int chunk) {
 
 void onebit_compress(const OnebitCompress& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
-    require_size("values", op.values.size(), least_values(layout, op.active));
+    require_size("values", op.values.size(), min_values(layout, op.active));
     require_size("error", op.error.size(), layout.padded());
     require_size("messages", op.messages.size(), layout.ranks * layout.message_words());
     require_size("partial", op.partial.size(), std::int64_t(op.tiles.size()));
     if (!op.momentum.empty()) require_size("momentum", op.momentum.size(), layout.size);
     if (!op.second_moment.empty()) require_size("second_moment", op.second_moment.size(), layout.size);
-    require(op.second_moment.empty() || !op.momentum.empty(), "a second moment", "without momentum", "both");
+    require(op.second_moment.empty() || !op.momentum.empty(), "momentum", "empty",
+            "an array, because second_moment is set");
     check_active(op.active, layout.padded());
     if (op.tiles.empty()) return;
-    OnebitCompress cut = op;  // what lies beyond the bucket is padding
+    OnebitCompress cut = op;  // elements beyond the bucket are padding
     if (!op.momentum.empty()) cut.momentum = op.momentum.first(std::size_t(layout.size));
     if (!op.second_moment.empty()) cut.second_moment = op.second_moment.first(std::size_t(layout.size));
     simt::launch<onebit_compress_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, cut);
@@ -350,7 +354,8 @@ void onebit_scales(const OnebitScales& op, StreamRef stream) {
 
 void onebit_serve(const OnebitServe& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
-    require(op.chunk >= 0 && op.chunk < layout.ranks, "the chunk to serve", op.chunk, "one of the ranks'");
+    require(op.chunk >= 0 && op.chunk < layout.ranks, "the chunk to serve", op.chunk,
+            "from 0 to the number of ranks - 1");
     require_size("sums", op.sums.size(), layout.chunk);
     require_size("error", op.error.size(), layout.chunk);
     require_size("received", op.received.size(), layout.ranks * layout.message_words());
@@ -370,7 +375,7 @@ void onebit_verdict(const OnebitVerdict& op, StreamRef stream) {
 
 void onebit_unpack(const OnebitUnpack& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
-    require_size("compensated", op.compensated.size(), least_values(layout, op.active));
+    require_size("compensated", op.compensated.size(), min_values(layout, op.active));
     require_size("error", op.error.size(), layout.padded());
     require_size("mean", op.mean.size(), layout.size);
     require_size("messages", op.messages.size(), layout.ranks * layout.message_words());

@@ -1,4 +1,4 @@
-// onebit_adam.cu - a block a tile of the bucket: bits and scales become the momentum, and that the update
+// onebit_adam.cu - one block per tile of the bucket: decodes bits and scales to the momentum, then applies the update
 #include "kernels/onebit_adam.h"
 
 #include "kernels/device/error.h"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace onebit;
 
-constexpr int kRounded = kThreads > 1 ? kSize : 16;  // neighbours that are rounded at a time
+constexpr int kRounded = kThreads > 1 ? kSize : 16;  // elements that are rounded at a time
 static_assert(kSize % kRounded == 0);
 
 template <class T, bool Stochastic, bool UpdateSpace>
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) onebit_adam_kernel(OnebitAdam<T> op)
     const float rate = step.learning_rate, correction = step.first_correction;
     Rounder<T, Stochastic, kRounded, kThreads> rounder(op.rounding, step.adam_step);
     const std::int64_t size = op.layout.size;
-    Values moved = {};  // the most so far, by place in a pack: so a CPU vectorises the loop (19 ns an element without)
+    Values moved = {};  // running maxima, one per pack element: a CPU then vectorises the loop (else 19 ns per element)
     int segment = tile.first < size ? find_segment(op.segments, op.rounding.first_element + tile.first) : 0;
     for (int base = 0; base < tile.size; base += kThreads * kSize * kPacks) {
         Values z[kPacks] = {}, v[kPacks] = {}, master[kPacks] = {};
@@ -125,8 +125,9 @@ __global__ void __launch_bounds__(kThreads) scale_moment_kernel(std::span<float>
     }
 }
 
-void require_at_least(const char* what, std::size_t size, std::int64_t least) {
-    require(std::int64_t(size) >= least, std::string("the size of ") + what, size, "at least " + std::to_string(least));
+void require_at_least(const char* what, std::size_t size, std::int64_t min_size) {
+    require(std::int64_t(size) >= min_size, std::string("the size of ") + what, size,
+            "at least " + std::to_string(min_size));
 }
 simt::LaunchConfig tiles_of(std::size_t elements, StreamRef stream) {
     return {.grid = unsigned((elements + kTile - 1) / kTile), .block = kThreads, .stream = stream};
@@ -150,7 +151,8 @@ template <class T>
 void onebit_adam(const OnebitAdam<T>& op, StreamRef stream) {
     const OnebitLayout& layout = op.layout;
     require(layout.size % 32 == 0 && layout.chunk % 32 == 0 && op.rounding.first_element % 32 == 0,
-            "the elements of a bucket", layout.size, "a multiple of 32, at such a place, in such chunks");
+            "the elements of a bucket", layout.size,
+            "a multiple of 32, and so its first element and the length of its chunks");
     if (!op.compensated.empty() || !op.error.empty() || !op.messages.empty()) {
         require_at_least("compensated", op.compensated.size(), layout.size);
         require_at_least("error", op.error.size(), layout.padded());

@@ -1,17 +1,17 @@
-// onebit_adam.h - 1-bit Adam: the update from the ranks' mean at a bit an element (onebit.h), and the second moment
-// that it freezes
+// onebit_adam.h - 1-bit Adam: the update from the ranks' mean at 1 bit per element (onebit.h), with a frozen second
+// moment
 //
 //   m = y (space momentum) or y * D (space update), D = sqrt(v) + eps
 //   master -= lr * (m * first_correction / D + decay * master);  parameter = rounded master
 //   worker error = z - a * sign(z)
 //
-// v is frozen with its bias correction. Where it is 0 an element is masked: m and the error are 0, and decay alone
-// moves the master. Everything that changes from step to step is read on the device from StepScalars; a skipped step
-// changes nothing, errors included.
+// v is frozen with its bias correction applied. Elements with v == 0 are masked: m and the error are 0, and only weight
+// decay changes the master weight. The kernel reads all values that change from step to step from StepScalars on the
+// device; a skipped step changes nothing, including the errors.
 //
-// Numerics  in float; rounding to T is to nearest, or stochastic if asked for.
-// Traffic   bytes an element, beside 1/8 for the bits: 24 + sizeof(T) in bf16, 24 in fp32; onebit_unpack and AdamW
-//           would move 40.
+// Numerics  in float; rounding to T is to nearest, or stochastic if requested.
+// Traffic   bytes per element, plus 1/8 for the bits: 24 + sizeof(T) in bf16, 24 in fp32; onebit_unpack followed by
+//           AdamW would move 40.
 // Source    Tang et al. 2021, arXiv 2102.02888, with decoupled decay, bias correction and the mask.
 #pragma once
 #include "kernels/adamw.h"
@@ -20,10 +20,10 @@
 
 namespace kernels {
 
-// finite[0] becomes 1, or 0 where the step is skipped: before onebit_verdict.
+// Sets finite[0] to 1, or to 0 if the step is skipped. Call it before onebit_verdict.
 void onebit_admit(std::span<std::int32_t> finite, std::span<const StepScalars> scalars, StreamRef stream);
-// Behind every onebit_verdict: where a scale was not finite the step is skipped as kSkipNonFinite, adam_step as before;
-// the outlier window keeps the step's loss and norm.
+// Call it after the last onebit_verdict. If a scale is not finite, the step is skipped as kSkipNonFinite and adam_step
+// restored; the outlier window keeps the step's loss and norm.
 void onebit_settle(std::span<StepScalars> scalars, std::span<const std::int32_t> finite, StreamRef stream);
 
 inline constexpr std::int32_t kLeftAlone = 2;  // DecaySegment::decays of tensors that onebit_adam does not touch
@@ -32,13 +32,13 @@ template <class T>
 struct OnebitAdam {
     OnebitLayout layout;                       // of a bucket whose padding is masked; n and chunk multiples of 32
     std::span<const OnebitTile> tiles;
-    // Of a bucket that this rank has not compressed these three are empty: its update alone is made.
+    // The next three are empty if this rank has not compressed the bucket: then only the update is made.
     std::span<const float> compensated;        // (n): z
-    std::span<float> error;                    // (n_pad): out, the worker's
+    std::span<float> error;                    // (n_pad): out, the worker's error
     std::span<const std::uint32_t> messages;   // (ranks, message_words): sent
     std::span<const std::uint32_t> replies;    // (ranks, message_words): received
     std::span<const std::uint32_t> active;     // of the bucket
-    bool one = false;                          // as for the workers' scales
+    bool one = false;                          // the value of OnebitScales::one for the workers' scales
     std::span<T> parameter;                    // (n); the same memory as master where T is float
     std::span<float> master, m;                // (n)
     std::span<const float> v;                  // (n): the frozen second moment
@@ -49,15 +49,15 @@ struct OnebitAdam {
     bool update_space = false;
     Rounding rounding{};                       // first_element: of the bucket in the flat array, a multiple of 32
 };
-// Enqueues on `stream`, as all. Throws Error where an array is too short for the layout.
+// All functions enqueue on `stream`. Throws Error if an array is too short for the layout.
 template <class T>
 void onebit_adam(const OnebitAdam<T>& op, StreamRef stream);
 
 // StepScalars::largest_update = the largest of `largest`.
 void onebit_largest(std::span<StepScalars> scalars, std::span<const float> largest, StreamRef stream);
 
-// shadow = beta shadow + (1 - beta) (grad * grad_scale)^2, unless the step is skipped. A slow second moment beside
-// AdamW's own, for the freeze.
+// shadow = beta shadow + (1 - beta) (grad * grad_scale)^2, unless the step is skipped. A slowly decaying second moment,
+// maintained in addition to AdamW's own, that the freeze uses.
 struct ShadowMoment {
     std::span<float> shadow;                   // (elements)
     std::span<const float> grad;               // (elements)
@@ -66,7 +66,7 @@ struct ShadowMoment {
 };
 void shadow_moment(const ShadowMoment& op, StreamRef stream);
 
-// out = factor * in: the bias correction of what is frozen. They may be the same array.
+// out = factor * in: the bias correction of the frozen moment. `out` may be `in`.
 void scale_moment(std::span<float> out, std::span<const float> in, float factor, StreamRef stream);
 
 }  // namespace kernels

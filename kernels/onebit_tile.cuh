@@ -1,5 +1,5 @@
-// onebit_tile.cuh - how the kernels of the mean at one bit move a tile: packs of neighbouring elements, their signs as
-// the bits of a word, and the scales of a message
+// onebit_tile.cuh - access to a tile in the kernels of onebit.h: packs of neighbouring elements, their signs as the
+// bits of a word, and the scales of a message
 #pragma once
 #include "kernels/onebit.h"
 #include "kernels/pack.cuh"
@@ -7,14 +7,14 @@
 
 namespace kernels::onebit {
 
-// A thread takes kSize neighbouring elements at a time: 16 bytes on a GPU, a word of bits on a CPU. A GPU's thread has
-// the loads of kPacks of them under way before it uses the first (not measured on one).
+// A thread processes a pack of kSize neighbouring elements at a time: 16 bytes on a GPU, a word of bits on a CPU. On a
+// GPU a thread issues the loads of kPacks packs before it uses the first (not measured).
 inline constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_geometry ? 4 : 32,
               kPacks = simt::gpu_geometry ? 4 : 1;
 inline constexpr int kTile = simt::gpu_geometry ? kThreads * kSize * kPacks : 8192;
 inline constexpr int kLanesPerWord = 32 / kSize;
 
-// Where a thread's pack j begins, counted from where the block's packs do.
+// Offset of a thread's pack j from the block's first pack, in elements.
 __device__ __forceinline__ int first_of(int j) {
     return (j * kThreads + (kThreads > 1 ? int(threadIdx.x) : 0)) * kSize;
 }
@@ -25,7 +25,7 @@ struct Values {
     __device__ const float& operator[](int k) const { return element[k]; }
 };
 
-// Elements [i, i + kSize) of an array; `none` beyond its end.
+// Elements [i, i + kSize) of an array; elements beyond its end are `none`.
 __device__ __forceinline__ Values read(std::span<const float> array, std::int64_t i, float none = 0.0f) {
     Values values;
     const std::int64_t left = std::int64_t(array.size()) - i;
@@ -58,8 +58,8 @@ __device__ __forceinline__ void write(std::span<float> array, std::int64_t i, co
         if (k < left) array[i + k] = values[k];
 }
 
-// The bits of elements [i, i + kSize), the first one lowest. `i` is a multiple of kSize, or of 8 where a chunk of the
-// mask begins within a word.
+// The bits of elements [i, i + kSize), the first in the lowest bit. `i` is a multiple of kSize, or of 8 if a chunk of
+// the mask begins within a word.
 __device__ __forceinline__ std::uint32_t bits_at(std::span<const std::uint32_t> words, std::int64_t i) {
     const int from = int(i % 32);
     std::uint32_t bits = words[i / 32] >> from;
@@ -70,7 +70,7 @@ __device__ __forceinline__ std::uint32_t active_at(std::span<const std::uint32_t
     return active.empty() ? ~0u : bits_at(active, i);
 }
 
-// The one sign of all kernels: bit k is set where values[k] >= 0.
+// The definition of sign for all kernels: bit k is set if values[k] >= 0.
 __device__ __forceinline__ std::uint32_t signs_of(const Values& values) {
     std::uint32_t bits = 0;
     #pragma omp simd reduction(| : bits)
@@ -81,8 +81,8 @@ __device__ __forceinline__ float times_sign(float scale, std::uint32_t bits, int
     return bits >> k & 1 ? scale : -scale;
 }
 
-// Words of a message's bits: those of kLanesPerWord neighbouring lanes make one. All lanes call it; the bits of one
-// beyond the tile are 0.
+// Writes the bits of a message: kLanesPerWord neighbouring lanes combine theirs into one word. All lanes must call it;
+// a lane beyond the end of the tile passes 0.
 __device__ __forceinline__ void write_bits(std::uint32_t* words, int i, int size, std::uint32_t bits) {
     if constexpr (kThreads > 1) {
         bits <<= i % 32;
@@ -105,7 +105,7 @@ __device__ __forceinline__ std::uint32_t chunk_bits(const std::uint32_t* words, 
     return words[i / 32] >> i % 32;
 }
 
-// Elements [i, i + min(kSize, left)) of the array, as far as it goes.
+// Writes elements [i, i + min(kSize, left)), up to the end of the array.
 __device__ __forceinline__ void write_inside(std::span<float> array, std::int64_t i, const Values& values, int left) {
     if (left >= kSize) return write(array, i, values);
     const std::int64_t end = std::int64_t(array.size()) - i;

@@ -1,4 +1,4 @@
-// outlier_window.cuh - mean and deviation of a window by a block, and the window's next step
+// outlier_window.cuh - a block computes mean and deviation of a window; add_step() appends a step to it
 #pragma once
 #include <cmath>
 
@@ -12,20 +12,20 @@ struct WindowSpread {
     __device__ double z_score(double x) const { return deviation > 0 ? (x - mean) / deviation : NAN; }
 };
 
-// Of window.losses or window.norms, for all `Threads` threads of the block, which all call it: none may add to the
+// `values`: window.losses or window.norms. All `Threads` threads of the block must call it; no thread may add to the
 // window before all have read it.
 template <int Threads>
 __device__ WindowSpread window_spread(const OutlierWindow& window, const double (&values)[OutlierWindow::kSize]) {
     constexpr int kSize = OutlierWindow::kSize;
     if (window.count < kSize) return {};
-    const auto by_age = [&](int i) { return values[(window.next + i) % kSize]; };  // the oldest first
+    const auto by_age = [&](int i) { return values[(window.next + i) % kSize]; };  // oldest first
     double sum = 0;
     for (int i = threadIdx.x; i < kSize; i += Threads) sum += by_age(i);
     const double mean = block_sum<Threads>(sum) / kSize;
     double squares = 0;
     for (int i = threadIdx.x; i < kSize; i += Threads) squares += (by_age(i) - mean) * (by_age(i) - mean);
     const double deviation = sqrt(block_sum<Threads>(squares) / kSize);
-    return {mean, fmax(deviation, OutlierWindow::kLeastDeviation * fabs(mean))};
+    return {mean, fmax(deviation, OutlierWindow::kMinDeviation * fabs(mean))};
 }
 
 __device__ inline void add_step(OutlierWindow& window, double loss, double norm) {

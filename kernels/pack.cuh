@@ -1,10 +1,10 @@
-// pack.cuh - the unit in which kernels touch memory: Bytes of neighbouring elements, aligned, moved by one instruction
-// on a GPU
+// pack.cuh - the unit of memory access in kernels: an aligned vector of neighbouring elements, `Bytes` long, which a
+// GPU moves with one instruction
 #pragma once
 #include "kernels/simt/simt.h"
 
-// Arrays lie in registers only where every loop over them is unrolled; left to itself nvcc put 528 bytes of flash
-// attention's on the stack once.
+// An array stays in registers only if every loop over it is unrolled; without the pragma nvcc once put 528 bytes of
+// flash attention's arrays on the stack.
 #if defined(TRAIN_GPT2_CUDA)
 #define UNROLLED _Pragma("unroll")
 #else
@@ -21,23 +21,22 @@ struct alignas(Bytes) Pack {
     __device__ const T& operator[](int i) const { return element[i]; }
 };
 
-// What a GPU moves in one instruction; what fills a cache line (and one 512-bit or two 256-bit registers of floats) on
-// a CPU.
+// GPU: the largest access of one instruction. CPU: a cache line (one 512-bit or two 256-bit registers of floats).
 inline constexpr int kGpuPackBytes = 16;
 inline constexpr int kCpuPackBytes = 64;
 
-// `address` must be aligned to Bytes; the host executor checks it, a GPU faults. On a GPU the pack arrives in
-// registers; on a CPU it is the memory itself: by value g++ copies it to the stack first (LayerNorm backward 18-26 %
-// slower). Bind it to `const auto&` where nothing is stored to in between.
+// `address` must be aligned to Bytes; the host executor checks this, a GPU faults. A GPU returns the pack in registers;
+// a CPU returns a reference to memory, because g++ copies a value to the stack first (LayerNorm backward 18-26 %
+// slower). Bind the result to `const auto&` only if no store in between changes that memory.
 #if defined(TRAIN_GPT2_CUDA)
 template <int Bytes, class T>
 __device__ Pack<T, Bytes> load(const T* address) {
     return *reinterpret_cast<const Pack<T, Bytes>*>(address);
 }
-// Takes no instruction; the compiler believes that the word has changed, and keeps nothing that it made of it.
-__device__ __forceinline__ void renew(unsigned& word) { asm volatile("" : "+r"(word)); }
+// Costs no instruction. The compiler must assume that the word has changed, so it does not keep values derived from it.
+__device__ __forceinline__ void hide_from_optimizer(unsigned& word) { asm volatile("" : "+r"(word)); }
 #else
-inline void renew(unsigned&) {}
+inline void hide_from_optimizer(unsigned&) {}
 template <int Bytes, class T>
 const Pack<T, Bytes>& load(const T* address) {
     simt::check_aligned(address, Bytes);

@@ -1,30 +1,30 @@
-// ptx.cuh - tensor-core products, the loads that feed them, and copies that run beside them: PTX on a GPU (sm_80 on),
+// ptx.cuh - tensor-core matrix multiply (mma), ldmatrix and asynchronous copies: PTX on a GPU (sm_80 or later),
 // simt_tensor.h on the host
 //
-// A warp multiplies D (16 x 8, float) += A (16 x 16, bf16) B (16 x 8, bf16), each spread over its lanes (PTX ISA,
+// A warp computes D (16 x 8, float) += A (16 x 16, bf16) B (16 x 8, bf16), each distributed over its lanes (PTX ISA,
 // "Matrix Fragments for mma.m16n8k16 with floating point type"). With group = lane / 4 and t = lane % 4, low half of a
 // register first:
 //     A  reg[0..3]: rows group, group + 8, group, group + 8;  columns 2 t, 2 t + 1 in reg[0..1], 8 further in reg[2..3]
 //     B  reg[0..1]: rows 2 t, 2 t + 1, 8 further in reg[1];  column group
 //     D  d[0..3]:   rows group, group, group + 8, group + 8;  columns 2 t, 2 t + 1, 2 t, 2 t + 1
-// Two D side by side, rounded by bf16_pair, are the A of a next product:
+// Two adjacent D, rounded by bf16_pair, form the A of another product:
 //     reg = (left 0 1, left 2 3, right 0 1, right 2 3)
 //
-// ldmatrix(reg, row) loads one, two or four 8 x 8 matrices, as many as `reg` has elements, from rows of 16 bytes at
-// multiples of 16 in shared memory: lane 8 j + i gives the address of row i of matrix j, and every lane gets in reg[j]
-// the elements 2 t and 2 t + 1 of row `group`; with _trans, of column `group`. Where an operand's first element is at
-// `tile` and its rows are `pitch` elements apart (a multiple of 8):
+// ldmatrix(reg, row) loads one, two or four 8 x 8 matrices, one per element of `reg`, from rows of 16 bytes in shared
+// memory, aligned to 16 bytes: lane 8 j + i passes the address of row i of matrix j, and reg[j] of every lane receives
+// elements 2 t and 2 t + 1 of row `group`, or with _trans of column `group`. If an operand's first element is at `tile`
+// and its rows are `pitch` elements apart (a multiple of 8):
 //     A stored [m][k]  ldmatrix(a.reg, tile + lane % 16 * pitch + lane / 16 * 8)
 //     A stored [k][m]  ldmatrix_trans(a.reg, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
 //     B stored [n][k]  ldmatrix(b.reg, tile + lane % 8 * pitch + lane / 8 % 2 * 8)
 //     B stored [k][n]  ldmatrix_trans(b.reg, tile + lane % 16 * pitch)
-// and for two B, n and n + 8:
+// and for the two B fragments of columns n and n + 8:
 //     of [n][k]        ldmatrix(pair, tile + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8)
 //     of [k][n]        ldmatrix_trans(pair, tile + lane % 16 * pitch + lane / 16 * 8)
-// A pitch of an odd number of 16 bytes makes the loads free of bank conflicts.
+// A pitch of an odd multiple of 16 bytes avoids bank conflicts.
 //
-// All 32 lanes of a warp call mma_m16n8k16 and ldmatrix together; both order no memory: a barrier must lie between
-// stores and ldmatrix.
+// All 32 lanes of a warp must call mma_m16n8k16 and ldmatrix together. Neither orders memory accesses: stores and
+// ldmatrix must be separated by a barrier.
 #pragma once
 #include "kernels/simt/simt.h"
 #if !defined(TRAIN_GPT2_CUDA)
@@ -50,21 +50,21 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const FragmentA& a, 
         : "r"(a.reg[0]), "r"(a.reg[1]), "r"(a.reg[2]), "r"(a.reg[3]), "r"(b.reg[0]), "r"(b.reg[1]));
 }
 
-// The rounded values as a register of a fragment. NaN becomes 0x7fff.
+// Rounds two values into one register of a fragment. NaN becomes 0x7fff.
 __device__ __forceinline__ unsigned bf16_pair(float low, float high) {
     unsigned pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
 
-// 2^x, within 2 units in the last place; 0 for -infinity and where the result would be below 2^-126.
+// 2^x, within 2 units in the last place; 0 for -infinity and for results below 2^-126.
 __device__ __forceinline__ float fast_exp2(float x) {
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
     return power;
 }
 
-// "memory": the instruction reads what stores before it wrote.
+// The "memory" clobber keeps earlier stores before the instruction, which reads them.
 __device__ __forceinline__ void ldmatrix(unsigned (&reg)[1], const bf16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
                  : "=r"(reg[0])
@@ -141,10 +141,10 @@ inline void ldmatrix_trans(FragmentB (&pair)[2], const bf16* row, PTX_CALLER) {
 
 #endif
 
-// The asynchronous copies of one thread, 16 bytes each, from global memory past the first-level cache to shared memory;
-// one object a thread. Addresses are multiples of 16. A copy has arrived, for the thread that issued it, when a
-// wait_group that covers its group returns; for other threads after a barrier that follows. Before that the destination
-// is undefined (on the host: NaN).
+// Asynchronous copies of one thread (cp.async.cg), 16 bytes each, from global to shared memory, bypassing L1; one
+// object per thread. Addresses are multiples of 16. A copy is visible to the thread that issued it when a wait_group
+// that covers its group returns, and to other threads after the next barrier. Before that the destination is undefined
+// (on the host: NaN).
 class AsyncCopies {
 public:
     AsyncCopies() = default;
@@ -152,13 +152,14 @@ public:
 
     __device__ __forceinline__ void copy(bf16* shared, const bf16* global) { copy_or_zero(shared, global, true); }
 
-    // Zeros where not `present`; `global` is then not read.
+    // Writes zeros if not `present`; `global` is then not read.
     __device__ __forceinline__ void copy_or_zero(bf16* shared, const bf16* global, bool present);
 
-    // Closes the group of all copies since the last call; it may be empty.
+    // Commits all copies since the last call as a group, which may be empty.
     __device__ __forceinline__ void commit_group();
 
-    // Waits for all groups but the Newest that were committed last; copies that were not committed are not waited for.
+    // Waits until at most the `Newest` most recently committed groups are pending; does not wait for uncommitted
+    // copies.
     template <int Newest> __device__ __forceinline__ void wait_group();
 
 #if !defined(TRAIN_GPT2_CUDA)

@@ -1,5 +1,5 @@
-// reduce.cuh - sums and maxima over neighbouring lanes and over a block. Every thread gets the result; the order of
-// additions is fixed, so results repeat bit for bit.
+// reduce.cuh - sums and maxima over groups of neighbouring lanes and over a block. Every thread gets the result; the
+// order of additions is fixed, so results are deterministic.
 #pragma once
 #include "kernels/simt/simt.h"
 
@@ -7,8 +7,7 @@ namespace kernels {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// One running sum per element of a pack: independent additions, which a GPU overlaps and a CPU compiler turns into
-// vector code.
+// One running sum per element of a pack: independent additions, which a GPU overlaps and a CPU compiler vectorises.
 template <int Size>
 struct Partial {
     float element[Size] = {};
@@ -20,30 +19,31 @@ struct Partial {
     }
 };
 
+// Over each group of `Lanes` neighbouring lanes of a warp, a power of two.
 template <int Lanes, class Number>
-__device__ Number lanes_sum(Number x) {
+__device__ Number warp_sum(Number x) {
     for (int distance = Lanes / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(kAllLanes, x, distance);
     return x;
 }
 
 template <int Lanes>
-__device__ float lanes_max(float x) {
+__device__ float warp_max(float x) {
     for (int distance = Lanes / 2; distance > 0; distance /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
     return x;
 }
 
-// Over the `Threads` threads of a one-dimensional block, a multiple of 32 or 1. May be called again at once: it ends
-// with a barrier.
+// Over the `Threads` threads of a one-dimensional block, 1 or a multiple of 32. Ends with a barrier, so it may be
+// called again immediately.
 template <int Threads, class Number>
 __device__ Number block_sum(Number x) {
     if constexpr (Threads == 1) return x;
     else {
-        SIMT_SHARED(Number, warp_sum, [32]);
+        SIMT_SHARED(Number, warp_sums, [32]);
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        x = lanes_sum<32>(x);
-        if (lane == 0) warp_sum[warp] = x;
+        x = warp_sum<32>(x);
+        if (lane == 0) warp_sums[warp] = x;
         __syncthreads();
-        x = lanes_sum<32>(lane < Threads / 32 ? warp_sum[lane] : Number(0));
+        x = warp_sum<32>(lane < Threads / 32 ? warp_sums[lane] : Number(0));
         __syncthreads();
         return x;
     }
@@ -53,12 +53,12 @@ template <int Threads>
 __device__ float block_max(float x) {
     if constexpr (Threads == 1) return x;
     else {
-        SIMT_SHARED(float, warp_max, [32]);
+        SIMT_SHARED(float, warp_maxima, [32]);
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        x = lanes_max<32>(x);
-        if (lane == 0) warp_max[warp] = x;
+        x = warp_max<32>(x);
+        if (lane == 0) warp_maxima[warp] = x;
         __syncthreads();
-        x = lanes_max<32>(lane < Threads / 32 ? warp_max[lane] : -INFINITY);
+        x = warp_max<32>(lane < Threads / 32 ? warp_maxima[lane] : -INFINITY);
         __syncthreads();
         return x;
     }

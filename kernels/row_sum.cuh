@@ -1,29 +1,29 @@
-// row_sum.cuh - a block adds up rows of a matrix, channel by channel; what the gradients of biases, of LayerNorm's
-// parameters and of the embeddings have in common
+// row_sum.cuh - a block sums rows of a matrix, channel by channel; shared by the gradients of biases, of LayerNorm's
+// parameters and of the embeddings
 //
 //   out[c] (+)= sum over i < count of in[row_of(i), c]        for the channels of one slice
 //
-// Sums in float. Their order depends on `count` and the geometry only, never on which block or thread comes first.
+// Sums in float. Their order depends only on `count` and the geometry, never on the scheduling of blocks or threads.
 #pragma once
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 
 namespace kernels {
 
-// `Lanes` threads side by side on neighbouring packs make a team; `Teams` of them take turns with the rows. One thread
-// alone walks its whole slice.
+// A team is `Lanes` threads on neighbouring packs; the `Teams` teams of a block process the rows round-robin. A single
+// thread processes its whole slice.
 template <int Lanes_, int Teams_, int PackBytes_>
 struct RowSumGeometry {
     static constexpr int lanes = Lanes_, teams = Teams_, pack_bytes = PackBytes_, threads = Lanes_ * Teams_;
 };
 
-// A CPU's pack where channels allow: as many elements whatever their type, because g++ vectorises a loop of 32 but
-// unrolls one of 16 first and then adds up one float after another (LayerNorm forward, 1024 x 768 fp32, one core: 0.18
-// ms with 128 bytes, 0.34 with 64).
+// A CPU's pack if channels is a multiple of it: the same number of elements for every type, because g++ vectorises a
+// loop of 32 but unrolls one of 16 first and then adds single floats (LayerNorm forward, 1024 x 768 fp32, one core:
+// 0.18 ms with 128 bytes, 0.34 with 64).
 inline constexpr int kCpuPackElements = 32;
 template <class T> inline constexpr int kCpuRowPackBytes = kCpuPackElements * sizeof(T);
 
-// Packs first .. end - 1 of every row. With more than one lane at most `lanes` of them.
+// Packs first .. end - 1 of every row; with more than one lane, at most `lanes` packs.
 struct Slice {
     int first, end;
 };
@@ -43,9 +43,9 @@ __device__ void write_sum(float* address, const Partial<Size>& sum, bool accumul
     store(address, out);
 }
 
-// `AtOnce` neighbouring rows of the list, so that `out` is touched once for all of them. The rows are read in place:
-// g++ copies a loaded pack to the stack first, which here costs more than the addition (bias gradient, 1024 x 768 fp32,
-// one core: 0.044 ms with packs, 0.027 without).
+// Sums `AtOnce` consecutive rows of the list, so that `out` is accessed once for all of them. It reads the rows in
+// place: g++ copies a loaded pack to the stack first, which here costs more than the addition (bias gradient, 1024 x
+// 768 fp32, one core: 0.044 ms with packs, 0.027 without).
 template <int AtOnce, int Size, class T, class RowOf>
 __device__ void thread_add_rows(float* out, const T* in, int channels, Slice slice, int first, RowOf row_of,
                                 bool accumulate) {
@@ -64,8 +64,9 @@ __device__ void thread_add_rows(float* out, const T* in, int channels, Slice sli
     }
 }
 
-// One thread walks each row forwards, which the prefetcher follows; `out` stays in L1. Rows at once, on one core,
-// gradient of the embedding of 1024 x 768 fp32: 1 0.12 ms, 2 0.083, 4 0.085, 8 0.11; bf16: 0.066, 0.057, 0.052, 0.071.
+// One thread reads each row in ascending order, as the prefetcher expects; `out` stays in L1. Embedding gradient of
+// 1024 x 768 on one core with 1, 2, 4 and 8 rows at once: fp32 0.12, 0.083, 0.085, 0.11 ms; bf16 0.066, 0.057, 0.052,
+// 0.071.
 template <int Size, class T, class RowOf>
 __device__ void thread_row_sum(float* out, const T* in, int channels, Slice slice, int count, RowOf row_of,
                                bool accumulate) {
@@ -78,7 +79,7 @@ __device__ void thread_row_sum(float* out, const T* in, int channels, Slice slic
         for (int k = slice.first * Size; k < slice.end * Size; ++k) out[k] = 0.0f;
 }
 
-// Every thread of the block calls it, once in a kernel. count may be 0: then `out` becomes 0 unless accumulated into.
+// All threads of the block must call it, at most once per kernel. If count is 0, `out` becomes 0 unless accumulating.
 template <class Geometry, class T, class RowOf>
 __device__ void block_row_sum(float* out, const T* in, int channels, Slice slice, int count, RowOf row_of,
                               bool accumulate) {
@@ -94,7 +95,7 @@ __device__ void block_row_sum(float* out, const T* in, int channels, Slice slice
             for (int i = team; i < count; i += Geometry::teams)
                 add_pack<Geometry::pack_bytes>(sum, in + std::size_t(row_of(i)) * channels + pack * kSize);
 
-        if (count > 1) {  // else the first team has it all; the same answer in every thread, so the barrier is safe
+        if (count > 1) {  // otherwise team 0 holds the sum; uniform over the block, so the barrier is not divergent
             SIMT_SHARED(float, team_sums, [Geometry::teams][Geometry::lanes * kSize]);
             if (team > 0)
                 for (int k = 0; k < kSize; ++k) team_sums[team][lane * kSize + k] = sum[k];
@@ -108,7 +109,7 @@ __device__ void block_row_sum(float* out, const T* in, int channels, Slice slice
     }
 }
 
-// A matrix cut into chunks of rows; out: (chunks, channels), one sum per chunk.
+// Column sums of a matrix in chunks of rows; out: (chunks, channels), one row per chunk.
 template <class T>
 struct ColumnSums {
     float* out;
@@ -141,9 +142,9 @@ void launch_column_sums(float* out, const T* in, int rows, int channels, int row
                                                                 packs_per_slice, accumulate});
 }
 
-// out[chunk, c] (+)= sum over the rows of that chunk of in[row, c]; the last chunk may be shorter. rows_per_chunk >=
-// rows: out is one row. Eight warps a block on a GPU: not measured yet. A CPU takes whole rows where there are chunks
-// to share out, else slices of 1 KiB.
+// out[chunk, c] (+)= sum over the rows of that chunk of in[row, c]; the last chunk may be shorter. If rows_per_chunk >=
+// rows, out has one row. Eight warps per block on a GPU: not measured yet. With several chunks a CPU's thread processes
+// whole rows, with one chunk slices of 1 KiB.
 template <class T>
 void column_sums(float* out, const T* in, int rows, int channels, int rows_per_chunk, bool accumulate,
                  StreamRef stream) {

@@ -1,6 +1,7 @@
-// sketch.cu - signs by a hash of the index, and sums over the indices of a bucket in a fixed order
+// sketch.cu - signs from a hash of the index, and sums over the indices of a bucket in a fixed order
 //
-// Two passes: runs of rows of kSketchBuckets values each into `scratch`, then the runs' sums into the sketch.
+// The values form rows of kSketchBuckets. The first pass sums runs of rows into `scratch`, the second sums the runs
+// into the sketch.
 #include "kernels/sketch.h"
 
 #include "kernels/device/error.h"
@@ -9,11 +10,11 @@
 namespace kernels {
 namespace {
 
-// 64 blocks of 256 buckets by 32 runs keep 2048 blocks ready for a GPU (not measured on one); their sums are 2 MB to
-// write and read again.
+// 64 blocks of 256 buckets times 32 runs give a GPU 2048 blocks (not measured); their sums take 2 MB, written and read
+// once.
 constexpr int kRuns = 32;
 constexpr int kThreads = simt::gpu_geometry ? 256 : 1;
-// neighbouring ones of a thread: one on a GPU, whose lanes are neighbours, a few registers' worth on a CPU
+// neighbouring buckets per thread: one on a GPU, for coalesced loads; a few registers' worth on a CPU
 constexpr int kBuckets = simt::gpu_geometry ? 1 : 64;
 constexpr int kBlocksPerRun = (kSketchBuckets + kThreads * kBuckets - 1) / (kThreads * kBuckets);
 
@@ -27,8 +28,8 @@ __device__ __forceinline__ int first_bucket() {
     return (blockIdx.x % kBlocksPerRun * kThreads + threadIdx.x) * kBuckets;
 }
 
-// A GPU's thread adds up one bucket over the rows of a run. Loads of kRowsAtOnce rows are under way before the first is
-// used: 8 of 4 bytes a thread fill what a memory's latency leaves open (a model, dev/results/2026-11-22-sass-model.md).
+// A GPU thread sums one bucket over the rows of a run. It issues the loads of kRowsAtOnce rows before it uses the
+// first: 8 loads of 4 bytes per thread hide the memory latency (a model, dev/results/2026-11-22-sass-model.md).
 __device__ __forceinline__ float bucket_sum(const Sketch& op, std::int64_t row, std::int64_t end_row, int bucket) {
     constexpr int kRowsAtOnce = 8;
     const auto add = [](float sum, float value, std::uint32_t hash) {
@@ -49,14 +50,14 @@ __device__ __forceinline__ float bucket_sum(const Sketch& op, std::int64_t row, 
     return sum;
 }
 
-// Rows and buckets are aligned to nothing (the number of buckets is prime): single loads, neighbouring lanes from
+// Rows are not aligned (the number of buckets is prime), so lanes load single elements, neighbouring lanes from
 // neighbouring addresses.
 __global__ void __launch_bounds__(kThreads) sketch_runs_kernel(Sketch op, std::int64_t rows_per_run) {
     const std::int64_t size = op.values.size(), run = blockIdx.x / kBlocksPerRun;
     const int first = first_bucket();
     if (first >= kSketchBuckets) return;
     if constexpr (kBuckets == 1) {
-        const std::int64_t rows = (size - first + kSketchBuckets - 1) / kSketchBuckets;  // that have this bucket
+        const std::int64_t rows = (size - first + kSketchBuckets - 1) / kSketchBuckets;  // that contain this bucket
         const std::int64_t end = (run + 1) * rows_per_run;
         op.scratch[run * kSketchBuckets + first] = bucket_sum(op, run * rows_per_run, end < rows ? end : rows, first);
         return;
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) sketch_runs_kernel(Sketch op, std::i
             sum[bucket] += mix(key + std::uint32_t(bucket)) >> 31 ? -values[bucket] : values[bucket];
         };
         if (count == kBuckets)
-            for (int bucket = 0; bucket < kBuckets; ++bucket) add(bucket);  // a constant number: vectorised
+            for (int bucket = 0; bucket < kBuckets; ++bucket) add(bucket);  // constant trip count: vectorises
         else
             for (int bucket = 0; bucket < count; ++bucket) add(bucket);
     }

@@ -14,7 +14,7 @@ __device__ __forceinline__ const T* contribution(const SumRanks<T>& op, int rank
     return rank == op.rank ? op.own.data() : op.others.data() + rank * op.stride;
 }
 
-// Sums of double are made in double, all others in float.
+// The type of the sum: double for double, otherwise float.
 template <class T> using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>
 __device__ __forceinline__ Sum<T> widened(T x) {
@@ -27,8 +27,8 @@ __device__ __forceinline__ T rounded(Sum<T> x) {
     else return round_to<T>(x);
 }
 
-// A block takes a tile of neighbouring packs; neighbouring threads take neighbouring packs of it. The last block sums
-// what fills no pack.
+// A block processes a tile of neighbouring packs, neighbouring threads neighbouring packs of it. The last block also
+// sums the elements after the last whole pack.
 template <class T, int PackBytes>
 __global__ void sum_ranks_kernel(SumRanks<T> op, int tile_packs) {
     using Pack = kernels::Pack<T, PackBytes>;
@@ -61,7 +61,7 @@ void sum_ranks(const SumRanks<T>& op, StreamRef stream) {
     require(op.own.size() == op.out.size(), "the size of a rank's own contribution", op.own.size(),
             "the size of the sum, " + std::to_string(op.out.size()));
     require(op.ranks >= 1 && op.rank >= 0 && op.rank < op.ranks, "the rank", op.rank,
-            "one from 0 to the number of ranks - 1");
+            "from 0 to the number of ranks - 1");
     require(op.stride >= std::int64_t(op.out.size()) && op.others.size() >= std::size_t(op.stride) * op.ranks,
             "the size of the other ranks' contributions", op.others.size(),
             "one row per rank, each as long as the sum");
@@ -73,7 +73,7 @@ void sum_ranks(const SumRanks<T>& op, StreamRef stream) {
             "a multiple of 64 bytes' worth of elements");
     if (op.out.empty()) return;
 
-    // Four packs a thread on a GPU, tiles of 16 KiB on a CPU: as for GELU, not measured here.
+    // Four packs per thread on a GPU, tiles of 16 KiB on a CPU: as in GELU, not measured here.
     constexpr int kThreads = simt::gpu_geometry ? 256 : 1,
                   kPackBytes = simt::gpu_geometry ? kGpuPackBytes : kCpuPackBytes;
     constexpr int kTilePacks = simt::gpu_geometry ? 4 * kThreads : 16384 / kPackBytes;

@@ -1,13 +1,13 @@
-// sum_ranks.h - the sum of what every rank contributed, in the order of the ranks
+// sum_ranks.h - the sum of all ranks' contributions, in rank order
 //
 //   out[i] = (...((x_0[i] + x_1[i]) + x_2[i]) + ...) + x_{R-1}[i]
-//   x_rank = own, for the rest x_r = others[r * stride + ...]
+//   x_rank = own; for r != rank x_r = others[r * stride + ...]
 //
-// The order is part of the contract: it makes the sum the same bits on every rank, in every run, and at every ZeRO
+// The order is part of the contract: it makes the sum bit-identical on every rank, in every run, and at every ZeRO
 // stage.
 //
 // Shapes    out, own: (elements) T; others: (ranks, stride) T, stride >= elements, row `rank` of it unused.
-// Numerics  T = float, bf16 or double: additions in float, of double in double; one rounding to T at the end.
+// Numerics  T = float, bf16 or double: additions in float (double for T = double); one rounding to T at the end.
 // Traffic   (ranks + 1) * elements * sizeof(T) bytes.
 #pragma once
 #include "kernels/device/types.h"
@@ -23,7 +23,8 @@ struct SumRanks {
     int rank, ranks;
 };
 
-// Enqueues on `stream`. Throws Error if the sizes disagree, or if an address or the stride is no multiple of 64 bytes.
+// Enqueues on `stream`. Throws Error if the sizes do not match, or if an address or the stride is not a multiple of 64
+// bytes.
 template <class T>
 void sum_ranks(const SumRanks<T>& op, StreamRef stream);
 

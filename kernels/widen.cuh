@@ -1,15 +1,15 @@
-// widen.cuh - a pack's elements as floats and back, two elements of bf16 at a time on a GPU
+// widen.cuh - converts a pack's elements to floats and back, two bf16 elements at a time on a GPU
 //
-// Element by element nvcc takes three instructions for the upper half of a register and two for each rounded element
-// (sm_90a); a shift or a mask, and one rounding of a pair, do. A CPU's compiler vectorises to_float and round_to, and
-// leaves its loops to the kernels.
+// Converting single elements, nvcc emits three instructions for the upper half of a register and two for each rounded
+// element (sm_90a); a shift or a mask, and one conversion of a pair, are enough. A CPU compiler vectorises to_float and
+// round_to, so CPU code loops over them in the kernels.
 #pragma once
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 
 namespace kernels {
 
-// The elements of bf16 in a register.
+// The two bf16 elements of a register.
 __device__ __forceinline__ float lower_element(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float upper_element(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 
@@ -26,7 +26,7 @@ __device__ __forceinline__ void widen(const Pack<T, Bytes>& pack, float (&x)[Byt
     }
 }
 
-// To nearest, as round_to.
+// Rounds to nearest, like round_to.
 template <class T, int Size>
 __device__ __forceinline__ Pack<T, Size * int(sizeof(T))> rounded_pack(const float (&x)[Size]) {
     if constexpr (simt::gpu_geometry && sizeof(T) == sizeof(bf16)) {

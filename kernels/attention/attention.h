@@ -7,8 +7,8 @@
 //
 // Shapes    qkv, dqkv: (batch, seq_len, 3, heads, head_size) T; out, dout: (batch, seq_len, heads, head_size) T;
 //           logsumexp: (batch, heads, seq_len) float.
-// Numerics  online softmax in float; no seq_len x seq_len matrix in memory. The same bits every time: the backward pass
-//           adds in a fixed order, without atomics. cuDNN has a faster one, too, that does not, for those who ask.
+// Numerics  online softmax in float; no seq_len x seq_len matrix in memory. Deterministic: the backward pass adds in a
+//           fixed order, without atomics. cuDNN also has a faster, non-deterministic backward pass, which is optional.
 // Work      4 * batch * heads * seq_len^2 / 2 * head_size flops forward, 2.5 times that backward.
 // Source    Dao 2023, arXiv 2307.08691.
 #pragma once
@@ -25,7 +25,7 @@ namespace kernels {
 template <class T>
 struct AttentionForward {
     std::span<T> out;
-    std::span<float> logsumexp;  // kept for the backward pass
+    std::span<float> logsumexp;  // saved for the backward pass
     std::span<const T> qkv;
     int batch, seq_len, heads, head_size;
 };
@@ -47,8 +47,8 @@ void attention_forward(const AttentionForward<T>& op, StreamRef stream);
 template <class T>
 void attention_backward(const AttentionBackward<T>& op, StreamRef stream);
 
-// automatic: the fastest of the others that can do what is asked, or the first where no times are known. cudnn and
-// flash compute in bf16 only. All keep the same logsumexp.
+// automatic: the fastest of the other methods that support the problem, or the first of them if no times are known.
+// cudnn and flash support bf16 only. All methods save the same logsumexp.
 enum class AttentionMethod { automatic, cudnn, flash, plain };
 inline constexpr std::pair<std::string_view, AttentionMethod> kAttentionMethods[] = {
     {"auto", AttentionMethod::automatic},
@@ -60,8 +60,8 @@ class Choices;
 
 struct AttentionOptions {
     AttentionMethod method = AttentionMethod::automatic;
-    bool deterministic = true;   // false: cuDNN's faster backward pass, too, whose last bits differ from run to run
-    Choices* choices = nullptr;  // outlives this; nullptr: nothing is timed
+    bool deterministic = true;   // false: also allow cuDNN's faster backward pass, whose last bits differ between runs
+    Choices* choices = nullptr;  // must outlive this object; nullptr: nothing is timed
 };
 
 struct AttentionShape {
@@ -69,7 +69,7 @@ struct AttentionShape {
     auto operator<=>(const AttentionShape&) const = default;
 };
 
-// What decides which method can be used.
+// The properties that determine which methods can be used.
 struct AttentionProblem {
     DType dtype;
     AttentionShape shape;
@@ -78,13 +78,13 @@ struct AttentionProblem {
 
 struct AttentionPlan {
     AttentionMethod method;           // never automatic
-    bool deterministic = true;        // the same bits every time
-    std::size_t workspace_bytes = 0;  // of device memory, for the library's own use
-    std::string passed_over;          // why cuDNN cannot, where automatic would have asked it; empty: it can
-    std::string times;                // by which it was chosen; empty: it is the first that can
+    bool deterministic = true;        // bit-identical in every run
+    std::size_t workspace_bytes = 0;  // device memory for the library's workspace
+    std::string passed_over;          // why automatic cannot use cuDNN; empty: it can, or was not tried
+    std::string times;                // the measured times of the candidates; empty: selected without timing
 };
 
-// Owns cuDNN's handle, its workspace and the plans made, one per shape. Not for two threads at once.
+// Owns cuDNN's handle, its workspace and the cached plans, one per shape. Not thread-safe.
 class Attention {
 public:
     explicit Attention(const AttentionOptions& options = {});
@@ -92,18 +92,18 @@ public:
     Attention(Attention&&) noexcept;
     Attention& operator=(Attention&&) noexcept;
 
-    // Times all that can do what is asked, on tensors of its own, where options.choices allows it and has no choice
-    // yet. Waits. Does nothing where there is one way only, no room for the tensors, or what plan() refuses.
+    // Autotuning: times all candidates on its own tensors, if options.choices allows it and has no result yet.
+    // Synchronizes. Does nothing if there is only one candidate, no memory for the tensors, or plan() would throw.
     void choose(const AttentionProblem& problem, StreamRef stream);
-    // Decides for one shape, by the choice if there is one, allocating nothing. Throws Error that names --attention
-    // where the method asked for by name cannot do it.
+    // Selects the method for one shape, using the autotuned result if there is one; allocates nothing. Throws Error
+    // that names --attention if the explicitly requested method does not support the problem.
     const AttentionPlan& plan(const AttentionProblem& problem) const;
-    // For the log: the method, and how it was chosen.
+    // For the log: the method, and how it was selected.
     std::string describe(const AttentionProblem& problem) const;
-    // What choices are kept under, such as "attention with cuDNN 9.19.0".
+    // The key under which autotuned results are stored, such as "attention with cuDNN 9.19.0".
     std::string library() const;
 
-    // As attention_forward and attention_backward, by the method planned for the shape, or planned now.
+    // Like attention_forward and attention_backward, with the method planned for the shape; plans it if necessary.
     template <class T> void forward(const AttentionForward<T>& op, StreamRef stream);
     template <class T> void backward(const AttentionBackward<T>& op, StreamRef stream);
 

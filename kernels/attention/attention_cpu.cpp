@@ -1,15 +1,14 @@
 // attention_cpu.cpp - attention.h on a CPU: tiles of 64 queries by 64 keys, every product a register-blocked loop over
 // vectors (cpu_tile.h)
 //
-// Scores are kept transposed, keys down and queries across, so that no product needs its keys or values transposed and
-// the softmax of 16 queries runs down the lanes of one vector without any sum across it:
+// Scores are stored transposed, keys as rows and queries as columns, so that no product needs transposed keys or
+// values, and the softmax of 16 queries uses the lanes of one vector without horizontal sums:
 //
 //   forward:   scores[key][query] = K Q^T,   out += P^T V
 //   backward:  dP = V dout^T,   dv += P dout,   dk += dS Q,   dq += dS^T K
 //
 // Tensors of bf16 are widened to float tiles when they are loaded; p and ds are never rounded. Scores are in units of
-// log 2, as exp2 wants them. Every sum runs over its terms in one order whatever the number of threads, so results
-// repeat bit for bit.
+// log 2, for exp2. The order of every sum is independent of the number of threads, so results are deterministic.
 #include <omp.h>
 
 #include <algorithm>
@@ -26,38 +25,38 @@ namespace {
 
 using namespace tile;
 
-// 64 x 64: five tiles of 16 KiB at head size 64, of which a product touches three: about a first-level cache.
+// 64 x 64: five tiles of 16 KiB at head size 64, of which a product accesses three: about the size of an L1 cache.
 constexpr int kTile = 64, kTileVectors = kTile / kLanes;
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
-// Where things are: `tiles` tiles of queries (or keys) a head, rows of `padded` floats in the tiles, `vectors` vectors
-// in such a row.
+// Sizes and offsets: `tiles` tiles of queries (or keys) per head; a row of a tile has `padded` floats, or `vectors`
+// vectors.
 struct Problem {
     int batch, seq_len, heads, head_size;
     int tiles = (seq_len + kTile - 1) / kTile, padded = round_up(head_size, kLanes), vectors = padded / kLanes;
-    std::size_t row = std::size_t(heads) * head_size;  // elements of one position in `out`; thrice that in `qkv`
+    std::size_t row = std::size_t(heads) * head_size;  // elements of a position in `out`; three times that in `qkv`
     float scale = 1.0f / std::sqrt(float(head_size));
 
     long sequences() const { return long(batch) * heads; }
     int rows(int tile) const { return std::min(kTile, seq_len - tile * kTile); }
-    // First element of position `position` of sequence number batch * heads + head, for a tensor with `parts` vectors a
-    // position and head.
+    // Index of the first element of a position, for a tensor with `parts` vectors per position and head; `sequence` is
+    // batch * heads + head.
     std::size_t at(long sequence, int position, int parts, int part) const {
         const std::size_t token = std::size_t(sequence / heads) * seq_len + position;
         return (token * parts + part) * row + std::size_t(sequence % heads) * head_size;
     }
 };
 
-// One allocation for all threads, made before they start so that running out of memory is an exception. Each thread
-// touches its own part first.
+// One allocation for all threads, made before they start so that a failure can throw. Each thread touches its own part
+// first, for NUMA placement.
 class Scratch {
 public:
-    explicit Scratch(std::size_t floats_a_thread)
-        : stride_(round_up_lines(floats_a_thread)),
+    explicit Scratch(std::size_t floats_per_thread)
+        : stride_(round_up_lines(floats_per_thread)),
           data_(static_cast<float*>(std::aligned_alloc(64, stride_ * omp_get_max_threads() * sizeof(float)))) {
         if (!data_)
-            fail("attention's scratch memory in bytes", stride_ * omp_get_max_threads() * sizeof(float), "room for it",
-                         "use fewer threads or a smaller --seq-len", Blame::runtime);
+            fail("an allocation of attention's scratch memory", stride_ * omp_get_max_threads() * sizeof(float),
+                 "room for that many bytes", "use fewer threads or a smaller --seq-len", Blame::runtime);
     }
     float* of_thread() { return data_.get() + stride_ * omp_get_thread_num(); }
 
@@ -68,8 +67,8 @@ private:
     std::unique_ptr<float, Free> data_;
 };
 
-// The four shapes of product. On the diagonal (query tile == key tile) the blocks above it are left out: they are never
-// computed and never read. to[key][query] = sum_c left[key][c] * right[c][query]
+// The matrix products. On the diagonal (query tile == key tile) the masked blocks are neither computed nor read.
+// to[key][query] = sum_c left[key][c] * right[c][query]
 void multiply_keys_queries(Tile to, Tile left, Tile right, int keys, int queries, int channels, bool diagonal) {
     for (int key = 0; key < keys; key += kBlockRows)
         multiply_rows<false, false>(to, left, right, key, 0, channels, diagonal ? key / kLanes : 0,
@@ -87,11 +86,10 @@ void add_over_queries(Tile to, Tile left, Tile right, int keys, int queries, int
         multiply_rows<false, true>(to, left, right, key, diagonal ? key : 0, queries, 0, vectors);
 }
 
-// Lanes of vector number `vector` whose query may see `key`; both count from the start of their tiles, on the diagonal.
-IntVector sees(int vector, int key) { return lane_numbers() + vector * kLanes >= key; }
+// Causal mask on a diagonal tile: the lanes of vector `vector` whose query attends to `key`, both relative to the tile.
+IntVector attends(int vector, int key) { return lane_numbers() + vector * kLanes >= key; }
 
-// ---- forward: a task is a query tile; it walks over the key tiles up to its own
-// ----------------------------------------------------------------
+// ---- forward: a task is a query tile; it iterates over the key tiles up to its own
 
 struct ForwardTiles {
     float *queries, *queries_transposed, *keys, *values, *scores, *out;
@@ -111,7 +109,7 @@ struct OnlineSoftmax {
     OnlineSoftmax() {
         for (int v = 0; v < kTileVectors; ++v) maximum[v] = broadcast(-INFINITY), sum[v] = broadcast(0.0f);
     }
-    // Replaces scores by p against the new maximum and multiplies what `out` holds so far by exp2(old maximum - new).
+    // Replaces scores by p relative to the new maximum and multiplies `out` by exp2(old maximum - new).
     void update(Tile scores, Tile out, int keys, int queries, int vectors_of_out, bool diagonal) {
         const int vectors = (queries + kLanes - 1) / kLanes;
         alignas(64) float correction[kTile];
@@ -122,7 +120,7 @@ struct OnlineSoftmax {
             Vector largest = maximum[v];
             for (int key = 0; key < last_key; ++key) {
                 Vector& score = vector_at(column + key * scores.stride);
-                if (key >= first_masked) score = sees(v, key) ? score : broadcast(-INFINITY);
+                if (key >= first_masked) score = attends(v, key) ? score : broadcast(-INFINITY);
                 largest = score > largest ? score : largest;
             }
             const Vector shrink = exp2(maximum[v] - largest);
@@ -130,7 +128,7 @@ struct OnlineSoftmax {
             for (int key = 0; key < last_key; ++key) {
                 Vector& score = vector_at(column + key * scores.stride);
                 Vector p = exp2(score - largest);
-                if (key >= first_masked) p = sees(v, key) ? p : broadcast(0.0f);
+                if (key >= first_masked) p = attends(v, key) ? p : broadcast(0.0f);
                 total += p;
                 score = p;
             }
@@ -138,7 +136,7 @@ struct OnlineSoftmax {
             vector_at(correction + v * kLanes) = shrink;
         }
         for (int query = 0; query < queries; ++query)
-            if (correction[query] != 1.0f)  // a maximum seldom grows after the first tiles
+            if (correction[query] != 1.0f)  // the maximum rarely grows after the first tiles
                 for (int v = 0; v < vectors_of_out; ++v)
                     vector_at(out.data + query * out.stride + v * kLanes) *= correction[query];
     }
@@ -177,10 +175,10 @@ void forward_tile(const AttentionForward<T>& op, const Problem& problem, long se
     }
 }
 
-// ---- backward: a task is a whole head, or where those would leave threads idle, one tile of queries (for dq) or of
-// keys (for dk, dv) -------------
+// ---- backward: a task is a whole head; or, if that would leave threads idle, one tile of queries (for dq) or of keys
+// (for dk, dv)
 
-// One query tile, loaded once and used against several key tiles.
+// One query tile, loaded once and used with several key tiles.
 struct QueryTile {
     float *q, *q_transposed, *dout, *dout_transposed, *dq, *p, *ds;
     alignas(64) float logsumexp[kTile] = {}, delta[kTile] = {};
@@ -228,7 +226,7 @@ void load_keys(const KeyTile& tile, const AttentionBackward<T>& op, const Proble
               padded);
     load_rows(tile.v, &op.qkv[problem.at(sequence, number * kTile, 3, 2)], 3 * problem.row, keys, problem.head_size,
               padded);
-    std::fill_n(tile.dk, 2 * kTile * padded, 0.0f);  // and dv, which lies behind it
+    std::fill_n(tile.dk, 2 * kTile * padded, 0.0f);  // and dv, which follows it
 }
 
 template <class T>
@@ -239,7 +237,7 @@ void store_gradient(const AttentionBackward<T>& op, const Problem& problem, long
                   problem.head_size);
 }
 
-// p and ds of a query tile against a key tile, and from them the parts of dq and of dk and dv that are wanted.
+// Computes p and ds of a query tile and a key tile, and adds their contributions to the requested gradients.
 template <bool WantQueries, bool WantKeys>
 void backward_tiles(const QueryTile& query, const KeyTile& key, const Problem& problem, int keys, bool diagonal) {
     const int padded = problem.padded, channels = problem.head_size, queries = query.queries;
@@ -252,7 +250,7 @@ void backward_tiles(const QueryTile& query, const KeyTile& key, const Problem& p
             Vector& score = vector_at(p.data + row * kTile + at);
             Vector& dp = vector_at(ds.data + row * kTile + at);
             Vector weight = exp2(score - vector_at(query.logsumexp + at));
-            if (diagonal && v == row / kLanes) weight = sees(v, row) ? weight : broadcast(0.0f);
+            if (diagonal && v == row / kLanes) weight = attends(v, row) ? weight : broadcast(0.0f);
             score = weight;
             dp = weight * (dp - vector_at(query.delta + at));
         }
@@ -269,7 +267,7 @@ void compute_delta(const AttentionBackward<T>& op, const Problem& problem) {
 #pragma omp parallel for schedule(static)
     for (long row = 0; row < problem.sequences() * problem.seq_len; ++row) {
         const std::size_t at = problem.at(row / problem.seq_len, int(row % problem.seq_len), 1, 0);
-        float partial[kLanes] = {};  // one sum a lane, so that the loop vectorises
+        float partial[kLanes] = {};  // one sum per lane, so that the loop vectorises
         for (int c = 0; c < problem.head_size; c += 4)
             for (int k = 0; k < 4; ++k)
                 partial[(c + k) % kLanes] += widen(op.dout[at + c + k]) * widen(op.out[at + c + k]);
@@ -355,8 +353,8 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef) {
     check_attention(op);
     const Problem problem{op.batch, op.seq_len, op.heads, op.head_size};
     compute_delta(op, problem);
-    // By tiles costs 7 products where by heads costs 5, so it pays when whole heads would leave more than 2 of 7
-    // threads idle on average.
+    // Tasks per tile compute 7 products, tasks per head 5, so tiles are faster if whole heads would leave more than 2
+    // of 7 threads idle on average.
     const long threads = omp_get_max_threads(), rounds = (problem.sequences() + threads - 1) / threads;
     if (5 * rounds * threads <= 7 * problem.sequences() || problem.tiles == 1) backward_by_heads(op, problem);
     else backward_by_tiles(op, problem);

@@ -1,4 +1,4 @@
-// build.h - which implementations of attention a build holds: build_gpu.cpp (cuda, fibers) | build_cpu.cpp
+// build.h - the attention implementations of a build: build_gpu.cpp (cuda, fibers) | build_cpu.cpp
 #pragma once
 #include <vector>
 
@@ -7,8 +7,8 @@
 namespace kernels {
 
 struct AttentionBuild {
-    std::string_view plain;  // what attention_forward and attention_backward are, for the log
-    bool choice;             // false: that is the only implementation
+    std::string_view plain;  // name of attention_forward and attention_backward for the log
+    bool choice;             // false: plain is the only implementation
     bool cudnn;
     bool (*flash_supports)(int head_size);
     void (*flash_forward)(const AttentionForward<bf16>& op, StreamRef stream);
@@ -16,19 +16,19 @@ struct AttentionBuild {
 };
 AttentionBuild attention_build();
 
-// The methods to try one after another, never none. Throws Error that names --attention where `asked` is a name and
-// this build, the dtype or the head size rules it out.
+// The methods to try, in order of preference; at least one. Throws Error that names --attention if `asked` is not
+// automatic and this build, the dtype or the head size does not support it.
 std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const AttentionBuild& build, DType dtype,
                                                   int head_size);
 
-// What can be timed against each other: a method, cuDNN with its repeatable backward pass or the other one.
+// A candidate for timing: a method; for cuDNN also whether its backward pass is deterministic.
 struct AttentionForm {
     AttentionMethod method;
     bool deterministic = true;
     bool operator==(const AttentionForm&) const = default;
-    std::string name() const;  // under which it is kept
+    std::string name() const;  // the key under which its time is stored
 };
-// The forms of the methods, in the order in which they are tried where no times are known.
+// The candidates of the methods, in the order in which they are tried if no times are known.
 std::vector<AttentionForm> attention_forms(const std::vector<AttentionMethod>& methods, bool backward,
                                            bool deterministic);
 

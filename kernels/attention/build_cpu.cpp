@@ -1,4 +1,4 @@
-// build_cpu.cpp - build.h for CPUs
+// build_cpu.cpp - build.h for CPU builds
 #include "kernels/attention/build.h"
 
 namespace kernels {

@@ -1,4 +1,4 @@
-// build_gpu.cpp - build.h where kernels have the GPU's geometry
+// build_gpu.cpp - build.h for builds with the GPU geometry (cuda, fibers)
 #include "kernels/attention/build.h"
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/attention/flash.h"

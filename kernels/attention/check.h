@@ -1,4 +1,4 @@
-// check.h - what attention refuses, the same in every implementation of attention.h
+// check.h - the input checks of all implementations of attention.h
 #pragma once
 #include "kernels/attention/attention.h"
 #include "kernels/device/error.h"
@@ -37,7 +37,7 @@ void check_attention(const AttentionBackward<T>& op) {
             "at least batch * heads * seq_len");
 }
 
-// The blocks of a launch with one for each tile of each sequence.
+// The number of blocks of a launch with one block per tile of each sequence.
 inline unsigned attention_blocks(std::size_t tiles, std::size_t sequences) {
     const std::size_t count = tiles * sequences;
     require(count <= 0x7fffffff, "the number of attention's blocks", count, "at most 2147483647",

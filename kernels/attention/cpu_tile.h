@@ -1,8 +1,8 @@
-// cpu_tile.h - small dense algebra on float tiles, for attention on a CPU: copy, transpose, multiply, exp2
+// cpu_tile.h - dense linear algebra on small float tiles, for attention on a CPU: copy, transpose, multiply, exp2
 //
-// Everything is written in vectors of one register (512 bits with AVX-512, else 256) and blocks of kBlockRows x
-// kBlockVectors sums, few enough to stay in registers and enough to hide the latency of an addition. Tiles start at 64
-// bytes and have rows of whole vectors.
+// The code uses vectors of one register (512 bits with AVX-512, otherwise 256) and blocks of kBlockRows x kBlockVectors
+// sums, few enough to stay in registers and enough to hide the latency of an addition. Tiles are aligned to 64 bytes
+// and their rows consist of whole vectors.
 #pragma once
 #include "kernels/device/types.h"
 
@@ -32,8 +32,8 @@ inline IntVector lane_numbers() {
     return lanes;
 }
 
-// 2^x to 1e-7 relative for -126 <= x < 127, never less than 2^-126, exactly 1 for 0; NaN stays NaN.
-// The polynomial is 2^r on [-1/2, 1/2] with the least largest relative error, 2e-9 before rounding.
+// 2^x to 1e-7 relative for -126 <= x < 127, at least 2^-126, exactly 1 for 0; NaN stays NaN.
+// The polynomial is the minimax approximation of 2^r on [-1/2, 1/2], with a relative error of 2e-9 before rounding.
 inline Vector exp2(Vector x) {
     constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
     x = x < -126.0f ? broadcast(-126.0f) : x;
@@ -54,9 +54,8 @@ inline float widen(bf16 x) { return bf16_to_float(x); }
 inline void narrow(float& to, float x) { to = x; }
 inline void narrow(bf16& to, float x) { to = bf16_from_float(x); }
 
-// `rows` rows of `channels` elements, `stride` apart, as float rows of `padded` elements. What lies beyond them in the
-// tile is left as it is: whole vectors and blocks are computed, but no lane or row that is read afterwards depends on
-// it.
+// Loads `rows` rows of `channels` elements, `stride` apart, as float rows of `padded` elements. The rest of the tile is
+// not modified: products compute whole vectors and blocks, but no lane or row that is read later depends on it.
 template <class T>
 void load_rows(float* to, const T* from, std::size_t stride, int rows, int channels, int padded) {
     for (int row = 0; row < rows; ++row, to += padded, from += stride)
@@ -69,8 +68,7 @@ void store_row(T* to, const float* from, float scale, int channels) {
 }
 
 // to[c][r] = scale * from[r][c] for `vectors` * kLanes rows r and `columns` (a multiple of kLanes) columns c.
-// A square of kLanes x kLanes is transposed in registers: at each distance, the two squares off the diagonal change
-// places.
+// Transposes squares of kLanes x kLanes in registers: at each distance, it swaps the two off-diagonal squares.
 inline void transpose(float* to, int to_stride, const float* from, int from_stride, int vectors, int columns,
                       float scale) {
     for (int first_row = 0; first_row < vectors * kLanes; first_row += kLanes)
@@ -97,7 +95,7 @@ inline void transpose(float* to, int to_stride, const float* from, int from_stri
         }
 }
 
-// A tile of floats; `stride` counts from row to row.
+// A tile of floats; `stride` is the number of floats between rows.
 struct Tile {
     float* data;
     int stride;
@@ -130,7 +128,7 @@ inline void multiply_block(float* __restrict__ to, int to_stride, const float* l
 
 // kBlockRows rows of a product: to[row + r][.] (+)= sum over steps in [first_step, last_step) of left[row + r][step] *
 // right[step][.], for the vectors [first_vector, last_vector) of a row. LeftTransposed: the factor is left[step][row +
-// r]. Each sum runs over the steps in order.
+// r]. Each sum adds its steps in order.
 template <bool LeftTransposed, bool Accumulate>
 inline void multiply_rows(Tile to, Tile left, Tile right, int row, int first_step, int last_step, int first_vector,
                           int last_vector) {

@@ -1,5 +1,5 @@
-// cudnn_layout.h - the tensors of attention.h as cuDNN is told of them: packed queries, keys and values read
-// and written in place
+// cudnn_layout.h - the tensors of attention.h as described to cuDNN: packed queries, keys and values are read and
+// written in place
 //
 //                     dimensions                            strides, in elements
 //   q k v, dq dk dv   (batch, heads, seq_len, head_size)    of (batch, seq_len, 3, heads, head_size); k and v start
@@ -8,8 +8,8 @@
 //   stats             (batch, heads, seq_len, 1) float      contiguous: our logsumexp
 //
 // cuDNN's stats are max + ln(sum of exp(score - max)) of the scaled scores, the natural logarithm (cudnn-frontend,
-// docs/operations/Attention.md, set_stats_use_log2): the same number as logsumexp, so either pass may be another
-// implementation's.
+// docs/operations/Attention.md, set_stats_use_log2). This equals logsumexp, so forward and backward pass may come from
+// different implementations.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -40,10 +40,10 @@ constexpr CudnnLayout cudnn_layout(CudnnOperand operand, const AttentionShape& s
     return {{batch, heads, length, size}, {length * step, size, step, 1}, part * row};
 }
 
-// The two backward passes: one adds in a fixed order, the other as its blocks come.
+// The deterministic backward pass adds in a fixed order, the fast one in the order in which its blocks finish.
 enum class CudnnPass { forward, backward_deterministic, backward_fast };
 
-// Under this key a plan is kept.
+// The key of a cached plan.
 struct CudnnPlanKey {
     CudnnPass pass;
     AttentionShape shape;

@@ -1,11 +1,11 @@
-// decode.cu - decode.h: a row of queries against the cache, split over its keys
+// decode.cu - decode.h: attention of one query row to the cache, split over the keys
 //
-// Geometry  A row is a new position of a head of a sequence. A block has a row and a run of its keys; a team of lanes
-//           has a key at a time, each lane one or two packs of it. On a GPU a team loads eight keys before
-//           it needs the first, and then as many values: 4 KiB of a warp are under way at once. A CPU's team is one
-//           thread that takes 64 keys at a time.
-// Merging   Teams of a warp by shuffles, warps through shared memory, blocks through scratch and a second kernel: each
-//           has the maximum of its scores, the sum of exp(score - maximum), and the same sum with the values.
+// Geometry  A row is a new position of a head of a sequence. A block processes a row and a run of its keys; a team of
+//           lanes processes a key at a time, each lane one or two packs of it. On a GPU a team loads eight keys and
+//           eight values before it uses the first: 4 KiB per warp are in flight. A CPU's team is one thread that
+//           processes 64 keys at a time.
+// Merging   Teams of a warp merge by shuffles, warps through shared memory, blocks through scratch and a second kernel.
+//           Each has the maximum of its scores, the sum of exp(score - maximum), and that sum weighted with the values.
 #include "kernels/attention/decode.h"
 
 #include <algorithm>
@@ -22,10 +22,11 @@
 namespace kernels {
 namespace {
 
-constexpr int kWarp = 32, kMostHeadSize = 256;
+constexpr int kWarp = 32, kMaxHeadSize = 256;
 constexpr int kStatistics = 2;  // the maximum, and the sum
 
-// Lanes: of a team. Packs: of a lane, at most; Exact: always so many. Keys: that a team takes at a time.
+// Lanes: lanes per team. Packs: maximum packs per lane; Exact: every lane has exactly Packs. Keys: keys that a team
+// processes at a time.
 template <class T, int Lanes_, int Packs_, int PackBytes, bool Exact_, int Keys_, int Warps_>
 struct DecodeGeometry {
     static constexpr int lanes = Lanes_, packs = Packs_, pack_bytes = PackBytes, pack_size = PackBytes / sizeof(T);
@@ -34,13 +35,12 @@ struct DecodeGeometry {
     static constexpr int teams = threads / Lanes_;
 };
 
-// Of a row's keys, those of one block.
+// How the keys of a row are divided among blocks.
 struct KeyRun {
-    int splits, keys;  // of a row; of a run, the last of which may be shorter
+    int splits, keys;  // runs per row; keys per run (the last run may be shorter)
 };
 
-// A pack of every key that a team takes at a time, and of each of the lane's packs: registers on a GPU, on a CPU the
-// memory itself.
+// A lane's packs of the keys that its team processes at a time: registers on a GPU, references to memory on a CPU.
 template <class T, class G, bool Registers = simt::gpu_geometry>
 struct KeyPacks {
     Pack<unsigned, G::pack_bytes> pack[G::keys][G::packs] = {};
@@ -68,7 +68,8 @@ struct KeyPacks<T, G, false> {
     }
 };
 
-// What a team knows of its row. The maximum begins at a number, so that no difference of infinities occurs.
+// A team's running statistics and result of its row. The maximum starts at a finite number, so that the code never
+// subtracts infinities.
 template <class G>
 struct DecodeState {
     float maximum = -FLT_MAX, sum = 0.0f;
@@ -93,7 +94,7 @@ __device__ void merge_teams(DecodeState<G>& state) {
     }
 }
 
-// Where a block's result goes: the row of `out`, or, where others have keys of the row, scratch.
+// The destination of a block's result: the row of `out`, or scratch if the row is split over several blocks.
 template <class T>
 struct DecodeResult {
     T* row;
@@ -105,7 +106,7 @@ struct DecodeResult {
     }
 };
 
-// Numbers of a row: its sequence, head and new position, as `out` lies.
+// Batch element, head and new position of a row; rows are numbered in the order of `out`.
 template <class T>
 struct DecodeRow {
     int row, head, batch, position;
@@ -116,7 +117,7 @@ struct DecodeRow {
           position(number / op.heads % op.count) {}
 };
 
-// Four blocks a multiprocessor leave registers for all loads.
+// With four blocks per multiprocessor there are enough registers for all loads.
 template <class T, class G>
 __global__ void __launch_bounds__(G::threads, 4)
 decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
@@ -124,7 +125,7 @@ decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
     const int split = int(blockIdx.x) % run.splits, last_key = op.first + row.position + 1;
     const int first = split * run.keys, end = first + run.keys < last_key ? first + run.keys : last_key;
     const int team = threadIdx.x / G::lanes, lane = threadIdx.x % G::lanes;
-    const int lane_packs = op.head_size / G::pack_size;  // of a key, over all lanes
+    const int lane_packs = op.head_size / G::pack_size;  // packs of a key, over all lanes
     const int packs = G::exact ? G::packs : (G::lanes == 1 ? lane_packs : G::packs);
     const auto has = [=](int p) { return G::exact || lane + p * G::lanes < lane_packs; };
     const std::size_t cache = (std::size_t(row.batch) * op.heads + row.head) * op.capacity * op.head_size;
@@ -141,12 +142,12 @@ decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
     DecodeState<G> state;
     const std::size_t key_stride = std::size_t(G::teams) * op.head_size;
     for (int base = first; base < end; base += G::teams * G::keys) {
-        const int left = end - base - team;  // keys base + team, base + team + teams, ... are this team's
+        const int left = end - base - team;  // this team processes keys base + team, base + team + teams, ...
         const T* keys_at = op.keys.data() + cache + std::size_t(base + team) * op.head_size;
         const T* values_at = op.values.data() + cache + std::size_t(base + team) * op.head_size;
         const KeyPacks<T, G> keys(keys_at, key_stride, left, has, lane);
         const KeyPacks<T, G> values(values_at, key_stride, left, has, lane);
-        // On a GPU all lanes of a warp go through all keys, for the sums over lanes.
+        // On a GPU all lanes of a warp process all keys, because the sums over lanes are warp collectives.
         const int count = G::lanes > 1 || left > G::keys ? G::keys : left;
         float weight[G::keys], largest = state.maximum;
         UNROLLED for (int key = 0; key < count; ++key) {
@@ -156,7 +157,7 @@ decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
                 UNROLLED for (int k = 0; k < G::pack_size; ++k)
                     products[G::lanes == 1 ? k : 0] += query[p][k] * to_float(pack[k]);
             }
-            weight[key] = lanes_sum<G::lanes>(products.total());
+            weight[key] = warp_sum<G::lanes>(products.total());
             if (key * G::teams < left) largest = fmaxf(largest, weight[key]);
         }
         state.scale_to(largest, packs);
@@ -206,7 +207,7 @@ decode_attention_kernel(DecodeAttention<T> op, KeyRun run, float scale) {
     }
 }
 
-// A block adds up the runs of a row.
+// A block merges the runs of a row.
 template <class T>
 __global__ void merge_runs_kernel(DecodeAttention<T> op, int splits, std::size_t runs) {
     const std::size_t first = std::size_t(blockIdx.x) * splits;
@@ -224,7 +225,7 @@ __global__ void merge_runs_kernel(DecodeAttention<T> op, int splits, std::size_t
     }
 }
 
-// A block copies keys and values of a new position of a sequence.
+// A block copies the keys and values of one new position of one sequence.
 template <class T>
 __global__ void cache_append_kernel(CacheAppend<T> op) {
     constexpr int kSize = kGpuPackBytes / sizeof(T);
@@ -232,7 +233,7 @@ __global__ void cache_append_kernel(CacheAppend<T> op) {
     const int head_packs = op.head_size / kSize, packs = 2 * op.heads * head_packs;
     const T* const from = op.qkv.data() + std::size_t(blockIdx.x) * 3 * op.heads * op.head_size;
     for (int i = threadIdx.x; i < packs; i += blockDim.x) {
-        const int head = i / head_packs, channel = i % head_packs * kSize;  // keys' heads, then values'
+        const int head = i / head_packs, channel = i % head_packs * kSize;  // key heads first, then value heads
         T* const cache = head < op.heads ? op.keys.data() : op.values.data();
         const std::size_t to = (std::size_t(sequence) * op.heads + head % op.heads) * op.capacity + op.first + position;
         store(cache + to * op.head_size + channel,
@@ -242,14 +243,14 @@ __global__ void cache_append_kernel(CacheAppend<T> op) {
 
 // ---- launchers
 
-// A CPU's runs have 256 keys, whatever the machine. On a GPU there are as many as make two blocks a multiprocessor, of
-// 128 keys or more, in whole steps of a block of 128: not measured.
+// On a CPU runs have 256 keys on every machine. On a GPU the number of runs gives two blocks per multiprocessor, with
+// at least 128 keys per run, in multiples of 128: not measured.
 KeyRun key_run(std::size_t rows, int length) {
-    constexpr int kCpuKeys = 256, kFewestKeys = 128, kStep = 128, kBlocksPerMultiprocessor = 2;
+    constexpr int kCpuKeys = 256, kMinKeys = 128, kStep = 128, kBlocksPerMultiprocessor = 2;
     int keys = kCpuKeys;
     if (simt::gpu_geometry) {
-        const std::size_t wanted = kBlocksPerMultiprocessor * std::size_t(device::limits().multiprocessors);
-        const int splits = int(std::min((wanted + rows - 1) / rows, std::size_t(1 + (length - 1) / kFewestKeys)));
+        const std::size_t target_blocks = kBlocksPerMultiprocessor * std::size_t(device::limits().multiprocessors);
+        const int splits = int(std::min((target_blocks + rows - 1) / rows, std::size_t(1 + (length - 1) / kMinKeys)));
         keys = ((length + splits - 1) / splits + kStep - 1) / kStep * kStep;
     }
     return {(length + keys - 1) / keys, keys};
@@ -262,12 +263,13 @@ void check_cache(const Op& op) {
     at_least_one("the number of new positions", op.count);
     at_least_one("the heads of a cache", op.heads);
     constexpr int kMultiple = 16 / sizeof(*op.qkv.data());
-    require(op.head_size > 0 && op.head_size <= kMostHeadSize && op.head_size % kMultiple == 0,
+    require(op.head_size > 0 && op.head_size <= kMaxHeadSize && op.head_size % kMultiple == 0,
             "the head_size of a cache", op.head_size,
             kMultiple == 8 ? "a multiple of 8, at most 256" : "a multiple of 4, at most 256",
             "choose another number of heads");
     require(op.first >= 0 && op.first <= op.capacity - op.count, "the first new position", op.first,
-            "one from which " + std::to_string(op.count) + " fit into " + std::to_string(op.capacity));
+            "0 or more, so that all " + std::to_string(op.count) + " new positions fit into " +
+                std::to_string(op.capacity));
     const std::size_t position = std::size_t(op.batch) * op.heads * op.head_size;
     require(op.qkv.size() >= 3 * position * op.count, "the size of qkv", op.qkv.size(),
             "at least batch * count * 3 * heads * head_size");
@@ -284,7 +286,7 @@ void launch_decode(const DecodeAttention<T>& op, const KeyRun& run, unsigned blo
                                                 1.0f / std::sqrt(float(op.head_size)));
 }
 
-// A template, so that a build has the instantiations of its geometry only.
+// A template, so that a build instantiates only its own geometry.
 template <class T, bool GpuGeometry = simt::gpu_geometry>
 void launch_for_head(const DecodeAttention<T>& op, const KeyRun& run, unsigned blocks, StreamRef stream) {
     if constexpr (GpuGeometry) {
@@ -292,14 +294,14 @@ void launch_for_head(const DecodeAttention<T>& op, const KeyRun& run, unsigned b
         if (packs <= 8) launch_decode<T, 8, 1, kGpuPackBytes, false>(op, run, blocks, stream);
         else if (packs <= 16) launch_decode<T, 16, 1, kGpuPackBytes, false>(op, run, blocks, stream);
         else if (packs <= 32) launch_decode<T, 32, 1, kGpuPackBytes, false>(op, run, blocks, stream);
-        else if constexpr (sizeof(T) * kMostHeadSize > 32 * kGpuPackBytes)
+        else if constexpr (sizeof(T) * kMaxHeadSize > 32 * kGpuPackBytes)
             launch_decode<T, 32, 2, kGpuPackBytes, false>(op, run, blocks, stream);
     } else {
         constexpr int kElements = 32, kBytes = kElements * sizeof(T);  // a pack: see row_sum.cuh
         if (op.head_size == 2 * kElements) launch_decode<T, 1, 2, kBytes, true>(op, run, blocks, stream);
         else if (op.head_size % kElements == 0)
-            launch_decode<T, 1, kMostHeadSize / kElements, kBytes, false>(op, run, blocks, stream);
-        else launch_decode<T, 1, kMostHeadSize / (16 / int(sizeof(T))), 16, false>(op, run, blocks, stream);
+            launch_decode<T, 1, kMaxHeadSize / kElements, kBytes, false>(op, run, blocks, stream);
+        else launch_decode<T, 1, kMaxHeadSize / (16 / int(sizeof(T))), 16, false>(op, run, blocks, stream);
     }
 }
 
@@ -314,7 +316,7 @@ void cache_append(const CacheAppend<T>& op, StreamRef stream) {
 
 std::size_t decode_attention_scratch(int batch, int count, int capacity, int heads, int head_size) {
     const std::size_t rows = std::size_t(batch) * count * heads;
-    int splits = 1;  // rounding to whole steps of a block may give a shorter cache more runs
+    int splits = 1;  // because of the rounding to multiples of 128 keys a shorter cache may have more runs
     for (int length = 1; length <= capacity; ++length) splits = std::max(splits, key_run(rows, length).splits);
     return splits == 1 ? 0 : rows * splits * (std::size_t(head_size) + kStatistics);
 }

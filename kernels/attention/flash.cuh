@@ -1,16 +1,15 @@
-// flash.cuh - what the kernels of flash.h share: sizes of tiles, how tiles come to shared memory, and the products of a
-// warp
+// flash.cuh - shared by the kernels of flash.h: tile sizes, copies of tiles to shared memory, and the matrix products
+// of a warp
 //
 // Roles     A block owns a tile of rows (queries, or keys for dk and dv) of one sequence, that is one head of one batch
-//           element, and walks over tiles of columns (keys, or queries). Each of its four warps owns 16 or 32 of the
-//           rows and never needs another warp's results: scores leave the tensor cores in the registers where the next
-//           product wants them. Only tiles of columns are shared.
-// Pipeline  Two stages of columns. A step starts the copies of the next tile, computes with its own, waits for the
-//           copies and meets the other warps at its only barrier: after that the next tile is there for all, and this
-//           one is free.
-// Layout    Rows of a tile are head_size + 8 elements apart, an odd number of 16 bytes for every head size, so that
-//           neither the copies nor ldmatrix nor the fragments that pass through shared memory on their way out meet
-//           bank conflicts.
+//           element, and iterates over tiles of columns (keys, or queries). Each of its four warps owns 16 or 32 of the
+//           rows and needs no results of other warps: the tensor cores leave the scores in the registers that the next
+//           product uses as its operand. Only tiles of columns are shared.
+// Pipeline  Two stages of column tiles. A step starts the copies of the next tile, computes with the current one, waits
+//           for the copies, and ends with its only barrier: after that the next tile is visible to all warps, and the
+//           current one can be overwritten.
+// Layout    Rows of a tile are head_size + 8 elements apart, an odd multiple of 16 bytes for every head size, so that
+//           the copies, ldmatrix, and the results that are stored through shared memory have no bank conflicts.
 #pragma once
 #include <algorithm>
 
@@ -25,21 +24,21 @@ namespace kernels::flash {
 inline constexpr int kWarpThreads = 32, kWarps = 4, kThreads = kWarps * kWarpThreads;
 inline constexpr int kPackSize = kGpuPackBytes / sizeof(bf16);
 
-// Of one kernel: fragments of 16 rows that a warp owns, columns of a step, and whether the warp keeps its rows in
-// registers instead of reading them again each step.
+// The tile sizes of one kernel: fragments of 16 rows per warp, columns per step, and whether a warp keeps its rows in
+// registers instead of reading them again in each step.
 struct Tile {
     int fragments, columns;
     bool keeps_rows;
     constexpr int rows() const { return kWarps * 16 * fragments; }
 };
 
-// Two fragments let each ldmatrix.x4 of columns feed four products instead of two, which shared memory's bandwidth
-// calls for: the load takes an SM of sm_80 four cycles, a product two. Two things set the limit. Registers, 255 a
-// thread: 4 * fragments of them for every eight columns (twice that in the backward pass, which holds p and ds) and for
-// every eight channels of a result. Shared memory: below 81 KiB a block, an A100's 164 KiB hold two blocks, whose eight
-// warps hide each other's waits, as they do on an H100. So columns are 32 where 64 would break either limit, and one
-// fragment where two would. ptxas takes 178 to 254 registers without spills, so that registers too admit two blocks of
-// 128 threads. The rest is reasoning, not measured on a GPU yet.
+// With two fragments each ldmatrix.x4 of columns feeds four products instead of two, which the bandwidth of shared
+// memory requires: on an SM of sm_80 the load takes four cycles, a product two. Two limits apply. Registers, 255 per
+// thread: 4 * fragments for every eight columns (twice that in the backward pass, which holds p and ds) and for every
+// eight channels of a result. Shared memory: below 81 KiB per block an A100's 164 KiB hold two blocks, whose eight
+// warps hide each other's latency, as on an H100. So a tile has 32 columns if 64 would exceed either limit, and one
+// fragment if two would. ptxas uses 178 to 254 registers without spills, so registers also allow two blocks of 128
+// threads. The rest is derived, not measured on a GPU yet.
 struct Tiles {
     int head_size;
     Tile forward, dq, dkv;
@@ -67,11 +66,11 @@ struct Rows {
     __device__ T* operator[](int position) const { return first + std::ptrdiff_t(position) * stride; }
 };
 
-// The tile of rows, and the sequence, of this block. Blocks of one sequence are neighbours, so that they find its
-// columns in the second-level cache.
+// The row tile and the sequence of this block. Blocks of one sequence are neighbours, so that its columns stay in the
+// L2 cache.
 struct Task {
     int tile, batch, head;
-    std::size_t statistics;  // where the sequence starts in logsumexp and delta
+    std::size_t statistics;  // offset of the sequence in logsumexp and delta
 
     __device__ Task(int tiles, int heads, int seq_len) : tile(blockIdx.x % tiles) {
         const int sequence = blockIdx.x / tiles;
@@ -79,7 +78,7 @@ struct Task {
         statistics = std::size_t(sequence) * seq_len;
     }
 
-    // `parts`, `part`: 3 and 0, 1, 2 for queries, keys, values in qkv; 1 and 0 in out.
+    // (parts, part): (3, 0), (3, 1), (3, 2) for queries, keys, values in qkv; (1, 0) for out.
     template <int HeadSize, class T>
     __device__ Rows<T> rows(std::span<T> tensor, int seq_len, int heads, int parts, int part) const {
         const int stride = parts * heads * HeadSize;
@@ -87,9 +86,10 @@ struct Task {
     }
 };
 
-// The queries of a block whose rows are queries, and of one of its warps. The tile that sees most keys comes first.
+// The query ranges of a block whose rows are queries, and of one of its warps. The tile that attends to most keys comes
+// first.
 struct Queries {
-    int block, own_row, first, last, end_key;  // last: -1 where the whole warp lies beyond the sequence
+    int block, own_row, first, last, end_key;  // last: -1 if all rows of the warp lie beyond the sequence
     __device__ Queries(const Task& task, Tile tile, int tiles, int seq_len, int warp)
         : block((tiles - 1 - task.tile) * tile.rows()),
           own_row(warp * 16 * tile.fragments),
@@ -98,20 +98,20 @@ struct Queries {
           end_key(std::min(block + tile.rows(), seq_len)) {}
 };
 
-// This thread's place in its warp: fragments give it rows `group` and group + 8 of every sixteen, and columns `pair`
-// and pair + 1 of every eight.
-struct Place {
+// This thread's position in its block and in the mma fragments: it holds rows `group` and group + 8 of every 16, and
+// columns `pair` and pair + 1 of every 8.
+struct ThreadPosition {
     int lane, warp, group, pair;
-    __device__ Place()
+    __device__ ThreadPosition()
         : lane(threadIdx.x % kWarpThreads),
           warp(threadIdx.x / kWarpThreads),
           group(lane / 4),
           pair(lane % 4 * 2) {}
 };
 
-// Starts the copies of `Count` positions from `first` on, by the whole block; positions from `end` on become zero.
-// Eight lanes share a row, so that a thread's addresses follow from one: at head sizes 80 and 96 some lanes idle now
-// and then, which costs less than a division for each copy.
+// The whole block starts the copies of `Count` positions starting at `first`; positions from `end` on become zero.
+// Eight lanes share a row, so that a thread derives all its addresses from one: at head sizes 80 and 96 some lanes are
+// sometimes idle, which costs less than a division for each copy.
 template <int HeadSize, int Count>
 __device__ void copy_tile(AsyncCopies& copies, bf16* tile, Rows<const bf16> from, int first, int end) {
     constexpr int kLanes = 8, kSweep = kThreads / kLanes;
@@ -126,7 +126,7 @@ __device__ void copy_tile(AsyncCopies& copies, bf16* tile, Rows<const bf16> from
                                     first + row + i < end);
 }
 
-// The tiles of columns, two stages of them: keys and values, or queries and dout.
+// Two stages of column tiles, each with two tensors: keys and values, or queries and dout.
 template <int HeadSize, int Columns>
 struct Stages {
     static constexpr int kSize = Columns * kPitch<HeadSize>;
@@ -137,7 +137,7 @@ struct Stages {
     __device__ static int stage(int position) { return position / Columns % 2; }
     __device__ bf16* first(int position) const { return memory + stage(position) * (2 * kSize); }
     __device__ bf16* second(int position) const { return first(position) + kSize; }
-    // Starts the copies of the tiles that begin with `position`.
+    // Starts the copies of both tiles that begin at `position`.
     __device__ void fetch(AsyncCopies& copies, int position) const {
         copy_tile<HeadSize, Columns>(copies, first(position), first_rows, position, end);
         copy_tile<HeadSize, Columns>(copies, second(position), second_rows, position, end);
@@ -145,26 +145,26 @@ struct Stages {
     }
 };
 
-// Sums of products: of the warp's rows by columns (scores) or by channels (results). [16 rows][8 columns or
-// channels][as mma_m16n8k16 leaves them].
+// Accumulators of the warp's rows by columns (scores) or by channels (results):
+// [fragment of 16 rows][8 columns or channels][d of mma_m16n8k16].
 template <int Fragments, int Eights> using Sums = float[Fragments][Eights][4];
 
 // Calls visit(row, column, element) for each element of this lane.
 template <int Fragments, int Eights, class Visit>
-__device__ void for_each(Sums<Fragments, Eights>& sums, Place place, Visit&& visit) {
+__device__ void for_each(Sums<Fragments, Eights>& sums, ThreadPosition thread, Visit&& visit) {
     UNROLLED for (int g = 0; g < Fragments; ++g)
         UNROLLED for (int c = 0; c < Eights; ++c)
             UNROLLED for (int i = 0; i < 4; ++i)
-                visit(g * 16 + i / 2 * 8 + place.group, c * 8 + i % 2 + place.pair, sums[g][c][i]);
+                visit(g * 16 + i / 2 * 8 + thread.group, c * 8 + i % 2 + thread.pair, sums[g][c][i]);
 }
 
-// The warp's rows as the left operand of products over channels.
+// The warp's rows as the left operand of products that sum over channels.
 template <int HeadSize, int Fragments, bool InRegisters>
 class Operand {
 public:
-    // The rows must have arrived.
-    __device__ Operand(const bf16* rows, Place place)
-        : address_(rows + place.lane % 16 * kPitch<HeadSize> + place.lane / 16 * 8) {
+    // The copies of the rows must be complete.
+    __device__ Operand(const bf16* rows, ThreadPosition thread)
+        : address_(rows + thread.lane % 16 * kPitch<HeadSize> + thread.lane / 16 * 8) {
         if constexpr (InRegisters)
             UNROLLED for (int k = 0; k < HeadSize / 16; ++k)
                 UNROLLED for (int g = 0; g < Fragments; ++g)
@@ -186,9 +186,9 @@ private:
 // products = rows . columns
 template <int HeadSize, int Fragments, bool InRegisters, int Eights>
 __device__ void multiply(Sums<Fragments, Eights>& products, const Operand<HeadSize, Fragments, InRegisters>& rows,
-                         const bf16* columns, Place place) {
-    const bf16* const address = columns + (place.lane % 8 + place.lane / 16 * 8) * kPitch<HeadSize> +
-                                place.lane / 8 % 2 * 8;
+                         const bf16* columns, ThreadPosition thread) {
+    const bf16* const address = columns + (thread.lane % 8 + thread.lane / 16 * 8) * kPitch<HeadSize> +
+                                thread.lane / 8 % 2 * 8;
     UNROLLED for (auto& row : products)
         UNROLLED for (auto& sums : row)
             UNROLLED for (float& sum : sums) sum = 0.0f;
@@ -207,8 +207,8 @@ __device__ void multiply(Sums<Fragments, Eights>& products, const Operand<HeadSi
 // results += weights columns, with weights rounded to bf16
 template <int HeadSize, int Fragments, int Eights>
 __device__ void accumulate(Sums<Fragments, HeadSize / 8>& results, const Sums<Fragments, Eights>& weights,
-                           const bf16* columns, Place place) {
-    const bf16* const address = columns + place.lane % 16 * kPitch<HeadSize> + place.lane / 16 * 8;
+                           const bf16* columns, ThreadPosition thread) {
+    const bf16* const address = columns + thread.lane % 16 * kPitch<HeadSize> + thread.lane / 16 * 8;
     UNROLLED for (int k = 0; k < Eights / 2; ++k) {
         FragmentA left[Fragments];
         UNROLLED for (int g = 0; g < Fragments; ++g) {
@@ -225,29 +225,29 @@ __device__ void accumulate(Sums<Fragments, HeadSize / 8>& results, const Sums<Fr
     }
 }
 
-// Stores the warp's rows from position `first` on, below `end`, each times its scale [16 rows][near, far], 16 bytes a
-// lane: through `own`, rows of shared memory that no other warp uses and that the warp itself has not read since the
-// last barrier.
+// Stores the warp's rows, positions `first` up to `end`, each multiplied by its scale [fragment][group, group + 8], 16
+// bytes per lane. Passes them through `own`, rows of shared memory that no other warp uses and that this warp has not
+// read since the last barrier.
 template <int HeadSize, int Fragments>
 __device__ void store_rows(Rows<bf16> to, int first, int end, const Sums<Fragments, HeadSize / 8>& results,
-                           const float (&scale)[Fragments][2], bf16* own, Place place) {
+                           const float (&scale)[Fragments][2], bf16* own, ThreadPosition thread) {
     UNROLLED for (int g = 0; g < Fragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half)
             UNROLLED for (int c = 0; c < HeadSize / 8; ++c) {
                 const float* const x = results[g][c] + 2 * half;
                 const auto pair = std::bit_cast<Pack<bf16, 4>>(bf16_pair(x[0] * scale[g][half], x[1] * scale[g][half]));
-                store(own + (g * 16 + half * 8 + place.group) * kPitch<HeadSize> + c * 8 + place.pair, pair);
+                store(own + (g * 16 + half * 8 + thread.group) * kPitch<HeadSize> + c * 8 + thread.pair, pair);
             }
     __syncwarp();
     constexpr int kPacks = HeadSize / kPackSize;
-    for (int i = place.lane; i < Fragments * 16 * kPacks; i += kWarpThreads) {
+    for (int i = thread.lane; i < Fragments * 16 * kPacks; i += kWarpThreads) {
         const int row = i / kPacks, channel = i % kPacks * kPackSize;
         if (first + row < end)
             store(to[first + row] + channel, load<kGpuPackBytes>(own + row * kPitch<HeadSize> + channel));
     }
 }
 
-// Bytes of shared memory: `row_tiles` of the block's own and `column_tiles` in two stages.
+// Bytes of shared memory: `row_tiles` row tiles, and `column_tiles` column tiles in two stages.
 template <int HeadSize>
 constexpr std::size_t tile_bytes(Tile tile, int row_tiles, int column_tiles) {
     return std::size_t(row_tiles * tile.rows() + 2 * column_tiles * tile.columns) * kPitch<HeadSize> * sizeof(bf16);

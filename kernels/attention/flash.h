@@ -1,23 +1,23 @@
-// flash.h - attention.h by tensor cores: bf16 in and out, products of bf16 added up in float, no seq_len x
-// seq_len matrix in memory
+// flash.h - attention.h on tensor cores: bf16 in and out, bf16 products with float accumulation, no seq_len x seq_len
+// matrix in memory
 //
-// Shapes and meaning are those of attention.h.
+// Shapes and semantics are those of attention.h.
 // Numerics  The weights p are rounded to bf16 before they multiply the values (forward) and dout (backward), and ds
-//           before it multiplies keys and queries; scores, exponentials, sums and the statistics stay float. Everything
-//           is added in a fixed order, without atomics: results repeat bit for bit, and those of a position depend on
-//           earlier positions only.
+//           before it multiplies keys and queries; scores, exponentials, sums and the statistics stay float. All sums
+//           have a fixed order, without atomics: results are deterministic, and those of a position do not depend on
+//           later positions.
 // Work      Forward 4 * batch * heads * seq_len^2 / 2 * head_size flops. Backward 3.5 times that instead of 2.5: the
-//           kernel for dq and the one for dk and dv both compute p and dp, where sharing them would take atomics or a
-//           float copy of dq in memory.
-// Memory    Needs no scratch but `delta`.
+//           kernel for dq and the one for dk and dv both compute p and dp; sharing them would need atomics or a float
+//           copy of dq in memory.
+// Memory    No scratch except `delta`.
 // Source    Dao 2023, arXiv 2307.08691.
 #pragma once
 #include "kernels/attention/attention.h"
 
 namespace kernels {
 
-// 64, 80, 96 and 128. The other functions throw Error for a head size that is not supported, and where attention.h's
-// do.
+// 64, 80, 96 and 128. The other functions throw Error for an unsupported head size, and under the conditions of
+// attention.h.
 bool flash_attention_supports(int head_size);
 
 // Both enqueue on `stream`; outputs are ready when the stream has passed this point.

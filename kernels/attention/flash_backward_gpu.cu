@@ -1,9 +1,9 @@
 // flash_backward_gpu.cu - the backward pass of flash.h: one kernel for delta and dq, one for dk and dv
 //
-// Both compute p = 2^(c s - log2(e) logsumexp), with s = q . k and c = log2(e) / sqrt(head_size), instead of reading
-// it; ds = p (dp - delta) with dp = dout . v. The first kernel computes the delta of its own queries on the way, as it
-// reads dout anyway; the second one needs the delta of all queries and runs after it. There keys are rows and queries
-// columns, so that p^T and ds^T leave the tensor cores where dv = p^T dout and dk = ds^T q want them.
+// Both recompute p = 2^(c s - log2(e) logsumexp), with s = q . k and c = log2(e) / sqrt(head_size); ds = p (dp - delta)
+// with dp = dout . v. The first kernel also computes the delta of its own queries, because it reads dout anyway; the
+// second kernel needs the delta of all queries and runs after it. Its rows are keys and its columns queries, so that
+// the tensor cores leave p^T and ds^T in the registers that dv = p^T dout and dk = ds^T q use as operands.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -19,36 +19,37 @@ namespace {
 
 constexpr float kLog2E = std::numbers::log2e_v<float>;
 
-// delta[fragment of rows][near, far] of the warp's queries from position `first` on, 0 from `end` on. The four lanes of
-// a row take turns with its packs.
+// delta[fragment of rows][group, group + 8] of the warp's queries starting at position `first`, 0 from `end` on. The
+// four lanes of a row share its packs.
 template <int HeadSize, int Fragments>
 __device__ void compute_delta(float (&delta)[Fragments][2], const bf16* own_dout, Rows<const bf16> out_rows, int first,
-                              int end, Place place) {
+                              int end, ThreadPosition thread) {
     UNROLLED for (int g = 0; g < Fragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
-            const int row = g * 16 + half * 8 + place.group;
+            const int row = g * 16 + half * 8 + thread.group;
             float sum = 0.0f;
             UNROLLED for (int first_channel = 0; first_channel < HeadSize; first_channel += 4 * kPackSize) {
-                const int channel = first_channel + place.lane % 4 * kPackSize;
+                const int channel = first_channel + thread.lane % 4 * kPackSize;
                 if (first + row >= end || channel >= HeadSize) continue;
                 const auto dout = load<kGpuPackBytes>(own_dout + row * kPitch<HeadSize> + channel);
                 const auto out = load<kGpuPackBytes>(out_rows[first + row] + channel);
                 UNROLLED for (int i = 0; i < kPackSize; ++i) sum += to_float(dout[i]) * to_float(out[i]);
             }
-            delta[g][half] = lanes_sum<4>(sum);
+            delta[g][half] = warp_sum<4>(sum);
         }
 }
 
-// Where a query does not see a key its weight becomes exactly 0, and so does ds: dp is replaced too, as it need not be
-// finite there. Keys from seq_len on lie beyond every query, so that they need no test of their own.
-template <int Fragments, int Eights, class Hidden>
-__device__ void hide(Sums<Fragments, Eights>& scores, Sums<Fragments, Eights>& dp, Place place, Hidden&& hidden) {
-    for_each(scores, place,
-             [&](int row, int column, float& score) { score = hidden(row, column) ? -INFINITY : score; });
-    for_each(dp, place, [&](int row, int column, float& x) { x = hidden(row, column) ? 0.0f : x; });
+// Causal mask: where a query does not attend to a key, its weight becomes exactly 0, and so does ds: dp is replaced,
+// too, because it may not be finite there. Keys from seq_len on lie beyond every query and are masked by the same test.
+template <int Fragments, int Eights, class Masked>
+__device__ void mask(Sums<Fragments, Eights>& scores, Sums<Fragments, Eights>& dp, ThreadPosition thread,
+                     Masked&& masked) {
+    for_each(scores, thread,
+             [&](int row, int column, float& score) { score = masked(row, column) ? -INFINITY : score; });
+    for_each(dp, thread, [&](int row, int column, float& x) { x = masked(row, column) ? 0.0f : x; });
 }
 
-// Shared: queries and dout, then keys and values of two stages.
+// Shared memory: queries and dout, then two stages of keys and values.
 template <int HeadSize>
 __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward<bf16> op, int tiles,
                                                                float exponent_scale, float scale) {
@@ -57,10 +58,10 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
     SIMT_DYN_SHARED(bf16, shared);
     bf16* const dout = shared + kRowsSize;
 
-    const Place place;
+    const ThreadPosition thread;
     const Task task(tiles, op.heads, op.seq_len);
     const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
-    const Queries queries(task, kTile, tiles, op.seq_len, place.warp);
+    const Queries queries(task, kTile, tiles, op.seq_len, thread.warp);
     const Stages<HeadSize, kKeys> stages{dout + kRowsSize, rows(1), rows(2), op.seq_len};
     bf16 *const own_queries = shared + queries.own_row * kPitch<HeadSize>, *const own_dout = own_queries + kRowsSize;
 
@@ -70,11 +71,11 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
                                       queries.block, op.seq_len);
     stages.fetch(copies, 0);
 
-    // log2(e) logsumexp; positions from seq_len on are computed with as if they were zero, and not stored
+    // log2(e) logsumexp; positions from seq_len on use 0, and their results are not stored
     float exponent[kFragments][2];
     UNROLLED for (int g = 0; g < kFragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
-            const int query = queries.first + g * 16 + half * 8 + place.group;
+            const int query = queries.first + g * 16 + half * 8 + thread.group;
             exponent[g][half] = query < op.seq_len ? kLog2E * op.logsumexp[task.statistics + query] : 0.0f;
         }
 
@@ -83,26 +84,26 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
 
     float delta[kFragments][2];
     compute_delta<HeadSize>(delta, own_dout, task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0), queries.first,
-                            op.seq_len, place);
-    const Operand<HeadSize, kFragments, kTile.keeps_rows> own_q(own_queries, place), own_g(own_dout, place);
+                            op.seq_len, thread);
+    const Operand<HeadSize, kFragments, kTile.keeps_rows> own_q(own_queries, thread), own_g(own_dout, thread);
     Sums<kFragments, HeadSize / 8> dq = {};
     const auto step = [&](int first_key) {
         Sums<kFragments, kKeys / 8> scores, ds;
-        multiply(scores, own_q, stages.first(first_key), place);
-        multiply(ds, own_g, stages.second(first_key), place);
+        multiply(scores, own_q, stages.first(first_key), thread);
+        multiply(ds, own_g, stages.second(first_key), thread);
         if (first_key + kKeys - 1 > queries.first)
-            hide(scores, ds, place, [&](int query, int key) { return first_key + key > queries.first + query; });
+            mask(scores, ds, thread, [&](int query, int key) { return first_key + key > queries.first + query; });
         UNROLLED for (int g = 0; g < kFragments; ++g)
             UNROLLED for (int c = 0; c < kKeys / 8; ++c)
                 UNROLLED for (int i = 0; i < 4; ++i) {
                     const float p = fast_exp2(fmaf(scores[g][c][i], exponent_scale, -exponent[g][i / 2]));
                     ds[g][c][i] = p * (ds[g][c][i] - delta[g][i / 2]);
                 }
-        accumulate<HeadSize>(dq, ds, stages.first(first_key), place);
+        accumulate<HeadSize>(dq, ds, stages.first(first_key), thread);
     };
     for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
         if (first_key + kKeys < queries.end_key) stages.fetch(copies, first_key + kKeys);
-        if (first_key <= queries.last) step(first_key);  // else the whole tile lies beyond this warp's diagonal
+        if (first_key <= queries.last) step(first_key);  // skip tiles that are masked for this whole warp
         copies.wait_group<0>();
         __syncthreads();
     }
@@ -110,15 +111,15 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dq_kernel(AttentionBackward
     float scales[kFragments][2];
     UNROLLED for (int g = 0; g < kFragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
-            const int query = queries.first + g * 16 + half * 8 + place.group;
+            const int query = queries.first + g * 16 + half * 8 + thread.group;
             scales[g][half] = scale;
-            if (place.pair == 0 && query < op.seq_len) op.delta[task.statistics + query] = delta[g][half];
+            if (thread.pair == 0 && query < op.seq_len) op.delta[task.statistics + query] = delta[g][half];
         }
     store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 0), queries.first, op.seq_len, dq,
-                         scales, own_queries, place);
+                         scales, own_queries, thread);
 }
 
-// Shared: keys and values, queries and dout of two stages, then log2(e) logsumexp and delta of two stages.
+// Shared memory: keys and values, two stages of queries and dout, then two stages of log2(e) logsumexp and delta.
 template <int HeadSize>
 __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackward<bf16> op, int tiles,
                                                                 float exponent_scale, float scale) {
@@ -129,13 +130,13 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     SIMT_DYN_SHARED(bf16, shared);
     bf16* const values = shared + kRowsSize;
 
-    const Place place;
-    const Task task(tiles, op.heads, op.seq_len);  // the tile that most queries see comes first
+    const ThreadPosition thread;
+    const Task task(tiles, op.heads, op.seq_len);  // the key tile with most queries comes first
     const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
     const Stages<HeadSize, kQueries> stages{values + kRowsSize, rows(0),
                                             task.rows<HeadSize>(op.dout, op.seq_len, op.heads, 1, 0), op.seq_len};
     float* const statistics = reinterpret_cast<float*>(stages.memory + 4 * stages.kSize);
-    const int block_key = task.tile * kTile.rows(), own_row = place.warp * 16 * kFragments,
+    const int block_key = task.tile * kTile.rows(), own_row = thread.warp * 16 * kFragments,
               first_key = block_key + own_row;
     bf16 *const own_keys = shared + own_row * kPitch<HeadSize>, *const own_values = own_keys + kRowsSize;
 
@@ -144,8 +145,8 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     copy_tile<HeadSize, kTile.rows()>(copies, values, rows(2), block_key, op.seq_len);
     stages.fetch(copies, block_key);
 
-    // One of the statistics of a tile, for this thread to store when the arithmetic has hidden the wait for it. Queries
-    // from seq_len on add nothing to dk and dv, as they and their dout are zero.
+    // Each thread loads one statistic of a tile early and stores it after the arithmetic, which hides the latency.
+    // Queries from seq_len on add nothing to dk and dv, because they and their dout are zero.
     const auto load_statistic = [&](int first_query) {
         const int query = first_query + threadIdx.x % kQueries;
         if (threadIdx.x >= 2 * kQueries || query >= op.seq_len) return 0.0f;
@@ -160,27 +161,28 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     copies.wait_group<0>();
     __syncthreads();
 
-    const Operand<HeadSize, kFragments, kTile.keeps_rows> own_k(own_keys, place), own_v(own_values, place);
+    const Operand<HeadSize, kFragments, kTile.keeps_rows> own_k(own_keys, thread), own_v(own_values, thread);
     Sums<kFragments, HeadSize / 8> dk = {}, dv = {};
     const auto step = [&](int first_query) {
         const bf16 *const queries = stages.first(first_query), *const dout = stages.second(first_query);
         const float *const exponent = statistics + stages.stage(first_query) * (2 * kQueries);
         const float *const delta = exponent + kQueries;
         Sums<kFragments, kQueries / 8> p, ds;
-        multiply(p, own_k, queries, place);
-        multiply(ds, own_v, dout, place);
+        multiply(p, own_k, queries, thread);
+        multiply(ds, own_v, dout, thread);
         if (first_key + 16 * kFragments - 1 > first_query)
-            hide(p, ds, place, [&](int key, int query) { return first_key + key > first_query + query; });
+            mask(p, ds, thread, [&](int key, int query) { return first_key + key > first_query + query; });
         UNROLLED for (int c = 0; c < kQueries / 8; ++c) {
-            const auto exponents = load<8>(exponent + c * 8 + place.pair), deltas = load<8>(delta + c * 8 + place.pair);
+            const auto exponents = load<8>(exponent + c * 8 + thread.pair),
+                       deltas = load<8>(delta + c * 8 + thread.pair);
             UNROLLED for (int g = 0; g < kFragments; ++g)
                 UNROLLED for (int i = 0; i < 4; ++i) {
                     p[g][c][i] = fast_exp2(fmaf(p[g][c][i], exponent_scale, -exponents[i % 2]));
                     ds[g][c][i] = p[g][c][i] * (ds[g][c][i] - deltas[i % 2]);
                 }
         }
-        accumulate<HeadSize>(dv, p, dout, place);
-        accumulate<HeadSize>(dk, ds, queries, place);
+        accumulate<HeadSize>(dv, p, dout, thread);
+        accumulate<HeadSize>(dk, ds, queries, thread);
     };
     for (int first_query = block_key; first_query < op.seq_len; first_query += kQueries) {
         const int next_query = first_query + kQueries;
@@ -189,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
             stages.fetch(copies, next_query);
             next_statistic = load_statistic(next_query);
         }
-        // else no query of the tile sees this warp's keys, or there are none
+        // skip tiles that are masked for all keys of this warp, and warps whose keys lie beyond the sequence
         if (first_key < std::min(next_query, op.seq_len)) step(first_query);
         if (next_query < op.seq_len) store_statistic(next_query, next_statistic);
         copies.wait_group<0>();
@@ -200,9 +202,9 @@ __global__ void __launch_bounds__(kThreads, 2) flash_dkv_kernel(AttentionBackwar
     UNROLLED for (int g = 0; g < kFragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) scales[g][half] = scale, ones[g][half] = 1.0f;
     store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 1), first_key, op.seq_len, dk, scales,
-                         own_keys, place);
+                         own_keys, thread);
     store_rows<HeadSize>(task.rows<HeadSize>(op.dqkv, op.seq_len, op.heads, 3, 2), first_key, op.seq_len, dv, ones,
-                         own_values, place);
+                         own_values, thread);
 }
 
 }  // namespace

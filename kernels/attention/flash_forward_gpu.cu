@@ -1,8 +1,8 @@
 // flash_forward_gpu.cu - the forward pass of flash.h
 //
 // Exponentials are powers of two: with s = q . k and c = log2(e) / sqrt(head_size), p = 2^(c s - c max), and one fused
-// multiply-add gives the exponent. The rounding of c max is the same in p, in its sum and in the logsumexp, so that it
-// cancels however large the scores are.
+// multiply-add computes the exponent. p, its sum and the logsumexp use the same rounded c max, so its rounding error
+// cancels for scores of any magnitude.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -16,8 +16,8 @@ using namespace flash;
 
 namespace {
 
-// What a lane knows of its rows: the largest exponent so far, the same in the four lanes of a row, and its own columns'
-// part of the sum of p.
+// A lane's running statistics of its rows: the maximum exponent, equal in the four lanes of a row, and the sum of p
+// over the lane's own columns.
 template <int Fragments>
 struct Statistics {
     float maximum[Fragments][2], sum[Fragments][2];
@@ -27,7 +27,7 @@ struct Statistics {
     }
 };
 
-// Turns scores into weights p relative to the new maximum, and takes sums and results along to it. Scores of -infinity
+// Replaces scores by weights p relative to the new maximum, and rescales sums and results to it. Scores of -infinity
 // become exactly 0.
 template <int Fragments, int Keys8, int Channels8>
 __device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragments>& statistics, Sums<Fragments,
@@ -39,7 +39,7 @@ __device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragme
                 largest = fmaxf(largest, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
             float &maximum = statistics.maximum[g][half], &sum = statistics.sum[g][half];
             const float before = maximum;
-            maximum = fmaxf(before, lanes_max<4>(largest) * exponent_scale);  // finite, because every query sees key 0
+            maximum = fmaxf(before, warp_max<4>(largest) * exponent_scale);  // finite: all attend to key 0
             const float correction = fast_exp2(before - maximum);
             sum *= correction;
             UNROLLED for (auto& fragment : scores[g])
@@ -52,7 +52,7 @@ __device__ void online_softmax(Sums<Fragments, Keys8>& scores, Statistics<Fragme
         }
 }
 
-// Shared: queries, then keys and values of two stages.
+// Shared memory: queries, then two stages of keys and values.
 template <int HeadSize>
 __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionForward<bf16> op, int tiles,
                                                                     float exponent_scale) {
@@ -60,10 +60,10 @@ __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionFor
     constexpr int kFragments = kTile.fragments, kKeys = kTile.columns;
     SIMT_DYN_SHARED(bf16, shared);
 
-    const Place place;
+    const ThreadPosition thread;
     const Task task(tiles, op.heads, op.seq_len);
     const auto rows = [&](int part) { return task.rows<HeadSize>(op.qkv, op.seq_len, op.heads, 3, part); };
-    const Queries queries(task, kTile, tiles, op.seq_len, place.warp);
+    const Queries queries(task, kTile, tiles, op.seq_len, thread.warp);
     const Stages<HeadSize, kKeys> stages{shared + kTile.rows() * kPitch<HeadSize>, rows(1), rows(2), op.seq_len};
     bf16* const own_queries = shared + queries.own_row * kPitch<HeadSize>;
 
@@ -73,23 +73,23 @@ __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionFor
     copies.wait_group<0>();
     __syncthreads();
 
-    const Operand<HeadSize, kFragments, kTile.keeps_rows> own(own_queries, place);
+    const Operand<HeadSize, kFragments, kTile.keeps_rows> own(own_queries, thread);
     Statistics<kFragments> statistics;
     Sums<kFragments, HeadSize / 8> out = {};
     const auto step = [&](int first_key) {
         Sums<kFragments, kKeys / 8> scores;
-        multiply(scores, own, stages.first(first_key), place);
-        // Keys from seq_len on lie beyond every query of the sequence: the same test hides them.
+        multiply(scores, own, stages.first(first_key), thread);
+        // Causal mask. Keys from seq_len on lie beyond every query of the sequence: the same test masks them.
         if (first_key + kKeys - 1 > queries.first)
-            for_each(scores, place, [&](int row, int column, float& score) {
+            for_each(scores, thread, [&](int row, int column, float& score) {
                 if (first_key + column > queries.first + row) score = -INFINITY;
             });
         online_softmax(scores, statistics, out, exponent_scale);
-        accumulate<HeadSize>(out, scores, stages.second(first_key), place);
+        accumulate<HeadSize>(out, scores, stages.second(first_key), thread);
     };
     for (int first_key = 0; first_key < queries.end_key; first_key += kKeys) {
         if (first_key + kKeys < queries.end_key) stages.fetch(copies, first_key + kKeys);
-        if (first_key <= queries.last) step(first_key);  // else the whole tile lies beyond this warp's diagonal
+        if (first_key <= queries.last) step(first_key);  // skip tiles that are masked for this whole warp
         copies.wait_group<0>();
         __syncthreads();
     }
@@ -97,15 +97,15 @@ __global__ void __launch_bounds__(kThreads, 2) flash_forward_kernel(AttentionFor
     float scale[kFragments][2];
     UNROLLED for (int g = 0; g < kFragments; ++g)
         UNROLLED for (int half = 0; half < 2; ++half) {
-            const float sum = lanes_sum<4>(statistics.sum[g][half]);
-            const int query = queries.first + g * 16 + half * 8 + place.group;
+            const float sum = warp_sum<4>(statistics.sum[g][half]);
+            const int query = queries.first + g * 16 + half * 8 + thread.group;
             scale[g][half] = 1.0f / sum;
-            if (place.pair == 0 && query < op.seq_len)
+            if (thread.pair == 0 && query < op.seq_len)
                 op.logsumexp[task.statistics + query] = (statistics.maximum[g][half] + log2f(sum)) *
                                                         std::numbers::ln2_v<float>;
         }
     const Rows<bf16> out_rows = task.rows<HeadSize>(op.out, op.seq_len, op.heads, 1, 0);
-    store_rows<HeadSize>(out_rows, queries.first, op.seq_len, out, scale, own_queries, place);
+    store_rows<HeadSize>(out_rows, queries.first, op.seq_len, out, scale, own_queries, thread);
 }
 
 }  // namespace

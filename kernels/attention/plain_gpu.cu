@@ -1,10 +1,10 @@
-// plain_gpu.cu - attention.h with plain float arithmetic, for a GPU without tensor cores' help and as the reference for
-// those that use them
+// plain_gpu.cu - attention.h in float arithmetic, without tensor cores; also the reference for the implementations that
+// use them
 //
-// Geometry  A block owns a tile of rows and walks over tiles of 32 columns (16 with heads above 128), staged in shared
-//           memory as floats. Forward and dq: rows are queries, columns keys; dk and dv: rows are keys, columns
-//           queries. Eight lanes share four rows: a lane computes the scores of its rows against columns lane, lane +
-//           8, ..., and keeps of each row of the result the packs lane, lane + 8, ... of four channels.
+// Geometry  A block owns a tile of rows and iterates over tiles of 32 columns (16 with heads above 128), staged in
+//           shared memory as floats. Forward and dq: rows are queries, columns keys; dk and dv: rows are keys, columns
+//           queries. Eight lanes share four rows: a lane computes the scores of its rows and columns lane, lane + 8,
+//           ..., and accumulates the packs lane, lane + 8, ... of four channels of each result row.
 // Cost      A product of 4 rows by 4 columns reads 8 packs of shared memory for 64 multiply-adds: bound by arithmetic,
 //           not by shared memory. Rows of a tile are padded by one pack, so that the eight lanes of a row read from
 //           different banks.
@@ -25,31 +25,30 @@ __device__ __forceinline__ int smaller(int a, int b) { return a < b ? a : b; }
 
 using FloatPack = Pack<float, kGpuPackBytes>;
 
-// Packs: of four channels, summed by each lane, so that head sizes up to 32 * Packs are served; the channels beyond
-// head_size are zero.
-// Rows: of the tile that a block owns; eight lanes share four of them. Columns: of the tiles that it walks over.
-// Kernels ask for __launch_bounds__(threads, 1): shared memory limits the blocks at work anyway, and without the 1 some
+// Packs: packs of four channels per lane; supports head sizes up to 32 * Packs, and channels beyond head_size are zero.
+// Rows: rows of the block's tile; eight lanes share four of them. Columns: columns per tile of the loop.
+// Kernels use __launch_bounds__(threads, 1): shared memory limits the resident blocks anyway, and without the 1 some
 // kernels spill.
 template <int Packs, int Rows, int Columns>
 struct Geometry {
     static constexpr int packs = Packs;
     static constexpr int columns = Columns, columns_per_lane = Columns / kLanes;
-    static constexpr int weights_pitch = Columns + kFloatPack;  // floats from row to row of a tile of weights
+    static constexpr int weights_pitch = Columns + kFloatPack;  // floats between rows of a tile of weights
     static constexpr int rows = Rows, threads = kLanes * Rows / kRowsPerLane;
     static constexpr int channels = kLanes * kFloatPack * Packs, pitch = channels + kFloatPack;
 };
 
-// This thread's place in its block.
-struct Place {
+// This thread's position in its block.
+struct ThreadPosition {
     int lane, first_row;
-    __device__ Place() : lane(threadIdx.x % kLanes), first_row(threadIdx.x / kLanes * kRowsPerLane) {}
+    __device__ ThreadPosition() : lane(threadIdx.x % kLanes), first_row(threadIdx.x / kLanes * kRowsPerLane) {}
 };
 
-// Tile number and sequence (batch * heads + head) of this block; the blocks with most work must come first, so the
-// caller may count tiles backwards.
+// Tile number and sequence (batch * heads + head) of this block. The blocks with most work should come first, so a
+// kernel may reverse the tile number.
 struct Task {
     int tile, batch, head;
-    std::size_t statistics;  // where the sequence starts in logsumexp and delta
+    std::size_t statistics;  // offset of the sequence in logsumexp and delta
     __device__ Task(int batches, int heads, int seq_len) {
         const int sequences = batches * heads, sequence = blockIdx.x % sequences;
         tile = blockIdx.x / sequences, batch = sequence / heads, head = sequence % heads;
@@ -57,13 +56,14 @@ struct Task {
     }
 };
 
-// First element of query, key or value (part 0, 1, 2) of a position in qkv; with parts = 1, of a position in out.
+// Index of the first element of query, key or value (part 0, 1, 2) of a position in qkv; with parts = 1, of a position
+// in out.
 template <class Op>
 __device__ std::size_t element(const Op& op, const Task& task, int position, int parts, int part) {
     return (((std::size_t(task.batch) * op.seq_len + position) * parts + part) * op.heads + task.head) * op.head_size;
 }
 
-// Rows of head_size elements, `stride` apart, as float rows of a tile; rows from `valid` on and the channels beyond
+// Loads rows of head_size elements, `stride` apart, as float rows of a tile; rows from `valid` on and channels beyond
 // head_size become zero.
 template <class G, int Rows, class T>
 __device__ void load_tile(float* tile, const T* from, std::size_t stride, int valid, int head_size) {
@@ -85,15 +85,15 @@ using Products = float[kRowsPerLane][G::columns_per_lane];
 
 // products[r][k] = row (first_row + r) . column (lane + 8 k)
 template <class G>
-__device__ void multiply(Products<G>& products, const float* rows, const float* columns, Place place) {
+__device__ void multiply(Products<G>& products, const float* rows, const float* columns, ThreadPosition thread) {
     for (int r = 0; r < kRowsPerLane; ++r)
         for (int k = 0; k < G::columns_per_lane; ++k) products[r][k] = 0.0f;
     for (int c = 0; c < G::channels; c += kFloatPack) {
         FloatPack row[kRowsPerLane];
         for (int r = 0; r < kRowsPerLane; ++r)
-            row[r] = load<kGpuPackBytes>(rows + (place.first_row + r) * G::pitch + c);
+            row[r] = load<kGpuPackBytes>(rows + (thread.first_row + r) * G::pitch + c);
         for (int k = 0; k < G::columns_per_lane; ++k) {
-            const FloatPack column = load<kGpuPackBytes>(columns + (place.lane + k * kLanes) * G::pitch + c);
+            const FloatPack column = load<kGpuPackBytes>(columns + (thread.lane + k * kLanes) * G::pitch + c);
             for (int r = 0; r < kRowsPerLane; ++r)
                 for (int e = 0; e < kFloatPack; ++e) products[r][k] += row[r][e] * column[e];
         }
@@ -101,27 +101,28 @@ __device__ void multiply(Products<G>& products, const float* rows, const float* 
 }
 
 template <class G>
-__device__ void store_weights(float* weights, const Products<G>& products, Place place) {
+__device__ void store_weights(float* weights, const Products<G>& products, ThreadPosition thread) {
     for (int r = 0; r < kRowsPerLane; ++r)
         for (int k = 0; k < G::columns_per_lane; ++k)
-            weights[(place.first_row + r) * G::weights_pitch + place.lane + k * kLanes] = products[r][k];
+            weights[(thread.first_row + r) * G::weights_pitch + thread.lane + k * kLanes] = products[r][k];
 }
 
-// What a lane keeps of its rows of a result: packs lane, lane + 8, ... of the channels from `first_channel` on.
+// A lane's accumulators for its rows of a result: packs lane, lane + 8, ... of the channels from `first_channel` on.
 template <int Packs>
 struct Sums {
     float element[kRowsPerLane][Packs][kFloatPack] = {};
 
     // += sum over columns of weights[row][column] * column's channels
     template <class G>
-    __device__ void accumulate(const float* weights, const float* columns, Place place, int first_channel = 0) {
+    __device__ void accumulate(const float* weights, const float* columns, ThreadPosition thread,
+                               int first_channel = 0) {
         for (int first = 0; first < G::columns; first += kFloatPack) {
             FloatPack weight[kRowsPerLane];
             for (int r = 0; r < kRowsPerLane; ++r)
-                weight[r] = load<kGpuPackBytes>(weights + (place.first_row + r) * G::weights_pitch + first);
+                weight[r] = load<kGpuPackBytes>(weights + (thread.first_row + r) * G::weights_pitch + first);
             for (int column = 0; column < kFloatPack; ++column)
                 for (int p = 0; p < Packs; ++p) {
-                    const int channel = first_channel + (place.lane + p * kLanes) * kFloatPack;
+                    const int channel = first_channel + (thread.lane + p * kLanes) * kFloatPack;
                     const FloatPack values = load<kGpuPackBytes>(columns + (first + column) * G::pitch + channel);
                     for (int r = 0; r < kRowsPerLane; ++r)
                         for (int e = 0; e < kFloatPack; ++e) element[r][p][e] += weight[r][column] * values[e];
@@ -129,11 +130,12 @@ struct Sums {
         }
     }
 
-    // Row r of the lane's rows, times scale, to the row of a tensor.
+    // Stores row r of the lane's rows, multiplied by scale, to a row of a tensor.
     template <class T>
-    __device__ void store_row(T* to, int r, float scale, int head_size, Place place, int first_channel = 0) const {
+    __device__ void store_row(T* to, int r, float scale, int head_size, ThreadPosition thread,
+                              int first_channel = 0) const {
         for (int p = 0; p < Packs; ++p) {
-            const int channel = first_channel + (place.lane + p * kLanes) * kFloatPack;
+            const int channel = first_channel + (thread.lane + p * kLanes) * kFloatPack;
             if (channel >= head_size) continue;
             Pack<T, kFloatPack * sizeof(T)> pack;
             for (int e = 0; e < kFloatPack; ++e) pack[e] = round_to<T>(element[r][p][e] * scale);
@@ -142,14 +144,14 @@ struct Sums {
     }
 };
 
-// Shared: queries, keys, values, weights.
+// Shared memory: queries, keys, values, weights.
 template <class T, class G>
 __global__ void __launch_bounds__(G::threads, 1)
 attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
     SIMT_DYN_SHARED(float, shared);
     float *queries = shared, *keys = queries + G::rows * G::pitch, *values = keys + G::columns * G::pitch,
           *weights = values + G::columns * G::pitch;
-    const Place place;
+    const ThreadPosition thread;
     Task task(op.batch, op.heads, op.seq_len);
     task.tile = tiles - 1 - task.tile;
     const int first_query = task.tile * G::rows, last_query = smaller(first_query + G::rows, op.seq_len);
@@ -169,16 +171,16 @@ attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
         __syncthreads();
 
         Products<G> score;
-        multiply<G>(score, queries, keys, place);
+        multiply<G>(score, queries, keys, thread);
         for (int r = 0; r < kRowsPerLane; ++r) {
-            const int query = first_query + place.first_row + r;
+            const int query = first_query + thread.first_row + r;
             float largest = maximum[r];
             for (int k = 0; k < G::columns_per_lane; ++k) {
-                const int key = first_key + place.lane + k * kLanes;
+                const int key = first_key + thread.lane + k * kLanes;
                 score[r][k] = key <= query ? score[r][k] * scale : -INFINITY;
                 largest = fmaxf(largest, score[r][k]);
             }
-            largest = lanes_max<kLanes>(largest);  // finite, because every query sees key 0
+            largest = warp_max<kLanes>(largest);  // finite: every query attends to key 0
             const float correction = fast_exp(maximum[r] - largest);
             maximum[r] = largest;
             sum[r] *= correction;
@@ -189,25 +191,25 @@ attention_forward_kernel(AttentionForward<T> op, int tiles, float scale) {
             for (auto& pack : out.element[r])
                 for (float& x : pack) x *= correction;
         }
-        store_weights<G>(weights, score, place);
-        __syncwarp();  // the rows of weights that a lane reads were written by the eight lanes that share them
-        out.template accumulate<G>(weights, values, place);
+        store_weights<G>(weights, score, thread);
+        __syncwarp();  // the eight lanes that share rows read each other's weights
+        out.template accumulate<G>(weights, values, thread);
     }
 
     for (int r = 0; r < kRowsPerLane; ++r) {
-        const int query = first_query + place.first_row + r;
-        const float total = lanes_sum<kLanes>(sum[r]);
+        const int query = first_query + thread.first_row + r;
+        const float total = warp_sum<kLanes>(sum[r]);
         if (query >= op.seq_len) continue;
-        out.store_row(&op.out[element(op, task, query, 1, 0)], r, 1.0f / total, op.head_size, place);
-        if (place.lane == 0) op.logsumexp[task.statistics + query] = maximum[r] + logf(total);
+        out.store_row(&op.out[element(op, task, query, 1, 0)], r, 1.0f / total, op.head_size, thread);
+        if (thread.lane == 0) op.logsumexp[task.statistics + query] = maximum[r] + logf(total);
     }
 }
 
-// delta = dout . out; eight lanes a row.
+// delta = dout . out; eight lanes per row.
 template <class T>
 __global__ void attention_delta_kernel(AttentionBackward<T> op, std::size_t rows) {
     using Pack = kernels::Pack<T, kGpuPackBytes>;
-    // (batch, position, head), as `out` lies
+    // index in (batch, position, head), the order of `out`
     const std::size_t row = (std::size_t(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;
     const int lane = threadIdx.x % kLanes;
     float sum = 0.0f;
@@ -217,19 +219,19 @@ __global__ void attention_delta_kernel(AttentionBackward<T> op, std::size_t rows
                        out = load<kGpuPackBytes>(&op.out[row * op.head_size + c]);
             for (int k = 0; k < Pack::size; ++k) sum += to_float(dout[k]) * to_float(out[k]);
         }
-    sum = lanes_sum<kLanes>(sum);
+    sum = warp_sum<kLanes>(sum);
     const std::size_t head = row % op.heads, token = row / op.heads;
     if (row < rows && lane == 0)
         op.delta[(token / op.seq_len * op.heads + head) * op.seq_len + token % op.seq_len] = sum;
 }
 
-// Shared: queries and dout of the block, keys and values of the step, weights.
+// Shared memory: queries and dout of the block, keys and values of the step, weights.
 template <class T, class G>
 __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBackward<T> op, int tiles, float scale) {
     SIMT_DYN_SHARED(float, shared);
     float *queries = shared, *dout = queries + G::rows * G::pitch, *keys = dout + G::rows * G::pitch,
           *values = keys + G::columns * G::pitch, *weights = values + G::columns * G::pitch;
-    const Place place;
+    const ThreadPosition thread;
     Task task(op.batch, op.heads, op.seq_len);
     task.tile = tiles - 1 - task.tile;
     const int first_query = task.tile * G::rows, last_query = smaller(first_query + G::rows, op.seq_len);
@@ -240,7 +242,7 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
                           op.head_size);
     float logsumexp[kRowsPerLane], delta[kRowsPerLane];
     for (int r = 0; r < kRowsPerLane; ++r) {
-        const std::size_t at = task.statistics + smaller(first_query + place.first_row + r, op.seq_len - 1);
+        const std::size_t at = task.statistics + smaller(first_query + thread.first_row + r, op.seq_len - 1);
         logsumexp[r] = op.logsumexp[at], delta[r] = op.delta[at];
     }
 
@@ -253,31 +255,31 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dq_kernel(AttentionBa
         __syncthreads();
 
         Products<G> score, ds;
-        multiply<G>(score, queries, keys, place);
-        multiply<G>(ds, dout, values, place);
+        multiply<G>(score, queries, keys, thread);
+        multiply<G>(ds, dout, values, thread);
         for (int r = 0; r < kRowsPerLane; ++r)
             for (int k = 0; k < G::columns_per_lane; ++k) {
-                const bool sees = first_key + place.lane + k * kLanes <= first_query + place.first_row + r;
-                ds[r][k] = sees ? fast_exp(score[r][k] * scale - logsumexp[r]) * (ds[r][k] - delta[r]) : 0.0f;
+                const bool attends = first_key + thread.lane + k * kLanes <= first_query + thread.first_row + r;
+                ds[r][k] = attends ? fast_exp(score[r][k] * scale - logsumexp[r]) * (ds[r][k] - delta[r]) : 0.0f;
             }
-        store_weights<G>(weights, ds, place);
+        store_weights<G>(weights, ds, thread);
         __syncwarp();
-        dq.template accumulate<G>(weights, keys, place);
+        dq.template accumulate<G>(weights, keys, thread);
     }
     for (int r = 0; r < kRowsPerLane; ++r)
-        if (const int query = first_query + place.first_row + r; query < op.seq_len)
-            dq.store_row(&op.dqkv[element(op, task, query, 3, 0)], r, scale, op.head_size, place);
+        if (const int query = first_query + thread.first_row + r; query < op.seq_len)
+            dq.store_row(&op.dqkv[element(op, task, query, 3, 0)], r, scale, op.head_size, thread);
 }
 
-// Shared: keys and values of the block, queries and dout of the step, weights twice. blockIdx.y chooses which packs
-// of the channels a block sums.
+// Shared memory: keys and values of the block, queries and dout of the step, weights of p and of ds. blockIdx.y selects
+// the packs of channels that a block sums.
 template <class T, class G, int PacksPerBlock>
 __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionBackward<T> op, float scale) {
     SIMT_DYN_SHARED(float, shared);
     float *keys = shared, *values = keys + G::rows * G::pitch, *queries = values + G::rows * G::pitch,
           *dout = queries + G::columns * G::pitch, *p_weights = dout + G::columns * G::pitch,
           *ds_weights = p_weights + G::rows * G::weights_pitch;
-    const Place place;
+    const ThreadPosition thread;
     const Task task(op.batch, op.heads, op.seq_len);
     const int first_key = task.tile * G::rows, keys_here = smaller(G::rows, op.seq_len - first_key);
     const int first_channel = blockIdx.y * PacksPerBlock * kLanes * kFloatPack;
@@ -295,40 +297,40 @@ __global__ void __launch_bounds__(G::threads, 1) attention_dkv_kernel(AttentionB
         __syncthreads();
 
         Products<G> p, ds;
-        multiply<G>(p, keys, queries, place);
-        multiply<G>(ds, values, dout, place);
+        multiply<G>(p, keys, queries, thread);
+        multiply<G>(ds, values, dout, thread);
         for (int k = 0; k < G::columns_per_lane; ++k) {
-            const int query = first_query + place.lane + k * kLanes;
+            const int query = first_query + thread.lane + k * kLanes;
             const std::size_t at = task.statistics + smaller(query, op.seq_len - 1);
             const float logsumexp = op.logsumexp[at], delta = op.delta[at];
             for (int r = 0; r < kRowsPerLane; ++r) {
-                const bool sees = first_key + place.first_row + r <= query && query < op.seq_len;
-                p[r][k] = sees ? fast_exp(p[r][k] * scale - logsumexp) : 0.0f;
+                const bool attends = first_key + thread.first_row + r <= query && query < op.seq_len;
+                p[r][k] = attends ? fast_exp(p[r][k] * scale - logsumexp) : 0.0f;
                 ds[r][k] = p[r][k] * (ds[r][k] - delta);
             }
         }
-        store_weights<G>(p_weights, p, place);
-        store_weights<G>(ds_weights, ds, place);
+        store_weights<G>(p_weights, p, thread);
+        store_weights<G>(ds_weights, ds, thread);
         __syncwarp();
-        dv.template accumulate<G>(p_weights, dout, place, first_channel);
-        dk.template accumulate<G>(ds_weights, queries, place, first_channel);
+        dv.template accumulate<G>(p_weights, dout, thread, first_channel);
+        dk.template accumulate<G>(ds_weights, queries, thread, first_channel);
     }
     for (int r = 0; r < kRowsPerLane; ++r)
-        if (const int key = first_key + place.first_row + r; key < op.seq_len) {
-            dk.store_row(&op.dqkv[element(op, task, key, 3, 1)], r, scale, op.head_size, place, first_channel);
-            dv.store_row(&op.dqkv[element(op, task, key, 3, 2)], r, 1.0f, op.head_size, place, first_channel);
+        if (const int key = first_key + thread.first_row + r; key < op.seq_len) {
+            dk.store_row(&op.dqkv[element(op, task, key, 3, 1)], r, scale, op.head_size, thread, first_channel);
+            dv.store_row(&op.dqkv[element(op, task, key, 3, 2)], r, 1.0f, op.head_size, thread, first_channel);
         }
 }
 
-// Bytes of shared memory: tiles of rows and of columns, and of weights.
+// Bytes of shared memory for tiles of rows, of columns, and of weights.
 template <class G>
 constexpr std::size_t shared_bytes(int row_tiles, int column_tiles, int weight_tiles) {
     return ((row_tiles * G::rows + column_tiles * G::columns) * G::pitch + weight_tiles * G::rows * G::weights_pitch) *
            sizeof(float);
 }
 
-// Calls launch.template operator()<Packs>() with the fewest packs that hold head_size, of three: every form more is 6 s
-// of compiling.
+// Calls launch.template operator()<Packs>() with the smallest of three numbers of packs that hold head_size. Each
+// further instantiation would add 6 s of compile time.
 template <class Launch>
 void with_packs(int head_size, Launch&& launch) {
     if (head_size <= 64) launch.template operator()<2>();
@@ -338,9 +340,9 @@ void with_packs(int head_size, Launch&& launch) {
 
 }  // namespace
 
-// 64 queries a block, 43 KiB of shared memory at head size 64, 75 at 128. Head sizes above 128 take 32 queries and 16
-// keys, 68 KiB: tiles of 32 keys would not fit in the 99 KiB that a block has on compute capability 8.6, 8.9 and 12.0,
-// and leave room for two blocks of two warps instead of three on 9.0. Not measured on a GPU yet.
+// 64 queries per block: 43 KiB of shared memory at head size 64, 75 at 128. Head sizes above 128 use 32 queries and 16
+// keys, 68 KiB: tiles of 32 keys would exceed the 99 KiB that a block has on compute capability 8.6, 8.9 and 12.0, and
+// allow two blocks of two warps instead of three on 9.0. Not measured on a GPU yet.
 template <class T>
 void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
     check_attention(op);
@@ -354,8 +356,8 @@ void attention_forward(const AttentionForward<T>& op, StreamRef stream) {
     });
 }
 
-// 32 rows and columns: 39 and 43 KiB of shared memory at head size 64, 71 and 75 at 128; with head sizes above 128 16
-// of each, at most 68 KiB, as 32 would take 135 and 139. Not measured on a GPU yet.
+// 32 rows and columns: 39 (dq) and 43 KiB (dk, dv) of shared memory at head size 64, 71 and 75 at 128. Head sizes above
+// 128 use 16 of each, at most 68 KiB, because 32 would need 135 and 139. Not measured on a GPU yet.
 template <class T>
 void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
     check_attention(op);
@@ -366,7 +368,7 @@ void attention_backward(const AttentionBackward<T>& op, StreamRef stream) {
     simt::launch<attention_delta_kernel<T>>({.grid = delta_blocks, .block = kThreads, .stream = stream}, op, rows);
     with_packs(op.head_size, [&]<int Packs>() {
         using G = Geometry<Packs, (Packs > 4 ? 16 : 32), (Packs > 4 ? 16 : 32)>;
-        // of two results: more would not fit in registers, so blocks share the channels
+        // for dk and dv: more packs would not fit in registers, so blocks divide the channels
         constexpr int kPacksPerBlock = Packs > 4 ? 4 : Packs;
         const int tiles = (op.seq_len + G::rows - 1) / G::rows;
         const unsigned grid = attention_blocks(tiles, sequences);

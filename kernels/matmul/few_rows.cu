@@ -76,7 +76,7 @@ few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
         }
         UNROLLED for (int row = 0; row < G::rows; ++row)
             UNROLLED for (int o = 0; o < G::outputs; ++o) {
-                float sum = lanes_sum<G::lanes>(sums[row][o].total());
+                float sum = warp_sum<G::lanes>(sums[row][o].total());
                 if (!op.bias.empty()) sum += to_float(op.bias[first + o]);
                 if (lane == 0)
                     op.out[std::size_t(row) * op.out_channels + first + o] = round_to<T>(sum);

@@ -1,5 +1,4 @@
-// adamw_test.cpp - where decay starts and stops, steps that are skipped, and what the optimizer refuses (the rest:
-// operations/adamw.cpp)
+// adamw_test.cpp - weight decay by segment, skipped steps, and rejected inputs (the rest: operations/adamw.cpp)
 #include "kernels/adamw.h"
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
@@ -12,7 +11,8 @@ namespace {
 
 constexpr float kBeta1 = 0.9f, kBeta2 = 0.95f, kEps = 1e-8f, kWeightDecay = 0.1f;
 
-// Stretches of 16 and more elements that decay in turn; longer than the tile of a block, and with ends inside tiles.
+// Segments of at least 16 elements, every second one with decay; some longer than a block's tile, and ends inside
+// tiles.
 std::vector<DecaySegment> segments_of(std::int64_t elements) {
     std::vector<DecaySegment> segments;
     const std::int64_t lengths[] = {16, 32, 4096, 16, 16, 4080, 20000, 48, 1024};
@@ -43,7 +43,7 @@ StepScalars scalars_of(std::int64_t step, float grad_scale, int skip = kNoSkip) 
 template <class T> struct State {
     std::vector<DecaySegment> segments;
     device::Array<float> master, m, v;
-    device::Array<T> parameter;  // unused in fp32, where it is the master
+    device::Array<T> parameter;  // unused in fp32, where the parameter is the master weight
     device::Array<DecaySegment> device_segments;
 
     explicit State(const std::vector<float>& initial)
@@ -67,7 +67,7 @@ template <class T> struct State {
                   device_step.span(), kBeta1, kBeta2, kEps, kWeightDecay, rounding}, nullptr);
         device::sync(nullptr);
     }
-    // Everything the optimizer may change, as bytes.
+    // All state that the optimizer may change, as bytes.
     std::vector<unsigned char> bytes() {
         std::vector<unsigned char> all;
         auto append = [&all](const auto& values) {
@@ -115,7 +115,7 @@ TEMPLATE_TEST_CASE("a skipped step changes nothing", "[adamw][one_order]", float
     CHECK(state.bytes() == before);
 }
 
-TEST_CASE("a step without valid targets leaves parameters, moments and the count of updates alone",
+TEST_CASE("a step without valid targets does not change parameters, moments or the number of updates",
           "[adamw][one_order]") {
     constexpr std::size_t kElements = 64;
     State<float> state(normal<float>(kElements, 1));
@@ -136,7 +136,7 @@ TEST_CASE("a step without valid targets leaves parameters, moments and the count
     CHECK(step.learning_rate == 3e-4f);
 }
 
-TEST_CASE("the parameters are the rounded master weights, bit for bit", "[adamw][one_order]") {
+TEST_CASE("the parameters are bit-identical to the rounded master weights", "[adamw][one_order]") {
     const std::size_t elements = GENERATE(16, 4096, 4112, 70000);
     const Rounding rounding{.stochastic = GENERATE(false, true), .seed = 5, .first_element = 48};
     const auto initial = normal<float>(elements, 1, 0.02);
@@ -153,7 +153,7 @@ TEST_CASE("the parameters are the rounded master weights, bit for bit", "[adamw]
     CHECK(same_bits(state.parameter.download(nullptr), want.download(nullptr)));
 }
 
-TEST_CASE("adamw refuses what it cannot do", "[adamw][one_order]") {
+TEST_CASE("adamw rejects invalid inputs", "[adamw][one_order]") {
     device::Array<float> master(32), m(32), v(32), grad(32);
     device::Array<bf16> parameter(32);
     device::Array<DecaySegment> segments(1);
@@ -171,5 +171,5 @@ TEST_CASE("adamw refuses what it cannot do", "[adamw][one_order]") {
     CHECK_THROWS_WITH(adamw(no_scalars, nullptr), Catch::Contains("scalars is 0"));
     AdamW<float> apart{grad.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(), scalars.span(),
                        kBeta1, kBeta2, kEps, kWeightDecay};
-    CHECK_THROWS_WITH(adamw(apart, nullptr), Catch::Contains("the master array itself"));
+    CHECK_THROWS_WITH(adamw(apart, nullptr), Catch::Contains("expected master itself"));
 }

@@ -1,11 +1,11 @@
-// bias_gradient_test.cpp - what the gradient of a bias refuses (the rest: operations/bias_gradient.cpp)
+// bias_gradient_test.cpp - rejected inputs of the bias gradient (the rest: operations/bias_gradient.cpp)
 #include "kernels/bias_gradient.h"
 #include "kernels/device/memory.h"
 #include "test/support/support.h"
 
 using kernels::bf16;
 
-TEST_CASE("bias_gradient refuses what it cannot do", "[bias_gradient]") {
+TEST_CASE("bias_gradient rejects invalid inputs", "[bias_gradient]") {
     device::Array<float> small(16), large(kernels::bias_gradient_scratch(32) + 64);
     const auto run = [&](std::span<float> dbias, std::span<float> scratch, std::span<const float> dout, int rows,
                          int channels) {

@@ -1,4 +1,4 @@
-// classifier_test.cpp - rows of the fused classifier that are masked, ignored or wrong, and what it refuses (the rest:
+// classifier_test.cpp - masked, ignored and invalid rows of the fused classifier, and rejected inputs (the rest:
 // operations/classifier.cpp)
 #include <algorithm>
 #include <cstring>
@@ -14,10 +14,10 @@ using namespace test;
 
 namespace {
 
-// Relative error of one exponential: fast_exp's own (math.cuh) on a GPU, which is the larger, where the exponent is at
-// most 16; and the rounding of that exponent.
+// Relative error of one exponential with an exponent of at most 16: that of fast_exp (math.cuh) on a GPU, which is
+// larger than on a CPU, plus the rounding of the exponent.
 constexpr double kExponentialError = (2 + 16) * 0x1p-23 + 16 * 0x1p-24;
-// A sum of exponentials passes through at most 64 additions in a run, 64 runs and 32 + 32 neighbours.
+// A term of the sum of exponentials passes through at most 64 additions in a run, 64 runs, and 32 + 32 in reductions.
 constexpr double kSumError = kExponentialError + 192 * 0x1p-24;
 
 struct RowReference {
@@ -45,7 +45,7 @@ template <class T> struct Case {
     std::vector<T> logits;
     std::vector<int> targets;
     std::vector<float> losses;
-    std::vector<T> after;  // what the operation left in `logits`
+    std::vector<T> after;  // `logits` after the operation
 
     Case(int rows, int vocabulary, int padded, double mean = 0) : rows(rows), vocabulary(vocabulary), padded(padded) {
         logits = normal<T>(std::size_t(rows) * padded, unsigned(rows * 7919 + vocabulary), 2, mean);
@@ -100,7 +100,7 @@ template <class T> void check_row(const Case<T>& c, int row) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("classifier finds the maximum wherever it lies", "[classifier]", float, bf16) {
+TEMPLATE_TEST_CASE("classifier finds the maximum at any position", "[classifier]", float, bf16) {
     constexpr int kVocabulary = 50257, kPadded = 50304;
     const int where = GENERATE(0, 1, 4095, 8192, 50255, 50256);
     CAPTURE(where);
@@ -115,7 +115,7 @@ TEMPLATE_TEST_CASE("classifier finds the maximum wherever it lies", "[classifier
     check_row(c, 0);
 }
 
-TEMPLATE_TEST_CASE("an ignored row has no loss and no gradient, whatever lies in it", "[classifier]", float, bf16) {
+TEMPLATE_TEST_CASE("an ignored row has no loss and no gradient, for any contents", "[classifier]", float, bf16) {
     Case<TestType> c(5, 257, 384);
     c.targets[1] = c.targets[4] = kIgnoreTarget;
     for (int column = 0; column < c.padded; ++column) {
@@ -132,7 +132,7 @@ TEMPLATE_TEST_CASE("an ignored row has no loss and no gradient, whatever lies in
     for (const int row : {0, 2, 3}) check_row(c, row);
 }
 
-TEMPLATE_TEST_CASE("without write_dlogits the logits stay bit for bit and the losses are the same", "[classifier]",
+TEMPLATE_TEST_CASE("without write_dlogits the logits do not change and the losses are the same", "[classifier]",
                    float, bf16) {
     Case<TestType> c(5, 257, 384);
     c.targets[3] = kIgnoreTarget;
@@ -143,7 +143,7 @@ TEMPLATE_TEST_CASE("without write_dlogits the logits stay bit for bit and the lo
     CHECK(same_bits(c.losses, losses));
 }
 
-TEST_CASE("a target outside the vocabulary gives NaN, and a logit that is not finite too", "[classifier]") {
+TEST_CASE("a target outside the vocabulary and a non-finite logit give NaN", "[classifier]") {
     Case<float> c(7, 257, 384);
     c.targets = {257, 383, -2, -100, INT_MAX, 5, 6};
     c.at(5, 100) = NAN;
@@ -166,7 +166,7 @@ TEST_CASE("accumulate_losses adds every loss once, in double", "[classifier]") {
     for (const float x : losses) exact += x;
     const auto device_losses = on_device(losses);
     accumulate_losses(total.span(), device_losses.span(), nullptr);
-    // float sums would be off by 1e-6 of it
+    // float sums would have a relative error of 1e-6
     CHECK(std::fabs(total.download(nullptr)[0] - exact) <= rows * 0x1p-53 * std::fabs(exact));
 
     for (float& x : losses) x = std::round(x * 1024) / 1024;  // sums of these are exact in any order
@@ -179,7 +179,7 @@ TEST_CASE("accumulate_losses adds every loss once, in double", "[classifier]") {
     CHECK(twice.download(nullptr)[0] == exact);
 }
 
-TEST_CASE("classifier refuses what it cannot do", "[classifier]") {
+TEST_CASE("classifier rejects invalid inputs", "[classifier]") {
     device::Array<float> logits(3 * 64), losses(3);
     device::Array<int> targets(3);
     auto run = [&](int rows, int vocabulary, int padded, std::size_t losses_size, std::size_t targets_size) {

@@ -1,5 +1,5 @@
-// embedding_test.cpp - the buckets that the gradient of the embedding works by, and what the embedding refuses (the
-// rest: operations/embedding.cpp)
+// embedding_test.cpp - the token buckets of the embedding gradient, and rejected inputs (the rest:
+// operations/embedding.cpp)
 #include <map>
 
 #include "kernels/device/memory.h"
@@ -8,7 +8,7 @@
 
 namespace {
 
-// Half of the tokens are 3 (or 0), as spaces are among bytes: one bucket much larger than the others.
+// Half of the tokens are 3 (or 0), like spaces in byte text: one bucket is much larger than the others.
 std::vector<int> random_tokens(std::size_t size, int vocabulary) {
     std::mt19937 engine(9);
     std::vector<int> tokens;
@@ -38,7 +38,7 @@ TEST_CASE("buckets hold each row once, under its token, in order", "[embedding]"
     CHECK(buckets.start.back() == int(tokens.size()));
 }
 
-TEST_CASE("embedding refuses what it cannot do", "[embedding]") {
+TEST_CASE("embedding rejects invalid inputs", "[embedding]") {
     const std::vector<int> high{0, 7}, negative{-1};
     CHECK_THROWS_WITH(kernels::bucket_rows_by_token(high, 7), Catch::Contains("a token id is 7"));
     CHECK_THROWS_WITH(kernels::bucket_rows_by_token(negative, 7), Catch::Contains("a token id is -1"));

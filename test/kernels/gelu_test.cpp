@@ -1,4 +1,4 @@
-// gelu_test.cpp - small and undefined values of GELU, and what it refuses (the rest: operations/gelu.cpp)
+// gelu_test.cpp - small values and NaN in GELU, and rejected inputs (the rest: operations/gelu.cpp)
 #include "kernels/device/memory.h"
 #include "kernels/gelu.h"
 #include "test/support/support.h"
@@ -8,14 +8,14 @@ using kernels::bf16;
 namespace {
 
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
-// exp is good to 3e-7 for |x| <= 87 on a CPU and to 2 + |x| units in the last place on a GPU (math.cuh); the argument
-// of exp, at most 2.5 times as steep as x where the slope of GELU is not yet flat, carries three roundings, and the
-// sums and products after it four more.
+// The error of exp is 3e-7 for |x| <= 87 on a CPU and 2 + |x| units in the last place on a GPU (math.cuh). The argument
+// of exp, whose slope is at most 2.5 where GELU is not yet flat, has three roundings, and the sums and products after
+// it have four more.
 constexpr double kGate = 3e-7 + 10 * 6e-8;
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("gelu_forward keeps its digits where it is small", "[gelu][one_order]", float) {
+TEMPLATE_TEST_CASE("gelu_forward is accurate for small results", "[gelu][one_order]", float) {
     std::vector<float> x;
     for (int i = 0; i < 64; ++i) x.push_back(-0.05f * i);
     const auto in = test::on_device(x);
@@ -29,7 +29,7 @@ TEMPLATE_TEST_CASE("gelu_forward keeps its digits where it is small", "[gelu][on
     }
 }
 
-TEMPLATE_TEST_CASE("GELU passes on what is not a number", "[gelu][one_order]", float, bf16) {
+TEMPLATE_TEST_CASE("GELU propagates NaN", "[gelu][one_order]", float, bf16) {
     std::vector<TestType> x(32, test::narrow<TestType>(1)), dy = x;
     x[3] = test::narrow<TestType>(NAN);
     const auto in = test::on_device(x), dout = test::on_device(dy);
@@ -43,7 +43,7 @@ TEMPLATE_TEST_CASE("GELU passes on what is not a number", "[gelu][one_order]", f
     }
 }
 
-TEST_CASE("GELU refuses what it cannot do", "[gelu][one_order]") {
+TEST_CASE("GELU rejects invalid inputs", "[gelu][one_order]") {
     device::Array<float> a(32), b(32);
     const auto part = [](const device::Array<float>& array, std::size_t size) { return array.span().first(size); };
     CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 18), part(b, 18)}, nullptr), Catch::Contains("is 18"));

@@ -1,5 +1,5 @@
-// grad_norm_test.cpp - exactness of the gradient norm (any values: operations/grad_norm.cpp), and the decisions of a
-// step against the algebra of token-exact accumulation
+// grad_norm_test.cpp - exactness of the gradient norm (random values: operations/grad_norm.cpp), and the decisions of a
+// step compared with the formulas of token-exact accumulation
 #include "kernels/device/memory.h"
 #include "kernels/grad_norm.h"
 #include "test/support/support.h"
@@ -34,7 +34,7 @@ double sum(const std::vector<double>& values) {
     return total;
 }
 
-// A rank's row of sums.
+// One rank's row of sums.
 std::vector<double> row_of(double loss_sum, std::int64_t valid_targets, const std::vector<double>& norms) {
     std::vector<double> row(rank_sums_size(norms.size()));
     const RankSums sums = rank_sums(std::span(row), norms.size());
@@ -43,7 +43,7 @@ std::vector<double> row_of(double loss_sum, std::int64_t valid_targets, const st
     return row;
 }
 
-// One step's inputs; run() returns what step_scalars made of the state before.
+// One step's inputs; run() calls step_scalars on the previous state and returns the new scalars.
 struct Step {
     std::int64_t positions = 1024, valid_targets = 1024;
     double loss_sum = 1000;
@@ -64,8 +64,8 @@ struct Step {
 
 }  // namespace
 
-// Equal values make every rounding of a run go the same way. (Random ones: operations/grad_norm.cpp.)
-TEST_CASE("squared_norms of equal values is good to 1e-6", "[grad_norm]") {
+// With equal values all roundings of a run have the same sign. (Random values: operations/grad_norm.cpp.)
+TEST_CASE("squared_norms of equal values is accurate to 1e-6", "[grad_norm]") {
     const std::size_t elements = GENERATE(1, 3, 15, 16, 17, 1000, 16384, 65552, 1048576 + 5, 10000000);
     CAPTURE(elements);
     const double exact = double(0.1f) * 0.1f * elements;
@@ -82,23 +82,23 @@ TEST_CASE("squared_norms count every element once", "[grad_norm]") {
     CHECK(sum(partials_of(values)) == exact);
 }
 
-TEST_CASE("squared_norms keep small squares beside large ones", "[grad_norm]") {
+TEST_CASE("squared_norms does not lose small squares next to large ones", "[grad_norm]") {
     std::vector<float> values(4000000, 1.0f);
-    // 1 added to its square in float is lost: once in each of the 16 steps of its run, not for the rest of the share
+    // 1 added to its square in float is lost: in each of the 16 steps of its run, but not in later runs
     values[0] = 65536;
     CHECK(std::fabs(sum(partials_of(values)) - (0x1p32 + 3999999)) <= 16);
 }
 
-TEST_CASE("squared_norms that round have the bits of a pass for each", "[grad_norm]") {
-    // The last tile ends within a pack; what lies between tiles is nobody's.
+TEST_CASE("squared_norms with rounding is bit-identical to separate passes", "[grad_norm]") {
+    // The last tile ends within a pack; elements between tiles are not touched.
     const std::int64_t size = GENERATE(1, 3, 4, 5, 15, 16, 17, 31, 1023, 4096, 4100, 16383);
     const std::vector<NormTile> tiles{{16, 16384}, {16416, 48}, {20000, size}};
     CAPTURE(size);
     auto values = normal<float>(std::size_t(20000 + size + 9), 3, 0.01);
     CHECK(same_bits(norms_of(values, tiles, Copy::rounded).partial, norms_of(values, tiles, Copy::none).partial));
 
-    // Ties to either side, what is just not one, the largest numbers, infinities, subnormal numbers, zeros and NaN:
-    // each in every place of a pack.
+    // Ties to either side, near-ties, the largest numbers, infinities, subnormal numbers, zeros and NaN: each at every
+    // index of a pack.
     const std::uint32_t special[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7f7fff,
                                      0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x00000001, 0x00008000,
                                      0x00018000, 0x00000000, 0x7f800001, 0x7fc00000, 0x7fffffff};
@@ -111,8 +111,8 @@ TEST_CASE("squared_norms that round have the bits of a pass for each", "[grad_no
     CHECK(same_bits(norms_of(values, tiles, Copy::rounded).rounded, want));
 }
 
-TEST_CASE("the loss of a step weighs every valid token alike", "[grad_norm]") {
-    // Per-token means and counts of two ranks with four micro-batches each.
+TEST_CASE("the loss of a step weights every valid token equally", "[grad_norm]") {
+    // Mean losses and token counts of two ranks with four micro-batches each.
     const double means[8] = {2, 3, 4, 5, 6, 1, 3, 8};
     const int counts[8] = {59, 60, 14, 11, 12, 268, 133, 6};
     Step step;
@@ -125,7 +125,7 @@ TEST_CASE("the loss of a step weighs every valid token alike", "[grad_norm]") {
     }
     REQUIRE(step.valid_targets == 563);
     REQUIRE(step.loss_sum == 1196);
-    // The accumulated gradient of a model whose every token has its loss as gradient: weight 1 / positions each.
+    // The accumulated gradient of a model in which every token's gradient is its loss: weight 1 / positions each.
     step.partial = partials_of({float(1196.0 / 2144)});
 
     const StepScalars got = step.run();
@@ -134,16 +134,16 @@ TEST_CASE("the loss of a step weighs every valid token alike", "[grad_norm]") {
     CHECK(std::fabs(got.grad_scale - 3.808170515) <= 1e-6 * 3.808170515);
     CHECK(std::fabs(got.grad_scale * 1196.0 / 2144 - 2.124333925) <= 1e-6 * 2.124333925);
     CHECK(std::fabs(got.grad_norm - 2.124333925) <= 1e-6 * 2.124333925);
-    // means of means, world-size slip
+    // wrong results: means of means, and a wrong factor of the world size
     for (const double wrong : {4.0, 2.359279700, 1.062166963}) CHECK(std::fabs(got.loss - wrong) > 0.1);
 
-    // Sums of two ranks and what a published run made of them, with the counts above.
+    // Sums of two ranks, and the means that a published run reported for them, with the counts above.
     for (const auto& [sum, mean] : {std::pair{-13.8838529586792, -0.0246604848}, {1.0207021236419678, 0.0018129700}}) {
         step.loss_sum = sum;
         CHECK(std::fabs(step.run().loss - mean) <= 1e-10);
     }
 
-    // All of the second rank's targets ignored.
+    // All targets of the second rank are ignored.
     step.valid_targets = 144;
     step.loss_sum = 118 + 180 + 56 + 55;
     CHECK(std::fabs(step.run().loss - 2.840277778) <= 1e-9);
@@ -174,7 +174,7 @@ TEST_CASE("clipping acts on the gradient of the mean over valid targets", "[grad
     CHECK((got.clip < 1) == (step.max_norm > 0 && step.max_norm < 1.6f));
 }
 
-TEST_CASE("bias corrections follow the updates made", "[grad_norm]") {
+TEST_CASE("bias corrections depend on the number of updates", "[grad_norm]") {
     const std::int64_t made = GENERATE(as<std::int64_t>{}, 0, 1, 2, 9, 99, 9999, std::int64_t(1) << 40);
     CAPTURE(made);
     Step step;
@@ -190,7 +190,7 @@ TEST_CASE("bias corrections follow the updates made", "[grad_norm]") {
     CHECK(step.run(before).first_correction == 1.0f);
 }
 
-TEST_CASE("a step that cannot be taken is skipped, counted and recorded", "[grad_norm]") {
+TEST_CASE("an invalid step is skipped and counted, and its reason recorded", "[grad_norm]") {
     Step good;
     const StepScalars before = good.run();
     REQUIRE(before.skip == kNoSkip);
@@ -224,7 +224,7 @@ TEST_CASE("a step that cannot be taken is skipped, counted and recorded", "[grad
     CHECK(next.skipped_steps == 1);
 }
 
-TEST_CASE("what the ranks know of a step adds up in their order", "[grad_norm]") {
+TEST_CASE("the ranks' sums of a step are added in rank order", "[grad_norm]") {
     const std::size_t modules = 40;  // more than one row of 32 numbers
     const int ranks = GENERATE(1, 2, 3, 8);
     std::vector<double> rows, want(rank_sums_size(modules));
@@ -251,7 +251,7 @@ TEST_CASE("what the ranks know of a step adds up in their order", "[grad_norm]")
     CHECK(step.grad_norm == float(1000 / sums.header->valid_targets * std::sqrt(squares)));
 }
 
-TEST_CASE("norms of modules are sums of their tiles, added with a factor", "[grad_norm]") {
+TEST_CASE("norms of modules are sums over their tiles, accumulated with a factor", "[grad_norm]") {
     const std::vector<double> partial{1, 2, 4, 8, 16};
     const std::vector<std::int32_t> start{0, 2, 2, 5};
     const auto device_partial = on_device(partial);
@@ -272,12 +272,12 @@ TEST_CASE("norms of modules are sums of their tiles, added with a factor", "[gra
     CHECK(counts.valid_targets == 3);
     CHECK(counts.small_tokens == 0x1p40 + 1);
     CHECK(counts.small_batches == 2);
-    // The rest of the row stays: the sum of the losses lies there before the counts.
+    // The rest of the row does not change: it already holds the sum of the losses.
     CHECK(same_bits(std::span(after).first(1), std::span(before).first(1)));
     CHECK(same_bits(std::span(after).subspan(5), std::span(before).subspan(5)));
 }
 
-TEST_CASE("a row of sums is its header, the norms of modules and those of small batches", "[grad_norm]") {
+TEST_CASE("a row of sums consists of header, norms of modules and norms of small batches", "[grad_norm]") {
     const std::size_t modules = GENERATE(0, 1, 14, 15, 40);
     std::vector<double> row(rank_sums_size(modules));
     CHECK(row.size() % 32 == 0);
@@ -291,7 +291,7 @@ TEST_CASE("a row of sums is its header, the norms of modules and those of small 
     CHECK(row.size() - 5 - 2 * modules < 32);
 }
 
-TEST_CASE("grad_norm refuses what it cannot do", "[grad_norm]") {
+TEST_CASE("grad_norm rejects invalid inputs", "[grad_norm]") {
     device::Array<double> partial(1);
     device::Array<float> values(32);
     device::Array<NormTile> tiles(2);

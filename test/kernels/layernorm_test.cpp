@@ -1,4 +1,4 @@
-// layernorm_test.cpp - the two forms of layer normalisation agree bit for bit; what they refuse (the rest:
+// layernorm_test.cpp - the two forms of layer normalisation are bit-identical; rejected inputs (the rest:
 // operations/layernorm.cpp)
 #include <cstring>
 
@@ -16,8 +16,8 @@ template <class T> bool same_device_bits(const device::Array<T>& a, const device
 
 }  // namespace
 
-// One shape of each form of the kernels (operations/layernorm.cpp).
-TEMPLATE_TEST_CASE("layer normalisation gives the same bits alone and after a residual addition, in place too",
+// One shape for each instantiation of the kernels (operations/layernorm.cpp).
+TEMPLATE_TEST_CASE("layer normalisation is bit-identical alone and after a residual addition, also in place",
                    "[layernorm]", float, bf16) {
     const auto [rows, channels] = GENERATE(
         table<int, int>({{37, 80}, {2, 1000}, {7, 1600}, {2, 1808}, {1, 12304}}));
@@ -45,8 +45,8 @@ TEMPLATE_TEST_CASE("layer normalisation gives the same bits alone and after a re
     CHECK(same_device_bits(fused_rstd, rstd));
 }
 
-// To within a float's rounding of each addition: the sum of what was rounded to bf16 is not that of what was not.
-TEMPLATE_TEST_CASE("the sum of dresidual is that of the elements stored", "[layernorm]", float, bf16) {
+// The tolerance is one float rounding per addition, which distinguishes sums of rounded and of unrounded elements.
+TEMPLATE_TEST_CASE("the sum of dresidual is the sum of the stored elements", "[layernorm]", float, bf16) {
     const int rows = 67, channels = GENERATE(80, 1600);
     const std::size_t size = std::size_t(rows) * channels;
     const auto dnormed = test::on_device(test::normal<TestType>(size, 1)),
@@ -74,7 +74,7 @@ TEMPLATE_TEST_CASE("the sum of dresidual is that of the elements stored", "[laye
     }
 }
 
-TEST_CASE("layernorm refuses what it cannot do", "[layernorm]") {
+TEST_CASE("layernorm rejects invalid inputs", "[layernorm]") {
     const device::Array<float> array(kernels::layernorm_backward_scratch(32));
     const std::span<float> all = array.span(), few = all.first(1);
     kernels::ResidualLayerNormForward<float> good{all, all, all, all, all, all, all, all, 2, 32};

@@ -1,4 +1,4 @@
-// math_test.cu - the error bounds that math.cuh states, against libm in double; and what must come out exactly
+// math_test.cu - the error bounds stated in math.cuh, compared with libm in double, and values that must be exact
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -14,8 +14,7 @@ using kernels::fast_exp, kernels::fast_tanh;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Every float of [from, to] that is `stride` representable numbers after the one before; both ends belong to it. All of
-// one sign.
+// Visits every `stride`-th representable float of [from, to], and both ends. from and to have the same sign.
 template <class Visit>
 void for_each_float(float from, float to, std::uint32_t stride, Visit visit) {
     const std::uint32_t sign = std::signbit(to) ? 0x80000000u : 0;
@@ -39,16 +38,16 @@ TEST_CASE("fast_exp is within 3e-7 of exp for |x| <= 87", "[math][one_order]") {
     // A stride of 61 takes 137518 samples from each power of two.
     CHECK(largest_relative_error_of_exp(-87.0f, -0x1p-6f, 61) <= 3e-7);
     CHECK(largest_relative_error_of_exp(0x1p-6f, 87.0f, 61) <= 3e-7);
-    // Nearer to 0 the answer is 1 + x to float's precision.
+    // Closer to 0 the result is 1 + x in float precision.
     CHECK(largest_relative_error_of_exp(-0x1p-6f, -0.0f, 9973) <= 3e-7);
     CHECK(largest_relative_error_of_exp(0.0f, 0x1p-6f, 9973) <= 3e-7);
-    // Up to 88 the bound still holds; beyond, exp stays where it was, finite.
+    // Up to 88 the bound still holds; beyond, the result stays constant and finite.
     CHECK(largest_relative_error_of_exp(87.0f, 88.0f, 1) <= 3e-7);
-    // -87.3 is the last one that is not 0, and still a normal number.
+    // -87.3 is the smallest argument whose result is not 0; the result is still a normal number.
     CHECK(largest_relative_error_of_exp(-87.3f, -87.0f, 1) <= 3e-7);
 }
 
-TEST_CASE("fast_exp at its ends", "[math][one_order]") {
+TEST_CASE("fast_exp at the ends of its range", "[math][one_order]") {
     CHECK(fast_exp(0.0f) == 1.0f);
     CHECK(fast_exp(-0.0f) == 1.0f);
     CHECK(fast_exp(std::nextafter(-87.3f, -kInfinity)) == 0.0f);
@@ -58,7 +57,7 @@ TEST_CASE("fast_exp at its ends", "[math][one_order]") {
     CHECK(fast_exp(1e30f) == fast_exp(88.0f));
     CHECK(fast_exp(kInfinity) == fast_exp(88.0f));
     CHECK(std::isfinite(fast_exp(kInfinity)));
-    // Also with a payload, which the arithmetic on bits could turn into a number.
+    // Also NaN with a payload, which the bit arithmetic could turn into a number.
     for (std::uint32_t bits :
          {0x7fc00000u, 0xffc00000u, 0x7fc00001u, 0xffc00001u, 0x7f800001u, 0x7fffffffu, 0xffffffffu}) {
         CAPTURE(bits);
@@ -89,8 +88,8 @@ TEST_CASE("fast_tanh is within 4e-7 of tanh", "[math][one_order]") {
     CHECK(std::isnan(fast_tanh(kNaN)));
 }
 
-// The compiler may vectorise a loop over it, and must get the same bits.
-TEST_CASE("fast_exp gives the same bits in a loop and alone", "[math][one_order]") {
+// The compiler may vectorise a loop over fast_exp; the result must be bit-identical.
+TEST_CASE("fast_exp is bit-identical in a loop and alone", "[math][one_order]") {
     std::vector<float> in, out;
     for (float x = -90; x < 90; x += 0.01f) in.push_back(x);
     in.push_back(kNaN);

@@ -1,5 +1,5 @@
-// onebit_adam_test.cpp - the update from bits and scales: the specification's run of four steps, the same as unpacking
-// first, tensors that are left alone, and steps that are skipped
+// onebit_adam_test.cpp - the update from bits and scales: the specification's run of four steps, equality with
+// unpacking first, tensors that are not updated, and skipped steps
 #include "kernels/onebit_adam.h"
 
 #include <limits>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kFirst = 0.9f, kSecond = 0.95f, kTiny = 1e-8f, kDecay = 0.1f, kRate = 0.01f;
 
-// Gradients of two ranks: those of the vectors of the mean, which lie in the first eight elements of each half of 64.
+// Gradients of two ranks: the test vectors of the mean, in the first eight elements of each half of 64.
 const Floats kA[] = {{2, -1.5f, 1, 0, .5f, -.5f, -1, 1.5f, .5f, 1, -0.0f, -1.5f, .5f, -1, 0, -.5f},
                      {.5f, .25f, -.5f, -.25f, 1, .5f, -.5f, -.25f, .25f, .75f, 0, -.75f, .5f, -.25f, .5f, -.25f}};
 const Floats kB[] = {{-1, .5f, .25f, 1, -.5f, .75f, 0, -.25f, 1.5f, -.5f, .25f, .5f, -2, .25f, -1, .125f},
@@ -47,7 +47,7 @@ std::pair<double, double> sums(const Floats& all) {
 
 }  // namespace
 
-TEST_CASE("two updates of AdamW and two at one bit are the specification's", "[kernels][onebit]") {
+TEST_CASE("two AdamW updates and two 1-bit updates match the specification", "[kernels][onebit]") {
     const bool corrects = GENERATE(false, true);
     CAPTURE(corrects);
     const double want[2][4][2] = {
@@ -115,8 +115,8 @@ TEST_CASE("two updates of AdamW and two at one bit are the specification's", "[k
     }
 }
 
-// What the kernel does at once, step by step: unpacked by onebit_unpack, updated in double.
-TEMPLATE_TEST_CASE("the update from bits is that from the mean they say", "[kernels][onebit]", float, bf16) {
+// The reference does separately what the kernel fuses: onebit_unpack, then an update in double.
+TEMPLATE_TEST_CASE("the update from bits equals the update from the unpacked mean", "[kernels][onebit]", float, bf16) {
     const std::int64_t size = GENERATE(32, 96, 300 * 32);
     const bool update_space = GENERATE(false, true);
     const std::int64_t group = GENERATE(0, 64);
@@ -142,7 +142,7 @@ TEMPLATE_TEST_CASE("the update from bits is that from the mean they say", "[kern
          largest = poisoned<float>(ranks.plan.tiles.size());
     auto parameter = poisoned<TestType>(elements);
     const auto v = on_device(second);
-    // The tensor in the middle is left alone; the last one does not decay.
+    // The tensor in the middle is not updated; the last one has no weight decay.
     std::vector<DecaySegment> segments = one_segment(size);
     if (size >= 96)
         segments = {{1024 + 32, 1}, {1024 + 64, kLeftAlone}, {1024 + size, 0}};
@@ -192,7 +192,7 @@ TEMPLATE_TEST_CASE("the update from bits is that from the mean they say", "[kern
     CHECK(double(host(scalars)[0].largest_update) == Approx(most).epsilon(1e-5));
 }
 
-TEST_CASE("a skipped step, or a scale that is not finite, changes nothing", "[kernels][onebit]") {
+TEST_CASE("a skipped step or a non-finite scale changes nothing", "[kernels][onebit]") {
     const bool skipped = GENERATE(false, true);
     CAPTURE(skipped);
     OnebitRanks ranks(64, 2, 32, std::vector<bool>(64, true));
@@ -235,7 +235,7 @@ TEST_CASE("a skipped step, or a scale that is not finite, changes nothing", "[ke
     CHECK(std::isnan(host(scalars)[0].largest_update));
 }
 
-TEST_CASE("the slow second moment follows its recurrence, and is corrected once", "[kernels][onebit]") {
+TEST_CASE("the slow second moment follows its recurrence, and its bias is corrected once", "[kernels][onebit]") {
     const std::size_t size = GENERATE(16, 4096 + 48, 30000);
     auto scalars = on_device(std::vector{step_of(1, true)});
     const float scale = 0.5f, beta = 0.999f;
@@ -262,7 +262,7 @@ TEST_CASE("the slow second moment follows its recurrence, and is corrected once"
     CHECK(wrong == 0);
 }
 
-TEST_CASE("AdamW with a frozen second moment leaves it, and masks what has none", "[kernels][onebit]") {
+TEST_CASE("AdamW does not change a frozen second moment, and masks elements where it is 0", "[kernels][onebit]") {
     const Floats weights = normal<float>(64, 1), moments = normal<float>(64, 2), gradient = normal<float>(64, 3);
     Floats second(64, 4.0f);
     second[7] = second[40] = 0;

@@ -1,5 +1,5 @@
-// onebit_ranks.h - every rank's side of the mean at one bit, in one program: the kernels in their order, and the host's
-// copies in place of a network
+// onebit_ranks.h - all ranks of the 1-bit mean in one process: runs the kernels in order, with host copies in place of
+// a network
 #pragma once
 #include <bit>
 #include <cmath>
@@ -19,7 +19,7 @@ inline std::vector<std::uint32_t> bits_of(const std::vector<bool>& set) {
 
 template <class T> std::vector<T> host(const device::Array<T>& array) { return array.download(nullptr); }
 
-// Every rank's side of a bucket in the memory of one device; what would travel is copied by the host.
+// All ranks' state of a bucket on one device; the host copies the messages.
 struct OnebitRanks {
     struct Rank {
         device::Array<float> values, error, mean, sums, server_error;
@@ -30,7 +30,7 @@ struct OnebitRanks {
     bool one;
     std::vector<std::uint32_t> mask;
     kernels::OnebitPlan plan;
-    std::vector<kernels::OnebitPlan> of_chunk;  // the tiles and groups of each, from 0
+    std::vector<kernels::OnebitPlan> of_chunk;  // onebit_plan_of_chunk of each chunk
     device::Array<std::uint32_t> active;
     device::Array<kernels::OnebitTile> tiles;
     device::Array<kernels::OnebitGroup> groups;
@@ -70,14 +70,14 @@ struct OnebitRanks {
             one_of.server_error.zero(nullptr);
         }
     }
-    // One call; returns y of every rank.
+    // One whole exchange; returns y of every rank.
     std::vector<Floats> average(const std::vector<Floats>& inputs) {
         exchange(inputs);
         return take();
     }
 
-    // All that comes before the verdict; then every rank has all replies. `input` of a rank may say more of what is
-    // compressed.
+    // Everything before the verdict; afterwards every rank has all replies. `input` of a rank may set further inputs of
+    // onebit_compress.
     void exchange(const std::vector<Floats>& inputs, const std::vector<kernels::OnebitCompress>& input = {}) {
         const kernels::OnebitLayout& layout = plan.layout;
         const auto words = std::size_t(layout.message_words());
@@ -102,7 +102,7 @@ struct OnebitRanks {
             kernels::onebit_compress(compress, nullptr);
             kernels::onebit_scales({.layout = layout, .groups = groups.span(), .partial = mine.partial.span(),
                                     .messages = mine.messages.span(), .one = one}, nullptr);
-            device::sync(nullptr);  // what was uploaded ends here
+            device::sync(nullptr);  // the uploaded host arrays end here
         }
         for (int q = 0; q < ranks; ++q) {
             Rank& server = rank[std::size_t(q)];
@@ -154,7 +154,7 @@ struct OnebitRanks {
     }
     float worker_scale(int r) const { return std::bit_cast<float>(host(rank[std::size_t(r)].messages)[0]); }
     float server_scale(int q) const { return std::bit_cast<float>(host(rank[std::size_t(q)].reply)[0]); }
-    // Of the chunks that rank r sent, one after the other.
+    // The bits that rank r sent, chunk after chunk.
     std::uint64_t sent_bits(int r, int bits_a_chunk) const {
         const auto sent = host(rank[std::size_t(r)].messages);
         std::uint64_t bits = 0;

@@ -1,5 +1,5 @@
-// onebit_test.cpp - the mean over ranks at one bit an element: vectors, padding, masks, what is not finite, and that
-// nothing is lost over many calls
+// onebit_test.cpp - the mean over ranks at 1 bit per element: test vectors, padding, masks, non-finite values, and that
+// error feedback loses nothing over many calls
 #include "kernels/onebit.h"
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ using test::Floats, test::OnebitRanks, test::host;
 
 namespace {
 
-// The inputs of the specification's vectors: call 1 and 2 of ranks 0 and 1.
+// The inputs of the specification's test vectors: calls 1 and 2 of ranks 0 and 1.
 const std::vector<std::vector<Floats>> kInputs{
     {{2, -1.5f, 1, 0, .5f, -.5f, -1, 1.5f, .5f, 1, -0.0f, -1.5f, .5f, -1, 0, -.5f},
      {.5f, .25f, -.5f, -.25f, 1, .5f, -.5f, -.25f, .25f, .75f, 0, -.75f, .5f, -.25f, .5f, -.25f}},
@@ -35,7 +35,7 @@ void check_near(const Floats& got, const Floats& want, double tolerance = 3e-7) 
     }
 }
 
-// "+-0": signs of a result, times the scale of each chunk.
+// Values from signs ("+-0") and the scale of each chunk.
 Floats signed_by(const std::string& signs, std::size_t chunk, const Floats& scales) {
     Floats values;
     for (std::size_t i = 0; i < signs.size(); ++i)
@@ -45,7 +45,7 @@ Floats signed_by(const std::string& signs, std::size_t chunk, const Floats& scal
 
 }  // namespace
 
-TEST_CASE("two ranks' mean at one bit is the specification's, call by call", "[kernels][onebit]") {
+TEST_CASE("the 1-bit mean of two ranks matches the specification in every call", "[kernels][onebit]") {
     OnebitRanks ranks(16, 2, 8);
     const auto first = ranks.average(kInputs[0]);
     CHECK(ranks.worker_scale(0) == 1.0f);
@@ -91,7 +91,7 @@ TEST_CASE("two ranks' mean at one bit is the specification's, call by call", "[k
                                                   .090233624f, -.090233624f, .090233624f});
 }
 
-TEST_CASE("padding takes part in scales and errors, and in no result", "[kernels][onebit]") {
+TEST_CASE("padding affects scales and errors, but not the result", "[kernels][onebit]") {
     OnebitRanks ranks(10, 2, 8);
     const auto first = ranks.average(first_elements(kInputs[0], 10));
     check_near({ranks.worker_scale(0), ranks.worker_scale(1)}, {.875f, .419262737f});
@@ -109,7 +109,7 @@ TEST_CASE("padding takes part in scales and errors, and in no result", "[kernels
     CHECK(onebit_layout(1, 3).padded() == 384);
 }
 
-TEST_CASE("masked elements get nothing, keep nothing and count nowhere", "[kernels][onebit]") {
+TEST_CASE("masked elements receive 0, keep no error and are not counted", "[kernels][onebit]") {
     std::vector<bool> kept(16, true);
     kept[3] = kept[14] = false;
     OnebitRanks ranks(16, 2, 8, kept);
@@ -124,13 +124,13 @@ TEST_CASE("masked elements get nothing, keep nothing and count nowhere", "[kerne
         for (const auto& rank : ranks.rank) CHECK(host(rank.error)[std::size_t(i)] == 0.0f);
         CHECK(host(ranks.rank[std::size_t(i / 8)].server_error)[std::size_t(i % 8)] == 0.0f);
     }
-    // Nothing that is not masked.
+    // All elements are masked.
     OnebitRanks none(16, 2, 8, std::vector<bool>(16, false));
     CHECK(none.average(kInputs[0])[0] == Floats(16, 0.0f));
     CHECK(none.worker_scale(0) == 0.0f);
 }
 
-TEST_CASE("-0 is sent as +1, and zeros stay zeros", "[kernels][onebit]") {
+TEST_CASE("-0 is sent as +1, and zeros remain zeros", "[kernels][onebit]") {
     OnebitRanks ranks(40, 1, 8);
     const Floats negative(40, -0.0f);
     ranks.rank[0].error.upload(negative, nullptr);
@@ -145,10 +145,10 @@ TEST_CASE("-0 is sent as +1, and zeros stay zeros", "[kernels][onebit]") {
     CHECK(host(zeros.rank[0].error) == Floats(48));
 }
 
-TEST_CASE("a number that is not finite on one rank leaves everything as it was on all", "[kernels][onebit]") {
+TEST_CASE("a non-finite number on one rank changes nothing on any rank", "[kernels][onebit]") {
     const auto bad = GENERATE(NAN, INFINITY, -INFINITY);
     const auto place = GENERATE(0, 9, 15);
-    const bool one = GENERATE(true, false);  // false: a single scale of all is not finite
+    const bool one = GENERATE(true, false);  // false: exactly one of all scales is not finite
     CAPTURE(bad, place, one);
     OnebitRanks ranks(16, 2, 8, {}, 0, one);
     const auto means = ranks.average(kInputs[0]);
@@ -165,7 +165,7 @@ TEST_CASE("a number that is not finite on one rank leaves everything as it was o
 
 namespace {
 
-// What was not sent is in the errors.
+// Checks that the sum of inputs equals the sum of results plus the errors.
 void check_that_nothing_is_lost(int count, std::int64_t group, bool one, int calls) {
     CAPTURE(count, group, one);
     constexpr std::size_t kSize = 3 * 128 + 5;
@@ -211,13 +211,13 @@ void check_that_nothing_is_lost(int count, std::int64_t group, bool one, int cal
 
 }  // namespace
 
-TEST_CASE("over many calls nothing is lost: what was not sent is in the errors", "[kernels][onebit]") {
+TEST_CASE("over many calls nothing is lost: the errors hold the difference", "[kernels][onebit]") {
     const int count = GENERATE(1, 2, 3, 4, 8);
     const auto [group, one] = GENERATE(std::pair(0, true), std::pair(64, true), std::pair(64, false));
     check_that_nothing_is_lost(count, group, one, 8);
 }
 
-TEST_CASE("over fifty calls nothing is lost, by any number of ranks", "[kernels][onebit][large]") {
+TEST_CASE("over fifty calls nothing is lost, with any number of ranks", "[kernels][onebit][large]") {
     const int count = GENERATE(1, 2, 3, 4, 8);
     const auto [group, one] = GENERATE(std::pair(0, true), std::pair(64, true), std::pair(64, false));
     check_that_nothing_is_lost(count, group, one, 50);
@@ -251,27 +251,27 @@ void check_one_call(int count, std::size_t size) {
         for (std::size_t i = q * chunk; i < (q + 1) * chunk; ++i) squares += sum[i] * sum[i];
         const double scale = std::sqrt(squares / double(chunk));
         for (std::size_t i = q * chunk; i < std::min(size, (q + 1) * chunk); ++i) {
-            if (std::fabs(sum[i]) < 1e-6) continue;  // the sign of a sum that cancels is rounding's
+            if (std::fabs(sum[i]) < 1e-6) continue;  // rounding decides the sign of a sum that cancels
             const double want = sum[i] >= 0 ? scale : -scale;
             if (std::fabs(means[0][i] - want) <= 1e-6 * scale) continue;
             CAPTURE(i, means[0][i], want);
-            FAIL_CHECK("another value");
+            FAIL_CHECK("unexpected value");
         }
     }
 }
 
 }  // namespace
 
-TEST_CASE("one call is the formula in double, on both sides of every edge", "[kernels][onebit]") {
+TEST_CASE("one call equals the formula in double, at sizes around every boundary", "[kernels][onebit]") {
     const int count = GENERATE(1, 2, 3, 4, 8);
     check_one_call(count, GENERATE(1, 7, 16, 33, 768 * 3 + 5, 70001));
 }
 
-TEST_CASE("one call is the formula in double, of a million elements", "[kernels][onebit][large]") {
+TEST_CASE("one call equals the formula in double, with a million elements", "[kernels][onebit][large]") {
     check_one_call(GENERATE(1, 2, 3, 4, 8), 1000000);
 }
 
-TEST_CASE("momentum, second moment and the gradient's scale enter before the error", "[kernels][onebit]") {
+TEST_CASE("momentum, second moment and gradient scale are applied before the error", "[kernels][onebit]") {
     constexpr std::size_t kSize = 1000;
     const OnebitPlan plan = onebit_plan(onebit_layout(kSize, 2), 0, {});
     const auto padded = std::size_t(plan.layout.padded());
@@ -313,7 +313,7 @@ TEST_CASE("momentum, second moment and the gradient's scale enter before the err
     CHECK(sum == Approx(squares).epsilon(1e-6));
 }
 
-TEST_CASE("arrays that are too short for the layout are refused by name", "[kernels][onebit]") {
+TEST_CASE("arrays that are too short for the layout are rejected by name", "[kernels][onebit]") {
     const OnebitPlan plan = onebit_plan(onebit_layout(100, 2), 0, {});
     const device::Array<OnebitTile> tiles(std::span<const OnebitTile>(plan.tiles), nullptr);
     const device::Array<float> some(200), enough(256);

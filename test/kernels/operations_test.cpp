@@ -1,4 +1,4 @@
-// operations_test.cpp - what every registered operation must hold: one test case for each of its types and edge shapes
+// operations_test.cpp - tests every registered operation: one test case for each of its types and edge shapes
 #include "test/kernels/operations_test.h"
 
 #include <omp.h>
@@ -14,7 +14,7 @@ namespace {
 using namespace operations;
 using Bytes = std::vector<std::byte>;
 
-// What the forward pass of `op` is given, tensors of the same name being the same.
+// The inputs of the forward pass of `op`: tensors with the same name have the same values.
 Values<double> forward_values(const Operation& op, const Operation& forward) {
     auto values = forward.values<double>();
     for (std::size_t i = 0; i < forward.tensors.size(); ++i)
@@ -23,7 +23,8 @@ Values<double> forward_values(const Operation& op, const Operation& forward) {
     return values;
 }
 
-// Tensors that the backward pass is given by the forward pass hold what a faultless one gives.
+// Sets the inputs of the backward pass that are outputs of the forward pass to the exact results of the forward
+// formula.
 void take_from_forward(Operation& op, const Operation& forward) {
     auto values = forward_values(op, forward);
     forward.evaluate(values);
@@ -32,7 +33,7 @@ void take_from_forward(Operation& op, const Operation& forward) {
             op.tensors[here].set_initial(values.tensor[i]);
 }
 
-// What a run on so many threads leaves in device memory, guards included.
+// Runs `op` on `threads` threads; returns the device memory of all tensors, including guards.
 std::vector<Bytes> run(Operation& op, int threads) {
     for (Storage& tensor : op.tensors) tensor.reset();
     const int before = omp_get_max_threads();
@@ -49,7 +50,7 @@ std::vector<Bytes> run(Operation& op, int threads) {
 void check_memory(const Storage& tensor, const Bytes& after) {
     const Bytes before = tensor.bytes_before();
     REQUIRE(after.size() == before.size());
-    INFO("memory before and behind " << tensor.name);
+    INFO("memory before and after " << tensor.name);
     CHECK(std::memcmp(after.data(), before.data(), Storage::kGuard) == 0);
     CHECK(std::memcmp(&*after.end() - Storage::kGuard, &*before.end() - Storage::kGuard, Storage::kGuard) == 0);
     INFO("which is an input");
@@ -66,7 +67,7 @@ void check_values(const Storage& tensor, const Bytes& after, const std::vector<R
         if (want[i].value == 0 && want[i].variance == 0) good = got == 0;
         if (!good) ++wrong, first = i, worst = std::max(worst, std::fabs(got - want[i].value));
     }
-    INFO(tensor.name << ": " << wrong << " of " << want.size() << " elements are off, by " << worst
+    INFO(tensor.name << ": " << wrong << " of " << want.size() << " elements are wrong, by " << worst
                      << " at most; the first is " << first << ": " << (wrong ? tensor.value(after, first) : 0)
                      << ", want " << (wrong ? want[first].value : 0) << " to "
                      << (wrong ? kDeviations * std::sqrt(want[first].variance) : 0) << " and rounding");
@@ -92,12 +93,12 @@ Loss loss_of(const Operation& op, const Operation& forward, Values<double> value
     return loss;
 }
 
-// The result of the backward pass against the slope of the forward formula in a random direction: the formula of the
-// backward pass has no say in it but how far rounding may lead.
+// Compares the result of the backward pass with the directional derivative of the forward formula in a random
+// direction. The formula of the backward pass is used only for the rounding tolerance.
 void check_gradients(const Operation& op, const Operation& forward, const std::vector<Bytes>& after) {
     const auto at = forward_values(op, forward);
     auto errors = op.values<Rounded>();
-    for (std::size_t i = 0; i < op.tensors.size(); ++i)  // what the forward pass left was rounded as well
+    for (std::size_t i = 0; i < op.tensors.size(); ++i)  // outputs of the forward pass were also rounded
         if (const int from = forward.find(op.tensors[i].name); from >= 0 && forward.tensors[from].role == Role::output)
             for (Rounded& x : errors.tensor[i]) x.variance = square(0.5 * op.tensors[i].element->ulp(x.value));
     op.evaluate(errors);
@@ -106,13 +107,13 @@ void check_gradients(const Operation& op, const Operation& forward, const std::v
         const Storage& gradient = op.tensors[tensor];
         const int variable = forward.find(of);
         const std::size_t size = at.tensor[variable].size();
-        std::mt19937 engine(12345);  // the seed of no tensor
+        std::mt19937 engine(12345);  // differs from the seeds of all tensors
         std::normal_distribution<double> normal;
         std::vector<double> direction(size);
-        // NaN: not looked at
+        // NaN: an element that the operation does not read
         for (std::size_t i = 0; i < size; ++i) direction[i] = std::isnan(at.tensor[variable][i]) ? 0 : normal(engine);
 
-        // Differences over `step` and half of it: their distance is three times the error of the second one.
+        // Central differences with `step` and half of it: they differ by three times the error of the second one.
         double slope[2], predicted = 0, squares = 0, variance = 0, roundoff = 0;
         for (int halvings = 0; halvings < 2; ++halvings) {
             const double step = 1e-5 / (1 << halvings);
@@ -137,9 +138,9 @@ void check_gradients(const Operation& op, const Operation& forward, const std::v
         INFO("the slope along a direction of " << of << " is " << slope[1] << ", the gradient says " << predicted
                                                << ", " << allowed << " is allowed");
         CHECK(std::fabs(slope[1] - predicted) <= allowed);
-        // what the slope along a random direction is like; 0 with a vocabulary of one
+        // expected magnitude of the derivative in a random direction; 0 with a vocabulary of one
         const double length = std::sqrt(squares);
-        CHECK((allowed < 0.1 * length || length == 0));  // else it would say little
+        CHECK((allowed < 0.1 * length || length == 0));  // otherwise the check would be weak
     }
 }
 

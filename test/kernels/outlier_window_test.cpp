@@ -1,4 +1,4 @@
-// outlier_window_test.cpp - steps whose loss or norm lies far above those of the last 128 updates, against a plain
+// outlier_window_test.cpp - steps whose loss or norm is far above those of the last 128 updates, compared with a plain
 // window in long double
 #include <deque>
 
@@ -18,8 +18,8 @@ struct ZLimits {
     double loss = 0, norm = 0;
 };
 
-// Steps one after the other. Powers of two scale the loss and a square has its root: what is looked at has the bits of
-// what is given.
+// Runs consecutive steps. Scaling by powers of two and taking the root of a square are exact, so the window sees
+// exactly the given losses and norms.
 class WindowSteps {
 public:
     explicit WindowSteps(ZLimits limits = {}, const OutlierWindow& window = {})
@@ -48,7 +48,7 @@ private:
     device::Array<double> totals_ = poisoned<double>(rank_sums_size(1));
 };
 
-// The formula of the contract, and how far rounding in double may lead from it.
+// The formula of the contract, and a bound of the rounding error in double.
 struct ExactZ {
     double z = NAN, error = 0;
     ExactZ(const std::deque<double>& held, double x) {
@@ -58,7 +58,7 @@ struct ExactZ {
         for (const double y : held) squares += (y - mean) * (y - mean);
         const long double deviation = std::max(std::sqrt(squares / kHeld), 1e-6L * fabsl(mean));
         z = double((x - mean) / deviation);
-        // Sums of 128 numbers: of the mean in units of the deviation, and of the squares.
+        // Rounding of two sums of 128 numbers: the mean, in units of the deviation, and the squares.
         error = kRounding * ((kHeld + 4) * double(largest / deviation) + (kHeld + 8) * std::fabs(z));
     }
     bool agrees(double other) const {
@@ -86,7 +86,7 @@ OutlierWindow full_window(int next) {
 
 }  // namespace
 
-TEST_CASE("outliers are told by the last 128 updates, as a plain window tells them", "[grad_norm]") {
+TEST_CASE("outliers are detected from the last 128 updates, like in a plain window", "[grad_norm]") {
     const ZLimits limits{.loss = 6, .norm = 4};
     WindowSteps steps(limits);
     std::deque<double> losses, norms;
@@ -96,10 +96,10 @@ TEST_CASE("outliers are told by the last 128 updates, as a plain window tells th
     for (int i = 0; i < 460; ++i) {
         double loss = 3 + 0.1 * noise(engine), norm = 1 + 0.05 * noise(engine);
         std::int64_t valid_targets = 64;
-        const bool high = i < 40 || i > 150;  // two enter before the window is full
+        const bool high = i < 40 || i > 150;  // two of them occur before the window is full
         if (high && i % 17 == 16) loss += 5;
         if (high && i % 19 == 18) norm += 1;
-        if (i % 23 == 22) loss -= 1, norm -= 0.4;  // far below is no outlier
+        if (i % 23 == 22) loss -= 1, norm -= 0.4;  // a value far below is not an outlier
         if (i % 29 == 28) loss = i % 2 ? NAN : INFINITY;
         if (i % 31 == 30) norm = i % 2 ? NAN : INFINITY;
         if (i % 37 == 36) loss = 0, norm = 0, valid_targets = 0;
@@ -125,7 +125,7 @@ TEST_CASE("outliers are told by the last 128 updates, as a plain window tells th
         CHECK(same_bits(by_age(window, window.losses), std::vector<double>(losses.begin(), losses.end())));
         CHECK(same_bits(by_age(window, window.norms), std::vector<double>(norms.begin(), norms.end())));
     }
-    CHECK(late_updates > kHeld);  // all places have been taken twice
+    CHECK(late_updates > kHeld);  // every entry of the window was written twice
     for (const int count : skipped) CHECK(count >= 8);
 }
 
@@ -135,18 +135,18 @@ TEST_CASE("no step is an outlier before 128 updates", "[grad_norm]") {
         const StepScalars got = steps.step(1.0 + i, 1.0 + i);
         REQUIRE(got.skip == kNoSkip);
         CHECK((std::isnan(got.loss_z) && std::isnan(got.norm_z)));
-        if (i == kHeld - 2) CHECK(steps.step(NAN, 1).skip == kSkipNonFinite);  // which fills no place
+        if (i == kHeld - 2) CHECK(steps.step(NAN, 1).skip == kSkipNonFinite);  // does not enter the window
     }
     CHECK(steps.step(kHeld, 1).skip == kSkipOutlier);
     CHECK(steps.step(1, kHeld).skip == kSkipOutlier);
     CHECK(steps.step(1, 1).skip == kNoSkip);
 }
 
-TEST_CASE("a step is an outlier above the bound of its loss or norm, not at it", "[grad_norm]") {
+TEST_CASE("a step is an outlier above the limit for its loss or norm, not at the limit", "[grad_norm]") {
     const OutlierWindow window = full_window(0);
     const StepScalars open = WindowSteps({}, window).step(3.5, 0.5);
     REQUIRE((open.loss_z > 1 && open.norm_z > 1));
-    CHECK(open.skip == kNoSkip);  // no bounds
+    CHECK(open.skip == kNoSkip);  // no limits
     const auto skip = [&](double loss, double norm) { return WindowSteps({loss, norm}, window).step(3.5, 0.5).skip; };
     CHECK(skip(open.loss_z, open.norm_z) == kNoSkip);
     CHECK(skip(std::nextafter(open.loss_z, 0), 0) == kSkipOutlier);
@@ -155,7 +155,7 @@ TEST_CASE("a step is an outlier above the bound of its loss or norm, not at it",
     CHECK((both.skip == kSkipOutlier && is_loss_outlier(both) && is_norm_outlier(both)));
 }
 
-TEST_CASE("a window's bits do not depend on where its oldest value lies", "[grad_norm]") {
+TEST_CASE("the z-scores of a window do not depend on the index of its oldest value", "[grad_norm]") {
     const int next = GENERATE(1, 37, 127);
     WindowSteps here({}, full_window(0)), there({}, full_window(next));
     for (int i = 0; i < 3; ++i) {
@@ -164,7 +164,7 @@ TEST_CASE("a window's bits do not depend on where its oldest value lies", "[grad
     }
 }
 
-TEST_CASE("rounding makes no outlier of a step after 128 equal ones", "[grad_norm]") {
+TEST_CASE("after 128 equal steps rounding alone does not make a step an outlier", "[grad_norm]") {
     WindowSteps steps({.loss = 6, .norm = 6});
     steps.fill(0.1, 0.7);
     const OutlierWindow equal = steps.window();
@@ -178,7 +178,7 @@ TEST_CASE("rounding makes no outlier of a step after 128 equal ones", "[grad_nor
     };
     CHECK(skip(1 + 5.9e-6) == kNoSkip);
     CHECK(skip(1 + 6.1e-6) == kSkipOutlier);
-    // Of nothing but zeros no scale is known: whatever comes is taken.
+    // A window of zeros has no scale: no step is an outlier.
     WindowSteps zeros({.loss = 6, .norm = 6});
     zeros.fill(0, 0);
     const StepScalars first = zeros.step(1, 1);

@@ -1,4 +1,5 @@
-// sketch_test.cpp - what the signs' chance leaves of norms (the sketch against its definition: operations/sketch.cpp)
+// sketch_test.cpp - statistics of norms over random signs (the sketch compared with its definition:
+// operations/sketch.cpp)
 #include "kernels/sketch.h"
 
 #include "kernels/device/memory.h"
@@ -29,12 +30,11 @@ TEST_CASE("every draw has new signs", "[sketch][one_order]") {
     const auto one = sketch_of(values, 9), other = sketch_of(values, 10);
     int equal = 0;
     for (int j = 0; j < kSketchBuckets; ++j) equal += one[j] == other[j];
-    // The signs of all three terms of a bucket stay as they were with a chance of 1/8; within 5 standard deviations of
-    // that.
+    // The signs of all three terms of a bucket are unchanged with probability 1/8; allow 5 standard deviations.
     CHECK(std::abs(equal - kSketchBuckets / 8) < 5 * std::sqrt(kSketchBuckets * 7 / 64.0));
 }
 
-TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it",
+TEST_CASE("sketches estimate the norm of the mean gradient and of its signal",
           "[sketch][statistics][one_order][large]") {
     constexpr int kRanks = 8, kDraws = 100, kSize = 1 << 16;
     std::vector<std::vector<float>> gradients;
@@ -72,7 +72,7 @@ TEST_CASE("sketches tell the norm of the mean gradient and of the signal in it",
     CHECK(signal_ratio == Approx(1).epsilon(0).margin(0.015));
 }
 
-TEST_CASE("a sketch refuses what is too short", "[sketch][one_order]") {
+TEST_CASE("a sketch rejects arrays that are too short", "[sketch][one_order]") {
     const device::Array<float> values(10), out(kSketchBuckets), short_out(kSketchBuckets - 1),
         scratch(kernels::sketch_scratch());
     CHECK_THROWS_AS(kernels::sketch({short_out.span(), scratch.span(), values.span(), 1, 0}, nullptr), Error);

@@ -1,5 +1,5 @@
-// stochastic_rounding_test.cpp - the generator against its publication, rounding against its definition, chance against
-// its laws, and runs that go on (the bits of every element: operations/adamw.cpp)
+// stochastic_rounding_test.cpp - the generator compared with its publication, rounding with its definition, statistical
+// tests, and resumed runs (the bits of every element: operations/adamw.cpp)
 #include <array>
 
 #include "kernels/adamw.h"
@@ -28,7 +28,7 @@ std::vector<std::uint16_t> bits(const std::vector<bf16>& values) {
     return result;
 }
 
-// Master weights of which round_parameters makes parameters.
+// Master weights that round_parameters rounds to parameters.
 struct Masters {
     device::Array<float> master;
     explicit Masters(const std::vector<float>& values) : master(on_device(values)) {}
@@ -64,7 +64,7 @@ TEST_CASE("SplitMix64 gives the published numbers", "[rounding][shuffle][sampler
         CHECK(bits.next() == published);
 }
 
-TEST_CASE("a number is rounded up for as many of the 65536 noises as its fraction says",
+TEST_CASE("the number of noise values that round up equals the fraction of the number",
           "[adamw][one_order][rounding]") {
     for (const float sign : {1.0f, -1.0f})
         // subnormal to largest
@@ -84,7 +84,7 @@ TEST_CASE("a number is rounded up for as many of the 65536 noises as its fractio
             }
 }
 
-TEST_CASE("what has no bf16 beyond it is not rounded up", "[adamw][one_order][rounding]") {
+TEST_CASE("numbers beyond the largest finite bf16 are not rounded up", "[adamw][one_order][rounding]") {
     for (const std::uint32_t noise : {0x0000u, 0x0001u, 0x8000u, 0xffffu}) {
         CAPTURE(noise);
         for (const std::uint32_t sign : {0u, 0x80000000u}) {
@@ -100,7 +100,7 @@ TEST_CASE("what has no bf16 beyond it is not rounded up", "[adamw][one_order][ro
     }
 }
 
-TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw][one_order][rounding][statistics]") {
+TEST_CASE("rounding is unbiased over steps, elements and seeds", "[adamw][one_order][rounding][statistics]") {
     constexpr int kSteps = 4096, kElements = 512;
     const std::uint64_t seed = GENERATE(0u, 1u, 1337u);
     const auto values = normal<float>(kElements, 5, 0.02);
@@ -115,7 +115,7 @@ TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw
     double worst_step = 0;
     for (int step = 0; step < kSteps; ++step) {
         const auto result = master_weights.rounded({seed, step});
-        double surplus = 0, variance = 0;  // of those rounded up in this step
+        double surplus = 0, variance = 0;  // of the number of elements rounded up in this step
         for (std::size_t i = 0; i < kElements; ++i) {
             const int above = result[i] - lower[i];
             up[i] += above;
@@ -129,7 +129,7 @@ TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw
         const double deviation = (up[i] - kSteps * fraction[i]) /
                                  std::sqrt(kSteps * fraction[i] * (1 - fraction[i]) + 1e-9);
         chi_squared += deviation * deviation;
-        // else far from normal
+        // otherwise the distribution is far from normal
         if (fraction[i] > 0.01 && fraction[i] < 0.99) worst_element = std::max(worst_element, std::fabs(deviation));
     }
     // Normal deviates exceed 5 once in 1.7 million; the sum of their squares has mean kElements and variance 2
@@ -139,8 +139,8 @@ TEST_CASE("rounding is right on average over steps, elements and seeds", "[adamw
     CHECK(std::fabs(chi_squared - kElements) < 5 * std::sqrt(2.0 * kElements));
 }
 
-TEST_CASE("another step, seed or place rounds differently", "[adamw][one_order][rounding]") {
-    // half way between two bf16, so that half of all would agree by chance
+TEST_CASE("another step, seed or element index rounds differently", "[adamw][one_order][rounding]") {
+    // halfway between two bf16, so that half of all elements agree by chance
     const Masters master_weights(std::vector<float>(8192, 1.00390625f));
     const auto base = master_weights.rounded({42, 7});
     CHECK(base == master_weights.rounded({42, 7}));
@@ -153,7 +153,7 @@ TEST_CASE("another step, seed or place rounds differently", "[adamw][one_order][
         CHECK(std::fabs(fraction_different(base, other) - 0.5) < 5 * sigma);
 }
 
-TEST_CASE("a run that goes on has the working parameters it had", "[adamw][rounding]") {
+TEST_CASE("a resumed run has the same working parameters", "[adamw][rounding]") {
     llmc::Context context{device::open(2), device::Stream(), Matmul()};
     const llmc::ModelSetup setup{.config = {.layers = 1, .heads = 2, .channels = 32, .max_seq_len = 16,
                                             .vocabulary = 61},
@@ -198,7 +198,7 @@ TEST_CASE("a run that goes on has the working parameters it had", "[adamw][round
     CHECK(working() == before);
 }
 
-TEST_CASE("rounding refuses what it cannot do", "[adamw][one_order][rounding]") {
+TEST_CASE("rounding rejects invalid inputs", "[adamw][one_order][rounding]") {
     device::Array<float> master(32), m(32), v(32), grad(32);
     device::Array<bf16> parameter(32);
     device::Array<DecaySegment> segments(1);

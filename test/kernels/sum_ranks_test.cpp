@@ -1,4 +1,4 @@
-// sum_ranks_test.cpp - the sum over ranks in double, bit for bit against a plain loop in the ranks' order (other types:
+// sum_ranks_test.cpp - the sum over ranks in double, bit-identical to a plain loop in rank order (other types:
 // operations/sum_ranks.cpp)
 #include "kernels/sum_ranks.h"
 
@@ -8,7 +8,7 @@ using namespace test;
 
 namespace {
 
-// Numbers of very different size, so that another order of summation gives other bits.
+// Numbers of very different magnitude, so that another order of summation gives different bits.
 std::vector<double> contribution(std::size_t size, int rank) {
     return normal<double>(size, 71 + rank, rank % 2 ? 1 : 1000);
 }
@@ -31,13 +31,13 @@ void check(std::size_t elements, int ranks, int rank) {
 
 }  // namespace
 
-TEST_CASE("contributions in double are summed in the order of the ranks", "[sum_ranks][one_order]") {
+TEST_CASE("contributions in double are summed in rank order", "[sum_ranks][one_order]") {
     for (const std::size_t elements : {0, 1, 7, 8, 9, 4096, 5000})
         for (const int ranks : {1, 2, 3, 8})
             for (const int rank : {0, ranks / 2, ranks - 1}) check(elements, ranks, rank);
 }
 
-TEST_CASE("a sum over ranks refuses sizes and addresses that do not fit", "[sum_ranks][one_order]") {
+TEST_CASE("a sum over ranks rejects invalid sizes and addresses", "[sum_ranks][one_order]") {
     const auto array = poisoned<float>(64), rows = poisoned<float>(128);
     const auto a = array.span(), b = rows.span();
     REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a.first(32), b, 64, 0, 2}, nullptr)),

@@ -1,5 +1,5 @@
-// attention_reference.h - what the tests of attention share: the formulae in fp64, how far float arithmetic may be off,
-// what holds for every method
+// attention_reference.h - shared by the tests of attention: the formulas in fp64, bounds of float rounding errors, and
+// checks that apply to every method
 #pragma once
 #include <omp.h>
 
@@ -15,13 +15,14 @@ using kernels::AttentionBackward;
 using kernels::AttentionForward;
 
 inline constexpr double kUnit = 0x1p-24;     // largest relative error of one rounding to float
-inline constexpr double kVanishes = 0x1p-125;  // an exponential below this may be any number between 0 and this
+inline constexpr double kVanishes = 0x1p-125;  // a smaller exponential may be any number from 0 to this
 
 struct Shape {
     int batch, heads, head_size, seq_len;
     std::size_t rows() const { return std::size_t(batch) * heads * seq_len; }
     std::size_t elements() const { return rows() * head_size; }
-    // Where q, k or v (part 0, 1, 2) of a position starts in qkv; with parts = 1, where a position starts in out.
+    // Index of the first element of q, k or v (part 0, 1, 2) of a position in qkv; with parts = 1, of a position in
+    // out.
     std::size_t at(int b, int t, int h, int parts = 1, int part = 0) const {
         return (((std::size_t(b) * seq_len + t) * parts + part) * heads + h) * head_size;
     }
@@ -44,9 +45,9 @@ inline double dot_of_magnitudes(const double* a, const double* b, int size) {
     return sum;
 }
 
-// Scores of one query against the keys it sees and how far off float arithmetic may be for any of them: a sum of
-// head_size products in any order, the scaling, and what exp makes of an argument rounded to float (the hardware's exp
-// is off by |x| units in the last place, |x| <= 2 max |s|).
+// The scores of one query with the keys that it attends to, and a bound of their float error: a sum of head_size
+// products in any order, the scaling, and the effect of rounding the argument of exp to float (the error of the
+// hardware's exp is |x| units in the last place, |x| <= 2 max |s|).
 struct Scores {
     std::vector<double> s;
     double error = 0;
@@ -60,18 +61,18 @@ struct Scores {
     }
 };
 
-struct Wanted {
-    std::vector<double> value, bound;  // bound: what float arithmetic may be off by, before the result is rounded to T
-    explicit Wanted(std::size_t size) : value(size), bound(size) {}
+struct Expected {
+    std::vector<double> value, bound;  // bound: maximum error of float arithmetic, before the result is rounded to T
+    explicit Expected(std::size_t size) : value(size), bound(size) {}
 };
 
-// What a method rounds weights to before it multiplies with them.
+// How a method rounds weights before products.
 using Rounding = double (*)(double);
 inline double unrounded(double x) { return x; }
 inline double rounded_to_bf16(double x) { return widen(narrow<bf16>(x)); }
 
 struct ForwardReference {
-    Wanted out, logsumexp;
+    Expected out, logsumexp;
     ForwardReference(const Shape& shape, const std::vector<double>& qkv, Rounding weight = unrounded)
         : out(shape.elements()), logsumexp(shape.rows()) {
         for (int b = 0; b < shape.batch; ++b)
@@ -100,11 +101,11 @@ struct ForwardReference {
     }
 };
 
-// The contract's formulae in fp64: p from `logsumexp` and delta from `out` as they are given.
-inline Wanted backward_reference(const Shape& shape, const std::vector<double>& dout, const std::vector<double>& qkv,
+// The contract's formulas in fp64, using the given `logsumexp` for p and the given `out` for delta.
+inline Expected backward_reference(const Shape& shape, const std::vector<double>& dout, const std::vector<double>& qkv,
                                  const std::vector<double>& out, const std::vector<double>& logsumexp,
                                  Rounding weight = unrounded) {
-    Wanted dqkv(3 * shape.elements());
+    Expected dqkv(3 * shape.elements());
     const int size = shape.head_size;
     const double scale = 1 / std::sqrt(double(size)), product = (size + 3) * kUnit, sums = (shape.seq_len + 6) * kUnit;
     for (int b = 0; b < shape.batch; ++b)
@@ -138,8 +139,7 @@ inline Wanted backward_reference(const Shape& shape, const std::vector<double>& 
     return dqkv;
 }
 
-// One problem and how a method solves it: Method::forward(AttentionForward<T>) and
-// Method::backward(AttentionBackward<T>).
+// One problem, run with Method::forward(AttentionForward<T>) and Method::backward(AttentionBackward<T>).
 template <class T, class Method>
 struct Run {
     using Type = T;
@@ -169,7 +169,7 @@ struct Run {
                                               shape.head_size});
         return dqkv.download(nullptr);
     }
-    // What a faultless forward pass keeps, so that the backward pass is judged by itself.
+    // The exact outputs of the forward pass, rounded to T, so that the backward pass is checked separately.
     Forward rounded(const ForwardReference& reference) const {
         Forward kept;
         for (double x : reference.out.value) kept.out.push_back(narrow<T>(x));
@@ -178,12 +178,12 @@ struct Run {
     }
 };
 
-struct ThreadCount {  // puts the number of threads back
+struct ThreadCount {  // restores the number of threads
     int before = omp_get_max_threads();
     ~ThreadCount() { omp_set_num_threads(before); }
 };
 
-// What holds for every method, bit for bit.
+// Checks of bit-identical results that apply to every method.
 
 template <class Run>
 void check_first_position_is_first_value(const Run& run) {
@@ -194,7 +194,7 @@ void check_first_position_is_first_value(const Run& run) {
                 CHECK(widen(got.out[run.shape.at(b, 0, h) + c]) == widen(run.qkv[run.shape.at(b, 0, h, 3, 2) + c]));
 }
 
-// Between tensors lies NaN here: neither may it spread nor be overwritten.
+// Puts NaN between the tensors, which must neither propagate nor be overwritten.
 template <class Run>
 void check_nothing_beyond_the_ends(const Run& run) {
     using T = typename Run::Type;
@@ -232,8 +232,8 @@ void check_nothing_beyond_the_ends(const Run& run) {
     CHECK(same_begin(dqkv.download(nullptr), run.backward(want)));
 }
 
-// Whatever comes from position `first_changed` on: numbers so large that a weight of 2^-126 would show where exactly 0
-// is wanted.
+// Changes positions from `first_changed` on to numbers so large that a weight of 2^-126, where exactly 0 is required,
+// would be visible.
 template <class Run>
 void check_earlier_positions_are_independent(const Shape& shape, int first_changed, double deviation = 1e34) {
     using T = typename Run::Type;

@@ -1,5 +1,5 @@
-// attention_test.cpp - causal attention against fp64, with bounds that follow the rounding errors of float through the
-// formulae
+// attention_test.cpp - causal attention compared with fp64, with bounds that propagate float rounding errors through
+// the formulas
 #include "kernels/attention/attention.h"
 
 #include "kernels/device/memory.h"
@@ -20,10 +20,10 @@ struct Plain {
 };
 template <class T> using PlainRun = Run<T, Plain>;
 
-// Every element within its bound and, as the result is stored in T, half a unit in the last place of the farther end of
-// that.
+// Checks that every element is within its bound plus, because the result is stored in T, half a unit in the last place
+// at the farther end of the bound.
 template <class T>
-void check_within_bounds(const std::vector<T>& got, const Wanted& want) {
+void check_within_bounds(const std::vector<T>& got, const Expected& want) {
     REQUIRE(got.size() == want.value.size());
     std::size_t worst = 0;
     double worst_ratio = -1;
@@ -51,11 +51,11 @@ void check(const PlainRun<T>& run) {
 
 }  // namespace
 
-TEST_CASE("the reference gradient of attention is the slope of the reference", "[attention]") {
+TEST_CASE("the reference gradient of attention is the derivative of the reference", "[attention]") {
     const Shape shape{2, 2, 4, 5};
     const auto qkv = normal<double>(3 * shape.elements(), 1), dout = normal<double>(shape.elements(), 2);
     const ForwardReference at_point(shape, qkv);
-    const Wanted gradient = backward_reference(shape, dout, qkv, at_point.out.value, at_point.logsumexp.value);
+    const Expected gradient = backward_reference(shape, dout, qkv, at_point.out.value, at_point.logsumexp.value);
     const double step = 1e-5;
     for (std::size_t i = 0; i < qkv.size(); ++i) {
         double loss[2];
@@ -64,13 +64,13 @@ TEST_CASE("the reference gradient of attention is the slope of the reference", "
             moved[i] += side ? step : -step;
             loss[side] = dot(ForwardReference(shape, moved).out.value.data(), dout.data(), int(dout.size()));
         }
-        // fp64 leaves about 1e-15 * |loss| / step = 1e-9 of a difference; the third derivative adds 1e-10.
+        // Rounding in fp64 causes an error of about 1e-15 * |loss| / step = 1e-9, the third derivative adds 1e-10.
         CHECK((loss[1] - loss[0]) / (2 * step) == Approx(gradient.value[i]).epsilon(0).margin(1e-8));
     }
 }
 
 TEMPLATE_TEST_CASE("attention equals fp64 at every length", "[attention]", float, bf16) {
-    // about the edges of tiles, and several tiles
+    // lengths around tile boundaries, one and several tiles
     const int seq_len = GENERATE(1, 2, 31, 32, 33, 63, 64, 65, 100, 129, 257);
     check(PlainRun<TestType>({seq_len < 100 ? 2 : 1, seq_len < 257 ? 3 : 1, 16, seq_len}, 10 + seq_len));
 }
@@ -81,7 +81,7 @@ TEMPLATE_TEST_CASE("attention equals fp64 at every head size", "[attention]", fl
     check(PlainRun<TestType>({1, 2, head_size, 70}, 400 + head_size));
 }
 
-TEMPLATE_TEST_CASE("attention survives scores in the thousands", "[attention][large]", float, bf16) {
+TEMPLATE_TEST_CASE("attention is correct with scores in the thousands", "[attention][large]", float, bf16) {
     const int seq_len = GENERATE(1, 97);
     const PlainRun<TestType> run({1, 6, 64, seq_len}, 31, 30.0);
     const ForwardReference reference(run.shape, widen(run.qkv));
@@ -93,7 +93,7 @@ TEMPLATE_TEST_CASE("attention at the first position is the first value", "[atten
     check_first_position_is_first_value(PlainRun<TestType>({2, 3, 16, 40}, 5));
 }
 
-TEMPLATE_TEST_CASE("attention touches nothing beyond the ends of its tensors", "[attention]", float, bf16) {
+TEMPLATE_TEST_CASE("attention does not access memory beyond its tensors", "[attention]", float, bf16) {
     const int seq_len = GENERATE(1, 65);
     check_nothing_beyond_the_ends(PlainRun<TestType>({2, 2, 16, seq_len}, 7));
 }
@@ -103,13 +103,13 @@ TEMPLATE_TEST_CASE("attention of earlier positions does not depend on later ones
     check_earlier_positions_are_independent<PlainRun<TestType>>({2, 2, 16, 100}, GENERATE(1, 37, 64, 99));
 }
 
-TEMPLATE_TEST_CASE("attention gives the same bits whatever the number of threads", "[attention][large]", float,
+TEMPLATE_TEST_CASE("attention is bit-identical for any number of threads", "[attention][large]", float,
                    bf16) {
-    // three heads leave threads idle at 2 and 8
+    // with three heads some of 2 and of 8 threads are idle
     check_same_bits_on_any_threads(PlainRun<TestType>({1, 3, 16, 150}, 12));
 }
 
-TEST_CASE("attention refuses what it cannot do", "[attention]") {
+TEST_CASE("attention rejects invalid inputs", "[attention]") {
     const auto forward = [](int batch, int seq_len, int heads, int head_size, int short_out = 0,
                             int short_logsumexp = 0, int short_qkv = 0) {
         const device::Array<float> out(8 * 260), logsumexp(8), qkv(3 * 8 * 260);

@@ -1,5 +1,5 @@
-// decode_test.cpp - what the cache's kernels and products of few rows refuse (the rest: operations/decode.cpp and
-// linear.cpp)
+// decode_test.cpp - rejected inputs of the cache kernels and of products of few rows (the rest: operations/decode.cpp
+// and linear.cpp)
 #include "kernels/attention/decode.h"
 
 #include "kernels/matmul/few_rows.h"
@@ -8,7 +8,7 @@
 using Catch::Contains;
 using kernels::bf16;
 
-TEST_CASE("attention to a cache refuses what does not fit", "[decode][one_order]") {
+TEST_CASE("attention to a cache rejects invalid inputs", "[decode][one_order]") {
     const auto cache = test::poisoned<float>(2 * 3 * 10 * 16), qkv = test::poisoned<float>(2 * 3 * 3 * 16),
                out = test::poisoned<float>(2 * 3 * 16);
     kernels::DecodeAttention<float> op{.out = out.span(), .scratch = {}, .qkv = qkv.span(), .keys = cache.span(),
@@ -44,7 +44,7 @@ TEST_CASE("attention to a cache refuses what does not fit", "[decode][one_order]
                                                                           : Contains("accepted"));
 }
 
-TEMPLATE_TEST_CASE("a product of few rows refuses more of them", "[few_rows][one_order]", float, bf16) {
+TEMPLATE_TEST_CASE("a product of few rows rejects more than four rows", "[few_rows][one_order]", float, bf16) {
     const auto in = test::poisoned<TestType>(5 * 16), weight = test::poisoned<TestType>(16 * 16),
                out = test::poisoned<TestType>(5 * 16);
     CHECK_THROWS_WITH(kernels::few_rows_forward<TestType>({out.span(), {}, in.span(), weight.span(), {}, 5, 16, 16},

@@ -1,8 +1,8 @@
-// methods_test.cpp - every implementation of attention that the build has, against fp64, through class Attention
+// methods_test.cpp - every attention implementation of the build compared with fp64, through class Attention
 //
-// Implementations on tensor cores round the weights p and ds to bf16 between their products. So does the rounded
-// reference here, and a result may be off from fp64 by twice what that one is, measured over all elements, and by what
-// sums of head_size and seq_len floats lose.
+// Implementations on tensor cores round the weights p and ds to bf16 between their products, and so does the rounded
+// reference here. The error of a result, over all elements, may be twice that of the rounded reference plus the
+// rounding errors of sums of head_size and seq_len floats.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -14,7 +14,7 @@ using namespace test;
 
 namespace {
 
-// Where position t of a head starts, among `parts` tensors side by side.
+// Index of the first element of position t of a head, in a tensor with `parts` parts per position.
 std::size_t at(const AttentionShape& s, int b, int t, int h, int parts = 1, int part = 0) {
     return (((std::size_t(b) * s.seq_len + t) * parts + part) * s.heads + h) * s.head_size;
 }
@@ -22,8 +22,8 @@ std::size_t at(const AttentionShape& s, int b, int t, int h, int parts = 1, int 
 double exact(double x) { return x; }
 double as_bf16(double x) { return widen(narrow<bf16>(x)); }
 
-// The formulas of attention.h; `rounded` is what the weights go through before they multiply, and every stored result
-// but the statistics.
+// The formulas of attention.h; `rounded` is applied to the weights before products, and to every stored result except
+// the statistics.
 Results reference(const AttentionShape& s, const std::vector<double>& qkv, const std::vector<double>& dout,
                   const std::function<double(double)>& rounded) {
     Results r{std::vector<double>(elements_of(s)), std::vector<double>(rows_of(s)),
@@ -75,7 +75,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 
 void check_near_fp64(AttentionMethod method) {
     if (!runs_here(method)) return;
-    // Lengths about the edges of tiles, an odd one among them.
+    // Lengths around tile boundaries, including an odd one.
     const auto shape = GENERATE(AttentionShape{2, 64, 3, 64}, AttentionShape{1, 17, 2, 64},
                                 AttentionShape{1, 129, 2, 64}, AttentionShape{1, 200, 1, 128},
                                 AttentionShape{2, 77, 1, 80});
@@ -92,8 +92,8 @@ void check_near_fp64(AttentionMethod method) {
     const Results got = run.results();
     CHECK(distance(got.out, want.out) <= out_bound);
     CHECK(distance(got.dqkv, want.dqkv) <= dqkv_bound);
-    // A score is a float sum of head_size exact products, and the logarithm's sum one of seq_len terms: natural,
-    // (batch, heads, seq_len).
+    // A score is a float sum of head_size exact products, and the sum in the (natural) logarithm has seq_len terms.
+    // Shape (batch, heads, seq_len).
     CHECK(largest_error(run.logsumexp.download(nullptr),
                         want.logsumexp) <= sums * (1 + largest_magnitude(want.logsumexp)));
     again.both_passes(attention);
@@ -103,7 +103,7 @@ void check_near_fp64(AttentionMethod method) {
 
 }  // namespace
 
-// As near as rounding lets it, and the same bits again.
+// As close as rounding allows, and bit-identical when repeated.
 TEST_CASE("plain attention follows fp64", "[attention][attention_methods][large]") {
     check_near_fp64(AttentionMethod::plain);
 }

@@ -1,4 +1,4 @@
-// passes.h - both passes of attention over tensors on the device, by a given implementation
+// passes.h - forward and backward pass of attention on device tensors, with a given implementation
 #pragma once
 #include <vector>
 
@@ -45,8 +45,8 @@ struct Passes {
     }
 };
 
-// Whether the build has the method and the machine the device; says so where not. A CPU's only implementation is tested
-// as plain.
+// Whether the build has the method and the machine the device; prints a message if not. A CPU's only implementation is
+// tested as plain.
 inline bool runs_here(AttentionMethod method) {
     const kernels::AttentionBuild build = kernels::attention_build();
     if (!build.choice ? method != AttentionMethod::plain : method == AttentionMethod::cudnn && !build.cudnn)
