@@ -1,5 +1,5 @@
-// adamw.cpp - one update by AdamW, and parameters rounded from their master weights: to nearest, or with random bits of
-// each element's own
+// adamw.cpp - one AdamW update, and parameters rounded from their master weights: to nearest, or stochastically with
+// random bits for each element
 #include "kernels/adamw.h"
 
 #include <limits>
@@ -19,11 +19,12 @@ using kernels::StepScalars;
 
 constexpr float kBeta1 = 0.9f, kBeta2 = 0.95f, kEps = 1e-8f, kWeightDecay = 0.1f;
 
-// Stretches of 16 and more elements that decay in turn; longer than the tile of a block, and with ends inside tiles.
+// Segments of at least 16 elements, every second one with decay; some longer than a block's tile, and ends inside
+// tiles.
 std::vector<DecaySegment> segments_of(std::int64_t elements) {
     std::vector<DecaySegment> segments;
     const std::int64_t lengths[] = {16, 32, 4096, 16, 16, 4080, 20000, 48, 1024};
-    const std::int64_t least = elements / 1600 * 16;  // a hundred or so at most
+    const std::int64_t least = elements / 1600 * 16;  // at most about a hundred segments
     std::int64_t end = 0;
     for (int i = 0; end < elements; ++i)
         segments.push_back({end = std::min(elements, end + std::max(least, lengths[i % 9])), i % 2 == 0});
@@ -40,14 +41,14 @@ StepScalars scalars_of(int step) {
     return s;
 }
 
-// Every word of the generator's key and counter has bits set. `first` is in units of 16 elements, so that an int
-// reaches beyond call 2^32.
+// Every word of the generator's key and counter is nonzero. `first` is in units of 16 elements, so that an int reaches
+// beyond call 2^32.
 constexpr std::int64_t kManySteps = std::int64_t(1) << 33;
 Rounding stochastic(int first) {
     return {.stochastic = true, .seed = 0xfedcba9876543210, .first_element = std::int64_t(first) * 16};
 }
 
-// The bits of one element, as random.h defines them, from a call of the generator for it alone.
+// The bits of one element, as random.h defines them, from a separate call of the generator.
 std::uint32_t noise_of(std::uint64_t seed, std::int64_t step, std::int64_t element) {
     const std::int64_t call = element / 32 * 4 + element / 4 % 4;
     kernels::Philox<1> philox{{{std::uint32_t(call)}, {std::uint64_t(call) >> 32}, {std::uint32_t(step)},
@@ -57,13 +58,14 @@ std::uint32_t noise_of(std::uint64_t seed, std::int64_t step, std::int64_t eleme
     return element % 32 < 16 ? word & 0xffff : word >> 16 & 0xffff;
 }
 
-// Away from zero where the noise reaches what is missing to the next bf16; finite x below the largest bf16.
+// Rounds away from zero if the noise is at least the distance to the next bf16; for finite x below the largest bf16.
 double round_with(std::uint32_t noise, double x) {
     const auto bits = std::bit_cast<std::uint32_t>(float(x));
     return widen(bf16{std::uint16_t((bits >> 16) + (noise >= 0x10000 - (bits & 0xffff) ? 1 : 0))});
 }
 
-// What becomes of a master, that of element i. Where it may be off so far that this decides, either neighbour is right.
+// The parameter for the master weight of element i. If the master weight's tolerance spans a rounding boundary, both
+// neighbours are accepted.
 template <class V>
 typename V::Number rounded_parameter(const V&, const typename V::Number& master, const Rounding& rounding,
                                      std::int64_t step, std::size_t i) {
@@ -85,7 +87,7 @@ struct AdamW : Operation {
     StepScalars step;
     std::vector<DecaySegment> segments;
     Tensor<float> master, m, v, grad;
-    std::optional<Tensor<T>> parameter;  // none in fp32, where it is the master
+    std::optional<Tensor<T>> parameter;  // empty in fp32, where the parameter is the master weight
     device::Array<StepScalars> device_step;
     device::Array<DecaySegment> device_segments;
 
@@ -169,8 +171,8 @@ struct RoundParameters : Operation {
     }
 };
 
-// Whole and cut groups of 32 elements, stretches of 256 and tiles; slices that begin with such and within them, one
-// across the generator's call 2^32.
+// Whole and partial groups of 32 elements, ranges of 256 and tiles; slices that begin at their boundaries and within
+// them, one of them across the generator's call 2^32.
 const std::vector<Shape> kElements{{16}, {48}, {272}, {4112}, {40000}};
 const std::vector<int> kFirsts{0, 1, 15, std::numeric_limits<int>::max() - 3};
 

@@ -1,5 +1,5 @@
-// attention.cpp - causal self-attention and its gradient: the plain kernels (on a CPU the tiled ones), and those of
-// flash attention and cuDNN in builds that have them
+// attention.cpp - causal self-attention and its gradient: the plain kernels (on a CPU the tiled ones), and flash
+// attention and cuDNN in builds that have them
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/attention_cudnn.h"
@@ -15,8 +15,8 @@ struct AttentionSizes {
     std::size_t rows() const { return std::size_t(batch) * heads * seq_len; }
     std::size_t elements() const { return rows() * head_size; }
     double flops() const { return 2.0 * double(rows()) * seq_len * head_size; }
-    // Where query, key or value (part 0, 1, 2) of a position starts in qkv; with parts = 1, where the position starts
-    // in out.
+    // Index of the first element of query, key or value (part 0, 1, 2) of a position in qkv; with parts = 1, of a
+    // position in out.
     std::size_t at(std::size_t sequence, int t, int parts = 1, int part = 0) const {
         return (((sequence / heads * seq_len + t) * parts + part) * heads + sequence % heads) * head_size;
     }
@@ -29,13 +29,13 @@ N dot(A a, std::size_t a_at, B b, std::size_t b_at, int size) {
     return sum;
 }
 
-// A weight that is rounded to bf16. Many of them add up, so that each counts as a deviation of half a unit in the last
-// place, its largest error.
+// A weight that is rounded to bf16. Many of them are summed, so each counts with a standard deviation of half a unit in
+// the last place, its maximum error.
 template <class V> typename V::Number rounded_weight(const V& v, const typename V::Number& weight) {
     return v.with_error(weight, ulp<bf16>(double(weight)));
 }
 
-// Head sizes whose rows are not whole packs of 16 bytes are refused.
+// The kernels reject head sizes whose rows are not whole packs of 16 bytes.
 template <class T> bool whole_packs(const Shape& shape) { return shape[2] * sizeof(T) % 16 == 0; }
 
 template <class T>
@@ -43,7 +43,7 @@ struct AttentionForward : Operation {
     AttentionSizes s;
     Tensor<T> qkv, out;
     Tensor<float> logsumexp;
-    bool rounds_weights = false;  // to bf16, before they meet the values: so do tensor cores
+    bool rounds_weights = false;  // to bf16 before the product with the values, as on tensor cores
 
     explicit AttentionForward(const Shape& shape)
         : s(shape),
@@ -57,7 +57,7 @@ struct AttentionForward : Operation {
     void run(device::StreamRef stream) override {
         kernels::attention_forward<T>({out, logsumexp, qkv, s.batch, s.seq_len, s.heads, s.head_size}, stream);
     }
-    template <class V> void formula(V& v) const {  // a query at a time, two passes over its keys
+    template <class V> void formula(V& v) const {  // one query at a time, two passes over its keys
         using N = typename V::Number;
         const auto x = v[qkv], y = v[out];
         v.each(std::size_t(s.batch) * s.heads,
@@ -142,7 +142,7 @@ struct AttentionBackward : Operation {
     }
 };
 
-// By a method that computes in bf16 only.
+// Whether a bf16-only method supports T and this shape.
 template <class T>
 bool can(kernels::AttentionMethod method, const Shape& s) {
     if (sizeof(T) != sizeof(bf16)) return false;
@@ -187,7 +187,8 @@ template <class T> using FlashBackward = MethodBackward<T, kernels::AttentionMet
 template <class T> using CudnnForward = MethodForward<T, kernels::AttentionMethod::cudnn>;
 template <class T> using CudnnBackward = MethodBackward<T, kernels::AttentionMethod::cudnn>;
 
-// One position; about the edges of tiles, and several of them; half a pack, odd, common and the largest head sizes.
+// One position; lengths around tile boundaries, one and several tiles; head sizes: half a pack, odd, common, the
+// largest.
 const std::vector<Shape> kEdges{{1, 1, 16, 1}, {2, 3, 16, 33}, {2, 3, 16, 65}, {1, 3, 16, 129}, {1, 2, 4, 70},
                                 {1, 2, 24, 70}, {1, 2, 64, 70},
         {1, 1, 256, 37}};

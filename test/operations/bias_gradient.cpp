@@ -1,4 +1,4 @@
-// bias_gradient.cpp - sums of columns: the gradient of what was added to every row
+// bias_gradient.cpp - column sums: the gradient of a bias that is added to every row
 #include "kernels/bias_gradient.h"
 
 #include "test/operations/operation.h"
@@ -6,7 +6,7 @@
 namespace operations {
 namespace {
 
-// out = 0 + bias on every row, of which this is the gradient.
+// The forward pass: out = 0 + bias in every row.
 template <class T>
 struct AddBias : Operation {
     int rows, channels;
@@ -51,8 +51,8 @@ struct BiasGradient : Operation {
     }
 };
 
-// One row; less than a chunk; rows that no chunk or team divides; more chunks than there may be; channels past a slice
-// or no multiple of 32.
+// One row; less than a chunk; row counts that are not a multiple of a chunk or a team; more rows than the maximum
+// number of minimal chunks; channels beyond one slice, and not a multiple of 32.
 const Registered bias_gradient(
     {.name = "bias gradient",
      .tag = "[bias_gradient]",

@@ -1,4 +1,4 @@
-// classifier.cpp - softmax and cross-entropy, whose logits become their own gradient
+// classifier.cpp - softmax and cross-entropy, whose gradient overwrites the logits
 #include "kernels/classifier.h"
 
 #include "test/operations/operation.h"

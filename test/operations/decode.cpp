@@ -1,4 +1,4 @@
-// decode.cpp - attention of new positions to a cache of keys and values, and what puts theirs into it
+// decode.cpp - attention of new positions to a cache of keys and values, and appending to the cache
 #include "kernels/attention/decode.h"
 
 #include <limits>
@@ -15,7 +15,7 @@ struct CacheSizes {
     std::size_t rows() const { return std::size_t(batch) * count * heads; }
     std::size_t elements() const { return rows() * head_size; }
     std::size_t cache() const { return std::size_t(batch) * heads * capacity * head_size; }
-    // Where query, key or value (part 0, 1, 2) of a new position starts in qkv.
+    // Index of the first element of query, key or value (part 0, 1, 2) of a new position in qkv.
     std::size_t at(int sequence, int position, int part, int head) const {
         return (((std::size_t(sequence) * count + position) * 3 + part) * heads + head) * head_size;
     }
@@ -111,8 +111,9 @@ struct CacheAppend : Operation {
 };
 
 const std::vector<std::string> kCache{"batch", "heads", "head_size", "first", "count", "capacity"};
-// The first position; about the edges of what warps, blocks and CPUs take at a time (32, 128 and 64 keys) and of runs
-// (128 on a GPU, 256 on a CPU), which new positions may not share; teams of each width, half a pack, idle lanes.
+// The first position; lengths around the number of keys that warps, blocks and CPUs process at a time (32, 128 and 64)
+// and around the length of runs (128 on a GPU, 256 on a CPU), also with new positions that have different numbers of
+// runs; teams of each width, half a pack, idle lanes.
 const std::vector<Shape> kDecodeEdges{{1, 1, 16, 0, 1, 1}, {2, 3, 64, 31, 1, 40}, {2, 2, 64, 64, 1, 65},
                                       {1, 2, 64, 126, 3, 140}, {1, 1, 32, 255, 2, 300}, {1, 1, 64, 511, 1, 512},
                                       {2, 2, 24, 70, 1, 72}, {1, 2, 4, 70, 2, 72}, {1, 1, 96, 63, 2, 70},

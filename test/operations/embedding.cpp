@@ -7,8 +7,8 @@
 namespace operations {
 namespace {
 
-// GPT-2's ids as in text. Of smaller vocabularies half of the tokens are 3 (or 0), as spaces are among bytes: one
-// bucket much larger than the others.
+// GPT-2's ids have the frequencies of text. With smaller vocabularies half of the tokens are 3 (or 0), like spaces in
+// byte text: one bucket is much larger than the others.
 std::vector<double> random_tokens(std::size_t size, int vocabulary) {
     std::mt19937 engine(9);
     std::vector<double> tokens;
@@ -99,7 +99,7 @@ struct EmbeddingBackward : Operation {
         kernels::embedding_backward<T>({dtoken_table, dposition_table, dout, bucket_token, bucket_start, bucket_row,
                                         s.batch, s.seq_len, s.channels, s.max_seq_len, accumulate}, stream);
     }
-    // Tokens one row after the other: rows with the same token add to the same row of the table.
+    // The token gradient is sequential over rows, because rows with the same token add to the same row of the table.
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         const auto id = v[tokens];
@@ -126,8 +126,7 @@ const std::vector<std::string> kDimensions{"batch", "seq_len", "channels", "voca
 const Registered forward({.name = "embedding forward", .tag = "[embedding]", .dimensions = kDimensions,
                           .edges = {{1, 1, 16, 1, 1}, {2, 3, 48, 5, 4}, {3, 37, 80, 257, 64}, {2, 5, 768, 50, 5}},
                           .small = kSmall, .large = kLarge, .make = make<EmbeddingForward>});
-// One row; tails; mostly buckets of one row; few huge buckets, with a slice that is not full or exactly so; GPT-2's
-// width.
+// One row; tails; mostly buckets of one row; few huge buckets, with a partial or an exactly full slice; GPT-2's width.
 const Registered backward({.name = "embedding backward",
                            .tag = "[embedding]",
                            .dimensions = kDimensions,

@@ -7,7 +7,7 @@
 namespace operations {
 namespace {
 
-// The whole range of the types, and where the exponential over- and underflows.
+// The whole range of the types, including arguments for which the exponential over- or underflows.
 const Fill kArguments{.deviation = 3,
                       .first = {0.0, -0.0, 1e-30, -1e-30, 5.0, -5.0, 12.0, -12.0, 300.0, -300.0, 1e6, -1e6}};
 

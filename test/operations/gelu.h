@@ -1,4 +1,4 @@
-// gelu.h - the formula of GELU and its slope, which the linear layers fuse too
+// gelu.h - the formula of GELU and its derivative, also used for linear layers with fused GELU
 #pragma once
 #include "test/operations/rounded.h"
 
@@ -14,7 +14,7 @@ template <class N> N gelu_gate(N x) {
 template <class N> N gelu(N x) { return x * gelu_gate(x); }
 template <class N> N gelu_slope(N x) {
     const N gate = gelu_gate(x);
-    const N rest = N(1 - kUnit / 2) < gate ? N(0) : N(1) - gate;  // float's 1 + exp is exactly 1 from here on
+    const N rest = N(1 - kUnit / 2) < gate ? N(0) : N(1) - gate;  // in float 1 + exp is exactly 1 from here on
     return gate + x * gate * rest * (N(kTwiceRootTwoOverPi) * (N(1) + N(3 * kCubic) * x * x));
 }
 

@@ -1,4 +1,4 @@
-// grad_norm.cpp - the squared norm of the gradients, one module of them, alone and with their copy in bf16
+// grad_norm.cpp - the squared norm of the gradients of one module, alone and with a copy in bf16
 #include "kernels/grad_norm.h"
 
 #include <optional>
@@ -9,14 +9,14 @@
 namespace operations {
 namespace {
 
-// Squares add up in float sixteen at a time and in double from there on. With T = bf16 the elements are rounded to it,
-// too.
+// Sums sixteen squares at a time in float, and these sums in double. With T = bf16 the elements are also rounded to
+// bf16.
 template <class T>
 struct SquaredNorm : Operation {
     std::vector<kernels::NormTile> tiles;
     Tensor<float> elements;
     Tensor<double> partial, sum;
-    std::optional<Tensor<T>> rounded;  // none in fp32
+    std::optional<Tensor<T>> rounded;  // empty in fp32
     device::Array<kernels::NormTile> device_tiles;
 
     explicit SquaredNorm(const Shape& s)
@@ -36,7 +36,7 @@ struct SquaredNorm : Operation {
         if constexpr (sizeof(T) == 2) op.rounded = rounded->span();
         kernels::squared_norms(op, stream);
     }
-    void collect() override {  // which share a partial sum covers is not in the contract
+    void collect() override {  // the contract does not specify which elements a partial sum covers
         const auto parts = partial.storage().bytes();
         double total = 0;
         for (std::size_t i = 0; i < partial.storage().size; ++i) total += partial.storage().value(parts, i);
@@ -69,7 +69,7 @@ struct SquaredNorm : Operation {
     }
 };
 
-// Around the packs of a CPU and a GPU, the runs of a block's threads and the tiles.
+// Sizes around the packs of a CPU and a GPU, the runs of a block's threads, and the tiles.
 const std::vector<Shape> kEdges{{0}, {1}, {3}, {4}, {15}, {16}, {17}, {1000}, {4095}, {4096}, {4097}, {16383}, {16384},
                                 {16385}, {65552}, {262144}, {300007}, {1000003}, {1048576 + 5}};
 

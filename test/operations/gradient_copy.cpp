@@ -1,4 +1,4 @@
-// gradient_copy.cpp - gradients rounded for their way to other ranks, and copied or added where they arrive
+// gradient_copy.cpp - gradients rounded before an exchange between ranks, and copied or added after it
 #include "kernels/gradient_copy.h"
 
 #include "test/operations/operation.h"
@@ -6,7 +6,7 @@
 namespace operations {
 namespace {
 
-// T is what travelled.
+// T is the type in which gradients are exchanged.
 template <class T>
 struct GradientCopy : Operation {
     bool accumulate;
@@ -23,7 +23,7 @@ struct GradientCopy : Operation {
     template <class V> void formula(V& v) const {
         v.each(in.storage().size, [&, add = accumulate, from = v[in], to = v[out]](std::size_t i) {
             using N = typename V::Number;
-            to[i] = add ? v.template stored<float>(N(to[i]) + N(from[i])) : N(from[i]);  // one addition: as floats add
+            to[i] = add ? v.template stored<float>(N(to[i]) + N(from[i])) : N(from[i]);  // exactly one float addition
         });
     }
 };
@@ -42,7 +42,7 @@ struct GradientRounding : Operation {
     }
 };
 
-// A tail of a block's threads; a tile and what follows it, of a GPU and of a CPU.
+// A tail of a block's threads; one tile and a little more, on a GPU and on a CPU.
 const std::vector<Shape> kEdges{{0}, {16}, {1024}, {1040}, {16384}, {40000}};
 
 const Registered gradient_copy({.name = "gradient copy", .tag = "[gradient_copy][one_order]",

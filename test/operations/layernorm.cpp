@@ -6,8 +6,8 @@
 namespace operations {
 namespace {
 
-// Rows about an offset. Flat: the first row is constant, the others vary by about the root of epsilon, where epsilon
-// weighs as much as the variance.
+// Rows around an offset. Flat: the first row is constant, and the others have a deviation of about sqrt(epsilon), so
+// that epsilon and the variance have the same magnitude.
 Fill rows_about(const Shape& s) {
     const int channels = s[1], offset = s[2], flat = s[3];
     return flat ? Fill{.deviation = 3e-3, .first = std::vector<double>(channels, 0.25)} : Fill{.mean = double(offset)};
@@ -159,17 +159,17 @@ struct LayerNormBackward : Operation {
     }
 };
 
-// Every form of the kernels, at the GPU's geometry and on a CPU, in the smallest shape that takes all its paths: one
-// row; rows that no block divides, of which a warp gets several; GPT-2's widths; then rows of a block of warps in fp32
-// and backward, of which a block gets several (1600), and in bf16 forward (1808); rows wider than registers. 16, 80,
-// 1000, 1808 and 12304 channels have a tail on a CPU, where the others are whole packs. About 100, which makes a row's
-// sums other ones, where the sums are added up in another way; `flat` for epsilon.
+// Every instantiation of the kernels, with the GPU geometry and on a CPU, in the smallest shape that covers all its
+// paths: one row; a number of rows that is not a multiple of a block's, with several rows per warp; GPT-2's widths;
+// then rows of a block of warps in fp32 and backward, with several rows per block (1600), and in bf16 forward (1808);
+// rows too wide for registers. 16, 80, 1000, 1808 and 12304 channels have a tail on a CPU, the others are whole packs.
+// An offset of 100, which changes the sums of a row, wherever the code sums in a different way; `flat` tests epsilon.
 const std::vector<Shape> kEdges{{1, 16, 0, 0},   {37, 80, 100, 0}, {5, 768, 0, 0},    {2, 1000, 100, 0},
                                 {7, 1600, 0, 0}, {2, 1808, 100, 0}, {2, 12304, 0, 0}, {3, 96, 0, 1}};
 const std::vector<Shape> kSmall{{1024, 768, 0, 0}}, kLarge{{65536, 768, 0, 0}};
 
-// The fused form differs in what it reads and writes, and has the same bits (layernorm_test.cpp), so half of these are
-// in place. What the backward pass adds to, or not, does not depend on the form, but for what a form reads.
+// The fused form differs only in its inputs and outputs, and is bit-identical (layernorm_test.cpp), so half of these
+// shapes run in place. Accumulation in the backward pass does not depend on the instantiation, except for its loads.
 std::vector<Shape> alternating(std::vector<Shape> shapes) {
     for (std::size_t i = 0; i < shapes.size(); ++i) shapes[i].push_back(i % 2);
     return shapes;

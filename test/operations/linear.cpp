@@ -1,4 +1,4 @@
-// linear.cpp - the matrix products of a linear layer, for every way in which bf16 may be multiplied
+// linear.cpp - the matrix products of a linear layer, for every bf16 arithmetic
 #include "kernels/device/device.h"
 #include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/matmul.h"
@@ -11,14 +11,14 @@ namespace {
 using kernels::Bf16Arithmetic;
 using kernels::Matmul;
 
-// tanh is to 4e-7 absolute in our own kernels (math.cuh); the GPU's instruction, which a library may use in a bf16
-// epilogue, is to 2^-11.
+// The absolute error of tanh: 4e-7 in our own kernels (math.cuh), 2^-11 for the GPU's instruction, which a library may
+// use in a bf16 epilogue.
 template <class T> double tanh_error() { return device::is_gpu() && std::is_same_v<T, bf16> ? 0x1p-11 : 4e-7; }
-// By cuBLASLt's DGELU_BGRAD, to the type of its result.
+// cuBLASLt's DGELU_BGRAD may round the bias gradient to the type of its result.
 bool sums_may_be_rounded() { return device::is_gpu(); }
 
-// A sum of products in an order that is the library's own, on tensor cores with roundings that are not to nearest: its
-// error grows with the root of the number of terms, as a share of the sum of their magnitudes.
+// A sum of products in an order that the library chooses, on tensor cores not rounded to nearest: its error, relative
+// to the sum of the terms' magnitudes, grows with the square root of their number.
 template <class N> struct Products {
     N sum = 0;
     void add(N a, N b) { sum += a * b; }
@@ -128,7 +128,7 @@ template <class T>
 struct LinearBackwardInput : Operation {
     LinearSizes s;
     bool with_gelu;
-    int bias;  // 0: no gradient of a bias, 1: overwritten, 2: added to
+    int bias;  // bias gradient: 0 none, 1 overwritten, 2 accumulated into
     Matmul matmul;
     Tensor<T> dout, weight, pre, din;
     Tensor<float> dbias;
@@ -161,7 +161,7 @@ struct LinearBackwardInput : Operation {
                     dx[i] = sum;
                     continue;
                 }
-                const N x = p[i];  // the slope's own slope is 1.13 at most
+                const N x = p[i];  // the second derivative is at most 1.13
                 dx[i] = v.template perhaps_stored<T>(sum) *
                         v.with_error(gelu_slope(x), 1.13 * tanh_error<T>() * (1 + std::fabs(double(x))));
             }
@@ -217,7 +217,7 @@ struct LinearBackwardWeight : Operation {
                 for (int c = 0; c < s.in; ++c) sums[c].add(slope, x[std::size_t(row) * s.in + c]);
                 bias_sum.add(slope, N(1));
             }
-            // Adding may happen at either end of the sum, where it meets every rounding.
+            // The old value may be added first, so it takes part in every rounding.
             const auto put = [&](auto& to, const Products<N>& products) {
                 Products<N> all = products;
                 if (accumulate) all.add(to, N(1));
@@ -233,8 +233,9 @@ std::unique_ptr<Operation> without_gelu(DType dtype, const Shape& s) {
     return make<LinearForward>(dtype, {s[0], s[1], s[2], s[3], s[4], 0});
 }
 
-// One row, odd rows and narrow channels, without and with each of `choices` (bias, GELU, what is added to); then every
-// edge of the tiles in which bf16 is widened (512 rows, 1024 columns, 768 in between), and one layer in fp32, with all.
+// One row, odd rows and few channels, with and without each of `choices` options (bias, GELU, accumulation); then every
+// boundary of the tiles in which bf16 is widened (512 rows, 1024 columns, 768 in between), and one fp32 layer, with all
+// options.
 std::vector<Shape> edges(int choices) {
     auto shapes = with_each({{1, 16, 48}, {3, 48, 80}, {37, 80, 16}, {300, 48, 64}}, {0, 1, 2});
     auto tiles = with_each({{520, 16, 16}, {520, 784, 16}, {520, 16, 1040}, {3, 784, 1040}, {4, 1040, 784},
@@ -256,13 +257,13 @@ std::vector<Shape> with_head(std::vector<Shape> shapes) {
     return shapes;
 }
 const std::vector<Shape> kSmall = layers(256), kLarge = with_head(layers(65536));
-// An input gradient with that of the bias before it, overwritten and added to.
+// Also input gradients with the gradient of the preceding bias, overwritten and accumulated into.
 std::vector<Shape> with_bias(std::vector<Shape> shapes) {
     const std::vector<Shape> few = with_each({{1, 16, 48}, {3, 48, 80}, {300, 48, 64}}, {0, 1, 2});
     for (const Shape& s : with_each(with_each(few, {0, 1}), {1, 2})) shapes.push_back(s);
     return shapes;
 }
-// arithmetic: 0 measured, 1 native, 2 widened; bias: of backward input 1 overwritten, 2 added to
+// arithmetic: 0 measured, 1 native, 2 widened; bias of backward input: 1 overwritten, 2 accumulated into
 const std::vector<std::string> kForward{"rows", "in", "out", "arithmetic", "bias", "gelu"};
 const std::vector<std::string> kInput{"rows", "in", "out", "arithmetic", "gelu", "bias"};
 const std::vector<std::string> kWeight{"rows", "in", "out", "arithmetic", "bias", "add"};
@@ -272,7 +273,7 @@ const Registered forward({.name = "linear forward", .tag = "[matmul]", .dimensio
                           .small = with_each(with_each(kSmall, {1}), {0, 1}),
                           .large = with_each(with_each(kLarge, {1}), {0, 1}), .make = make<LinearForward>,
                           .same_on_any_threads = false});
-// Every number of rows, with several packs of every lane, and packs that not all lanes have.
+// Every number of rows, with several packs per lane, and a last pack that only some lanes have.
 std::vector<Shape> few_rows_edges() {
     const auto shapes = with_each({{1, 64, 48}, {2, 48, 40}, {3, 1056, 16}, {4, 2080, 8}}, {0});
     return with_each(with_each(shapes, {0, 1}), {0, 1});

@@ -1,15 +1,15 @@
-// onebit.cpp - mean over ranks at one bit an element: what a worker sends, what a server answers, what both keep
+// onebit.cpp - the mean over ranks at 1 bit per element: a worker's messages, a server's reply, and the errors of both
 #include "test/operations/onebit.h"
 
 namespace operations {
 namespace {
 
 constexpr int kLargestWorld = 8;
-// The sign of a sum that is nearer to 0 may be rounding's to decide: its error is changed.
+// Rounding may decide the sign of a sum closer to 0 than this; the test moves such sums away by changing their error.
 constexpr double kNearZero = 1.0 / 64;
 
-// What workers and servers make of what they have compensated: it is kept, its signs sent and its squares summed.
-// Masked elements below `left_alone` keep what is there.
+// What workers and servers do with compensated values: store them, send their signs and sum their squares. Masked
+// elements below `left_alone` keep their value.
 template <class V, class Kept, class Bits, class Partial, class Active>
 void keep_tile(const V& v, const OnebitTile& tile, Kept kept, Bits bits, Partial& partial, Active active,
                std::int64_t left_alone = 0) {
@@ -92,7 +92,7 @@ struct Compress : Onebit {
     }
 };
 
-// Of the last rank, whose chunk has the padding. A message has one scale, or one a group.
+// The last rank, whose chunk has the padding. A message has one scale, or one per group.
 template <class>
 struct Serve : Onebit {
     bool one;
@@ -229,8 +229,8 @@ struct Commit : Onebit {
     }
 };
 
-// Nothing; less than a pack; chunks that end within a word, and begin within one of the mask; padding of many chunks;
-// groups of words and a little more than a tile of either geometry; tiles and what follows them.
+// No elements; less than a pack; chunks that end within a word of bits, and begin within a word of the mask; padding
+// over many chunks; groups of words, and a little more than a tile in either geometry; tiles and a remainder.
 const std::vector<Shape> kEdges{{0, 2, 8, 0, 0},        {1, 1, 8, 0, 0},      {7, 2, 8, 0, 1},
                                 {33, 2, 8, 0, 0},       {100, 8, 8, 0, 1},    {300, 2, 8, 64, 1},
                                 {5000, 8, 128, 0, 0},   {8200, 1, 8, 0, 1},   {20011, 2, 128, 0, 0},

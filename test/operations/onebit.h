@@ -1,4 +1,4 @@
-// onebit.h - what the operations on tiles of a bucket at one bit an element share: its layout, mask and messages
+// onebit.h - shared by the operations on 1-bit buckets: layout, mask and messages
 #pragma once
 #include "kernels/onebit.h"
 
@@ -11,10 +11,10 @@ namespace operations {
 
 using kernels::OnebitLayout, kernels::OnebitTile;
 
-// Of message words: each may be a scale, 0.2 to 0.8, or bits.
+// Initial message words: each is valid as a scale, 0.2 to 0.8, or as bits.
 inline const Fill kWords{.deviation = 0x200000, .mean = 0x3f000000};
 
-// Words are tensors of int, whose elements a formula sees as numbers.
+// Words are int tensors; a formula sees their elements as numbers.
 template <class Number> std::uint32_t word(const Number& x) { return std::uint32_t(int(x)); }
 template <class Number> float scale(const Number& x) { return std::bit_cast<float>(word(x)); }
 inline std::span<std::uint32_t> words(const Tensor<int>& t) {
@@ -28,7 +28,7 @@ constexpr std::uint32_t random_bits(std::size_t i) {
 template <class Number> bool is_positive(const Number& x) { return double(x) >= 0; }
 template <class Number> Number times_sign(float scale, bool positive) { return positive ? scale : -scale; }
 
-// Of a shape: elements, ranks, alignment, elements of a group, whether there is a mask.
+// A shape consists of elements, ranks, alignment, elements per group, and whether there is a mask.
 struct Onebit : Operation {
     OnebitLayout layout;
     std::vector<OnebitTile> tiles;
@@ -36,7 +36,7 @@ struct Onebit : Operation {
     bool masked;
     Tensor<int> active;  // empty without a mask
 
-    // `of_chunk`: the tiles of a server, else those of the bucket.
+    // `of_chunk`: true: the tiles of one server's chunk; false: those of the bucket.
     Onebit(const Shape& s, bool of_chunk)
         : masked(s[4] != 0) {
         const auto plan = kernels::onebit_plan(kernels::onebit_layout(s[0], s[1], s[2]), s[3], {});
@@ -50,11 +50,11 @@ struct Onebit : Operation {
         }
         device_tiles = device::Array<OnebitTile>(std::span<const OnebitTile>(tiles), nullptr);
         active = input<int>("active", masked ? std::size_t(layout.padded() + 31) / 32 : 0, kWords);
-        adjust(active.number, [](std::size_t i, double) {  // one of eight is masked
+        adjust(active.number, [](std::size_t i, double) {  // one bit in eight is masked
             return double(int(random_bits(3 * i) | random_bits(3 * i + 1) | random_bits(3 * i + 2)));
         });
     }
-    // `count` messages: scales of kWords, random bits, and zeros in words that are neither.
+    // `count` messages: scales from kWords, random bits, and zeros in all other words.
     Tensor<int> messages_of(Role role, const std::string& name, std::int64_t count) {
         const Tensor<int> all = tensor<int>(role, name, std::size_t(count * layout.message_words()), kWords);
         adjust(all.number, [&](std::size_t i, double scale) {
@@ -66,7 +66,7 @@ struct Onebit : Operation {
     }
     Tensor<int> finite() { return input<int>("finite", 1, {.deviation = 0, .mean = 1}); }
     std::span<const std::uint32_t> mask() const { return words(active); }
-    // Where an array of messages has the word of element `in_chunk` of a chunk.
+    // Index of the word that holds the bit of element `in_chunk` of a chunk in an array of messages.
     std::int64_t first_word(std::int64_t message, std::int64_t in_chunk) const {
         return message * layout.message_words() + layout.header_words() + in_chunk / 32;
     }
@@ -75,7 +75,7 @@ struct Onebit : Operation {
     }
 };
 
-// visit(elements [first, first + count) of what the tile counts in, at most 32, which share a word)
+// Calls visit(first, count) for each word of the tile: elements [first, first + count), at most 32.
 template <class Visit> void each_word(const OnebitTile& tile, Visit visit) {
     for (std::int32_t at = 0; at < tile.size; at += 32) visit(tile.first + at, std::min(32, tile.size - at));
 }

@@ -1,4 +1,4 @@
-// onebit_adam.cpp - the update of 1-bit Adam from a message sent and the replies, and the error that the worker keeps
+// onebit_adam.cpp - the update of 1-bit Adam from the sent message and the replies, and the worker's new error
 #include "kernels/onebit_adam.h"
 
 #include <optional>
@@ -12,7 +12,7 @@ using kernels::DecaySegment, kernels::StepScalars;
 
 constexpr float kEpsilon = 1e-6f, kDecay = 0.1f;
 
-// Tensors that decay, that do not, and that are left alone, in turn; with ends inside tiles.
+// Alternating tensors without decay, with decay, and not updated at all; with ends inside tiles.
 std::vector<DecaySegment> tensors_of(std::int64_t elements) {
     std::vector<DecaySegment> segments;
     const std::int64_t lengths[] = {32, 64, 4096, 96, 20000, 32, 1024};
@@ -24,14 +24,15 @@ std::vector<DecaySegment> tensors_of(std::int64_t elements) {
     return segments;
 }
 
-// Of a shape besides: whether the momentum over the root of the second moment has travelled.
+// The last number of a shape: whether ranks exchange the update (momentum / sqrt(second moment)) instead of the
+// momentum.
 template <class T>
 struct OnebitAdam : Onebit {
     bool update_space;
     StepScalars step{};
     std::vector<DecaySegment> segments;
     Tensor<float> compensated, error, master, m, v, largest;
-    std::optional<Tensor<T>> parameter;  // none in fp32, where it is the master
+    std::optional<Tensor<T>> parameter;  // empty in fp32, where the parameter is the master weight
     Tensor<int> messages, replies;
     device::Array<StepScalars> device_step;
     device::Array<DecaySegment> device_segments;
@@ -104,7 +105,7 @@ struct OnebitAdam : Onebit {
     }
 };
 
-// Less than a word of either geometry's tile; chunks with padding; tiles and what follows them.
+// Less than a tile in either geometry; chunks with padding; tiles and a remainder.
 const std::vector<Shape> kEdges{{32, 1, 128, 0, 1, 0}, {160, 2, 128, 0, 1, 1}, {8224, 1, 128, 0, 1, 1},
                                 {20000, 2, 128, 0, 1, 0}, {70016, 8, 128, 0, 1, 1}};
 const std::vector<Shape> kSmall{{1 << 24, 8, 128, 0, 1, 0}, {1 << 24, 8, 128, 0, 1, 1}},

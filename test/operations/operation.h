@@ -1,15 +1,17 @@
 // operation.h - one registration per operation of kernels/: its tensors, how to run it, its formula, its shapes, and
-// what it must move and compute
+// the bytes and flops of a run
 //
 // A file of this folder describes an operation once, as a class template over T that derives from Operation, lists its
 //   tensors and has a member template <class V> void formula(V& values) const
-// From that follow, without another line:
-//   test/kernels/operations_test.cpp  result against the formula, memory around the tensors, repeated bits, gradient
-//                                     against the slope of the forward formula
-//   dev/bench.cpp             speed, against the same formula as a plain loop and against what the machine can do
+// Two programs use every registration:
+//   test/kernels/operations_test.cpp  compares the result with the formula, checks the memory around the tensors and
+//                                     bit-identical repetition, and compares the gradient with the derivative of the
+//                                     forward formula
+//   dev/bench.cpp                     measures speed, compared with the same formula as a plain loop and with the peak
+//                                     of the machine
 //
-// The formula is a function template over what it is evaluated on: Rounded numbers give reference and tolerance
-// (rounded.h), doubles the slope, the tensors themselves the plain loop.
+// The formula is a template over the values that it is evaluated on: Rounded numbers give reference and tolerance
+// (rounded.h), doubles the derivative, the tensors themselves the plain loop.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -28,24 +30,24 @@ using kernels::DType;
 using Shape = std::vector<int>;
 
 enum class Role {
-    input,    // read only: must be as it was afterwards
-    output,   // NaN before
+    input,    // read only: must be unchanged after a run
+    output,   // NaN before a run
     in_out,   // read and written
-    scratch,  // NaN before, anything after
+    scratch,  // NaN before a run, unspecified after it
 };
 
-// What a tensor holds at first: these values, then normal ones.
+// The initial values of a tensor: `first`, then normally distributed values.
 struct Fill {
     double deviation = 1, mean = 0;
     std::vector<double> first = {};
 };
 
-// An element type, for code that handles tensors of any.
+// An element type at run time.
 struct Element {
     std::size_t size;
     double (*widen)(const std::byte*);
     void (*narrow)(std::byte*, double);
-    double (*ulp)(double);  // 0 for whole numbers
+    double (*ulp)(double);  // 0 for integer types
 };
 template <class T> const Element& element_of() {
     static constexpr Element element{
@@ -55,7 +57,7 @@ template <class T> const Element& element_of() {
     return element;
 }
 
-// One tensor of an operation, in device memory between two guards, all 0xff: NaN in every float type.
+// One tensor of an operation, in device memory between two guard areas of 0xff bytes, NaN in every float type.
 class Storage {
 public:
     static constexpr std::size_t kGuard = kernels::kTensorAlignment;  // bytes
@@ -66,7 +68,7 @@ public:
     Role role;
     std::size_t size;
     const Element* element;
-    bool exact = false;  // no rounding but the one to the element type is allowed
+    bool exact = false;  // the only rounding allowed is that to the element type
 
     bool is_read() const { return role == Role::input || role == Role::in_out; }
     bool is_written() const { return role == Role::output || role == Role::in_out; }
@@ -74,21 +76,21 @@ public:
     bool repeats() const { return size > period_; }
     double initial(std::size_t i) const { return element->widen(&initial_[i % period_ * element->size]); }
     void set_initial(const std::vector<double>& values);
-    void reset();                            // puts device memory into its state before a run
-    std::vector<std::byte> bytes() const;    // device memory with its guards
+    void reset();                            // initializes device memory for a run
+    std::vector<std::byte> bytes() const;    // copy of device memory, including the guards
     double value(const std::vector<std::byte>& bytes, std::size_t i) const {
         return element->widen(&bytes[kGuard + i * element->size]);
     }
     std::vector<std::byte> bytes_before() const;
 
 private:
-    // large tensors repeat their first million elements: filling gigabytes must not take longer than timing them
+    // Large tensors repeat their first million elements, because generating gigabytes would take longer than timing.
     std::size_t period_;
     std::vector<std::byte> initial_;
     device::Memory memory_;
 };
 
-// A tensor by its number and element type; in a contract it is the span of device memory.
+// A handle of a tensor: its number and element type; converts to the span of device memory that a contract takes.
 template <class E>
 struct Tensor {
     const std::vector<Storage>* storages;
@@ -99,25 +101,25 @@ struct Tensor {
     operator std::span<const E>() const { return span(); }
 };
 
-// What a formula is evaluated on, one way: all tensors as vectors of Number.
+// One way to evaluate a formula: all tensors as vectors of Number.
 template <class Number_>
 struct Values {
     using Number = Number_;
     std::vector<std::vector<Number>> tensor;
-    bool rounding = true;  // false: as if every tensor held real numbers, for slopes
+    bool rounding = true;  // false: as if every tensor held real numbers, for derivatives
 
     template <class E> std::span<Number> operator[](const Tensor<E>& t) { return tensor[t.number]; }
-    // A value that the operation keeps as a T and goes on with; or may, or may not, so that it is off by a rounding at
-    // most.
+    // stored: a value that the operation rounds to T before it continues. perhaps_stored: a value that it may or may
+    // not round, which adds an error of at most one rounding.
     template <class T> Number stored(Number x) const { return rounding ? Number(widen(narrow<T>(double(x)))) : x; }
     template <class T> Number perhaps_stored(Number x) const { return with_error(x, 0.5 * ulp<T>(double(x))); }
-    // `error` is the largest, here half of what is allowed: a tie of roundings must not fail for a float's worth of
-    // error beside it.
+    // `error` is the maximum error and counts as half the tolerance: a rounding tie must not fail because of an
+    // additional float rounding error.
     Number with_error(Number x, [[maybe_unused]] double error) const {
         if constexpr (std::is_same_v<Number, Rounded>) x.variance += square(error / 2);
         return x;
     }
-    using Sum = Number;  // of numbers added in double
+    using Sum = Number;  // a sum that is accumulated in double
     static void add_in_double(Sum& sum, const Number& x) {
         if constexpr (std::is_same_v<Number, Rounded>) sum = {sum.value + x.value, sum.variance + x.variance};
         else sum += x;
@@ -127,7 +129,7 @@ struct Values {
     }
 };
 
-// The other way: the tensors themselves, in float arithmetic, shared out over the threads.
+// The other way: on the tensors themselves, in float arithmetic, in parallel over threads.
 struct PlainLoop {
     using Number = float;
     struct Bf16Element {
@@ -155,7 +157,7 @@ struct PlainLoop {
     }
 };
 
-// out[c] (+)= sum over rows of term(row, c), whole cache lines at a time.
+// out[c] (+)= sum over rows of term(row, c), processed in whole cache lines.
 template <class V, class Out, class Term>
 void sum_rows(V& v, Out out, int rows, int channels, bool accumulate, Term term) {
     using N = typename V::Number;
@@ -174,15 +176,15 @@ void sum_rows(V& v, Out out, int rows, int channels, bool accumulate, Term term)
 class Operation {
 public:
     virtual ~Operation() = default;
-    // through its contract; a forward pass that is fused into others has only a formula
+    // Calls the kernel's launcher; a forward pass that exists only for its formula has none.
     virtual void run(device::StreamRef) {}
-    // after a run that is tested: host work, where the contract leaves open how a result is spread over elements
+    // Host work after a tested run, if the contract does not specify how a result is distributed over elements.
     virtual void collect() {}
     virtual void evaluate(Values<double>& values) const = 0;
     virtual void evaluate(Values<Rounded>& values) const = 0;
     virtual void evaluate(PlainLoop& values) const = 0;
-    static bool applies(const Shape&) { return true; }  // whether T can have this shape: known at once
-    // Whether the machine, or a library, can do it; asked where it would run, as finding out may take long.
+    static bool applies(const Shape&) { return true; }  // whether T supports this shape; fast
+    // Whether the machine or the library supports it; called only before a run, because it may be slow.
     virtual bool runs_here() { return true; }
 
     // The values before a run; outputs are 0.
@@ -202,17 +204,17 @@ public:
     }
 
     std::vector<Storage> tensors;
-    double bytes = 0, flops = 0;  // that one run must move and compute; 0: does not count
+    double bytes = 0, flops = 0;  // minimum that one run must move and compute; 0: not reported
 
-    // What makes it the backward pass of another operation: for the loss sum of weight * out over the tensors of
-    // weights, `tensor` holds or is added the slope with respect to the forward pass's tensor `of`.
+    // Set for a backward pass: for the loss, the sum of weight * out over the tensors of `weights`, `tensor` is set to
+    // (or incremented by) the derivative with respect to the forward pass's tensor `of`.
     struct Weight { int tensor; std::string out; };
     struct Gradient { int tensor; std::string of; bool accumulates; };
     std::vector<Weight> weights;
     std::vector<Gradient> gradients;
 
 protected:
-    // Changes what a tensor holds at first, element by element; one so large that it repeats itself is left as it is.
+    // Changes the initial values of a tensor, element by element; does nothing for large tensors, which repeat.
     template <class Change> void adjust(int number, Change change) {
         Storage& storage = tensors[number];
         if (storage.repeats()) return;
@@ -241,7 +243,7 @@ protected:
     }
 };
 
-// The formula of Op for each thing that it is evaluated on.
+// Instantiates the formula of Op for each kind of values.
 template <class Op>
 struct Evaluated final : Op {
     using Op::Op;
@@ -250,10 +252,10 @@ struct Evaluated final : Op {
     void evaluate(PlainLoop& values) const override { Op::formula(values); }
 };
 
-// nullptr where the type cannot have the shape
+// returns nullptr if the type does not support the shape
 using Maker = std::function<std::unique_ptr<Operation>(DType, const Shape&)>;
 
-// Makes an operation, or says whether it could, which takes no time.
+// Makes an operation; applies() tells quickly whether it can.
 struct Factory {
     std::unique_ptr<Operation> (*make)(DType, const Shape&);
     bool (*applies)(DType, const Shape&);
@@ -272,18 +274,18 @@ inline constexpr Factory make{[](DType dtype, const Shape& shape) -> std::unique
 
 struct Registration {
     std::string name, tag;
-    std::vector<std::string> dimensions;  // what the numbers of a shape mean
+    std::vector<std::string> dimensions;  // names of the numbers of a shape
     std::vector<Shape> edges;             // tested
     std::vector<Shape> small, large;      // timed on a CPU and on a GPU
     Factory make;
-    Maker forward = {};                   // of a backward pass: takes the same shapes
+    Maker forward = {};                   // for a backward pass: its forward pass, with the same shapes
     std::vector<DType> dtypes = {DType::fp32, DType::bf16};
-    bool same_on_any_threads = true;      // bit for bit
+    bool same_on_any_threads = true;      // bit-identical for any number of threads
 
     std::string describe(const Shape& shape) const;
 };
 
-// A registration enters the list as it is constructed, before main(); nothing changes it afterwards.
+// The constructor adds the registration to the list, before main(); the list does not change afterwards.
 struct Registered {
     explicit Registered(Registration registration);
 };

@@ -1,9 +1,9 @@
-// rounded.h - a number that knows how far off float arithmetic may be: the exact value of a formula and the variance of
-// a float result about it
+// rounded.h - a number with a model of float rounding errors: the exact value of a formula and the variance of a float
+// result about it
 //
-// Every operation adds its own rounding, taken as independent of all others, to what its operands carry, so errors of
-// sums grow with the root of their length (Higham, Mary 2019, doi 10.1137/18M1226312). A formula evaluated on such
-// numbers is its own reference and its own tolerance, element by element: a float result lies within kDeviations
+// Every operation adds its own rounding error, assumed independent of all others, to the errors of its operands, so
+// errors of sums grow with the square root of their length (Higham, Mary 2019, doi 10.1137/18M1226312). A formula
+// evaluated on such numbers yields reference and tolerance of every element: a float result must lie within kDeviations
 // standard deviations.
 #pragma once
 #include <algorithm>
@@ -18,9 +18,8 @@ using kernels::bf16;
 using std::exp, std::log, std::sqrt;
 
 inline constexpr double kUnit = 0x1p-24;      // largest relative error of one rounding to float
-inline constexpr double kSmallest = 0x1p-125;  // what is smaller may become 0
-// One rounding is counted as kUnit, its largest value. Four deviations also cover sixteen roundings that all err to the
-// same side.
+inline constexpr double kSmallest = 0x1p-125;  // smaller values may be flushed to 0
+// One rounding counts as kUnit, its maximum. Four deviations also cover sixteen roundings that all have the same sign.
 inline constexpr double kDeviations = 4;
 
 template <class T> double widen(T x) {
@@ -31,7 +30,7 @@ template <class T> T narrow(double x) {
     if constexpr (std::is_same_v<T, bf16>) return kernels::bf16_from_float(float(x));
     else return T(x);
 }
-// One unit in the last place of T at magnitude x: rounding to T costs at most half of it.
+// One unit in the last place of T at magnitude x: the error of rounding to T is at most half of it.
 template <class T> double ulp(double x) {
     constexpr int kDigits = std::is_same_v<T, bf16> ? 7 : std::is_same_v<T, double> ? 52 : 23;
     return std::ldexp(1.0, std::ilogb(std::fabs(x) + 1e-30) - kDigits);
@@ -39,7 +38,7 @@ template <class T> double ulp(double x) {
 
 struct Rounded {
     double value = 0, variance = 0;
-    double squares = 0;  // of the terms of the sum that it is
+    double squares = 0;  // if the number is a sum: the sum of its terms' squares
     Rounded() = default;
     Rounded(double exact) : value(exact) {}
     Rounded(double value, double variance) : value(value), variance(variance) {}
@@ -49,7 +48,7 @@ struct Rounded {
 };
 
 constexpr double square(double x) { return x * x; }
-// A result that carries `inherited` from its operands and is rounded itself, `roundings` times.
+// A result with variance `inherited` from its operands that is itself rounded `roundings` times.
 inline Rounded rounded(double value, double inherited, double roundings = 1) {
     return {value, inherited + square(roundings * kUnit * value) + square(kSmallest)};
 }
@@ -64,13 +63,13 @@ inline Rounded operator-(const Rounded& a, const Rounded& b) {
 inline Rounded operator*(const Rounded& a, const Rounded& b) {
     return rounded(a.value * b.value, square(a.value) * b.variance + square(b.value) * a.variance);
 }
-// A GPU's fast division and square root are good to two units in the last place, four roundings.
+// A GPU's fast division and square root have an error of two units in the last place, which is four roundings.
 inline Rounded operator/(const Rounded& a, const Rounded& b) {
     const double quotient = a.value / b.value;
     return rounded(quotient, (a.variance + square(quotient) * b.variance) / square(b.value), 4);
 }
-// A sum may be taken in any order, so what is rounded is like the root of its terms' squares where terms happen to
-// cancel in this one.
+// A sum may be computed in any order. If terms happen to cancel in this order, the partial sums of another order have a
+// magnitude like the root of the sum of squares, which determines their rounding errors.
 inline Rounded& Rounded::operator+=(const Rounded& x) {
     squares = (squares > 0 ? squares : square(value)) + square(x.value);
     value += x.value;
@@ -83,7 +82,7 @@ inline Rounded sqrt(const Rounded& x) {
     const double root = std::sqrt(x.value);
     return rounded(root, root > 0 ? x.variance / square(2 * root) : x.variance, 4);
 }
-// The hardware's exp is off by 2 + |x| units in the last place (math.cuh).
+// The hardware's exp has an error of 2 + |x| units in the last place (math.cuh).
 inline Rounded exp(const Rounded& x) {
     const double power = std::exp(x.value);
     return rounded(power, square(power) * x.variance, 2 * (2 + std::fabs(x.value)));

@@ -45,7 +45,7 @@ struct Sketch : Operation {
     }
 };
 
-// Nothing; a row less one, a row, and a little more; a row for each run of rows and a little more.
+// No elements; one element less than a row, a row, a little more; one row for each run of rows and a little more.
 const Registered sketch({.name = "sketch",
                          .tag = "[sketch][one_order]",
                          .dimensions = {"elements", "draw"},

@@ -1,4 +1,4 @@
-// sum_ranks.cpp - the sum of what all ranks contributed, in the order of the ranks
+// sum_ranks.cpp - the sum of all ranks' contributions, in rank order
 #include "kernels/sum_ranks.h"
 
 #include "test/operations/operation.h"
@@ -20,7 +20,7 @@ struct SumRanks : Operation {
           own(s[3] ? in_out<T>("out", elements) : input<T>("own", elements)),
           out(s[3] ? own : output<T>("out", elements)),
           others(input<T>("others", stride * ranks)) {
-        // Of very different size, so that another order of additions gives other bits; NaN where nobody may look.
+        // Very different magnitudes, so that another order of additions gives different bits; NaN in unused elements.
         adjust(own.number, [&](std::size_t, double x) { return x * size_of(rank); });
         adjust(others.number, [&](std::size_t i, double x) {
             const int of = int(i / stride);
@@ -32,7 +32,7 @@ struct SumRanks : Operation {
     void run(device::StreamRef stream) override {
         kernels::sum_ranks<T>({out, own, others, std::int64_t(stride), rank, ranks}, stream);
     }
-    // As floats add, one by one: no other bits will do.
+    // Float additions one after another: the result must be bit-identical.
     template <class V> void formula(V& v) const {
         using N = typename V::Number;
         v.each(elements, [&, mine = v[own], theirs = v[others], sums = v[out]](std::size_t i) {
@@ -44,8 +44,8 @@ struct SumRanks : Operation {
     }
 };
 
-// Nothing; less than a pack, just one and a little more; tiles and what follows them. Every place of a rank among few
-// and many.
+// No elements; less than a pack, exactly one, a little more; tiles and a remainder. First, middle and last rank of few
+// and of many.
 const Registered sum_ranks({.name = "sum over ranks",
                             .tag = "[sum_ranks][one_order]",
                             .dimensions = {"elements", "ranks", "rank", "in place"},
