@@ -1,4 +1,4 @@
-// agreement_support.h - ranks that compare what they were started with, and what each of them hears
+// agreement_support.h - runs a check of agreement between ranks, and collects each rank's error message
 #pragma once
 #include <functional>
 #include <string>
@@ -11,7 +11,7 @@ namespace test {
 
 using namespace llmc;
 
-// What every rank hears when `work` runs on all of them; "accepted" where it hears nothing.
+// The error message of every rank when `work` runs on all of them; "accepted": none.
 inline std::vector<std::string> complaints(int ranks, const std::function<void(Communicator&)>& work) {
     std::vector<std::string> heard(static_cast<std::size_t>(ranks));
     llmc::run_ranks(ranks, [&](Communicator& communicator) {

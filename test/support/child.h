@@ -1,4 +1,4 @@
-// child.h - this test program once more, in an environment of its own
+// child.h - runs this test program again with another environment
 #pragma once
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 
 namespace test {
 
-// What the tests with `tag` print, on either channel, where `environment` ("NAME=VALUE ...") is added to that of this
-// process.
+// The output, on stdout and stderr, of the tests with `tag`; `environment` ("NAME=VALUE ...") is added to the
+// environment of this process.
 inline std::string output_of_child(const std::string& environment, const std::string& tag) {
     const std::string command = environment + " /proc/" + std::to_string(getpid()) + "/exe '" + tag + "' 2>&1";
     FILE* pipe = popen(command.c_str(), "r");

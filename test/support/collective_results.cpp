@@ -1,4 +1,4 @@
-// collective_results.cpp - what collectives compute (collective_results.h)
+// collective_results.cpp - collective_results.h
 #include "test/support/collective_results.h"
 
 #include <algorithm>

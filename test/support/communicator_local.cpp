@@ -1,5 +1,5 @@
-// communicator_local.cpp - collectives between threads: every rank posts its operation, brings its input and takes its
-// result when its order of execution says so; the one that brings the last input computes all results
+// communicator_local.cpp - collectives between threads: every rank posts its operation, provides its input and takes
+// its result at the time that LocalOrder defines; the rank that provides the last input computes all results
 #include "test/support/communicator_local.h"
 
 #include <omp.h>
@@ -24,9 +24,9 @@
 namespace llmc {
 namespace {
 
-// A meeting of all ranks, in which each leaves something for the others.
+// A rendezvous of all ranks, to which each contributes data for the others.
 struct Meeting {
-    std::string what;                 // by the rank that came first
+    std::string what;                 // set by the rank that arrives first
     std::vector<char> arrived;
     int first = 0, count = 0, left = 0;
 };
@@ -34,14 +34,14 @@ struct HostMeeting : Meeting {
     std::vector<std::string> texts;
 };
 struct DeviceMeeting : Meeting {
-    std::vector<Bytes> inputs, results;  // by rank
+    std::vector<Bytes> inputs, results;  // indexed by rank
     int brought = 0;
     bool wanted = false, done = false;   // wanted: a rank waits for it
 };
 
 struct Team;
 
-// What all threads share.
+// State shared by all threads.
 struct Run {
     Run(int ranks, const LocalSettings& with) : settings(with), ended(ranks) {}
 
@@ -61,17 +61,17 @@ struct Run {
     }
 
     const LocalSettings settings;
-    std::mutex mutex;  // guards what follows, and the teams
-    // Only of what another rank may wait for: 16 threads that wake up for every step of every other one take most of
-    // the time.
+    std::mutex mutex;  // guards the members below, and the teams
+    // Notified only of changes that another rank may wait for: if 16 threads woke up for every step of every other one,
+    // that would take most of the time.
     std::condition_variable changed;
     std::vector<char> ended;
     std::optional<std::string> failure;
     std::exception_ptr first_thrown;
-    std::map<std::vector<int>, std::shared_ptr<Team>> parts;  // by their paths
+    std::map<std::vector<int>, std::shared_ptr<Team>> parts;  // keyed by Team::path
 };
 
-// What the threads of a communicator share.
+// State shared by the threads of one communicator.
 struct Team {
     Team(Run& all, std::vector<int> numbers, std::vector<int> by)
         : run(all), members(std::move(numbers)), size(int(members.size())), path(std::move(by)) {}
@@ -91,7 +91,7 @@ struct Team {
         if (++meeting.count == size) run.changed.notify_all();
         return meeting;
     }
-    // Until `holds`, or an error. All that `rank` waits for depends on `meeting`, if there is one.
+    // Waits until holds() or an error. `meeting`, if not null, is the only rendezvous that `rank` waits for.
     template <class Holds>
     void wait(std::unique_lock<std::mutex>& lock, int rank, const std::string& what, const Meeting* meeting,
               Holds&& holds) {
@@ -109,9 +109,9 @@ struct Team {
     }
 
     Run& run;
-    const std::vector<int> members;  // their numbers in the run
+    const std::vector<int> members;  // ranks in the whole run
     const int size;
-    const std::vector<int> path;     // of splits: the number of each among those of its whole, and the color
+    const std::vector<int> path;     // for each nested split: its index within the parent communicator, and the color
     std::map<std::int64_t, HostMeeting> host;
     std::map<std::int64_t, DeviceMeeting> device;  // until every rank has taken its result
 };
@@ -163,8 +163,8 @@ public:
     void wait(device::StreamRef, CommEvent event) override { sync(event); }
     void sync(CommEvent event) override {
         if (prompt()) {
-            // Without the mutex for the first while: to ThreadSanitizer it would order what this rank did before
-            // against what its thread writes now.
+            // At first without the mutex: for ThreadSanitizer it would order this rank's earlier accesses before the
+            // current writes of its thread, and hide a race.
             for (int i = 0; i < 1000 && taken_ < event.number; ++i)
                 std::this_thread::sleep_for(std::chrono::microseconds(20));
             std::unique_lock lock(team_.run.mutex);
@@ -179,7 +179,7 @@ public:
     void settle(bool giving_up) noexcept override {
         try {
             if (!giving_up) wait_for_all();
-        } catch (...) {  // run_ranks() throws it
+        } catch (...) {  // run_ranks() rethrows it
             giving_up = true;
         }
         if (giving_up) stop();
@@ -218,7 +218,8 @@ private:
         return texts;
     }
 
-    // Whether another rank waits for what this one has not taken yet, and will not before it leaves the control plane.
+    // Whether another rank waits for a collective that this rank has not executed yet, and would not execute before it
+    // leaves the control plane.
     bool wanted() const { return !prompt() && posted_ > taken_ && team_.device.at(taken_).wanted; }
 
     void begin_group(device::StreamRef compute) override {
@@ -238,7 +239,7 @@ private:
         Pending pending{op, in_bytes(op, rank(), size()), out_bytes(op, rank(), size())};
         Bytes input;
         if (team_.run.settings.order == LocalOrder::early) {
-            // What an earlier operation has yet to write cannot be read.
+            // The input cannot be read yet if a pending operation will write it.
             if (std::none_of(pending_.begin(), pending_.end(),
                              [&](const Pending& other) { return overlap(pending.in(), other.out()); })) {
                 input = read_device(op.in, pending.in_bytes);
@@ -258,7 +259,7 @@ private:
         if (pending.brought) bring(meeting, op, std::move(input));
     }
 
-    // Under the team's mutex: it lasts as long as the sum, which tests can bear.
+    // Holds the team's mutex for the duration of the sum, which is acceptable in tests.
     void bring(DeviceMeeting& meeting, const Collective& op, Bytes input) {
         meeting.inputs[rank()] = std::move(input);
         if (++meeting.brought < size()) return;
@@ -267,7 +268,7 @@ private:
         team_.run.changed.notify_all();
     }
 
-    // Brings this rank's input to the next collective, unless post() did, and takes the result.
+    // Provides this rank's input to the next collective, unless post() did, and takes the result.
     void take_next() {
         std::unique_lock lock(team_.run.mutex);
         const Pending pending = pending_.front();
@@ -296,7 +297,7 @@ private:
         if (syncs_) team_.run.changed.notify_all();
     }
 
-    // Right before memory is touched, while the rank goes on.
+    // A random delay right before memory is accessed, while the rank continues.
     void pause() {
         const auto longest = team_.run.settings.delay.count();
         if (prompt() && longest > 0)
@@ -340,7 +341,7 @@ private:
         return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
     }
 
-    // Fills with NaN what posted operations will write, but for what one of them has yet to read.
+    // Fills the outputs of posted operations with NaN, except memory that a posted operation has yet to read.
     void poison(Range range) {
         for (const Pending& pending : pending_)
             if (!pending.brought && overlap(range, pending.in())) {
@@ -362,14 +363,14 @@ private:
     Team& team_ = *shared_;
     int splits_ = 0;
     std::int64_t host_meetings_ = 0;
-    std::int64_t posted_ = 0;              // written under the team's mutex, as is what follows
+    std::int64_t posted_ = 0;              // written under the team's mutex, like the members below
     std::atomic<std::int64_t> taken_ = 0;
-    std::deque<Pending> pending_;          // posted, and not taken yet
-    bool syncs_ = false;                   // sync() waits for what is taken
-    std::condition_variable posted_one_;   // for the thread
+    std::deque<Pending> pending_;          // posted, but not executed yet
+    bool syncs_ = false;                   // sync() waits for an execution
+    std::condition_variable posted_one_;   // wakes the thread
     std::atomic<bool> stop_ = false;
     std::mt19937 random_{team_.run.settings.seed * 1000 + unsigned(rank())};
-    std::thread thread_;                   // order `prompt`
+    std::thread thread_;                   // only for LocalOrder::prompt
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// communicator_suite.cpp - sums, moves and refusals of every collective, against plain loops
+// communicator_suite.cpp - sums, moves and rejected calls of every collective, compared with plain loops
 #include "test/support/communicator_suite.h"
 
 #include <cstring>
@@ -12,7 +12,7 @@ using namespace test;
 namespace {
 
 template <class T> T number(std::uint32_t bits);
-// Integers that any order sums exactly, or numbers of very different size, whose sum depends on the order.
+// Integers, whose sum is exact in any order, or numbers of very different magnitude, whose sum depends on the order.
 template <> float number(std::uint32_t bits) {
     return bits & 1 ? float(int(bits >> 20)) : std::ldexp(float(int(bits >> 8) - (1 << 23)), int(bits & 31) - 24);
 }
@@ -22,7 +22,7 @@ template <> double number(std::uint32_t bits) {
 }
 template <> std::byte number(std::uint32_t bits) { return std::byte(bits >> 11); }
 
-// What rank `rank` contributes; every rank knows it of all.
+// The contribution of rank `rank`; every rank can compute all contributions.
 template <class T> std::vector<T> contribution(std::int64_t elements, int rank, unsigned salt) {
     std::vector<T> values(elements);
     std::uint32_t bits = 0x9e3779b9u * (salt * 64 + rank + 1);
@@ -54,7 +54,7 @@ template <class T> bool same(const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// One group with what `enqueue` calls, seen by the null stream.
+// Runs one group of the collectives that `enqueue` calls, and makes the null stream wait for it.
 template <class Enqueue> void group(Communicator& comm, Enqueue&& enqueue) {
     comm.group_begin(nullptr);
     enqueue();
@@ -115,7 +115,7 @@ template <class T> void check_moves(Communicator& comm, std::int64_t elements, u
     expect(same(data.download(nullptr), contribution<T>(elements, root, salt)), "broadcast" + of);
 }
 
-// What one group adds to bytes_sent(), from the moment it was enqueued.
+// The bytes that one group adds to bytes_sent() as soon as it is enqueued.
 template <class Enqueue> std::int64_t sent_by(Communicator& comm, Enqueue&& enqueue) {
     const std::int64_t before = comm.bytes_sent();
     comm.group_begin(nullptr);
@@ -128,7 +128,8 @@ template <class Enqueue> std::int64_t sent_by(Communicator& comm, Enqueue&& enqu
     return sent;
 }
 
-// By element and receiver: every rank but the one that has it gets it once, and from whom follows from the collective.
+// Counted by element and receiver: every rank except the owner of an element receives it once; the collective
+// determines the sender.
 template <class T> void check_bytes_sent(Communicator& comm, std::int64_t elements) {
     const std::string of = " of " + std::to_string(elements) + " elements of " + std::to_string(sizeof(T)) + " bytes";
     const int ranks = comm.size(), rank = comm.rank();
@@ -151,7 +152,7 @@ template <class T> void check_bytes_sent(Communicator& comm, std::int64_t elemen
                                  std::to_string(want));
         return comm.host_reduce(sent, HostReduction::sum);
     };
-    const std::int64_t once = (ranks - 1) * elements * width;  // all elements to all ranks but their owner
+    const std::int64_t once = (ranks - 1) * elements * width;  // all elements to all ranks except their owner
     const auto sums = [&] {
         expect(check("reduce_scatter", scattered, [&] { comm.reduce_scatter(mine, whole.span()); }) == once,
                "reduce_scatter on all ranks" + of);
@@ -205,9 +206,9 @@ void test::check_groups(Communicator& comm) {
                 comm.group_begin(nullptr);
                 for (const int end = round == 0 ? 30 : i + round; i < end; ++i) comm.all_reduce(arrays[i].span());
                 events.push_back(comm.group_end());
-                // Rank 0 waits for all hosts while their collectives are under way, and the other way round.
+                // Rank 0 waits for all hosts while their collectives are in flight, and vice versa.
                 expect(comm.host_reduce(rank, HostReduction::sum) == ranks * (ranks - 1) / 2,
-                       "host_reduce while collectives are under way");
+                       "host_reduce while collectives are in flight");
             }
             comm.sync(events.front());
             comm.wait(nullptr, events.back());
@@ -216,7 +217,7 @@ void test::check_groups(Communicator& comm) {
             expect(same(arrays[i].download(nullptr), sum<float>(sizes[i], ranks, i)), "all_reduce in a group of many");
     }
 
-    // A group reads what an earlier one writes: nobody has to wait in between.
+    // A group reads the output of an earlier group; no wait is needed in between.
     const std::int64_t elements = 10'000;
     const ShardRange shard = shard_of(elements, rank, ranks);
     const auto input = on_device(contribution<float>(elements, rank, 7));
@@ -266,27 +267,27 @@ void test::check_parts(Communicator& comm) {
     }
     check_groups(*odd->split(odd->rank() % 2));
 
-    // Each in turn takes what another one left, while that goes on with something else.
+    // Each communicator in turn uses the output of another one while that one runs something else.
     constexpr std::int64_t kElements = 3000;
-    const auto data = on_device(std::vector<float>(kElements, 1)), beside = on_device(std::vector<float>(kElements, 1));
+    const auto data = on_device(std::vector<float>(kElements, 1)), second = on_device(std::vector<float>(kElements, 1));
     const CommScope scope(comm), of_odd(*odd), of_half(*half);
     const std::int64_t before = comm.bytes_sent(), before_odd = odd->bytes_sent(), before_half = half->bytes_sent();
     odd->group_begin(nullptr);
     odd->all_reduce(data.span());
     const CommEvent summed = odd->group_end();
     odd->group_begin(nullptr);
-    odd->all_reduce(beside.span());
-    const CommEvent beside_too = odd->group_end();
+    odd->all_reduce(second.span());
+    const CommEvent second_summed = odd->group_end();
     odd->wait(nullptr, summed);
     half->group_begin(nullptr);
     half->all_reduce(data.span());
     half->wait(nullptr, half->group_end());
-    odd->wait(nullptr, beside_too);
+    odd->wait(nullptr, second_summed);
     expect(comm.bytes_sent() - before == odd->bytes_sent() - before_odd + half->bytes_sent() - before_half,
            "the bytes of parts count in the whole");
     float want = 0;
     for (int r = 0; r < ranks; ++r)
         if ((r < ranks / 2) == (rank < ranks / 2)) want += float((ranks + 1 - r % 2) / 2);
     expect(same(data.download(nullptr), std::vector<float>(kElements, want)), "a sum of sums");
-    expect(same(beside.download(nullptr), std::vector<float>(kElements, float(odd->size()))), "a sum beside it");
+    expect(same(second.download(nullptr), std::vector<float>(kElements, float(odd->size()))), "a concurrent sum");
 }

@@ -1,4 +1,5 @@
-// communicator_suite.h - what every communicator must do, called by all ranks together; throws Error where it does not
+// communicator_suite.h - tests that every communicator must pass; all ranks call them together, and a failure throws
+// Error
 #pragma once
 #include <exception>
 #include <string>
@@ -9,11 +10,11 @@
 namespace test {
 
 inline void expect(bool holds, const std::string& what) {
-    if (!holds) throw Error("not so: " + what, Blame::runtime);
+    if (!holds) throw Error("expectation failed: " + what, Blame::runtime);
 }
 
-// Declare it behind the memory that collectives use: it ends that use before the memory goes, whether the scope is left
-// in the ordinary way (when its groups have been waited for) or by an exception.
+// Declare it after the memory that collectives use: it ends that use before the memory is freed, whether the scope ends
+// normally (after its groups have been waited for) or by an exception.
 class CommScope {
 public:
     explicit CommScope(llmc::Communicator& communicator)
@@ -28,12 +29,12 @@ private:
     int exceptions_;
 };
 
-// Every device collective at edge sizes up to `largest` elements, bit for bit against a plain loop in the order of the
-// ranks, and the bytes that it says each rank sends.
+// Every device collective at boundary sizes up to `largest` elements, bit-identical to a plain loop in rank order, and
+// the bytes_sent() of each rank.
 void check_device_collectives(llmc::Communicator& comm, std::int64_t largest);
 // Many operations in a group, groups that follow each other, and the control plane meanwhile.
 void check_groups(llmc::Communicator& comm);
-// Parts of it: that they are communicators, too, whose bytes the whole counts, and that they may work in turn.
+// Communicators made by split(): they are full communicators, the parent counts their bytes, and they can alternate.
 void check_parts(llmc::Communicator& comm);
 void check_control_plane(llmc::Communicator& comm);
 

@@ -1,4 +1,4 @@
-// hellaswag_support.h - HellaSwag files written word by word, not by a writer under test, and random ones
+// hellaswag_support.h - writes HellaSwag files word by word, independently of the writer under test; random examples
 #pragma once
 #include <random>
 
@@ -14,7 +14,7 @@ struct HellaSwagBytes {
         std::uint16_t right = 0;
     };
     std::array<std::int32_t, 256> header{};
-    std::vector<Ids> words;  // of each example
+    std::vector<Ids> words;  // one entry per example
 
     explicit HellaSwagBytes(const std::vector<Example>& examples, int vocabulary = 0, int end_of_text = 0) {
         std::size_t longest = 0;
@@ -40,7 +40,7 @@ struct HellaSwagBytes {
     std::string write(const std::string& path) const { return write_file(path, bytes()); }
 };
 
-// Contexts of 1 to `longest` ids below `vocabulary`, endings of 1 to 9 of them; each fourth has endings of one.
+// Contexts of 1 to `longest` ids below `vocabulary`, endings of 1 to 9 ids; every fourth example has endings of one id.
 inline std::vector<HellaSwagBytes::Example> random_hellaswag(int count, int vocabulary, int longest,
                                                              unsigned seed = 1) {
     std::mt19937 engine(seed);

@@ -1,4 +1,4 @@
-// model_support.h - a tiny GPT-2, global batches with gaps in their targets, and steps in any number of micro-batches
+// model_support.h - a tiny GPT-2, global batches with ignored targets, and steps with any number of micro-batches
 #pragma once
 #include <cstring>
 #include <memory>
@@ -17,14 +17,14 @@ namespace test {
 inline const llmc::ModelConfig kTinyModel{.layers = 2, .heads = 2, .channels = 32, .max_seq_len = 16, .vocabulary = 61};
 inline constexpr int kTinyRows = 16, kTinySeqLen = 16;
 
-// One rank's parts of a run; the communicator must outlive them.
+// The context of one rank; the communicator must outlive it.
 inline llmc::Context make_context(llmc::Communicator& communicator) {
     return {.device = device::open(1), .stream = device::Stream(), .matmul = kernels::Matmul(),
-            .communicator = {std::shared_ptr<void>(), &communicator}};  // points to it, owns nothing
+            .communicator = {std::shared_ptr<void>(), &communicator}};  // non-owning pointer
 }
 inline llmc::Context make_context() { return {device::open(2), device::Stream(), kernels::Matmul()}; }
 
-// Sequences with their targets; kIgnoreTarget where there is none.
+// Sequences with their targets; kIgnoreTarget where a target is ignored.
 struct GlobalBatch {
     int rows, seq_len;
     std::vector<int> tokens, targets;
@@ -46,8 +46,8 @@ inline GlobalBatch random_batch(unsigned seed, int rows = kTinyRows, int seq_len
     return batch;
 }
 
-// Every row keeps its targets with a probability of 0, .05, .5 or 1; row 1 has none, the last row has all, and rows 4
-// to 7, a micro-batch of four, have none.
+// Every row keeps each of its targets with a probability of 0, .05, .5 or 1; row 1 has none, the last row has all, and
+// rows 4 to 7, a micro-batch of four, have none.
 inline GlobalBatch random_batch_with_gaps(unsigned seed) {
     GlobalBatch batch = random_batch(seed);
     std::mt19937 engine(seed + 1000);
@@ -61,8 +61,8 @@ inline GlobalBatch random_batch_with_gaps(unsigned seed) {
     return batch;
 }
 
-// A model with its gradients and its optimizer, driven as the main loop drives them. Under several ranks each makes
-// one, and calls the same.
+// A model with its gradients and its optimizer, used like in the main loop. With several ranks each rank makes one and
+// makes the same calls.
 class Trainer {
 public:
     Trainer(llmc::Context& context, llmc::ModelSetup setup, const llmc::AdamWSettings& settings = {},
@@ -81,8 +81,8 @@ public:
         optimizer_ = llmc::make_optimizer(*model_, *gradients_, settings, context);
     }
 
-    // Gradients of this rank's part of the global batch in `micro_batches` equal parts, each position with weight 1 /
-    // positions.
+    // Accumulates the gradients of this rank's part of the global batch in `micro_batches` equal micro-batches, each
+    // position with weight 1 / positions.
     void accumulate(const GlobalBatch& batch, int micro_batches, float loss_factor = 1) {
         const llmc::MicroBatchShape shape{batch.rows / ranks_ / micro_batches, batch.seq_len};
         for (int micro = 0; micro < micro_batches; ++micro) {
@@ -104,7 +104,7 @@ public:
         optimizer_->step(*model_, {.learning_rate = learning_rate, .positions = batch.positions()});
         return optimizer_->scalars();
     }
-    // As a run that goes on, its moments at 0.
+    // Like a resumed run, with Adam moments of 0.
     void load_counts(const llmc::Optimizer::Counts& counts) {
         optimizer_->load(counts, [](std::int64_t, std::span<float> first, std::span<float> second) {
             std::ranges::fill(first, 0.0f);
@@ -124,7 +124,7 @@ public:
     llmc::GradientExchange& exchange() { return *gradients_; }
     const llmc::Optimizer& optimizer() const { return *optimizer_; }
     llmc::Optimizer& optimizer() { return *optimizer_; }
-    // What this rank holds: everything, or its shards.
+    // This rank's master weights: all of them, or its shards.
     std::vector<float> master_weights() const {
         model_->wait_for_parameters();
         return read(model_->master_weights());
@@ -133,7 +133,7 @@ public:
         model_->wait_for_parameters();
         return read(model_->rounded_parameters());
     }
-    // All of them, at stage 0.
+    // All gradients; ZeRO stage 0 only.
     std::vector<float> gradients() const { return read(gradients_->reduced(gradients_->buckets().owned().front())); }
     std::vector<float> first_moments() const { return read(optimizer_->first_moments()); }
     std::vector<float> second_moments() const { return read(optimizer_->second_moments()); }
@@ -160,7 +160,7 @@ inline llmc::ModelSetup tiny_setup(kernels::DType dtype = kernels::DType::fp32,
     return {.config = kTinyModel, .dtype = dtype, .shape = {kTinyRows, kTinySeqLen}, .recompute = recompute};
 }
 
-// The gradient of the mean loss, from what was accumulated with weight 1 / positions.
+// The gradient of the mean loss, from gradients accumulated with weight 1 / positions.
 inline std::vector<double> mean_gradient(const Trainer& trainer, const GlobalBatch& batch) {
     std::vector<double> gradient = widen(trainer.gradients());
     for (double& g : gradient) g *= double(batch.positions()) / double(batch.valid_targets());

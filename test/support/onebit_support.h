@@ -1,4 +1,4 @@
-// onebit_support.h - short runs of 1-bit Adam on ranks as threads, and what a rank has at each point of them
+// onebit_support.h - short runs of 1-bit Adam with ranks as threads, and snapshots of a rank's state
 #pragma once
 #include <regex>
 
@@ -13,7 +13,7 @@ inline llmc::AdamWSettings onebit(llmc::OnebitSettings settings = {.freeze_after
     adamw.onebit = settings;
     return adamw;
 }
-// Sequences that end before the positions of the model do.
+// Sequences shorter than the model's maximum.
 inline llmc::ModelSetup short_setup(int ranks) {
     llmc::ModelSetup setup = tiny_setup();
     setup.shape = {12 / ranks, 8};
@@ -21,7 +21,7 @@ inline llmc::ModelSetup short_setup(int ranks) {
 }
 inline GlobalBatch short_batch(unsigned seed) { return random_batch(seed, 12, 8); }
 
-// What a rank has before, in and behind a step.
+// The state of a rank before, during or after a step.
 struct Snapshot {
     std::vector<float> master, first, second, gradient, errors;  // errors: the worker's, then the server's
     std::vector<llmc::ShardRange> worked, served;
@@ -42,7 +42,7 @@ inline Snapshot snapshot(Trainer& trainer) {
 // A step; the gradient is this rank's own, before the exchange, once gradients stay local.
 inline Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, float loss_factor = 1) {
     trainer.accumulate(batch, 1, loss_factor);
-    // While they are reduced they belong to the communicator.
+    // While gradients are reduced they belong to the communicator.
     const bool local = trainer.optimizer().onebit_state().kind == llmc::OnebitState::Kind::errors;
     const std::vector<float> gradient = local ? trainer.gradients() : std::vector<float>();
     trainer.optimizer().step(trainer.model(), {.learning_rate = 1e-2f, .positions = batch.positions()});
@@ -65,7 +65,7 @@ std::vector<Result> on_ranks(int ranks, Body&& body, const llmc::LocalSettings& 
     return results;
 }
 
-// Calls use(element, value) with the values of the ranges' elements, which follow each other.
+// Calls use(element, value) for the elements of the ranges, whose values are contiguous.
 template <class Use> void for_ranges(const std::vector<llmc::ShardRange>& ranges, const float* values, Use&& use) {
     for (const llmc::ShardRange& range : ranges)
         for (std::int64_t i = range.first; i < range.first + range.size; ++i) use(std::size_t(i), *values++);
@@ -80,12 +80,13 @@ inline bool same_parameters(const Snapshot& a, const Snapshot& b) {
     return same_bits(a.master, b.master) && same_bits(a.first, b.first) && same_bits(a.second, b.second);
 }
 
-// Steps until one is compressed, and as many of AdamW, on so many ranks: tensors that `settings.exclude` finds, some
-// and not all, have AdamW's bits and owe nothing; the others have bits of their own, the same on all ranks.
+// Runs 1-bit Adam until one step is compressed, and AdamW for as many steps, on `ranks` ranks: tensors that
+// `settings.exclude` matches, some but not all, are bit-identical to AdamW's and have no errors; the others differ, and
+// are identical on all ranks.
 inline void check_excluded(int ranks, const llmc::OnebitSettings& settings, bool reduce_in_bf16,
                            const llmc::LocalSettings& local = {}) {
     const auto run = [&](llmc::AdamWSettings adamw) {
-        adamw.max_grad_norm = 0;  // AdamW's norm is exact, that of 1-bit Adam an estimate
+        adamw.max_grad_norm = 0;  // AdamW's norm is exact, 1-bit Adam's is an estimate
         return on_ranks<Snapshot>(ranks, [&](llmc::Context& context) {
             Trainer trainer(context, short_setup(ranks), adamw, 1, {.reduce_in_bf16 = reduce_in_bf16});
             for (unsigned t = 0; t < kWarmup + 1; ++t) trainer.step(short_batch(t), 1, 1e-2f);
@@ -121,7 +122,7 @@ inline void check_excluded(int ranks, const llmc::OnebitSettings& settings, bool
     CHECK((excluded_tensors > 0 && excluded_tensors < std::ssize(table.tensors())));
 }
 
-// A run of some steps; its result has the errors as moments.
+// A run of some steps; its result holds the errors in place of the moments.
 inline RankBody onebit_run(const llmc::AdamWSettings& adamw, llmc::GradientExchange::Settings exchange = {}) {
     return [=](llmc::Communicator& communicator) {
         llmc::Context context = make_context(communicator);

@@ -1,5 +1,5 @@
-// processes.h - ranks as processes: this program starts itself under mpirun, with the name of a hidden case, and looks
-// at how that ends
+// processes.h - ranks as processes: this program starts itself under mpirun with the name of a hidden test case, and
+// checks how the job ends
 #pragma once
 #include <sys/wait.h>
 
@@ -26,7 +26,7 @@ struct JobResult {
     }
 };
 
-// Says why and returns false where ranks cannot be processes. Where they can, sets the environment for mpirun.
+// Prints the reason and returns false if ranks cannot be processes; otherwise sets the environment for mpirun.
 inline bool have_mpi() {
     std::string lacks;
     if (!llmc::mpi_lacks().empty()) lacks = "this build lacks " + llmc::mpi_lacks();
@@ -41,7 +41,7 @@ inline bool have_mpi() {
     return true;
 }
 
-// Runs a hidden case on `ranks` processes, or without mpirun on one; killed after `seconds`, which gives exit code 137.
+// Runs a hidden case on `ranks` processes, a single one without mpirun; kills it after `seconds`, with exit code 137.
 inline JobResult run_case(const std::string& name, int ranks, int seconds) {
     const ScratchFolder folder;
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(),

@@ -1,4 +1,4 @@
-// rank_support.h - ranks, as threads or as processes, that train a tiny model together, and what each of them ends with
+// rank_support.h - ranks, as threads or as processes, that train a tiny model together, and the final state of each
 #pragma once
 #include <cstring>
 #include <functional>
@@ -10,15 +10,15 @@
 
 namespace test {
 
-// ThreadSanitizer, under which ranks take ten times as long, finds a race in numbers of any kind: cases that go through
-// many leave some out there.
+// Under ThreadSanitizer ranks take ten times as long, and races do not depend on the numbers: tests of many
+// combinations skip some there.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kThreadSanitizer = true;
 #else
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
-// How a global batch is cut: ranks, micro-batches of each.
+// How a global batch is divided: ranks, and micro-batches per rank.
 struct Partition {
     int ranks, micro_batches;
 };
@@ -31,16 +31,16 @@ struct RankRun {
     llmc::GradientExchange::Settings exchange{};
     llmc::LocalSettings local{};
     std::uint64_t seed = 1;
-    float loss_factor = 1;  // of the loss that is differentiated, not of the one reported
+    float loss_factor = 1;  // scales the differentiated loss, not the reported one
 };
 
-// What a rank knows after its last step.
+// The state of a rank after its last step.
 struct RankResult {
-    std::vector<kernels::StepScalars> scalars;         // of every step
-    std::vector<std::vector<double>> totals;           // of every step, a row of sums
-    std::vector<float> parameters;                     // the working ones; bf16 widened
-    std::vector<float> moments;                        // of its shards, first and second
-    // of the last step, reduced: its shards, in their places in the flat array
+    std::vector<kernels::StepScalars> scalars;         // one per step
+    std::vector<std::vector<double>> totals;           // one row of sums per step
+    std::vector<float> parameters;                     // the working parameters; bf16 widened
+    std::vector<float> moments;                        // first and second moments of its shards
+    // the reduced gradient of the last step: its shards, at their offsets in the flat array
     std::vector<float> gradient;
     std::vector<float> master_weights;                        // as rank 0 would save them
 
@@ -49,11 +49,11 @@ struct RankResult {
     }
 };
 
-// Runs the same on all ranks; returns what each of them returned.
+// Runs the same function on all ranks; returns each rank's result.
 using RankBody = std::function<RankResult(llmc::Communicator&)>;
 using RankRunner = std::function<std::vector<RankResult>(int ranks, const RankBody&)>;
 
-// Assertions of Catch2 belong to one thread: they come afterwards.
+// Catch2 assertions are not thread-safe, so the caller makes them afterwards.
 inline RankRunner on_threads(const llmc::LocalSettings& settings = {}) {
     return [settings](int ranks, const RankBody& body) {
         std::vector<RankResult> results(static_cast<std::size_t>(ranks));
@@ -85,7 +85,7 @@ template <class T> void take(std::string_view& text, std::vector<T>& values) {
     }
 }
 
-// This process is one of the ranks, and gets the results of all.
+// This process is one of the ranks, and receives the results of all ranks.
 inline RankRunner on_processes(llmc::Communicator& communicator) {
     return [&communicator](int ranks, const RankBody& body) {
         REQUIRE(ranks == communicator.size());
@@ -102,7 +102,7 @@ inline RankRunner on_processes(llmc::Communicator& communicator) {
 
 struct RunResult {
     std::vector<RankResult> ranks;
-    std::vector<float> gradient;  // of the last step, reduced, each shard from the rank that owns it
+    std::vector<float> gradient;  // reduced, of the last step; each shard comes from the rank that owns it
     std::vector<float> master_weights;   // as rank 0 would save them
     bool ranks_agree() const {
         return std::ranges::all_of(ranks, [&](const RankResult& rank) {
@@ -127,7 +127,7 @@ inline RunResult run_body(const RankRunner& how, const llmc::ParameterTable& tab
     return result;
 }
 
-// The reduced gradient of what this rank owns, in its place in the flat array.
+// The reduced gradient of this rank's shards, at their offsets in the flat array.
 inline std::vector<float> reduced_shards(const llmc::GradientExchange& exchange, const llmc::ParameterTable& table,
                                          const llmc::Context& context) {
     std::vector<float> gradient(std::size_t(table.elements()));
@@ -140,7 +140,7 @@ inline std::vector<float> reduced_shards(const llmc::GradientExchange& exchange,
     return gradient;
 }
 
-// A step for each batch.
+// Runs one step for each batch.
 inline RunResult run_ranks(const RankRun& run, const std::vector<GlobalBatch>& batches, const RankRunner& how) {
     const llmc::ParameterTable table(run.setup.config);
     return run_body(how, table, run.partition.ranks, run.setup.sharding.stage, [&](llmc::Communicator& communicator) {

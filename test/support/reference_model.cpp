@@ -25,7 +25,7 @@ double gelu_slope(double x) {
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
 }
 
-// Everything the backward pass needs of one block.
+// The values of one block that the backward pass needs.
 struct BlockValues {
     Row normed1, qkv, probabilities, attention, middle, normed2, fc, activated;
     Row mean1, rstd1, mean2, rstd2;
@@ -78,7 +78,7 @@ public:
                     logits[std::size_t(row) * vocabulary + v] += at(final_, row, c) * tokens[entry(v, c)];
     }
 
-    // Turns the logits into the gradient of the loss sum by them.
+    // Replaces the logits by the gradient of the loss sum with respect to them.
     ReferenceLoss loss() {
         require(int(batch_.targets.size()) == rows_, "the reference's targets", batch_.targets.size(), "one per token");
         const int vocabulary = table_.config().vocabulary;
@@ -101,7 +101,7 @@ public:
         return loss;
     }
 
-    // Of sum over rows and vocabulary of logits * (the logits of the last forward pass).
+    // The gradient of the sum over rows and vocabulary of logits * (the logits of the last forward pass).
     Row backward() {
         gradient_.assign(parameters_.size(), 0);
         const auto tokens = weight(table_.token_table());
@@ -172,7 +172,7 @@ private:
         const auto dg = gradient(gain), db = gradient(bias);
         Row dx(x.size());
         for (int row = 0; row < rows_; ++row) {
-            double average = 0, projection = 0;  // of dnormed * gain: alone, and on the normalised x
+            double average = 0, projection = 0;  // of dnormed * gain: mean, and mean product with x_hat
             const auto hat = [&](int c) { return (at(x, row, c) - mean[row]) * rstd[row]; };
             for (int c = 0; c < channels_; ++c) {
                 average += at(dnormed, row, c) * g[c] / channels_;
@@ -215,11 +215,11 @@ private:
         return din;
     }
 
-    // Where query (0), key (1) or value (2) of a head starts in qkv, and the probabilities of one query.
+    // Index of the first element of query (0), key (1) or value (2) of a head in qkv; index of a query's probabilities.
     std::size_t part(int row, int which, int head) const { return entry(row * 3 + which, head * (channels_ / heads_)); }
     std::size_t query(int row, int head) const { return (std::size_t(row) * heads_ + head) * batch_.seq_len; }
 
-    // Calls `work(row of the query, head, first row of the sequence)` for every query and head.
+    // Calls work(row of the query, head, first row of the sequence) for every query and head.
     template <class Work> void for_each_query(Work&& work) const {
         for (int row = 0; row < rows_; ++row)
             for (int head = 0; head < heads_; ++head) work(row, head, row / batch_.seq_len * batch_.seq_len);

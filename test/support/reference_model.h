@@ -1,7 +1,7 @@
-// reference_model.h - GPT-2, its gradient and AdamW in fp64 with plain loops: what the real ones are compared with
+// reference_model.h - GPT-2, its gradient and AdamW in fp64 with plain loops, as a reference for the program
 //
-// Written from the formulas alone; it shares only the table of parameters with the program. Arrays of parameters and
-// gradients are laid out by the table, as doubles. The softmax runs over the vocabulary, without its padding.
+// Written from the formulas; it shares only the parameter table with the program. Arrays of parameters and gradients
+// are doubles in the layout of the table. The softmax is over the vocabulary without its padding.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace test {
 
-// tokens, targets: (batch, seq_len). A target kernels::kIgnoreTarget has no loss. `targets` may be empty where only
-// logits are wanted.
+// tokens, targets: (batch, seq_len). A target kernels::kIgnoreTarget has no loss. `targets` may be empty if only logits
+// are requested.
 struct ReferenceBatch {
     std::span<const int> tokens, targets;
     int batch, seq_len;
@@ -43,7 +43,7 @@ struct ReferenceAdamW {
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
     double max_norm = 1;             // 0: no clipping
     std::int64_t step = 0;
-    std::vector<double> m, v;        // made by the first update
+    std::vector<double> m, v;        // created by the first update
 
     // One step on `parameters`. Returns the gradient's norm before clipping.
     double update(const llmc::ParameterTable& table, std::span<double> parameters, std::span<const double> gradient,

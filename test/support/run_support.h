@@ -1,4 +1,4 @@
-// run_support.h - the real program, started as a user starts it, in a folder with data to train on
+// run_support.h - runs the real program from its command line, in a folder with training data
 #pragma once
 #include <fcntl.h>
 #include <poll.h>
@@ -21,12 +21,12 @@ namespace test {
 
 namespace fs = std::filesystem;
 
-// The programs lie beside this one.
+// The programs are in the folder of this one.
 inline std::string program(const std::string& name) {
     return (fs::read_symlink("/proc/self/exe").parent_path() / name).string();
 }
 
-// A program under way, its output going to a file.
+// A running program; its output goes to a file.
 class Process {
 public:
     Process(std::vector<std::string> arguments, const fs::path& output) : output_(output) {
@@ -35,7 +35,7 @@ public:
         argv.push_back(nullptr);
         process_ = fork();
         if (process_ == 0) {
-            // Ignored in what a shell starts in the background, or nohup, as tests may be.
+            // A shell in the background, or nohup, may have set them to be ignored for this test.
             for (const int ignored : {SIGINT, SIGHUP}) ::signal(ignored, SIG_DFL);
             const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
             dup2(file, STDOUT_FILENO);
@@ -53,11 +53,11 @@ public:
     void signal(int number) const { kill(process_, number); }
     pid_t id() const { return process_; }
     std::string output() const { return fs::exists(output_) ? read_bytes(output_) : ""; }
-    bool ended() const {  // by now; exit_code() still says how
+    bool ended() const {  // whether it has ended; exit_code() stays available
         siginfo_t info{};
         return waitid(P_PID, id_t(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
     }
-    // Waits, and kills what has not ended by then: a program that goes on for ever fails a case, not all that follow.
+    // Waits at most `at_most`, then kills the program, so that one that never ends fails only its own test case.
     // Negative: killed by that signal.
     int exit_code(std::chrono::milliseconds at_most = std::chrono::minutes(5)) {
         const int handle = int(syscall(SYS_pidfd_open, process_, 0));
@@ -82,7 +82,7 @@ struct Result {
     int lines() const { return int(std::count(output.begin(), output.end(), '\n')); }
 };
 
-// A folder with shards of a language a small model learns quickly, and what it takes to train on them.
+// A folder with shards of a language that a small model learns quickly, and the flags to train on them.
 class TrainingFolder {
 public:
     TrainingFolder() {
@@ -104,7 +104,7 @@ public:
                                      "-t",        "16",
                                      "--lr",      "1e-2",
                                      "--threads", "1"};
-        // Cases start up to four ranks, which share the GPUs of a machine that has fewer.
+        // Tests start up to four ranks, which share GPUs if the machine has fewer.
         if (device::count() > 0 && device::count() < 4) all.insert(all.end(), {"--comm", "mpi"});
         all.insert(all.end(), more.begin(), more.end());
         return all;
@@ -118,7 +118,7 @@ public:
         const int exit_code = process.exit_code();
         return {exit_code, process.output()};
     }
-    // Under mpirun, where have_mpi(); the exit code is mpirun's.
+    // Runs under mpirun; requires have_mpi(). The exit code is mpirun's.
     Result run_ranks(int ranks, std::vector<std::string> arguments) const {
         arguments.insert(arguments.begin(), {"mpirun", "--bind-to", "none", "--oversubscribe", "-np",
                                              std::to_string(ranks), program("train_gpt2")});
@@ -126,7 +126,7 @@ public:
         const int exit_code = process.exit_code();
         return {exit_code, process.output()};
     }
-    // A line that a run is just writing is not there yet.
+    // Skips a last line that the run is still writing.
     std::vector<nlohmann::json> log(const std::string& out, const std::string& event) const {
         std::vector<nlohmann::json> events;
         const std::string text = read_bytes(fs::path(path(out)) / "log.jsonl");
@@ -146,7 +146,7 @@ inline std::vector<double> numbers(const std::vector<nlohmann::json>& events, co
     return values;
 }
 
-// As somebody does who has changed a file by hand.
+// Updates the checksums after a test has changed a file of a checkpoint.
 inline void make_checksums_right(const fs::path& checkpoint) {
     llmc::Manifest manifest;
     for (const auto& entry : fs::directory_iterator(checkpoint))

@@ -1,4 +1,4 @@
-// scratch_folder.h - a folder of a test's own, removed at its end, and the bytes of files in it
+// scratch_folder.h - a temporary folder for a test, removed at its end, and reading and writing of files
 #pragma once
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ class ScratchFolder {
 public:
     ScratchFolder() {
         std::string name = (std::filesystem::temp_directory_path() / "train_gpt2_XXXXXX").string();
-        if (!mkdtemp(name.data())) throw std::runtime_error("no scratch folder " + name);
+        if (!mkdtemp(name.data())) throw std::runtime_error("cannot create scratch folder " + name);
         path_ = name;
     }
     ~ScratchFolder() {
@@ -33,17 +33,17 @@ private:
 
 inline std::string read_bytes(const std::filesystem::path& file) {
     std::ifstream in(file, std::ios::binary);
-    if (!in) throw std::runtime_error("no file " + file.string());
+    if (!in) throw std::runtime_error("cannot open " + file.string());
     return {std::istreambuf_iterator<char>(in), {}};
 }
 inline void write_bytes(const std::filesystem::path& file, const std::string& bytes) {
     std::ofstream out(file, std::ios::binary);
     out.write(bytes.data(), std::streamsize(bytes.size()));
     out.close();
-    if (!out) throw std::runtime_error("not written: " + file.string());
+    if (!out) throw std::runtime_error("cannot write " + file.string());
 }
 
-// What the Error says that `work` throws; "accepted" if it throws none.
+// The message of the Error that `work` throws; "accepted" if it throws none.
 template <class Work> std::string complaint(Work&& work) {
     try {
         work();

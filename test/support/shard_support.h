@@ -1,5 +1,4 @@
-// shard_support.h - what the tests of data share: a temporary folder, and shards written byte by byte, good ones and
-// bad ones
+// shard_support.h - shared by the tests of data: a temporary folder, and valid and invalid shards written byte by byte
 #pragma once
 #include <sys/resource.h>
 
@@ -21,12 +20,12 @@
 
 namespace test {
 
-// A folder of its own, removed with all it holds, named by strings.
+// A temporary folder, removed with its contents; paths are strings.
 class TemporaryFolder : ScratchFolder {
 public:
     std::string operator/(const std::string& name) const { return (ScratchFolder::path() / name).string(); }
     std::string path() const { return ScratchFolder::path().string(); }
-    std::vector<std::string> names() const {  // of all it holds, sorted
+    std::vector<std::string> names() const {  // of all its entries, sorted
         std::vector<std::string> names;
         for (const auto& entry : std::filesystem::directory_iterator(ScratchFolder::path()))
             names.push_back(entry.path().filename().string());
@@ -40,7 +39,7 @@ inline std::string write_file(const std::string& path, const std::string& conten
     return path;
 }
 
-// Files may not grow past `bytes` while one of these lives: a disk that is full.
+// During its lifetime files cannot grow beyond `bytes`, as on a full disk.
 struct FullDisk {
     rlimit before{};
     explicit FullDisk(rlim_t bytes) {
@@ -55,7 +54,7 @@ struct FullDisk {
     }
 };
 
-// The bytes of a shard, written here and not by the writer under test; any header word can be made wrong.
+// The bytes of a shard, written independently of the writer under test; a test can change any header word.
 struct ShardBytes {
     std::array<std::int32_t, 256> header{};
     std::vector<std::uint16_t> ids;
@@ -75,14 +74,14 @@ struct ShardBytes {
     std::string write(const std::string& path) const { return write_file(path, bytes()); }
 };
 
-// Ids first, first + 1, ...: every token of a test's data tells where it lay.
+// Ids first, first + 1, ...: every token identifies its position in the test's data.
 inline std::vector<std::uint16_t> counting(int size, int first = 0) {
     std::vector<std::uint16_t> ids(static_cast<std::size_t>(size));
     std::iota(ids.begin(), ids.end(), std::uint16_t(first));
     return ids;
 }
 
-// Shards whose ids count on from one to the next, so that every token names its place.
+// Shards whose ids continue from one to the next, so that every token identifies its position.
 inline llmc::ShardSet counting_shards(const TemporaryFolder& folder, const std::vector<int>& sizes) {
     int first = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {

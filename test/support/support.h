@@ -1,4 +1,4 @@
-// support.h - what the tests of kernels share: tensors on the device filled from a seed, and comparison with fp64
+// support.h - shared by the tests of kernels: random device tensors, and comparison with fp64
 #pragma once
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -24,7 +24,7 @@ template <class T> std::vector<double> widen(const std::vector<T>& values) {
     return wide;
 }
 
-// `size` normal numbers about `mean`, as T can hold them. The same seed gives the same numbers.
+// `size` normally distributed numbers around `mean`, rounded to T. The same seed gives the same numbers.
 template <class T> std::vector<T> normal(std::size_t size, unsigned seed, double deviation = 1, double mean = 0) {
     std::mt19937 engine(seed);
     std::normal_distribution<double> distribution(mean, deviation);
@@ -33,13 +33,13 @@ template <class T> std::vector<T> normal(std::size_t size, unsigned seed, double
     return values;
 }
 
-// Waits: `host` may be a temporary, and a stream of its own would not wait for the null stream.
+// Synchronizes, because `host` may be a temporary, and a non-blocking stream does not wait for the null stream.
 template <class T> device::Array<T> on_device(const std::vector<T>& host) {
     device::Array<T> array(std::span<const T>(host), nullptr);
     device::sync(nullptr);
     return array;
 }
-// Device memory whose every byte is 0xff: NaN in every float type, so that what a kernel forgets to write shows.
+// Device memory filled with 0xff bytes, NaN in every float type, which reveals elements that a kernel does not write.
 template <class T> device::Array<T> poisoned(std::size_t size) {
     device::Array<T> array(size);
     const std::vector<unsigned char> bytes(size * sizeof(T), 0xff);
@@ -48,12 +48,12 @@ template <class T> device::Array<T> poisoned(std::size_t size) {
     return array;
 }
 
-// Bit for bit, so that NaN equals itself and 0 is not -0. Of vectors, arrays or spans.
+// Whether vectors, arrays or spans are bit-identical: NaN equals itself, and 0 differs from -0.
 template <class A, class B> bool same_bits(const A& a, const B& b) {
     return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
-// Largest |got - want| over all elements; NaN in `got` gives infinity.
+// Maximum |got - want| over all elements; infinity if `got` has a NaN.
 template <class T> double largest_error(const std::vector<T>& got, const std::vector<double>& want) {
     REQUIRE(got.size() == want.size());
     double largest = 0;
