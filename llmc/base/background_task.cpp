@@ -1,4 +1,4 @@
-// background_task.cpp - the thread of a BackgroundTask, and how its owner and it wait for each other
+// background_task.cpp - the worker thread of a BackgroundTask, and the synchronization with its owner
 #include "llmc/base/background_task.h"
 
 #include <utility>
@@ -19,7 +19,7 @@ BackgroundTask::~BackgroundTask() {
 }
 
 void BackgroundTask::start() {
-    require(!started_, "a background task", "still at work", "one that was waited for before it starts again");
+    require(!started_, "a background task", "still running", "wait() before the next start()");
     started_ = true;
     {
         const std::lock_guard lock(mutex_);

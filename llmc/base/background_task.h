@@ -1,5 +1,4 @@
-// background_task.h - one piece of work, done again and again by a thread of its own while the owner does something
-// else
+// background_task.h - a function that a dedicated thread runs once per start(), concurrently with the owner
 #pragma once
 #include <condition_variable>
 #include <exception>
@@ -11,33 +10,33 @@ namespace llmc {
 
 class BackgroundTask {
 public:
-    // `work` runs on the task's thread, one call per start(). It must end by itself.
+    // `work` runs on the task's thread, one call per start(). It must return without outside help.
     explicit BackgroundTask(std::function<void()> work);
-    ~BackgroundTask();  // waits for a call that is under way and drops what it throws
+    ~BackgroundTask();  // waits for a running call and drops its exception
     BackgroundTask(const BackgroundTask&) = delete;
     BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-    // Begins one call. The previous one must have been waited for.
+    // Starts one call. The owner must have waited for the previous one.
     void start();
-    // Returns when the call begun by start() has ended, at once if there is none; what `work` wrote is then visible.
-    // Rethrows what `work` threw.
+    // Blocks until the call started by start() has returned; returns immediately if there is none. Afterwards the
+    // writes of `work` are visible. Rethrows the exception of `work`.
     void wait();
-    // Whether wait() would return at once.
+    // Whether wait() would return immediately.
     bool done() const;
-    bool started() const { return started_; }  // start() without its wait() so far
+    bool started() const { return started_; }  // start() was called and wait() not yet
 
 private:
     void run();
 
     std::function<void()> work_;
-    bool started_ = false;  // the owner's
+    bool started_ = false;  // only the owner uses it
 
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards the next three members
     std::condition_variable changed_;
     bool busy_ = false, stop_ = false;
     std::exception_ptr thrown_;
 
-    std::thread thread_;  // last: runs only when all the rest is there
+    std::thread thread_;  // declared last: it starts after all other members are constructed
 };
 
 }  // namespace llmc

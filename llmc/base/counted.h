@@ -1,11 +1,11 @@
-// counted.h - a number and what it counts
+// counted.h - a number with its noun, singular or plural
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace llmc {
 
-// The noun as it stands with the number: it takes an s with all but 1.
+// The noun in the form that fits the number: with an s unless the number is 1.
 inline std::string noun_of(std::int64_t number, const std::string& noun) { return number == 1 ? noun : noun + 's'; }
 
 // "1 step", "0 steps", "1200 steps"

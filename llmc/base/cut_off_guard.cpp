@@ -1,4 +1,4 @@
-// cut_off_guard.cpp - the handler of SIGBUS and the list of ranges that it looks through
+// cut_off_guard.cpp - the SIGBUS handler and its list of guarded ranges
 #include "llmc/base/cut_off_guard.h"
 
 #include <sys/mman.h>
@@ -12,8 +12,8 @@
 
 namespace llmc {
 
-// One of a list that only grows, so that the handler can walk it at any time; a range whose guard has gone has end 0
-// and is taken again.
+// An entry of a list that only grows, so that the handler can walk it at any time. An entry whose guard has been
+// destroyed has end 0 and is reused.
 struct GuardedRange {
     std::atomic<std::uintptr_t> begin = 0, end = 0;
     std::atomic<bool> marked = false;
@@ -22,7 +22,7 @@ struct GuardedRange {
 
 namespace {
 
-// A handler gets no argument of ours: what it needs can only be global.
+// A signal handler takes no user argument, so its data must be global.
 struct Guarded {
     std::atomic<GuardedRange*> first = nullptr;
     std::mutex changing;
@@ -48,11 +48,11 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
         if (zeros != MAP_FAILED) {
             range->marked = true;
             errno = error;
-            return;  // the read is tried again
+            return;  // the read is retried
         }
     }
-    sigaction(SIGBUS, &guarded.before, nullptr);  // the access is tried again, and ends as if there were no guard
-    if (info->si_code <= 0) raise(signal);        // sent, not met
+    sigaction(SIGBUS, &guarded.before, nullptr);  // the access is retried and handled as without a guard
+    if (info->si_code <= 0) raise(signal);        // sent by kill() or raise(), not caused by an access
     errno = error;
 }
 

@@ -1,9 +1,9 @@
-// cut_off_guard.h - a mapped file that is cut off while it is read: zeros and a mark instead of the end of the process
+// cut_off_guard.h - survives the truncation of a mapped file: missing pages read as zeros and are marked
 //
-// Touching a page of a mapping that its file no longer has raises SIGBUS in the thread that touches it. For ranges that
-// are guarded, a handler puts zero pages in the place of that page and all after it, and marks the range; the reader
-// asks for the mark after reading. Every other SIGBUS ends the process as it did. The handler runs on threads that read
-// files, in code that keeps to its stack (run/control/interrupt.h says why no handler may run elsewhere).
+// Accessing a mapped page that lies beyond the end of its file raises SIGBUS in the accessing thread. For guarded
+// ranges, a handler maps zero pages over that page and all after it, and marks the range; the reader checks the mark
+// after reading. Every other SIGBUS terminates the process as usual. The handler runs on threads that read files, in
+// code that uses only its own stack (run/interrupt.h says why no handler may run elsewhere).
 #pragma once
 #include <cstddef>
 
@@ -11,11 +11,11 @@ namespace llmc {
 
 struct GuardedRange;
 
-// Owner of the guard of one mapping, which must outlive it.
+// Owns the guard of one mapping. The mapping must outlive it.
 class CutOffGuard {
 public:
     CutOffGuard() = default;
-    // `address` as mmap gave it.
+    // `address` as returned by mmap.
     CutOffGuard(const std::byte* address, std::size_t bytes);
     ~CutOffGuard();
     CutOffGuard(CutOffGuard&& other) noexcept : range_(other.range_) { other.range_ = nullptr; }
@@ -26,7 +26,7 @@ public:
         return *this;
     }
 
-    bool marked() const;  // a part of it was found missing and reads as zeros
+    bool marked() const;  // whether an access found a page missing; it reads as zeros now
 
 private:
     GuardedRange* range_ = nullptr;

@@ -1,4 +1,4 @@
-// did_you_mean.cpp - the distance of two names, and the nearest of many
+// did_you_mean.cpp - the edit distance of two names, and the nearest of several
 #include "llmc/base/did_you_mean.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace llmc {
 
 int edit_distance(std::string_view a, std::string_view b) {
-    // Rows of the table of distances between what both begin with: the last three are enough.
+    // Rows of the table of distances between prefixes of a and b: the last three are enough.
     std::vector<int> before_last, last(b.size() + 1), row(b.size() + 1);
     for (std::size_t j = 0; j <= b.size(); ++j) last[j] = int(j);
     for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -26,7 +26,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest_name(std::string_view given, const std::vector<std::string>& known) {
-    constexpr std::size_t kLongest = 100;  // no name is; a word may have any length
+    constexpr std::size_t kLongest = 100;  // longer than any name; an argument may have any length
     if (given.empty() || given.size() > kLongest) return "";
     std::string nearest, longer;
     int least = std::numeric_limits<int>::max();
@@ -49,16 +49,17 @@ std::string did_you_mean(std::string_view given, const std::vector<std::string>&
 }
 
 void refuse_argument(const std::string& argument, const std::vector<std::string>& flags, const std::string& help) {
-    for (const char* const dash : {"\u2013", "\u2014", "\u2212"})  // as a text processor makes of hyphens
+    for (const char* const dash : {"\u2013", "\u2014", "\u2212"})  // text processors replace hyphens by these
         if (argument.starts_with(dash))
-            fail("the argument " + in_quotes(argument), "begun with a long dash", "hyphens", "type it: --flag, or -f");
+            fail("the argument " + in_quotes(argument), "preceded by a long dash", "hyphens",
+                 "type the flag as --flag or -f");
     if (argument.size() < 2 || argument[0] != '-')
         fail("the argument " + in_quotes(argument), "not understood", "flags only", "see " + help + "; quote a glob");
     const std::string flag = argument.substr(0, argument.find('='));
     const auto without_dashes = [](const std::string& name) {
         return name.substr(std::min(name.find_first_not_of('-'), name.size()));
     };
-    std::vector<std::string> names;  // dashes are no letters that somebody may have got right
+    std::vector<std::string> names;  // without dashes, which must not count as matching letters
     for (const std::string& known : flags)
         if (known.starts_with("--")) names.push_back(without_dashes(known));
     const std::string nearest = nearest_name(without_dashes(flag), names);

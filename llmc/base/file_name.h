@@ -1,11 +1,11 @@
-// file_name.h - what a file may name another one by
+// file_name.h - checks a file name that was read from a file
 #pragma once
 #include <algorithm>
 #include <string_view>
 
 namespace llmc {
 
-// The name of a file in the folder itself, not a path that leads out of it, and fit for a message of one line.
+// Whether `name` names a file in the same folder (not a path that leads out of it) and fits in a one-line message.
 inline bool is_file_name(std::string_view name) {
     constexpr std::size_t kLongest = 255;
     return !name.empty() && name.size() <= kLongest && name != "." && name != ".." &&

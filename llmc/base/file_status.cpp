@@ -1,4 +1,4 @@
-// file_status.cpp - one stat()
+// file_status.cpp - stat() with error messages
 #include "llmc/base/file_status.h"
 
 #include <cerrno>
@@ -15,12 +15,12 @@ struct stat status_of_file(const std::string& path, const std::string& what) {
         fail_as_unreadable(what);
     }
     if (S_ISDIR(status.st_mode))
-        fail(what, "a folder", "a file", "name the files in it, as in " + path + (path.ends_with('/') ? "*" : "/*"));
+        fail(what, "a folder", "a file", "pass the files in it: " + path + (path.ends_with('/') ? "*" : "/*"));
     return status;
 }
 
 void fail_as_unreadable(const std::string& what) {
-    fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file this user may read",
+    fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file that this user may read",
          "check its permissions");
 }
 

@@ -1,10 +1,10 @@
-// fingerprint.cpp - the hash of bytes in memory, and of a file from start to end
+// fingerprint.cpp - hashes bytes in memory, and whole files
 #include "llmc/base/fingerprint.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-// g++ 12 finds the undefined operand that its own AVX-512 intrinsics begin with.
+// g++ 12 warns of the undefined operand inside its own AVX-512 intrinsics.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -47,7 +47,8 @@ void FingerprintStream::append(std::span<const std::byte> bytes) {
 
 FileFingerprint FingerprintStream::end() const { return {bytes_, digits(XXH3_64bits_digest(state_.get()))}; }
 
-FileFingerprint fingerprint_of_file(const std::filesystem::path& file, const std::function<void(std::int64_t)>& told) {
+FileFingerprint fingerprint_of_file(const std::filesystem::path& file,
+                                    const std::function<void(std::int64_t)>& on_read) {
     const auto refused = [&](const char* action) {
         fail(std::string(action) + ' ' + file.string(), std::strerror(errno), "success", "", Blame::runtime);
     };
@@ -66,7 +67,7 @@ FileFingerprint fingerprint_of_file(const std::filesystem::path& file, const std
         if (got < 0) refused("reading");
         if (got == 0) break;
         stream.append(std::span(buffer).first(std::size_t(got)));
-        if (told) told(got);
+        if (on_read) on_read(got);
     }
     return stream.end();
 }

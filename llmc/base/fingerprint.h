@@ -1,5 +1,5 @@
-// fingerprint.h - sixteen hexadecimal digits that tell one sequence of bytes from another: weights, shards and programs
-// of different ranks, and a file from itself after damage
+// fingerprint.h - a hash of 16 hexadecimal digits that identifies a sequence of bytes: compares weights, shards and
+// programs between ranks, and detects damaged files
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +18,7 @@ struct FileFingerprint {
     std::string xxh3;
     bool operator==(const FileFingerprint&) const = default;
 };
-// Of bytes that come one stretch after the other.
+// The fingerprint of bytes that arrive in parts.
 class FingerprintStream {
 public:
     FingerprintStream();
@@ -34,9 +34,9 @@ private:
     std::int64_t bytes_ = 0;
 };
 
-// Reads all of the file. Throws a run-time Error that names it where the system refuses. `told`: of the bytes read,
-// stretch by stretch.
+// Reads all of the file. Throws a run-time Error that names it if the system refuses. Calls `on_read` after every read
+// with the number of bytes.
 FileFingerprint fingerprint_of_file(const std::filesystem::path& file,
-                                    const std::function<void(std::int64_t)>& told = {});
+                                    const std::function<void(std::int64_t)>& on_read = {});
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// json_text.cpp - the library's writer and parser
+// json_text.cpp - calls nlohmann::json's writer and parser
 #include "llmc/base/json_text.h"
 
 #include <nlohmann/json.hpp>

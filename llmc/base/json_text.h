@@ -1,4 +1,4 @@
-// json_text.h - JSON to text and back: what the library makes of its templates for both is compiled once
+// json_text.h - JSON to text and back, so that nlohmann's templates for both are compiled once
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -6,21 +6,21 @@
 
 namespace llmc {
 
-// On one line, or with `indent` spaces a level. What is no UTF-8 is replaced.
+// On one line, or with `indent` spaces per level. Invalid UTF-8 is replaced by U+FFFD.
 std::string text_of(const nlohmann::json& value, int indent = -1);
 std::string text_of(const nlohmann::ordered_json& value, int indent = -1);
 
-// JSON of any length as part of a one-line message: at most 80 characters of ASCII.
+// JSON shortened for a one-line message: at most 80 characters of ASCII.
 std::string excerpt(const nlohmann::json& value);
 
-// Levels of JSON within JSON that are read: what copies or compares deeper ones recurses until its stack is full.
+// The deepest nesting that is parsed: copying or comparing deeper JSON recurses until the stack overflows.
 inline constexpr int kMostJsonLevels = 100;
 
-// What is no JSON, or deeper than that, is_discarded().
+// For invalid or too deeply nested JSON the result is_discarded().
 nlohmann::json parse_json(std::string_view text);
 
-// A JSON object in which no key stands twice, which parse_json() lets pass. Throws Error otherwise: "WHAT is invalid at
-// byte 7; expected JSON; MEND".
+// A JSON object without duplicate keys, which parse_json() accepts. Throws Error otherwise: "WHAT is invalid at byte 7;
+// expected JSON; MEND".
 nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view mend);
 
 }  // namespace llmc

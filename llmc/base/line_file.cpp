@@ -1,4 +1,4 @@
-// line_file.cpp - open, lock and write of a log, and the way back from half a line
+// line_file.cpp - opens, locks and writes a log, and truncates an incomplete line
 #include "llmc/base/line_file.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 namespace llmc {
 
-// Without waiting for the reader of a pipe of that name.
+// O_NONBLOCK: does not wait for a reader if the path names a pipe.
 LineFile::LineFile(const std::filesystem::path& path)
     : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644)) {
     const bool refused = file_ < 0 || (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
@@ -36,7 +36,7 @@ bool LineFile::lost() const {
     struct stat ours {}, named {};
     if (fstat(file_, &ours) != 0) return false;
     if (ours.st_nlink == 0) return true;
-    if (stat(path_.c_str(), &named) != 0) return errno == ENOENT || errno == ENOTDIR;  // else unknown
+    if (stat(path_.c_str(), &named) != 0) return errno == ENOENT || errno == ENOTDIR;  // other errors: unknown
     return ours.st_dev != named.st_dev || ours.st_ino != named.st_ino;
 }
 
@@ -50,7 +50,7 @@ void LineFile::drop_half_line() {
     const auto whole = std::int64_t(MappedFile(path_, "log").text().rfind('\n') + 1);  // npos + 1 is 0
     if (whole == size() || ftruncate(file_, whole) == 0) return;
     fail("the end of " + path_.string(), "refused by the system (" + std::string(std::strerror(errno)) + ")",
-         "to be cut off, as it is no whole line", "cut it off yourself", Blame::runtime);
+         "to be truncated after its last complete line", "truncate the file", Blame::runtime);
 }
 
 void LineFile::append(std::string_view line) {
@@ -67,7 +67,7 @@ void LineFile::append(std::string_view line) {
     if (fault == 0) return;
     const bool cut = ftruncate(file_, before) == 0;
     fail("writing " + path_.string(), "refused by the system (" + std::string(std::strerror(fault)) + ")",
-         cut ? "a whole line to be written" : "a whole line to be written, and half of one stands there",
+         cut ? "a complete line to be written" : "a complete line to be written, but the file now ends with half a one",
          "make room on the disk", Blame::runtime);
 }
 

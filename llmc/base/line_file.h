@@ -1,4 +1,4 @@
-// line_file.h - a log that holds whole lines, whatever stops its writer
+// line_file.h - a log of complete lines, even if its writer is interrupted
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -7,11 +7,11 @@
 
 namespace llmc {
 
-// Owner of a file that is appended to, and that no other LineFile of any process has open.
+// Owns a file that is open for appending, and that no other LineFile of any process has open.
 class LineFile {
 public:
-    // Creates the file, or opens it. Throws std::system_error with the system's reason; EWOULDBLOCK: another program
-    // writes it. File systems without locks keep no one out.
+    // Creates or opens the file. Throws std::system_error with the system's reason; EWOULDBLOCK: another program
+    // writes it. File systems without locks do not detect a second writer.
     explicit LineFile(const std::filesystem::path& path);
     ~LineFile();
     LineFile(const LineFile&) = delete;
@@ -19,13 +19,13 @@ public:
 
     const std::filesystem::path& path() const { return path_; }
     std::int64_t size() const;
-    // Cuts off what follows the last end of line: a line that was not written to its end.
+    // Truncates the file after its last newline, which removes an incomplete line.
     void drop_half_line();
-    // Writes the line and its end, or nothing: what a full disk took of it is cut off again. Throws a run-time Error if
-    // the system refuses, and where the file no longer is what its path names: deleted or moved away, alone or with its
-    // folder.
+    // Writes the line and a newline, or nothing: if the disk fills up, the partial line is truncated. Throws a run-time
+    // Error if the system refuses, or if the path no longer names this file: deleted or moved away, alone or with
+    // its folder.
     void append(std::string_view line);
-    // Whether the path names another file now, or none.
+    // Whether the path now names another file or none.
     bool lost() const;
 
 private:

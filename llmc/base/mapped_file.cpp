@@ -1,4 +1,4 @@
-// mapped_file.cpp - stat, open and mmap of a file, each refusal in its own words
+// mapped_file.cpp - stat, open and mmap of a file, with an error message for each failure
 #include "llmc/base/mapped_file.h"
 
 #include <fcntl.h>
@@ -26,10 +26,10 @@ struct Descriptor {
 
 MappedFile::MappedFile(std::string path, std::string_view kind) : path_(std::move(path)) {
     const std::string what = std::string(kind) + " " + path_;
-    // Before open(), which would wait for ever on a named pipe that nobody writes.
+    // Before open(), which would block forever on a named pipe without a writer.
     struct stat status = status_of_file(path_, what);
     if (!S_ISREG(status.st_mode))
-        fail(what, "a device, pipe or socket", "a regular file", "copy what it holds to a file");
+        fail(what, "a device, pipe or socket", "a regular file", "copy its contents to a file");
 
     const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
     if (file.number < 0 || ::fstat(file.number, &status) != 0) fail_as_unreadable(what);
@@ -44,7 +44,7 @@ MappedFile::MappedFile(std::string path, std::string_view kind) : path_(std::mov
 }
 
 MappedFile::~MappedFile() {
-    guard_ = CutOffGuard();  // before another mapping can have the address
+    guard_ = CutOffGuard();  // before another mapping can get the address
     if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
@@ -55,14 +55,14 @@ void MappedFile::guard() {
 bool MappedFile::cut_off() const {
     if (pages_missing()) return true;
     struct stat status;
-    // Another file under that name is none of ours, which stays as it was for as long as it is mapped.
+    // If the name now belongs to another file, the mapped one still exists unchanged.
     return ::stat(path_.c_str(), &status) == 0 && std::uint64_t(status.st_dev) == device_ &&
            std::uint64_t(status.st_ino) == inode_ && std::size_t(status.st_size) < size_;
 }
 
 void MappedFile::require_whole() const {
     if (cut_off())
-        fail(path_, "cut off while it is read", "a file that stays as it is", "copy it again, and start again",
+        fail(path_, "truncated while it is read", "an unchanged file", "copy the file again, and start again",
              Blame::runtime);
 }
 

@@ -1,4 +1,4 @@
-// mapped_file.h - a file's bytes as memory, read by the kernel page by page as they are touched
+// mapped_file.h - a read-only memory mapping of a file
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,13 +11,12 @@
 
 namespace llmc {
 
-// Owner of a read-only mapping of one regular file. The file must keep its length while it is mapped: touching what was
-// cut off kills the process, unless it is guarded.
+// Owns a read-only mapping of one regular file. The file must not be truncated while it is mapped: accessing a missing
+// page kills the process, unless the mapping is guarded.
 class MappedFile {
 public:
     MappedFile() = default;
-    // `kind` names the file in messages ("shard"). Throws Error where `path` is missing, no regular file, or
-    // unreadable.
+    // `kind` names the file in messages ("shard"). Throws Error if `path` is missing, unreadable or no regular file.
     MappedFile(std::string path, std::string_view kind);
     ~MappedFile();
     MappedFile(MappedFile&& other) noexcept
@@ -41,25 +40,25 @@ public:
     std::span<const std::byte> bytes() const { return {data_, size_}; }
     std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
-    // From now on what was cut off reads as zeros. Whoever has read asks cut_off() before using what was read.
+    // From now on missing pages read as zeros. Check cut_off() after reading, before you use the data.
     void guard();
-    // Whether zeros were read in place of pages that the file no longer has. Costs no call of the system.
+    // Whether a read returned zeros for pages that the file no longer has. No system call.
     bool pages_missing() const { return guard_.marked(); }
-    // The same, and also whether the file is shorter now: its last page is filled up with zeros that no signal tells
-    // of. Asks the system.
+    // pages_missing(), or the file is shorter now: the rest of its last page reads as zeros without a signal. One
+    // system call.
     bool cut_off() const;
-    // Throws a run-time Error that names the file where it is.
+    // Throws a run-time Error that names the file if cut_off().
     void require_whole() const;
 
-    // Asks the kernel to read far ahead of the last page touched. A hint: nothing depends on it.
+    // Asks the operating system to read far ahead. Only a hint.
     void expect_sequential_reads() const;
 
 private:
     std::string path_;
     const std::byte* data_ = nullptr;
     std::size_t size_ = 0;
-    std::uint64_t device_ = 0, inode_ = 0;  // which file the path named
-    CutOffGuard guard_;                     // last: ends before the mapping
+    std::uint64_t device_ = 0, inode_ = 0;  // identify the mapped file
+    CutOffGuard guard_;                     // declared last: destroyed before the mapping
 };
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// names.h - the values of a choice with their names on the command line: one table for --help, parsing and refusals
+// names.h - an enumeration's values with their command-line names: one table for --help, parsing and error messages
 #pragma once
 #include <string>
 #include <string_view>
@@ -31,7 +31,7 @@ Value value_by_name(std::string_view flag, std::string_view name, const Named<Va
     fail(flag, '"' + std::string(name) + '"', list_names(table), did_you_mean(name, names));
 }
 
-// The name of a value that stands in the table.
+// The name of a value in the table.
 template <class Value, std::size_t N>
 std::string name_of(Value wanted, const Named<Value> (&table)[N]) {
     for (const auto& [name, value] : table)

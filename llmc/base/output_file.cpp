@@ -1,4 +1,4 @@
-// output_file.cpp - the buffer, and the two ways to the disk
+// output_file.cpp - the buffer, and direct and buffered writes
 #include "llmc/base/output_file.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@ namespace llmc {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t(1) << 20;
-constexpr std::size_t kBlockBytes = 4096;  // what O_DIRECT wants of address, position and size, on any common disk
+constexpr std::size_t kBlockBytes = 4096;  // alignment of address, offset and size for O_DIRECT, on any common disk
 
 }  // namespace
 
@@ -54,7 +54,7 @@ FileFingerprint OutputFile::finish() {
 void OutputFile::flush() {
     fingerprint_.append({buffer_.get(), gathered_});
     for (std::size_t written = 0; written < gathered_;) {
-        // What is no whole block is the file's end, or what a write left that a full disk cut off.
+        // A partial block is the end of the file, or the rest of a short write to a full disk.
         const std::size_t left = gathered_ - written;
         if (direct_ && (left % kBlockBytes != 0 || written % kBlockBytes != 0)) {
             direct_ = false;

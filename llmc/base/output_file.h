@@ -1,8 +1,8 @@
-// output_file.h - a file written from start to end, past the page cache where the file system can
+// output_file.h - a file written sequentially, bypassing the page cache where the file system supports it
 //
-// A checkpoint of gigabytes would push everything else out of the page cache, and copying it there takes a processor
-// from training for as long as the disk is busy. Bytes gather in a small buffer, are hashed there, and go from it to
-// the disk (O_DIRECT). A file system that refuses this gets ordinary writes.
+// A checkpoint of gigabytes would evict everything else from the page cache, and copying it there would occupy a CPU
+// core that training needs until the disk is done. Bytes are collected and hashed in a small buffer and written from it
+// with O_DIRECT. File systems that refuse O_DIRECT get ordinary writes.
 #pragma once
 #include <cstddef>
 #include <cstdlib>
@@ -15,19 +15,19 @@
 
 namespace llmc {
 
-// Every function throws a run-time Error that begins with "cannot create NAME" or "cannot write NAME" where the system
+// Every function throws a run-time Error that starts with "cannot create NAME" or "cannot write NAME" if the system
 // refuses.
 class OutputFile {
 public:
-    // Creates or overwrites `path`, which messages call `name`.
+    // Creates or overwrites `path`. Messages call it `name`.
     OutputFile(const std::filesystem::path& path, std::string name);
     explicit OutputFile(const std::filesystem::path& path) : OutputFile(path, path.string()) {}
-    ~OutputFile();  // without finish() the file is left as far as it went
+    ~OutputFile();  // without finish() the file stays incomplete
     OutputFile(const OutputFile&) = delete;
     OutputFile& operator=(const OutputFile&) = delete;
 
     void append(std::span<const std::byte> bytes);
-    // When it returns the file is complete and on the disk.
+    // On return the file is complete and on disk.
     FileFingerprint finish();
 
 private:

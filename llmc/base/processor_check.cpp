@@ -1,7 +1,7 @@
-// processor_check.cpp - refuses to run on a processor that lacks instructions this program was built with: a message
-// instead of SIGILL
+// processor_check.cpp - exits with a message, instead of SIGILL, on a processor that lacks instructions that the
+// program was built with
 //
-// Compiled for every processor of the architecture (see the Makefile) and run before everything else.
+// Compiled for the baseline of the architecture (see the Makefile) and run before everything else.
 #include <unistd.h>
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace llmc {
 namespace {
 
-// No C++ library here: its inlined code might be the linker's choice from a file compiled for the newer processor.
+// No C++ library here: the linker may take its inline functions from a file compiled for the newer processor.
 struct Missing {
     char names[256] = "";
     int length = 0;
@@ -61,7 +61,7 @@ Missing find_missing() {
     return missing;
 }
 
-// Before every other constructor of the program, which may already use what is missing.
+// Runs before all other static constructors, which may already use the missing instructions.
 [[gnu::constructor(101)]] void refuse_early() {
     const Missing missing = find_missing();
     if (missing.length == 0) return;

@@ -26,7 +26,7 @@ StagedFile::StagedFile(const fs::path& place)
     std::error_code refused;
     fs::create_directories(folder_, refused);
     if (refused) not_done("cannot create", folder_, refused.value());
-    // Two programs that write at once must not share it.
+    // The process id keeps concurrent writers apart.
     hidden_ = folder_ / ".";
     ((hidden_ += place.filename()) += '.') += std::to_string(getpid()) + ".partial";
     file_.emplace(hidden_, place_.string());
@@ -40,7 +40,7 @@ void StagedFile::commit() {
     file_->finish();
     if (std::rename(hidden_.c_str(), place_.c_str()) != 0) not_done("cannot write", place_, errno);
     hidden_.clear();
-    // The rename itself. Some file systems cannot bring a folder to the disk: then it gets there a little later.
+    // Flushes the rename. Some file systems cannot sync a folder: then the rename reaches the disk a little later.
     if (const int parent = open(folder_.c_str(), O_RDONLY | O_CLOEXEC); parent >= 0) {
         fsync(parent);
         close(parent);

@@ -1,4 +1,4 @@
-// staged_file.h - a file that is replaced whole or not at all
+// staged_file.h - replaces a file atomically
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -10,8 +10,8 @@
 
 namespace llmc {
 
-// Writes a hidden file beside `place`, brings it to the disk and renames it. Whenever the program or the machine stops,
-// `place` has its old contents or the new ones. Every function throws a run-time Error if the system refuses.
+// Writes a hidden file beside `place`, syncs it to disk and renames it. Even if the program or the machine crashes,
+// `place` has either its old or its new contents. Every function throws a run-time Error if the system refuses.
 class StagedFile {
 public:
     // Creates the parent folders and the hidden file.
@@ -22,7 +22,7 @@ public:
     StagedFile& operator=(const StagedFile&) = delete;
 
     void append(std::span<const std::byte> contents) { file_->append(contents); }
-    // When it returns the file is on the disk under its name, in place of one that was there.
+    // On return the file is on disk under its name and has replaced any previous one.
     void commit();
 
 private:
@@ -30,7 +30,7 @@ private:
     std::optional<OutputFile> file_;
 };
 
-// All of a small file. Nothing is left behind where it throws.
+// Writes a small file in one call. Leaves nothing behind if it throws.
 void write_whole(const std::filesystem::path& place, std::string_view contents);
 
 }  // namespace llmc

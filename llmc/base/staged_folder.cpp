@@ -1,4 +1,4 @@
-// staged_folder.cpp - the hidden folder, its fsyncs and the rename that shows it
+// staged_folder.cpp - the hidden folder, its fsyncs and the final rename
 #include "llmc/base/staged_folder.h"
 
 #include <fcntl.h>
@@ -16,13 +16,13 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void refused(const std::string& action, const fs::path& path, const std::string& reason) {
     fail(action + " " + path.string(), "refused by the system (" + reason + ")", "success",
-         "check --output-dir, its permissions and the room on its disk", Blame::runtime);
+         "check --output-dir, its permissions and the free space on its disk", Blame::runtime);
 }
 
 void require_absent(const fs::path& place) {
     std::error_code fault;
     if (fs::exists(fs::symlink_status(place, fault)))
-        fail(place.string(), "there already", "no file or folder of that name",
+        fail(place.string(), "already present", "no file or folder of that name",
              "remove it, or choose another --output-dir", Blame::runtime);
 }
 
@@ -31,8 +31,8 @@ void sync(const fs::path& path) {
     if (file < 0) refused("opening", path, std::strerror(errno));
     const int fault = fsync(file) == 0 ? 0 : errno;
     close(file);
-    // Some file systems cannot bring a folder to the disk and say so.
-    if (fault != 0 && fault != EINVAL) refused("bringing to the disk", path, std::strerror(fault));
+    // Some file systems cannot sync a folder and report EINVAL.
+    if (fault != 0 && fault != EINVAL) refused("syncing to disk", path, std::strerror(fault));
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ void StagedFolder::commit() {
         sync(entry->path());
     if (fault) refused("reading the folder", hidden_, fault.message());
     sync(hidden_);
-    require_absent(place_);  // rename() itself would take the place of an empty folder
+    require_absent(place_);  // rename() itself would replace an empty folder
     fs::rename(hidden_, place_, fault);
     if (fault) refused("renaming to", place_, fault.message());
     committed_ = true;

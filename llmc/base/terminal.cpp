@@ -1,4 +1,4 @@
-// terminal.cpp - widths by the system, text by words, and a line that the terminal wipes
+// terminal.cpp - terminal width, word wrapping, and a progress line that is erased
 #include "llmc/base/terminal.h"
 
 #include <sys/ioctl.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kSecondsBetweenShows = 0.25;
 
-// Bytes that go on with a character of UTF-8 take no column.
+// UTF-8 continuation bytes take no column.
 int columns_of(std::string_view text) {
     return int(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
@@ -71,7 +71,7 @@ std::string with_commas(std::int64_t number, const std::string& noun) {
 
 ProgressLine::ProgressLine(bool shows, double seconds_elsewhere)
     : terminal_(isatty(STDERR_FILENO) != 0),
-      apart_(!shows ? 0 : terminal_ ? kSecondsBetweenShows : seconds_elsewhere),
+      interval_(!shows ? 0 : terminal_ ? kSecondsBetweenShows : seconds_elsewhere),
       began_(seconds_now()),
       last_(began_) {}
 
@@ -81,10 +81,10 @@ ProgressLine::~ProgressLine() {
 
 double ProgressLine::seconds() const { return seconds_now() - began_; }
 
-bool ProgressLine::due() const { return apart_ > 0 && seconds_now() - last_ >= apart_; }
+bool ProgressLine::due() const { return interval_ > 0 && seconds_now() - last_ >= interval_; }
 
 void ProgressLine::show(const std::string& text) {
-    if (apart_ == 0) return;
+    if (interval_ == 0) return;
     last_ = seconds_now();
     if (terminal_) std::cerr << "\r\x1b[K" + text << std::flush;
     else tell_stderr(text);

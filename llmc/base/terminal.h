@@ -1,5 +1,4 @@
-// terminal.h - what somebody at a terminal reads: its width, text within it, long numbers, and a line that is written
-// over
+// terminal.h - terminal output: width, word wrapping, thousands separators, and a progress line
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,41 +6,42 @@
 
 namespace llmc {
 
-// A line of what a run tells is no longer, wherever it goes.
+// The longest line that a run prints, to a terminal or a file.
 inline constexpr int kLineColumns = 120;
 
-// Columns of the terminal that stdout leads to; elsewhere those of $COLUMNS, else kLineColumns. At least 60.
+// Columns of the terminal on stdout; without one $COLUMNS, or kLineColumns if that is not set. At least 60.
 int terminal_columns();
 
-// "FIRST word word ..." in lines of at most kLineColumns, a blank between words, those after the first line below the
-// first word; a word that is longer stands alone. Ends with the end of a line.
+// "FIRST word word ..." in lines of at most kLineColumns, with a space between words; further lines are indented to the
+// first word. A word longer than a line gets its own line. Ends with a newline.
 std::string wrapped(const std::string& first, const std::vector<std::string>& words);
 
 // 124439808 as "124,439,808".
 std::string with_commas(std::int64_t number);
-// "1 token", "2,048 tokens", as counted.h has it.
+// "1 token", "2,048 tokens": with the noun as in counted.h.
 std::string with_commas(std::int64_t number, const std::string& noun);
 
-// One line on stderr's terminal that is written over, for work that would be silent for long; it goes with its owner.
-// Where stderr leads elsewhere, as into a file, or to mpirun, nothing, or a line now and then.
+// A line on stderr's terminal that is overwritten during long work; the destructor erases it. If stderr is not a
+// terminal, such as a file or mpirun's pipe, it prints nothing, or a line at an interval.
 class ProgressLine {
 public:
-    // shows: whether this process does, as one of many. seconds_elsewhere: from line to line; 0: none.
+    // shows: whether this process prints (one of the ranks does). seconds_elsewhere: the interval between lines where
+    // stderr is not a terminal; 0: none.
     explicit ProgressLine(bool shows = true, double seconds_elsewhere = 0);
     ~ProgressLine();
     ProgressLine(const ProgressLine&) = delete;
     ProgressLine& operator=(const ProgressLine&) = delete;
 
-    double seconds() const;  // since it was made
-    // On a terminal four times a second at most. Text need not be made in vain.
+    double seconds() const;  // since construction
+    // Whether to call show() now: at most four times a second on a terminal. Saves composing text that is not shown.
     bool due() const;
     void show(const std::string& text);
-    // "validation 43 %, 0:12 left", where it is due; share: 0 to 1 of the work.
+    // "validation 43 %, 0:12 left", if due; share: the part of the work that is done, 0 to 1.
     void show_share(const std::string& work, double share);
 
 private:
     bool terminal_;
-    double apart_;  // seconds from one to the next; 0: nothing is shown
+    double interval_;  // seconds between two lines; 0: nothing is shown
     double began_, last_;
 };
 

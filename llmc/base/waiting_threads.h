@@ -1,16 +1,16 @@
-// waiting_threads.h - threads that wait for each other leave their cores to other programs soon
+// waiting_threads.h - makes waiting OpenMP threads yield their cores to other programs early
 #pragma once
 
 namespace llmc {
 
-// OpenMP's threads wait for each other thousands of times in a step. GNU's library has them spin for up to 20 ms first,
-// which is of use to nobody where another program has the core of the thread that is waited for: a step of a small
-// model takes 3 times as long beside another program, or 30 times. Threads that sleep at once are a tenth slower on a
-// machine that does nothing else. They spin for a moment, then: dev/results/2026-11-22-waiting.md.
+// OpenMP threads wait for each other thousands of times per step. In GNU's library they first spin for up to 20 ms,
+// which is wasted if another program occupies the core of the thread that they wait for: a step of a small model takes
+// 3 to 30 times as long next to another program. Threads that sleep immediately are 10 % slower on an otherwise idle
+// machine. So they spin briefly, then sleep: dev/results/2026-11-22-waiting.md.
 //
-// The library reads its settings when a program is loaded. So the program starts itself once more in its own place,
-// with GOMP_SPINCOUNT in its environment: the first thing in main(). It does nothing where that or OMP_WAIT_POLICY is
-// set, or where it cannot be started again.
+// The library reads its settings when the program is loaded. So the program replaces itself (exec) with GOMP_SPINCOUNT
+// set in its environment, as the first action of main(). It does nothing if that or OMP_WAIT_POLICY is set, or if
+// exec fails.
 void start_with_threads_that_sleep_soon(char** argv);
 
 }  // namespace llmc

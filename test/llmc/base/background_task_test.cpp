@@ -1,4 +1,4 @@
-// background_task_test.cpp - a task's thread starts, ends and fails when its owner says and knows
+// background_task_test.cpp - start(), wait() and exceptions of a BackgroundTask
 #include <atomic>
 #include <stdexcept>
 
@@ -9,7 +9,7 @@
 
 using namespace llmc;
 
-TEST_CASE("a background task does each piece once and hands on what it throws", "[background_task]") {
+TEST_CASE("a background task runs once per start and rethrows exceptions", "[background_task]") {
     std::atomic<int> calls = 0;
     BackgroundTask task([&] { if (++calls == 2) throw std::runtime_error("second"); });
     task.wait();  // nothing started
@@ -21,7 +21,7 @@ TEST_CASE("a background task does each piece once and hands on what it throws", 
     CHECK_FALSE(task.started());
     task.start();
     CHECK_THROWS_WITH(task.wait(), "second");
-    task.wait();  // thrown once
+    task.wait();  // the exception is thrown only once
     task.start();
     task.wait();
     CHECK(calls == 3);

@@ -1,5 +1,5 @@
-// cut_off_guard_test.cpp - files that are cut off while they are mapped: zeros and a mark where there is a guard, the
-// end of the process where there is none
+// cut_off_guard_test.cpp - files that are truncated while they are mapped: zeros and a mark with a guard, SIGBUS
+// without one
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ std::string write_pages(const std::filesystem::path& path) {
     return path.string();
 }
 
-// How many bytes are 'x'; what is no 'x' must be 0.
+// The number of bytes that are 'x'; SIZE_MAX if any other byte is not 0.
 std::size_t kept(const MappedFile& file) {
     std::size_t kept = 0, zeros = 0;
     for (const std::byte byte : file.bytes()) {
@@ -36,11 +36,11 @@ std::size_t kept(const MappedFile& file) {
 
 void read_all(const MappedFile& file) { [[maybe_unused]] const volatile std::size_t read = kept(file); }
 
-// Whether a process that does this comes to an end of its own.
+// Whether a child process that runs `work` exits normally.
 template <class Work> bool survives(Work&& work) {
     const pid_t child = fork();
     if (child == 0) {
-        close(STDERR_FILENO);  // sanitizers would tell of it
+        close(STDERR_FILENO);  // sanitizers would report the signal
         work();
         _exit(0);
     }
@@ -51,14 +51,14 @@ template <class Work> bool survives(Work&& work) {
 
 }  // namespace
 
-TEST_CASE("what was cut off a guarded file reads as zeros, whatever thread reads it", "[cut_off_guard]") {
+TEST_CASE("the missing part of a truncated guarded file reads as zeros in every thread", "[cut_off_guard]") {
     const ScratchFolder folder;
     MappedFile cut(write_pages(folder.path() / "cut"), "file"), whole(write_pages(folder.path() / "whole"), "file");
     cut.guard();
     whole.guard();
     CHECK_FALSE(cut.cut_off());
     std::filesystem::resize_file(cut.path(), 5 * kPage + 7);
-    CHECK_FALSE(cut.pages_missing());  // nobody has read
+    CHECK_FALSE(cut.pages_missing());  // nothing was read yet
     CHECK(cut.cut_off());
     std::atomic<int> right = 0;
     std::vector<std::thread> readers;
@@ -67,7 +67,7 @@ TEST_CASE("what was cut off a guarded file reads as zeros, whatever thread reads
     CHECK(right == 8);
     CHECK(cut.pages_missing());
     CHECK_FALSE(whole.cut_off());
-    // It moves with its file.
+    // The guard moves with its file.
     const MappedFile moved = std::move(cut);
     CHECK(moved.pages_missing());
     CHECK_FALSE(cut.pages_missing());
@@ -76,7 +76,7 @@ TEST_CASE("what was cut off a guarded file reads as zeros, whatever thread reads
 TEST_CASE("a guard ends with its mapping", "[cut_off_guard]") {
     const ScratchFolder folder;
     const std::string path = (folder.path() / "file").string();
-    for (int i = 0; i < 3; ++i) {  // a mapping gets the address of the one before
+    for (int i = 0; i < 3; ++i) {  // each mapping gets the address of the previous one
         MappedFile file(write_pages(path), "file");
         file.guard();
         CHECK_FALSE(file.pages_missing());
@@ -86,7 +86,7 @@ TEST_CASE("a guard ends with its mapping", "[cut_off_guard]") {
     }
 }
 
-TEST_CASE("another file under the name is not one that was cut off", "[cut_off_guard]") {
+TEST_CASE("a file that another one replaced does not count as truncated", "[cut_off_guard]") {
     const ScratchFolder folder;
     MappedFile file(write_pages(folder.path() / "file"), "file");
     file.guard();
@@ -96,7 +96,7 @@ TEST_CASE("another file under the name is not one that was cut off", "[cut_off_g
     CHECK(kept(file) == kPages * kPage);
 }
 
-TEST_CASE("every other SIGBUS ends the process as it did", "[cut_off_guard]") {
+TEST_CASE("every other SIGBUS still ends the process", "[cut_off_guard]") {
     const ScratchFolder folder;
     MappedFile guarded(write_pages(folder.path() / "guarded"), "file");
     guarded.guard();

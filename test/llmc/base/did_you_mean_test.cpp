@@ -1,4 +1,4 @@
-// did_you_mean_test.cpp - distances of names by hand, and which of the known names was meant
+// did_you_mean_test.cpp - edit distances worked out by hand, suggested names, and refused arguments
 #include "llmc/base/did_you_mean.h"
 
 #include <catch2/catch.hpp>
@@ -23,7 +23,7 @@ TEST_CASE("the edit distance of two names", "[did_you_mean]") {
     CHECK(edit_distance(b, a) == distance);
 }
 
-TEST_CASE("the name that was meant is near, or begins with what was given", "[did_you_mean]") {
+TEST_CASE("the suggested name is near, or starts with the given text", "[did_you_mean]") {
     const std::vector<std::string> known{"optimizer", "optimizer-state", "lr", "lr-schedule", "warmup-steps", "a"};
     CHECK(did_you_mean("optimiser", known) == "did you mean optimizer?");
     CHECK(did_you_mean("otpimizer", known) == "did you mean optimizer?");
@@ -35,7 +35,7 @@ TEST_CASE("the name that was meant is near, or begins with what was given", "[di
     CHECK(did_you_mean("x", {}).empty());
 }
 
-TEST_CASE("words of a command line that no flag takes are refused", "[did_you_mean]") {
+TEST_CASE("arguments that are no flags are refused", "[did_you_mean]") {
     const auto refusal = [](const std::string& word) {
         try {
             refuse_argument(word, {"--name", "-n"}, "tool --help");
@@ -50,8 +50,8 @@ TEST_CASE("words of a command line that no flag takes are refused", "[did_you_me
     for (const char* flag : {"-x", "---", "--=", "--"})
         CHECK_THAT(refusal(flag), Catch::EndsWith(expected));
     for (const char* word : {"\u2013name", "\u2014name", "\u2212n"})
-        CHECK_THAT(refusal(word), Catch::EndsWith("is begun with a long dash; expected hyphens; type it: --flag, or "
-                                                  "-f"));
+        CHECK_THAT(refusal(word), Catch::EndsWith("is preceded by a long dash; expected hyphens; type the flag as "
+                                                  "--flag or -f"));
     for (const char* word : {"", "-", "a.bin"})
         CHECK_THAT(refusal(word), Catch::EndsWith("is not understood; expected flags only; see tool --help; quote a "
                                                   "glob"));

@@ -1,4 +1,4 @@
-// json_text_test.cpp - what is no UTF-8 is written all the same, messages stay short, what is no JSON is said to be so
+// json_text_test.cpp - invalid UTF-8 is replaced, excerpts are short, invalid JSON is discarded
 #include "llmc/base/json_text.h"
 
 #include <catch2/catch.hpp>
@@ -7,7 +7,7 @@
 using namespace llmc;
 using nlohmann::json;
 
-TEST_CASE("JSON becomes text whatever bytes it holds", "[json]") {
+TEST_CASE("JSON with any bytes is converted to text", "[json]") {
     const json value = {{"b", "a\xff" "b"}, {"a", 1}};
     CHECK(text_of(value) == "{\"a\":1,\"b\":\"a\xef\xbf\xbd" "b\"}");
     CHECK(text_of(json{{"a", {1}}}, 1) == "{\n \"a\": [\n  1\n ]\n}");
@@ -23,7 +23,7 @@ TEST_CASE("an excerpt of JSON fits in a message", "[json]") {
     CHECK(cut.ends_with("x..."));
 }
 
-TEST_CASE("what is no JSON is discarded", "[json]") {
+TEST_CASE("invalid JSON is discarded", "[json]") {
     for (const char* text : {"", "{", "{} x", "[1,]", "nul", "\"\xff\""}) {
         CAPTURE(text);
         CHECK(parse_json(text).is_discarded());

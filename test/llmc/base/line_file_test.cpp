@@ -1,4 +1,4 @@
-// line_file_test.cpp - a log of whole lines, on a full disk and where it is deleted
+// line_file_test.cpp - a log of complete lines, on a full disk and after its deletion
 #include "llmc/base/line_file.h"
 
 #include <system_error>
@@ -21,7 +21,7 @@ int refusal_to_open(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("a full disk leaves whole lines, and the next ones follow them", "[line_file]") {
+TEST_CASE("after a full disk the log has complete lines and accepts more", "[line_file]") {
     const ScratchFolder folder;
     const auto path = folder.path() / "log";
     LineFile file(path);
@@ -38,7 +38,7 @@ TEST_CASE("a full disk leaves whole lines, and the next ones follow them", "[lin
     CHECK(file.size() == 11);
 }
 
-TEST_CASE("half a line goes, whole ones stay", "[line_file]") {
+TEST_CASE("an incomplete line is removed, complete ones stay", "[line_file]") {
     const ScratchFolder folder;
     const auto path = folder.path() / "log";
     const auto [before, after] = GENERATE(table<std::string, std::string>(
@@ -51,7 +51,7 @@ TEST_CASE("half a line goes, whole ones stay", "[line_file]") {
     CHECK(read_bytes(path) == after + "next\n");
 }
 
-TEST_CASE("one writer has a log at a time", "[line_file]") {
+TEST_CASE("a log has one writer at a time", "[line_file]") {
     const ScratchFolder folder;
     const auto path = folder.path() / "log";
     {
@@ -65,7 +65,7 @@ TEST_CASE("one writer has a log at a time", "[line_file]") {
     CHECK(refusal_to_open(path / "below") == ENOTDIR);
 }
 
-TEST_CASE("a log that is no longer in its place is not written to", "[line_file]") {
+TEST_CASE("a log that was deleted or moved away is not written to", "[line_file]") {
     const ScratchFolder folder;
     const auto out = folder.path() / "out", path = out / "log";
     std::filesystem::create_directory(out);

@@ -1,4 +1,4 @@
-// output_file_test.cpp - files written past the page cache and, where that is refused, through it
+// output_file_test.cpp - files written with O_DIRECT and, where that is refused, through the page cache
 #include "llmc/base/output_file.h"
 
 #include <sys/resource.h>
@@ -25,8 +25,8 @@ constexpr std::size_t kMiB = 1 << 20;
 
 }  // namespace
 
-TEST_CASE("an output file has the bytes that were appended, and their fingerprint", "[output_file]") {
-    // Disks take writes of whole blocks past the page cache; a file system in memory may not, and a device does not.
+TEST_CASE("an output file has the appended bytes and their fingerprint", "[output_file]") {
+    // Disks accept O_DIRECT writes of whole blocks; a file system in memory may not, and a device does not.
     const test::ScratchFolder scratch;
     const fs::path folder = GENERATE(true, false) ? scratch.path() : fs::path("/dev/shm");
     if (!fs::is_directory(folder)) return;
@@ -46,7 +46,7 @@ TEST_CASE("an output file has the bytes that were appended, and their fingerprin
     fs::remove(place);
 }
 
-TEST_CASE("an output file that finds no room says so, wherever the room ends", "[output_file]") {
+TEST_CASE("an output file reports a full disk, wherever the space ends", "[output_file]") {
     const test::ScratchFolder scratch;
     const fs::path place = scratch.path() / "file";
     const auto room = GENERATE(rlim_t(0), 100, 4096, 6000, kMiB, kMiB + 8192, kMiB + 8200, 2 * kMiB - 1);
@@ -68,7 +68,7 @@ TEST_CASE("an output file that finds no room says so, wherever the room ends", "
     CHECK(fs::file_size(place) <= room);
 }
 
-TEST_CASE("an output file that cannot be created says so", "[output_file]") {
+TEST_CASE("an output file that cannot be created throws an error", "[output_file]") {
     const test::ScratchFolder scratch;
     CHECK(test::complaint([&] { OutputFile(scratch.path() / "none" / "file", "it"); }) ==
           "cannot create it: No such file or directory");

@@ -1,4 +1,4 @@
-// staged_file_test.cpp - a file that is replaced whole or not at all
+// staged_file_test.cpp - atomic replacement of a file
 #include "llmc/base/staged_file.h"
 
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ std::size_t entries(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("a staged file gets its folders, replaces what was there and leaves nothing else", "[staged_file]") {
+TEST_CASE("a staged file creates its folders, replaces an old file and leaves nothing else", "[staged_file]") {
     const test::ScratchFolder scratch;
     const fs::path folder = scratch.path() / "a" / "b", place = folder / "file.json";
     llmc::write_whole(place, "first");
@@ -30,11 +30,11 @@ TEST_CASE("a staged file gets its folders, replaces what was there and leaves no
     CHECK(entries(folder) == 1);
 }
 
-TEST_CASE("where a staged file cannot be written, the old one stays and nothing is left behind", "[staged_file]") {
+TEST_CASE("if a staged file cannot be written, the old one stays and nothing is left behind", "[staged_file]") {
     const test::ScratchFolder scratch;
     const fs::path place = scratch.path() / "file.json";
     llmc::write_whole(place, "old");
-    // As on a disk that is full: no file may grow beyond 100 bytes.
+    // Simulates a full disk: no file may grow beyond 100 bytes.
     rlimit before{};
     getrlimit(RLIMIT_FSIZE, &before);
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);

@@ -1,5 +1,4 @@
-// terminal_test.cpp - text within a line, numbers with commas, the width of a terminal or none, and a line that is
-// written over on a terminal only
+// terminal_test.cpp - word wrapping, numbers with commas, the terminal's width, and the progress line
 #include "llmc/base/terminal.h"
 
 #include <fcntl.h>
@@ -19,7 +18,7 @@ using namespace test;
 
 namespace {
 
-// What `work` leaves in a file that stream number `stream` leads to.
+// The output of `work` on descriptor `stream`, redirected to a file.
 template <class Work>
 std::string written(int stream, Work&& work) {
     const ScratchFolder folder;
@@ -33,7 +32,7 @@ std::string written(int stream, Work&& work) {
     return read_bytes(path);
 }
 
-// The same of a terminal of so many columns.
+// The output of `work` on descriptor `stream`, redirected to a terminal with this number of columns.
 template <class Work>
 std::string on_terminal(int stream, unsigned short columns, Work&& work) {
     int master = -1, slave = -1;
@@ -46,7 +45,7 @@ std::string on_terminal(int stream, unsigned short columns, Work&& work) {
     dup2(before, stream);
     close(before);
     std::string text;
-    char part[4096];  // until nobody has the terminal open, which is an error
+    char part[4096];  // read() fails once all other descriptors of the terminal are closed
     for (ssize_t bytes; (bytes = read(master, part, sizeof part)) > 0;) text.append(part, std::size_t(bytes));
     close(master);
     return text;
@@ -71,7 +70,7 @@ TEST_CASE("long numbers have commas", "[terminal]") {
     CHECK(with_commas(number) == text);
 }
 
-TEST_CASE("a noun takes an s with all numbers but 1", "[terminal]") {
+TEST_CASE("a noun is plural unless the number is 1", "[terminal]") {
     CHECK(counted(1, "step") == "1 step");
     CHECK(counted(0, "step") == "0 steps");
     CHECK(counted(1200, "step") == "1200 steps");
@@ -79,7 +78,7 @@ TEST_CASE("a noun takes an s with all numbers but 1", "[terminal]") {
     CHECK(with_commas(2048, "token") == "2,048 tokens");
 }
 
-TEST_CASE("the width is that of the terminal, else of COLUMNS, else 120", "[terminal]") {
+TEST_CASE("the width comes from the terminal, else from COLUMNS, else it is 120", "[terminal]") {
     int columns = 0;
     const auto ask = [&] { columns = terminal_columns(); };
     for (const auto& [given, expected] : {std::pair{"200", 200}, {"20", 60}, {"wide", 120}, {"", 120}, {"0", 120}}) {
@@ -91,19 +90,19 @@ TEST_CASE("the width is that of the terminal, else of COLUMNS, else 120", "[term
     setenv("COLUMNS", "200", 1);
     on_terminal(STDOUT_FILENO, 90, ask);
     CHECK(columns == 90);
-    on_terminal(STDOUT_FILENO, 0, ask);  // as some that are not known
+    on_terminal(STDOUT_FILENO, 0, ask);  // some terminals report 0
     CHECK(columns == 200);
     unsetenv("COLUMNS");
     written(STDOUT_FILENO, ask);
     CHECK(columns == 120);
 }
 
-TEST_CASE("progress is shown on a terminal, four times a second at most, and wiped", "[terminal]") {
+TEST_CASE("progress is shown on a terminal, at most four times a second, and erased", "[terminal]") {
     double seconds = 0;
     const auto work = [&](bool shows) {
         return [&seconds, shows] {
             ProgressLine line(shows);
-            for (int i = 0; i < 20; ++i) line.show_share("validation", 0.1);  // most of them, or all, too early
+            for (int i = 0; i < 20; ++i) line.show_share("validation", 0.1);  // most or all of them before it is due
             usleep(260000);
             for (int i = 0; i < 20; ++i) line.show_share("validation", 0.25);
             seconds = line.seconds();

@@ -355,15 +355,15 @@ TEST_CASE("a step folder appears whole or not at all and is never overwritten", 
 
     saved.flat[5] += 1;
     CHECK_THAT(complaint([&] { save_checkpoint(run, 100, saved.table, source, -1); }),
-               Contains("step_00000100 is there already"));
+               Contains("step_00000100 is already present"));
     // before anything is written
-    CHECK_THAT(complaint([&] { StagedFolder(run / "step_00000100"); }), Contains("is there already"));
+    CHECK_THAT(complaint([&] { StagedFolder(run / "step_00000100"); }), Contains("is already present"));
     CHECK(test::read_bytes(saved.tensors()) == before);
     CHECK(folders() == 1);
 
     fs::create_directory(run / "step_00000101");
     CHECK_THAT(complaint([&] { save_checkpoint(run, 101, saved.table, source, -1); }),
-               Contains("step_00000101 is there already"));
+               Contains("step_00000101 is already present"));
     fs::remove(run / "step_00000101");
 
     int calls = 0;
@@ -385,7 +385,7 @@ TEST_CASE("a step folder appears whole or not at all and is never overwritten", 
     // A name taken while the folder was being written.
     StagedFolder staged(run / "step_00000104");
     fs::create_directory(run / "step_00000104");
-    CHECK_THAT(complaint([&] { staged.commit(); }), Contains("step_00000104 is there already"));
+    CHECK_THAT(complaint([&] { staged.commit(); }), Contains("step_00000104 is already present"));
 }
 
 TEST_CASE("an output folder that cannot be is a run-time error that names it", "[checkpoint]") {

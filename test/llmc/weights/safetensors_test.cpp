@@ -242,7 +242,7 @@ TEST_CASE("a file that is cut off after it was opened is a run-time error, not t
     std::filesystem::resize_file(path, left);
     std::vector<float> values(kSize);
     CHECK_THAT(complaint([&] { file.read(file.tensors()[0], 0, values); }),
-               Contains(path.string() + " is cut off while it is read"));
+               Contains(path.string() + " is truncated while it is read"));
 }
 
 TEST_CASE("a full disk and a missing folder are run-time errors that name the file", "[safetensors]") {
