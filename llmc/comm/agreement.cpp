@@ -1,4 +1,4 @@
-// agreement.cpp - failures and facts of all ranks, gathered and compared
+// agreement.cpp - gathers and compares failures and facts of all ranks
 #include "llmc/comm/agreement.h"
 
 #include <algorithm>
@@ -63,11 +63,11 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
     const auto first = std::find_if(all.begin(), all.end(), failed);
     if (first == all.end()) return;
     const auto count = std::count_if(all.begin(), all.end(), failed);
-    const bool all_alike = std::all_of(
+    const bool all_equal = std::all_of(
         all.begin(), all.end(), [&](const json& rank) { return failed(rank) && rank["text"] == (*first)["text"]; });
     const std::string text = (*first)["text"];
     throw SharedError(
-        all_alike ? text
+        all_equal ? text
                   : name_of(std::size_t(first - all.begin()), *first) + one_of(count, "that failed") + ": " + text,
         blame((*first)["input"].get<bool>()));
 }
@@ -78,8 +78,8 @@ void require_alike(Communicator& communicator, const std::vector<Fact>& facts, c
     for (const Fact& fact : facts) entry["facts"].push_back({fact.name, fact.value, fact.detail});
     const std::vector<json> all = gather_json(communicator, entry);
 
-    // The first fact in which a rank differs from rank 0; a rank may also have other or fewer facts, behind one that
-    // says why.
+    // Finds the first fact in which a rank differs from rank 0. A rank may also have other or fewer facts, after a fact
+    // that differs and explains it.
     const json& first = all[0]["facts"];
     const auto fact_of = [](const json& rank, std::size_t i) {
         return i < rank["facts"].size() ? rank["facts"][i] : json{"nothing more", "", ""};
@@ -87,7 +87,7 @@ void require_alike(Communicator& communicator, const std::vector<Fact>& facts, c
     const auto differs = [&](const json& rank, std::size_t i) {
         return fact_of(rank, i)[0] != first[i][0] || fact_of(rank, i)[1] != first[i][1];
     };
-    const auto said = [](const json& fact) {
+    const auto text_of_fact = [](const json& fact) {
         const std::string value = fact[1], detail = fact[2];
         return value + (detail.empty() ? "" : " (" + detail + ")");
     };
@@ -100,8 +100,8 @@ void require_alike(Communicator& communicator, const std::vector<Fact>& facts, c
             const std::string name = theirs[0],
                               name_of_first = theirs[0] == first[i][0] ? "" : first[i][0].get<std::string>() + ' ';
             throw SharedError(name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + name + ' ' +
-                              said(theirs) + ", " + name_of(0, all[0]) + " has " + name_of_first + said(first[i]) +
-                              "; " + mend);
+                              text_of_fact(theirs) + ", " + name_of(0, all[0]) + " has " + name_of_first +
+                              text_of_fact(first[i]) + "; " + mend);
         }
 }
 

@@ -1,7 +1,7 @@
-// agreement.h - nobody goes on before everybody can: what the ranks were started with is compared, and what one of them
-// cannot do ends all of them, before anything is written; later, what rank 0 does for all
+// agreement.h - makes all ranks succeed or fail together: compares their settings at the start, and turns the failure
+// of one rank into the same error on all ranks before anything is written; also runs work on rank 0 for all ranks
 //
-// Every rank makes the same calls in the same order. One rank alone agrees with itself.
+// Collective: every rank makes the same calls in the same order. With one rank nothing is compared.
 #pragma once
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
@@ -16,20 +16,21 @@
 
 namespace llmc {
 
-// What every rank brings, in the order of the ranks.
+// All ranks' values, in rank order.
 std::vector<nlohmann::json> gather_json(Communicator& communicator, const nlohmann::json& mine);
 
-// Known to every rank when it is thrown: rank 0 says it, and all end in order with the same exit code.
+// An error that is thrown on every rank: rank 0 prints it, and all ranks finish normally with the same exit code.
 class SharedError : public Error {
 public:
     using Error::Error;
 };
 
-// Throws SharedError on every rank where any of them brings an exception: that of the lowest rank, which the message
-// names with its host unless all failed alike.
+// If any rank passes an exception, throws SharedError on every rank: the failure of the lowest such rank. The message
+// names that rank and its host, unless all ranks failed with the same text.
 void share_failure(Communicator& communicator, const std::exception_ptr& mine);
 
-// The result of `work`, once it has succeeded on every rank. `work` must not call the communicator.
+// Runs `work` on every rank and returns its result if it succeeded on all ranks; else throws as share_failure() does.
+// `work` must not call the communicator.
 template <class Work>
 auto together(Communicator& communicator, Work&& work) {
     using Result = decltype(work());
@@ -45,7 +46,7 @@ auto together(Communicator& communicator, Work&& work) {
     if constexpr (!std::is_void_v<Result>) return std::move(*result);
 }
 
-// Rank 0 works while the others wait for it; what it throws leaves on every rank as from together(). `work` must not
+// Runs `work` on rank 0 while the others wait. Its exception is thrown on every rank as by together(). `work` must not
 // call the communicator.
 template <class Work>
 void on_first_rank(Communicator& communicator, Work&& work) {
@@ -54,14 +55,13 @@ void on_first_rank(Communicator& communicator, Work&& work) {
     });
 }
 
-// Something that all ranks must have alike, such as "--seed" = "1".
+// A value that must be the same on all ranks, such as "--seed" = "1".
 struct Fact {
     std::string name, value;
-    std::string detail = {};  // for the message; ranks may differ in it
+    std::string detail = {};  // only for the message; not compared
 };
-// Throws SharedError on every rank, which names ranks, hosts and the first difference, where one has other facts than
-// rank 0:
-// "rank 1 on hostB has --seed 2, rank 0 on hostA has 1; MEND".
+// If a rank's facts differ from those of rank 0, throws SharedError on every rank. It names ranks, hosts and the first
+// difference: "rank 1 on hostB has --seed 2, rank 0 on hostA has 1; MEND".
 void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend);
 
 }  // namespace llmc

@@ -1,18 +1,18 @@
-// comm_stream.h - a stream beside the one that computes, for work that alternates between device and host:
-// comm_stream_host.cpp | comm_stream_cuda.cpp
+// comm_stream.h - a stream for communication, overlapped with the compute stream; its work alternates between device
+// and host: comm_stream_host.cpp | comm_stream_cuda.cpp
 //
-// What is enqueued runs in order, beside the caller. What is ready when:
-//   after(compute)        what is enqueued from now on sees all that `compute` was given before this call, and may
-//                         overwrite what that reads
-//   enqueue, enqueue_host the call returns at once; the work has not begun, or is under way, or is done
-//   wait(compute, point)  what `compute` is given from now on sees all that was enqueued here before that point
-//   sync(point)           the same for the host
-// There is no other order between the two streams: memory that the work touches belongs to it from the enqueueing until
-// a wait() or sync() behind it.
+// Enqueued work runs in order, asynchronously to the caller. Synchronization:
+//   after(compute)        work enqueued from now on starts after all work enqueued on `compute` before this call: it
+//                         sees its results and may overwrite its inputs
+//   enqueue, enqueue_host return immediately; the work runs at any later time
+//   wait(compute, point)  work enqueued on `compute` from now on sees all that was enqueued here before `point`
+//   sync(point)           blocks the host until all that was enqueued before `point` is done
+// The two streams are not ordered otherwise: memory that enqueued work uses belongs to it until a later wait() or
+// sync().
 //
-// On a GPU both are CUDA streams, after() and wait() are events and the host never waits in them. On a CPU compute runs
-// inline, so after() finds its work done and wait() blocks; the work is done by one thread, whose kernels use one core:
-// it runs beside those that compute.
+// On a GPU both are CUDA streams, after() and wait() use events and the host never waits in them. On a CPU compute runs
+// inline, so after() finds its work done and wait() blocks; one thread runs the enqueued work, and its kernels use one
+// core, concurrently with the compute threads.
 #pragma once
 #include <functional>
 #include <memory>
@@ -21,8 +21,8 @@
 
 namespace llmc {
 
-// Seconds since the start: that work took on the communication stream, and that compute waited for it. Of a GPU's, what
-// both streams have passed.
+// Total seconds since the start: work on the communication stream, and the time that compute waited for it. On a GPU
+// only work that both streams have completed counts.
 struct CommTimes {
     double busy = 0, waited = 0;
 };
@@ -30,24 +30,24 @@ struct CommTimes {
 class CommStream {
 public:
     CommStream();
-    ~CommStream();  // waits for all that was enqueued
+    ~CommStream();  // waits for all enqueued work
     CommStream(const CommStream&) = delete;
     CommStream& operator=(const CommStream&) = delete;
 
     void after(device::StreamRef compute);
-    // copies and kernels, which `work` enqueues on the stream that it is given
+    // `work` enqueues copies and kernels on the stream that it receives
     void enqueue(std::function<void(device::StreamRef)> work);
-    // host code; it must not touch the device. Runs when all that was enqueued before has finished
+    // host code that must not use the device; runs after all previously enqueued work
     void enqueue_host(std::function<void()> work);
-    std::int64_t point();                            // what has been enqueued so far; points are numbered upwards
-    // of a point that another 128 followed it may wait for a later one
+    std::int64_t point();  // a point after all work enqueued so far; the numbers of points increase
+    // may wait for a later point if more than 128 points follow this one
     void wait(device::StreamRef compute, std::int64_t point);
-    void sync(std::int64_t point);                   // throws what failed before the point
+    void sync(std::int64_t point);  // throws if work before the point failed
 
     CommTimes times() const;
 
-    // Throws the first exception that any work threw so far; after it no more work is begun. All calls above do the
-    // same.
+    // Throws the first exception that any work has thrown so far; no more work starts after it. All calls above throw
+    // it too.
     void check() const;
 
 private:

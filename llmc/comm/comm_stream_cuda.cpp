@@ -1,4 +1,4 @@
-// comm_stream_cuda.cpp - the communication stream as a CUDA stream; host work is called by the driver in stream order
+// comm_stream_cuda.cpp - the communication stream as a CUDA stream; the driver calls host work in stream order
 #include <algorithm>
 #include <exception>
 #include <mutex>
@@ -11,20 +11,20 @@
 namespace llmc {
 
 struct CommStream::State {
-    // more than a step has collectives between their enqueueing and their use
+    // more than the collectives of a step that are enqueued and not yet used
     static constexpr std::int64_t kPoints = 128;
     device::Stream stream;
     device::Event computed;
     std::vector<device::Event> events = std::vector<device::Event>(kPoints);
     std::int64_t last = 0;
     device::StreamRef waiter = nullptr;  // the stream that waited last,
-    std::int64_t waited_for = 0;         // and the latest point it waits for: a model asks again in every forward pass
-    StreamTimes busy, waited;            // of this stream, of the one that computes
+    std::int64_t waited_for = 0;         // and its latest point: a model waits again in every forward pass
+    StreamTimes busy, waited;            // of this stream and of the compute stream
 
-    std::mutex mutex;  // guards `failure`, which the driver's thread writes
+    std::mutex mutex;  // guards `failure`, which a driver thread writes
     std::exception_ptr failure;
 
-    // The event of `point`, or the oldest one kept, which lies behind it.
+    // The event of `point`, or the oldest stored one, which is later.
     device::Event& event(std::int64_t point) { return events[std::max(point, last - kPoints + 1) % kPoints]; }
 };
 
@@ -32,7 +32,7 @@ CommStream::CommStream() : state_(std::make_unique<State>()) {}
 CommStream::~CommStream() {
     try {
         state_->stream.sync();
-    } catch (...) {  // a failure was reported by wait() or check(), or nobody asks any more
+    } catch (...) {  // wait() or check() has reported the failure, or no caller needs the result
     }
 }
 

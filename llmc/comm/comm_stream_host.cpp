@@ -1,4 +1,4 @@
-// comm_stream_host.cpp - the communication stream as a queue and the thread that works it off
+// comm_stream_host.cpp - the communication stream as a queue and a worker thread
 #include <omp.h>
 
 #include <condition_variable>
@@ -12,7 +12,7 @@
 namespace llmc {
 
 struct CommStream::State {
-    std::mutex mutex;  // guards what follows
+    std::mutex mutex;  // guards the members below, except `thread`
     std::condition_variable changed;
     std::deque<std::function<void(device::StreamRef)>> queue;
     std::int64_t enqueued = 0, finished = 0;
@@ -20,9 +20,9 @@ struct CommStream::State {
     std::exception_ptr failure;
     CommTimes times;
 
-    std::thread thread{[this] { work_off(); }};  // last: runs only when all the rest is there
+    std::thread thread{[this] { run(); }};  // declared last: starts after all other members are constructed
 
-    void work_off() {
+    void run() {
         omp_set_num_threads(1);
         std::unique_lock lock(mutex);
         while (true) {

@@ -1,4 +1,4 @@
-// communicator.cpp - what all communicators share: shards, groups, refusals; and the communicator of one rank alone
+// communicator.cpp - shards, groups and argument checks of all communicators; and the communicator of a single rank
 #include "llmc/comm/communicator.h"
 
 #include <unistd.h>
@@ -33,7 +33,7 @@ void Communicator::group_begin(device::StreamRef compute) {
 
 CommEvent Communicator::group_end() {
     require(in_group_, "group_end()", "outside a group", "a group_begin() before it");
-    in_group_ = false;  // also when what follows throws: the next group then tells of the same failure
+    in_group_ = false;  // also if the code below throws: the next group then reports the same failure
     const auto first = std::exchange(first_, {}), second = std::exchange(second_, {});
     for (const auto* operations : {&first, &second})
         for (const Collective& operation : *operations)
@@ -62,14 +62,15 @@ bool overlap(const std::byte* a, std::int64_t a_bytes, const std::byte* b, std::
 }
 }  // namespace
 
-// An empty shard at the end of an odd array has no aligned address, and needs none.
+// An empty shard at the end of an array may have an unaligned address, which does not matter.
 void Communicator::require_open(const std::string& operation, const std::byte* array, std::int64_t elements) const {
     require(in_group_, operation, "outside a group", "a group_begin() before it");
     require(elements == 0 || reinterpret_cast<std::uintptr_t>(array) % 64 == 0,
             "the address of an array in " + operation, static_cast<const void*>(array), "a multiple of 64 bytes");
 }
 
-// reduce_scatter, whose output is this rank's shard of its input, or all_gather, where it is the other way round.
+// reduce_scatter, whose output is this rank's shard of its input, or all_gather, whose input is its shard of the
+// output.
 void Communicator::add_sharded(const Collective& op, std::int64_t mine_size) {
     const bool scatter = op.kind == Collective::Kind::reduce_scatter;
     const std::string name = scatter ? "reduce_scatter" : "all_gather",
@@ -129,7 +130,7 @@ void Communicator::broadcast(ElementType element, std::byte* data, std::int64_t 
 
 namespace {
 
-// Every collective is a copy, or nothing, and runs on the stream that computes.
+// A collective is a copy or a no-op, on the compute stream.
 class Alone final : public Communicator {
 public:
     explicit Alone(Communicator* whole = nullptr) : Communicator(0, 1, {}, whole) {}
@@ -140,7 +141,7 @@ public:
     void settle(bool) noexcept override {
         try {
             device::sync(compute_);
-        } catch (...) {  // the error of a kernel, which whoever uses the stream next will see
+        } catch (...) {  // a kernel's error: the next use of the stream throws it again
         }
     }
     void host_reduce(std::span<std::int64_t>, HostReduction) override {}
@@ -186,7 +187,7 @@ int ranks_of_node(std::span<const int> nodes) {
     require(fewest->second == most->second, "the number of ranks of a machine",
             std::to_string(fewest->second) + " on one and " + std::to_string(most->second) + " on another",
             "the same on all",
-            "give the launcher as many slots on each, such as mpirun --map-by ppr:" + std::to_string(fewest->second) +
+            "start equally many ranks on each, such as with mpirun --map-by ppr:" + std::to_string(fewest->second) +
                 ":node");
     return most->second;
 }
@@ -197,8 +198,8 @@ std::string host_name() {
     return name;
 }
 
-// Open MPI's mpirun; MPICH's, and Slurm's PMI; srun. SLURM_NTASKS is also set in a batch script, outside srun: there
-// only PMIx tells of a task.
+// Open MPI's mpirun; MPICH's mpirun and Slurm's PMI; srun. SLURM_NTASKS is also set in a batch script, outside srun:
+// only PMIX_RANK shows that the process is a task.
 Launch launched_processes() {
     for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
         if (const int processes = number_in(variable); processes > 0) return {processes, variable};

@@ -1,34 +1,36 @@
-// communicator.h - what the ranks of a run say to each other: over MPI (communicator_mpi.cpp), NCCL
-// (communicator_nccl.cpp), or one rank alone. The tests add ranks as threads (test/support/communicator_local.h).
+// communicator.h - communication between the ranks of a run: over MPI (communicator_mpi.cpp), over NCCL
+// (communicator_nccl.cpp), or none for a single rank. The tests add ranks as threads
+// (test/support/communicator_local.h).
 //
 // Every rank makes the same calls in the same order. There are two planes:
 //
-// Device collectives move tensors on a stream of the communicator's own, beside the one that computes. They are given
-//     in groups: comm.group_begin(compute);
+// Device collectives move tensors on the communicator's own stream, overlapped with the compute stream. They are
+//     enqueued in groups:
+//     comm.group_begin(compute);
 //     comm.all_reduce(gradients);  ...
-//     const CommEvent reduced = comm.group_end();     // returns at once
-//     ... more work for `compute` ...
-//     comm.wait(compute, reduced);                    // from here on `compute` sees the result
-//   Before  The group begins when all that `compute` was given before group_begin() has finished: what it reads is
-//           there, what it overwrites is no longer read. So begin a group after the kernels that write its input were
-//           enqueued; no other event is needed.
-//   After   From group_end() on until wait() or sync(), the memory of the group belongs to the communicator: what it
-//           writes must be neither read nor written, what it reads must not be written. Groups run one after the other:
-//           to wait for one waits for all before it.
-//   Within  The operations of one group may run in any order and at once: none may touch memory that another one
+//     const CommEvent reduced = comm.group_end();     // returns immediately
+//     ... more work on `compute` ...
+//     comm.wait(compute, reduced);                    // later work on `compute` sees the result
+//   Before  A group starts after all work that was enqueued on `compute` before group_begin(): its inputs are written,
+//           and its outputs are no longer read. So call group_begin() after you enqueue the kernels that write its
+//           input; no other event is needed.
+//   After   From group_end() until wait() or sync(), the memory of the group belongs to the communicator: do not read
+//           or write its outputs, and do not write its inputs. Groups run one after the other: waiting for one waits
+//           for all before it.
+//   Within  The operations of a group may run in any order and concurrently: none may access memory that another one
 //           writes.
 //
-// The sum over ranks: all_reduce IS reduce_scatter and then all_gather, so that a run that keeps shards (ZeRO) sums
-// exactly as one that does not. Over MPI, on threads and alone the order is rank 0 + rank 1 + ..., in float (double in
-// double), rounded once to the type; over NCCL it is that of NCCL's algorithm, which depends on the number of elements
-// and the machines but not on which of the two stages asked for it. Every rank gets the same bits in any case.
+// The sum over ranks: all_reduce IS reduce_scatter followed by all_gather, so sharded (ZeRO) and unsharded runs sum in
+// the same order. Over MPI, on threads and with one rank the order is rank 0 + rank 1 + ..., in float (double in
+// double), rounded once to the type; over NCCL it is the order of NCCL's algorithm, which depends on the number of
+// elements and the machines but not on which of the two operations runs it. The result is bit-identical on all ranks.
 //
-// Parts: split() makes a communicator of some of the ranks, with the same contracts. All of a rank's use one stream, so
-// that the order of calls, the same on all ranks, is the order of groups, and no two of them wait for each other; but
-// who needs the result of one in another waits for it, as for any other use.
+// Parts: split() creates a communicator of some of the ranks, with the same contracts. All communicators of a rank use
+// one stream: groups run in the order of the calls, which is the same on all ranks, so no two groups deadlock. A group
+// that needs the result of another communicator's group must wait for it, like any other user.
 //
-// The control plane moves a few numbers and texts between hosts, at once and blocking. It may be used while device
-// collectives are under way.
+// The control plane exchanges a few numbers and strings between hosts; its calls block. You may use it while device
+// collectives are in progress.
 #pragma once
 #include <memory>
 #include <optional>
@@ -41,19 +43,20 @@
 
 namespace llmc {
 
-// The part of an array that one rank owns. Element types do not matter: a rank owns the same elements of bf16
+// The part of an array that one rank owns, independent of the element type: a rank owns the same elements of the bf16
 // parameters and of their fp32 master weights.
 struct ShardRange {
     std::int64_t first = 0, size = 0;
 };
-// Every shard starts at a multiple of this, that is of kTensorAlignment bytes in any type, if the array does.
+// Every shard starts at a multiple of this number of elements, so it is aligned to kTensorAlignment bytes in any type
+// if the array is.
 inline constexpr std::int64_t kShardMultiple = kernels::kTensorAlignment / sizeof(kernels::bf16);
-// All shards have ceil(elements / size) elements, rounded up to kShardMultiple, as far as there are that many: the last
-// ones may be shorter or empty. Arrays of a multiple of kShardMultiple * size elements have equal shards, which NCCL
-// moves in one operation instead of one per rank.
+// Each shard has ceil(elements / size) elements, rounded up to kShardMultiple; the last ones may be shorter or empty.
+// Arrays of a multiple of kShardMultiple * size elements have equal shards, which NCCL moves in one operation instead
+// of one per rank.
 ShardRange shard_of(std::int64_t elements, int rank, int size);
 
-// A point in the communication stream, behind one group. The default lies before everything.
+// A point in the communication stream, after a group. A default-constructed one precedes all groups.
 struct CommEvent {
     std::int64_t number = 0;
 };
@@ -69,11 +72,11 @@ constexpr std::int64_t bytes_of(ElementType element) {
     return kBytes[int(element)];
 }
 
-// One device collective, as it is handed to an implementation.
+// One device collective, as an implementation receives it.
 struct Collective {
     enum class Kind { reduce_scatter, all_gather, all_to_all, broadcast } kind;
     ElementType element;
-    // of the whole array: reduce_scatter's input, all_gather's output, both of all_to_all, broadcast's data
+    // of the whole array: reduce_scatter's input, all_gather's output, each array of all_to_all, broadcast's data
     std::int64_t elements;
     std::byte* out;
     const std::byte* in;
@@ -90,24 +93,24 @@ public:
 
     int rank() const { return rank_; }
     int size() const { return size_; }
-    int local_rank() const { return place_.local_rank; }  // among the ranks of this machine: chooses the GPU
-    int node() const { return place_.node; }  // a number that the ranks of this machine have in common, and no others
-    virtual std::string describe() const = 0;       // for the log
+    int local_rank() const { return place_.local_rank; }  // among the ranks of this machine: selects the GPU
+    int node() const { return place_.node; }              // identifies the machine: the same on all of its ranks
+    virtual std::string describe() const = 0;             // for the log
 
-    // A communicator of the ranks that give the same color, in their order here. Every rank calls it, with no device
-    // collective that it has not waited for. It goes before this one, which counts its bytes, too.
+    // A communicator of the ranks that pass the same color, in the same order as here. Every rank calls it after it has
+    // waited for all device collectives. Destroy it before this one, whose byte count includes it.
     virtual std::unique_ptr<Communicator> split(int color) = 0;
 
-    // ---- device collectives, T = float, bf16 or double, without a sum std::byte too. Arrays start at a multiple of 64
-    // bytes and are equally long on every rank.
+    // ---- device collectives. T = float, bf16 or double; those that do not sum also take std::byte. Arrays are aligned
+    // to 64 bytes and have the same length on every rank.
     void group_begin(device::StreamRef compute);
     CommEvent group_end();
-    // mine = the sum of this rank's shard over all ranks; `mine` may be that shard of `whole`.
+    // mine = the sum over all ranks of this rank's shard of `whole`; `mine` may be that shard itself (in place).
     template <class T> void reduce_scatter(std::span<T> mine, std::type_identity_t<std::span<const T>> whole) {
         reduce_scatter(element_of<T>, reinterpret_cast<std::byte*>(mine.data()), mine.size(), as_bytes(whole),
                        whole.size());
     }
-    // whole = the shards of all ranks; `mine`, this rank's, may be its place in `whole`.
+    // whole = the shards of all ranks; `mine`, this rank's shard, may be its part of `whole` (in place).
     template <class T> void all_gather(std::span<T> whole, std::type_identity_t<std::span<const T>> mine) {
         all_gather(element_of<T>, reinterpret_cast<std::byte*>(whole.data()), whole.size(), as_bytes(mine),
                    mine.size());
@@ -116,8 +119,8 @@ public:
     template <class T> void all_reduce(std::span<T> data) {
         all_reduce(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size());
     }
-    // Both have one part per rank, all equally long and at a multiple of 64 bytes: part r of `out` on rank s = part s
-    // of `in` on rank r. They lie apart.
+    // Both arrays have one part per rank, of the same size, a multiple of 64 bytes: part r of `out` on rank s = part s
+    // of `in` on rank r. They must not overlap.
     template <class T> void all_to_all(std::span<T> out, std::type_identity_t<std::span<const T>> in) {
         all_to_all(element_of<T>, reinterpret_cast<std::byte*>(out.data()), out.size(), as_bytes(in), in.size());
     }
@@ -126,38 +129,39 @@ public:
         broadcast(element_of<T>, reinterpret_cast<std::byte*>(data.data()), data.size(), root);
     }
 
-    // What `compute` is given from now on sees the results of the groups up to `event`. Waits on a CPU only.
+    // Work enqueued on `compute` from now on sees the results of the groups up to `event`. Blocks only on a CPU.
     virtual void wait(device::StreamRef compute, CommEvent event) = 0;
-    // The same for the host, which waits. Both, and group_end(), throw the Error of a group that has failed by now.
+    // Blocks the host until the groups up to `event` are done. wait(), sync() and group_end() throw the Error of a
+    // group that has failed.
     virtual void sync(CommEvent event) = 0;
-    // How long groups took and compute waited for them; empty where that is not known.
+    // How long groups took and how long compute waited for them; empty if not measured.
     virtual std::optional<CommTimes> times() const { return std::nullopt; }
-    // What this rank sends to others in all groups so far, in bytes, each counted in group_end() by a formula: of N
-    // bytes on R ranks, reduce_scatter and all_to_all send N less this rank's shard, all_gather R - 1 times that shard,
-    // broadcast R - 1 times N from its root and 0 from others. So all_reduce sends 2 (R - 1) / R N where shards are
-    // equal, as a ring does and ranks over MPI do. The control plane does not count.
+    // Bytes that this rank has sent to other ranks in all groups so far, computed in group_end() by formula: for N
+    // bytes on R ranks, reduce_scatter and all_to_all send N minus this rank's shard, all_gather R - 1 times that
+    // shard, broadcast R - 1 times N from its root and 0 from others. So all_reduce sends 2 (R - 1) / R N if shards are
+    // equal, like a ring and like ranks over MPI. The control plane does not count.
     std::int64_t bytes_sent() const { return bytes_sent_; }
 
-    // Ends every use of memory by device collectives: waits for them and aborts if one has failed, or with `giving_up`
-    // returns soon, with results undefined and no way on.
-    virtual void settle(bool giving_up) noexcept = 0;
+    // Ends all access to memory by device collectives: waits for them and aborts if one has failed. With `abandon` it
+    // returns soon instead; results are undefined and no further collectives are possible.
+    virtual void settle(bool abandon) noexcept = 0;
 
     // ---- control plane
-    // element by element; every rank gets the result
+    // elementwise; every rank gets the result
     virtual void host_reduce(std::span<std::int64_t> values, HostReduction reduction) = 0;
     std::int64_t host_reduce(std::int64_t value, HostReduction reduction) {
         host_reduce(std::span(&value, 1), reduction);
         return value;
     }
-    // of all ranks, by rank; every rank gets them
+    // the strings of all ranks, in rank order; every rank gets them
     virtual std::vector<std::string> host_gather(std::string_view mine) = 0;
-    // of the hosts: says nothing of device collectives
+    // of the hosts: does not wait for device collectives
     virtual void barrier() = 0;
 
-    // Ends the program on every rank within seconds, with this exit code where the launcher passes it on. Prints
-    // "error: rank R on HOST: REASON" once; when several ranks fail at once, some may be ended before they print
-    // theirs. main() calls it for an exception that leaves the run. Ranks that are threads, in tests,
-    // throw it instead.
+    // Ends the program on every rank within seconds, with this exit code if the launcher passes it on. Prints
+    // "error: rank R on HOST: REASON" once; if several ranks fail at the same time, some may be ended before they print
+    // theirs. main() calls it for an exception that the run did not catch. In tests, ranks that are threads throw
+    // instead.
     [[noreturn]] virtual void abort(std::string_view reason, int exit_code) = 0;
 
 protected:
@@ -170,10 +174,10 @@ protected:
           place_(place),
           whole_(whole) {}
     Place place() const { return place_; }
-    Communicator* whole() const { return whole_; }  // that this one is a part of; nullptr: none
+    Communicator* whole() const { return whole_; }  // the communicator that split() was called on; nullptr: none
 
-    // A group: begin_group(), one or two calls of enqueue() with operations that do not depend on each other,
-    // end_group().
+    // A group is begin_group(), one or two calls of enqueue(), end_group(). The operations of one enqueue() are
+    // independent of each other.
     virtual void begin_group(device::StreamRef compute) = 0;
     virtual void enqueue(std::span<const Collective> operations) = 0;
     virtual CommEvent end_group() = 0;
@@ -200,32 +204,32 @@ private:
     std::int64_t bytes_sent_ = 0;
     bool in_group_ = false;
     device::StreamRef compute_ = nullptr;
-    std::vector<Collective> first_, second_;  // the second half of all_reduce needs the first one
+    std::vector<Collective> first_, second_;  // second_: the all_gathers of all_reduce, after their reduce_scatters
 };
 
-// Of this machine, as messages name it.
+// The name of this machine in messages.
 std::string host_name();
 
-// How many processes the launcher started, as the environment tells, and what told it. 1 without a launcher.
+// The number of processes that the launcher started, and the environment variable that gives it. 1 without a launcher.
 struct Launch {
     int processes = 1;
     std::string variable;
 };
 Launch launched_processes();
 
-// node() of every rank, by rank; every rank calls it. And how many ranks each has: throws Error where some have more
-// than others.
+// node() of every rank, in rank order. Every rank calls it.
 std::vector<int> nodes_of(Communicator& ranks);
+// The number of ranks of each node; throws Error if it is not the same for all.
 int ranks_of_node(std::span<const int> nodes);
 
-// The communicator of this process: one rank alone, which needs neither launcher nor MPI, else MPI. Call it before the
-// device is chosen: local_rank() says which. chunk_bytes: how much goes to one rank at a time; 0 chooses.
-// ranks_of_node: so many neighbours count as a machine; 0: MPI knows.
+// The communicator of this process: MPI, or for a single rank one that needs neither launcher nor MPI. Call it before
+// you select the device, which depends on local_rank(). chunk_bytes: size of the messages to one rank; 0: automatic.
+// ranks_of_node: the number of consecutive ranks that count as a machine; 0: as MPI reports.
 std::unique_ptr<Communicator> open_communicator(std::int64_t chunk_bytes = 0, int ranks_of_node = 0);
-// Device collectives over NCCL; the control plane stays `control`. Call it when the device was chosen, one GPU for each
+// Device collectives over NCCL; `control` remains the control plane. Call it after the device is selected, one GPU per
 // rank.
 std::unique_ptr<Communicator> over_nccl(std::shared_ptr<Communicator> control);
-// Empty where this build has it, else what it lacks.
+// What this build lacks for MPI or NCCL; empty if it lacks nothing.
 std::string mpi_lacks();
 std::string nccl_lacks();
 

@@ -1,15 +1,15 @@
-// communicator_mpi.cpp - ranks as processes that MPI started: on CPUs, and on GPUs through page-locked host memory, so
-// that ranks may share a GPU
+// communicator_mpi.cpp - ranks as MPI processes: on CPUs, and on GPUs through page-locked host memory, so that ranks
+// may share a GPU
 //
 // Device collectives are messages between pairs of ranks, in chunks that bound the staging memory and keep every count
-// far below MPI's 31 bits; sums are made by kernels/sum_ranks.h. They run on a CommStream. Open MPI makes no progress
-// but within its calls, so whoever waits also tests.
+// far below MPI's 31 bits; kernels/sum_ranks.h sums. They run on a CommStream. Open MPI makes progress only within its
+// calls, so waiting code calls MPI_Test repeatedly.
 //
-// Threads: the control plane and the communication stream use MPI at the same time. MPI_THREAD_SERIALIZED and a mutex
-// are enough, and every MPI has them, as long as no call blocks while it holds the mutex: else rank 0 could wait in the
-// control plane for a rank whose communication stream waits for that of rank 0. So every operation is a non-blocking
-// one that is tested until it is complete, and each plane has its own MPI communicator. Only split() blocks, when
-// nothing is under way.
+// Threads: the control plane and the communication stream use MPI concurrently. MPI_THREAD_SERIALIZED, which every MPI
+// supports, and a mutex are enough as long as no call blocks while it holds the mutex: otherwise rank 0 could wait in
+// the control plane for a rank whose communication stream waits for that of rank 0. So every operation is non-blocking
+// and is tested until it completes, and each plane has its own MPI communicator. Only split() blocks, when no operation
+// is in progress.
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -31,11 +31,11 @@ using namespace std::chrono_literals;
 
 // all_reduce of 256 MiB between 2 processes on 2 cores busy with other work (Zen 5), best of 5, three rounds: 39-43 ms
 // in chunks of 256 KiB, 23-126 with 1 MiB, 19-20 with 4 MiB (26-75 in a later run), 74-106 with 16 MiB, 43-103 with 64
-// MiB. With many ranks memory bounds them.
+// MiB. With many ranks kStagingBytes limits the chunk size.
 constexpr std::int64_t kLargestChunk = std::int64_t(4) << 20, kStagingBytes = std::int64_t(32) << 20;
 constexpr std::int64_t kChunkMultiple = kShardMultiple * 4;  // bytes: whole, aligned elements of every type
 
-// not reached by ranks of one speed: the slowest step measured here, 4 x 1024 tokens of GPT-2 124M, took 8 s
+// longer than ranks of equal speed wait: the slowest step measured here, 4 x 1024 tokens of GPT-2 124M, took 8 s
 constexpr auto kLongWait = 15s;
 
 class Mpi final : public Communicator {
@@ -52,7 +52,7 @@ public:
         chunk_bytes_ = std::clamp(wanted / kChunkMultiple * kChunkMultiple, kChunkMultiple, std::int64_t(1) << 30);
         process_->session = std::move(session);
     }
-    // A part of `whole`.
+    // A part of `whole`, made by split().
     Mpi(Mpi& whole, MPI_Comm control, MPI_Comm payload, int rank, int size)
         : Communicator(rank, size, whole.Communicator::place(), &whole),
           process_(whole.process_),
@@ -97,8 +97,8 @@ public:
         if (stream_) stream_->sync(event.number);
     }
     std::optional<CommTimes> times() const override { return stream_ ? std::optional(stream_->times()) : std::nullopt; }
-    void settle(bool giving_up) noexcept override {
-        if (giving_up) {
+    void settle(bool abandon) noexcept override {
+        if (abandon) {
             process_->session->orderly = false;
             leaving_ = true;
             stream_.reset();
@@ -144,13 +144,13 @@ public:
     }
 
     [[noreturn]] void abort(std::string_view reason, int exit_code) override {
-        // What fails on every rank alike is said by rank 0, which ends the others before they say it too.
+        // If all ranks fail in the same way, rank 0 prints the error and ends the others before they print it too.
         if (rank_in_run() > 0) std::this_thread::sleep_for(500ms);
         std::ostringstream line;
         line << "error: rank " << rank_in_run() << " on " << host_name() << ": " << reason << "\n";
         std::cout << std::flush;
         std::cerr << line.str() << std::flush;
-        // Should MPI itself be stuck, a process that ends without MPI_Finalize also makes the launcher end the others.
+        // If MPI itself hangs, a process that exits without MPI_Finalize also makes the launcher end the others.
         std::thread([exit_code] {
             std::this_thread::sleep_for(2s);
             std::_Exit(exit_code);
@@ -161,16 +161,16 @@ public:
     }
 
 private:
-    // Bytes on the device that go to, or come from, one rank.
+    // Bytes in device memory that are sent to, or received from, one rank.
     struct Message {
         int peer;
         std::byte* device;
         std::int64_t bytes;
-        std::byte* host = nullptr;  // the same bytes where MPI reads or writes them
+        std::byte* host = nullptr;  // the host copy that MPI reads or writes
     };
 
     void begin_group(device::StreamRef compute) override {
-        require(!leaving_, "a group of collectives", "begun after another one was given up", "none");
+        require(!leaving_, "a group of collectives", "started after another one was abandoned", "none");
         process_->open_stream();
         stream_->after(compute);
     }
@@ -188,7 +188,7 @@ private:
             }
     }
 
-    // Bytes [first, first + bytes) of the array: what lies in the shard of `rank` at `offset` bytes, at most one chunk.
+    // Bytes [first, first + bytes) of the array: the chunk at `offset` bytes in the shard of `rank`.
     struct Chunk {
         std::int64_t first, bytes;
     };
@@ -200,7 +200,7 @@ private:
     std::int64_t largest_shard_bytes(const Collective& op) const {
         return shard_of(op.elements, 0, size()).size * bytes_of(op.element);
     }
-    // The other ranks, each beginning with the one behind itself, so that they do not all send to the same one.
+    // The other ranks, starting with the next one, so that ranks do not all send to the same one first.
     template <class Visit> void for_peers(Visit&& visit) const {
         for (int step = 1; step < size(); ++step) visit((rank() + step) % size());
     }
@@ -280,8 +280,8 @@ private:
             stream_->enqueue([=](device::StreamRef stream) { device::copy_on_device(to, from, bytes, stream); });
     }
 
-    // The host's addresses of device memory: the same on a CPU, else chunks of the page-locked memory from number
-    // `chunk` on. What goes to several ranks is there once.
+    // Sets the host addresses of messages: on a CPU the device addresses, else chunks of the page-locked memory,
+    // starting at number `chunk`. Data sent to several ranks takes one chunk.
     void place(std::vector<Message>& messages, int chunk) {
         for (std::size_t i = 0; i < messages.size(); ++i) {
             if (device::memory_is_host_memory()) messages[i].host = messages[i].device;
@@ -305,7 +305,7 @@ private:
             });
     }
 
-    // Enqueues: every one of `sends` goes to its rank, every one of `receives` comes from its rank.
+    // Enqueues all sends and receives.
     void transfer(std::vector<Message> sends, std::vector<Message> receives) {
         place(sends, 0);
         place(receives, size());
@@ -327,7 +327,7 @@ private:
         deliver(receives);
     }
 
-    // Begins one operation and sees it to its end.
+    // Starts one operation and waits until it completes.
     template <class Begin> void complete(Begin&& begin) {
         std::vector<MPI_Request> requests(1, MPI_REQUEST_NULL);
         {
@@ -337,7 +337,7 @@ private:
         finish(requests);
     }
 
-    // Waits for all requests: those of `receives`, then those of `sends`; or of an operation of all ranks.
+    // Waits for all requests: those of `receives`, then those of `sends`; or that of a collective operation.
     void finish(std::vector<MPI_Request>& requests, std::span<const Message> receives = {},
                 std::span<const Message> sends = {}) {
         std::vector<MPI_Status> statuses(requests.size());
@@ -355,23 +355,23 @@ private:
             }
             if (done) return;
             if (leaving_)
-                throw Error("rank " + std::to_string(rank_in_run()) + " leaves while a collective is under way",
+                throw Error("rank " + std::to_string(rank_in_run()) + " leaves while a collective is in progress",
                             Blame::runtime);
-            // Who waits for a slower rank soon leaves the core to those that compute. 1000 floats summed over 2 ranks
-            // took 190-210 us so, 165-200 when it never slept, 540-630 when it slept at once.
+            // A rank that waits for a slower one soon yields its core to compute threads. Summing 1000 floats over 2
+            // ranks took 190-210 us this way, 165-200 if it never slept, 540-630 if it slept immediately.
             const auto waited = std::chrono::steady_clock::now() - began;
             if (waited < 1ms) std::this_thread::yield();
             else std::this_thread::sleep_for(20us);
-            if (waited > kLongWait && rank_in_run() == 0 && !told_.exchange(true))
-                tell_of_wait(requests, receives, sends);
+            if (waited > kLongWait && rank_in_run() == 0 && !warned_.exchange(true))
+                warn_of_wait(requests, receives, sends);
         }
     }
 
-    // A rank that is stopped or lost to the network looks like a run that computes: what tells them apart is said once.
-    // By rank 0, for which the others wait in earnest while it saves and samples.
-    void tell_of_wait(const std::vector<MPI_Request>& requests, std::span<const Message> receives,
+    // Without this warning, a run with a stopped or unreachable rank looks as if it were computing. Printed once, only
+    // by rank 0: the others legitimately wait for rank 0 while it saves and samples.
+    void warn_of_wait(const std::vector<MPI_Request>& requests, std::span<const Message> receives,
                       std::span<const Message> sends) {
-        std::string whom = "another rank";
+        std::string peer_name = "another rank";
         for (std::size_t i = receives.size() + sends.size(); i-- > 0;) {
             int done = 0;
             {
@@ -379,15 +379,15 @@ private:
                 MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE);
             }
             const Message& message = i < receives.size() ? receives[i] : sends[i - receives.size()];
-            if (!done) whom = "rank " + std::to_string(rank_in_run(message.peer));
+            if (!done) peer_name = "rank " + std::to_string(rank_in_run(message.peer));
         }
         std::ostringstream line;
-        line << "note: rank 0 has waited " << kLongWait.count() << " s for " << whom
+        line << "note: rank 0 has waited " << kLongWait.count() << " s for " << peer_name
              << "; it is slow, stopped, or its machine cannot be reached\n";
         std::cerr << line.str() << std::flush;
     }
 
-    // This rank's number in the run, as messages name it.
+    // This rank's number in the run, for messages.
     int rank_in_run() const { return process_->session->rank; }
     int rank_in_run(int peer) const {
         MPI_Group part, run;
@@ -404,10 +404,10 @@ private:
     std::shared_ptr<MpiProcess> process_;
     const bool is_part_ = false;
     MPI_Comm control_, payload_;
-    // In common with the process's other communicators:
+    // Shared with the other communicators of this process:
     std::int64_t& chunk_bytes_ = process_->chunk_bytes;
     std::mutex& mpi_ = process_->mpi;
-    std::atomic<bool>&leaving_ = process_->leaving, &told_ = process_->told;
+    std::atomic<bool>&leaving_ = process_->leaving, &warned_ = process_->warned;
     device::Memory& gathered_ = process_->gathered;
     device::PinnedMemory& pinned_ = process_->pinned;
     std::optional<CommStream>& stream_ = process_->stream;

@@ -1,13 +1,13 @@
-// communicator_nccl.cpp - device collectives over NCCL, one GPU per rank; the control plane stays with the communicator
-// that it is opened over
+// communicator_nccl.cpp - device collectives over NCCL, one GPU per rank; another communicator remains the control
+// plane
 //
-// A collective of equal shards is one operation of NCCL. Unequal ones (see shard_of) are a reduce or a broadcast per
-// rank, which NCCL runs as one launch.
-// NCCL's own order of summation holds: it depends on the number of elements and the machines. reduce_scatter alone and
-// as the first half of all_reduce are the same call, so it does not depend on the ZeRO stage.
+// A collective of equal shards is one NCCL operation. Unequal shards (see shard_of) take a reduce or a broadcast per
+// rank, which NCCL runs in one launch.
+// The order of summation is NCCL's: it depends on the number of elements and the machines. reduce_scatter alone and as
+// the first half of all_reduce is the same call, so the order does not depend on the ZeRO stage.
 //
-// NCCL reports what fails on the network or in another process only to those that ask: a watchdog asks, and ends the
-// job.
+// NCCL reports failures of the network or of another process only on request (ncclCommGetAsyncError): a watchdog thread
+// polls it and ends the job.
 #include <nccl.h>
 
 #include <condition_variable>
@@ -39,8 +39,8 @@ ncclDataType_t type_of(ElementType element) {
                                       : ncclUint8;
 }
 
-// What is called while it lives becomes one launch. finish() begins it; without it, as an exception passes, the calls
-// are ended and their result dropped.
+// Combines the NCCL calls made during its lifetime into one launch, which finish() starts. Without finish(), during an
+// exception, the destructor ends the group and ignores the result.
 class NcclGroup {
 public:
     NcclGroup() { CHECKED(ncclGroupStart()); }
@@ -60,7 +60,7 @@ private:
 
 class Nccl final : public Communicator {
 public:
-    // `whole`: that it is a part of; none: it is the run's.
+    // `whole`: the communicator that this is a part of; nullptr for that of the run.
     explicit Nccl(std::shared_ptr<Communicator> control, Nccl* whole = nullptr)
         : Communicator(control->rank(), control->size(), {control->local_rank(), control->node()}, whole),
           control_(std::move(control)),
@@ -91,16 +91,16 @@ public:
 
     void wait(device::StreamRef compute, CommEvent event) override { stream_->wait(compute, event.number); }
     void sync(CommEvent event) override { stream_->sync(event.number); }
-    // With an identifier of its own: ncclCommSplit is not in every NCCL that this builds with.
+    // With a new NCCL identifier: not every supported NCCL version has ncclCommSplit.
     std::unique_ptr<Communicator> split(int color) override {
         sync({stream_->point()});
         return std::make_unique<Nccl>(control_->split(color), this);
     }
     std::optional<CommTimes> times() const override { return stream_->times(); }
-    void settle(bool giving_up) noexcept override {
-        if (giving_up) {
-            stop_watchdog();  // it must not ask any more
-            // ends kernels that wait for other ranks, so that the stream gets empty
+    void settle(bool abandon) noexcept override {
+        if (abandon) {
+            stop_watchdog();  // it must not use the communicator any more
+            // ends kernels that wait for other ranks, so that the stream drains
             if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));
             control_->settle(true);
             if (whole()) whole()->settle(true);
@@ -121,12 +121,12 @@ public:
     void barrier() override { control_->barrier(); }
     [[noreturn]] void abort(std::string_view reason, int exit_code) override {
         control_->abort(reason, exit_code);
-        std::_Exit(exit_code);  // g++ does not see that a virtual function never returns
+        std::_Exit(exit_code);  // g++ does not know that the virtual function never returns
     }
 
 private:
     void begin_group(device::StreamRef compute) override {
-        require(nccl_, "a group of collectives", "begun after another one was given up", "none");
+        require(nccl_, "a group of collectives", "started after another one was abandoned", "none");
         stream_->after(compute);
     }
     CommEvent end_group() override { return {stream_->point()}; }
@@ -185,8 +185,8 @@ private:
         std::unique_lock lock(mutex_);
         while (!changed_.wait_for(lock, 200ms, [&] { return stop_; })) {
             ncclResult_t asynchronous = ncclSuccess;
-            const ncclResult_t asked = ncclCommGetAsyncError(nccl_, &asynchronous);
-            const ncclResult_t status = asked != ncclSuccess ? asked : asynchronous;
+            const ncclResult_t query = ncclCommGetAsyncError(nccl_, &asynchronous);
+            const ncclResult_t status = query != ncclSuccess ? query : asynchronous;
             if (status != ncclSuccess && status != ncclInProgress)
                 control_->abort(std::string("NCCL: ") + ncclGetErrorString(status) + ", " + ncclGetLastError(nccl_), 1);
         }

@@ -1,5 +1,5 @@
-// mpi_session.h - MPI from its beginning to its end, what its statuses mean, and what the communicators of a process
-// share; for communicator_mpi.cpp alone
+// mpi_session.h - MPI initialization and finalization, status texts, and the state that the communicators of a process
+// share; only for communicator_mpi.cpp
 #pragma once
 #include <mpi.h>
 
@@ -28,15 +28,16 @@ inline std::string fault_of(int status) {
     return "on rank " + std::to_string(rank) + ": " + text;
 }
 
-// Over TCP Open MPI writes a long message into the socket as one piece, and behind it the answer that lets the other
-// rank send its own: the two directions take turns. Without PUT they do not, and an all-reduce takes down to half the
-// time (dev/results/2026-11-23-onebit-links.md). Who has chosen keeps that; other MPIs do not know the variable.
-inline void let_both_directions_flow() { setenv("OMPI_MCA_btl_tcp_flags", "send", 0); }
+// Over TCP, Open MPI writes a long message to the socket in one piece, followed by the reply that lets the other rank
+// send its own: the two directions take turns. Without PUT both directions flow at once, and an all-reduce takes as
+// little as half the time (dev/results/2026-11-23-onebit-links.md). A value that the user has set stays; other MPIs
+// ignore the variable.
+inline void enable_full_duplex_tcp() { setenv("OMPI_MCA_btl_tcp_flags", "send", 0); }
 
-// MPI from its beginning to its end.
+// Initializes MPI and finalizes it.
 struct MpiSession {
     explicit MpiSession(const Launch& launch) {
-        let_both_directions_flow();
+        enable_full_duplex_tcp();
         int provided = 0;
         CHECKED(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
         CHECKED(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -48,8 +49,8 @@ struct MpiSession {
                 "start the program with the mpirun of the MPI that it was built with, or under Slurm with "
                 "srun --mpi=pmix");
         require(provided >= MPI_THREAD_SERIALIZED, "the thread level of MPI", provided, "MPI_THREAD_SERIALIZED or more",
-                "use an MPI that has it");
-        // Copies inherit that errors return.
+                "use an MPI that provides it");
+        // Duplicates inherit MPI_ERRORS_RETURN.
         CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &control));
         CHECKED(MPI_Comm_dup(MPI_COMM_WORLD, &payload));
         MPI_Comm machine;
@@ -61,7 +62,7 @@ struct MpiSession {
     }
     ~MpiSession() {
         if (orderly) MPI_Finalize();
-        // rank 0 says why before the launcher, which sees one leave, ends the others
+        // rank 0 prints the reason before the launcher notices the exit of another rank and ends all
         else if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
     MpiSession(const MpiSession&) = delete;
@@ -69,20 +70,20 @@ struct MpiSession {
 
     int rank = 0, size = 1, local_rank = 0, node = 0;  // node: the machine's first rank
     MPI_Comm control = MPI_COMM_NULL, payload = MPI_COMM_NULL;
-    // MPI_Finalize waits for all ranks: one that has failed leaves without it, and the launcher ends the others
+    // MPI_Finalize waits for all ranks: a failed rank exits without it, and the launcher ends the others
     bool orderly = true;
 };
 
-// What the communicators of a process have in common: the run's, and its parts.
+// State shared by the communicators of a process: that of the run and its parts.
 struct MpiProcess {
     std::unique_ptr<MpiSession> session;
     std::int64_t chunk_bytes = 0;  // a multiple of kChunkMultiple
-    std::mutex mpi{};              // held for the length of one call that does not block
-    std::atomic<bool> leaving = false, told = false;
+    std::mutex mpi{};              // held during one non-blocking call
+    std::atomic<bool> leaving = false, warned = false;
     device::Memory gathered{};  // (ranks, chunk): what reduce_scatter sums
-    // (2 * ranks, chunk), where the host does not reach device memory: what is sent, then what is received
+    // (2 * ranks, chunk), if the host cannot access device memory: sent data, then received data
     device::PinnedMemory pinned{};
-    // last: its thread uses all the rest. Made at the first group, when the device has been chosen
+    // declared last: its thread uses the other members. Created with the first group, after the device is selected
     std::optional<CommStream> stream{};
 
     void open_stream() {

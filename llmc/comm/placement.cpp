@@ -1,4 +1,4 @@
-// placement.cpp - binds ranks to cores, gives them GPUs, and chooses between NCCL and MPI
+// placement.cpp - binds ranks to cores, assigns GPUs, and selects NCCL or MPI
 #include "llmc/comm/placement.h"
 
 #include <sched.h>
@@ -17,11 +17,11 @@
 namespace llmc {
 namespace {
 
-constexpr int kMostThreads = 8192;  // of a machine, as Linux counts them at most
+constexpr int kMaxThreads = 8192;  // Linux's limit of CPUs per machine
 
-// A set of hardware threads of any machine; cpu_set_t alone ends at 1024.
+// A set of hardware threads; a single cpu_set_t holds only 1024.
 struct AffinityMask {
-    std::vector<cpu_set_t> sets = std::vector<cpu_set_t>(kMostThreads / CPU_SETSIZE);
+    std::vector<cpu_set_t> sets = std::vector<cpu_set_t>(kMaxThreads / CPU_SETSIZE);
     std::size_t bytes() const { return sets.size() * sizeof(cpu_set_t); }
 };
 
@@ -29,21 +29,21 @@ std::vector<int> affinity() {
     AffinityMask mask;
     std::vector<int> threads;
     if (sched_getaffinity(0, mask.bytes(), mask.sets.data()) != 0) return threads;
-    for (int thread = 0; thread < kMostThreads; ++thread)
+    for (int thread = 0; thread < kMaxThreads; ++thread)
         if (CPU_ISSET_S(thread, mask.bytes(), mask.sets.data())) threads.push_back(thread);
     return threads;
 }
 
-// Best effort: a rank that may not be bound computes all the same. The kernel leaves out what the machine or the
-// container does not have.
+// Best effort: a rank that cannot be bound still computes. The kernel ignores threads that the machine or the container
+// does not have.
 void bind_to(const std::vector<int>& threads) {
     AffinityMask mask;
     for (const int thread : threads) CPU_SET_S(thread, mask.bytes(), mask.sets.data());
     sched_setaffinity(0, mask.bytes(), mask.sets.data());
 }
 
-// Open MPI 4 tells processes that it bound them, and the policy where the user gave one.
-bool bound_without_being_asked() {
+// Open MPI 4 reports in the environment that it bound the process, and the policy if the user set one.
+bool bound_by_default() {
     return std::getenv("OMPI_MCA_orte_bound_at_launch") && !std::getenv("OMPI_MCA_hwloc_base_binding_policy");
 }
 
@@ -53,7 +53,7 @@ int number_in_file(const std::string& path, int otherwise) {
     return file >> number ? number : otherwise;
 }
 
-// Machines may have the same name, and one machine several: containers.
+// With the boot id: containers on different machines may have the same host name.
 std::string machine() {
     std::string boot;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -73,11 +73,11 @@ std::vector<int> numbers_in(const std::string& text) {
     return numbers;
 }
 
-// Binds this process to its share of the machine's cores, unless it was told to run more threads than those have.
+// Binds this process to its share of the machine's cores, unless it runs more threads than those have.
 void share_cores(Communicator& communicator, int threads) {
-    if (bound_without_being_asked()) {
-        std::vector<int> all(kMostThreads);
-        for (int thread = 0; thread < kMostThreads; ++thread) all[std::size_t(thread)] = thread;
+    if (bound_by_default()) {
+        std::vector<int> all(kMaxThreads);
+        for (int thread = 0; thread < kMaxThreads; ++thread) all[std::size_t(thread)] = thread;
         bind_to(all);
     }
     if (communicator.size() == 1) return;
@@ -131,39 +131,39 @@ std::vector<int> share_of_threads(const std::vector<std::vector<int>>& usable, i
 }
 
 int gpu_of_rank(int device, int local_rank, int gpus) {
-    // A launcher that gives every rank a GPU of its own shows it that one only.
+    // A launcher that assigns one GPU per rank makes only that GPU visible.
     return device >= gpus || gpus == 0 ? device : (device + local_rank) % gpus;
 }
 
-bool over_nccl_by(Transport asked, const std::vector<std::string>& gpus, const std::string& lacks) {
-    if (asked == Transport::nccl && !lacks.empty())
+bool uses_nccl(Transport requested, const std::vector<std::string>& gpus, const std::string& lacks) {
+    if (requested == Transport::nccl && !lacks.empty())
         fail("--comm", "nccl", "auto or mpi: this build lacks " + lacks,
              "build with DEVICE=cuda and NCCL_ROOT set, or leave --comm out");
-    if (asked == Transport::mpi || (gpus.size() == 1 && asked != Transport::nccl)) return false;
+    if (requested == Transport::mpi || (gpus.size() == 1 && requested != Transport::nccl)) return false;
     std::map<std::string, int> ranks_of;
     for (const std::string& gpu : gpus)
         if (!gpu.empty() && ++ranks_of[gpu] > 1)
-            fail("a GPU", "shared by ranks: " + gpu, "a GPU for each rank, --device and those behind it",
+            fail("a GPU", "shared by ranks: " + gpu, "one GPU per rank, starting with --device",
                  "start fewer ranks on that host, or add --comm mpi, which lets them share it");
-    return asked == Transport::nccl || (!gpus[0].empty() && lacks.empty());
+    return requested == Transport::nccl || (!gpus[0].empty() && lacks.empty());
 }
 
-// NCCL's buffers: channels of 4 MiB (NCCL_BUFFSIZE) for each neighbour and protocol. A guess, as kLibraryBytes of
-// device_cuda.cpp is.
+// NCCL's buffers: channels of 4 MiB (NCCL_BUFFSIZE) for each neighbour and protocol. An estimate, like kLibraryBytes in
+// device_cuda.cpp.
 constexpr std::size_t kNcclBytes = std::size_t(512) << 20;
 
-Placement place_rank(Communicator& communicator, int threads, int device, Transport asked) {
+Placement place_rank(Communicator& communicator, int threads, int device, Transport requested) {
     share_cores(communicator, threads);
     device::Info opened = together(communicator, [&] {
         return device::open(threads, gpu_of_rank(device, communicator.local_rank(), device::count()));
     });
-    // What is free, of a GPU or on CPUs of a machine, is for all ranks there.
+    // The ranks that share a GPU, or on CPUs a machine, share its free memory.
     const auto memories = communicator.host_gather(opened.id + " in " + machine());
     opened.memory_free /= std::size_t(std::count(memories.begin(), memories.end(),
                                                  memories[std::size_t(communicator.rank())]));
     opened.memory_free = opened.memory_available();
     const auto gpus = opened.id.empty() ? std::vector<std::string>(memories.size()) : memories;
-    const bool nccl = together(communicator, [&] { return over_nccl_by(asked, gpus, nccl_lacks()); });
+    const bool nccl = together(communicator, [&] { return uses_nccl(requested, gpus, nccl_lacks()); });
     if (nccl) opened.library_bytes += kNcclBytes;
     return {std::move(opened), nccl};
 }

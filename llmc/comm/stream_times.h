@@ -1,4 +1,4 @@
-// stream_times.h - how long stretches of a stream took, added up without waiting for it
+// stream_times.h - the total time of intervals of a stream, measured without synchronizing with it
 #pragma once
 #include <deque>
 #include <memory>
@@ -15,12 +15,12 @@ public:
         free_.pop_front();
         open_->start(stream);
     }
-    void stop(device::StreamRef stream) {  // without a start: nothing
+    void stop(device::StreamRef stream) {  // without a start(): no-op
         if (!open_) return;
         open_->stop(stream);
         enqueued_.push_back(std::move(open_));
     }
-    // Of all stretches that the stream has passed by now.
+    // The total of all intervals that the stream has completed.
     double seconds() {
         for (; !enqueued_.empty() && enqueued_.front()->is_done(); enqueued_.pop_front()) {
             seconds_ += enqueued_.front()->seconds();

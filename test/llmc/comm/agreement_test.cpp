@@ -1,5 +1,4 @@
-// agreement_test.cpp - ranks that were started differently, or of which one cannot start, all hear the same before any
-// goes on
+// agreement_test.cpp - different settings, or the failure of one rank, cause the same error on all ranks
 #include "llmc/comm/agreement.h"
 
 #include "test/support/agreement_support.h"
@@ -25,7 +24,7 @@ TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agr
           on_this_host(2) + " (one of 2 that differ) has --seed 2, " + on_this_host(0) + " has 1; MEND");
     CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "6 tokens", "/b"}}}) ==
           on_this_host(1) + " has a shard of 6 tokens (/b), " + on_this_host(0) + " has 5 tokens (/a); MEND");
-    // each where it has them
+    // paths may differ
     CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "5 tokens", "/b"}}}) == "accepted");
     CHECK(of_rank({{{"first", "1"}, {"second", "2"}}, {{"first", "1"}}}) ==
           on_this_host(1) + " has nothing more , " + on_this_host(0) + " has second 2; MEND");
@@ -33,7 +32,7 @@ TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agr
           on_this_host(1) + " has --prompt a, " + on_this_host(0) + " has \xef\xbf\xbd; MEND");
 }
 
-TEST_CASE("nobody goes on when one cannot", "[start_agreement]") {
+TEST_CASE("the failure of one rank is an error on all ranks", "[start_agreement]") {
     const auto heard = [](int ranks, const std::function<int(int rank)>& work, Blame blame = Blame::input) {
         return only(complaints(ranks, [&](Communicator& communicator) {
             try {
@@ -54,14 +53,14 @@ TEST_CASE("nobody goes on when one cannot", "[start_agreement]") {
     CHECK(heard(3, [](int rank) { return rank != 0 ? rank : throw std::runtime_error("unforeseen"); },
                 Blame::runtime) ==
           on_this_host(0) + ": unforeseen");
-    // the same everywhere: nobody is named
+    // the same on all ranks: no rank is named
     CHECK(heard(3, [](int) -> int { throw Error("no such flag"); }) == "no such flag");
-    // one rank: as many
+    // a single rank
     CHECK(heard(1, [](int) -> int { throw Error("no room", Blame::runtime); }, Blame::runtime) == "no room");
     CHECK(heard(1, [](int) -> int { throw std::bad_alloc(); }, Blame::runtime) == "std::bad_alloc");
 }
 
-TEST_CASE("what the first rank fails at ends all of them", "[start_agreement]") {
+TEST_CASE("a failure of the first rank is an error on all ranks", "[start_agreement]") {
     const auto heard = [](const std::function<void(Communicator&)>& work) {
         int worked = 0;
         const auto said = only(complaints(3, [&](Communicator& communicator) {

@@ -1,4 +1,4 @@
-// communicator_mpi_test.cpp - ranks as processes: what they tell each other, and how a job ends when one of them fails
+// communicator_mpi_test.cpp - ranks as processes: collectives, and how a job ends when a rank fails
 #include <signal.h>
 
 #include <iostream>
@@ -14,7 +14,7 @@ using Catch::Contains;
 
 namespace {
 
-// What a failing case of this file is allowed until the job is gone everywhere.
+// The time limit for a failing job to end on all ranks.
 constexpr int kSecondsToEnd = 10;
 
 }  // namespace
@@ -24,7 +24,7 @@ TEST_CASE("ranks as processes: every collective", "[communicator][mpi]") {
     for (const int ranks : {1, 2, 3, 4}) check_case("mpi rank: every collective", ranks);
 }
 
-TEST_CASE("ranks as processes: machines", "[communicator][mpi]") {
+TEST_CASE("ranks as processes: several machines", "[communicator][mpi]") {
     if (!have_mpi()) return;
     check_case("mpi rank: neighbours as machines", 4);
 }
@@ -34,7 +34,7 @@ TEST_CASE("ranks as processes: in chunks of 512 bytes", "[communicator][mpi]") {
     check_case("mpi rank: small chunks", 3);
 }
 
-TEST_CASE("a process that throws ends the job, and says once why", "[communicator][mpi]") {
+TEST_CASE("a process that throws ends the job and prints the reason once", "[communicator][mpi]") {
     if (!have_mpi()) return;
     const JobResult ended = run_case("mpi rank: one throws", 3, 30);
     CAPTURE(ended.output, ended.seconds);
@@ -45,7 +45,7 @@ TEST_CASE("a process that throws ends the job, and says once why", "[communicato
     REQUIRE(ended.count(": no memory is left\n") == 1);
 }
 
-TEST_CASE("what all processes throw is said once", "[communicator][mpi]") {
+TEST_CASE("an error of all processes is printed once", "[communicator][mpi]") {
     if (!have_mpi()) return;
     const JobResult ended = run_case("mpi rank: all throw", 4, 30);
     CAPTURE(ended.output, ended.seconds);
@@ -62,26 +62,26 @@ TEST_CASE("a process that is killed ends the job", "[communicator][mpi]") {
         const JobResult ended = run_case(name, 3, 30);
         CAPTURE(name, ended.output, ended.seconds);
         REQUIRE(ended.exit_code != 0);
-        // it came to that
+        // the process was killed, as intended
         REQUIRE_THAT(ended.output, Contains("process rank 1 ") && Contains("exited on signal 9 (Killed)"));
         REQUIRE(ended.seconds < kSecondsToEnd);
         REQUIRE(ended.count("reached the end") == 0);
     }
 }
 
-TEST_CASE("a process that leaves by an exception nobody reports ends the job", "[communicator][mpi]") {
+TEST_CASE("a process that leaves by an unreported exception ends the job", "[communicator][mpi]") {
     if (!have_mpi()) return;
-    for (const std::string when : {"under way", "between collectives"}) {
+    for (const std::string when : {"during a collective", "between collectives"}) {
         const JobResult ended = run_case("mpi rank: one leaves " + when, 3, 30);
         CAPTURE(when, ended.output, ended.seconds);
         REQUIRE(ended.exit_code != 0);
-        REQUIRE_THAT(ended.output, Contains("rank 2 leaves " + when));  // as Catch2 tells of the exception
+        REQUIRE_THAT(ended.output, Contains("rank 2 leaves " + when));  // Catch2 prints the exception
         REQUIRE(ended.seconds < kSecondsToEnd);
         REQUIRE(ended.count("reached the end") == 0);
     }
 }
 
-TEST_CASE("messages that do not fit become an Error that names call, rank and line", "[communicator][mpi]") {
+TEST_CASE("messages of different sizes cause an Error that names call, rank and line", "[communicator][mpi]") {
     if (!have_mpi()) return;
     const JobResult ended = run_case("mpi rank: sizes differ", 2, 30);
     CAPTURE(ended.output, ended.seconds);
@@ -90,7 +90,7 @@ TEST_CASE("messages that do not fit become an Error that names call, rank and li
     REQUIRE_THAT(ended.output, Contains("communicator_mpi.cpp:") && Contains("on rank 0: MPI_ERR_TRUNCATE"));
 }
 
-TEST_CASE("a launcher of another MPI is noticed", "[communicator][mpi]") {
+TEST_CASE("a launcher of another MPI is detected", "[communicator][mpi]") {
     if (!have_mpi()) return;
     setenv("PMI_SIZE", "4", 1);
     const JobResult ended = run_case("mpi rank: every collective", 0, 60);
@@ -100,7 +100,7 @@ TEST_CASE("a launcher of another MPI is noticed", "[communicator][mpi]") {
     REQUIRE_THAT(ended.output, Contains("the number of ranks that MPI sees is 1; expected 4, as PMI_SIZE says"));
 }
 
-// ---- hidden: what the cases above start
+// ---- hidden: the cases that those above start
 
 namespace {
 
@@ -112,7 +112,7 @@ CommEvent all_reduce(Communicator& comm, const Array& data) {
     return comm.group_end();
 }
 
-// As main() does it.
+// Handles errors like main().
 template <class Run> void run_or_abort(int exit_code, Run&& run) {
     const auto comm = open_communicator();
     try {
@@ -133,12 +133,12 @@ void others_wait_for_killed(bool at_barrier) {
     std::cout << "reached the end" << std::endl;
 }
 
-void one_leaves(bool under_way) {
+void one_leaves(bool during_collective) {
     const auto comm = open_communicator();
     const Array data = on_device(std::vector<float>(100'000, 1));
     const CommScope scope(*comm);
     const CommEvent reduced = all_reduce(*comm, data);
-    if (comm->rank() == 2 && under_way) throw Error("rank 2 leaves under way");
+    if (comm->rank() == 2 && during_collective) throw Error("rank 2 leaves during a collective");
     comm->sync(reduced);
     if (comm->rank() == 2) throw Error("rank 2 leaves between collectives");
     comm->barrier();
@@ -177,7 +177,7 @@ TEST_CASE("mpi rank: one throws", "[.]") {
         const CommScope scope(comm);
         comm.wait(nullptr, all_reduce(comm, data));
         if (comm.rank() == 1) {
-            all_reduce(comm, data);  // the others never come to this: it must not keep rank 1 from leaving
+            all_reduce(comm, data);  // the others never call this: it must not keep rank 1 from leaving
             throw Error("no memory is left");
         }
         comm.barrier();
@@ -194,7 +194,7 @@ TEST_CASE("mpi rank: all throw", "[.]") {
 TEST_CASE("mpi rank: one is killed while the others are in a collective", "[.]") { others_wait_for_killed(false); }
 TEST_CASE("mpi rank: one is killed while the others are at a barrier", "[.]") { others_wait_for_killed(true); }
 
-TEST_CASE("mpi rank: one leaves under way", "[.]") { one_leaves(true); }
+TEST_CASE("mpi rank: one leaves during a collective", "[.]") { one_leaves(true); }
 TEST_CASE("mpi rank: one leaves between collectives", "[.]") { one_leaves(false); }
 
 TEST_CASE("mpi rank: sizes differ", "[.]") {
@@ -203,8 +203,8 @@ TEST_CASE("mpi rank: sizes differ", "[.]") {
         comm.group_begin(nullptr);
         comm.broadcast(data.span().first(comm.rank() == 0 ? 10 : 1000), 1);
         comm.sync(comm.group_end());
-        // rank 1, which has seen no error, is ended here: Open MPI 4's mpirun may hang where one aborts while another
-        // one finalizes
+        // ends rank 1, which has seen no error: Open MPI 4's mpirun may hang if one rank aborts while another one
+        // finalizes
         comm.barrier();
     });
 }

@@ -1,5 +1,5 @@
-// communicator_ranks_test.cpp - what is the same on every communicator, and ranks as threads: every collective in every
-// order, and failures that must not hang
+// communicator_ranks_test.cpp - properties of all communicators, and ranks as threads: every collective in every order,
+// and failures, which must not hang
 #include "llmc/comm/communicator.h"
 
 #include <atomic>
@@ -40,7 +40,7 @@ TEST_CASE("shards cover an array without overlap, start aligned, and all but the
     REQUIRE_THROWS_WITH(shard_of(1, 2, 2), Contains("rank"));
 }
 
-TEST_CASE("one rank alone", "[communicator]") {
+TEST_CASE("a single rank", "[communicator]") {
     const auto comm = alone();
     check_device_collectives(*comm, 1000);
     check_groups(*comm);
@@ -49,7 +49,7 @@ TEST_CASE("one rank alone", "[communicator]") {
     REQUIRE(ranks_of_node(nodes_of(*comm)) == 1);
 }
 
-TEST_CASE("wrong calls of collectives are refused", "[communicator]") {
+TEST_CASE("invalid arguments of collectives are refused", "[communicator]") {
     const auto comm = alone();
     const auto a = on_device(std::vector<float>(256)), b = on_device(std::vector<float>(256));
     REQUIRE_THROWS_WITH(comm->all_reduce(a.span()), Contains("outside a group"));
@@ -106,22 +106,22 @@ TEST_CASE("the bytes that a rank sends follow from the collective and its shard"
     }, {LocalOrder::late});
 }
 
-TEST_CASE("groups after one that failed say why that one did", "[communicator][local]") {
-    std::vector<std::string> told;  // by rank 0
+TEST_CASE("groups after a failed one report its error", "[communicator][local]") {
+    std::vector<std::string> errors;  // of rank 0
     REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
         if (comm.rank() == 1) throw Error("no memory");
         const auto data = on_device(std::vector<float>(1000, 1));
         for (int group = 0; group < 3; ++group)
-            told.push_back(complaint([&] {
+            errors.push_back(complaint([&] {
                 comm.group_begin(nullptr);
                 comm.all_reduce(data.span());
                 comm.sync(comm.group_end());
             }));
     }), "no memory");
-    REQUIRE(told == std::vector<std::string>(3, "rank 1 failed: no memory"));
+    REQUIRE(errors == std::vector<std::string>(3, "rank 1 failed: no memory"));
 }
 
-TEST_CASE("the launcher's number of processes is found in the environment", "[communicator]") {
+TEST_CASE("the number of processes is read from the launcher's environment variables", "[communicator]") {
     const char* const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",
                                      "PMIX_RANK"};
     for (const char* variable : variables) REQUIRE(std::getenv(variable) == nullptr);
@@ -141,7 +141,7 @@ TEST_CASE("the launcher's number of processes is found in the environment", "[co
     REQUIRE(open_communicator()->size() == 1);
 }
 
-TEST_CASE("stretches of a stream are added up, and what lies between them is not", "[communicator]") {
+TEST_CASE("intervals of a stream are added up, without the time between them", "[communicator]") {
     const device::Stream stream;
     StreamTimes times;
     const auto began = std::chrono::steady_clock::now();
@@ -156,7 +156,7 @@ TEST_CASE("stretches of a stream are added up, and what lies between them is not
     stream.sync();
     const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(),
                  seconds = times.seconds();
-    CHECK(seconds >= 0.03 * 0.999);  // a GPU's clock counts in other ticks
+    CHECK(seconds >= 0.03 * 0.999);  // a GPU's clock has another resolution
     CHECK(seconds <= all - 0.06 * 0.999);
     CHECK(times.seconds() == seconds);
 }
@@ -175,14 +175,14 @@ TEST_CASE("ranks as threads: every collective, in every order", "[communicator][
     }
 }
 
-TEST_CASE("a rank that fails is told to those that wait for it in a part", "[communicator][local]") {
-    std::vector<std::string> told(4);
+TEST_CASE("ranks that wait for a failed rank in a split communicator get its error", "[communicator][local]") {
+    std::vector<std::string> errors(4);
     REQUIRE_THROWS_WITH(run_ranks(4, [&](Communicator& comm) {
         const auto pair = comm.split(comm.rank() / 2);
         if (comm.rank() == 3) throw Error("no memory");
         const auto data = on_device(std::vector<float>(1000, 1));
-        told[comm.rank()] = complaint([&] {
-            for (int group = 0; group < 2; ++group) {  // the other pair's first one goes well
+        errors[comm.rank()] = complaint([&] {
+            for (int group = 0; group < 2; ++group) {  // the other pair's first group succeeds
                 pair->group_begin(nullptr);
                 pair->all_reduce(data.span());
                 pair->sync(pair->group_end());
@@ -190,31 +190,31 @@ TEST_CASE("a rank that fails is told to those that wait for it in a part", "[com
             }
         });
     }), "no memory");
-    for (int rank = 0; rank < 3; ++rank) CHECK(told[rank] == "rank 3 failed: no memory");
+    for (int rank = 0; rank < 3; ++rank) CHECK(errors[rank] == "rank 3 failed: no memory");
 }
 
-TEST_CASE("machines have as many ranks each, or that is refused on all of them", "[communicator][local]") {
+TEST_CASE("different numbers of ranks per machine are refused on all ranks", "[communicator][local]") {
     for (const int ranks : {4, 5}) {
-        std::vector<std::string> told(ranks);
+        std::vector<std::string> errors(ranks);
         run_ranks(ranks, [&](Communicator& comm) {
-            told[comm.rank()] = complaint([&] { expect(ranks_of_node(nodes_of(comm)) == 2, "two ranks on each"); });
+            errors[comm.rank()] = complaint([&] { expect(ranks_of_node(nodes_of(comm)) == 2, "two ranks on each"); });
         }, {.ranks_of_node = 2});
-        for (const std::string& said : told)
-            CHECK(said == (ranks == 4 ? "accepted"
-                                      : "the number of ranks of a machine is 1 on one and 2 on another; expected the "
-                                        "same on all; give the launcher as many slots on each, such as mpirun --map-by "
-                                        "ppr:1:node"));
+        for (const std::string& error : errors)
+            CHECK(error == (ranks == 4 ? "accepted"
+                                       : "the number of ranks of a machine is 1 on one and 2 on another; expected the "
+                                         "same on all; start equally many ranks on each, such as with mpirun --map-by "
+                                         "ppr:1:node"));
     }
 }
 
-TEST_CASE("ranks as threads: a million elements and three", "[communicator][large]") {
+TEST_CASE("ranks as threads: 1,000,003 elements", "[communicator][large]") {
     for (const int ranks : {2, 3})
         REQUIRE_NOTHROW(run_ranks(ranks, [](Communicator& comm) { check_device_collectives(comm, 1'000'003); }));
 }
 
 namespace {
 
-// What a rank sees of one all_reduce of 1000 ones, and of what it does to the data meanwhile.
+// The data before and after rank 0 waits for an all_reduce of 1000 ones, optionally overwritten in between.
 struct Seen {
     float before, after;
 };
@@ -227,7 +227,7 @@ Seen all_reduce_ones(LocalOrder order, bool overwrite) {
         const CommEvent reduced = comm.group_end();
         if (comm.rank() == 0) before = data.download(nullptr)[0];
         if (overwrite) device::copy_to_device(data.span().data(), std::vector<float>(1000, 5).data(), 4000, nullptr);
-        comm.barrier();  // what a rank does wrong is seen although the hosts meet
+        comm.barrier();  // a barrier of the hosts does not hide the error
         comm.wait(nullptr, reduced);
         if (comm.rank() == 0) after = data.download(nullptr)[0];
     }, {order});
@@ -236,20 +236,20 @@ Seen all_reduce_ones(LocalOrder order, bool overwrite) {
 
 }  // namespace
 
-TEST_CASE("a forgotten hold shows every time", "[communicator][local]") {
+TEST_CASE("a missing wait changes the result every time", "[communicator][local]") {
     for (int again = 0; again < 20; ++again) {
         const Seen late = all_reduce_ones(LocalOrder::late, false), early = all_reduce_ones(LocalOrder::early, false);
         REQUIRE(late.before == 1);
         REQUIRE(std::isnan(early.before));
         REQUIRE(late.after == 2);
         REQUIRE(early.after == 2);
-        // Data overwritten while it belongs to the communicator: summed, or lost.
+        // Data that is overwritten while it belongs to the communicator is summed or lost.
         REQUIRE(all_reduce_ones(LocalOrder::late, true).after == 10);
         REQUIRE(all_reduce_ones(LocalOrder::early, true).after == 2);
     }
 }
 
-TEST_CASE("order early fills all outputs but what is still to be read", "[communicator][local]") {
+TEST_CASE("order early fills all outputs with NaN except inputs that are still to be read", "[communicator][local]") {
     run_ranks(3, [](Communicator& comm) {
         const std::int64_t elements = 3000;
         const ShardRange shard = shard_of(elements, comm.rank(), comm.size());
@@ -262,13 +262,13 @@ TEST_CASE("order early fills all outputs but what is still to be read", "[commun
         comm.group_begin(nullptr);
         comm.all_gather(whole.span(), mine);
         const CommEvent gathered = comm.group_end();
-        for (const float x : whole.download(nullptr)) expect(std::isnan(x), "an output that was not waited for is NaN");
+        for (const float x : whole.download(nullptr)) expect(std::isnan(x), "the output before wait() is NaN");
         comm.wait(nullptr, gathered);
-        for (const float x : whole.download(nullptr)) expect(x == 3, "and the sum afterwards");
+        for (const float x : whole.download(nullptr)) expect(x == 3, "the output after wait() is the sum");
     }, {LocalOrder::early});
 }
 
-TEST_CASE("a rank that waits makes those wait for nobody that are in the control plane", "[communicator][local]") {
+TEST_CASE("a rank that waits for a group does not block ranks in the control plane", "[communicator][local]") {
     for (const LocalOrder order : {LocalOrder::prompt, LocalOrder::late, LocalOrder::early})
         REQUIRE_NOTHROW(run_ranks(3, [](Communicator& comm) {
             const auto data = on_device(std::vector<float>(1000, 1));
@@ -283,11 +283,11 @@ TEST_CASE("a rank that waits makes those wait for nobody that are in the control
         }, {.order = order, .patience = 10s}));
 }
 
-TEST_CASE("a rank that throws ends those that wait for it, in every order and place", "[communicator][local]") {
+TEST_CASE("a rank that throws ends the ranks that wait for it, in every order and place", "[communicator][local]") {
     const LocalOrder order = GENERATE(LocalOrder::prompt, LocalOrder::late, LocalOrder::early);
     for (const int place : {0, 1, 2}) {
         CAPTURE(int(order), place);
-        std::atomic<int> told = 0;
+        std::atomic<int> informed = 0;
         REQUIRE_THROWS_WITH(run_ranks(4, [&](Communicator& comm) {
             const auto data = on_device(std::vector<float>(100'000, 1));
             try {
@@ -304,15 +304,15 @@ TEST_CASE("a rank that throws ends those that wait for it, in every order and pl
                 else comm.wait(nullptr, place == 1 ? again : reduced);
                 comm.barrier();
             } catch (const Error& error) {
-                if (comm.rank() != 2 && std::string(error.what()) == "rank 2 failed: no memory") ++told;
+                if (comm.rank() != 2 && std::string(error.what()) == "rank 2 failed: no memory") ++informed;
                 throw;
             }
         }, {.order = order, .patience = 20s}), "no memory");
-        REQUIRE(told == 3);
+        REQUIRE(informed == 3);
     }
 }
 
-TEST_CASE("ranks that do not call the same, or not at all, are told so", "[communicator][local]") {
+TEST_CASE("mismatched or missing collective calls of ranks are reported", "[communicator][local]") {
     const auto data = [] { return on_device(std::vector<float>(1024, 1)); };
     REQUIRE_THROWS_WITH(run_ranks(2, [&](Communicator& comm) {
         const auto x = data();

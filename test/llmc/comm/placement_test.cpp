@@ -1,4 +1,4 @@
-// placement_test.cpp - who gets which cores, which GPU, and what tensors travel over
+// placement_test.cpp - the cores and the GPU of a rank, and the transport of its tensors
 #include "llmc/comm/placement.h"
 
 #include <catch2/catch.hpp>
@@ -21,8 +21,8 @@ std::vector<Core> machine_of(int cores) {
 
 }  // namespace
 
-TEST_CASE("the ranks of a machine share out its cores", "[placement]") {
-    CHECK(share_of_cores(machine_of(4), 0, 2) == Threads{0, 4, 1, 5});  // both threads of a core, cores side by side
+TEST_CASE("the cores of a machine are divided among its ranks", "[placement]") {
+    CHECK(share_of_cores(machine_of(4), 0, 2) == Threads{0, 4, 1, 5});  // both threads of neighbouring cores
     CHECK(share_of_cores(machine_of(4), 1, 2) == Threads{2, 6, 3, 7});
     CHECK(share_of_cores(machine_of(4), 0, 1) == Threads{0, 4, 1, 5, 2, 6, 3, 7});
     CHECK(share_of_cores({{0}, {1}}, 0, 4) == Threads{0});  // more ranks than cores
@@ -43,8 +43,8 @@ TEST_CASE("the ranks of a machine share out its cores", "[placement]") {
         }
 }
 
-// Hardware threads that no machine has: cores of their own.
-TEST_CASE("cores that a launcher gave to single ranks stay theirs, common ones are shared out", "[placement]") {
+// Hardware threads that no machine has: each is a core of one thread.
+TEST_CASE("ranks keep the cores that a launcher gave to them alone; common cores are divided", "[placement]") {
     CHECK(share_of_threads({{9000, 9001}, {9002}}, 0) == Threads{9000, 9001});
     CHECK(share_of_threads({{9000, 9001}, {9002}}, 1) == Threads{9002});
     CHECK(share_of_threads({{9000, 9001}, {9000, 9001}}, 0) == Threads{9000});
@@ -54,36 +54,36 @@ TEST_CASE("cores that a launcher gave to single ranks stay theirs, common ones a
     CHECK(cores_of({9000, 9001}) == std::vector<Core>{{9000}, {9001}});
 }
 
-TEST_CASE("a rank takes the GPU of its number on the machine", "[placement]") {
+TEST_CASE("the local rank selects the GPU", "[placement]") {
     CHECK(gpu_of_rank(0, 3, 8) == 3);
     CHECK(gpu_of_rank(4, 3, 8) == 7);
-    CHECK(gpu_of_rank(0, 3, 1) == 0);  // the only one that it sees
+    CHECK(gpu_of_rank(0, 3, 1) == 0);  // the only visible one
     CHECK(gpu_of_rank(6, 3, 8) == 1);
-    CHECK(gpu_of_rank(9, 3, 8) == 9);  // device::open() refuses what there is not
+    CHECK(gpu_of_rank(9, 3, 8) == 9);  // device::open() refuses a missing GPU
     CHECK(gpu_of_rank(0, 3, 0) == 0);
 }
 
-TEST_CASE("tensors travel over NCCL where every rank has a GPU and the build has NCCL", "[placement]") {
+TEST_CASE("NCCL is used if every rank has a GPU and the build has NCCL", "[placement]") {
     const std::vector<std::string> own{"A", "B"}, shared{"A", "B", "A"}, none{"", ""};
-    CHECK(over_nccl_by(Transport::automatic, own, ""));
-    CHECK(over_nccl_by(Transport::nccl, own, ""));
-    CHECK_FALSE(over_nccl_by(Transport::mpi, own, ""));
-    CHECK_FALSE(over_nccl_by(Transport::automatic, own, "NCCL"));
-    CHECK_FALSE(over_nccl_by(Transport::automatic, none, ""));
-    CHECK_FALSE(over_nccl_by(Transport::automatic, {"A"}, ""));
-    CHECK(over_nccl_by(Transport::nccl, {"A"}, ""));  // one rank, where it was asked for
-    CHECK_FALSE(over_nccl_by(Transport::mpi, shared, ""));
-    for (const Transport asked : {Transport::automatic, Transport::nccl})
-        CHECK(complaint([&] { over_nccl_by(asked, shared, ""); }) ==
-              "a GPU is shared by ranks: A; expected a GPU for each rank, --device and those behind it; "
+    CHECK(uses_nccl(Transport::automatic, own, ""));
+    CHECK(uses_nccl(Transport::nccl, own, ""));
+    CHECK_FALSE(uses_nccl(Transport::mpi, own, ""));
+    CHECK_FALSE(uses_nccl(Transport::automatic, own, "NCCL"));
+    CHECK_FALSE(uses_nccl(Transport::automatic, none, ""));
+    CHECK_FALSE(uses_nccl(Transport::automatic, {"A"}, ""));
+    CHECK(uses_nccl(Transport::nccl, {"A"}, ""));  // one rank, on request
+    CHECK_FALSE(uses_nccl(Transport::mpi, shared, ""));
+    for (const Transport requested : {Transport::automatic, Transport::nccl})
+        CHECK(complaint([&] { uses_nccl(requested, shared, ""); }) ==
+              "a GPU is shared by ranks: A; expected one GPU per rank, starting with --device; "
               "start fewer ranks on that host, or add --comm mpi, which lets them share it");
-    CHECK_THAT(complaint([&] { over_nccl_by(Transport::automatic, shared, "NCCL"); }),
+    CHECK_THAT(complaint([&] { uses_nccl(Transport::automatic, shared, "NCCL"); }),
                Catch::Contains("shared by ranks"));
-    CHECK_THAT(complaint([&] { over_nccl_by(Transport::nccl, own, "NCCL: none"); }),
+    CHECK_THAT(complaint([&] { uses_nccl(Transport::nccl, own, "NCCL: none"); }),
                Catch::Contains("this build lacks NCCL: none"));
 }
 
-TEST_CASE("who cannot open NCCL keeps the control plane", "[placement]") {
+TEST_CASE("if NCCL cannot be opened, the control plane stays usable", "[placement]") {
     if (nccl_lacks().empty() && device::count() > 0) {
         WARN("skipped: NCCL can be opened here");
         return;
