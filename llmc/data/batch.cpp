@@ -1,4 +1,4 @@
-// batch.cpp - cutting inputs and targets from shards, and which shard holds a row
+// batch.cpp - copies inputs and targets from shards, and finds the shard of a row
 #include "llmc/data/batch.h"
 
 #include <algorithm>
@@ -14,12 +14,12 @@ void check(const BatchShape& shape) {
     require(shape.micro_batch >= 1, "micro-batch", shape.micro_batch, "at least 1");
     require(shape.seq_len >= 1, "sequence length", shape.seq_len, "at least 1");
     require(shape.positions() <= std::numeric_limits<std::int32_t>::max(), "positions of a micro-batch",
-            shape.positions(), "at most 2147483647", "lower the micro-batch and accumulate more of them");
+            shape.positions(), "at most 2147483647", "use a smaller micro-batch and more gradient accumulation");
     require(shape.world >= 1, "number of ranks", shape.world, "at least 1");
     require(shape.rank >= 0 && shape.rank < shape.world, "rank", shape.rank, "0 to " + std::to_string(shape.world - 1));
 }
 
-// One pass over the ids for both outputs; __restrict lets the compiler widen a vector at a time.
+// One pass over the ids for both outputs; __restrict lets the compiler vectorize the widening.
 void split_inputs_and_targets(std::span<const std::uint16_t> tokens, std::span<std::int32_t> inputs,
                               std::span<std::int32_t> targets) {
     const std::uint16_t* __restrict token = tokens.data();

@@ -1,4 +1,4 @@
-// bpe_encoder.cpp - a search over few parts, a heap over many
+// bpe_encoder.cpp - BPE merging by linear search for short pieces, by a heap for long ones
 #include "llmc/data/bpe_encoder.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ void BpeEncoder::encode(std::string_view piece, Memory& memory, std::vector<std:
 }
 
 void BpeEncoder::encode_short(std::string_view piece, std::vector<std::uint16_t>& ids) const {
-    int parts[kShort], joined[kShort];  // joined[i]: what parts[i] and parts[i + 1] make
+    int parts[kShort], joined[kShort];  // joined[i]: the merge of parts[i] and parts[i + 1]
     std::size_t count = piece.size();
     for (std::size_t i = 0; i < count; ++i) parts[i] = id_of_byte()[static_cast<unsigned char>(piece[i])];
     for (std::size_t i = 0; i + 1 < count; ++i) joined[i] = merged(parts[i], parts[i + 1]);
@@ -44,8 +44,8 @@ void BpeEncoder::encode_short(std::string_view piece, std::vector<std::uint16_t>
 }
 
 void BpeEncoder::encode_long(std::string_view piece, Memory& memory, std::vector<std::uint16_t>& ids) const {
-    // The heap's entries are the id that is made and the left part's place: those of parts that have changed are found
-    // out when they come.
+    // A heap entry is the id of the merge and the index of its left part. Entries of parts that have changed since are
+    // detected and skipped when they are popped.
     require(piece.size() < std::size_t(1) << 31, "the length of a run of one kind of character, in bytes", piece.size(),
             "less than 2147483648", "break the text into lines");
     const auto end = std::uint32_t(piece.size());
@@ -85,8 +85,8 @@ void BpeEncoder::encode_long(std::string_view piece, Memory& memory, std::vector
         if (left > 0) push(parts[left].before);
     }
     for (std::uint32_t i = 0; i != end; i = parts[i].after) ids.push_back(std::uint16_t(parts[i].id));
-    constexpr std::size_t kKept = 1 << 20;  // a rare large piece gives its memory back
-    if (parts.size() > kKept) memory = {};
+    constexpr std::size_t kMaxCached = 1 << 20;  // the memory of larger pieces, which are rare, is freed
+    if (parts.size() > kMaxCached) memory = {};
 }
 
 }  // namespace llmc

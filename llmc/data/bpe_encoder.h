@@ -1,8 +1,8 @@
-// bpe_encoder.h - merges a piece of text: of all neighbours that some merge joins, those of the lowest index and then
-// the leftmost, until none is left
+// bpe_encoder.h - applies BPE merges to a piece of text: repeatedly merges the pair of neighbours with the lowest merge
+// index (ties: the leftmost), until no pair can be merged
 //
-// A short piece is an array that is searched for the lowest again and again. A long one is a linked list with a heap of
-// its pairs: n log n, whatever the piece.
+// A short piece is an array that is searched for the lowest index after each merge. A long one is a linked list with a
+// heap of its pairs: O(n log n) for any piece.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -12,10 +12,10 @@
 
 namespace llmc {
 
-// Constant once made; several threads may use it, each with memory of its own.
+// Immutable after construction; several threads may use it, each with its own Memory.
 class BpeEncoder {
 public:
-    // Of one thread, used again.
+    // Working memory of one thread, reused between calls.
     struct Memory {
         struct Part {
             std::uint32_t before, after;
@@ -31,8 +31,8 @@ public:
 
 private:
     static constexpr std::size_t kShort = 64;  // bytes
-    static constexpr int kNone = 1 << 16;      // more than any id
-    // What a merge of the two makes; kNone where there is none. A lower id is a merge of lower index.
+    static constexpr int kNone = 1 << 16;      // greater than any id
+    // The id that merging the two ids gives; kNone if no merge joins them. A lower id is a merge of lower index.
     int merged(int left, int right) const {
         const std::uint32_t pair = std::uint32_t(left) << 16 | std::uint32_t(right);
         for (std::size_t slot = slot_of(pair);; slot = (slot + 1) & mask_) {
@@ -48,7 +48,7 @@ private:
         std::uint32_t pair = ~std::uint32_t(0);
         int id = kNone;
     };
-    std::vector<Slot> slots_;  // a hash table, open, at most half full
+    std::vector<Slot> slots_;  // a hash table with open addressing, at most half full
     std::size_t mask_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// bpe_merges.cpp - merges out of lines of symbols, Hugging Face's JSON and tiktoken's ranks
+// bpe_merges.cpp - parses merges from lines of symbols, Hugging Face's JSON and tiktoken's rank files
 #include "llmc/data/bpe_merges.h"
 
 #include <algorithm>
@@ -19,11 +19,11 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostMerges = kLargestVocabulary - 257;
-constexpr std::size_t kLongestToken = 1 << 16;  // bytes; hostile merges double them line by line
+constexpr std::size_t kLongestToken = 1 << 16;  // bytes; malicious merges double the length with every line
 constexpr const char* kGpt2Fingerprint = "b9e9c2214a56d24d";
-constexpr const char* kGetThem = "scripts/get_gpt2_tokenizer.sh gets those of GPT-2";
+constexpr const char* kGetMerges = "scripts/get_gpt2_tokenizer.sh gets GPT-2's merges";
 
-// Whatever the bytes, in ASCII.
+// Arbitrary bytes as ASCII.
 std::string plain(std::string_view text) { return excerpt(json(std::string(text))); }
 
 bool has_own_symbol(int byte) { return (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173); }
@@ -44,14 +44,14 @@ const ByteOrder& byte_order() {
     return order;
 }
 
-constexpr int kSymbolsOfTheirOwn = 188;
+constexpr int kVisibleBytes = 188;  // bytes whose symbol is the byte itself
 
-// The code point that stands for a byte.
+// The code point that represents a byte.
 int symbol(std::uint8_t byte) {
-    return has_own_symbol(byte) ? byte : 256 + byte_order().id_of_byte[byte] - kSymbolsOfTheirOwn;
+    return has_own_symbol(byte) ? byte : 256 + byte_order().id_of_byte[byte] - kVisibleBytes;
 }
 
-// The bytes that symbols stand for; nothing where a character is no symbol.
+// The bytes that the symbols represent; nullopt if a character is not a symbol.
 std::optional<std::string> bytes_of_symbols(std::string_view symbols) {
     std::string bytes;
     for (std::size_t i = 0; i < symbols.size(); ++i) {
@@ -63,14 +63,14 @@ std::optional<std::string> bytes_of_symbols(std::string_view symbols) {
             code = (code & 0x1f) << 6 | (next & 0x3f);
         }
         if (code < 256 && has_own_symbol(code)) bytes += char(code);
-        else if (code >= 256 && code < 256 + (256 - kSymbolsOfTheirOwn))
-            bytes += char(byte_order().byte_of_id[std::size_t(code - 256 + kSymbolsOfTheirOwn)]);
+        else if (code >= 256 && code < 256 + (256 - kVisibleBytes))
+            bytes += char(byte_order().byte_of_id[std::size_t(code - 256 + kVisibleBytes)]);
         else return std::nullopt;
     }
     return bytes;
 }
 
-// Collects merges; refuses those that cannot be.
+// Collects merges and refuses invalid ones.
 class MergesBuilder {
 public:
     explicit MergesBuilder(std::string file) : file_(std::move(file)) {
@@ -84,28 +84,28 @@ public:
             const auto found = ids_.find(bytes);
             if (found == ids_.end())
                 fail(at(place) + ": a part of the merge", in_quotes(byte_symbols(bytes)),
-                     "a byte, or what an earlier merge makes", kGetThem);
+                     "a byte, or the result of an earlier merge", kGetMerges);
             return std::uint16_t(found->second);
         };
         require(result_.merges.size() < kMostMerges, at(place) + ": the number of merges", result_.merges.size() + 1,
-                "at most " + std::to_string(kMostMerges), kGetThem);
+                "at most " + std::to_string(kMostMerges), kGetMerges);
         const BpeMerge merge{part(left), part(right)};
-        const std::string made = left + right;
-        require(made.size() <= kLongestToken, at(place) + ": bytes of the token that is made", made.size(),
-                "at most " + std::to_string(kLongestToken), kGetThem);
-        all_bytes_ += made.size();
+        const std::string merged = left + right;
+        require(merged.size() <= kLongestToken, at(place) + ": bytes of the merged token", merged.size(),
+                "at most " + std::to_string(kLongestToken), kGetMerges);
+        all_bytes_ += merged.size();
         require(all_bytes_ <= kMostBytes, at(place) + ": bytes of all tokens", all_bytes_,
-                "at most " + std::to_string(kMostBytes), kGetThem);
-        const bool is_new = ids_.emplace(made, int(256 + result_.merges.size())).second;
-        require(is_new, at(place) + ": the token that is made", in_quotes(byte_symbols(made)),
-                "one that no earlier merge makes", kGetThem);
+                "at most " + std::to_string(kMostBytes), kGetMerges);
+        const bool is_new = ids_.emplace(merged, int(256 + result_.merges.size())).second;
+        require(is_new, at(place) + ": the merged token", in_quotes(byte_symbols(merged)),
+                "a token that no earlier merge gives", kGetMerges);
         result_.merges.push_back(merge);
     }
     void add_symbols(const std::string& place, std::string_view left, std::string_view right) {
         const auto bytes = [&](std::string_view symbols) {
             const auto found = bytes_of_symbols(symbols);
             if (!found || found->empty())
-                fail(at(place) + ": a part of the merge", plain(symbols), "GPT-2's symbols for bytes", kGetThem);
+                fail(at(place) + ": a part of the merge", plain(symbols), "GPT-2's symbols for bytes", kGetMerges);
             return *found;
         };
         add(place, bytes(left), bytes(right));
@@ -115,7 +115,7 @@ public:
         return found == ids_.end() ? -1 : found->second;
     }
     BpeMerges take() {
-        require(!result_.merges.empty(), "the number of merges in " + file_, 0, "at least 1", kGetThem);
+        require(!result_.merges.empty(), "the number of merges in " + file_, 0, "at least 1", kGetMerges);
         return std::move(result_);
     }
     std::string at(const std::string& place) const { return file_ + ": " + place; }
@@ -128,7 +128,7 @@ private:
     BpeMerges result_;
 };
 
-// Calls take(place, line) for every line, without its end.
+// Calls take(place, line) for every line, without its newline.
 template <class Take> void for_each_line(std::string_view text, Take&& take) {
     for (std::size_t number = 1; !text.empty(); ++number) {
         const std::size_t end = std::min(text.find('\n'), text.size());
@@ -145,7 +145,7 @@ BpeMerges from_lines(const std::string& file, std::string_view text) {
         if (line.empty() || (place == "line 1" && line.starts_with("#version"))) return;
         const std::size_t space = line.find(' ');
         if (space == line.npos || line.find(' ', space + 1) != line.npos)
-            fail(builder.at(place), plain(line), "two symbols with a space between them", kGetThem);
+            fail(builder.at(place), plain(line), "two symbols with a space between them", kGetMerges);
         builder.add_symbols(place, line.substr(0, space), line.substr(space + 1));
     });
     return builder.take();
@@ -153,13 +153,13 @@ BpeMerges from_lines(const std::string& file, std::string_view text) {
 
 BpeMerges from_tokenizer_json(const std::string& file, std::string_view text) {
     MergesBuilder builder(file);
-    const json all = parse_json_object("the tokenizer " + file, text, kGetThem);
+    const json all = parse_json_object("the tokenizer " + file, text, kGetMerges);
     const json* model = all.contains("model") && all["model"].is_object() ? &all["model"] : nullptr;
     const auto has = [&](const char* key, bool array) {
         return model && model->contains(key) && (array ? (*model)[key].is_array() : (*model)[key].is_object());
     };
     if (!has("merges", true) || !has("vocab", false))
-        fail(file, "without model.merges or model.vocab", "the tokenizer.json of a byte-level BPE", kGetThem);
+        fail(file, "without model.merges or model.vocab", "the tokenizer.json of a byte-level BPE", kGetMerges);
     std::size_t index = 0;
     for (const json& merge : (*model)["merges"]) {
         const std::string place = "model.merges[" + std::to_string(index++) + "]";
@@ -170,7 +170,7 @@ BpeMerges from_tokenizer_json(const std::string& file, std::string_view text) {
         const std::string* words = merge.is_string() ? &merge.get_ref<const std::string&>() : nullptr;
         const std::size_t space = words ? words->find(' ') : std::string::npos;
         if (space == std::string::npos || words->find(' ', space + 1) != words->npos)
-            fail(builder.at(place), excerpt(merge), "two symbols", kGetThem);
+            fail(builder.at(place), excerpt(merge), "two symbols", kGetMerges);
         builder.add_symbols(place, std::string_view(*words).substr(0, space),
                             std::string_view(*words).substr(space + 1));
     }
@@ -180,15 +180,15 @@ BpeMerges from_tokenizer_json(const std::string& file, std::string_view text) {
         const auto bytes = bytes_of_symbols(name);
         const int expected = bytes ? builder.id_of(*bytes) : -1;
         if (expected < 0)
-            fail(builder.at("a token of model.vocab"), plain(name), "a byte or what a merge makes", kGetThem);
+            fail(builder.at("a token of model.vocab"), plain(name), "a byte or the result of a merge", kGetMerges);
         if (!id.is_number_integer() || id != expected)
             fail(builder.at("the id of " + plain(name) + " in model.vocab"), excerpt(id), std::to_string(expected),
-                 kGetThem);
+                 kGetMerges);
         ++known;
     }
     BpeMerges merges = builder.take();
     require(known == 256 + merges.merges.size(), builder.at("the number of tokens in model.vocab"), known,
-            "one for each byte and merge, " + std::to_string(256 + merges.merges.size()), kGetThem);
+            "one for each byte and merge, " + std::to_string(256 + merges.merges.size()), kGetMerges);
     return merges;
 }
 
@@ -219,8 +219,8 @@ struct RankedToken {
     std::string place, bytes;
 };
 
-// The two parts that a token of rank `rank` is merged from: what is left of its bytes once all merges of lower ranks
-// are made. Empty where that is not two.
+// The two parts that a token of rank `rank` is merged from: the parts that remain after all merges of lower ranks are
+// applied to its bytes. Empty if there are not two.
 std::vector<std::string> parts_of(const std::string& token, int rank,
                                   const std::unordered_map<std::string, int>& rank_of) {
     std::vector<std::string> parts;
@@ -243,7 +243,7 @@ std::vector<std::string> parts_of(const std::string& token, int rank,
 }
 
 BpeMerges from_ranks(const std::string& file, std::string_view text) {
-    constexpr std::size_t kLongestRanked = 256;  // bytes; GPT-2's longest has 128
+    constexpr std::size_t kLongestRanked = 256;  // bytes; GPT-2's longest token has 128
     std::vector<RankedToken> tokens;
     std::unordered_map<std::string, int> rank_of;
     for_each_line(text, [&](const std::string& place, std::string_view line) {
@@ -255,18 +255,18 @@ BpeMerges from_ranks(const std::string& file, std::string_view text) {
         std::size_t rank = 0;
         const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rank);
         if (!bytes || number.empty() || error != std::errc{} || end != number.data() + number.size())
-            fail(where, plain(line), "a token in base64 and its rank", kGetThem);
+            fail(where, plain(line), "a token in base64 and its rank", kGetMerges);
         require(bytes->size() <= kLongestRanked, where + ": bytes of the token", bytes->size(),
-                "at most " + std::to_string(kLongestRanked), kGetThem);
+                "at most " + std::to_string(kLongestRanked), kGetMerges);
         require(rank == tokens.size(), where + ": the rank", rank,
-                std::to_string(tokens.size()) + ", as ranks count up", kGetThem);
+                std::to_string(tokens.size()) + ", as ranks are consecutive", kGetMerges);
         if (rank < 256) {
             const bool good = bytes->size() == 1 &&
                               static_cast<unsigned char>((*bytes)[0]) == byte_order().byte_of_id[rank];
-            if (!good) fail(where, plain(line), "a single byte, in GPT-2's order", kGetThem);
+            if (!good) fail(where, plain(line), "a single byte, in GPT-2's order", kGetMerges);
         }
         require(rank < 256 + kMostMerges, where + ": the rank", rank, "less than " + std::to_string(256 + kMostMerges),
-                kGetThem);
+                kGetMerges);
         rank_of.emplace(*bytes, int(rank));
         tokens.push_back({place, *bytes});
     });
@@ -275,14 +275,14 @@ BpeMerges from_ranks(const std::string& file, std::string_view text) {
         const auto parts = parts_of(tokens[rank].bytes, int(rank), rank_of);
         if (parts.size() != 2)
             fail(builder.at(tokens[rank].place) + ": the token", in_quotes(byte_symbols(tokens[rank].bytes)),
-                 "one that two tokens of lower ranks make", kGetThem);
+                 "the concatenation of two tokens of lower ranks", kGetMerges);
         builder.add(tokens[rank].place, parts[0], parts[1]);
     }
     return builder.take();
 }
 
-// A line of a rank file ends with a number, and its token has the alphabet of base64, which no byte symbol of a
-// merges' first lines, "h e", makes: there the second word is no number of ranks that count up.
+// The first line of a rank file is a base64 token and its rank, 0. The first line of a merges file, such as "h e", does
+// not match.
 bool looks_like_ranks(std::string_view text) {
     const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
     return line.size() > 2 && line.ends_with(" 0") && from_base64(line.substr(0, line.size() - 2)).has_value();
@@ -316,7 +316,7 @@ bool BpeMerges::is_gpt2() const { return fingerprint() == kGpt2Fingerprint; }
 
 BpeMerges parse_merges(const std::string& file, std::string_view text) {
     require(!text.empty(), "the merges " + file, "empty", "merges.txt, vocab.bpe, tokenizer.json or a rank file",
-            kGetThem);
+            kGetMerges);
     const std::size_t first = std::min(text.find_first_not_of(" \t\r\n"), text.size() - 1);
     if (text[first] == '{') return from_tokenizer_json(file, text);
     if (looks_like_ranks(text)) return from_ranks(file, text);
@@ -333,7 +333,7 @@ BpeMerges read_gpt2_merges(const std::filesystem::path& file) {
     if (!merges.is_gpt2())
         fail("the merges " + file.string(),
              "another table (" + std::to_string(merges.merges.size()) + " merges, XXH3 " + merges.fingerprint() + ")",
-             std::string("GPT-2's 50000, XXH3 ") + kGpt2Fingerprint, kGetThem);
+             std::string("GPT-2's 50000, XXH3 ") + kGpt2Fingerprint, kGetMerges);
     return merges;
 }
 

@@ -1,15 +1,15 @@
 // bpe_merges.h - the merges of a byte-level BPE, read from the files in which they are published
 //
-// Ids          0 to 255 are single bytes in GPT-2's order (byte_of_id), 256 + i is what merge i makes, and the last
-//              one, 256 + merges, is the end of text. A merge of lower index comes first.
-// Byte symbols GPT-2's files write a byte as a character that can be seen: itself where it is one of Latin-1, else
-//              U+0100 and those after it, in the order of the bytes. A space is U+0120.
+// Ids          0 to 255 are single bytes in GPT-2's order (byte_of_id), 256 + i is the result of merge i, and the last
+//              one, 256 + merges, is the end of text. Merges of lower index are applied first.
+// Byte symbols GPT-2's files write each byte as a visible character: the byte itself if it is a visible Latin-1
+//              character, else one from U+0100 on, in byte order. A space is U+0120.
 //
-// Files, told apart by their content:
+// Files, identified by their content:
 //
-//   merges.txt, vocab.bpe    "#version: 0.2" or not, then a line of two symbols, "h e", for every merge
-//   tokenizer.json           of Hugging Face: model.merges, with model.vocab, which must have the ids above
-//   rank file of tiktoken    base64 of a token and its rank on a line; the merges follow from the ranks
+//   merges.txt, vocab.bpe    optionally "#version: 0.2", then one line per merge with two symbols, "h e"
+//   tokenizer.json           Hugging Face's: model.merges, and model.vocab, which must have the ids above
+//   tiktoken's rank file     per line a token in base64 and its rank; the merges follow from the ranks
 #pragma once
 #include <array>
 #include <cstdint>
@@ -34,31 +34,31 @@ struct BpeMerges {
     std::vector<BpeMerge> merges;
 
     Vocabulary vocabulary() const { return {int(256 + merges.size() + 1), int(256 + merges.size())}; }
-    // The bytes of every id but that of the end of text.
+    // The bytes of every id except the end of text.
     std::vector<std::string> tokens() const;
     // XXH3 of the merges in their order.
     std::string fingerprint() const;
     bool is_gpt2() const;
 };
 
-// Of the ids 0 to 255 the byte, and of bytes the id.
+// The byte of each id from 0 to 255, and the id of each byte.
 const std::array<std::uint8_t, 256>& byte_of_id();
 const std::array<std::uint8_t, 256>& id_of_byte();
 // Bytes as GPT-2's files write them, in UTF-8.
 std::string byte_symbols(std::string_view bytes);
 
-// Throws Error that names file, line or key, and what was expected, where the file is missing or holds no merges in one
-// of the formats above: each of the two parts of a merge is a byte or what an earlier one makes, no two make the same
-// token, and there are at most 65279 of them.
+// Throws Error that names file, line or key, and what was expected, if the file is missing or has no valid merges in
+// one of the formats above: each part of a merge is a byte or the result of an earlier merge, no two merges give the
+// same token, and there are at most 65279 merges.
 BpeMerges read_merges(const std::filesystem::path& file);
 // `file` names it in messages.
 BpeMerges parse_merges(const std::string& file, std::string_view text);
 
-// The same, and throws Error where the merges are not those that OpenAI published for GPT-2.
+// Like read_merges(), but also throws Error if the merges are not those that OpenAI published for GPT-2.
 BpeMerges read_gpt2_merges(const std::filesystem::path& file);
 
-// Where scripts/get_gpt2_tokenizer.sh puts them: data/gpt2/vocab.bpe below the current folder, else below that of the
-// sources that this program was built in. Empty where they are in neither.
+// The merges file that scripts/get_gpt2_tokenizer.sh writes: data/gpt2/vocab.bpe below the current folder, else below
+// the source folder that this program was built in. Empty if neither exists.
 std::filesystem::path gpt2_merges_at_hand();
 
 }  // namespace llmc

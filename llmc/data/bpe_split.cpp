@@ -1,4 +1,4 @@
-// bpe_split.cpp - GPT-2's pattern by PCRE2's just-in-time compiler, several pieces a call
+// bpe_split.cpp - GPT-2's pattern with PCRE2's just-in-time compiler, several pieces per call
 #include "llmc/data/bpe_split.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -13,11 +13,11 @@
 namespace llmc {
 namespace {
 
-// Pieces found by one call of the matcher: a call costs as much as two or three pieces.
-constexpr int kPiecesACall = 16;
+// Pieces per call of the matcher: the overhead of a call equals that of two or three pieces.
+constexpr int kPiecesPerCall = 16;
 
-// \s of PCRE2 differs from Unicode's White_Space by version. No alternative gives characters back but the last but one,
-// and the others say so (++): a matcher that remembers none needs no memory for them.
+// PCRE2's \s differs from Unicode's White_Space in some versions. Only the second last alternative backtracks; the
+// others are possessive (++), so that the matcher needs no memory for backtracking.
 const std::string kSpace =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
@@ -25,7 +25,7 @@ std::string pattern_of_pieces() {
     const std::string piece = "'(?:[stmd]|re|ve|ll)| ?\\p{L}++| ?\\p{N}++| ?[^" + kSpace + "\\p{L}\\p{N}]++|[" +
                               kSpace + "]+(?![^" + kSpace + "])|[" + kSpace + "]++";
     std::string pattern = "(" + piece + ")";
-    for (int i = 1; i < kPiecesACall; ++i) pattern += "(" + piece + ")?+";
+    for (int i = 1; i < kPiecesPerCall; ++i) pattern += "(" + piece + ")?+";
     return pattern;
 }
 
@@ -40,9 +40,9 @@ struct PiecePattern {
         code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                              PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_NO_UTF_CHECK, &error, &place, nullptr);
         if (!code)
-            fail("PCRE2's answer to GPT-2's pattern", error, "a version with Unicode support",
+            fail("PCRE2's error code for GPT-2's pattern", error, "a version with Unicode support",
                  "install another libpcre2", Blame::runtime);
-        jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;  // else it is interpreted
+        jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;  // otherwise interpreted
     }
     ~PiecePattern() { pcre2_code_free(code); }
 };
@@ -70,10 +70,10 @@ BpeMatcher::BpeMatcher() : data_(std::make_unique<Data>()) {
     data_->context = pcre2_match_context_create(nullptr);
     data_->stack = pcre2_jit_stack_create(32 << 10, 1 << 20, nullptr);
     if (!data_->match || !data_->context || !data_->stack)
-        fail("memory for PCRE2", "refused", "a megabyte", "end other programs", Blame::runtime);
+        fail("memory for PCRE2", "not available", "one megabyte", "end other programs", Blame::runtime);
     pcre2_jit_stack_assign(data_->context, nullptr, data_->stack);
     pcre2_set_match_limit(data_->context, ~std::uint32_t(0));
-    ends_.reserve(kPiecesACall);
+    ends_.reserve(kPiecesPerCall);
 }
 BpeMatcher::~BpeMatcher() = default;
 BpeMatcher::BpeMatcher(BpeMatcher&& other) noexcept = default;
@@ -86,8 +86,8 @@ const std::vector<std::size_t>& BpeMatcher::match(std::string_view characters, s
                                   : pcre2_match(pattern.code, subject, characters.size(), at, PCRE2_NO_UTF_CHECK,
                                                 data_->match, data_->context);
     if (found < 2)
-        fail("PCRE2's answer to a text", found, "a match, as every character is part of a piece",
-             "report it, with the text", Blame::runtime);
+        fail("PCRE2's result for a text", found, "a match, as every character is part of a piece",
+             "report it with the text", Blame::runtime);
     const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(data_->match);
     ends_.clear();
     for (int i = 1; i < found; ++i) ends_.push_back(bounds[2 * i + 1]);
@@ -95,17 +95,17 @@ const std::vector<std::size_t>& BpeMatcher::match(std::string_view characters, s
 }
 
 std::size_t certain_pieces(std::string_view text) {
-    // Every piece but white space ends before white space, and white space looks only at what follows it.
+    // Every piece except white space ends before white space, and a white space piece depends only on what follows it.
     for (std::size_t at = text.size(); at-- > 1;) {
         const bool space = text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r';
         if (space && !ends_with_white_space(text.substr(0, at))) return at;
     }
-    // What decides on a piece lies within the two characters after it.
-    constexpr std::size_t kDeciding = 12;
+    // A piece depends on at most two characters after it.
+    constexpr std::size_t kLookahead = 12;
     std::size_t end = 0, certain = 0;
     BpeMatcher().split(text, [&](std::string_view piece) {
         end += piece.size();
-        if (end + kDeciding <= text.size()) certain = end;
+        if (end + kLookahead <= text.size()) certain = end;
     });
     return certain;
 }

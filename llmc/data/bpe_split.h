@@ -1,9 +1,9 @@
-// bpe_split.h - GPT-2's pieces of a text, within which its BPE merges and across which it does not
+// bpe_split.h - splits a text into GPT-2's pieces; BPE merges only within a piece
 //
 // Pattern   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //           with \s as Unicode's White_Space; letters and numbers are those of the Unicode version of PCRE2
-// Bytes that are no UTF-8 are kept: a run of them is a piece of its own, and what stands before and after is split as
-// if it was a text of its own.
+// Invalid UTF-8 is preserved: a run of such bytes is a separate piece, and the text before and after it is split as
+// separate texts.
 //
 // Source    openai/gpt-2, encoder.py
 #pragma once
@@ -16,15 +16,15 @@
 
 namespace llmc {
 
-// The pattern, compiled once for the process. Several threads may use it, each with a matcher of its own.
+// Matches the pattern, which is compiled once per process. Each thread needs its own matcher.
 class BpeMatcher {
 public:
-    // Throws a run-time Error where PCRE2 refuses.
+    // Throws a run-time Error if PCRE2 fails.
     BpeMatcher();
     ~BpeMatcher();
     BpeMatcher(BpeMatcher&& other) noexcept;
 
-    // Calls piece(std::string_view) for the pieces of `text`, in order; together they are the text.
+    // Calls piece(std::string_view) for the pieces of `text`, in order; their concatenation is the text.
     template <class Piece> void split(std::string_view text, Piece&& piece) {
         while (!text.empty()) {
             const std::size_t valid = valid_length(text);
@@ -44,7 +44,7 @@ public:
     }
 
 private:
-    // The ends of the pieces that begin at byte `at` of valid UTF-8, one at least.
+    // The ends of the next pieces, at least one, starting at byte `at` of valid UTF-8.
     const std::vector<std::size_t>& match(std::string_view characters, std::size_t at);
 
     struct Data;
@@ -52,9 +52,9 @@ private:
     std::vector<std::size_t> ends_;
 };
 
-// The length of a prefix of `text` whose pieces are the same whatever follows `text`, the longest that is found fast:
-// up to the last white space after something else. Where there is none, up to the last piece that is certain; 0 where
-// none is.
+// The length of a prefix of `text` whose pieces do not depend on what follows `text`: the longest that is quick to
+// find, up to the last white space after another character. Without such white space, up to the last piece that is
+// certain; 0 if no piece is.
 std::size_t certain_pieces(std::string_view text);
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// bpe_tokenizer.cpp - pieces of a text through a cache and the encoder; ids to bytes by a table
+// bpe_tokenizer.cpp - encodes pieces of a text with a cache and the encoder; decodes ids with a table
 #include "llmc/data/bpe_tokenizer.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace llmc {
 
-// The last piece of up to 15 bytes, and 7 ids, for each hash: 2 MiB. Nine pieces of ten are found here.
+// Caches, for each hash value, the last piece of up to 15 bytes and its up to 7 ids: 2 MiB. The hit rate is about 90 %.
 class PieceCache {
 public:
     struct Entry {
@@ -20,7 +20,7 @@ public:
     };
     static constexpr std::size_t kLongest = 15;
 
-    // `after`: how many bytes behind the piece can be read.
+    // `after`: the number of readable bytes after the piece.
     Entry& find(std::string_view piece, std::size_t after, bool& known) {
         std::uint64_t low = 0, high = 0;
         if (piece.size() + after >= 16) {
@@ -50,7 +50,7 @@ private:
     std::vector<Entry> entries_ = std::vector<Entry>(std::size_t(1) << kBits);
 };
 
-// What one call of append() works with.
+// The state that one call of append() uses.
 class BpeTokenizer::Worker {
 public:
     explicit Worker(const BpeEncoder& encoder) : encoder_(encoder) {}

@@ -1,8 +1,8 @@
-// bpe_tokenizer.h - byte-level BPE: GPT-2's pieces (bpe_split.h), each merged (bpe_encoder.h)
+// bpe_tokenizer.h - byte-level BPE: splits into GPT-2's pieces (bpe_split.h) and merges each (bpe_encoder.h)
 //
-// Every sequence of bytes has ids, and decode(encode(text)) == text, also where it is no UTF-8: OpenAI's own program
-// would put U+FFFD in place of such bytes before, other programs refuse them. An end of text decodes to
-// "\n<|endoftext|>\n", as that of bytes does.
+// Every sequence of bytes can be encoded, and decode(encode(text)) == text, also for invalid UTF-8: OpenAI's program
+// first replaces such bytes by U+FFFD, other programs refuse them. An end of text decodes to "\n<|endoftext|>\n", like
+// that of the byte tokenizer.
 #pragma once
 #include <memory>
 #include <string>
@@ -20,8 +20,8 @@ public:
 
     const BpeMerges& merges() const { return merges_; }
     Vocabulary vocabulary() const override { return merges_.vocabulary(); }
-    // Several threads may call it at once: each takes memory of its own, with the ids of pieces that were met before,
-    // and leaves it for the next call.
+    // Thread-safe: each concurrent call takes separate working memory, which includes the cache of pieces, and returns
+    // it for the next call.
     void append(std::string_view text, std::vector<std::uint16_t>& ids) const override;
     std::size_t certain_prefix(std::string_view text) const override;
     std::vector<std::uint16_t> token_bytes() const override;

@@ -1,4 +1,4 @@
-// data_loader.cpp - which rows of which shard make up the next batch, in sequence or shuffled
+// data_loader.cpp - selects the rows of the next batch, sequentially or shuffled
 #include "llmc/data/data_loader.h"
 
 #include <algorithm>
@@ -29,9 +29,9 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
     require(options_.micro_batches >= 1, "micro-batches per step", options_.micro_batches, "at least 1");
     std::int64_t tokens_per_step;
     require(!__builtin_mul_overflow(shape.global_positions(), std::int64_t(options_.micro_batches), &tokens_per_step),
-            "micro-batches per step", options_.micro_batches, "few enough that the tokens of a step fit 64 bits");
+            "micro-batches per step", options_.micro_batches, "few enough that the tokens of a step fit in 64 bits");
     rows_per_step_ = tokens_per_step / seq_len;
-    targets_ = shards_.tokens() - shards_.size();  // the first token of a shard is nobody's target
+    targets_ = shards_.tokens() - shards_.size();  // the first token of a shard is not a target
 
     const std::int64_t rows = rows_.total();
     if (options_.pad) {
@@ -45,7 +45,7 @@ DataLoader::DataLoader(const ShardSet& shards, const DataLoaderOptions& options)
                 rows,
                 "at least " + std::to_string(rows_per_step_) + " for one step (in one shard: " +
                     std::to_string(tokens_per_step + 1) + " tokens, with the last target)",
-                "make steps smaller, use more data, or train on steps that are not full with --pad-last");
+                "make steps smaller, use more data, or train on partial steps with --pad-last");
         rows_per_epoch_ = rows;
     }
     if (!options_.shuffle_seed)
@@ -74,7 +74,7 @@ LoaderPosition DataLoader::fill(Batch& batch, LoaderPosition at) const {
         RowNumbers::Place place{.shard = 0, .row = 0, .left = rows_per_epoch_ - next.row};
         const bool has_tokens = next.row < rows_.total();
         if (has_tokens) place = rows_.find(shuffled ? (*shuffled)(next.row) : next.row);
-        // Rows that lie one after another are read at once.
+        // Consecutive rows are read in one call.
         count = shuffled && has_tokens ? 1 : std::min(micro_batch - row, place.left);
         const Shard& shard = shards_[place.shard];
         const std::int64_t first = place.row * seq_len;
@@ -104,14 +104,14 @@ const Batch& DataLoader::next() {
 
 void DataLoader::seek(const LoaderPosition& position) {
     require(position.epoch >= 0 && position.epoch <= std::numeric_limits<std::int64_t>::max() / rows_per_epoch_,
-            "epoch to go on in", position.epoch, "at least 0, and few enough to count");
+            "epoch to seek to", position.epoch, "at least 0, with a row number that fits in 64 bits");
     require(position.row >= 0 && position.row < rows_per_epoch_,
-            "row of the epoch to go on at", position.row, "0 to " + std::to_string(rows_per_epoch_ - 1));
+            "row of the epoch to seek to", position.row, "0 to " + std::to_string(rows_per_epoch_ - 1));
     if (prefetch_) {
         try {
             prefetch_->wait();
         } catch (const Error&) {
-            // What was wrong with the batch that nobody wants any more is nobody's concern either.
+            // The prefetched batch is discarded, and its error with it.
         }
     }
     next_ = position;
@@ -119,7 +119,7 @@ void DataLoader::seek(const LoaderPosition& position) {
 
 std::int64_t DataLoader::rows_in(std::int64_t epochs) const {
     require(epochs >= 0 && epochs <= std::numeric_limits<std::int64_t>::max() / rows_per_epoch_, "number of epochs",
-            epochs, "at least 0, and few enough to count");
+            epochs, "at least 0, with a row number that fits in 64 bits");
     return epochs * rows_per_epoch_;
 }
 

@@ -1,18 +1,19 @@
 // data_loader.h - the training batches of one rank, epoch after epoch
 //
-// Rows         Every shard is cut from its first token into rows (sequences) of seq_len tokens, whose targets lie one
-//              token further. The end of a shard that fills no row is left over; padded, it is a row whose last
-//              positions are no targets.
-// Order        Sequential: as they lie, shard after shard. Shuffled: one permutation of all rows per epoch, the same
-//              for all ranks, drawn from (seed, epoch). Epochs strung together make one endless order.
-// Steps        A step takes the next S rows of the order, S = tokens of a step / seq_len. It may begin in one epoch and
-//              end in the next, so every row comes exactly once per epoch. Padded, an epoch ends with a step of its
-//              own: rows that are missing there are rows without targets, which come last.
-// Batches      Micro-step j takes the next world * micro_batch rows, rank r the r-th micro_batch of them. So what makes
-//              up a step depends on the data, the order, seq_len and the tokens of a step alone, not on how ranks,
-//              micro-batches and accumulation share it. Padded, a batch may have few valid targets, or none.
+// Rows         Every shard is divided from its first token into rows (sequences) of seq_len tokens, with targets
+//              shifted by one token. A partial row at the end of a shard is left over; with padding, it is a row whose
+//              last positions have no targets.
+// Order        Sequential: shard after shard, in file order. Shuffled: one permutation of all rows per epoch, the same
+//              for all ranks, drawn from (seed, epoch). The epochs together form one endless order.
+// Steps        A step takes the next S rows of the order, S = tokens per step / seq_len. It may start in one epoch and
+//              end in the next, so every row occurs exactly once per epoch. With padding, no step spans two epochs:
+//              the last step of an epoch is filled up with rows without targets, which come last.
+// Batches      Micro-step j takes the next world * micro_batch rows, and rank r the r-th micro_batch of them. So the
+//              rows of a step depend only on the data, the order, seq_len and the tokens per step, not on the numbers
+//              of ranks, micro-batches and accumulation steps. With padding, a batch may have few valid targets, or
+//              none.
 //
-// Offsets are 64-bit throughout.
+// All offsets are 64-bit.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,36 +31,36 @@ struct DataLoaderOptions {
     int micro_batches = 1;                     // accumulated per step on each rank
     std::optional<std::uint64_t> shuffle_seed; // empty: sequential
     bool mask_document_start = false;          // ignore_document_starts()
-    bool pad = false;                          // keep the ends of shards and epochs, padded
-    // prepare the next batch on a thread while this one is used; the batches are the same
+    bool pad = false;                          // pad the ends of shards and epochs instead of leaving them over
+    // prepare the next batch on a thread while this one is used; does not change the batches
     bool prefetch = true;
 };
 
 class DataLoader {
 public:
-    // `shards` must outlive the loader. Throws Error where the data have fewer rows than a step; padded, where they
-    // have no target.
+    // `shards` must outlive the loader. Throws Error if the data has fewer rows than a step; with padding, if it has no
+    // target.
     DataLoader(const ShardSet& shards, const DataLoaderOptions& options);
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
-    // The next micro-step of this rank, valid until the next call of next() or seek(). Throws a run-time Error for an
-    // id outside the vocabulary; the loader then stays where it is and refuses again.
+    // The next micro-batch of this rank, valid until the next call of next() or seek(). Throws a run-time Error for an
+    // id outside the vocabulary; the position then does not change, and the next call throws again.
     const Batch& next();
 
-    // The place after the batches handed out so far, whatever was prefetched; seek() goes on there, also with other
-    // ranks, micro-batches and tokens of a step. It means something for the same data, sequence length and order only,
-    // which is the caller's to check. Throws Error for a place outside the epoch.
+    // The position after the batches returned so far, independent of prefetching. seek() continues from it, also with
+    // other numbers of ranks, micro-batches and tokens per step. A position is valid only for the same data, sequence
+    // length and order; the caller must check that. Throws Error for a position outside the epoch.
     LoaderPosition position() const { return next_; }
     void seek(const LoaderPosition& position);
 
-    std::int64_t targets() const { return targets_; }          // of an epoch, trained on or not
-    std::int64_t left_over() const;                            // those of them that no row has
-    std::int64_t steps_in(std::int64_t epochs) const;          // whole steps; padded, all of them
-    std::int64_t left_over_after(std::int64_t epochs) const;   // targets in rows that fill no step, after these epochs
+    std::int64_t targets() const { return targets_; }          // per epoch, trained on or not
+    std::int64_t left_over() const;                            // targets per epoch that are in no row
+    std::int64_t steps_in(std::int64_t epochs) const;          // full steps; with padding, all steps
+    std::int64_t left_over_after(std::int64_t epochs) const;   // targets in rows that fill no step after these epochs
 
 private:
-    LoaderPosition fill(Batch& batch, LoaderPosition at) const;  // returns where the next one begins
+    LoaderPosition fill(Batch& batch, LoaderPosition at) const;  // returns the position of the next batch
     LoaderPosition moved(LoaderPosition at, std::int64_t rows) const;
     std::int64_t rows_in(std::int64_t epochs) const;
 
@@ -67,15 +68,15 @@ private:
     DataLoaderOptions options_;
     RowNumbers rows_;
     std::int64_t rows_per_step_ = 0, targets_ = 0;
-    std::int64_t rows_per_epoch_ = 0;  // padded: to whole steps
-    LoaderPosition next_;              // after the batch handed out last
+    std::int64_t rows_per_epoch_ = 0;  // with padding: rounded up to full steps
+    LoaderPosition next_;              // after the batch returned last
 
     struct Prepared {
         Batch batch;
         LoaderPosition after;
     };
     Prepared current_, ahead_;
-    std::unique_ptr<BackgroundTask> prefetch_;  // last: its thread ends before what it uses
+    std::unique_ptr<BackgroundTask> prefetch_;  // declared last: its thread ends before the other members are destroyed
 };
 
 }  // namespace llmc

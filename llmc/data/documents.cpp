@@ -1,4 +1,4 @@
-// documents.cpp - documents of a text, told apart by POSIX regular expressions line by line
+// documents.cpp - splits a text into documents with POSIX regular expressions, line by line
 #include "llmc/data/documents.h"
 
 #include <regex.h>
@@ -14,8 +14,8 @@ bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\
 
 }  // namespace
 
-// POSIX's, not std::regex, whose matcher recurses once per character and overflows the stack on lines of some hundred
-// kilobytes.
+// POSIX regular expressions, because std::regex recurses once per character and overflows the stack on lines of a few
+// hundred kilobytes.
 struct DocumentRule::Regex {
     regex_t compiled;
 
@@ -31,8 +31,8 @@ struct DocumentRule::Regex {
     Regex(const Regex&) = delete;
     Regex& operator=(const Regex&) = delete;
 
-    // What group `group` catches in `line` (group 0: the whole match); nothing if there is no match or the group has no
-    // part in it.
+    // The text that group `group` captures in `line` (group 0: the whole match); nullopt if there is no match or the
+    // group does not participate in it.
     std::optional<std::string_view> match(std::string_view line, int group) const {
         regmatch_t caught[2];
         caught[0].rm_so = 0;
@@ -56,7 +56,7 @@ DocumentRule DocumentRule::keyed_by(const std::string& pattern) {
 }
 
 std::vector<std::string_view> DocumentRule::split(std::string_view text) const {
-    // Documents lie one behind the other: their lengths tell where.
+    // Documents are contiguous: their lengths determine their positions.
     std::vector<std::size_t> lengths;
     DocumentStream stream(*this, [&](std::string_view part, bool begins) {
         if (begins) lengths.push_back(0);
@@ -99,7 +99,7 @@ void DocumentStream::append(std::string_view text) {
 void DocumentStream::end() {
     if (!unfinished_.empty()) line(unfinished_);
     unfinished_.clear();
-    if (!blank_.empty()) take_(blank_, !any_);  // is the end of the document before, or all there is
+    if (!blank_.empty()) take_(blank_, !any_);  // the end of the last document, or the whole text
     blank_.clear();
 }
 
@@ -109,7 +109,7 @@ void DocumentStream::line(std::string_view line) {
     const auto caught = rule_.regex_->match(words, keyed ? 1 : 0);
     const bool begins = caught && (!keyed || !key_ || *caught != *key_);
     if (caught && keyed) key_ = *caught;
-    if (begins) within_ = false;  // a blank document goes on
+    if (begins) within_ = false;  // a document that is blank so far continues
     if (within_) return take_(line, false);
     if (is_blank(words)) {
         blank_ += line;

@@ -1,4 +1,4 @@
-// documents.h - where one document of a text ends and the next begins
+// documents.h - splits a text into documents
 #pragma once
 #include <functional>
 #include <memory>
@@ -9,21 +9,21 @@
 
 namespace llmc {
 
-// Every byte of a text belongs to exactly one of its documents, in order. Patterns are POSIX extended regular
-// expressions, matched against bytes, a line at a time without its newline; '^' and '$' are the line's ends.
+// Every byte of a text belongs to exactly one document, in order. Patterns are POSIX extended regular expressions that
+// are matched against the bytes of each line without its newline; '^' and '$' match the ends of the line.
 class DocumentRule {
 public:
     static DocumentRule whole_text();
-    // A line that matches begins a document.
+    // A line that matches starts a document.
     static DocumentRule starting_at(const std::string& pattern);
-    // Lines for which the first (...) of `pattern` catches the same text, one after the other, are one document; a line
-    // that does not match belongs to the document of the line before. With '^([^:]+):' the verses "Ge1:1 ...", "Ge1:2
-    // ..." make one document, and "Ge2:1 ..." begins the next.
+    // Consecutive lines for which the first (...) of `pattern` captures the same text are one document; a line that
+    // does not match belongs to the document of the previous line. With '^([^:]+):' the verses "Ge1:1 ...", "Ge1:2 ..."
+    // are one document, and "Ge2:1 ..." starts the next.
     static DocumentRule keyed_by(const std::string& pattern);
 
     // Views into `text`. An empty text has no document.
     std::vector<std::string_view> split(std::string_view text) const;
-    // Whether documents end only where the text does.
+    // Whether the whole text is one document.
     bool is_whole_text() const { return kind_ == Kind::whole_text; }
 
 private:
@@ -36,11 +36,12 @@ private:
     std::shared_ptr<const Regex> regex_;
 };
 
-// The documents of a text that comes stretch by stretch. White space that may begin a document or end the one before is
-// held back until it is known which, and so is a line of which the end has not come.
+// Splits a text that arrives in chunks. White space that may start a document or end the previous one is buffered until
+// that is known, and so is an incomplete line.
 class DocumentStream {
 public:
-    // `take(text, begins)`: more of a document, its first part where `begins`; never empty. `rule` must outlive it.
+    // `take(text, begins)` receives the next part of a document, never empty; `begins`: its first part. `rule` must
+    // outlive the stream.
     using Take = std::function<void(std::string_view text, bool begins)>;
     DocumentStream(const DocumentRule& rule, Take take);
     void append(std::string_view text);
@@ -51,11 +52,11 @@ private:
 
     const DocumentRule& rule_;
     Take take_;
-    std::string unfinished_;  // line
-    std::string blank_;       // what begins a document, so far only white space
+    std::string unfinished_;  // an incomplete line
+    std::string blank_;       // the start of a document, so far only white space
     std::optional<std::string> key_;
-    bool within_ = false;     // a document that has begun, and is not blank
-    bool any_ = false;        // documents
+    bool within_ = false;     // inside a document that has started and is not blank
+    bool any_ = false;        // whether there was a document
 };
 
 }  // namespace llmc

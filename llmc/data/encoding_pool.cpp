@@ -1,4 +1,4 @@
-// encoding_pool.cpp - threads that encode batches, and JSON lines to their text
+// encoding_pool.cpp - the threads that encode batches, and extraction of the text of JSON lines
 #include "llmc/data/encoding_pool.h"
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ EncodingPool::EncodingPool(const Tokenizer& tokenizer, const std::vector<std::st
     : tokenizer_(tokenizer),
       files_(files),
       field_(field),
-      most_(std::size_t(2 * threads + 1)) {
+      max_jobs_(std::size_t(2 * threads + 1)) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -81,12 +81,12 @@ std::string EncodingPool::text_of_line(std::string_view line, const TextBatch::P
     const std::string place = files_[part.file] + ": line " + std::to_string(part.line);
     nlohmann::json object = parse_json(line);
     if (!object.is_object())
-        fail(place, object.is_discarded() ? "no valid JSON" : "no JSON object", "an object on each line",
-             "mend it, or leave it out");
+        fail(place, object.is_discarded() ? "not valid JSON" : "not a JSON object", "an object on each line",
+             "fix or remove the line");
     const auto found = object.find(field_);
     if (found == object.end() || !found->is_string())
         fail(place + ": the field " + in_quotes(field_), found == object.end() ? "missing" : excerpt(*found),
-             "a string", "name the field of the text by --field");
+             "a string", "set --field to the field that has the text");
     return std::move(found->get_ref<std::string&>());
 }
 

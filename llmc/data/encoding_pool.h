@@ -1,4 +1,4 @@
-// encoding_pool.h - texts to ids on several threads, taken in the order in which they were given
+// encoding_pool.h - encodes texts on several threads; results come in the order of submission
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace llmc {
 
-// Some hundred kilobytes of text: parts of documents, one behind the other.
+// A few hundred kilobytes of text: consecutive parts of documents.
 struct TextBatch {
     struct Part {
         std::size_t length = 0;  // bytes
         bool held_out = false;   // for validation
-        bool begins = false;     // a document, so that an end of text comes before it
-        bool json = false;       // a line of which one field is the text
-        std::size_t file = 0;    // its number, and that of the line: for messages
+        bool begins = false;     // the first part of a document: an end-of-text token precedes it
+        bool json = false;       // a line of JSON; one field is the text
+        std::size_t file = 0;    // the numbers of the file and line, for messages
         std::int64_t line = 0;
     };
     std::string text;
@@ -35,17 +35,18 @@ struct TokenBatch {
 
 class EncodingPool {
 public:
-    // `files` are named in messages; `field` is that of JSON. All of them must outlive it. threads >= 1.
+    // `files` are the names for messages; `field` is the JSON field with the text. All arguments must outlive the pool.
+    // threads >= 1.
     EncodingPool(const Tokenizer& tokenizer, const std::vector<std::string>& files, const std::string& field,
                  int threads);
-    ~EncodingPool();  // leaves undone what is not taken
+    ~EncodingPool();  // discards batches that were not taken
 
     void give(TextBatch batch);
-    // Whether as many batches are under way as keep all threads busy.
-    bool full() const { return jobs_.size() >= most_; }
+    // Whether enough batches are submitted to keep all threads busy.
+    bool full() const { return jobs_.size() >= max_jobs_; }
     bool empty() const { return jobs_.empty(); }
-    // The oldest batch that is not taken yet; waits for it. Throws what encoding it threw: an Error that names file and
-    // line for a line that is no JSON object or has no such text.
+    // Waits for the oldest batch that was not taken yet and returns it. Rethrows the exception of its encoding: an
+    // Error that names file and line for a line that is not a JSON object or has no text in that field.
     TokenBatch take();
 
 private:
@@ -62,11 +63,11 @@ private:
     const Tokenizer& tokenizer_;
     const std::vector<std::string>& files_;
     const std::string& field_;
-    std::size_t most_;
+    std::size_t max_jobs_;
     std::mutex mutex_;
     std::condition_variable given_, done_;
     std::deque<std::unique_ptr<Job>> jobs_;  // in order
-    std::deque<Job*> waiting_;               // those that no thread has begun
+    std::deque<Job*> waiting_;               // jobs that no thread has started
     bool stop_ = false;
     std::vector<std::jthread> threads_;
 };

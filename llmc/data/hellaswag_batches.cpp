@@ -1,4 +1,4 @@
-// hellaswag_batches.cpp - rows in the order of their lengths, and what stands in them
+// hellaswag_batches.cpp - sorts rows by length and fills batches
 #include "llmc/data/hellaswag_batches.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace llmc {
 namespace {
 
-constexpr int kRowLengthStep = 64;  // so that few shapes occur
+constexpr int kRowLengthStep = 64;  // rounds lengths up, so that few shapes occur
 
 }  // namespace
 
@@ -58,7 +58,7 @@ HellaSwagBatches::RowBatch HellaSwagBatches::operator[](std::int64_t j) const {
     for (std::size_t i = 0; i < batch.rows.size(); ++i) {
         const HellaSwagExample& example = file_.examples()[std::size_t(batch.rows[i]) / 4];
         const auto ending = example.endings[std::size_t(batch.rows[i]) % 4];
-        // As much of the context's end as leaves room for the ending, whose last token is a target only.
+        // The end of the context, as far as it fits beside the ending, whose last token is only a target.
         const std::size_t room = std::size_t(seq_len_) - ending.size() + 1;
         const auto context = example.context.last(std::min(example.context.size(), room));
         auto input = batch.inputs.begin() + std::ptrdiff_t(i * length);

@@ -1,4 +1,4 @@
-// hellaswag_file.cpp - checks of every number in the file
+// hellaswag_file.cpp - parses the file and checks every number in it
 #include "llmc/data/hellaswag_file.h"
 
 #include <algorithm>
@@ -11,39 +11,39 @@
 namespace llmc {
 namespace {
 
-constexpr int kHellaSwagVocabularyWord = 4;  // of the header
+constexpr int kHellaSwagVocabularyWord = 4;  // word of the header
 constexpr std::uint16_t kExampleBegins = 65535;
-constexpr const char* kMendExamples = "write it again, or copy it";
+constexpr const char* kFixExamples = "create or copy the file again";
 
-// The words of one example, taken one after another.
+// Reads the words of one example in order.
 class ExampleWords {
 public:
     ExampleWords(std::span<const std::uint16_t> words, std::string where) : words_(words), where_(std::move(where)) {}
 
     std::uint16_t number(const char* what) {
-        require(!words_.empty(), where_ + what, "missing", "more of the example", kMendExamples);
+        require(!words_.empty(), where_ + what, "missing", "more of the example", kFixExamples);
         const std::uint16_t word = words_.front();
         words_ = words_.subspan(1);
         return word;
     }
     void expect(const char* what, std::size_t expected) {
         const std::size_t found = number(what);
-        require(found == expected, where_ + what, found, std::to_string(expected), kMendExamples);
+        require(found == expected, where_ + what, found, std::to_string(expected), kFixExamples);
     }
     std::span<const std::uint16_t> ids(const char* what, int vocabulary) {
         const std::size_t size = number(what);
         require(size >= 1 && size <= words_.size(), where_ + what, size,
                 "at least 1, and not more than the " + std::to_string(words_.size()) + " words left of the example",
-                kMendExamples);
+                kFixExamples);
         const auto ids = words_.first(size);
         const std::uint16_t largest = *std::ranges::max_element(ids);
         require(largest < vocabulary, where_ + "a token id", largest, "0 to " + std::to_string(vocabulary - 1),
-                kMendExamples);
+                kFixExamples);
         words_ = words_.subspan(size);
         return ids;
     }
     void expect_end() const {
-        require(words_.empty(), where_ + "the words behind its last ending", words_.size(), "none", kMendExamples);
+        require(words_.empty(), where_ + "the words after its last ending", words_.size(), "none", kFixExamples);
     }
 
 private:
@@ -59,7 +59,8 @@ HellaSwagFile::HellaSwagFile(const std::string& path) : path_(path) {
     const std::span<const std::byte> bytes = file.bytes();
     const std::string name = "HellaSwag file " + path + ": ";
     require(bytes.size() >= std::size_t(kShardHeaderBytes) && bytes.size() % 2 == 0, name + "size in bytes",
-            bytes.size(), "an even number, at least the 1024 of the header", "it is truncated, or no such file");
+            bytes.size(), "an even number, at least the 1024 of the header",
+            "the file is truncated or not a HellaSwag file");
     std::array<std::int32_t, kShardHeaderWords> header;
     std::memcpy(header.data(), bytes.data(), sizeof header);
     words_.resize((bytes.size() - sizeof header) / 2);
@@ -68,9 +69,9 @@ HellaSwagFile::HellaSwagFile(const std::string& path) : path_(path) {
 
     const auto [magic, version, count, longest] = std::array{header[0], header[1], header[2], header[3]};
     require(magic == kHellaSwagMagic, name + "magic number", magic, std::to_string(kHellaSwagMagic),
-            magic == kShardMagic ? "it is a token shard: give it to -i or -j" : "it is no such file");
-    require(version == kHellaSwagVersion, name + "version", version, std::to_string(kHellaSwagVersion), kMendExamples);
-    require(count >= 1, name + "number of examples in the header", count, "at least 1", kMendExamples);
+            magic == kShardMagic ? "it is a token shard: pass it to -i or -j" : "it is not a HellaSwag file");
+    require(version == kHellaSwagVersion, name + "version", version, std::to_string(kHellaSwagVersion), kFixExamples);
+    require(count >= 1, name + "number of examples in the header", count, "at least 1", kFixExamples);
     vocabulary_ = vocabulary_of_header(std::span(header).subspan(kHellaSwagVocabularyWord), kHellaSwagVocabularyWord,
                                        name);
 
@@ -79,18 +80,18 @@ HellaSwagFile::HellaSwagFile(const std::string& path) : path_(path) {
     for (std::int32_t i = 0; i < count; ++i) {
         const std::string where = name + "example " + std::to_string(i) + ": ";
         require(left.size() >= 2, where + "its words", left.size(), "at least 2", "it is truncated: " +
-                std::string(kMendExamples));
+                std::string(kFixExamples));
         const std::size_t example_bytes = left[1];
         require(example_bytes % 2 == 0 && example_bytes / 2 <= left.size() && example_bytes >= 4,
                 where + "its length in bytes", example_bytes,
-                "an even number, 4 to the " + std::to_string(2 * left.size()) + " that are left", kMendExamples);
+                "an even number, 4 to the " + std::to_string(2 * left.size()) + " that are left", kFixExamples);
         ExampleWords words(left.first(example_bytes / 2), where);
         words.expect("its first word", kExampleBegins);
         words.number("its length");
         words.expect("its index", std::size_t(std::uint16_t(i)));
         HellaSwagExample example;
         example.right = words.number("the right ending");
-        require(example.right < 4, where + "the right ending", example.right, "0 to 3", kMendExamples);
+        require(example.right < 4, where + "the right ending", example.right, "0 to 3", kFixExamples);
         words.expect("the number of endings", 4);
         example.context = words.ids("the length of its context", vocabulary_.size);
         for (auto& ending : example.endings) ending = words.ids("the length of an ending", vocabulary_.size);
@@ -99,9 +100,9 @@ HellaSwagFile::HellaSwagFile(const std::string& path) : path_(path) {
         most = std::max(most, example_bytes);
         left = left.subspan(example_bytes / 2);
     }
-    require(left.empty(), name + "bytes behind the last example", 2 * left.size(), "none", kMendExamples);
+    require(left.empty(), name + "bytes after the last example", 2 * left.size(), "none", kFixExamples);
     require(std::size_t(longest) == most, name + "bytes of the longest example in the header", longest,
-            std::to_string(most), kMendExamples);
+            std::to_string(most), kFixExamples);
 }
 
 std::string HellaSwagFile::fingerprint() const { return llmc::fingerprint(std::as_bytes(std::span(words_))); }

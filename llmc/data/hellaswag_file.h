@@ -1,12 +1,13 @@
-// hellaswag_file.h - the examples of HellaSwag as token ids, in llm.c's evaluation file: a context with four endings,
-// of which one is right
+// hellaswag_file.h - reads llm.c's evaluation file of HellaSwag: examples as token ids, each a context with four
+// endings, one of them correct
 //
 //   256 little-endian int32    [0] = 20240522   [1] = version 1   [2] = examples   [3] = bytes of the longest example
-//                              [4] = vocabulary size   [5] = end-of-text id, as a shard's [3] and [4]
-//   every example, in uint16   65535, its bytes (these two included), its index from 0 on, the number of the right
-//                              ending, 4, length of the context, its ids, and of every ending its length and its ids
+//                              [4] = vocabulary size   [5] = end-of-text id, like [3] and [4] of a shard
+//   per example, in uint16     65535, its bytes (including these two words), its index from 0, the number of the
+//                              correct ending, 4, the length of the context, its ids, and for each ending its length
+//                              and ids
 //
-// Source    Zellers et al. 2019, arXiv 1905.07830; the file: karpathy/llm.c, which leaves the words from [4] on 0.
+// Source    Zellers et al. 2019, arXiv 1905.07830; the format: karpathy/llm.c, where words [4] and above are 0.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -30,14 +31,14 @@ class HellaSwagFile {
 public:
     HellaSwagFile(HellaSwagFile&&) = default;
     HellaSwagFile& operator=(HellaSwagFile&&) = default;
-    // Reads all of it. Throws Error that names the file, and the example, where it is missing, unreadable, of another
-    // format, inconsistent or has an id outside its vocabulary.
+    // Reads the whole file. Throws Error that names the file and the example if the file is missing, unreadable, of
+    // another format or inconsistent, or has an id outside its vocabulary.
     explicit HellaSwagFile(const std::string& path);
 
     const std::string& path() const { return path_; }
     Vocabulary vocabulary() const { return vocabulary_; }
     std::string fingerprint() const;
-    const std::vector<HellaSwagExample>& examples() const { return examples_; }  // at least 1; they refer to this file
+    const std::vector<HellaSwagExample>& examples() const { return examples_; }  // at least 1; views into this object
 
 private:
     std::string path_;

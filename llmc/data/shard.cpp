@@ -1,4 +1,4 @@
-// shard.cpp - checks of a shard's header and length, and of every id that is read
+// shard.cpp - checks a shard's header, its length, and every id that is read
 #include "llmc/data/shard.h"
 
 #include <algorithm>
@@ -14,13 +14,13 @@ namespace llmc {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "shards are little-endian and are read as they lie in the file");
+              "shards are little-endian and are read without conversion");
 
-// Files of llm.c that are given as shards by mistake.
+// llm.c files that are passed as shards by mistake.
 constexpr std::array<std::pair<std::int32_t, const char*>, 3> kNotShards{{
-    {20240326, "this is a model of llm.c: start from it by --init"},
-    {20240522, "this is a file of HellaSwag: give it by --hellaswag"},
-    {20240801, "this is a token shard of Llama 3: make one with GPT-2's tokens by dev/tokenize"},
+    {20240326, "this is a model of llm.c: start from it with --init"},
+    {20240522, "this is a HellaSwag file: pass it to --hellaswag"},
+    {20240801, "this is a token shard of Llama 3: create one with GPT-2's tokens with dev/tokenize"},
 }};
 
 std::uint16_t largest(std::span<const std::uint16_t> ids) {
@@ -29,9 +29,9 @@ std::uint16_t largest(std::span<const std::uint16_t> ids) {
     return largest;
 }
 
-// What was cut off reads as zeros up to the end of its page at least, so one id a page tells: the last that was read.
+// Missing data reads as zeros at least to the end of its page, so it is enough to check the last id read of each page.
 bool may_be_cut_off(std::span<const std::uint16_t> ids) {
-    constexpr std::uintptr_t kPage = 4096;  // the smallest there is
+    constexpr std::uintptr_t kPage = 4096;  // the smallest page size
     const auto* id = ids.data();
     for (const auto* const end = id + ids.size(); id != end;) {
         const std::uintptr_t to_page_end = (kPage - reinterpret_cast<std::uintptr_t>(id) % kPage) / sizeof *id;
@@ -41,7 +41,7 @@ bool may_be_cut_off(std::span<const std::uint16_t> ids) {
     return false;
 }
 
-constexpr int kVocabularyWord = 3;  // of the header
+constexpr int kVocabularyWord = 3;  // word of the header
 
 }  // namespace
 
@@ -54,9 +54,10 @@ Vocabulary vocabulary_of_header(std::span<const std::int32_t> words, int first_w
     if (size == 0 && end_of_text == 0) return {};
     const auto word = [&](int i) { return std::to_string(first_word + i); };
     require(size >= 1 && size <= kLargestVocabulary, file + "vocabulary size (header word " + word(0) + ")", size,
-            "1 to 65536, or 0 in words " + word(0) + " and " + word(1) + " for GPT-2's", "write it again");
+            "1 to 65536, or 0 in words " + word(0) + " and " + word(1) + " for GPT-2's", "create the file again");
     require(end_of_text >= 0 && end_of_text < size, file + "end-of-text id (header word " + word(1) + ")", end_of_text,
-            "0 to " + std::to_string(size - 1) + " with its vocabulary of " + std::to_string(size), "write it again");
+            "0 to " + std::to_string(size - 1) + " with its vocabulary of " + std::to_string(size),
+            "create the file again");
     return {size, end_of_text};
 }
 
@@ -64,9 +65,9 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
     const std::string file = "shard " + file_.path() + ": ";
     const auto size = std::int64_t(file_.bytes().size());
     require(size > 0, "shard " + file_.path(), "empty", "a header of 1024 bytes and token ids",
-            "write it again with dev/tokenize");
+            "create it again with dev/tokenize");
     require(size >= kShardHeaderBytes, file + "size in bytes", size, "at least the 1024 of the header",
-            "it is truncated, or no shard: copy or write it again");
+            "it is truncated or not a shard: copy or create it again");
 
     std::array<std::int32_t, kShardHeaderWords> header;
     std::memcpy(header.data(), file_.bytes().data(), sizeof header);
@@ -74,15 +75,15 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
     const auto other = std::ranges::find(kNotShards, magic, &std::pair<std::int32_t, const char*>::first);
     require(magic == kShardMagic, file + "magic number", magic, std::to_string(kShardMagic),
             other != kNotShards.end() ? other->second
-                                       : "it is no token shard: name only shards, or write it with dev/tokenize");
+                                       : "it is not a token shard: pass only shards, or create one with dev/tokenize");
     require(version == kShardVersion, file + "version", version, std::to_string(kShardVersion),
-            "write it again with dev/tokenize");
-    require(tokens > 0, file + "token count in the header", tokens, "at least 1", "write it again with dev/tokenize");
+            "create it again with dev/tokenize");
+    require(tokens > 0, file + "token count in the header", tokens, "at least 1", "create it again with dev/tokenize");
 
     const std::int64_t expected = kShardHeaderBytes + 2 * std::int64_t(tokens);
     require(size == expected, file + "size in bytes", size,
             std::to_string(expected) + " for the " + counted(tokens, "token") + " of its header",
-            size < expected ? "it is truncated: copy or write it again" : "it is too long: copy or write it again");
+            size < expected ? "it is truncated: copy or create it again" : "it is too long: copy or create it again");
 
     vocabulary_ = vocabulary_of_header(std::span(header).subspan(kVocabularyWord), kVocabularyWord, file);
     tokens_ = tokens;
@@ -92,24 +93,24 @@ Shard::Shard(std::string path) : file_(std::move(path), "shard") {
 std::span<const std::uint16_t> Shard::read(std::int64_t first, std::int64_t count) const {
     if (first < 0 || count < 0 || first > tokens_ || count > tokens_ - first)
         fail("shard " + path() + ": a read", std::to_string(count) + " tokens from offset " + std::to_string(first),
-             "a part of its " + std::to_string(tokens_));
+             "a range within its " + std::to_string(tokens_));
     const std::span ids{reinterpret_cast<const std::uint16_t*>(file_.bytes().data() + kShardHeaderBytes) + first,
                         std::size_t(count)};
     if (largest(ids) >= vocabulary_.size) {
         const auto bad = std::find_if(ids.begin(), ids.end(), [&](std::uint16_t id) { return id >= vocabulary_.size; });
         fail("shard " + path() + ": id of token " + std::to_string(first + (bad - ids.begin())), *bad,
              "less than its vocabulary of " + std::to_string(vocabulary_.size),
-             "the file is damaged or belongs to another vocabulary: write it again", Blame::runtime);
+             "the file is damaged or belongs to another vocabulary: create it again", Blame::runtime);
     }
     return ids;
 }
 
 void Shard::require_whole(std::span<const std::uint16_t> ids) const {
-    // The system is asked only where it could make a difference: it may be a file server.
+    // The system call is made only if the ids require it: the file may be on a network file system.
     if (file_.pages_missing() || (may_be_cut_off(ids) && file_.cut_off()))
         fail("shard " + path(), "cut off",
              "to keep the " + counted(tokens_, "token") + " that it had at the start",
-             "write it again, and leave shards alone while a run reads them", Blame::runtime);
+             "create it again, and do not change shards while a run reads them", Blame::runtime);
 }
 
 }  // namespace llmc

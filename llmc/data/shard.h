@@ -1,10 +1,10 @@
-// shard.h - a file of token ids, llm.c's format, mapped into memory
+// shard.h - a memory-mapped file of token ids in llm.c's format
 //
 //   256 little-endian int32    [0] = 20240520   [1] = version 1   [2] = number of tokens
 //                              [3] = vocabulary size   [4] = end-of-text id
-//   uint16 per token           so the file is exactly 1024 + 2 * tokens bytes long
+//   uint16 per token           so the file has exactly 1024 + 2 * tokens bytes
 //
-// Source    karpathy/llm.c, which leaves the words from [3] on unused: 0 in both of ours means GPT-2's 50257 and 50256.
+// Source    karpathy/llm.c, which leaves words [3] and above unused: 0 in [3] and [4] means GPT-2's 50257 and 50256.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,7 +17,7 @@ namespace llmc {
 inline constexpr std::int32_t kShardMagic = 20240520, kShardVersion = 1;
 inline constexpr int kShardHeaderWords = 256;
 inline constexpr std::int64_t kShardHeaderBytes = 4 * kShardHeaderWords;
-inline constexpr int kLargestVocabulary = 65536;  // what uint16 can tell apart
+inline constexpr int kLargestVocabulary = 65536;  // the number of uint16 values
 
 struct Vocabulary {
     int size = 50257, end_of_text = 50256;
@@ -27,29 +27,29 @@ struct Vocabulary {
 // "257 ids, end of text 256"
 std::string describe(const Vocabulary& vocabulary);
 
-// What two words of a header say, the first of them its word `first_word`; both 0: GPT-2's. Throws Error, in which
-// `file` comes first, for what no vocabulary is.
+// The vocabulary in two words of a header, starting at its word `first_word`; both 0: GPT-2's. Throws Error that starts
+// with `file` for an invalid vocabulary.
 Vocabulary vocabulary_of_header(std::span<const std::int32_t> words, int first_word, const std::string& file);
 
-// Reads may come from several threads at once.
+// Several threads may read concurrently.
 class Shard {
 public:
-    // Throws Error that names the file where it is missing, unreadable, of another format, or not as long as its header
-    // says.
+    // Throws Error that names the file if it is missing, unreadable, of another format, or its length does not match
+    // its header.
     explicit Shard(std::string path);
 
     const std::string& path() const { return file_.path(); }
     std::int64_t tokens() const { return tokens_; }  // at least 1
     Vocabulary vocabulary() const { return vocabulary_; }
 
-    // Token ids [first, first + count), every one below the vocabulary; valid as long as the shard lives. Throws a
-    // run-time Error that names file, offset, id and vocabulary otherwise. Every read checks what it hands out, and no
-    // record is kept. bench_loader without prefetch, Zen 5, with the check and without (G tokens/s, medians of 3):
-    // sequential 4 x 64 9.4 and 10.9, 16 x 1024 9.1 and 4.5; shuffled 4 x 64 0.29 and 0.43, 16 x 1024 2.7 and 2.3.
+    // Token ids [first, first + count), all less than the vocabulary size; valid for the lifetime of the shard. Throws
+    // a run-time Error that names file, offset, id and vocabulary otherwise. Every read checks the ids that it returns;
+    // results are not cached. bench_loader without prefetch, Zen 5, with the check and without (G tokens/s, medians of
+    // 3): sequential 4 x 64 9.4 and 10.9, 16 x 1024 9.1 and 4.5; shuffled 4 x 64 0.29 and 0.43, 16 x 1024 2.7 and 2.3.
     std::span<const std::uint16_t> read(std::int64_t first, std::int64_t count) const;
 
-    // Whoever has copied what read() gave asks whether it was there: throws a run-time Error that names the file if the
-    // file was cut off before. What lies beyond its new end reads as zeros.
+    // Call it after copying the ids that read() returned: throws a run-time Error that names the file if the file was
+    // truncated before. Data beyond the new end reads as zeros.
     void require_whole(std::span<const std::uint16_t> ids) const;
 
     void expect_sequential_reads() const { file_.expect_sequential_reads(); }

@@ -1,4 +1,4 @@
-// shard_set.cpp - globbing of shard names, in the order of their bytes, and one vocabulary for all
+// shard_set.cpp - finds shards by glob patterns, sorts their names, and checks that they share one vocabulary
 #include "llmc/data/shard_set.h"
 
 #include <glob.h>
@@ -18,7 +18,7 @@ struct GlobResult {
 
 std::vector<std::string> matches(const std::string& pattern) {
     std::error_code ignored;
-    if (std::filesystem::exists(pattern, ignored)) return {pattern};  // a name may hold brackets
+    if (std::filesystem::exists(pattern, ignored)) return {pattern};  // a file name may contain brackets
 
     GlobResult result;
     const int status = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, nullptr, &result.found);
@@ -27,7 +27,7 @@ std::vector<std::string> matches(const std::string& pattern) {
              Blame::runtime);
     require(status == 0 && result.found.gl_pathc > 0, "the number of shards that match \"" + pattern + "\"", 0,
             "at least 1",
-            "check the path and that its folder is readable; quote the pattern so that the shell leaves it alone");
+            "check the path and that its folder is readable; quote the pattern so that the shell does not expand it");
     return {result.found.gl_pathv, result.found.gl_pathv + result.found.gl_pathc};
 }
 
@@ -45,7 +45,7 @@ ShardSet::ShardSet(const std::vector<std::string>& patterns) {
         paths.insert(paths.end(), found.begin(), found.end());
     }
     require(!paths.empty(), "the number of shard patterns", 0, "at least 1");
-    std::sort(paths.begin(), paths.end());  // std::string compares bytes, where glob would ask the locale
+    std::sort(paths.begin(), paths.end());  // compares bytes, unlike glob, which depends on the locale
     paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
 
     for (std::string& path : paths) {

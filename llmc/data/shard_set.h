@@ -10,9 +10,9 @@ namespace llmc {
 
 class ShardSet {
 public:
-    // Every file that matches a pattern as a shell understands it (*, ?, [...], {a,b}, ~); a file that several match is
-    // taken once. The order is that of the names' bytes, whatever the locale. Throws Error where a pattern matches
-    // nothing, a shard is refused, or two disagree on the vocabulary.
+    // All files that match shell patterns (*, ?, [...], {a,b}, ~); a file that matches several is used once. Sorted by
+    // the bytes of the names, independent of the locale. Throws Error if a pattern matches nothing, a shard is invalid,
+    // or two shards have different vocabularies.
     explicit ShardSet(const std::vector<std::string>& patterns);
     explicit ShardSet(const std::string& pattern) : ShardSet(std::vector{pattern}) {}
 

@@ -1,4 +1,4 @@
-// shard_writer.cpp - buffered writing of shards under temporary names, synced when sealed and renamed when published
+// shard_writer.cpp - writes shards through a buffer under temporary names, syncs them in seal(), renames in publish()
 #include "llmc/data/shard_writer.h"
 
 #include <fcntl.h>
@@ -23,16 +23,16 @@
 namespace llmc {
 namespace {
 
-// one write of a megabyte: short documents must not cost a system call each
+// writes of one megabyte, to avoid a system call per short document
 constexpr std::size_t kBufferTokens = 1 << 19;
 
 namespace fs = std::filesystem;
 
-// Before the number of its process, in the name of a temporary file.
+// In the name of a temporary file, followed by the process id.
 constexpr std::string_view kPartial = ".bin.partial-";
 
-// Locks a file for as long as the descriptor is open; -1: another process has locked it, or this file system knows no
-// locks.
+// Locks a file until the returned descriptor is closed; -1: another process has locked it, or the file system does not
+// support locks.
 int locked(const fs::path& file) {
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
@@ -40,7 +40,7 @@ int locked(const fs::path& file) {
     return -1;
 }
 
-// Of a series' temporary file, the number of its process; 0: it is none.
+// The process id in the name of a temporary file of `series`; 0: not such a file.
 pid_t writer_of(const std::string& name, const std::string& series) {
     const auto mark = name.find(kPartial);
     if (!name.starts_with(series + '_') || mark == name.npos) return 0;
@@ -62,15 +62,15 @@ ShardWriter::ShardWriter(std::string path, Vocabulary vocabulary)
             vocabulary.size, "1 to 65536");
     require(vocabulary.end_of_text >= 0 && vocabulary.end_of_text < vocabulary.size, "end-of-text id of a shard",
             vocabulary.end_of_text, "0 to " + std::to_string(vocabulary.size - 1));
-    // Not over another's: in containers several processes have one number.
+    // O_EXCL: in containers several processes may have the same id.
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno == EEXIST)
-        fail("shard " + path_, "being written: " + temporary_ + " is there", "one writer of a shard",
-             "wait for the other one to end, or remove that file if there is none", Blame::runtime);
+        fail("shard " + path_, "being written: " + temporary_ + " exists", "one writer per shard",
+             "wait for the other writer to end, or remove that file if there is none", Blame::runtime);
     if (descriptor_ < 0)
         fail("shard " + path_, "not writable (" + std::string(std::strerror(errno)) + ")",
-             "a name in a folder this user may write to", "check the output folder");
-    // A constructor that throws runs no destructor: the file is removed here.
+             "a file in a folder that this user may write to", "check the output folder");
+    // The destructor does not run if the constructor throws, so the file is removed here.
     try {
         buffer_.reserve(kBufferTokens);
         const std::array<std::int32_t, kShardHeaderWords> room{};
@@ -93,7 +93,7 @@ ShardWriter::~ShardWriter() {
 
 void ShardWriter::refused_by_disk(const char* doing) const {
     fail(std::string(doing) + " " + path_, "refused by the system (" + std::string(std::strerror(errno)) + ")",
-         "success", "check the room left on its disk", Blame::runtime);
+         "success", "check the free space on its disk", Blame::runtime);
 }
 
 void ShardWriter::write_at_end(const void* data, std::size_t bytes) {
@@ -112,14 +112,14 @@ void ShardWriter::flush() {
 }
 
 void ShardWriter::append(std::span<const std::uint16_t> ids) {
-    if (descriptor_ < 0) fail("shard " + path_, "sealed", "one that still takes tokens");
+    if (descriptor_ < 0) fail("shard " + path_, "sealed", "a shard that is still open for writing");
     const auto bad = std::find_if(ids.begin(), ids.end(), [&](std::uint16_t id) { return id >= vocabulary_.size; });
     if (bad != ids.end())
         fail("shard " + path_ + ": id of a token to write", *bad,
              "less than its vocabulary of " + std::to_string(vocabulary_.size));
     const std::int64_t tokens = tokens_ + std::int64_t(ids.size());
     if (tokens > std::numeric_limits<std::int32_t>::max())
-        fail("shard " + path_ + ": number of tokens", tokens, "at most 2147483647, what its header can say",
+        fail("shard " + path_ + ": number of tokens", tokens, "at most 2147483647, the limit of its header",
              "write several shards");
     tokens_ = tokens;
     if (buffer_.size() + ids.size() > kBufferTokens) flush();
@@ -135,7 +135,7 @@ void ShardWriter::seal() {
                                                 vocabulary_.end_of_text};
     if (::pwrite(descriptor_, header.data(), sizeof header, 0) != ssize_t(sizeof header) || ::fsync(descriptor_) != 0)
         refused_by_disk("writing shard");
-    buffer_ = {};  // a long series keeps its sealed writers
+    buffer_ = {};  // frees memory: a long series holds many sealed writers
     const int descriptor = std::exchange(descriptor_, -1);
     if (::close(descriptor) != 0) refused_by_disk("closing shard");
 }
@@ -146,14 +146,14 @@ void ShardWriter::publish(bool replaces) {
     if (!replaces && ::link(temporary_.c_str(), path_.c_str()) == 0) {
         ::unlink(temporary_.c_str());
     } else if (!replaces && errno == EEXIST) {
-        fail("shard " + path_, "there already", "nothing of that name",
+        fail("shard " + path_, "already present", "no file of that name",
              "another program has written it: choose another name or folder", Blame::runtime);
-    } else if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {  // or a file system without links
+    } else if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {  // also if the file system has no hard links
         refused_by_disk("renaming shard");
     }
     temporary_.clear();
-    // The new name lives in the folder, which has to reach the disk too. Some file systems cannot sync folders
-    // (EINVAL); that is no reason to refuse.
+    // The new name is stored in the folder, which must be synced too. File systems that cannot sync folders return
+    // EINVAL, which is ignored.
     const auto parent = std::filesystem::path(path_).parent_path();
     const int folder = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return;
@@ -175,7 +175,7 @@ ShardSeriesWriter::~ShardSeriesWriter() {
 std::int64_t ShardSeriesWriter::remove_left_over(const std::string& prefix) {
     const fs::path folder = fs::path(prefix).parent_path();
     const std::string series = fs::path(prefix).filename().string();
-    std::map<pid_t, std::vector<fs::path>> files;  // by writer
+    std::map<pid_t, std::vector<fs::path>> files;  // by process id of the writer
     std::error_code fault;
     for (fs::directory_iterator entry(folder.empty() ? "." : folder, fault), end; !fault && entry != end;
          entry.increment(fault))
@@ -184,7 +184,7 @@ std::int64_t ShardSeriesWriter::remove_left_over(const std::string& prefix) {
             files[writer].push_back(entry->path());
     std::int64_t removed = 0;
     for (auto& [writer, left] : files) {
-        // In containers, this process may have the number that the one before had.
+        // In containers, this process may have the same id as the killed one.
         if (writer != ::getpid() && (::kill(writer, 0) == 0 || errno != ESRCH)) continue;
         const int lock = locked(*std::ranges::min_element(left));
         if (lock < 0) continue;
@@ -197,7 +197,7 @@ std::int64_t ShardSeriesWriter::remove_left_over(const std::string& prefix) {
 void ShardSeriesWriter::append(std::span<const std::uint16_t> ids) {
     while (!ids.empty()) {
         if (shards_.empty() || shards_.back().tokens() == shard_tokens_) {
-            if (!shards_.empty()) shards_.back().seal();  // a sealed shard holds no file descriptor
+            if (!shards_.empty()) shards_.back().seal();  // closes its file descriptor
             char number[16];
             std::snprintf(number, sizeof number, "_%06d.bin", int(shards_.size()));
             shards_.emplace_back(prefix_ + number, vocabulary_);

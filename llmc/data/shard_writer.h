@@ -1,4 +1,4 @@
-// shard_writer.h - writes shards so that a half-written one is never seen under its name
+// shard_writer.h - writes shards so that an incomplete one never appears under its final name
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,11 +9,11 @@
 
 namespace llmc {
 
-// Writes under a temporary name in the folder of `path`; only publish() gives the file its name. What is not published
-// is removed.
+// Writes under a temporary name in the folder of `path`; publish() renames the file. The destructor removes an
+// unpublished file.
 class ShardWriter {
 public:
-    // Throws Error where the vocabulary cannot be or the folder cannot be written to. An existing file stays until
+    // Throws Error if the vocabulary is invalid or the folder cannot be written to. An existing file stays until
     // publish() replaces it.
     ShardWriter(std::string path, Vocabulary vocabulary);
     ~ShardWriter();
@@ -24,14 +24,13 @@ public:
     const std::string& temporary() const { return temporary_; }
     std::int64_t tokens() const { return tokens_; }
 
-    // Throws Error for an id outside the vocabulary or more tokens than the header can count, a run-time Error where
-    // the disk refuses.
+    // Throws Error for an id outside the vocabulary or more tokens than the header can count, and a run-time Error if
+    // the system refuses the write.
     void append(std::span<const std::uint16_t> ids);
-    // Writes the header and waits until the disk has everything; nothing can be appended after. Throws Error without a
-    // token.
+    // Writes the header and syncs the file to disk; append() is no longer possible. Throws Error if there is no token.
     void seal();
-    // Seals if that is still to do, and gives the file its name: from here on it is there, whole, also after a power
-    // failure. Throws a run-time Error where a file of that name is there and is not to be replaced.
+    // Calls seal() if necessary and renames the file: it is then complete under its name, also after a power failure.
+    // Throws a run-time Error if a file of that name exists and `replaces` is false.
     void publish(bool replaces = true);
 
 private:
@@ -39,15 +38,15 @@ private:
     void write_at_end(const void* data, std::size_t bytes);
     [[noreturn]] void refused_by_disk(const char* doing) const;
 
-    std::string path_, temporary_;  // temporary_ is empty once published
+    std::string path_, temporary_;  // temporary_ is empty after publish()
     Vocabulary vocabulary_;
-    int descriptor_ = -1;           // -1 once sealed
+    int descriptor_ = -1;           // -1 after seal()
     std::int64_t tokens_ = 0;
     std::vector<std::uint16_t> buffer_;
 };
 
-// A stream of tokens cut into PREFIX_000000.bin, PREFIX_000001.bin, ... of `shard_tokens` each, the last one shorter.
-// None has its name before all are whole. As long as it lives the first of its temporary files is locked.
+// Writes a stream of tokens to PREFIX_000000.bin, PREFIX_000001.bin, ... of `shard_tokens` each, the last one shorter.
+// No file gets its final name before all are complete. Holds a lock on its first temporary file.
 class ShardSeriesWriter {
 public:
     ShardSeriesWriter(std::string prefix, Vocabulary vocabulary, std::int64_t shard_tokens);
@@ -55,13 +54,14 @@ public:
     ShardSeriesWriter(const ShardSeriesWriter&) = delete;
     ShardSeriesWriter& operator=(const ShardSeriesWriter&) = delete;
 
-    // Removes what series of that prefix have left whose process was killed: whose number no other process here has,
-    // and whose lock nobody holds, here or elsewhere. None of them has published a shard. Says how many files went.
+    // Removes the temporary files of killed writers of that prefix: no other process of this machine has their process
+    // id, and no process here or on another host holds their lock. Such writers have published no shard. Returns the
+    // number of removed files.
     static std::int64_t remove_left_over(const std::string& prefix);
     void append(std::span<const std::uint16_t> ids);
     std::int64_t tokens() const { return tokens_; }
-    void seal();                         // the last shard too; throws Error without a token
-    std::vector<std::string> publish();  // the names, in order
+    void seal();                         // also seals the last shard; throws Error if there is no token
+    std::vector<std::string> publish();  // returns the names, in order
 
 private:
     std::string prefix_;

@@ -1,4 +1,4 @@
-// shuffle.cpp - the Feistel network of a permutation, its keys and rounds, and the walk back below the size
+// shuffle.cpp - the Feistel network of a permutation: keys, rounds, and cycle walking
 #include "llmc/data/shuffle.h"
 
 #include <cmath>

@@ -1,9 +1,10 @@
-// shuffle.h - a permutation of 0 .. size - 1 that is computed, not stored: no array, and any place of any epoch at once
+// shuffle.h - a permutation of 0 .. size - 1 that is computed, not stored: needs no array and gives random access to
+// any position of any epoch
 //
-// Numbers are written as left * right_base + right with both bases about sqrt(size). Rounds in turn add to one half a
-// keyed hash of the other (a Feistel network), which is a bijection whatever the hash. It permutes left_base *
-// right_base >= size numbers; a result past the end is permuted again until it falls inside (cycle walking), which one
-// number in about sqrt(size) needs.
+// A number is written as left * right_base + right, with both bases about sqrt(size). Rounds alternately add to one
+// half a keyed hash of the other (a Feistel network), which is a bijection for any hash. It permutes left_base *
+// right_base >= size numbers; a result >= size is permuted again until it is smaller (cycle walking), which about one
+// number in sqrt(size) needs.
 //
 // Source    Luby, Rackoff 1988; Black, Rogaway 2002 (ciphers with arbitrary finite domains).
 #pragma once
@@ -14,7 +15,7 @@ namespace llmc {
 
 class Permutation {
 public:
-    // The same for the same three numbers, on every machine. `stream` (an epoch) tells permutations of one seed apart.
+    // Depends only on the three numbers, on every machine. `stream` (the epoch) selects one of a seed's permutations.
     // Throws Error if size < 1.
     Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t stream);
 
@@ -22,8 +23,8 @@ public:
     std::int64_t operator()(std::int64_t index) const;  // 0 <= index < size()
 
 private:
-    // Luby and Rackoff prove four enough for wide halves; twice as many, as halves may be narrow. 60 ns a number at
-    // 10^7 (Zen 5).
+    // Luby and Rackoff prove that four are enough for wide halves; here twice as many, because halves may be narrow.
+    // 60 ns per number at size 10^7 (Zen 5).
     static constexpr int kRounds = 8;
 
     std::uint64_t size_, left_base_, right_base_;

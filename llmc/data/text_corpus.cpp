@@ -1,4 +1,4 @@
-// text_corpus.cpp - text files to training and validation shards, one document after the other
+// text_corpus.cpp - converts text files to training and validation shards, document by document
 #include "llmc/data/text_corpus.h"
 
 #include <omp.h>
@@ -30,19 +30,20 @@ bool is_jsonl(const TextCorpusOptions& options, std::string_view path) {
 
 void check(const TextCorpusOptions& options) {
     require(!options.files.empty(), "number of text files", 0, "at least 1", "name the files to read");
-    require(!options.output_dir.empty(), "the output folder", "empty", "a folder", "give --output-dir");
+    require(!options.output_dir.empty(), "the output folder", "empty", "a folder", "set --output-dir");
     require(!options.name.empty() && options.name.find('/') == std::string::npos, "the name of the shards",
             '"' + options.name + '"', "a name without '/'", "change --name");
     require(
         options.hold_out >= 2 || options.hold_out == 0, "--hold-out", options.hold_out,
-        "at least 2: every so many-th document is held out for validation, the others are for training; or 0: none");
-    require(options.threads >= 0 && options.threads <= 1024, "--threads", options.threads, "0 to 1024; 0: one a core");
+        "N >= 2: every N-th document is held out for validation, the others are for training; or 0: none");
+    require(options.threads >= 0 && options.threads <= 1024, "--threads", options.threads,
+            "0 to 1024; 0: one per core");
     require(options.shard_tokens >= 2 && options.shard_tokens <= std::numeric_limits<std::int32_t>::max(),
             "--shard-tokens", options.shard_tokens, "2 to 2147483647");
     const bool any_jsonl = std::any_of(options.files.begin(), options.files.end(),
                                        [&](const std::string& path) { return is_jsonl(options, path); });
     require(!any_jsonl || options.documents.is_whole_text(), "--document-start or --document-key",
-            "given for lines of JSON", "none, as every line is a document", "leave it out, or give --format text");
+            "set for lines of JSON", "neither, as every line is a document", "leave it out, or set --format text");
     require(any_jsonl || options.field == "text", "--field", in_quotes(options.field) + " without lines of JSON",
             "a file NAME.jsonl, or --format jsonl");
 }
@@ -53,16 +54,16 @@ void refuse_older_shards(const fs::path& folder, const std::string& name) {
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
         const std::string file = entry->path().filename().string();
         if ((file.starts_with(name + "_train_") || file.starts_with(name + "_val_")) && file.ends_with(".bin"))
-            fail("output file " + entry->path().string(), "there already", "a folder without shards named " + name,
+            fail("output file " + entry->path().string(), "already present", "a folder without shards named " + name,
                  "remove them, or change --name or --output-dir");
     }
     if (error)
         fail("output folder " + folder.string(), "unreadable (" + error.message() + ")",
-             "a folder this user may read and write", "change --output-dir");
+             "a folder that this user may read and write", "change --output-dir");
 }
 
-// Before anything is written: a file that is missing would otherwise be found after those before it have been read. A
-// pipe can be opened only once.
+// Checks all files before anything is written: otherwise a missing file would be reported only after all previous ones
+// were read. Pipes are not checked, as they can be opened only once.
 void check_files(const TextCorpusOptions& options) {
     for (const std::string& path : options.files) {
         std::error_code none;
@@ -72,7 +73,7 @@ void check_files(const TextCorpusOptions& options) {
     }
 }
 
-// Folders that it created go again where the corpus is refused, unless something lies in them.
+// Creates the output folder; remove() removes the created folders, if empty, after an error.
 class OutputFolder {
 public:
     explicit OutputFolder(const std::string& name) {
@@ -82,7 +83,7 @@ public:
         fs::create_directories(name, error);
         if (error)
             fail("output folder " + name, "impossible to create (" + error.message() + ")",
-                 "a folder this user may write to", "change --output-dir");
+                 "a folder that this user may write to", "change --output-dir");
     }
     void remove() const {
         std::error_code error;
@@ -122,7 +123,7 @@ private:
     TextCorpusSplit summary_;
 };
 
-// Reads files, cuts them into batches and writes what the pool makes of them, all on one thread.
+// Reads files, divides them into batches, and writes the ids from the pool, all on one thread.
 class CorpusWriter {
 public:
     explicit CorpusWriter(const TextCorpusOptions& options)
@@ -149,10 +150,10 @@ public:
             documents_ >= options_.hold_out, "number of documents", documents_,
             "at least the " + std::to_string(options_.hold_out) + " of --hold-out, so that one is left for validation",
             summary_.crlf_lines > 0
-                ? "its lines end with CR LF, which no blank line matches: make it LF by sed 's/\\r$//'"
+                ? "its lines end with CR LF, so none of them is blank: convert them to LF with sed 's/\\r$//'"
                 : "lower --hold-out, or split the text with --document-key or --document-start");
         train_.seal();
-        if (options_.hold_out > 0) val_.seal();  // before either is published: a full disk leaves neither
+        if (options_.hold_out > 0) val_.seal();  // before either is published, so that a full disk leaves neither
         summary_.train = train_.publish(documents_ - held_out);
         if (options_.hold_out > 0) summary_.val = val_.publish(held_out);
         summary_.bytes_read = progress_.bytes_read;
@@ -162,7 +163,7 @@ public:
 
 private:
     void read_file() {
-        TextSource source(options_.files[file_], [this] { tell_progress(); });
+        TextSource source(options_.files[file_], [this] { report_progress(); });
         const std::int64_t documents_before = documents_, bytes_before = progress_.bytes_read;
         const bool jsonl = is_jsonl(options_, source.path());
         DocumentStream documents(options_.documents, [&](std::string_view text, bool begins) { add(text, begins); });
@@ -198,7 +199,7 @@ private:
         ends_with_cr = text.ends_with('\r');
     }
 
-    // More of a document; cuts where it is long.
+    // Adds the next part of a document; splits it if the batch is full.
     void add(std::string_view text, bool begins) {
         begin_part(begins);
         batch_.text += text;
@@ -210,7 +211,7 @@ private:
             full_at_ = 2 * batch_.text.size();
             return;
         }
-        // The rest waits for what follows it.
+        // The rest is encoded with the text that follows it.
         const std::string rest = batch_.text.substr(before + cut);
         const bool rest_begins = cut == 0 && batch_.parts.back().begins;
         batch_.text.resize(before + cut);
@@ -264,9 +265,9 @@ private:
         train_.append(tokens.train, tokens.train_bytes);
         val_.append(tokens.val, tokens.val_bytes);
         progress_.tokens = train_.tokens() + val_.tokens();
-        tell_progress();
+        report_progress();
     }
-    void tell_progress() const {
+    void report_progress() const {
         if (options_.progress) options_.progress(progress_);
     }
 
@@ -279,10 +280,10 @@ private:
     std::vector<char> room_ = std::vector<char>(kReadBytes);
     std::size_t file_ = 0;
     std::int64_t documents_ = 0, line_ = 0;
-    bool held_out_ = false;  // the document that is being read
+    bool held_out_ = false;  // whether the current document is
     TextBatch batch_;
     std::size_t full_at_ = kBatchBytes;
-    EncodingPool pool_;  // last: its threads end before what they use
+    EncodingPool pool_;  // declared last: its threads end before the other members are destroyed
 };
 
 }  // namespace

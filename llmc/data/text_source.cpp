@@ -1,4 +1,4 @@
-// text_source.cpp - files and pipes read in turn with zlib and zstd
+// text_source.cpp - reads files and pipes, decompressing with zlib and zstd
 #include "llmc/data/text_source.h"
 
 #include <fcntl.h>
@@ -38,8 +38,8 @@ struct TextSource::State {
     std::int64_t size = 0, taken = 0;
     Packing packing = Packing::none;
     std::vector<char> input = std::vector<char>(kTextInputBytes);
-    std::size_t begin = 0, end = 0;  // of what is not used yet
-    bool within = false;             // a member or frame
+    std::size_t begin = 0, end = 0;  // range of unread input
+    bool within = false;             // inside a member or frame
     z_stream gzip{};
     ZSTD_DStream* zstd = nullptr;
 
@@ -55,19 +55,19 @@ struct TextSource::State {
         begin = end = 0;
         return append(Blame::runtime);
     }
-    // Of the file to `input`. False at its end.
+    // Reads from the file into `input`. False at the end of the file.
     bool append(Blame blame) {
         ssize_t got;
         while ((got = ::read(descriptor, input.data() + end, input.size() - end)) < 0 && errno == EINTR) interrupted();
         if (got < 0)
             fail(what, "unreadable (" + std::string(std::strerror(errno)) + ")", "a file that can be read to its end",
-                 blame == Blame::runtime ? "check its disk" : "check where it comes from", blame);
+                 blame == Blame::runtime ? "check its disk" : "check its source", blame);
         end += std::size_t(got);
         taken += got;
         return got > 0;
     }
     [[noreturn]] void damaged(const std::string& how) const {
-        fail(what, how, packing == Packing::gzip ? "whole data of gzip" : "whole data of zstd", "copy it again");
+        fail(what, how, packing == Packing::gzip ? "complete gzip data" : "complete zstd data", "copy it again");
     }
 
     std::size_t read_more(std::span<char> room) {
@@ -82,7 +82,7 @@ struct TextSource::State {
         return count;
     }
     std::size_t read_gzip(std::span<char> room) {
-        if (!within && ::inflateReset(&gzip) != Z_OK) damaged("beyond zlib");
+        if (!within && ::inflateReset(&gzip) != Z_OK) damaged("refused by zlib");
         within = true;
         gzip.next_in = reinterpret_cast<Bytef*>(input.data() + begin);
         gzip.avail_in = uInt(end - begin);
@@ -114,7 +114,7 @@ TextSource::TextSource(const std::string& path, std::function<void()> interrupte
     s.interrupted = std::move(interrupted);
     s.what = path == "-" ? "standard input" : "text file " + path;
     s.descriptor = path == "-" ? STDIN_FILENO : open_text(path, s.what, s.size);
-    // Enough to tell from the first bytes, which a pipe may give one by one.
+    // Enough bytes to identify the format; a pipe may deliver them one by one.
     while (s.end < 4 && s.append(Blame::input)) {
     }
     using Packing = State::Packing;
@@ -126,25 +126,25 @@ TextSource::TextSource(const std::string& path, std::function<void()> interrupte
                           : path.ends_with(".zst") ? Packing::zstd
                                                    : Packing::none;
     if (named != Packing::none && named != found && s.end > 0)
-        fail(s.what, "no data of " + std::string(named == Packing::gzip ? "gzip" : "zstd"), "what its name says",
-             "rename it, or copy it again");
+        fail(s.what, "not in " + std::string(named == Packing::gzip ? "gzip" : "zstd") + " format",
+             "the format of its name", "rename it, or copy it again");
     constexpr std::pair<std::string_view, const char*> kOthers[] = {
         {"\xfd\x37zXZ", "compressed by xz"}, {"BZh", "compressed by bzip2"}, {"PK\x03\x04", "a zip archive"},
         {"PAR1", "a Parquet table"}, {"\xff\xfe", "text in UTF-16"}, {"\xfe\xff", "text in UTF-16"}};
     for (const auto& [magic, kind] : kOthers)
         if (start.starts_with(magic))
-            fail(s.what, kind, "text in UTF-8 or lines of JSON, as they are or compressed by gzip or zstd",
+            fail(s.what, kind, "text in UTF-8 or lines of JSON, plain or compressed by gzip or zstd",
                  "convert it first");
     const Packing packing = found;
     if (s.end > 0 && packing == Packing::gzip) {
         constexpr int kGzipOnly = 15 + 16;
         if (::inflateInit2(&s.gzip, kGzipOnly) != Z_OK)
-            fail("memory for zlib", "refused", "some kilobytes", "end other programs", Blame::runtime);
+            fail("memory for zlib", "not available", "a few kilobytes", "end other programs", Blame::runtime);
         s.packing = packing;
     }
     if (s.end > 0 && packing == Packing::zstd) {
         s.zstd = ZSTD_createDStream();
-        if (!s.zstd) fail("memory for zstd", "refused", "some megabytes", "end other programs", Blame::runtime);
+        if (!s.zstd) fail("memory for zstd", "not available", "a few megabytes", "end other programs", Blame::runtime);
         s.packing = packing;
     }
 }
@@ -159,7 +159,7 @@ std::size_t TextSource::read(std::span<char> room) {
     State& s = *state_;
     std::size_t filled = 0;
     while (filled < room.size()) {
-        // What the decompressor holds back comes without new input.
+        // The decompressor may return buffered output without new input.
         const bool more = s.refill();
         if (!more && !s.within) break;
         const auto rest = room.subspan(filled);

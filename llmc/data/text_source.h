@@ -1,7 +1,7 @@
-// text_source.h - the bytes of a text file, decompressed, from its start to its end
+// text_source.h - reads a text file sequentially and decompresses it
 //
-// NAME.gz and NAME.zst are decompressed, several members or frames one after the other; "-" is standard input, which is
-// decompressed where it begins as those do.
+// Decompresses NAME.gz and NAME.zst, also with several members or frames; "-" is standard input, which is decompressed
+// if it starts like a gzip or zstd file.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,17 +13,17 @@ namespace llmc {
 
 class TextSource {
 public:
-    // Throws Error where the file is missing, a folder, unreadable, or not what its name says. `interrupted` is asked
-    // where a signal interrupts a read, which goes on unless it throws.
+    // Throws Error if the file is missing, a folder, unreadable, or not in the format of its name. `interrupted` is
+    // called when a signal interrupts a read; the read continues unless it throws.
     explicit TextSource(const std::string& path, std::function<void()> interrupted = [] {});
     ~TextSource();
     TextSource(TextSource&& other) noexcept;
 
     const std::string& path() const;
-    // Fills `room` from its start; fewer bytes only where the text ends. Throws Error that names the file where it is
-    // damaged or cut off.
+    // Fills `room` from its start and returns the number of bytes, less than its size only at the end of the text.
+    // Throws Error that names the file if it is damaged or truncated.
     std::size_t read(std::span<char> room);
-    // Bytes of the file itself so far, and in all (0: not known, as of a pipe).
+    // Bytes of the file (not decompressed) read so far, and in total (0: not known, such as for a pipe).
     std::int64_t bytes_taken() const;
     std::int64_t bytes_in_all() const;
 

@@ -1,4 +1,4 @@
-// text_stream.cpp - holds back what may still become a character
+// text_stream.cpp - holds back an incomplete UTF-8 character
 #include "llmc/data/text_stream.h"
 
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace {
 
 constexpr std::size_t kLongestCharacter = 4;
 
-// Bytes at the end that a lead byte among them says are fewer than its character has. A lead byte is within no
-// character, so that what comes before it is shown as it would be beside it.
+// The number of bytes at the end that are an incomplete character, according to their lead byte. A lead byte always
+// starts a character, so the bytes before it do not depend on it.
 std::size_t unfinished(std::string_view text) {
     for (std::size_t length = 1; length < kLongestCharacter && length <= text.size(); ++length) {
         const auto byte = static_cast<unsigned char>(text[text.size() - length]);
-        if ((byte & 0xc0) == 0x80) continue;  // within a character
+        if ((byte & 0xc0) == 0x80) continue;  // a continuation byte
         const std::size_t whole = byte < 0xc0 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : byte < 0xf8 ? 4 : 1;
         return length < whole ? length : 0;
     }

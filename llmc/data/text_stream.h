@@ -1,17 +1,17 @@
-// text_stream.h - text fit for a terminal while it grows by a few bytes at a time
+// text_stream.h - printable text from bytes that arrive a few at a time
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace llmc {
 
-// Shows what printable() (tokenizer.h) shows of the whole text, as early as it is decided: the bytes of a character of
-// UTF-8 that is not complete yet are held back.
+// The concatenated output equals printable() (tokenizer.h) of the whole text. Output comes as early as possible: only
+// the bytes of an incomplete UTF-8 character are held back.
 class TextStream {
 public:
-    // What can be shown now that `bytes` have come.
+    // The text that can be shown after `bytes` have arrived.
     std::string add(std::string_view bytes);
-    // The rest: of a character that was never completed \xe2 and the like. The next text may begin.
+    // The rest: the bytes of an incomplete character as \xe2 etc. Afterwards a new text may start.
     std::string finish();
 
 private:

@@ -1,4 +1,4 @@
-// tokenizer.cpp - the tokenizer of bytes, the one that shows ids, and text made safe for terminals
+// tokenizer.cpp - the byte tokenizer, the tokenizer without a table, and escaping of text for terminals
 #include "llmc/data/tokenizer.h"
 
 #include "kernels/device/error.h"
@@ -40,7 +40,7 @@ public:
     }
 };
 
-// Stands for a vocabulary whose table is not at hand: shows what can be shown without one.
+// For a vocabulary whose table is not available: decodes ids to numbers.
 class IdTokenizer final : public Tokenizer {
 public:
     explicit IdTokenizer(Vocabulary vocabulary) : vocabulary_(vocabulary) {}
@@ -51,8 +51,8 @@ public:
         fail("the vocabulary to encode text with",
              counted(vocabulary_.size, "id") + " with end of text " + std::to_string(vocabulary_.end_of_text),
              "257 with end of text 256 (bytes), or GPT-2's 50257 with 50256 and its merges",
-             vocabulary_ == kGpt2Vocabulary ? "run scripts/get_gpt2_tokenizer.sh, which puts them where they are found"
-                                            : "give token ids, or train on shards written by dev/tokenize");
+             vocabulary_ == kGpt2Vocabulary ? "run scripts/get_gpt2_tokenizer.sh, which gets them"
+                                            : "pass token ids, or train on shards of dev/tokenize");
     }
 
     std::size_t certain_prefix(std::string_view) const override { return 0; }
@@ -73,7 +73,7 @@ private:
     Vocabulary vocabulary_;
 };
 
-// U+0000 to U+001F, U+007F, and U+0080 to U+009F (two bytes in UTF-8), which some terminals obey too.
+// U+0000 to U+001F, U+007F, and U+0080 to U+009F (two bytes in UTF-8), which some terminals interpret too.
 bool is_control(std::string_view character) {
     const auto first = static_cast<unsigned char>(character[0]);
     if (character.size() == 1) return (first < 0x20 || first == 0x7f) && first != '\n' && first != '\t';

@@ -1,7 +1,7 @@
-// tokenizer.h - text to token ids and back
+// tokenizer.h - converts text to token ids and back
 //
-// Bytes   ids 0 to 255 are the bytes of the text, 256 is the end of text: no table, no loss, any language.
-// GPT-2   its byte-level BPE (bpe_tokenizer.h), where its merges are at hand.
+// Bytes   ids 0 to 255 are the bytes of the text, 256 is the end of text: no table, lossless, any language.
+// GPT-2   its byte-level BPE (bpe_tokenizer.h), if its merges are available.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -21,34 +21,34 @@ class Tokenizer {
 public:
     virtual ~Tokenizer() = default;
     virtual Vocabulary vocabulary() const = 0;
-    // Whether ids are text: else append() refuses, and decode() lists them.
+    // Whether ids can be converted to text: otherwise append() throws, and decode() lists the ids.
     virtual bool has_table() const { return true; }
-    // Appends the ids of `text` alone: what looks like an end of text in it is ordinary text. Throws Error where no
-    // table of the vocabulary is at hand. Several threads may call it at once.
+    // Appends the ids of `text`, without an end of text: "<|endoftext|>" in it is ordinary text. Throws Error if the
+    // vocabulary has no table. Thread-safe.
     virtual void append(std::string_view text, std::vector<std::uint16_t>& ids) const = 0;
     std::vector<int> encode(std::string_view text) const;
-    // The length of a prefix of `text` after which it can be cut: its ids, and those of the rest, are the same whatever
-    // follows, and together those of the whole. 0 where none is found; the more text, the likelier there is one.
+    // The length of a prefix after which `text` can be split: the prefix and the rest, encoded separately, give the ids
+    // of the whole, whatever text follows. 0 if none is found; a longer text is more likely to have one.
     virtual std::size_t certain_prefix(std::string_view text) const = 0;
-    // Of each id, how many bytes of text it stands for: an end of text none. Empty without a table.
+    // The number of bytes of text per id; 0 for the end of text. Empty without a table.
     virtual std::vector<std::uint16_t> token_bytes() const = 0;
     // Throws Error for an id outside the vocabulary.
     virtual std::string decode(std::span<const int> ids) const = 0;
 };
 
-// What an end of text reads.
+// The decoded end of text.
 inline constexpr std::string_view kEndOfTextLine = "\n<|endoftext|>\n";
 
-// 257 / 256 gives the tokenizer of bytes, and GPT-2's 50257 / 50256 its own where `gpt2_merges` names a file of them
-// (bpe_merges.h; read_gpt2_merges() says what it throws): decode(encode(text)) == text for every text; an end of text
-// reads kEndOfTextLine; bytes come out as they are, so what a model made up need not be valid UTF-8 (see printable).
-// For every other vocabulary decode lists the ids, separated by spaces, and encode refuses.
+// 257 / 256 gives the byte tokenizer; 50257 / 50256 gives GPT-2's if `gpt2_merges` names a file of its merges
+// (bpe_merges.h; throws as read_gpt2_merges()). For both decode(encode(text)) == text for every text, an end of text
+// decodes to kEndOfTextLine, and bytes are not changed, so generated text may be invalid UTF-8 (see printable). For
+// every other vocabulary decode lists the ids, separated by spaces, and encode throws.
 std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary, const std::filesystem::path& gpt2_merges);
-// With the merges that are at hand (gpt2_merges_at_hand()).
+// With the merges file that gpt2_merges_at_hand() finds.
 std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary);
 
-// `text` fit for a terminal and for JSON: valid UTF-8 passes; bytes that are none, and control characters but \n and
-// \t, become \x1b and the like.
+// `text` escaped for terminals and JSON: valid UTF-8 is unchanged; invalid bytes, and control characters except \n and
+// \t, become \x1b etc.
 std::string printable(std::string_view text);
 
 }  // namespace llmc

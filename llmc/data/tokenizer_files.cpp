@@ -1,4 +1,4 @@
-// tokenizer_files.cpp - Hugging Face's JSON of a tokenizer
+// tokenizer_files.cpp - writes a tokenizer as Hugging Face's JSON files
 #include "llmc/data/tokenizer_files.h"
 
 #include <nlohmann/json.hpp>
@@ -11,12 +11,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Tokens by their symbols, in the order of their ids.
+// The contents of tokenizer.json; `tokens` are in the order of their ids.
 ordered_json tokenizer_json(const std::vector<std::string>& tokens, const std::vector<BpeMerge>& merges,
                             int end_of_text) {
     ordered_json vocabulary = ordered_json::object(), pairs = ordered_json::array();
     auto& by_name = vocabulary.get_ref<ordered_json::object_t&>();
-    for (std::size_t id = 0; id < tokens.size(); ++id)  // not by operator[], which looks through all of them
+    for (std::size_t id = 0; id < tokens.size(); ++id)  // not operator[], which searches linearly
         by_name.push_back({byte_symbols(tokens[id]), ordered_json(id)});
     by_name.push_back({std::string(kEndOfTextSymbol), ordered_json(end_of_text)});
     for (const BpeMerge& merge : merges)
@@ -51,7 +51,7 @@ TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int positions) {
     const ordered_json all = bpe ? tokenizer_json(bpe->merges().tokens(), bpe->merges().merges, end_of_text)
                                  : tokenizer_json(bytes, {}, end_of_text);
     const ordered_json config = {
-        // Not GPT2Tokenizer for bytes: transformers would give its tokens the ids of GPT-2's order.
+        // Not GPT2Tokenizer for bytes: transformers would assign the ids of GPT-2's order.
         {"tokenizer_class", bpe ? "GPT2Tokenizer" : "PreTrainedTokenizerFast"},
         {"model_max_length", positions}, {"bos_token", kEndOfTextSymbol}, {"eos_token", kEndOfTextSymbol},
         {"unk_token", kEndOfTextSymbol}, {"pad_token", kEndOfTextSymbol}, {"add_prefix_space", false},

@@ -1,10 +1,10 @@
-// tokenizer_files.h - a tokenizer as files beside a model, which transformers' AutoTokenizer opens without more
+// tokenizer_files.h - a tokenizer as files in a model's folder, which transformers' AutoTokenizer can load
 //
-//   tokenizer.json           the tokens, their merges and GPT-2's pieces; of bytes: 256 tokens, no merges
-//   tokenizer_config.json    its class, the end of text, and how many tokens the model can take
-//   generation_config.json   where generation begins and ends
+//   tokenizer.json           the tokens, their merges and GPT-2's pieces; for bytes: 256 tokens, no merges
+//   tokenizer_config.json    its class, the end of text, and the maximum number of positions of the model
+//   generation_config.json   the ids with which generation starts and ends
 //
-// There "<|endoftext|>" in a text is the end of text, as everywhere in transformers; Tokenizer takes it for text.
+// In these files "<|endoftext|>" in a text is the end of text, as everywhere in transformers; for Tokenizer it is text.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -15,13 +15,13 @@
 
 namespace llmc {
 
-// By name. `positions`: of the model. Empty where the tokenizer has no table.
+// The contents by file name. `positions`: the model's maximum. Empty if the tokenizer has no table.
 using TokenizerFiles = std::map<std::string, std::string>;
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int positions);
 
-// The tokenizer of a model's folder: of GPT-2's vocabulary by its tokenizer.json, else merges.txt, else vocab.bpe, else
-// by the merges that are at hand; of other vocabularies that of tokenizer_for(). Throws Error where such a file is
-// damaged or holds another table than GPT-2's.
+// The tokenizer of a model's folder. For GPT-2's vocabulary it reads the first that exists of tokenizer.json,
+// merges.txt and vocab.bpe in the folder, and the file of gpt2_merges_at_hand(); other vocabularies use
+// tokenizer_for(). Throws Error if such a file is damaged or has another table than GPT-2's.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, Vocabulary vocabulary);
 
 }  // namespace llmc

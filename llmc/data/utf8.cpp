@@ -1,4 +1,4 @@
-// utf8.cpp - the bit patterns of UTF-8
+// utf8.cpp - UTF-8 decoding and validation
 #include "llmc/data/utf8.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// validation_batches.cpp - which rows of the validation shards are used, and their share of each rank
+// validation_batches.cpp - selects the rows of the validation shards and divides them among the ranks
 #include "llmc/data/validation_batches.h"
 
 #include <algorithm>
@@ -28,11 +28,11 @@ ValidationBatches::ValidationBatches(const ShardSet& shards, std::int64_t tokens
       shape_(shape),
       mask_document_start_(mask_document_start),
       rows_(rows_of_shards(shards, shape)),
-      asked_(tokens) {
+      requested_(tokens) {
     require(tokens >= 1, "number of validation tokens", tokens, "at least 1");
     for (const Shard& shard : shards_.shards()) {
-        // the first token of a shard is nobody's target
-        const std::int64_t taken = std::min(shard.tokens() - 1, asked_ - taken_);
+        // the first token of a shard is not a target
+        const std::int64_t taken = std::min(shard.tokens() - 1, requested_ - taken_);
         if (taken == 0) continue;
         taken_ += taken;
         targets_ += taken;

@@ -1,4 +1,4 @@
-// bpe_tokenizer_test.cpp - byte-level BPE against the rule itself and GPT-2's published ids, and files of merges
+// bpe_tokenizer_test.cpp - byte-level BPE against a direct implementation and GPT-2's published ids; files of merges
 #include <algorithm>
 #include <random>
 #include <thread>
@@ -21,7 +21,7 @@ std::vector<std::string> pieces(std::string_view text) {
     return found;
 }
 
-// Merges of random tokens made before, over a few letters so that they meet.
+// Random merges of earlier tokens, over a few letters so that they occur often.
 BpeMerges random_merges(std::mt19937& random, int count) {
     const std::string letters = "abc '1.\n\xc3\xa9";
     std::vector<std::string> tokens;
@@ -39,7 +39,7 @@ BpeMerges random_merges(std::mt19937& random, int count) {
     return parse_merges("merges", file);
 }
 
-// The rule itself, as slow as it is: the merge of the lowest index that any two neighbours have, leftmost first.
+// The direct, slow implementation: repeatedly applies the merge of lowest index of any two neighbours, leftmost first.
 Ids merged_by_rule(const BpeMerges& table, std::string_view piece) {
     Ids parts;
     for (const char byte : piece) parts.push_back(id_of_byte()[static_cast<unsigned char>(byte)]);
@@ -96,13 +96,13 @@ TEST_CASE("GPT-2's pieces, with Unicode's white space, letters and numbers", "[t
         CHECK(pieces("a" + space + space + "!") == Pieces{"a", space, space, "!"});
     for (const std::string other : {"\xe1\xa0\x8e", "\xe2\x80\x8b", "\xef\xbb\xbf"})
         CHECK(pieces("a" + other + other + "!") == Pieces{"a", other + other + "!"});
-    CHECK(pieces("e\xcc\x81x") == Pieces{"e", "\xcc\x81", "x"});  // a combining mark is no letter
-    // No UTF-8: a run of such bytes is a piece, and what is before it ends there.
+    CHECK(pieces("e\xcc\x81x") == Pieces{"e", "\xcc\x81", "x"});  // a combining mark is not a letter
+    // Invalid UTF-8: a run of such bytes is a piece, and the piece before it ends there.
     CHECK(pieces("a  \xff\x80 b\xe2\x80") == Pieces{"a", "  ", "\xff\x80", " b", "\xe2\x80"});
     CHECK(pieces("").empty());
 }
 
-TEST_CASE("byte-level BPE merges by its rule, whatever the bytes, and comes back", "[tokenizer]") {
+TEST_CASE("byte-level BPE of any bytes equals the direct implementation and decodes to the text", "[tokenizer]") {
     std::mt19937 random(1);
     for (int round = 0; round < 20; ++round) {
         const BpeMerges merges = random_merges(random, 40);
@@ -122,7 +122,7 @@ TEST_CASE("byte-level BPE merges by its rule, whatever the bytes, and comes back
         }
         REQUIRE(token_bytes.size() == std::size_t(tokenizer.vocabulary().size));
         REQUIRE(token_bytes[std::size_t(tokenizer.vocabulary().end_of_text)] == 0);
-        std::string letters;  // one piece, longer than the search over an array takes
+        std::string letters;  // one piece, too long for the linear search
         for (int i = 0; i < 300; ++i) letters += "abc"[random() % 3];
         REQUIRE(tokenizer.encode(letters) == merged_by_rule(merges, letters));
         std::string bytes;
@@ -131,7 +131,7 @@ TEST_CASE("byte-level BPE merges by its rule, whatever the bytes, and comes back
     }
 }
 
-TEST_CASE("a text may be cut where its tokenizer says, whatever follows", "[tokenizer]") {
+TEST_CASE("a text split at its certain prefix has the same ids, whatever follows", "[tokenizer]") {
     std::mt19937 random(2);
     const BpeMerges merges = random_merges(random, 60);
     const BpeTokenizer tokenizer(merges);
@@ -151,7 +151,7 @@ TEST_CASE("a text may be cut where its tokenizer says, whatever follows", "[toke
     CHECK(cuts > 1000);
 }
 
-TEST_CASE("several threads encode at once", "[tokenizer]") {
+TEST_CASE("several threads encode concurrently", "[tokenizer]") {
     std::mt19937 random(3);
     const BpeTokenizer tokenizer(random_merges(random, 60));
     const std::string text = random_text(random, 20000);
@@ -164,12 +164,12 @@ TEST_CASE("several threads encode at once", "[tokenizer]") {
     for (const Ids& ids : found) CHECK(ids == expected);
 }
 
-TEST_CASE("a million equal letters do not take the square of their number", "[tokenizer]") {
+TEST_CASE("a million equal letters do not take quadratic time", "[tokenizer]") {
     const BpeTokenizer tokenizer(parse_merges("merges", "a a\naa aa\naaaa aaaa\n"));
     CHECK(tokenizer.encode(std::string(1'000'003, 'a')).size() == 125'000 + 2);
 }
 
-TEST_CASE("merges in all of their formats are the same table", "[tokenizer]") {
+TEST_CASE("all file formats of merges give the same table", "[tokenizer]") {
     const std::string lines = "#version: 0.2\nh e\n\xc4\xa0 t\n\xc4\xa0t he\n";
     const BpeMerges merges = parse_merges("merges.txt", lines);
     CHECK(merges.vocabulary() == Vocabulary{260, 259});
@@ -207,7 +207,7 @@ TEST_CASE("merges in all of their formats are the same table", "[tokenizer]") {
     CHECK(parse_merges("ranks", ranks).merges == merges.merges);
     CHECK(parse_merges("merges.txt", "h e\r\n\xc4\xa0 t\r\n\xc4\xa0t he\r\n").merges == merges.merges);
     CHECK_THROWS_WITH(parse_merges("tokenizer.json", json("\"h e\", \"\xc4\xa0 t\"")),
-                      Contains("no merge") || Contains("what a merge makes"));
+                      Contains("no merge") || Contains("the result of a merge"));
     CHECK_THROWS_WITH(parse_merges("tokenizer.json", json("\"\xc4\xa0 t\", \"h e\", \"\xc4\xa0t he\"")),
                       Contains("model.vocab"));
     CHECK_THROWS_WITH(parse_merges("ranks", ranks + base64("xyz") + " 259\n"), Contains("line 260") && Contains("xyz"));
@@ -215,14 +215,14 @@ TEST_CASE("merges in all of their formats are the same table", "[tokenizer]") {
                       Contains("the rank is 261; expected 259"));
 }
 
-TEST_CASE("what holds no merges is refused by line and reason", "[tokenizer]") {
+TEST_CASE("invalid files of merges are refused with line and reason", "[tokenizer]") {
     const auto [text, words] = GENERATE(table<std::string, std::string>({
         {"", "is empty"},
         {"#version: 0.2\n", "the number of merges in m is 0"},
         {"h e\nhe\n", "m: line 2 is \"he\"; expected two symbols"},
         {"h e x\n", "m: line 1"},
-        {"h e\nh e\n", "m: line 2: the token that is made is \"he\"; expected one that no earlier merge makes"},
-        {"h el\n", "a part of the merge is \"el\"; expected a byte, or what an earlier merge makes"},
+        {"h e\nh e\n", "m: line 2: the merged token is \"he\"; expected a token that no earlier merge gives"},
+        {"h el\n", "a part of the merge is \"el\"; expected a byte, or the result of an earlier merge"},
         {"h \xe2\x82\xac\n", "expected GPT-2's symbols for bytes"},
         {"h \xff\n", "expected GPT-2's symbols for bytes"},
         {" h\n", "expected GPT-2's symbols for bytes"},
@@ -233,17 +233,17 @@ TEST_CASE("what holds no merges is refused by line and reason", "[tokenizer]") {
         {"IQ== 0\n!!!! 1\n", "expected a token in base64"},
     }));
     CHECK_THROWS_WITH(parse_merges("m", text), Contains(words) && !Contains("\n"));
-    std::string doubled = "a a\n", token = "aa";  // hostile: as long as memory
+    std::string doubled = "a a\n", token = "aa";  // malicious: would fill the memory
     for (int i = 0; i < 40; ++i, token += token)
         doubled += token + " " + token + "\n", i = token.size() > 70000 ? 40 : i;
-    CHECK_THROWS_WITH(parse_merges("m", doubled), Contains("bytes of the token that is made"));
+    CHECK_THROWS_WITH(parse_merges("m", doubled), Contains("bytes of the merged token"));
     const TemporaryFolder folder;
     CHECK_THROWS_WITH(read_merges(folder / "none"), Contains("the merges " + (folder / "none") + " is missing"));
     const std::string other = test::write_file(folder / "other", "h e\n");
     CHECK_THROWS_WITH(tokenizer_for(kGpt2Vocabulary, other), Contains("another table (1 merges"));
 }
 
-TEST_CASE("GPT-2's ids are those that OpenAI's program gives", "[tokenizer]") {
+TEST_CASE("GPT-2's ids equal those of OpenAI's program", "[tokenizer]") {
     const auto file = gpt2_merges_at_hand();
     if (file.empty()) {
         WARN("skipped: scripts/get_gpt2_tokenizer.sh has not put GPT-2's merges into data/gpt2");

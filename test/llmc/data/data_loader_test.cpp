@@ -1,5 +1,5 @@
-// data_loader_test.cpp - who reads which tokens when: sequential and shuffled order, ranks, epochs, padding, going on
-// from a position, prefetch
+// data_loader_test.cpp - the tokens of each batch: sequential and shuffled order, ranks, epochs, padding, seeking,
+// prefetch
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -38,8 +38,8 @@ DataLoaderOptions shuffled(DataLoaderOptions o, std::uint64_t seed) {
     return o;
 }
 
-// In counting data every target is its input's successor, and inputs of a row follow one another; what has no target
-// comes last, with input 0.
+// Checks counting data: every target is its input + 1, and the inputs of a row are consecutive; positions without
+// target come last and have input 0.
 void append_rows(std::vector<Row>& rows, const Batch& batch, int seq_len) {
     std::int64_t valid = 0;
     for (std::size_t first = 0; first < batch.inputs.size(); first += std::size_t(seq_len)) {
@@ -58,11 +58,11 @@ void append_rows(std::vector<Row>& rows, const Batch& batch, int seq_len) {
         valid += std::int64_t(row.size());
         rows.push_back(row);
     }
-    if (batch.valid_targets != valid) FAIL(batch.valid_targets << " valid targets are said to be in " << valid);
+    if (batch.valid_targets != valid) FAIL("valid_targets is " << batch.valid_targets << ", counted " << valid);
 }
 
-// Rows in the order (step, micro-step, rank, row), from `position` on, as a single process with one large batch would
-// see them.
+// Rows in the order (step, micro-step, rank, row), starting at `position`: the order of a single process with one large
+// batch.
 std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderOptions& o, Layout layout, std::int64_t rows,
                              LoaderPosition position = {}) {
     std::vector<std::unique_ptr<DataLoader>> ranks;
@@ -72,7 +72,7 @@ std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderOptions& o,
                          .world = layout.world};
         of_rank.micro_batches = layout.micro_batches;
         ranks.push_back(std::make_unique<DataLoader>(shards, of_rank));
-        if (rank % 2 == 1) ranks.back()->next();  // also where it has read elsewhere before
+        if (rank % 2 == 1) ranks.back()->next();  // seek() must work after reading elsewhere
         ranks.back()->seek(position);
         CHECK(ranks.back()->position() == position);
     }
@@ -89,7 +89,7 @@ std::vector<Row> global_rows(const ShardSet& shards, const DataLoaderOptions& o,
 
 }  // namespace
 
-TEST_CASE("sequential: within a shard step k of all ranks and micro-steps covers [k D, (k + 1) D)", "[data_loader]") {
+TEST_CASE("sequential: step k over all ranks and micro-steps covers tokens [k D, (k + 1) D)", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {5000});
     const auto [world, micro_batches, micro_batch, seq_len] =
@@ -114,7 +114,7 @@ TEST_CASE("sequential: within a shard step k of all ranks and micro-steps covers
     }
 }
 
-TEST_CASE("sequential: a shard is left when a row and its last target no longer fit, and the epoch goes on",
+TEST_CASE("sequential: an epoch continues in the next shard when no full row with its last target is left",
           "[data_loader]") {
     const TemporaryFolder folder;
     // In rows of 5 tokens: 12 fit 61, 11 fit 60 (the last target is missing), none fits 5, 4 fit 24, and 1 fits 6.
@@ -141,8 +141,7 @@ TEST_CASE("sequential: a shard is left when a row and its last target no longer 
            std::vector<Row>(2, {14, 15, 16, 17, 18, 19, 20, 21, 22})));
 }
 
-TEST_CASE("what makes up a step depends on the data, the order and its tokens alone, not on how ranks share it",
-          "[data_loader]") {
+TEST_CASE("the rows of a step depend only on the data, the order and its tokens, not on the ranks", "[data_loader]") {
     const TemporaryFolder folder;
     // Rows of 8: 62 + 41 + 0 + 51 + 0; padded 63 + 42 + 1 + 52 + 0.
     const ShardSet shards = counting_shards(folder, {500, 333, 7, 411, 1});
@@ -150,7 +149,7 @@ TEST_CASE("what makes up a step depends on the data, the order and its tokens al
     DataLoaderOptions o = options(1, 8, 0, 1);
     if (shuffle) o.shuffle_seed = 7;
     o.pad = pad;
-    // Three epochs and more; padded, each ends with its seventh step of 24.
+    // More than three epochs; with padding, each ends with its seventh step of 24.
     const std::int64_t rows = pad ? 158 : 154, epoch = pad ? 7 * 24 : rows;
     const auto reference = global_rows(shards, o, {1, 24, 1}, 22 * 24);
     for (const Layout layout : {Layout{1, 1, 24}, {2, 12, 1}, {4, 2, 3}, {3, 8, 1}, {8, 1, 3}, {2, 3, 4}}) {
@@ -158,7 +157,8 @@ TEST_CASE("what makes up a step depends on the data, the order and its tokens al
         CHECK((global_rows(shards, o, layout, 22 * 24) == reference));
     }
 
-    // Every row exactly once an epoch, what fills the last step last; the order is new in each epoch, or always theirs.
+    // Every row occurs exactly once per epoch, and padding rows come last; the order is new in each epoch if shuffled,
+    // else always sequential.
     std::vector<std::vector<Row>> epochs;
     std::set<Row> all;
     for (int e = 0; e < 3; ++e) {
@@ -199,7 +199,7 @@ TEST_CASE("what makes up a step depends on the data, the order and its tokens al
     CHECK((global_rows(shards, o, {1, 24, 1}, 22 * 24) != reference));
 }
 
-TEST_CASE("a step may be the whole epoch, and one micro-step", "[data_loader]") {
+TEST_CASE("a step may be a whole epoch in one micro-step", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {31});
     const auto rows = global_rows(shards, shuffled(options(1, 3, 0, 1), 1), {2, 5, 1}, 30);
@@ -208,8 +208,7 @@ TEST_CASE("a step may be the whole epoch, and one micro-step", "[data_loader]") 
                       Contains("31 tokens") && Contains("is 10; expected at least 11"));
 }
 
-TEST_CASE("from any position the batches are those of the loader that ran there, whatever ranks and micro-batches",
-          "[data_loader]") {
+TEST_CASE("a loader continues from any position, with any number of ranks and micro-batches", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {300, 1, 77, 200});  // rows of 8: 37 + 9 + 24; padded 38 + 10 + 25
     const bool shuffle = GENERATE(false, true), pad = GENERATE(false, true), prefetch = GENERATE(false, true);
@@ -237,14 +236,14 @@ TEST_CASE("from any position the batches are those of the loader that ran there,
     }
 }
 
-TEST_CASE("a place outside the epoch is refused", "[data_loader]") {
+TEST_CASE("a position outside the epoch is refused", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {300, 200});  // rows of 8: 37 + 24; padded 38 + 25 and one without
     DataLoader loader(shards, options(2, 8, 0, 1));
     constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
-    CHECK_THROWS_WITH(loader.seek({-1, 0}), Contains("epoch to go on in is -1"));
-    CHECK_THROWS_WITH(loader.seek({kMost, 0}), Contains("few enough to count"));
-    CHECK_THROWS_WITH(loader.seek({0, -1}), Contains("row of the epoch to go on at is -1"));
+    CHECK_THROWS_WITH(loader.seek({-1, 0}), Contains("epoch to seek to is -1"));
+    CHECK_THROWS_WITH(loader.seek({kMost, 0}), Contains("with a row number that fits in 64 bits"));
+    CHECK_THROWS_WITH(loader.seek({0, -1}), Contains("row of the epoch to seek to is -1"));
     CHECK_THROWS_WITH(loader.seek({0, 61}), Contains("is 61; expected 0 to 60"));
     CHECK_THROWS_WITH(loader.seek({0, kMost}), Contains("0 to 60"));
     CHECK(loader.position() == LoaderPosition{0, 0});
@@ -259,7 +258,7 @@ TEST_CASE("a place outside the epoch is refused", "[data_loader]") {
     CHECK_THROWS_WITH(other.seek({0, 64}), Contains("0 to 63"));
 }
 
-TEST_CASE("data too short for one step, and impossible shapes, are refused", "[data_loader]") {
+TEST_CASE("data too short for one step, and invalid shapes, are refused", "[data_loader]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {60, 48, 1});
     CHECK_NOTHROW(DataLoader(shards, options(1, 59, 0, 1)));
@@ -274,7 +273,7 @@ TEST_CASE("data too short for one step, and impossible shapes, are refused", "[d
     }
     DataLoaderOptions full = options(11, 10, 0, 1);
     full.pad = true;
-    CHECK(DataLoader(shards, full).steps_in(1) == 1);  // nothing is missing in its only step
+    CHECK(DataLoader(shards, full).steps_in(1) == 1);  // its only step is full
     DataLoaderOptions padded = options(64, 1000, 0, 2);
     padded.pad = true;
     CHECK(DataLoader(ShardSet({folder / "s_1.bin", folder / "s_2.bin"}), padded).next().valid_targets == 47);
@@ -293,9 +292,9 @@ TEST_CASE("data too short for one step, and impossible shapes, are refused", "[d
                       Contains("micro-batches per step is 1073741824"));
 }
 
-TEST_CASE("offsets past 2^31 bytes are read where they lie", "[data_loader]") {
+TEST_CASE("tokens beyond 2^31 bytes are read from the right offset", "[data_loader]") {
     const TemporaryFolder folder;
-    constexpr std::int64_t kTokens = 0x7fffffff;  // 4 GiB of zeros that occupy no disk, but for three ids
+    constexpr std::int64_t kTokens = 0x7fffffff;  // 4 GiB of zeros in a sparse file, except for three ids
     const bool shuffle = GENERATE(false, true);
     CAPTURE(shuffle);
     LoaderPosition place{0, (kTokens - 3) / 2};  // the last row of two
@@ -323,7 +322,7 @@ TEST_CASE("offsets past 2^31 bytes are read where they lie", "[data_loader]") {
     CHECK(loader.position() == (shuffle ? LoaderPosition{0, place.row + 1} : LoaderPosition{1, 0}));
 }
 
-TEST_CASE("the first token of a document can be left out of the targets", "[data_loader]") {
+TEST_CASE("the first token of a document can be excluded from the targets", "[data_loader]") {
     const TemporaryFolder folder;
     ShardBytes({9, 1, 2, 9, 3, 9, 9, 4, 5}, 10, 9).write(folder / "s_0.bin");
     const ShardSet shards(folder / "s_0.bin");
@@ -352,14 +351,13 @@ TEST_CASE("prefetched batches are the same batches", "[data_loader]") {
         REQUIRE(batch.targets == expected.targets);
         CHECK(batch.from == expected.from);
     }
-    for (int i = 0; i < 100; ++i) {  // ended at once, in every stage of its work
+    for (int i = 0; i < 100; ++i) {  // destroyed immediately, in every stage of prefetching
         DataLoader loader(shards, ahead);
         if (i % 2) loader.next();
     }
 }
 
-TEST_CASE("a bad id reaches the caller of next(), again and again, and only when it is that batch's turn",
-          "[data_loader]") {
+TEST_CASE("next() throws for an invalid id on every call, and only for the batch that has it", "[data_loader]") {
     const TemporaryFolder folder;
     ShardBytes bytes(std::vector<std::uint16_t>(41, 1), 257, 256);
     bytes.ids[25] = 300;
@@ -375,7 +373,7 @@ TEST_CASE("a bad id reaches the caller of next(), again and again, and only when
     CHECK(loader.position() == LoaderPosition{0, 2});
     loader.seek({});
     CHECK(loader.next().from == LoaderPosition{0, 0});
-    loader.next();  // the bad batch is being prefetched: neither seeking nor the end trips over it
+    loader.next();  // the invalid batch is being prefetched: neither seek() nor the destructor fails
     loader.seek({0, 3});
     CHECK(loader.next().from.row == 3);
 }

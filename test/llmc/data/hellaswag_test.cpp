@@ -1,5 +1,4 @@
-// hellaswag_test.cpp - every word of a HellaSwag file is checked, and its endings stand in rows as targets, one
-// position behind their tokens
+// hellaswag_test.cpp - checks of every word of a HellaSwag file, and its endings as shifted targets in rows
 #include "kernels/device/error.h"
 #include "kernels/device/types.h"
 #include "llmc/data/hellaswag_batches.h"
@@ -17,13 +16,13 @@ namespace {
 const HellaSwagBytes kTwo({{.context = {5, 6, 7}, .endings = {{{1, 2}, {3}, {4, 4, 4}, {9}}}, .right = 2},
                            {.context = {8}, .endings = {{{1}, {2}, {3}, {4}}}, .right = 3}}, 10, 0);
 
-// Of row `row`, as it stands in its batch.
-struct Standing {
+// The contents of a row in its batch.
+struct FoundRow {
     Row inputs, targets;
     int seq_len = 0;
 };
-Standing find_row(const HellaSwagBatches& batches, std::int64_t row) {
-    Standing found;
+FoundRow find_row(const HellaSwagBatches& batches, std::int64_t row) {
+    FoundRow found;
     int times = 0;
     for (std::int64_t j = 0; j < batches.size(); ++j) {
         const auto batch = batches[j];
@@ -43,9 +42,9 @@ Standing find_row(const HellaSwagBatches& batches, std::int64_t row) {
     return found;
 }
 
-// The row of these tokens, as short as can be, filled up to `seq_len`.
-Standing row_of(const std::vector<std::uint16_t>& context, const std::vector<std::uint16_t>& ending, int seq_len) {
-    Standing row{Row(std::size_t(seq_len), 0), Row(std::size_t(seq_len), kIgnoreTarget), seq_len};
+// The expected row of these tokens, padded to `seq_len`.
+FoundRow row_of(const std::vector<std::uint16_t>& context, const std::vector<std::uint16_t>& ending, int seq_len) {
+    FoundRow row{Row(std::size_t(seq_len), 0), Row(std::size_t(seq_len), kIgnoreTarget), seq_len};
     std::vector<std::uint16_t> all = context;
     all.insert(all.end(), ending.begin(), ending.end());
     for (std::size_t i = 0; i + 1 < all.size(); ++i) {
@@ -55,13 +54,13 @@ Standing row_of(const std::vector<std::uint16_t>& context, const std::vector<std
     return row;
 }
 
-bool same(const Standing& a, const Standing& b) {
+bool same(const FoundRow& a, const FoundRow& b) {
     return a.inputs == b.inputs && a.targets == b.targets && a.seq_len == b.seq_len;
 }
 
 }  // namespace
 
-TEST_CASE("a HellaSwag file reads as it was written; llm.c's has GPT-2's vocabulary", "[hellaswag]") {
+TEST_CASE("a HellaSwag file is read as written; llm.c's file has GPT-2's vocabulary", "[hellaswag]") {
     const TemporaryFolder folder;
     const HellaSwagFile file(kTwo.write(folder / "two.bin"));
     CHECK(file.vocabulary() == Vocabulary{10, 0});
@@ -77,7 +76,7 @@ TEST_CASE("a HellaSwag file reads as it was written; llm.c's has GPT-2's vocabul
     CHECK(HellaSwagFile(theirs.write(folder / "theirs.bin")).vocabulary() == Vocabulary{50257, 50256});
 }
 
-TEST_CASE("a HellaSwag file that cannot be is refused, naming file, example and number", "[hellaswag]") {
+TEST_CASE("an invalid HellaSwag file is refused with its name, the example and the number", "[hellaswag]") {
     const TemporaryFolder folder;
     const std::string path = folder / "bad.bin";
     const auto refused = [&](const std::string& bytes, const std::string& what, const std::string& found) {
@@ -94,7 +93,7 @@ TEST_CASE("a HellaSwag file that cannot be is refused, naming file, example and 
     refused(with_header(1, 2), "version", "2");
     refused(with_header(2, 0), "number of examples", "0");
     refused(with_header(2, 3), "example 2: its words", "0");
-    refused(with_header(2, 1), "bytes behind the last example", "30");
+    refused(with_header(2, 1), "bytes after the last example", "30");
     refused(with_header(3, 7), "bytes of the longest example", "7");
     refused(with_header(4, 9), "example 0: a token id", "9");
     refused(with_header(5, 10), "end-of-text id", "10");
@@ -118,7 +117,7 @@ TEST_CASE("a HellaSwag file that cannot be is refused, naming file, example and 
     CHECK_THROWS_WITH(HellaSwagFile(folder / "none.bin"), Contains("none.bin"));
 }
 
-TEST_CASE("an ending's tokens are targets, one position behind the token before them", "[hellaswag]") {
+TEST_CASE("an ending's tokens are targets at the position of the token before them", "[hellaswag]") {
     const TemporaryFolder folder;
     const auto examples = test::random_hellaswag(40, 300, 150);
     const std::string path = HellaSwagBytes(examples, 300, 0).write(folder / "many.bin");
@@ -142,7 +141,7 @@ TEST_CASE("an ending's tokens are targets, one position behind the token before 
         }
 }
 
-TEST_CASE("a context that is too long loses tokens at its start; an ending must fit", "[hellaswag]") {
+TEST_CASE("a context that is too long is truncated at its start; an ending must fit", "[hellaswag]") {
     const TemporaryFolder folder;
     const std::string path = kTwo.write(folder / "two.bin");
     const HellaSwagBatches batches(HellaSwagFile(path), 2, 3);

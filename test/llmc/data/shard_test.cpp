@@ -1,5 +1,4 @@
-// shard_test.cpp - what is read is what was written; every damaged shard is refused in words that name it; a
-// half-written one is never seen
+// shard_test.cpp - shards are read as written; damaged ones are refused by name; incomplete ones never appear
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -28,7 +27,7 @@ std::vector<std::uint16_t> all_tokens(const Shard& shard) {
     return {ids.begin(), ids.end()};
 }
 
-// Root may read everything; while one of these lives, permissions count.
+// Drops root during its lifetime, because root may read every file.
 struct WithoutRoot {
     const bool root = geteuid() == 0;
     WithoutRoot() { if (root) REQUIRE(seteuid(65534) == 0); }
@@ -37,7 +36,7 @@ struct WithoutRoot {
 
 }  // namespace
 
-TEST_CASE("a shard of llm.c reads as GPT-2's, one of ours as its header says", "[shard]") {
+TEST_CASE("a shard of llm.c has GPT-2's vocabulary, ours that of its header", "[shard]") {
     const TemporaryFolder folder;
     const Shard theirs(ShardBytes({1, 50256, 3}).write(folder / "theirs.bin"));
     CHECK(theirs.tokens() == 3);
@@ -52,7 +51,7 @@ TEST_CASE("a shard of llm.c reads as GPT-2's, one of ours as its header says", "
     CHECK(all_tokens(largest) == std::vector<std::uint16_t>{65535});
 }
 
-TEST_CASE("a shard that cannot be is refused, naming file, what was found and what was expected", "[shard]") {
+TEST_CASE("an invalid shard is refused with its name, the value found and the value expected", "[shard]") {
     const TemporaryFolder folder;
     const std::string path = folder / "bad.bin";
     const ShardBytes good({1, 2, 3});
@@ -69,7 +68,7 @@ TEST_CASE("a shard that cannot be is refused, naming file, what was found and wh
     SECTION("magic") { bad.header[0] = 20240327; refused(bad.bytes(), "magic number is 20240327", "20240520"); }
     SECTION("a model of llm.c") {
         bad.header[0] = 20240326;
-        refused(bad.bytes(), "magic number is 20240326", "this is a model of llm.c: start from it by --init");
+        refused(bad.bytes(), "magic number is 20240326", "this is a model of llm.c: start from it with --init");
     }
     SECTION("version") { bad.header[1] = 2; refused(bad.bytes(), "version is 2", "expected 1"); }
     SECTION("negative count") { bad.header[2] = -3; refused(bad.bytes(), "-3", "at least 1"); }
@@ -116,9 +115,9 @@ TEST_CASE("a shard that cannot be is refused, naming file, what was found and wh
     }
 }
 
-TEST_CASE("an id outside the vocabulary is refused wherever it lies, when it is read", "[shard]") {
+TEST_CASE("an id outside the vocabulary is refused at any offset when it is read", "[shard]") {
     const TemporaryFolder folder;
-    const int offset = GENERATE(0, 1, 31, 32, 4999, 5000);  // within and after whole vectors
+    const int offset = GENERATE(0, 1, 31, 32, 4999, 5000);  // within and after full vectors
     CAPTURE(offset);
     ShardBytes bytes(std::vector<std::uint16_t>(5001, 256), 257, 256);
     bytes.ids[std::size_t(offset)] = 257;
@@ -146,12 +145,12 @@ TEST_CASE("a read outside the shard is refused", "[shard]") {
     CHECK_THROWS_AS(shard.read(INT64_MAX, INT64_MAX), Error);
 }
 
-TEST_CASE("shards come in the byte order of their names, whatever the locale, each once", "[shard]") {
+TEST_CASE("shards are sorted by the bytes of their names in any locale, each once", "[shard]") {
     const TemporaryFolder folder;
     for (const char* name : {"a_1.bin", "B_0.bin", "a_10.bin", "a_2.bin", "Z.bin", "\xc3\xa4.bin"})
         ShardBytes(counting(1 + int(std::string(name).size()))).write(folder / name);
     test::write_file(folder / "a_1.bin.partial-7", "half");
-    std::setlocale(LC_ALL, "en_US.UTF-8");  // sorts "a" before "B" where it is installed
+    std::setlocale(LC_ALL, "en_US.UTF-8");  // sorts "a" before "B", if installed
     const ShardSet shards(folder / "*.bin");
     std::setlocale(LC_ALL, "C");
     std::vector<std::string> names;
@@ -165,23 +164,23 @@ TEST_CASE("shards come in the byte order of their names, whatever the locale, ea
     CHECK(ShardSet(folder / "odd[1].bin").size() == 1);
 }
 
-TEST_CASE("nobody writes over a shard that another process of the same number writes", "[shard]") {
+TEST_CASE("a shard that a process with the same id is writing is not overwritten", "[shard]") {
     const TemporaryFolder folder;
     const std::string path = folder / "s.bin";
     ShardWriter first(path, kByteVocabulary);
     CHECK_THROWS_WITH(ShardWriter(path, kByteVocabulary), Contains("being written: " + path + ".partial-") &&
-                                                              Contains("expected one writer of a shard"));
+                                                              Contains("expected one writer per shard"));
     const std::vector<std::uint16_t> tokens{1, 2, 3};
     first.append(tokens);
     first.seal();
     first.publish();
     CHECK(all_tokens(Shard(path)) == tokens);
-    // what has a partial file's name and is none is left alone
+    // a pipe with the name of a temporary file is not removed
     REQUIRE(mkfifo((folder / "t_000000.bin.partial-99999999").c_str(), 0600) == 0);
     CHECK(ShardSeriesWriter::remove_left_over(folder / "t") == 0);
 }
 
-TEST_CASE("what a killed process left of a series goes, what a living one writes stays", "[shard]") {
+TEST_CASE("temporary files of a killed process are removed, those of a running one stay", "[shard]") {
     const TemporaryFolder folder;
     const pid_t killed = fork();
     if (killed == 0) _exit(0);
@@ -196,7 +195,7 @@ TEST_CASE("what a killed process left of a series goes, what a living one writes
     const std::vector<std::string> others{partial("s_b_000000", killed), partial("s_000000", getppid()),
                                           partial("s_000000", 0)};
     const int lock = open(first.c_str(), O_RDONLY);
-    REQUIRE(flock(lock, LOCK_EX) == 0);  // as a process on another host does
+    REQUIRE(flock(lock, LOCK_EX) == 0);  // like a process on another host
     CHECK(remove() == 0);
     close(lock);
     CHECK(remove() == 2);
@@ -210,7 +209,7 @@ TEST_CASE("what a killed process left of a series goes, what a living one writes
     CHECK(series.publish().size() == 2);
 }
 
-TEST_CASE("a set of shards that cannot be is refused", "[shard]") {
+TEST_CASE("an invalid set of shards is refused", "[shard]") {
     const TemporaryFolder folder;
     CHECK_THROWS_WITH(ShardSet(folder / "*.bin"), Contains('"' + (folder / "*.bin") + '"') && Contains("at least 1"));
     CHECK_THROWS_WITH(ShardSet(folder / "none.bin"), Contains(folder / "none.bin"));
@@ -223,9 +222,9 @@ TEST_CASE("a set of shards that cannot be is refused", "[shard]") {
     CHECK_THROWS_WITH(ShardSet(folder / "bytes*"), Contains("end of text 0 in " + other));
 }
 
-TEST_CASE("what the writer writes is a shard, byte for byte", "[shard]") {
+TEST_CASE("the writer writes the exact bytes of a shard", "[shard]") {
     const TemporaryFolder folder;
-    const int size = GENERATE(1, 1000, 1 << 19, (1 << 19) + 1, 2'000'001);  // about and past the buffer
+    const int size = GENERATE(1, 1000, 1 << 19, (1 << 19) + 1, 2'000'001);  // up to and beyond the buffer's size
     std::vector<std::uint16_t> ids = counting(size);
     ShardWriter writer(folder / "w.bin", {65536, 7});
     const auto half = ids.size() / 2;
@@ -239,7 +238,7 @@ TEST_CASE("what the writer writes is a shard, byte for byte", "[shard]") {
     CHECK_THROWS_AS(writer.append(ids), Error);
 }
 
-TEST_CASE("nothing half-written stays behind", "[shard]") {
+TEST_CASE("no incomplete file remains", "[shard]") {
     const TemporaryFolder folder;
     const std::vector<std::uint16_t> ids = counting(1000);
     SECTION("not published") {
@@ -289,19 +288,19 @@ TEST_CASE("nothing half-written stays behind", "[shard]") {
     CHECK((folder.names().empty() || folder.names() == std::vector<std::string>{"w.bin"}));
 }
 
-TEST_CASE("a series replaces no shard that another program has written meanwhile", "[shard]") {
+TEST_CASE("a series does not replace a shard that another program has written meanwhile", "[shard]") {
     const TemporaryFolder folder;
     ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);
     series.append(counting(25));
     series.seal();
     test::write_file(folder / "s_000001.bin", "another's");
     CHECK_THROWS_WITH(series.publish(),
-                      Catch::Contains("s_000001.bin is there already; expected nothing of that name"));
+                      Catch::Contains("s_000001.bin is already present; expected no file of that name"));
     std::ifstream in(folder / "s_000001.bin");
     CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == "another's");
 }
 
-TEST_CASE("a series of shards holds the stream, cut where it must be, and appears as a whole", "[shard]") {
+TEST_CASE("a series divides the token stream into shards, which all appear together", "[shard]") {
     const TemporaryFolder folder;
     const std::vector<std::uint16_t> ids = counting(25);
     ShardSeriesWriter series(folder / "s", {50257, 50256}, 10);

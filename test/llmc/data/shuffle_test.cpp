@@ -1,4 +1,4 @@
-// shuffle_test.cpp - a computed permutation is one, and no order is likelier than another
+// shuffle_test.cpp - the computed function is a permutation, and all orders are equally likely
 #include <cmath>
 #include <map>
 #include <vector>
@@ -10,7 +10,7 @@
 
 using namespace llmc;
 
-TEST_CASE("a permutation holds every number once and is uniform over seeds", "[shuffle]") {
+TEST_CASE("a permutation contains every number once and is uniform over seeds", "[shuffle]") {
     for (const int size : {1, 2, 3, 4, 5, 7, 16, 17, 99, 100, 101, 1000, 65537}) {
         CAPTURE(size);
         std::vector<bool> seen(static_cast<std::size_t>(size));
@@ -28,9 +28,9 @@ TEST_CASE("a permutation holds every number once and is uniform over seeds", "[s
     const Permutation large((std::int64_t(1) << 62) + 12345, 5, 0);
     CHECK(large(large.size() - 1) < large.size());
 
-    // All 24 orders of 4 equally often over seeds and over epochs; first images of 10, and distances between
-    // neighbours' images in 101, likewise. Chi-square with n - 1 degrees of freedom has mean n - 1 and variance 2 (n -
-    // 1); six deviations.
+    // All 24 orders of 4 are equally frequent over seeds and over epochs; so are the first images of 10, and the
+    // distances between neighbours' images in 101. Chi-square with n - 1 degrees of freedom has mean n - 1 and variance
+    // 2 (n - 1); the bound is six standard deviations.
     const auto uniform = [](const std::map<std::int64_t, int>& counts, int cells, int draws) {
         const double expected = double(draws) / cells;
         double chi_square = (cells - double(counts.size())) * expected;

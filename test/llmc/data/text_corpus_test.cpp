@@ -1,4 +1,4 @@
-// text_corpus_test.cpp - texts in every format, compressed and not, on one thread and several, become the same shards
+// text_corpus_test.cpp - texts in all formats, plain or compressed, on one or several threads, give the same shards
 #include <zlib.h>
 #include <zstd.h>
 
@@ -52,7 +52,7 @@ std::string read_all(const std::string& path, std::size_t at_once) {
     return text;
 }
 
-// Spaces, letters, other alphabets, long runs, and bytes that are no UTF-8.
+// Spaces, letters, other alphabets, long runs, and invalid UTF-8.
 std::string varied(std::size_t length) {
     std::mt19937 random(5);
     const std::vector<std::string> words = {"the ",         "ab",   " ",   "\n", "\xe6\x97\xa5",
@@ -68,7 +68,7 @@ std::shared_ptr<const Tokenizer> small_tokenizer() {
 
 }  // namespace
 
-TEST_CASE("compressed files read as the text in them", "[tokenizer]") {
+TEST_CASE("compressed files are decompressed", "[tokenizer]") {
     const TemporaryFolder folder;
     const std::string text = varied(300'000), half = text.substr(0, 1000), rest = text.substr(1000);
     const std::string plain = test::write_file(folder / "a.txt", text),
@@ -84,11 +84,11 @@ TEST_CASE("compressed files read as the text in them", "[tokenizer]") {
         test::write_file(path, other);
         CHECK_THROWS_WITH(read_all(path, 5000), Contains("is damaged"));
         test::write_file(path, text);
-        CHECK_THROWS_WITH(read_all(path, 5000), Contains("expected what its name says"));
+        CHECK_THROWS_WITH(read_all(path, 5000), Contains("expected the format of its name"));
     }
 }
 
-TEST_CASE("what a file holds tells, not its name, and what is no text is refused", "[tokenizer]") {
+TEST_CASE("the contents, not the name, decide the format of a file, and other formats are refused", "[tokenizer]") {
     const TemporaryFolder folder;
     const std::string text = varied(3000);
     for (const std::string& packed : {gzipped(text), zstandard(text)})
@@ -100,7 +100,7 @@ TEST_CASE("what a file holds tells, not its name, and what is no text is refused
                           Contains("a.txt is " + std::string(kind) + "; expected text in UTF-8"));
 }
 
-TEST_CASE("a corpus in GPT-2's way has the ids of whole documents, on any number of threads", "[tokenizer]") {
+TEST_CASE("a BPE corpus has the ids of whole documents, on any number of threads", "[tokenizer]") {
     const TemporaryFolder folder;
     const auto tokenizer = small_tokenizer();
     const std::string text = varied(500'000);
@@ -123,7 +123,7 @@ TEST_CASE("a corpus in GPT-2's way has the ids of whole documents, on any number
     }
 }
 
-TEST_CASE("a document that cannot be cut begins behind others in the same batch", "[tokenizer]") {
+TEST_CASE("a document that cannot be split may follow others in the same batch", "[tokenizer]") {
     const TemporaryFolder folder;
     const auto tokenizer = small_tokenizer();
     const std::string short_text = varied(1000).substr(0, 1000), long_text(600'000, 'a');
@@ -138,7 +138,7 @@ TEST_CASE("a document that cannot be cut begins behind others in the same batch"
     CHECK((all_tokens(folder / "out/text_train_*.bin") == expected));
 }
 
-TEST_CASE("lines of JSON are documents, by their field", "[tokenizer]") {
+TEST_CASE("the text field of each JSON line is a document", "[tokenizer]") {
     const TemporaryFolder folder;
     const std::string lines =
         "{\"text\": \"the\\n\\u00e9\", \"id\": 1}\r\n\n{\"id\": 2, \"text\": \"\"}\n{\"text\":\"a\\\"\"}";
@@ -161,12 +161,12 @@ TEST_CASE("lines of JSON are documents, by their field", "[tokenizer]") {
     refused("{\"text\": \"a\"}\n{\"text\": 7}\n", "text",
             "b.jsonl: line 2: the field \"text\" is 7; expected a string");
     refused("{\"text\": \"a\"}\n", "body", "line 1: the field \"body\" is missing");
-    refused("{\"text\": \"a\"}\nx\n", "text", "line 2 is no valid JSON");
-    refused("[1]\n", "text", "line 1 is no JSON object");
+    refused("{\"text\": \"a\"}\nx\n", "text", "line 2 is not valid JSON");
+    refused("[1]\n", "text", "line 1 is not a JSON object");
     refused("\n\n", "text", "is empty; expected at least one line");
 }
 
-TEST_CASE("a byte order mark is left out, and lines that end with CR LF are counted", "[tokenizer]") {
+TEST_CASE("a byte order mark is removed, and lines that end with CR LF are counted", "[tokenizer]") {
     const TemporaryFolder folder;
     const std::string a = test::write_file(folder / "a",
                                            "\xef\xbb\xbf"

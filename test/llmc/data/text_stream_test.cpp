@@ -1,4 +1,4 @@
-// text_stream_test.cpp - text that comes in pieces is shown as it is whole
+// text_stream_test.cpp - text that arrives in pieces is shown like the whole text
 #include "llmc/data/text_stream.h"
 
 #include <catch2/catch.hpp>
@@ -8,7 +8,7 @@
 
 using namespace llmc;
 
-TEST_CASE("a character is shown when it is complete, and not before", "[text_stream]") {
+TEST_CASE("a character is shown as soon as it is complete", "[text_stream]") {
     TextStream stream;
     CHECK(stream.add("Gr") == "Gr");
     CHECK(stream.add("\xc3") == "");
@@ -20,7 +20,7 @@ TEST_CASE("a character is shown when it is complete, and not before", "[text_str
     CHECK(stream.finish() == "");
 }
 
-TEST_CASE("what never becomes a character is shown as bytes", "[text_stream]") {
+TEST_CASE("invalid bytes are shown escaped", "[text_stream]") {
     TextStream stream;
     CHECK(stream.add("a\xe2\x82") == "a");
     CHECK(stream.finish() == "\\xe2\\x82");
@@ -30,9 +30,9 @@ TEST_CASE("what never becomes a character is shown as bytes", "[text_stream]") {
     CHECK(stream.add("\x80\xff\x1b[0m") == "\\x80\\xff\\x1b[0m");
 }
 
-TEST_CASE("pieces of any text are shown as the whole of it", "[text_stream]") {
+TEST_CASE("pieces of any text are shown like the whole text", "[text_stream]") {
     std::mt19937 engine(1);
-    // Leads, what follows them, and letters: what mostly is nearly UTF-8.
+    // Lead bytes, continuation bytes and letters: mostly almost valid UTF-8.
     const std::string kBytes = "\xc3\xe2\xf0\xed\xc0\xff\x80\x82\xa0\xbf\x9f" "ab\n\x1b";
     for (int i = 0; i < 5000; ++i) {
         std::string text, shown;

@@ -1,4 +1,4 @@
-// tokenizer_files_test.cpp - what transformers reads of a tokenizer, and what this program reads back
+// tokenizer_files_test.cpp - the tokenizer files for transformers, and reading them back
 #include <nlohmann/json.hpp>
 
 #include "kernels/device/error.h"
@@ -10,7 +10,7 @@ using namespace llmc;
 using Catch::Contains;
 using nlohmann::json;
 
-TEST_CASE("the tokenizer of bytes as files: a token for each byte, at its value", "[tokenizer]") {
+TEST_CASE("the files of the byte tokenizer have a token for each byte, with its value as id", "[tokenizer]") {
     const TokenizerFiles files = tokenizer_files(*tokenizer_for(kByteVocabulary), 128);
     REQUIRE(files.size() == 3);
     const json all = json::parse(files.at("tokenizer.json")), &vocabulary = all["model"]["vocab"];
@@ -25,14 +25,14 @@ TEST_CASE("the tokenizer of bytes as files: a token for each byte, at its value"
     CHECK(load_tokenizer("nowhere", kByteVocabulary)->encode("a") == std::vector<int>{'a'});
 }
 
-TEST_CASE("a BPE tokenizer's files hold its merges", "[tokenizer]") {
+TEST_CASE("the files of a BPE tokenizer contain its merges", "[tokenizer]") {
     const BpeTokenizer tokenizer(parse_merges("merges", "t h\nth e\n\xc4\xa0 the\n\" \\\n"));
     const TokenizerFiles files = tokenizer_files(tokenizer, 64);
     CHECK(parse_merges("tokenizer.json", files.at("tokenizer.json")).merges == tokenizer.merges().merges);
     CHECK(json::parse(files.at("tokenizer.json"))["model"]["vocab"]["<|endoftext|>"] == 260);
 }
 
-TEST_CASE("a folder's own merges are those of its model", "[tokenizer]") {
+TEST_CASE("the merges in a model's folder take precedence", "[tokenizer]") {
     const test::TemporaryFolder folder;
     test::write_file(folder / "merges.txt", "h e\n");
     CHECK_THROWS_WITH(load_tokenizer(folder.path(), kGpt2Vocabulary), Contains("merges.txt is another table"));

@@ -1,4 +1,4 @@
-// tokenizer_test.cpp - bytes to ids and back, documents of a text, and text files to shards
+// tokenizer_test.cpp - the byte tokenizer, documents of a text, and conversion of text files to shards
 #include <algorithm>
 
 #include "kernels/device/error.h"
@@ -28,7 +28,7 @@ TextCorpusOptions corpus(const TemporaryFolder& folder, const std::vector<std::s
     return {.files = files, .output_dir = folder / "out", .name = "t", .hold_out = 2};
 }
 
-// All tokens of the shards that match, in order.
+// All tokens of the matching shards, in order.
 std::vector<int> tokens(const std::string& pattern) {
     std::vector<int> ids;
     const ShardSet shards(pattern);
@@ -38,7 +38,7 @@ std::vector<int> tokens(const std::string& pattern) {
     return ids;
 }
 
-// What the shards must hold: 256 and the bytes, document by document.
+// The expected tokens: 256 and the bytes, document by document.
 std::vector<int> stream(const std::vector<std::string_view>& documents) {
     std::vector<int> ids;
     for (const auto document : documents) {
@@ -50,7 +50,7 @@ std::vector<int> stream(const std::vector<std::string_view>& documents) {
 
 }  // namespace
 
-TEST_CASE("the byte tokenizer gives back every text", "[tokenizer]") {
+TEST_CASE("the byte tokenizer decodes every text to itself", "[tokenizer]") {
     const auto tokenizer = tokenizer_for({257, 256});
     CHECK(tokenizer->vocabulary() == kByteVocabulary);
     std::string text = "Gr\xc3\xbc\xc3\x9f" "e <|endoftext|> ";
@@ -58,7 +58,7 @@ TEST_CASE("the byte tokenizer gives back every text", "[tokenizer]") {
     const std::vector<int> ids = tokenizer->encode(text);
     REQUIRE(ids.size() == text.size());
     CHECK(ids[2] == 0xc3);
-    CHECK(*std::max_element(ids.begin(), ids.end()) == 255);  // the text's "<|endoftext|>" is no end of text
+    CHECK(*std::max_element(ids.begin(), ids.end()) == 255);  // "<|endoftext|>" in the text is ordinary text
     CHECK(tokenizer->decode(ids) == text);
     CHECK(tokenizer->encode("").empty());
     CHECK(tokenizer->decode(std::vector<int>{'a', 256, 'b'}) == "a\n<|endoftext|>\nb");
@@ -91,7 +91,7 @@ TEST_CASE("printable text is valid UTF-8 without control characters", "[tokenize
         {"\x1b[2J\r\x7f", "\\x1b[2J\\x0d\\x7f"},
         {std::string("a\0b", 3), "a\\x00b"},
         {"\xc2\x9b" "31m", "\\xc2\\x9b" "31m"},              // U+009B, a control character in two bytes
-        {"\xc2\xa0", "\xc2\xa0"},                           // its neighbour is none
+        {"\xc2\xa0", "\xc2\xa0"},                           // the next code point is not a control character
         {"\x80\xff", "\\x80\\xff"},                         // no first byte
         {"\xe2\x82", "\\xe2\\x82"},                         // cut off
         {"\xe2\x82" "A", "\\xe2\\x82" "A"},
@@ -105,40 +105,40 @@ TEST_CASE("printable text is valid UTF-8 without control characters", "[tokenize
     CHECK(printable(text) == shown);
 }
 
-TEST_CASE("documents by key: neighbouring lines with the same key", "[tokenizer]") {
+TEST_CASE("documents by key: consecutive lines with the same key", "[tokenizer]") {
     const Documents expected = {"Ge1:1 In the beginning\nGe1:2 And the earth\nno verse\n",
                                 "Ge2:1 Thus the heavens\nGe2:2 And on: the seventh\n", "Exo1:1 Now these\n",
                                 "Ge1:1 again"};
     CHECK(DocumentRule::keyed_by("^([^:]+):").split(kVerses) == expected);
     CHECK(DocumentRule::keyed_by("^([^:]+):").split("title\n\nGe1:1 x\n") == Documents{"title\n\n", "Ge1:1 x\n"});
     CHECK(DocumentRule::keyed_by("^([^:]+):").split("no key\nat all\n") == Documents{"no key\nat all\n"});
-    // a match that leaves the group out has no key
+    // a match in which the group does not participate has no key
     CHECK(DocumentRule::keyed_by("^(a)|b").split("a\nb\na\n") == Documents{"a\nb\na\n"});
     CHECK(DocumentRule::keyed_by("^(a?)").split("a\nb\n") == Documents{"a\n", "b\n"});      // an empty key is a key
     CHECK(DocumentRule::keyed_by("^(.)").split(std::string_view("\0x\n\0y\nz", 7)) ==
           Documents{std::string_view("\0x\n\0y\n", 6), "z"});
 }
 
-TEST_CASE("documents by start: a line that matches begins one", "[tokenizer]") {
+TEST_CASE("documents by start: a matching line starts a document", "[tokenizer]") {
     const auto rule = DocumentRule::starting_at("^Chapter [0-9]+$");
     CHECK(rule.split("preface\nChapter 1\na\nChapter 22\nChapter 3 is no title\n") ==
           Documents{"preface\n", "Chapter 1\na\n", "Chapter 22\nChapter 3 is no title\n"});
     CHECK(rule.split("Chapter 1\nChapter 2") == Documents{"Chapter 1\n", "Chapter 2"});
     CHECK(rule.split("").empty());
     CHECK(DocumentRule::starting_at("^$").split("a\n\nb\n\n\nc") == Documents{"a\n", "\nb\n", "\n\nc"});
-    // White space alone is no document, but what stands before the next one, or after the last.
+    // White space alone is not a document: it belongs to the next one, or to the last.
     CHECK(DocumentRule::starting_at("^$").split("\n \na\n\n\r\n") == Documents{"\n \na\n\n\r\n"});
     CHECK(DocumentRule::starting_at("^$").split("a\n\nb\n\n\n") == Documents{"a\n", "\nb\n\n\n"});
     CHECK(DocumentRule::starting_at("^$").split("\n\n") == Documents{"\n\n"});
     CHECK(DocumentRule::whole_text().split(kVerses) == Documents{kVerses});
     CHECK(DocumentRule::whole_text().split("").empty());
-    const std::string long_line(5'000'000, 'x');  // a matcher that recursed per character would be gone
+    const std::string long_line(5'000'000, 'x');  // a matcher that recurses per character would overflow the stack
     CHECK(DocumentRule::starting_at("^(x|y)*$").split(long_line).size() == 1);
     CHECK_THROWS_WITH(DocumentRule::starting_at("(["), Contains("pattern \"([\" is malformed"));
     CHECK_THROWS_WITH(DocumentRule::keyed_by("^a"), Contains("without a group"));
 }
 
-TEST_CASE("text files become shards: every document after an end of text, every k-th held out", "[tokenizer]") {
+TEST_CASE("shards have an end of text before every document, and every k-th is held out", "[tokenizer]") {
     const TemporaryFolder folder;
     std::vector<std::string> files;
     std::vector<std::string> texts;
@@ -163,7 +163,7 @@ TEST_CASE("text files become shards: every document after an end of text, every 
     CHECK(std::filesystem::file_size(folder / "out/t_val_000000.bin") == 1024 + 20);
 }
 
-TEST_CASE("a document longer than a chunk is written whole, documents are counted through files", "[tokenizer]") {
+TEST_CASE("a document longer than a chunk stays whole, and documents are numbered through all files", "[tokenizer]") {
     const TemporaryFolder folder;
     std::string text(3'000'001, 'a');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = char(i * 7 % 251);
@@ -179,7 +179,7 @@ TEST_CASE("a document longer than a chunk is written whole, documents are counte
     CHECK((tokens(folder / "out/t_train_*.bin") == stream(options.documents.split(kVerses))));
 }
 
-TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer]") {
+TEST_CASE("invalid texts or options are refused and leave no file", "[tokenizer]") {
     const TemporaryFolder folder;
     const std::string a = test::write_file(folder / "a", "a"), b = test::write_file(folder / "b", "b"),
                       empty = test::write_file(folder / "empty", "");
@@ -196,7 +196,7 @@ TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer
     }
     SECTION("a folder") { options.files.push_back(folder.path()); refused(folder.path() + " is a folder"); }
     SECTION("empty") { options.files.push_back(empty); refused("text file " + empty + " is empty"); }
-    SECTION("hold-out") { options.hold_out = 1; refused("--hold-out is 1; expected at least 2"); }
+    SECTION("hold-out") { options.hold_out = 1; refused("--hold-out is 1; expected N >= 2"); }
     SECTION("nothing for validation") {
         options.hold_out = 3;
         refused("number of documents is 2; expected at least the 3");
@@ -205,10 +205,10 @@ TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer
     SECTION("document rules of lines of JSON") {
         options.format = TextFormat::jsonl;
         options.documents = DocumentRule::starting_at("^a");
-        refused("--document-start or --document-key is given for lines of JSON");
+        refused("--document-start or --document-key is set for lines of JSON");
     }
     SECTION("a field without lines of JSON") { options.field = "body"; refused("--field is \"body\" without"); }
-    SECTION("no JSON") { options.format = TextFormat::jsonl; refused("a: line 1 is no valid JSON"); }
+    SECTION("no JSON") { options.format = TextFormat::jsonl; refused("a: line 1 is not valid JSON"); }
     SECTION("shard tokens") { options.shard_tokens = 1; refused("--shard-tokens is 1"); }
     SECTION("name") { options.name = "x/y"; refused("\"x/y\""); }
     SECTION("no output folder") { options.output_dir = ""; refused("--output-dir"); }
@@ -216,7 +216,7 @@ TEST_CASE("what cannot become shards is refused and leaves nothing", "[tokenizer
     SECTION("output is a file") { options.output_dir = a; refused("output folder " + a); }
 }
 
-TEST_CASE("a disk too full for the validation shards leaves no training shard either", "[tokenizer]") {
+TEST_CASE("if the disk is too full for the validation shards, no training shard remains either", "[tokenizer]") {
     const TemporaryFolder folder;
     const std::string small = test::write_file(folder / "a", "a"),
                       large = test::write_file(folder / "b", std::string(5000, 'b'));
@@ -233,25 +233,25 @@ TEST_CASE("older shards of the same name are not mixed with new ones", "[tokeniz
     write_text_corpus(options);
     const std::string before = test::read_bytes(folder / "out/t_train_000000.bin");
     options.files = {b, a};
-    CHECK_THROWS_WITH(write_text_corpus(options), Contains("there already") && Contains("without shards named t"));
+    CHECK_THROWS_WITH(write_text_corpus(options), Contains("already present") && Contains("without shards named t"));
     CHECK(test::read_bytes(folder / "out/t_train_000000.bin") == before);
     options.name = "u";
     CHECK_NOTHROW(write_text_corpus(options));
 }
 
-TEST_CASE("documents are the same however a text comes", "[tokenizer]") {
+TEST_CASE("documents do not depend on the sizes of the chunks of a text", "[tokenizer]") {
     const std::string text = "\n a\n\nGe1:1 x\n \n\nGe1:2 y\r\n\n\nz Ge1:1\n\n \n";
     for (const DocumentRule& rule : {DocumentRule::starting_at("^$"), DocumentRule::keyed_by("^([^:]+):"),
                                      DocumentRule::starting_at("^Ge"), DocumentRule::whole_text()}) {
         const Documents expected = rule.split(text);
-        for (std::size_t stretch = 1; stretch < 9; ++stretch) {
+        for (std::size_t chunk = 1; chunk < 9; ++chunk) {
             std::vector<std::string> found;
             DocumentStream stream(rule, [&](std::string_view part, bool begins) {
                 if (begins) found.emplace_back();
                 found.back() += part;
             });
-            for (std::size_t at = 0; at < text.size(); at += stretch)
-                stream.append(std::string_view(text).substr(at, stretch));
+            for (std::size_t at = 0; at < text.size(); at += chunk)
+                stream.append(std::string_view(text).substr(at, chunk));
             stream.end();
             CHECK(std::equal(found.begin(), found.end(), expected.begin(), expected.end()));
         }

@@ -1,4 +1,4 @@
-// validation_batches_test.cpp - every target exactly once and in the same context, however ranks and rows share them
+// validation_batches_test.cpp - every target occurs exactly once and in the same context, for any number of ranks
 #include <algorithm>
 #include <set>
 
@@ -14,8 +14,7 @@ using test::counting_shards;
 using test::TemporaryFolder;
 using Row = std::vector<std::int32_t>;
 
-TEST_CASE("validation: the same targets exactly once, whatever the batch and the number of ranks",
-          "[validation_batches]") {
+TEST_CASE("validation: the same targets exactly once, for any batch and number of ranks", "[validation_batches]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {100, 1, 37, 64});  // 99 + 0 + 36 + 63 = 198 targets
     const int asked = GENERATE(1, 10, 16, 99, 100, 110, 135, 136, 197, 198, 199, 100000);
@@ -55,7 +54,7 @@ TEST_CASE("validation: the same targets exactly once, whatever the batch and the
     for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
         for (int id = first + 1; id < first + size && int(expected.size()) < asked; ++id) expected.push_back(id);
     CHECK(targets == expected);
-    // Rows start where they start for one rank and one row at a time, so every target has the same context.
+    // Rows start at the same tokens as for one rank with one row, so every target has the same context.
     std::set<Row> expected_contexts;
     int left = asked;
     for (const auto& [first, size] : {std::pair{0, 100}, {100, 1}, {101, 37}, {138, 64}})
@@ -66,7 +65,7 @@ TEST_CASE("validation: the same targets exactly once, whatever the batch and the
     CHECK(contexts == expected_contexts);
 }
 
-TEST_CASE("validation: batches repeat, need no order, and are refused where they cannot be", "[validation_batches]") {
+TEST_CASE("validation: batches repeat, can be read in any order, and bad ones are refused", "[validation_batches]") {
     const TemporaryFolder folder;
     const ShardSet shards = counting_shards(folder, {100, 1});
     ValidationBatches batches(shards, 60, {.micro_batch = 2, .seq_len = 10});
@@ -85,7 +84,7 @@ TEST_CASE("validation: batches repeat, need no order, and are refused where they
                                                         .seq_len = 4}), Contains("is 1; expected at least 2"));
 }
 
-TEST_CASE("validation: first tokens of documents can be left out, whatever the batch and the number of ranks",
+TEST_CASE("validation: first tokens of documents can be excluded, for any batch and number of ranks",
           "[validation_batches]") {
     const TemporaryFolder folder;
     test::ShardBytes({9, 1, 9, 9, 2, 3}, 10, 9).write(folder / "s_0.bin");
@@ -94,10 +93,10 @@ TEST_CASE("validation: first tokens of documents can be left out, whatever the b
     const ShardSet shards(folder / "s_*.bin"), starts(folder / "t_0.bin");
     const auto [world, micro_batch] = GENERATE(table<int, int>({{1, 1}, {1, 7}, {2, 2}, {3, 1}}));
     const auto [asked, expected] = GENERATE(table<int, int>({{1, 0}, {2, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 3}, {8, 4},
-                                                             {9, 4}}));  // the last: more than there are
+                                                             {9, 4}}));  // the last: more than available
     CAPTURE(world, micro_batch, asked);
     std::int64_t valid = 0, bytes = 0, all_bytes = 0;
-    std::vector<std::uint16_t> as_id(10);  // an id stands for so many bytes
+    std::vector<std::uint16_t> as_id(10);  // id i has i bytes
     std::iota(as_id.begin(), as_id.end(), std::uint16_t(0));
     for (int rank = 0; rank < world; ++rank) {
         const BatchShape shape{.micro_batch = micro_batch, .seq_len = 3, .rank = rank, .world = world};
