@@ -3,7 +3,7 @@
 // Accessing a mapped page that lies beyond the end of its file raises SIGBUS in the accessing thread. For guarded
 // ranges, a handler maps zero pages over that page and all after it, and marks the range; the reader checks the mark
 // after reading. Every other SIGBUS terminates the process as usual. The handler runs on threads that read files, in
-// code that uses only its own stack (run/interrupt.h says why no handler may run elsewhere).
+// code that uses only its own stack (run/control/interrupt.h says why no handler may run elsewhere).
 #pragma once
 #include <cstddef>
 

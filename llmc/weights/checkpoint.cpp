@@ -1,5 +1,5 @@
-// checkpoint.cpp - a model's files by their format: Hugging Face's names and shapes matched with the parameter table,
-// to read and to write, and llm.c's
+// checkpoint.cpp - reads and writes a model's files: matches Hugging Face's names and shapes with the parameter table,
+// and reads llm.c's format
 #include "llmc/weights/checkpoint.h"
 
 #include <algorithm>
@@ -20,16 +20,16 @@ namespace llmc {
 
 namespace fs = std::filesystem;
 
-// The open files of one format. Tensors are known by their place in the table.
+// The open files of one format. Tensors are identified by their index in the table.
 class Checkpoint::Format {
 public:
     virtual ~Format() = default;
     virtual const ParameterTable& table() const = 0;
     virtual std::string dropout() const = 0;
     virtual int end_of_text() const = 0;
-    // "FILE: WHAT of tensor NAME", as the file names it
+    // "FILE: WHAT of tensor NAME", with the name in the file
     virtual std::string where(const char* what, int tensor) const = 0;
-    // Rows of the file only, as (out, in).
+    // Reads the rows that the file has (without padding), as (out, in).
     virtual void read(int tensor, std::span<float> values) const = 0;
 };
 
@@ -37,9 +37,9 @@ namespace {
 
 constexpr std::string_view kPrefix = "transformer.";
 constexpr std::string_view kHead = "lm_head.weight";
-// Rows of a file that are transposed at a time: with 64 the columns written and the rows read both stay in the cache.
+// Rows of a file that are transposed at a time: with 64, both the written columns and the read rows stay in the cache.
 constexpr std::int64_t kTransposedRows = 64;
-// Smaller matrices are transposed by one thread: on a busy machine waking the others takes longer than the work.
+// Smaller matrices are transposed by one thread: on a busy machine, waking other threads takes longer than the work.
 constexpr std::int64_t kElementsWorthThreads = 1 << 16;
 
 std::vector<std::int64_t> shape_in_files(const ParameterSpec& spec) {
@@ -48,7 +48,7 @@ std::vector<std::int64_t> shape_in_files(const ParameterSpec& spec) {
     return {spec.rows_in_files, spec.columns};
 }
 
-// The causal mask and the constant of masked scores, which older versions of transformers saved with every block.
+// The causal mask and the masked-score constant that older versions of transformers saved with every block.
 bool is_old_buffer(std::string_view name) {
     if (!name.starts_with("h.")) return false;
     name.remove_prefix(2);
@@ -61,12 +61,12 @@ void check_shape(const std::string& where, const TensorInfo& found, const Parame
     const auto expected = shape_in_files(spec);
     if (found.shape == expected) return;
     const bool transposed = expected.size() == 2 && found.shape == std::vector<std::int64_t>{expected[1], expected[0]};
-    fail(where + ": the shape", describe_shape(found.shape), describe_shape(expected) + ", as config.json has it",
-         transposed ? "transpose it: the layers of a GPT-2 file are stored as (in, out)"
-                    : "give the config.json that belongs to this file");
+    fail(where + ": the shape", describe_shape(found.shape), describe_shape(expected) + " according to config.json",
+         transposed ? "transpose it: matrices of a GPT-2 file are stored as (in, out)"
+                    : "use the config.json that belongs to this file");
 }
 
-// The tensors of the table, in its order. Everything else in the files must be known to be superfluous.
+// The tensors of the table, in its order. Any other tensor in the files must be a known redundant one.
 std::vector<StoredTensor> match(const SafetensorsSet& files, const ParameterTable& table) {
     std::map<std::string_view, StoredTensor> found;  // names without prefix
     for (const StoredTensor& tensor : files.tensors()) {
@@ -74,15 +74,15 @@ std::vector<StoredTensor> match(const SafetensorsSet& files, const ParameterTabl
         if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
         if (is_old_buffer(name)) continue;
         const auto [place, is_new] = found.emplace(name, tensor);
-        require(is_new, tensor.file->path() + ": tensor " + in_quotes(name), "given with and without \"transformer.\"",
-                "one of the two", "save the model again");
+        require(is_new, tensor.file->path() + ": tensor " + in_quotes(name),
+                "present with and without \"transformer.\"", "one of the two", "save the model again");
     }
 
     std::vector<StoredTensor> matched;
     for (const ParameterSpec& spec : table.tensors()) {
         const auto place = found.find(spec.name);
         require(place != found.end(), files.path() + ": tensor " + in_quotes(spec.name), "missing",
-                describe_shape(shape_in_files(spec)), "give the config.json that belongs to this file");
+                describe_shape(shape_in_files(spec)), "use the config.json that belongs to this file");
         const auto& [file, info] = place->second;
         const std::string where = file->path() + ": tensor " + in_quotes(spec.name);
         check_shape(where, *info, spec);
@@ -99,19 +99,19 @@ std::vector<StoredTensor> match(const SafetensorsSet& files, const ParameterTabl
                     std::memcmp(a.data(), b.data(), a.size()) == 0,
                 head.file->path() + ": tensor \"lm_head.weight\"", "different from wte.weight",
                 "equal, or absent: the head is tied to the token table",
-                "a model with a head of its own cannot be trained here");
+                "a model with an untied head cannot be trained here");
         found.erase(place);
     }
     if (!found.empty()) {
         const auto& [file, info] = found.begin()->second;
         fail(file->path() + ": tensor " + in_quotes(info->name), "unknown",
              "the tensors of a GPT-2 with " + describe(table.config()),
-             "give the config.json that belongs to this file");
+             "use the config.json that belongs to this file");
     }
     return matched;
 }
 
-// (in, out) in the file to (out, in) in memory.
+// Transposes (in, out) in the file to (out, in) in memory.
 void read_transposed(const SafetensorsFile& file, const TensorInfo& tensor, std::int64_t inputs, std::int64_t outputs,
                      std::span<float> values) {
 #pragma omp parallel if (inputs * outputs >= kElementsWorthThreads)
@@ -208,7 +208,7 @@ int Checkpoint::end_of_text() const { return files_->end_of_text(); }
 
 void Checkpoint::read(const ParameterTable& table, std::span<float> flat) const {
     require(table.config() == config(), "the model to fill", describe(table.config()),
-            describe(config()) + ", as the checkpoint has it");
+            describe(config()) + ", the size of the checkpoint");
     require(std::int64_t(flat.size()) == table.elements(), "the length of the array to fill", flat.size(),
             std::to_string(table.elements()));
     std::fill(flat.begin(), flat.end(), 0.0f);
@@ -242,7 +242,7 @@ std::map<std::int64_t, fs::path> step_folders(const fs::path& output_dir) {
     for (fs::directory_iterator entry(output_dir, none), end; !none && entry != end; entry.increment(none)) {
         const std::string name = entry->path().filename().string();
         constexpr std::string_view kStep = "step_";
-        std::uint32_t step = 0;  // without a sign
+        std::uint32_t step = 0;  // unsigned, so that a sign is not parsed
         if (!name.starts_with(kStep)) continue;
         const auto [rest, fault] = std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
         if (fault == std::errc{} && *rest == 0 && step_folder("", step) == name) folders[step] = entry->path();
@@ -272,7 +272,7 @@ FileFingerprint write_model(const fs::path& folder, const ParameterTable& table,
     std::vector<TensorToWrite> tensors;
     for (const ParameterSpec& spec : table.tensors())
         tensors.push_back({std::string(kPrefix) + spec.name, "F32", shape_in_files(spec)});
-    // transformers refuses files without this word
+    // transformers refuses files without this metadata
     SafetensorsWriter writer(folder / "model.safetensors", tensors, {{"format", "pt"}});
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         const ParameterSpec& spec = table.tensors()[i];

@@ -1,14 +1,14 @@
-// checkpoint.h - a model as a folder that transformers' GPT2LMHeadModel.from_pretrained opens. What training needs
-// beside it to go on: run/checkpoint/checkpoint_writer.h
+// checkpoint.h - a model as a folder that transformers' GPT2LMHeadModel.from_pretrained can load. The other files that
+// are needed to resume training: run/checkpoint/checkpoint_writer.h
 //
 //   OUT/step_00000100/config.json          the size
 //   OUT/step_00000100/model.safetensors    every tensor in fp32 under Hugging Face's name,
 //                                          "transformer.h.0.attn.c_attn.weight": matrices as (in, out), the token table
-//                                          with the real vocabulary's rows only; the tied head is not written
+//                                          without padding rows; the tied head is not written
 //
-// What transformers itself or OpenAI's published checkpoints hold can be read too: F16 and BF16, names with or without
-// "transformer.", the head if it equals the token table, the buffers of old versions, and several files with an index
-// (safetensors_set.h). So can llm.c's models (llmc_file.h).
+// Files of transformers and OpenAI's published checkpoints can be read too: F16 and BF16, names with or without
+// "transformer.", the head if it equals the token table, buffers of old versions, and several files with an index
+// (safetensors_set.h). llm.c's models can be read as well (llmc_file.h).
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -23,23 +23,23 @@
 
 namespace llmc {
 
-// Reading is in two steps: opening tells the size, so that the caller can allocate; read() then fills.
+// Reading takes two steps: the constructor reads the size, so that the caller can allocate memory; read() fills it.
 class Checkpoint {
 public:
     // `path`: a folder with config.json and safetensors, a .safetensors file with config.json beside it, or a .bin file
-    // of llm.c. Throws Error unless size and tensors are those of one GPT-2: a foreign key, a missing, superfluous or
-    // mis-shaped tensor is named.
+    // of llm.c. Throws Error unless the size and the tensors match and are those of a GPT-2; the message names the
+    // unsupported key, or the tensor that is missing, unknown or has the wrong shape.
     explicit Checkpoint(const std::filesystem::path& path);
     ~Checkpoint();
     Checkpoint(Checkpoint&& other) noexcept;
 
     const ModelConfig& config() const;
-    // The dropout that the model asks for and that this program does not apply: "attn_pdrop 0.1"; "": none.
+    // The dropout that the model specifies, which this program does not apply: "attn_pdrop 0.1"; "": none.
     std::string dropout() const;
-    // The id that ends a text, as config.json has it, or in llm.c's files GPT-2's; -1: not known.
+    // The end-of-text id of config.json, or GPT-2's for llm.c's files; -1: not known.
     int end_of_text() const;
-    // Fills a host array of table.elements() floats; rows past the vocabulary and gaps become 0. Throws Error naming
-    // the tensor that holds a NaN or an infinity: no training could go on from it.
+    // Fills a host array of table.elements() floats; padding rows of the vocabulary and gaps become 0. Throws Error
+    // that names a tensor with a NaN or an infinity: training could not start from it.
     void read(const ParameterTable& table, std::span<float> flat) const;
 
     class Format;
@@ -48,25 +48,26 @@ private:
     std::unique_ptr<const Format> files_;
 };
 
-// Values of one tensor of the table (padding included), valid until the next call: from a device, tensor by tensor.
+// Returns the values of one tensor of the table (including padding), valid until the next call. So a caller can copy
+// tensor after tensor from a device.
 using TensorSource = std::function<std::span<const float>(int tensor)>;
 TensorSource from_flat(const ParameterTable& table, std::span<const float> flat);
 
 // "OUT/step_00000100"
 std::filesystem::path step_folder(const std::filesystem::path& output_dir, std::int64_t step);
-// Those of an output folder, by step. None where there is no such folder.
+// The step folders in an output folder, by step. Empty if the folder does not exist.
 std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& output_dir);
 
-// The model that a path names: of a folder without config.json the newest of its checkpoints whose files can be opened,
-// where it has any; of everything else the path itself. `passed_over`: newer ones, and why.
+// The model that a path names. For a folder without config.json: its newest checkpoint whose files can be opened, if
+// there is one; otherwise the path itself. `passed_over`: newer checkpoints that cannot be opened, and why.
 struct NewestModel {
     std::filesystem::path path;
     std::map<std::filesystem::path, std::string> passed_over;
 };
 NewestModel newest_model(const std::filesystem::path& path);
 
-// Writes config.json and model.safetensors into an existing folder. `end_of_text` is the data's id for it; -1: none.
-// Values are written as they are. Returns what model.safetensors has.
+// Writes config.json and model.safetensors to an existing folder. `end_of_text` is the end-of-text id of the data; -1:
+// none. Does not check the values. Returns the fingerprint of model.safetensors.
 FileFingerprint write_model(const std::filesystem::path& folder, const ParameterTable& table,
                             const TensorSource& master_weights, int end_of_text);
 

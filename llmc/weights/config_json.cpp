@@ -1,4 +1,4 @@
-// config_json.cpp - reading config.json with every key checked, and writing it
+// config_json.cpp - reads config.json and checks every key; writes config.json
 #include "llmc/weights/config_json.h"
 
 #include <algorithm>
@@ -19,14 +19,14 @@ using nlohmann::json;
 
 constexpr double kLayerNormEpsilon = 1e-5;
 constexpr const char* kForeign =
-    "this program trains the GPT-2 of the published checkpoints only: start from one of those";
+    "this program trains only the architecture of the published GPT-2 checkpoints: start from one of those";
 
 class ConfigReader {
 public:
     explicit ConfigReader(const std::filesystem::path& file) : path_(file.string()) {
         const MappedFile mapped(path_, "the model's configuration");
         config_ = parse_json(mapped.text());
-        const char* const fault = config_.is_discarded() ? "no valid JSON" : "no JSON object";
+        const char* const fault = config_.is_discarded() ? "not valid JSON" : "not a JSON object";
         if (!config_.is_object())
             fail("the model's configuration " + path_, fault, "the config.json of a GPT-2", "copy it again");
     }
@@ -35,17 +35,18 @@ public:
         if (!config_.contains(key)) return otherwise;
         const json& value = config_[key];
         const bool good = value.is_number_integer() && value >= 1 && value <= std::numeric_limits<int>::max();
-        if (!good) refuse(key, "a whole number from 1 to 2147483647", "mend the file");
+        if (!good) refuse(key, "an integer from 1 to 2147483647", "fix the file");
         return value.get<int>();
     }
-    // transformers knows it by two names. The number of heads, for one, would show in no tensor's shape.
+    // For keys that transformers accepts under two names. They must agree: the number of heads, for example, does not
+    // affect any tensor's shape.
     int whole_number(const char* key, const char* other_name, int otherwise) const {
         const int value = whole_number(key, whole_number(other_name, otherwise));
         if (whole_number(other_name, value) != value)
-            refuse(other_name, std::to_string(value) + ", as " + key + " has it", "remove one of the two");
+            refuse(other_name, std::to_string(value) + ", the value of " + key, "remove one of the two");
         return value;
     }
-    // `wanted` is also what a missing key means.
+    // `wanted` is also the default of a missing key.
     void expect(const char* key, const json& wanted) const {
         if (config_.contains(key) && config_[key] != wanted) refuse(key, excerpt(wanted), kForeign);
     }
@@ -57,7 +58,7 @@ public:
         for (const std::string& name : wanted) names.append(names.empty() ? "" : " or ").append(excerpt(name));
         refuse(key, names, kForeign);
     }
-    // The classes that compute this program's model; others add a head, or are somebody's own.
+    // Accepts only the classes that compute this program's model; others add another head or are custom classes.
     void expect_architecture() const {
         const json known = {"GPT2LMHeadModel", "GPT2Model"};
         const char* const key = "architectures";
@@ -74,7 +75,7 @@ public:
     std::string not_zero(const char* key) const {
         return config_.contains(key) && config_[key] != 0 ? excerpt(config_[key]) : "";
     }
-    // -1: null, a list, or what else is no id.
+    // -1: null, a list, or any other value that is not an id.
     int token_id(const char* key, int otherwise) const {
         if (!config_.contains(key)) return otherwise;
         const json& value = config_[key];
@@ -109,13 +110,13 @@ ModelConfig read_config_json(const std::filesystem::path& file) {
     } catch (const Error& error) {
         throw Error(reader.path() + ": " + error.what(), error.blame());
     }
-    // Names of the tanh approximation: in fp64 transformers' five differ by 9e-13 at most from -12 to 12, but by 5e-4
-    // from "gelu".
+    // Names of the tanh approximation: in fp64, transformers' five variants differ by at most 9e-13 from -12 to 12, but
+    // by 5e-4 from "gelu".
     reader.expect_one_of("activation_function",
                          {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast"});
     reader.expect_null_or("n_inner", 4 * config.channels);
     reader.expect("layer_norm_epsilon", kLayerNormEpsilon);
-    // reorder_and_upcast_attn may be either: it scales and rounds in another order, but computes the same formula.
+    // reorder_and_upcast_attn may have either value: it changes the order of scaling and rounding, not the formula.
     reader.expect("scale_attn_weights", true);
     reader.expect("scale_attn_by_inverse_layer_idx", false);
     reader.expect("add_cross_attention", false);
@@ -163,14 +164,14 @@ void write_config_json(const std::filesystem::path& file, const ModelConfig& con
         {"resid_pdrop", 0.0},
         {"bos_token_id", token},
         {"eos_token_id", token},
-        {"torch_dtype", "float32"},  // the key that transformers of every version understands
+        {"torch_dtype", "float32"},  // every version of transformers understands this key
     };
     std::ofstream out(file, std::ios::binary);
     out << text_of(text, 2) << '\n';
     out.close();
     if (!out)
         fail("the model's configuration " + file.string(), "not written", "success",
-             "check the folder and the room on its disk", Blame::runtime);
+             "check the folder and the free space on its disk", Blame::runtime);
 }
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// config_json.h - the size of a GPT-2 as Hugging Face's config.json says it
+// config_json.h - the size of a GPT-2 in Hugging Face's config.json
 #pragma once
 #include <filesystem>
 #include <string>
@@ -7,19 +7,19 @@
 
 namespace llmc {
 
-// Keys that are missing have the defaults of transformers' GPT2Config. Throws Error naming file, key, value and what
-// was expected where the file is no GPT-2 that this program computes exactly: another activation, an untied head, an
-// inner width other than 4 * n_embd, and so on.
+// Missing keys have the defaults of transformers' GPT2Config. Throws Error with file, key, value and the expected value
+// if this program does not compute the model exactly: another activation, an untied head, an inner width other than
+// 4 * n_embd, and so on.
 ModelConfig read_config_json(const std::filesystem::path& file);
 
-// The dropout that the file asks for and that this program does not apply: "attn_pdrop 0.1, embd_pdrop 0.1"; "": none.
+// The dropout in the file, which this program does not apply: "attn_pdrop 0.1, embd_pdrop 0.1"; "": none.
 std::string dropout_in_config_json(const std::filesystem::path& file);
 
-// The end-of-text id that the file names, or the default where it names none at all; -1: none of this vocabulary.
+// The end-of-text id in the file, or the default if the key is missing; -1: not an id of this vocabulary.
 int end_of_text_in_config_json(const std::filesystem::path& file);
 
-// Writes what GPT2LMHeadModel.from_pretrained needs. `end_of_text` becomes the beginning-of-text and end-of-text id;
-// -1: there is none. Throws a run-time Error when the file cannot be written.
+// Writes the keys that GPT2LMHeadModel.from_pretrained needs. `end_of_text` becomes the beginning-of-text and the
+// end-of-text id; -1: none. Throws a run-time Error if the file cannot be written.
 void write_config_json(const std::filesystem::path& file, const ModelConfig& config, int end_of_text);
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// llmc_file.cpp - llm.c's order of tensors, its header checked and written
+// llmc_file.cpp - reads and writes llm.c's model files: order of tensors, header
 #include "llmc/weights/llmc_file.h"
 
 #include <algorithm>
@@ -23,20 +23,20 @@ using kernels::DType;
 constexpr std::size_t kHeaderWords = 256;
 constexpr std::int32_t kModelMagic = 20240326;
 constexpr std::int32_t kVersionFp32 = 3, kVersionBf16 = 5;
-constexpr int kMostTokens = 1 << 24;  // as check() has it: sizes stay below 2^63
+constexpr int kMaxVocabulary = 1 << 24;  // the limit of check(): sizes stay below 2^63
 // Values converted at a time.
 constexpr std::size_t kPiece = 1 << 16;
 
-// What else may be mistaken for a model.
+// Other files that may be mistaken for a model.
 constexpr std::array<std::pair<std::int32_t, const char*>, 8> kOtherFiles{{
-    {20240520, "this is a token shard: give it by --train-data"},
-    {20240522, "this is a set of questions for evaluation: give a model_XXXXXXXX.bin"},
-    {20240801, "this is a token shard of Llama 3: give a model_XXXXXXXX.bin of a GPT-2"},
-    {20240327, "this is the state for llm.c's own tests: give the model's .bin beside it"},
-    {20240328, "this is a tokenizer: give a model_XXXXXXXX.bin"},
-    {20240527, "this is the optimizer's state of a run of llm.c: give the model_XXXXXXXX.bin beside it"},
+    {20240520, "this is a token shard: pass it to --train-data"},
+    {20240522, "this is a set of questions for evaluation: pass a model_XXXXXXXX.bin"},
+    {20240801, "this is a token shard of Llama 3: pass a model_XXXXXXXX.bin of a GPT-2"},
+    {20240327, "this is the state for llm.c's tests: pass the model's .bin beside it"},
+    {20240328, "this is a tokenizer: pass a model_XXXXXXXX.bin"},
+    {20240527, "this is the optimizer's state of an llm.c run: pass the model_XXXXXXXX.bin beside it"},
     {20240803, "this is a Llama 3: only a GPT-2 can be trained here"},
-    {0x04034b50, "this is a zip file, as PyTorch writes it: save the model with save_pretrained, as safetensors"},
+    {0x04034b50, "this is a zip file of PyTorch: save the model with save_pretrained, as safetensors"},
 }};
 
 std::size_t bytes_of(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }
@@ -67,7 +67,7 @@ std::vector<int> file_order(const ParameterTable& table) {
     return order;
 }
 
-// Of a configuration that check() accepts: no product overflows.
+// The configuration must have passed check(), so that no product overflows.
 std::uint64_t file_bytes(const LlmcHeader& header) {
     const auto layers = std::uint64_t(header.config.layers), channels = std::uint64_t(header.config.channels);
     const auto rows = std::uint64_t(header.padded_vocabulary) + std::uint64_t(header.config.max_seq_len);
@@ -79,7 +79,7 @@ std::uint64_t file_bytes(const LlmcHeader& header) {
 
 bool begins_as_llmc_file(const std::filesystem::path& path) {
     std::int32_t magic = 0;
-    if (!std::filesystem::is_regular_file(path)) return false;  // a pipe would be waited for
+    if (!std::filesystem::is_regular_file(path)) return false;  // opening a pipe would block
     std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&magic), sizeof magic);
     return magic == kModelMagic;
 }
@@ -95,10 +95,10 @@ LlmcHeader parse_llmc_header(const std::string& path, std::span<const std::byte>
             "at least the " + std::to_string(sizeof words) + " bytes of llm.c's header", "copy the file again");
     require(words[0] == kModelMagic, path + ": the magic number", words[0],
             std::to_string(kModelMagic) + ", that of llm.c's models",
-            known ? other->second : "give a model_XXXXXXXX.bin of llm.c, or a folder that save_pretrained wrote");
+            known ? other->second : "pass a model_XXXXXXXX.bin of llm.c, or a folder that save_pretrained wrote");
     require(words[1] == kVersionFp32 || words[1] == kVersionBf16, path + ": the version", words[1],
             "3 (fp32) or 5 (bf16), both with a padded vocabulary",
-            "let a later llm.c write the model: versions before 3, and 4, were given up");
+            "write the model with a later llm.c: versions before 3, and 4, are obsolete");
 
     LlmcHeader header{.config = {.layers = words[4], .heads = words[5], .channels = words[6],
                                  .max_seq_len = words[2], .vocabulary = words[3]},
@@ -109,10 +109,10 @@ LlmcHeader parse_llmc_header(const std::string& path, std::span<const std::byte>
     } catch (const Error& error) {
         throw Error(path + ": " + error.what(), error.blame());
     }
-    require(header.padded_vocabulary >= header.config.vocabulary && header.padded_vocabulary <= kMostTokens,
+    require(header.padded_vocabulary >= header.config.vocabulary && header.padded_vocabulary <= kMaxVocabulary,
             path + ": the padded vocabulary", header.padded_vocabulary,
             "between the vocabulary of " + std::to_string(header.config.vocabulary) + " and " +
-                std::to_string(kMostTokens),
+                std::to_string(kMaxVocabulary),
             "the header is damaged: copy the file again");
     const std::uint64_t expected = file_bytes(header);
     require(file.size() == expected, path + ": the size", counted(std::int64_t(file.size()), "byte"),

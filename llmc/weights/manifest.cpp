@@ -1,4 +1,4 @@
-// manifest.cpp - the manifest as JSON, and the comparison of a folder with it
+// manifest.cpp - writes the manifest as JSON, and compares a folder with it
 #include "llmc/weights/manifest.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kRestore = "restore it, or go on from another checkpoint";
+constexpr const char* kRestore = "restore it, or resume from another checkpoint";
 
 std::string checksum_of(const json& files) {
     const std::string text = text_of(files);
@@ -31,14 +31,14 @@ bool is_checksum(const json& value) {
 Manifest read_manifest(const fs::path& folder) {
     const fs::path file = folder / kManifestName;
     require(fs::exists(file), "the checkpoint " + folder.string(), "without " + std::string(kManifestName),
-            "one that was written to its end", kRestore);
+            "a complete checkpoint", kRestore);
     const json read = parse_json(MappedFile(file.string(), "a checkpoint's manifest").text());
     const auto require_whole = [&](bool whole) {
-        require(whole, "the manifest " + file.string(), "damaged", "what was written", kRestore);
+        require(whole, "the manifest " + file.string(), "damaged", "the contents that were written", kRestore);
     };
     require_whole(read.is_object() && read.contains("files") && read.contains("xxh3") &&
                   read["xxh3"] == checksum_of(read["files"]));
-    for (const json& file : read["files"])  // the library makes a whole number of a fraction, too
+    for (const json& file : read["files"])  // checked here, because the library converts fractions to integers
         require_whole(file.is_object() && file.contains("bytes") && file["bytes"].is_number_integer() &&
                       file.contains("xxh3") && is_checksum(file["xxh3"]));
     try {
@@ -59,12 +59,12 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
     write_whole(folder / kManifestName, text_of(json{{"files", files}, {"xxh3", checksum_of(files)}}, 2) + '\n');
 }
 
-void check_manifest(const fs::path& folder, const std::function<void(double)>& told) {
+void check_manifest(const fs::path& folder, const std::function<void(double)>& on_progress) {
     const Manifest manifest = read_manifest(folder);
     const auto expect = [&](const std::string& name, bool holds, const std::string& found, const std::string& wanted) {
-        require(holds, (folder / name).string(), found, wanted + ", as " + kManifestName + " says", kRestore);
+        require(holds, (folder / name).string(), found, wanted + " according to " + kManifestName, kRestore);
     };
-    // What is quickly seen comes first: all sizes, then all contents.
+    // The fast checks come first: all sizes, then all contents.
     std::int64_t all = 0, read = 0;
     for (const auto& [name, file] : manifest) {
         std::error_code fault;
@@ -76,7 +76,7 @@ void check_manifest(const fs::path& folder, const std::function<void(double)>& t
     for (const auto& [name, file] : manifest) {
         const auto count = [&](std::int64_t bytes) {
             read += bytes;
-            if (told) told(double(read) / double(all));
+            if (on_progress) on_progress(double(read) / double(all));
         };
         const std::string found = fingerprint_of_file(folder / name, count).xxh3;
         expect(name, found == file.xxh3, "with the checksum " + found, file.xxh3);

@@ -1,10 +1,10 @@
-// manifest.h - which files make a checkpoint, with size and checksum of each: what was not written to its end, or has
-// changed since, is found before anything is read from it
+// manifest.h - the list of a checkpoint's files with size and checksum, to detect incomplete or changed files before
+// they are used
 //
 //   OUT/step_00000100/manifest.json   {"files": {NAME: {"bytes": 1234, "xxh3": "16 digits"}, ...},
-//                                      "xxh3": that of "files" itself, as text on one line}
+//                                      "xxh3": the checksum of "files" itself, as text on one line}
 //
-// Files that are not named in it are none of its business.
+// Files that are not listed are ignored.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -22,11 +22,11 @@ using Manifest = std::map<std::string, FileFingerprint>;  // by name within the 
 
 inline constexpr const char* kManifestName = "manifest.json";
 
-// Throws a run-time Error where the system refuses.
+// Throws a run-time Error if the system refuses.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
 
-// Reads all files of a checkpoint. Throws Error that names the folder, and the file that is missing, shorter, longer or
-// other than it was written. `told`: of the share read, 0 to 1, time and again.
-void check_manifest(const std::filesystem::path& folder, const std::function<void(double)>& told = {});
+// Reads all files of a checkpoint. Throws Error that names the folder and the file that is missing, or whose length or
+// contents have changed. Calls `on_progress` repeatedly with the part that was read, 0 to 1.
+void check_manifest(const std::filesystem::path& folder, const std::function<void(double)>& on_progress = {});
 
 }  // namespace llmc

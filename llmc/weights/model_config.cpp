@@ -1,4 +1,4 @@
-// model_config.cpp - the tables of published sizes, and what may be asked for
+// model_config.cpp - the tables of published sizes, and the limits of custom ones
 #include "llmc/weights/model_config.h"
 
 #include <array>
@@ -13,8 +13,7 @@ namespace {
 
 struct TableRow { int key, layers, channels, heads; };
 
-// GPT-2 by depth: Radford et al. 2019 for 12 to 48, extended to both sides in steps that keep the head size between 64
-// and 96.
+// GPT-2 by depth: Radford et al. 2019 for 12 to 48, extended in both directions with head sizes between 64 and 96.
 constexpr std::array<TableRow, 8> kByDepth{{{6, 6, 384, 6},
                                             {12, 12, 768, 12},
                                             {24, 24, 1024, 16},
@@ -44,7 +43,7 @@ template <class Table> std::string known(std::string_view prefix, const Table& t
 
 [[noreturn]] void refuse(std::string_view text, std::string_view wrong, std::string_view expected) {
     fail("the model name \"" + std::string(text) + "\"", wrong, expected,
-         "name a size as d12, gpt3:c768 or custom:l=4,h=4,c=128[,t=1024][,v=257], or give a checkpoint's folder");
+         "set a size such as d12, gpt3:c768 or custom:l=4,h=4,c=128[,t=1024][,v=257], or a checkpoint's folder");
 }
 
 std::optional<int> whole_number(std::string_view text) {
@@ -85,9 +84,9 @@ NamedModel custom(std::string_view text, std::string_view sizes, int vocabulary)
                 if (candidate.key == part[0]) size = &candidate;
         const std::string fault = "not understood at \"" + std::string(part) + "\"";
         if (!size) refuse(text, fault, "l= (layers), h= (heads), c= (channels), t= (positions) or v= (vocabulary)");
-        if (size->given) refuse(text, "given " + std::string(part.substr(0, 2)) + " twice", "each size once");
+        if (size->given) refuse(text, "invalid: it has " + std::string(part.substr(0, 2)) + " twice", "each size once");
         const auto value = whole_number(part.substr(2));
-        if (!value) refuse(text, fault, "a whole number after " + std::string(part.substr(0, 2)));
+        if (!value) refuse(text, fault, "an integer after " + std::string(part.substr(0, 2)));
         model.config.*size->member = *value;
         size->given = true;
     }
@@ -104,8 +103,8 @@ void check(const ModelConfig& config) {
     const auto within = [](const char* what, int value, int most) {
         require(value >= 1 && value <= most, what, value, "between 1 and " + std::to_string(most));
     };
-    // The largest table has 96 layers of 12288 channels; at these bounds 12 layers channels^2 still fits 64 bits and 4
-    // channels fits 32.
+    // The largest model of the tables has 96 layers of 12288 channels. With these bounds, 12 * layers * channels^2 fits
+    // in 64 bits and 4 * channels in 32.
     within("the number of layers", config.layers, 1 << 16);
     within("the number of heads", config.heads, 1 << 16);
     within("the number of channels", config.channels, 1 << 20);

@@ -1,4 +1,4 @@
-// model_config.h - the size of a GPT-2, and the names a user gives it by
+// model_config.h - the size of a GPT-2, and the names of sizes on the command line
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,19 +11,18 @@ struct ModelConfig {
     int vocabulary = 50257;
 
     int head_size() const { return channels / heads; }
-    // Rows of the embedding table in memory: a multiple of 128, for the tensor cores. Rows from `vocabulary` on are 0
-    // and stay 0.
+    // Rows of the embedding table in memory: a multiple of 128, for the tensor cores. The padding rows are always 0.
     int padded_vocabulary() const { return (vocabulary + 127) / 128 * 128; }
     bool operator==(const ModelConfig&) const = default;
 };
 
-// Throws Error naming the first size that cannot be: each at least 1 and below a bound that keeps every count in 64
-// bits, channels divisible by heads, head size a multiple of 8 and at most 256.
+// Throws Error that names the first invalid size. Each must be at least 1 and within a bound that keeps every count in
+// 64 bits; channels must be divisible by heads, and the head size a multiple of 8 and at most 256.
 void check(const ModelConfig& config);
 
 // `d12` (depth: GPT-2's table), `gpt3:c768` (channels: GPT-3's table), `custom:l=4,h=4,c=128[,t=1024][,v=257]`.
-// `vocabulary` is taken unless the text names one; `named_vocabulary` says whether it did. Throws Error naming the text
-// and what is known.
+// `vocabulary` is used unless the text sets one; `named_vocabulary`: whether it does. Throws Error with the text and
+// the known names.
 struct NamedModel {
     ModelConfig config;
     bool named_vocabulary = false;

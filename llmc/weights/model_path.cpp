@@ -1,4 +1,4 @@
-// model_path.cpp - the names of the hub by their looks, and GPT-2's own by what they are here
+// model_path.cpp - recognizes names of Hugging Face's hub, and maps GPT-2's names to sizes
 #include "llmc/weights/model_path.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kOwner = "openai-community/";
-// GPT-2 as its authors put it on the hub, and the sizes by their names here.
+// The published GPT-2 models on the hub, and the names of their sizes in this program.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPublished{
     {{"gpt2", "d12"}, {"gpt2-medium", "d24"}, {"gpt2-large", "d36"}, {"gpt2-xl", "d48"}}};
 
@@ -25,7 +25,7 @@ bool is_hub_word(std::string_view word) {
     });
 }
 
-// OWNER/NAME, where no folder OWNER is here that a path could go through.
+// Whether the path has the form OWNER/NAME and there is no folder OWNER.
 bool looks_like_hub_name(const std::string& path) {
     const auto slash = path.find('/');
     if (slash == path.npos || path.ends_with(".bin") || path.ends_with(".safetensors") || path.ends_with(".json"))
@@ -47,8 +47,8 @@ void require_model_path(const std::string& path) {
     const bool there = fs::exists(path, none);
     for (const fs::path& part : fs::path(path))
         if (there && is_partial_checkpoint(part))
-            fail(in_quotes(path), "a checkpoint that was not written to its end", "a whole one",
-                 "name a step_XXXXXXXX beside it; its run goes on from there by --resume auto");
+            fail(in_quotes(path), "an incomplete checkpoint", "a complete one",
+                 "pass a step_XXXXXXXX beside it; --resume auto resumes its run from the newest one");
     if (there) return;
     const std::string name = path.starts_with(kOwner) ? path.substr(kOwner.size()) : path;
     const auto* const published =
@@ -56,10 +56,10 @@ void require_model_path(const std::string& path) {
     const bool is_published = published != kPublished.end();
     if (!is_published && !looks_like_hub_name(path)) return;
     const std::string of_hub = is_published ? std::string(kOwner) + name : path, folder = fs::path(name).filename();
-    fail(in_quotes(path), is_published ? "a model of Hugging Face's hub" : "missing here", "a model on this machine",
-         (is_published ? "download it: hf download " : "if it is one of Hugging Face's hub: hf download ") + of_hub +
-             " config.json model.safetensors merges.txt --local-dir " + folder + ", then give " + folder +
-             (is_published ? "; or give " + std::string(published->second) + ", its size with random weights" : ""));
+    fail(in_quotes(path), is_published ? "a model on Hugging Face's hub" : "missing", "a model on this machine",
+         (is_published ? "download it: hf download " : "if it is on Hugging Face's hub: hf download ") + of_hub +
+             " config.json model.safetensors merges.txt --local-dir " + folder + ", then pass " + folder +
+             (is_published ? "; or pass " + std::string(published->second) + ", its size with random weights" : ""));
 }
 
 }  // namespace llmc

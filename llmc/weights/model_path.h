@@ -1,16 +1,15 @@
-// model_path.h - what is given as a model and is none: a name of Hugging Face's hub, a checkpoint not written to its
-// end
+// model_path.h - refuses paths that are not models: names of Hugging Face's hub, and incomplete checkpoints
 #pragma once
 #include <filesystem>
 #include <string>
 
 namespace llmc {
 
-// ".step_00000010.partial": what a checkpoint is called until all of it is on the disk.
+// Whether the folder has the name of an incomplete checkpoint: ".step_00000010.partial".
 bool is_partial_checkpoint(const std::filesystem::path& folder);
 
-// Throws Error where the path is in such a folder, or where nothing lies there and it is a name of the hub, such as
-// "gpt2" or "openai-community/gpt2": models are not downloaded here.
+// Throws Error if the path is in such a folder, or if it does not exist and has the form of a hub name, such as "gpt2"
+// or "openai-community/gpt2": this program does not download models.
 void require_model_path(const std::string& path);
 
 }  // namespace llmc

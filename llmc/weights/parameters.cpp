@@ -1,7 +1,7 @@
 // parameters.cpp - the table of tensors, and their initial values
 //
-// A normal number depends on nothing but (seed, tensor, element): Philox turns that triple into 128 random bits and
-// Box-Muller turns those into four normals. So filling is parallel and gives the same bits with any number of threads.
+// A normal number depends only on (seed, tensor, element): Philox computes 128 random bits from that triple, and
+// Box-Muller four normals from those. So initialization is parallel and bit-identical for any number of threads.
 #include "llmc/weights/parameters.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::array<double, 4> four_normals(std::uint64_t seed, std::uint32_t stream, std
     bits.run(seed);
     std::array<double, 4> normals;
     for (int pair = 0; pair < 2; ++pair) {
-        // the half keeps the logarithm finite
+        // 0.5 keeps the logarithm finite
         const double radius = std::sqrt(-2 * std::log((double(bits.lane[2 * pair][0]) + 0.5) * 0x1p-32));
         const double angle = 2 * std::numbers::pi * 0x1p-32 * double(bits.lane[2 * pair + 1][0]);
         normals[2 * pair] = radius * std::cos(angle);
@@ -43,13 +43,14 @@ int ParameterTable::add(ParameterSpec spec) {
     return int(tensors_.size()) - 1;
 }
 
-// Table order is forward order: backward finishes tensors from the end of the array to its start, with the token table,
-// which the head and the embedding share, last. A reduction in buckets can therefore take one contiguous stretch after
-// the other, from the end.
+// The table is in forward order: the backward pass finishes tensors from the end of the array to its start, and last
+// the token table, which the head and the embedding share. So a bucketed reduction can take contiguous ranges, one
+// after the other, from the end.
 ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
     check(config);
     const std::int64_t channels = config.channels;
-    // What ends a residual branch starts smaller, so that the sum over 2 * layers branches keeps its size.
+    // The last layer of a residual branch has a smaller deviation, so that the sum over 2 * layers branches does not
+    // grow with their number.
     const float branch_deviation = float(0.02 / std::sqrt(2.0 * config.layers));
 
     const auto embedding = [&](std::string name, std::int64_t rows, std::int64_t rows_in_files) {
@@ -66,7 +67,7 @@ ParameterTable::ParameterTable(const ModelConfig& config) : config_(config) {
         return add({.name = std::move(name), .rows = size, .columns = 1, .offset = 0, .init_deviation = 0,
                     .init_value = value, .decays = false, .transposed_in_files = false, .rows_in_files = size});
     };
-    // Braces evaluate from left to right: the weight comes first in the table.
+    // Braced initializers are evaluated from left to right, so the weight comes first in the table.
     const auto norm = [&](const std::string& name) {
         return Norm{.weight = vector(name + ".weight", channels, 1), .bias = vector(name + ".bias", channels, 0)};
     };
@@ -124,14 +125,14 @@ void ParameterTable::initialise(std::span<float> flat, std::uint64_t seed) const
         if (spec.init_deviation == 0) {
             std::fill_n(tensor, filled, spec.init_value);
         } else {
-#pragma omp parallel for schedule(static) if (filled >= 1 << 14)  // about a millisecond of work
+#pragma omp parallel for schedule(static) if (filled >= 1 << 14)  // from about one millisecond of work
             for (std::int64_t first = 0; first < filled; first += 4) {
                 const auto normals = four_normals(seed, std::uint32_t(i), std::uint64_t(first / 4));
                 for (std::int64_t k = 0; k < std::min<std::int64_t>(4, filled - first); ++k)
                     tensor[first + k] = float(double(spec.init_deviation) * normals[std::size_t(k)]);
             }
         }
-        // Rows past the vocabulary, and the gap up to the next tensor.
+        // Padding rows of the vocabulary, and the gap before the next tensor.
         std::fill(tensor + filled, flat.data() + aligned(spec.offset + spec.size()), 0.0f);
     }
 }

@@ -1,9 +1,9 @@
-// parameters.h - the one table of a model's tensors: it drives allocation, initialisation, decay, checkpoints and
-// export
+// parameters.h - the table of a model's tensors, which allocation, initialization, weight decay, checkpoints and export
+// use
 //
-// All tensors lie in one flat array in table order, each starting at a multiple of kTensorAlignment elements, so that
-// the same offsets serve parameters, master weights, moments and gradients of any type. What lies between two tensors
-// is 0 and stays 0.
+// All tensors are in one flat array in table order, each starting at a multiple of kTensorAlignment elements, so that
+// parameters, master weights, Adam moments and gradients of any type have the same offsets. Gaps between tensors are
+// always 0.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -17,26 +17,26 @@
 namespace llmc {
 
 struct ParameterSpec {
-    // Hugging Face's, without the leading "transformer.": "wte.weight", "h.0.attn.c_attn.weight", ...
+    // Hugging Face's name without the leading "transformer.": "wte.weight", "h.0.attn.c_attn.weight", ...
     std::string name;
     std::int64_t rows, columns;   // columns 1: a vector of `rows` elements. Matrices are (out_channels, in_channels)
     std::int64_t offset;          // elements from the start of the flat array
-    float init_deviation;         // normal about 0; 0: constant `init_value`
+    float init_deviation;         // normal with mean 0; 0: constant `init_value`
     float init_value;
-    bool decays;                  // weight decay: matrices and embeddings
+    bool decays;                  // weight decay applies: matrices and embeddings
     bool transposed_in_files;     // Hugging Face's Conv1D stores (in_channels, out_channels)
-    std::int64_t rows_in_files;   // without the padding of the vocabulary; else `rows`
+    std::int64_t rows_in_files;   // `rows` without the padding of the vocabulary
 
     std::int64_t size() const { return rows * columns; }
     bool is_vector() const { return columns == 1; }
 };
 
-// weight and bias are indices into ParameterTable::tensors(), which are handed out by name only.
+// weight and bias are indices into ParameterTable::tensors(); the table gives access to them by name only.
 struct Linear {  // out = in weight^T + bias
     int weight, bias;  // (out_channels, in_channels), (out_channels)
     int in_channels, out_channels;
 };
-struct Norm {  // a layer normalisation
+struct Norm {  // a LayerNorm
     int weight, bias;  // (channels) each
 };
 struct BlockParameters {
@@ -52,11 +52,11 @@ public:
 
     const ModelConfig& config() const { return config_; }
     const std::vector<ParameterSpec>& tensors() const { return tensors_; }
-    // of the flat array, alignment gaps included; a multiple of kTensorAlignment
+    // size of the flat array, including alignment gaps; a multiple of kTensorAlignment
     std::int64_t elements() const { return elements_; }
-    // without gaps, the tied head counted once, the padded vocabulary included
+    // number of parameters without gaps; counts the tied head once, includes the padding of the vocabulary
     std::int64_t parameters() const;
-    // of these the rows past the vocabulary, which are 0; without them a model has as many as was published
+    // parameters in padding rows of the vocabulary, which are 0; parameters() - padding() is the published number
     std::int64_t padding() const;
 
     int token_table() const { return token_table_; }          // also the head (tied)
@@ -64,18 +64,18 @@ public:
     const BlockParameters& block(int layer) const { return blocks_[layer]; }
     const Norm& final_ln() const { return final_ln_; }
 
-    // What belongs to one tensor of a flat array.
+    // One tensor's elements of a flat array.
     template <class T> std::span<T> view(std::span<T> flat, int tensor) const {
         return flat.subspan(std::size_t(tensors_[tensor].offset), std::size_t(tensors_[tensor].size()));
     }
 
-    // For the optimizer: which stretches of the flat array decay.
+    // For the optimizer: the ranges of the flat array with and without weight decay.
     std::vector<kernels::DecaySegment> decay_segments() const;
     struct Count { int tensors = 0; std::int64_t elements = 0; };
     Count decayed() const, not_decayed() const;
 
-    // Fills a host array of elements() floats: N(0, deviation^2) by table order, one random stream per tensor, so that
-    // a tensor's numbers do not depend on the others. Rows past the vocabulary are 0.
+    // Fills a host array of elements() floats with N(0, deviation^2) in table order, with one random stream per tensor,
+    // so that a tensor's values do not depend on other tensors. Padding rows of the vocabulary are 0.
     void initialise(std::span<float> flat, std::uint64_t seed) const;
 
 private:

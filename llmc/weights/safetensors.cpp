@@ -22,8 +22,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so is the code below");
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::uint64_t kLongestHeader = 100'000'000;  // as the format's own library has it
-constexpr const char* kMend = "the file is damaged or no safetensors file: copy or save it again";
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // the limit of Hugging Face's library
+constexpr const char* kCopyAgain = "the file is damaged or not a safetensors file: copy or save it again";
 
 constexpr std::array<std::pair<std::string_view, unsigned>, 13> kElementBytes{
     {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1},
@@ -43,7 +43,7 @@ float half_to_float(std::uint16_t bits) {
            (exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(fraction + 1024), exponent - 25));
 }
 
-// Bytes of a tensor, or nothing if 64 bits do not hold them.
+// The number of bytes of a tensor; nullopt if it does not fit in 64 bits.
 std::optional<std::uint64_t> byte_count(const std::vector<std::int64_t>& shape, unsigned element) {
     std::uint64_t bytes = element;
     for (const std::int64_t extent : shape)
@@ -55,7 +55,7 @@ std::optional<std::uint64_t> byte_count(const std::vector<std::int64_t>& shape, 
 TensorInfo parse_tensor(const std::string& where, const std::string& name, const nlohmann::json& entry) {
     const auto member = [&](const char* key) -> const nlohmann::json& {
         if (!entry.is_object() || !entry.contains(key))
-            fail(where, excerpt(entry), std::string("an object with ") + in_quotes(key), kMend);
+            fail(where, excerpt(entry), std::string("an object with ") + in_quotes(key), kCopyAgain);
         return entry[key];
     };
     const auto is_count = [](const nlohmann::json& value) {
@@ -75,19 +75,19 @@ TensorInfo parse_tensor(const std::string& where, const std::string& name, const
     tensor.dtype = dtype.get<std::string>();
 
     const auto& shape = member("shape");
-    if (!are_counts(shape)) fail(where + ": the shape", excerpt(shape), "a list of whole numbers", kMend);
+    if (!are_counts(shape)) fail(where + ": the shape", excerpt(shape), "a list of non-negative integers", kCopyAgain);
     for (const auto& extent : shape) tensor.shape.push_back(extent.get<std::int64_t>());
 
     const auto& offsets = member("data_offsets");
     if (!are_counts(offsets) || offsets.size() != 2)
-        fail(where + ": data_offsets", excerpt(offsets), "two whole numbers", kMend);
+        fail(where + ": data_offsets", excerpt(offsets), "two non-negative integers", kCopyAgain);
     tensor.begin = offsets[0].get<std::uint64_t>();
     tensor.end = offsets[1].get<std::uint64_t>();
     const auto size = byte_count(tensor.shape, *bytes);
     if (!size || tensor.end < tensor.begin || tensor.end - tensor.begin != *size) {
         const std::string wanted = size ? std::to_string(*size) + " bytes" : std::string("less than 2^64 bytes");
         fail(where + ": data_offsets", excerpt(offsets),
-             wanted + " for shape " + describe_shape(tensor.shape) + " of " + tensor.dtype, kMend);
+             wanted + " for shape " + describe_shape(tensor.shape) + " of " + tensor.dtype, kCopyAgain);
     }
     return tensor;
 }
@@ -95,7 +95,7 @@ TensorInfo parse_tensor(const std::string& where, const std::string& name, const
 }  // namespace
 
 std::int64_t TensorInfo::elements() const {
-    std::uint64_t product = 1;  // beside an extent of 0 others may be of any size
+    std::uint64_t product = 1;  // may wrap around if another extent is 0
     for (const std::int64_t extent : shape) product *= std::uint64_t(extent);
     return std::int64_t(product);
 }
@@ -117,24 +117,25 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
 void SafetensorsFile::parse() {
     const std::size_t size = file_.bytes().size();
     require(size >= kLengthBytes, path() + ": the size", counted(std::int64_t(size), "byte"),
-            "at least the 8 bytes of the header's length", kMend);
+            "at least the 8 bytes of the header's length", kCopyAgain);
     std::uint64_t length = 0;
     std::memcpy(&length, file_.bytes().data(), kLengthBytes);
     const std::uint64_t most = std::min<std::uint64_t>(size - kLengthBytes, kLongestHeader);
     require(length >= 2 && length <= most, path() + ": the header's length", length,
-            "between 2 and " + std::to_string(most) + " bytes", kMend);
+            "between 2 and " + std::to_string(most) + " bytes", kCopyAgain);
     data_ = file_.bytes().subspan(kLengthBytes + std::size_t(length));
 
     const auto header =
-        parse_json_object(path() + ": the header", file_.text().substr(kLengthBytes, std::size_t(length)), kMend);
+        parse_json_object(path() + ": the header", file_.text().substr(kLengthBytes, std::size_t(length)), kCopyAgain);
     for (const auto& [name, entry] : header.items()) {
         if (name != "__metadata__") {
             tensors_.push_back(parse_tensor(path() + ": tensor " + in_quotes(name), name, entry));
             continue;
         }
-        if (!entry.is_object()) fail(path() + ": __metadata__", excerpt(entry), "an object of texts", kMend);
+        if (!entry.is_object()) fail(path() + ": __metadata__", excerpt(entry), "an object of strings", kCopyAgain);
         for (const auto& [key, value] : entry.items()) {
-            if (!value.is_string()) fail(path() + ": __metadata__ " + in_quotes(key), excerpt(value), "a text", kMend);
+            if (!value.is_string())
+                fail(path() + ": __metadata__ " + in_quotes(key), excerpt(value), "a string", kCopyAgain);
             metadata_[key] = value.get<std::string>();
         }
     }
@@ -149,15 +150,15 @@ void SafetensorsFile::check_extents() const {
     std::uint64_t end = 0;
     for (const TensorInfo& tensor : tensors_) {
         const std::string data = path() + ": tensor " + in_quotes(tensor.name) + ": ";
-        require(tensor.begin == end, data + "where its data begin", tensor.begin,
-                std::to_string(end) + ", where the tensor before it ends", kMend);
-        require(tensor.end <= data_.size(), data + "where its data end", tensor.end,
+        require(tensor.begin == end, data + "the start offset", tensor.begin,
+                std::to_string(end) + ", the end of the tensor before it", kCopyAgain);
+        require(tensor.end <= data_.size(), data + "the end offset", tensor.end,
                 "at most " + available + ", the bytes of data in the file",
                 "the file is cut off: copy or save it again");
         end = tensor.end;
     }
     require(end == data_.size(), path() + ": the length of the data", available,
-            std::to_string(end) + ", where the last tensor ends", kMend);
+            std::to_string(end) + ", the end of the last tensor", kCopyAgain);
 }
 
 std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
@@ -170,9 +171,9 @@ void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t first, std::sp
     require(is_float || is_half || tensor.dtype == "BF16", where + ": the dtype", tensor.dtype, "F32, F16 or BF16",
             "save the tensor as F32");
     require(first >= 0 && first <= tensor.elements() && std::int64_t(out.size()) <= tensor.elements() - first,
-            where + ": the elements asked for", std::to_string(out.size()) + " from " + std::to_string(first),
-            "elements of the " + std::to_string(tensor.elements()) + " there are");
-    // By memcpy: nothing in the format aligns the data for its type.
+            where + ": the range of elements", std::to_string(out.size()) + " from " + std::to_string(first),
+            "a range within its " + std::to_string(tensor.elements()) + " elements");
+    // memcpy, because the format does not align the data.
     const std::byte* const source = bytes(tensor).data() + std::size_t(first) * (is_float ? 4 : 2);
     if (is_float) {
         if (!out.empty()) std::memcpy(out.data(), source, out.size_bytes());
@@ -198,7 +199,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
         require(size && !header.contains(tensor.name) && tensor.name != "__metadata__",
                 path_ + ": tensor " + in_quotes(tensor.name),
                 tensor.dtype + " of shape " + describe_shape(tensor.shape),
-                "a known dtype, a size within 64 bits and a name of its own");
+                "a known dtype, a size that fits in 64 bits and a unique name");
         header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape},
                                {"data_offsets", {expected_, expected_ + *size}}};
         expected_ += *size;
@@ -214,14 +215,14 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
     require(bytes.size() <= expected_ - written_, path_ + ": the data to append",
             std::to_string(bytes.size()) + " bytes",
-            "at most the " + std::to_string(expected_ - written_) + " bytes still announced");
+            "at most the remaining " + std::to_string(expected_ - written_) + " bytes of the header's tensors");
     file_.append(bytes);
     written_ += bytes.size();
 }
 
 FileFingerprint SafetensorsWriter::finish() {
     require(written_ == expected_, path_ + ": the bytes of data appended", written_,
-            std::to_string(expected_) + ", as announced");
+            std::to_string(expected_) + " according to the header");
     return file_.finish();
 }
 

@@ -3,11 +3,11 @@
 //   8 bytes   length of the header, little-endian
 //   header    JSON, padded with spaces: {"__metadata__": {text: text},
 //             NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}
-//   data      the tensors one after the other, little-endian, row-major; offsets count from here, without holes or
-//             overlap
+//   data      the tensors one after the other, little-endian, row-major, without gaps or overlap; offsets are relative
+//             to the start of the data
 //
-// Whatever a file says is checked before it is used: a damaged one is an Error of one line that names the file, the
-// tensor, what was found, what was expected and how to mend it.
+// Everything in a file is checked before use: a damaged file causes a one-line Error with the file, the tensor, the
+// value found, the value expected and how to fix it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,27 +26,26 @@ namespace llmc {
 using Metadata = std::map<std::string, std::string>;
 
 struct TensorInfo {
-    std::string name, dtype;  // "F32", "BF16", ... as the file says
+    std::string name, dtype;  // dtype: "F32", "BF16", ...
     std::vector<std::int64_t> shape;
     std::uint64_t begin = 0, end = 0;  // bytes, from the start of the data
     std::int64_t elements() const;
 };
-// "[2, 3]"; of more than eight extents the first eight
+// "[2, 3]"; shows at most eight extents
 std::string describe_shape(const std::vector<std::int64_t>& shape);
 
-// A file opened for reading, mapped into memory: only what is read is loaded. The file must not shrink while it is
-// open.
+// A memory-mapped file: only pages that are read are loaded. It must not shrink while it is open.
 class SafetensorsFile {
 public:
-    // Throws Error unless the file is whole and consistent.
+    // Throws Error unless the file is complete and consistent.
     explicit SafetensorsFile(const std::filesystem::path& path);
 
     const std::string& path() const { return file_.path(); }
     const std::vector<TensorInfo>& tensors() const { return tensors_; }  // in the order of the data
     const Metadata& metadata() const { return metadata_; }
     std::span<const std::byte> bytes(const TensorInfo& tensor) const;
-    // out = elements [first, first + out.size()) of a tensor of dtype F32, F16 or BF16, exactly. Throws Error for other
-    // dtypes. Several threads may read at once.
+    // out = elements [first, first + out.size()) of a tensor of dtype F32, F16 or BF16, converted exactly. Throws Error
+    // for other dtypes. Thread-safe.
     void read(const TensorInfo& tensor, std::int64_t first, std::span<float> out) const;
 
 private:
@@ -54,7 +53,7 @@ private:
     void check_extents() const;
 
     MappedFile file_;
-    std::span<const std::byte> data_;  // what follows the header
+    std::span<const std::byte> data_;  // after the header
     std::vector<TensorInfo> tensors_;
     Metadata metadata_;
 };
@@ -64,18 +63,18 @@ struct TensorToWrite {
     std::vector<std::int64_t> shape;
 };
 
-// Writes a file from start to end, so that no copy of the model is held: the header first, then the tensors' values in
-// the order announced. Throws a run-time Error naming the file when the system refuses.
+// Writes a file sequentially, so that no copy of the model is needed: first the header, then the tensors' values in its
+// order. Throws a run-time Error that names the file if the system refuses.
 class SafetensorsWriter {
 public:
     // Creates or overwrites the file.
     SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
                       const Metadata& metadata);
 
-    // The next bytes of the data; a call need not end where a tensor ends.
+    // Appends the next bytes of the data; a call may end inside a tensor.
     void append(std::span<const std::byte> bytes);
     void append(std::span<const float> values) { append(std::as_bytes(values)); }
-    // When it returns the file is complete and on the disk. Throws Error if values are missing.
+    // On return the file is complete and on disk. Throws Error if values are missing.
     FileFingerprint finish();
 
 private:

@@ -1,4 +1,4 @@
-// safetensors_set.cpp - the index of several safetensors files, compared with what they hold
+// safetensors_set.cpp - opens one or several safetensors files and compares them with their index
 #include "llmc/weights/safetensors_set.h"
 
 #include <nlohmann/json.hpp>
@@ -27,7 +27,7 @@ WeightMap parse_weight_map(const std::string& path, std::string_view text) {
     for (const auto& [tensor, file] : place->items()) {
         if (!file.is_string() || !is_file_name(file.get_ref<const std::string&>()))
             fail(path + ": the file of tensor " + in_quotes(tensor), excerpt(file),
-                 "the name of a file beside the index, without folders", "mend weight_map, or save the model again");
+                 "the name of a file beside the index, without folders", "fix weight_map, or save the model again");
         weight_map[tensor] = file.get<std::string>();
     }
     return weight_map;
@@ -39,16 +39,16 @@ SafetensorsSet::SafetensorsSet(const fs::path& path) : path_(path.string()) {
         const bool sharded = !fs::exists(whole) && fs::exists(index);
         require(sharded || fs::exists(whole), "the checkpoint " + path_, "a folder without model.safetensors",
                 "a folder with config.json and model.safetensors or model.safetensors.index.json",
-                "name a folder step_XXXXXXXX of an output folder, or what save_pretrained wrote");
+                "pass a folder step_XXXXXXXX of an output folder, or one that save_pretrained wrote");
         path_ = (sharded ? index : whole).string();
         if (sharded) open_files(parse_weight_map(path_, MappedFile(path_, "the index").text()));
     } else {
         const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-        require(path.extension() != ".json", "the checkpoint " + path_, "no file of tensors",
-                "a folder, or a .safetensors or .bin file", "name its folder, " + folder.string());
+        require(path.extension() != ".json", "the checkpoint " + path_, "not a file of tensors",
+                "a folder, or a .safetensors or .bin file", "pass its folder, " + folder.string());
         require(path.filename() == "model.safetensors" || !fs::exists(folder / "model.safetensors.index.json"),
-                "the checkpoint " + path_, "one file of several of a model", "all of them",
-                "name its folder, " + folder.string());
+                "the checkpoint " + path_, "one of several files of a model", "all of them",
+                "pass its folder, " + folder.string());
     }
     if (files_.empty()) files_.emplace_back(path_);
 }
@@ -56,11 +56,11 @@ SafetensorsSet::SafetensorsSet(const fs::path& path) : path_(path.string()) {
 void SafetensorsSet::open_files(const WeightMap& weight_map) {
     const fs::path folder = fs::path(path_).parent_path();
     std::set<std::string> names;
-    std::error_code none;  // of names that no file can have
+    std::error_code none;  // ignores errors for names that no file can have
     for (const auto& [tensor, name] : weight_map)
         if (names.insert(name).second && !fs::is_regular_file(folder / name, none))
             fail(path_ + ": the file " + in_quotes(name),
-                 fs::exists(folder / name, none) ? "no regular file" : "missing",
+                 fs::exists(folder / name, none) ? "not a regular file" : "missing",
                  "every file of weight_map beside the index", kAgain);
     std::set<std::string_view> found;
     for (const std::string& name : names) {
@@ -68,9 +68,9 @@ void SafetensorsSet::open_files(const WeightMap& weight_map) {
         for (const TensorInfo& tensor : file.tensors()) {
             const auto place = weight_map.find(tensor.name);
             const std::string what = file.path() + ": tensor " + in_quotes(tensor.name);
-            require(place != weight_map.end(), what, "not in weight_map", "a tensor that the index names", kAgain);
+            require(place != weight_map.end(), what, "not in weight_map", "a tensor in the index", kAgain);
             require(place->second == name, what, "in this file",
-                    "only in " + in_quotes(place->second) + ", as weight_map has it", kAgain);
+                    "only in " + in_quotes(place->second) + " according to weight_map", kAgain);
             found.insert(place->first);
         }
     }

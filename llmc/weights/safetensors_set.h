@@ -1,11 +1,11 @@
-// safetensors_set.h - a model's tensors in one safetensors file or in several
+// safetensors_set.h - a model's tensors in one or several safetensors files
 //
-//   FOLDER/model.safetensors                       all of them; where it is there, the others are not looked at, as in
+//   FOLDER/model.safetensors                       all tensors; if it exists, the other files are ignored, as in
 //                                                  transformers
 //   FOLDER/model.safetensors.index.json            {"weight_map": {TENSOR: FILE, ...}, "metadata": ...}
-//   FOLDER/model-00001-of-00003.safetensors, ...   those that weight_map gives to this file
+//   FOLDER/model-00001-of-00003.safetensors, ...   the tensors that weight_map assigns to this file
 //
-// Index and files must say the same: every tensor once, in the file that the index names, in the folder itself.
+// Index and files must agree: every tensor occurs once, in the file that the index names, in the same folder.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -18,23 +18,21 @@
 namespace llmc {
 
 using WeightMap = std::map<std::string, std::string>;  // tensor to file
-// The text of an index. Throws Error where it is no index, a tensor stands there twice, or a file is not named by its
-// name alone: "../x", "a/b". `path` is for messages.
+// Parses the text of an index. Throws Error if it is invalid, a tensor occurs twice, or a file name has a folder:
+// "../x", "a/b". `path` is for messages.
 WeightMap parse_weight_map(const std::string& path, std::string_view text);
 
 struct StoredTensor {
-    const SafetensorsFile* file;  // of the set, which outlives this
+    const SafetensorsFile* file;  // owned by the set, which must outlive this
     const TensorInfo* info;
 };
 
 class SafetensorsSet {
 public:
-    // `path`: a folder, or a file by itself. Throws Error where a file is missing, damaged or says other than the
-    // index.
+    // `path`: a folder, or a single file. Throws Error if a file is missing, damaged or contradicts the index.
     explicit SafetensorsSet(const std::filesystem::path& path);
 
-    // of the file, or of the index
-    const std::string& path() const { return path_; }
+    const std::string& path() const { return path_; }  // of the file or the index
     std::vector<StoredTensor> tensors() const;
 
 private:

@@ -1,4 +1,4 @@
-// checkpoint_test.cpp - a model saved is read back bit for bit; damaged and foreign ones are refused by name
+// checkpoint_test.cpp - a saved model is read back bit-identical; damaged and unsupported ones are refused by name
 #include "llmc/weights/checkpoint.h"
 
 #include <catch2/catch.hpp>
@@ -23,12 +23,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// More than 64 channels and no multiple of it, so that the matrices are transposed in several pieces, the last one
-// short.
+// More than 64 channels and not a multiple, so that matrices are transposed in several parts, the last one shorter.
 const ModelConfig kConfig{2, 3, 72, 10, 61};
-const ModelConfig kWide{1, 1, 200, 3, 128};  // by several threads; no row of padding
+const ModelConfig kWide{1, 1, 200, 3, 128};  // transposed by several threads; no padding rows
 
-// A model alone, as a run's folder.
+// Saves only the model, in a run's step folder.
 fs::path save_checkpoint(const fs::path& output_dir, std::int64_t step, const ParameterTable& table,
                          const TensorSource& master_weights, int end_of_text) {
     const fs::path place = step_folder(output_dir, step);
@@ -107,7 +106,7 @@ std::string config_fault(const Saved& saved, const json& change) {
     return text;
 }
 std::string config_fault(const json& change) { return config_fault(Saved(), change); }
-// Every tensor in two bytes a value, the values truncated to what bfloat16 holds.
+// Converts every tensor to bfloat16, truncating the values.
 void to_bf16(std::vector<Entry>& entries) {
     for (Entry& entry : entries) {
         entry.info.dtype = "BF16";
@@ -119,7 +118,7 @@ void to_bf16(std::vector<Entry>& entries) {
 
 }  // namespace
 
-TEST_CASE("a saved model is read back bit for bit, with zeros in padding and gaps", "[checkpoint]") {
+TEST_CASE("a saved model is read back bit-identical, with zeros in padding and gaps", "[checkpoint]") {
     const ModelConfig config = GENERATE(kConfig, kWide);
     const Saved saved(config);
     CHECK(saved.folder.filename() == "step_00000100");
@@ -129,7 +128,7 @@ TEST_CASE("a saved model is read back bit for bit, with zeros in padding and gap
     CHECK(same_bits(saved.load(saved.tensors()), saved.flat));
 }
 
-TEST_CASE("the folder holds what GPT2LMHeadModel.from_pretrained needs", "[checkpoint]") {
+TEST_CASE("the folder has the files that GPT2LMHeadModel.from_pretrained needs", "[checkpoint]") {
     const Saved saved;
     const json config = llmc::parse_json(test::read_bytes(saved.folder / "config.json"));
     CHECK(config == llmc::parse_json(R"({
@@ -155,7 +154,7 @@ TEST_CASE("the folder holds what GPT2LMHeadModel.from_pretrained needs", "[check
     for (const auto& [name, shape] : some) CHECK(shapes[name] == shape);
     CHECK(shapes.count("lm_head.weight") == 0);
 
-    // Matrices stand as (in, out).
+    // Matrices are stored as (in, out).
     const int qkv = saved.table.block(1).qkv.weight;
     const auto ours = saved.table.view(std::span<const float>(saved.flat), qkv);
     for (const TensorInfo& tensor : file.tensors()) {
@@ -169,7 +168,7 @@ TEST_CASE("the folder holds what GPT2LMHeadModel.from_pretrained needs", "[check
     }
 }
 
-TEST_CASE("values may come tensor by tensor, and a model may have no end of text", "[checkpoint]") {
+TEST_CASE("values may be passed tensor by tensor, and a model may have no end of text", "[checkpoint]") {
     Saved saved;
     std::vector<float> one;
     const TensorSource by_tensor = [&](int tensor) {
@@ -209,7 +208,7 @@ TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byt
         });
     }
     SECTION("bf16") {
-        saved.flat[1] = 0;  // too small for it
+        saved.flat[1] = 0;  // too small for bf16
         for (float& x : saved.flat) x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffff0000);
         rewrite(saved.tensors(), to_bf16);
     }
@@ -218,7 +217,7 @@ TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byt
         rewrite(saved.tensors(), [](auto& entries) {
             for (Entry& entry : entries)
                 entry.info.dtype = "F16", entry.bytes = std::string(entry.bytes.size() / 2, '\0');
-            // 1 at in 1, out 1
+            // sets 1 at in = 1, out = 1
             find(entries, "transformer.h.0.attn.c_attn.weight").bytes.replace(2 * 216 + 2, 2, std::string("\0\x3c", 2));
         });
         saved.table.view(std::span(saved.flat), saved.table.block(0).qkv.weight)[72 + 1] = 1;
@@ -226,7 +225,7 @@ TEST_CASE("files of other programs: no prefix, old buffers, a tied head, two-byt
     CHECK(same_bits(saved.load(saved.folder), saved.flat));
 }
 
-TEST_CASE("a tensor that is missing, superfluous, mis-shaped or not finite is named", "[checkpoint]") {
+TEST_CASE("errors name a tensor that is missing, unknown, of the wrong shape or not finite", "[checkpoint]") {
     const auto missing = [](std::vector<Entry>& e) { e.erase(e.begin() + 5); };
     CHECK_THAT(file_fault(missing), Contains("\"h.0.attn.c_attn.bias\" is missing") && Contains("[216]"));
     CHECK_THAT(file_fault([](auto& e) { e.push_back({{"transformer.h.2.ln_1.bias", "F32", {1}}, "abcd"}); }),
@@ -263,7 +262,7 @@ TEST_CASE("a tensor that is missing, superfluous, mis-shaped or not finite is na
                Contains("\"transformer.wpe.weight\" is -inf"));
 }
 
-TEST_CASE("a configuration this program does not compute is refused by key, value and expectation", "[checkpoint]") {
+TEST_CASE("an unsupported configuration is refused with key, value and expected value", "[checkpoint]") {
     const Saved saved;
     CHECK(config_fault(saved, {{"attn_pdrop", 0.1}, {"unheard_of", {1, 2}}}) == "accepted");
     CHECK(config_fault(saved, {{"n_inner", 288}, {"reorder_and_upcast_attn", true}}) == "accepted");
@@ -280,13 +279,13 @@ TEST_CASE("a configuration this program does not compute is refused by key, valu
         {"architectures", json::array({3}), "[\"GPT2LMHeadModel\"]"},
         {"activation_function", "gelu", "\"gelu_accurate\" or \"gelu_fast\" or \"gelu_new\" or"},
         {"activation_function", "relu", "\"gelu_accurate\" or"}, {"activation_function", 3, "\"gelu_accurate\" or"},
-        {"num_attention_heads", 9, "3, as n_head has it"}, {"hidden_size", 144, "72, as n_embd has it"},
-        {"num_hidden_layers", 1, "2, as n_layer has it"}, {"max_position_embeddings", "8", "a whole number"},
+        {"num_attention_heads", 9, "3, the value of n_head"}, {"hidden_size", 144, "72, the value of n_embd"},
+        {"num_hidden_layers", 1, "2, the value of n_layer"}, {"max_position_embeddings", "8", "an integer"},
         {"n_inner", 100, "null or 288"}, {"layer_norm_epsilon", 1e-6, "1e-05"}, {"scale_attn_weights", false, "true"},
         {"scale_attn_by_inverse_layer_idx", true, "false"}, {"add_cross_attention", true, "false"},
         {"tie_word_embeddings", false, "true"},
-        {"n_layer", 2.5, "a whole number"}, {"n_head", "3", "a whole number"}, {"n_embd", -72, "a whole number"},
-        {"n_positions", 3000000000, "a whole number"}, {"vocab_size", nullptr, "a whole number"}};
+        {"n_layer", 2.5, "an integer"}, {"n_head", "3", "an integer"}, {"n_embd", -72, "an integer"},
+        {"n_positions", 3000000000, "an integer"}, {"vocab_size", nullptr, "an integer"}};
     for (const auto& [key, value, expected] : refused) {
         CAPTURE(key, value.dump());
         CHECK_THAT(config_fault(saved, {{key, value}}),
@@ -294,7 +293,7 @@ TEST_CASE("a configuration this program does not compute is refused by key, valu
     }
 }
 
-TEST_CASE("sizes that fit no model or another file", "[checkpoint]") {
+TEST_CASE("invalid sizes, and sizes that do not match the file, are refused", "[checkpoint]") {
     CHECK_THAT(config_fault({{"n_head", 5}}), Contains("config.json") && Contains("channels is 72"));
     CHECK_THAT(config_fault({{"n_layer", 3}}), Contains("\"h.2.ln_1.weight\" is missing"));
     CHECK_THAT(config_fault({{"vocab_size", 62}}),
@@ -308,7 +307,7 @@ TEST_CASE("sizes that fit no model or another file", "[checkpoint]") {
                Contains("to fill is 7"));
 }
 
-TEST_CASE("keys that are missing have the defaults of GPT2Config", "[checkpoint]") {
+TEST_CASE("missing keys have the defaults of GPT2Config", "[checkpoint]") {
     const test::ScratchFolder scratch;
     test::write_bytes(scratch.path() / "config.json", "{}");
     CHECK(read_config_json(scratch.path() / "config.json") == ModelConfig{12, 12, 768, 1024, 50257});
@@ -316,15 +315,15 @@ TEST_CASE("keys that are missing have the defaults of GPT2Config", "[checkpoint]
         "hidden_size": 64, "max_position_embeddings": 99, "n_embd": 64})");  // transformers' other names
     CHECK(read_config_json(scratch.path() / "config.json") == ModelConfig{3, 2, 64, 99, 50257});
     test::write_bytes(scratch.path() / "config.json", "[]");
-    CHECK_THAT(complaint([&] { read_config_json(scratch.path() / "config.json"); }), Contains("no JSON object"));
+    CHECK_THAT(complaint([&] { read_config_json(scratch.path() / "config.json"); }), Contains("not a JSON object"));
     for (const char* text : {"", "{", "{\"n_layer\": 2", "nonsense"}) {
         test::write_bytes(scratch.path() / "config.json", text);
         CHECK_THAT(complaint([&] { read_config_json(scratch.path() / "config.json"); }),
-                   Contains("config.json") && Contains("no valid JSON"));
+                   Contains("config.json") && Contains("not valid JSON"));
     }
 }
 
-TEST_CASE("folders that are no checkpoint say what is missing", "[checkpoint]") {
+TEST_CASE("for an incomplete checkpoint the error names what is missing", "[checkpoint]") {
     const Saved saved;
     CHECK_THAT(complaint([&] { Checkpoint(saved.folder / "none"); }), Contains("none") && Contains("missing"));
     CHECK_THAT(complaint([&] { Checkpoint(saved.scratch.path()); }), Contains("without model.safetensors"));
@@ -332,7 +331,7 @@ TEST_CASE("folders that are no checkpoint say what is missing", "[checkpoint]") 
     CHECK_THAT(complaint([&] { Checkpoint(saved.folder); }), Contains("config.json is missing"));
 }
 
-TEST_CASE("a model cut off anywhere is refused", "[checkpoint]") {
+TEST_CASE("a model truncated at any length is refused", "[checkpoint]") {
     const Saved saved;
     const std::string whole = test::read_bytes(saved.tensors());
     for (const std::size_t length :
@@ -346,7 +345,7 @@ TEST_CASE("a model cut off anywhere is refused", "[checkpoint]") {
     CHECK(saved.fault() == "accepted");
 }
 
-TEST_CASE("a step folder appears whole or not at all and is never overwritten", "[checkpoint]") {
+TEST_CASE("a step folder appears atomically and is never overwritten", "[checkpoint]") {
     Saved saved;
     const auto source = from_flat(saved.table, saved.flat);
     const fs::path run = saved.scratch.path() / "run";
@@ -374,7 +373,7 @@ TEST_CASE("a step folder appears whole or not at all and is never overwritten", 
     CHECK(complaint([&] { save_checkpoint(run, 102, saved.table, failing, -1); }) == "the device is gone");
     CHECK(folders() == 1);
 
-    // What a killed run left is replaced.
+    // The hidden folder of a killed run is replaced.
     fs::create_directory(run / ".step_00000103.partial");
     test::write_bytes(run / ".step_00000103.partial" / "junk", "junk");
     const fs::path folder = save_checkpoint(run, 103, saved.table, source, -1);
@@ -382,13 +381,13 @@ TEST_CASE("a step folder appears whole or not at all and is never overwritten", 
     CHECK_FALSE(fs::exists(folder / "junk"));
     CHECK(folders() == 2);
 
-    // A name taken while the folder was being written.
+    // The name appears while the folder is being written.
     StagedFolder staged(run / "step_00000104");
     fs::create_directory(run / "step_00000104");
     CHECK_THAT(complaint([&] { staged.commit(); }), Contains("step_00000104 is already present"));
 }
 
-TEST_CASE("an output folder that cannot be is a run-time error that names it", "[checkpoint]") {
+TEST_CASE("an impossible output folder is a run-time error that names it", "[checkpoint]") {
     const Saved saved;
     test::write_bytes(saved.scratch.path() / "file", "");
     try {

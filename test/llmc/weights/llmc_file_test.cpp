@@ -1,4 +1,4 @@
-// llmc_file_test.cpp - llm.c's model files: written and read back bit for bit, laid out as llm.c has it
+// llmc_file_test.cpp - llm.c's model files: round trip and layout
 #include "llmc/weights/llmc_file.h"
 
 #include <array>
@@ -21,14 +21,14 @@ namespace {
 
 const ModelConfig kExported{2, 3, 72, 10, 61};
 
-// Weights that differ from their neighbours and, rounded to bf16, go up, down and to even; 0 in padding and gaps.
+// Weights that differ from their neighbours and round to bf16 up, down and to even; 0 in padding and gaps.
 std::vector<float> weights_of(const ParameterTable& table) {
     std::vector<float> flat(std::size_t(table.elements()));
     for (const auto& spec : table.tensors())
         for (std::int64_t i = spec.offset; i < spec.offset + spec.rows_in_files * spec.columns; ++i)
             flat[std::size_t(i)] = std::ldexp(float(i * 7919 % 65521 - 32760), -20);
     flat[0] = -0.0f, flat[1] = 1e-45f, flat[2] = 3.3e38f;
-    flat[3] = 1 + 0x1p-8f, flat[4] = 1 + 3 * 0x1p-8f;  // halves: to even, down and up
+    flat[3] = 1 + 0x1p-8f, flat[4] = 1 + 3 * 0x1p-8f;  // ties: round to even, down and up
     return flat;
 }
 
@@ -43,7 +43,7 @@ struct Exported {
         Checkpoint(file).read(table, values);
         return values;
     }
-    // With one word of the header changed.
+    // The error after one word of the header is changed.
     std::string fault(std::size_t word, std::int32_t value) const {
         std::string bytes = test::read_bytes(file);
         std::memcpy(bytes.data() + 4 * word, &value, 4);
@@ -70,7 +70,7 @@ template <class T> T at(const std::string& bytes, std::size_t offset) {
 
 }  // namespace
 
-TEST_CASE("a model written as llm.c's is read back: fp32 bit for bit, bf16 rounded to nearest", "[llmc_file]") {
+TEST_CASE("a model in llm.c's format is read back: fp32 bit-identical, bf16 rounded to nearest", "[llmc_file]") {
     const DType dtype = GENERATE(DType::fp32, DType::bf16);
     Exported model(dtype);
     CHECK(Checkpoint(model.file).config() == kExported);
@@ -81,13 +81,13 @@ TEST_CASE("a model written as llm.c's is read back: fp32 bit for bit, bf16 round
     CHECK(test::same_bits(read, model.flat));
     CHECK(read[3] == (dtype == DType::bf16 ? 1 : 1 + 0x1p-8f));
     CHECK(read[4] == (dtype == DType::bf16 ? 1 + 0x1p-6f : 1 + 3 * 0x1p-8f));
-    // What was rounded is exact the second time.
+    // Writing rounded values again is exact.
     const std::string first = test::read_bytes(model.file);
     write_llmc_file(model.file, model.table, read, dtype);
     CHECK(test::read_bytes(model.file) == first);
 }
 
-TEST_CASE("a model of llm.c is known by what it holds, whatever its name", "[llmc_file]") {
+TEST_CASE("a model of llm.c is recognized by its contents, not its name", "[llmc_file]") {
     Exported model;
     CHECK(begins_as_llmc_file(model.file));
     const auto other_name = model.scratch.path() / "model";
@@ -97,7 +97,7 @@ TEST_CASE("a model of llm.c is known by what it holds, whatever its name", "[llm
     CHECK(!begins_as_llmc_file(model.scratch.path() / "none"));
 }
 
-TEST_CASE("the bytes lie as llm.c has them", "[llmc_file]") {
+TEST_CASE("the file has llm.c's layout", "[llmc_file]") {
     const std::size_t v = 128, c = 72, t = 10, l = 2;  // padded
     const auto element = GENERATE(4u, 2u);
     const Exported model(element == 4 ? DType::fp32 : DType::bf16);
@@ -106,34 +106,34 @@ TEST_CASE("the bytes lie as llm.c has them", "[llmc_file]") {
     for (std::size_t word = 0; word < 256; ++word)
         REQUIRE(at<std::int32_t>(bytes, 4 * word) == (word < 8 ? wanted[word] : 0));
     // Tensor by tensor in the order of the format, each for all layers.
-    struct Place { const char* name; std::size_t elements; bool every_layer = true; };
-    const Place places[]{{"wte.weight", v * c, false},
-                         {"wpe.weight", t * c, false},
-                         {"ln_1.weight", c},
-                         {"ln_1.bias", c},
-                         {"attn.c_attn.weight", 3 * c * c},
-                         {"attn.c_attn.bias", 3 * c},
-                         {"attn.c_proj.weight", c * c},
-                         {"attn.c_proj.bias", c},
-                         {"ln_2.weight", c},
-                         {"ln_2.bias", c},
-                         {"mlp.c_fc.weight", 4 * c * c},
-                         {"mlp.c_fc.bias", 4 * c},
-                         {"mlp.c_proj.weight", 4 * c * c},
-                         {"mlp.c_proj.bias", c},
-                         {"ln_f.weight", c, false},
-                         {"ln_f.bias", c, false}};
+    struct Entry { const char* name; std::size_t elements; bool every_layer = true; };
+    const Entry entries[]{{"wte.weight", v * c, false},
+                          {"wpe.weight", t * c, false},
+                          {"ln_1.weight", c},
+                          {"ln_1.bias", c},
+                          {"attn.c_attn.weight", 3 * c * c},
+                          {"attn.c_attn.bias", 3 * c},
+                          {"attn.c_proj.weight", c * c},
+                          {"attn.c_proj.bias", c},
+                          {"ln_2.weight", c},
+                          {"ln_2.bias", c},
+                          {"mlp.c_fc.weight", 4 * c * c},
+                          {"mlp.c_fc.bias", 4 * c},
+                          {"mlp.c_proj.weight", 4 * c * c},
+                          {"mlp.c_proj.bias", c},
+                          {"ln_f.weight", c, false},
+                          {"ln_f.bias", c, false}};
     std::size_t offset = 1024;
-    for (const Place& place : places) {
-        for (std::size_t layer = 0; layer < (place.every_layer ? l : 1); ++layer) {
-            const std::string layer_name = place.every_layer ? "h." + std::to_string(layer) + "." : "";
-            CAPTURE(layer_name + place.name);
+    for (const Entry& entry : entries) {
+        for (std::size_t layer = 0; layer < (entry.every_layer ? l : 1); ++layer) {
+            const std::string layer_name = entry.every_layer ? "h." + std::to_string(layer) + "." : "";
+            CAPTURE(layer_name + entry.name);
             const auto& tensors = model.table.tensors();
             const auto spec = std::find_if(tensors.begin(), tensors.end(),
-                                           [&](const auto& each) { return each.name == layer_name + place.name; });
+                                           [&](const auto& each) { return each.name == layer_name + entry.name; });
             REQUIRE(spec != tensors.end());
             std::size_t wrong = 0;
-            for (std::size_t i = 0; i < place.elements; ++i, offset += element) {
+            for (std::size_t i = 0; i < entry.elements; ++i, offset += element) {
                 const float ours = model.flat[std::size_t(spec->offset) + i];
                 wrong += element == 4 ? std::bit_cast<std::uint32_t>(ours) != at<std::uint32_t>(bytes, offset)
                                       : kernels::bf16_from_float(ours).bits != at<std::uint16_t>(bytes, offset);
@@ -144,7 +144,7 @@ TEST_CASE("the bytes lie as llm.c has them", "[llmc_file]") {
     CHECK(offset == bytes.size());
 }
 
-TEST_CASE("another padding of the vocabulary is read, and what it holds does not matter", "[llmc_file]") {
+TEST_CASE("another padding of the vocabulary is accepted, and its contents are ignored", "[llmc_file]") {
     Exported model;
     const auto padding = GENERATE(61u, 64u, 192u);
     std::string bytes = test::read_bytes(model.file), junk;
@@ -155,7 +155,7 @@ TEST_CASE("another padding of the vocabulary is read, and what it holds does not
     CHECK(test::same_bits(model.read(), model.flat));
 }
 
-TEST_CASE("a file of llm.c that is no GPT-2 model, or of another version, is refused by name", "[llmc_file]") {
+TEST_CASE("other files of llm.c, and other versions, are refused by name", "[llmc_file]") {
     const Exported model;
     CHECK(model.fault(0, 20240326) == "accepted");
     CHECK_THAT(model.fault(0, 20240527), Contains("magic number is 20240527; expected 20240326") &&
@@ -167,11 +167,11 @@ TEST_CASE("a file of llm.c that is no GPT-2 model, or of another version, is ref
     for (const int version : {-1, 0, 1, 2, 4, 6})
         CHECK_THAT(model.fault(1, version), Contains("the version is " + std::to_string(version) +
                                                      "; expected 3 (fp32) or 5 (bf16)"));
-    // The data are of the other type.
+    // The data has the other type.
     CHECK_THAT(model.fault(1, 5), Contains("the size is ") && Contains("in bf16") && Contains("damaged"));
 }
 
-TEST_CASE("sizes of llm.c's header that cannot be, or do not go with the data, are refused by name", "[llmc_file]") {
+TEST_CASE("sizes in llm.c's header that are invalid or do not match the data are refused by name", "[llmc_file]") {
     const Exported model;
     const auto [word, value, named] = GENERATE(table<std::size_t, std::int32_t, std::string>({
         {2, 0, "the number of positions is 0"}, {2, 11, "the size is"}, {2, INT32_MAX, "positions is 2147483647"},
@@ -184,14 +184,14 @@ TEST_CASE("sizes of llm.c's header that cannot be, or do not go with the data, a
         {7, INT32_MAX, "the padded vocabulary is 2147483647"}, {7, -128, "the padded vocabulary is -128"}}));
     CAPTURE(word, value);
     CHECK_THAT(model.fault(word, value), Contains(named));
-    // The largest sizes of all at once overflow nothing.
+    // All sizes at their maximum do not overflow.
     std::string bytes = test::read_bytes(model.file);
     const std::array<std::int32_t, 6> most{1 << 24, 1 << 24, 1 << 16, 1 << 16, 1 << 20, 1 << 24};
     std::memcpy(bytes.data() + 8, most.data(), sizeof most);
     CHECK_THAT(model.fault_of(bytes), Contains("expected 3458908824730076160 bytes"));
 }
 
-TEST_CASE("a file of llm.c that is cut off or too long anywhere is refused", "[llmc_file]") {
+TEST_CASE("a file of llm.c that is truncated or too long is refused", "[llmc_file]") {
     const Exported model(GENERATE(DType::fp32, DType::bf16));
     const std::string whole = test::read_bytes(model.file);
     for (const std::size_t length : {0u, 3u, 4u, 28u, 1023u})
@@ -207,7 +207,7 @@ TEST_CASE("a file of llm.c that is cut off or too long anywhere is refused", "[l
                Contains("none.bin is missing"));
 }
 
-TEST_CASE("a value that no training could go on from, or that bf16 cannot hold, is named", "[llmc_file]") {
+TEST_CASE("the error names a value that is not finite, or that bf16 cannot represent", "[llmc_file]") {
     Exported model;
     std::string bytes = test::read_bytes(model.file);
     bytes.replace(bytes.size() - 4, 4, std::string("\0\0\x80\x7f", 4));

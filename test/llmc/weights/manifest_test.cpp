@@ -1,4 +1,4 @@
-// manifest_test.cpp - what has changed in a checkpoint since it was written is found and named
+// manifest_test.cpp - files of a checkpoint that have changed are detected and named
 #include "llmc/weights/manifest.h"
 
 #include <catch2/catch.hpp>
@@ -13,19 +13,19 @@ using test::complaint;
 
 namespace fs = std::filesystem;
 
-TEST_CASE("a manifest finds files that are missing, shorter, longer or changed, itself among them", "[manifest]") {
+TEST_CASE("a manifest detects files, including itself, that are missing, shorter, longer or changed", "[manifest]") {
     const test::ScratchFolder scratch;
     const fs::path folder = scratch.path();
     const auto complain = [&] { return complaint([&] { check_manifest(folder); }); };
     CHECK_THAT(complain(), Contains("without manifest.json"));
-    const std::string large(3 << 20, 'x');  // more than is read at once
+    const std::string large(3 << 20, 'x');  // larger than one read
     test::write_bytes(folder / "a", "abc");
     test::write_bytes(folder / "b", large);
     test::write_bytes(folder / "empty", "");
     Manifest manifest;
     for (const char* const name : {"a", "b", "empty"}) manifest[name] = fingerprint_of_file(folder / name);
     write_manifest(folder, manifest);
-    test::write_bytes(folder / "not of it", "?");
+    test::write_bytes(folder / "not listed", "?");
     CHECK(complain() == "accepted");
 
     fs::rename(folder / "a", folder / "c");
@@ -43,7 +43,7 @@ TEST_CASE("a manifest finds files that are missing, shorter, longer or changed, 
     CHECK(complain() == "accepted");
 
     const std::string whole = test::read_bytes(folder / kManifestName);
-    for (std::size_t bit = 0; bit < whole.size() * 8 - 8; bit += 3) {  // but for the end of the last line
+    for (std::size_t bit = 0; bit < whole.size() * 8 - 8; bit += 3) {  // except the last newline
         std::string damaged = whole;
         damaged[bit / 8] ^= char(1 << bit % 8);
         test::write_bytes(folder / kManifestName, damaged);
@@ -52,7 +52,7 @@ TEST_CASE("a manifest finds files that are missing, shorter, longer or changed, 
     }
 }
 
-TEST_CASE("a manifest names files of its folder only, so that messages stay on one line", "[manifest]") {
+TEST_CASE("a manifest with a path or an unprintable file name is refused", "[manifest]") {
     const test::ScratchFolder scratch;
     test::write_bytes(scratch.path() / "x", "abc");
     const fs::path folder = scratch.path() / "step";
@@ -66,7 +66,7 @@ TEST_CASE("a manifest names files of its folder only, so that messages stay on o
     }
 }
 
-TEST_CASE("sizes in a manifest are whole numbers, checksums 16 digits", "[manifest]") {
+TEST_CASE("sizes in a manifest must be integers, and checksums 16 digits", "[manifest]") {
     const test::ScratchFolder scratch;
     test::write_bytes(scratch.path() / "x", "a");
     const FileFingerprint right = fingerprint_of_file(scratch.path() / "x");
@@ -83,7 +83,7 @@ TEST_CASE("sizes in a manifest are whole numbers, checksums 16 digits", "[manife
     }
 }
 
-TEST_CASE("checking a manifest tells how much has been read", "[manifest]") {
+TEST_CASE("checking a manifest reports progress", "[manifest]") {
     const test::ScratchFolder scratch;
     Manifest manifest;
     for (const char* const name : {"a", "b", "empty"}) {
@@ -99,8 +99,8 @@ TEST_CASE("checking a manifest tells how much has been read", "[manifest]") {
     CHECK(shares.back() == 1);
 }
 
-// The value is that of Python's xxhash.
-TEST_CASE("fingerprints are XXH3, of memory and of files alike", "[manifest]") {
+// The expected value was computed with Python's xxhash.
+TEST_CASE("fingerprints of memory and of files are XXH3", "[manifest]") {
     const std::string text = "a model";
     CHECK(fingerprint(std::as_bytes(std::span(text))) == "c0b88d47a1993541");
     const test::ScratchFolder scratch;

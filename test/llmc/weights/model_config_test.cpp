@@ -1,4 +1,4 @@
-// model_config_test.cpp - names of models, their sizes, and what is refused
+// model_config_test.cpp - names of models, their sizes, and refused ones
 #include <catch2/catch.hpp>
 
 #include "kernels/device/error.h"
@@ -58,7 +58,7 @@ TEST_CASE("the padded vocabulary is the next multiple of 128", "[model_config]")
     CHECK(ModelConfig{.vocabulary = 1}.padded_vocabulary() == 128);
 }
 
-TEST_CASE("a name that is not known is refused with the text, the fault and what is known", "[model_config]") {
+TEST_CASE("an unknown name is refused with the text, the fault and the known names", "[model_config]") {
     using Catch::Contains;
     CHECK_THAT(message("d13"), Contains("\"d13\"") && Contains("not in the table") && Contains("d6, d12, d24"));
     CHECK_THAT(message("d012x"), Contains("\"d012x\""));
@@ -71,13 +71,13 @@ TEST_CASE("a name that is not known is refused with the text, the fault and what
     CHECK_THAT(message("custom:l=4,h=4,c=128,"), Contains("not understood at \"\""));
     CHECK_THAT(message("custom:l=4,h=4,c=128,c=64"), Contains("c= twice"));
     CHECK_THAT(message("custom:l=4,h=4,c=128,q=64"), Contains("\"q=64\"") && Contains("v= (vocabulary)"));
-    CHECK_THAT(message("custom:l=4,h=4,c=12x"), Contains("\"c=12x\"") && Contains("whole number"));
+    CHECK_THAT(message("custom:l=4,h=4,c=12x"), Contains("\"c=12x\"") && Contains("an integer"));
     CHECK_THAT(message("custom:l=4,h=4,c=99999999999"), Contains("\"c=99999999999\""));
     CHECK_THAT(message("custom:l=4,h=5,c=128"),
                Contains("\"custom:l=4,h=5,c=128\"") && Contains("a multiple of the 5 heads"));
 }
 
-TEST_CASE("check names the size that cannot be", "[model_config]") {
+TEST_CASE("check() names the invalid size", "[model_config]") {
     const ModelConfig good{2, 4, 32, 16, 61};
     CHECK_NOTHROW(check(good));
     const auto fault = [&](int ModelConfig::* member, int value) {

@@ -1,4 +1,4 @@
-// model_path_test.cpp - names of the hub, and checkpoints not written to their end, are told from paths
+// model_path_test.cpp - names of Hugging Face's hub and incomplete checkpoints are recognized
 #include "llmc/weights/model_path.h"
 
 #include <catch2/catch.hpp>
@@ -24,22 +24,22 @@ std::string path_fault(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a name of Hugging Face's hub is told how to become a folder", "[model_path]") {
+TEST_CASE("for a name of Hugging Face's hub the error says how to download it", "[model_path]") {
     CHECK(path_fault("gpt2") ==
-          "\"gpt2\" is a model of Hugging Face's hub; expected a model on this machine; download it: hf download "
-          "openai-community/gpt2 config.json model.safetensors merges.txt --local-dir gpt2, then give gpt2; or give "
+          "\"gpt2\" is a model on Hugging Face's hub; expected a model on this machine; download it: hf download "
+          "openai-community/gpt2 config.json model.safetensors merges.txt --local-dir gpt2, then pass gpt2; or pass "
           "d12, its size with random weights");
     CHECK_THAT(path_fault("openai-community/gpt2-xl"), Catch::Contains("hf download openai-community/gpt2-xl ") &&
-                                                          Catch::Contains("--local-dir gpt2-xl, then give gpt2-xl; ") &&
-                                                          Catch::Contains("or give d48, "));
+                                                          Catch::Contains("--local-dir gpt2-xl, then pass gpt2-xl; ") &&
+                                                          Catch::Contains("or pass d48, "));
     CHECK_THAT(path_fault("somebody/My_gpt2.v1"),
-               Catch::StartsWith("\"somebody/My_gpt2.v1\" is missing here; expected a model on this machine; if it is "
-                                 "one of Hugging Face's hub: hf download somebody/My_gpt2.v1 ") &&
-                   Catch::EndsWith("then give My_gpt2.v1"));
+               Catch::StartsWith("\"somebody/My_gpt2.v1\" is missing; expected a model on this machine; if it is "
+                                 "on Hugging Face's hub: hf download somebody/My_gpt2.v1 ") &&
+                   Catch::EndsWith("then pass My_gpt2.v1"));
     CHECK_THROWS_WITH(Checkpoint("openai-community/gpt2"), Catch::Contains("hf download"));
 }
 
-TEST_CASE("paths and names of sizes are no names of the hub", "[model_path]") {
+TEST_CASE("paths and names of sizes are not taken for names of the hub", "[model_path]") {
     const ScratchFolder scratch;
     const std::string folder = scratch.path().string();
     for (const std::string& path :
@@ -50,7 +50,7 @@ TEST_CASE("paths and names of sizes are no names of the hub", "[model_path]") {
     }
 }
 
-TEST_CASE("a checkpoint that was not written to its end is named, wherever in it the path leads", "[model_path]") {
+TEST_CASE("an incomplete checkpoint, or a path in it, is refused", "[model_path]") {
     const ScratchFolder scratch;
     const auto partial = scratch.path() / ".step_00000010.partial", whole = scratch.path() / "step_00000010";
     for (const auto& folder : {partial, whole}) {
@@ -60,8 +60,8 @@ TEST_CASE("a checkpoint that was not written to its end is named, wherever in it
     for (const std::string end : {"", "/", "/model.safetensors"}) {
         CAPTURE(end);
         CHECK_THAT(path_fault(partial.string() + end),
-                   Catch::Contains("is a checkpoint that was not written to its end; expected a whole one; name a "
-                                   "step_XXXXXXXX beside it; its run goes on from there by --resume auto"));
+                   Catch::Contains("is an incomplete checkpoint; expected a complete one; pass a step_XXXXXXXX beside "
+                                   "it; --resume auto resumes its run from the newest one"));
         CHECK(path_fault(whole.string() + end).empty());
     }
     CHECK(is_partial_checkpoint(partial));

@@ -66,8 +66,7 @@ TEST_CASE("exactly the embeddings and four matrices of each block decay", "[para
     for (const ParameterSpec& spec : table.tensors()) CHECK(spec.decays != spec.is_vector());
 }
 
-TEST_CASE("tensors lie aligned, in order and apart, and every stretch of the array knows whether it decays",
-          "[parameters]") {
+TEST_CASE("tensors are aligned, in order and disjoint, and every range of the array has its decay", "[parameters]") {
     const ParameterTable table(ModelConfig{2, 3, 24, 7, 61});
     const auto segments = table.decay_segments();
     REQUIRE(segments.size() == table.tensors().size());
@@ -123,7 +122,7 @@ TEST_CASE("names and shapes are those of Hugging Face, transposed to (out, in)",
 }
 
 TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[parameters][statistics]") {
-    // 12 layers as in the 124M model, so that the projections' deviation is the published one; narrower, and an odd
+    // 12 layers as in the 124M model, so that the projections' deviation is the published one; narrower, with an odd
     // vocabulary.
     const ParameterTable table(ModelConfig{12, 6, 384, 1024, 1003});
     const auto flat = initial(table, 1337);
@@ -146,8 +145,8 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
             sum += x, square += x * x, fourth += x * x * x * x, beyond_two += std::fabs(x) > 2;
             if (k > 0) neighbours += x * values[k - 1] / expected;
         }
-        // Five standard deviations of each estimate over n independent normals; that of the deviation is below 1 %
-        // here.
+        // The bounds are five standard deviations of each estimate over n independent normals; for the deviation this
+        // is below 1 %.
         const double n = double(filled), five = 5 / std::sqrt(n);
         CHECK(std::fabs(std::sqrt(square / n) - 1) < five / std::sqrt(2.0));
         CHECK(five / std::sqrt(2.0) < 0.01);
@@ -156,7 +155,7 @@ TEST_CASE("initial values: deviation, mean, constants, padding and gaps", "[para
         CHECK(std::fabs(neighbours / n) < five);
         CHECK(std::fabs(beyond_two / n - 0.0455003) < five * std::sqrt(0.0455 * 0.9545));
     }
-    // the gaps too: everything started as NaN
+    // gaps are written too: everything was NaN before
     CHECK(std::all_of(flat.begin(), flat.end(), [](float x) { return std::isfinite(x); }));
 }
 
@@ -173,7 +172,7 @@ TEST_CASE("the random numbers are Philox4x32-10 and Box-Muller", "[parameters]")
     }
 }
 
-TEST_CASE("initial values depend on the seed and the tensor, not on threads or on other tensors", "[parameters]") {
+TEST_CASE("initial values depend on the seed and the tensor, not on threads or other tensors", "[parameters]") {
     const ModelConfig config{2, 2, 96, 16, 61};  // wide enough for several threads
     const ParameterTable table(config);
     const auto flat = initial(table, 42);
@@ -202,7 +201,7 @@ TEST_CASE("initial values depend on the seed and the tensor, not on threads or o
                     first_rows(view(table, flat, table.token_table()))));
 }
 
-TEST_CASE("the table refuses what it cannot lay out or fill", "[parameters]") {
+TEST_CASE("the table refuses invalid sizes and arrays of the wrong length", "[parameters]") {
     CHECK_THROWS_WITH(ParameterTable(ModelConfig{2, 3, 32, 16, 61}), Catch::Contains("channels is 32"));
     const ParameterTable table(ModelConfig{1, 1, 8, 4, 5});
     std::vector<float> flat(std::size_t(table.elements()) - 1);

@@ -1,4 +1,4 @@
-// safetensors_set_test.cpp - a model in several files is the model in one; an index that says otherwise is refused
+// safetensors_set_test.cpp - a model in several files equals the model in one; a contradicting index is refused
 #include "llmc/weights/safetensors_set.h"
 
 #include <catch2/catch.hpp>
@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr const char* kIndexName = "model.safetensors.index.json";
 std::string file_name(std::size_t number) { return "model-0000" + std::to_string(number) + "-of-00003.safetensors"; }
 
-// A model's safetensors dealt out to three files as transformers names them, their index beside them.
+// A model's safetensors distributed over three files with transformers' names, and their index.
 struct Sharded {
     test::ScratchFolder scratch;
     ParameterTable table{ModelConfig{1, 1, 8, 4, 7}};
@@ -84,19 +84,19 @@ constexpr const char* kBias = "transformer.h.0.attn.c_attn.bias";
 
 }  // namespace
 
-TEST_CASE("a model in several safetensors files has the bits of the model in one", "[safetensors_set]") {
+TEST_CASE("a model in several safetensors files is bit-identical to the model in one", "[safetensors_set]") {
     Sharded model;
     CHECK(test::same_bits(model.read(), model.flat));
     CHECK(SafetensorsSet(model.path()).path() == (model.path() / kIndexName).string());
     CHECK(SafetensorsSet(model.path()).tensors().size() == model.table.tensors().size());
-    // The file by itself, and a folder with both: model.safetensors is taken, as by transformers.
+    // A folder with both: model.safetensors is used, as in transformers.
     fs::rename(model.path() / "whole", model.path() / "model.safetensors");
     model.write_index("no index");
     CHECK(SafetensorsSet(model.path()).path() == (model.path() / "model.safetensors").string());
     CHECK(test::same_bits(model.read(), model.flat));
 }
 
-TEST_CASE("a head that is stored with the token table may lie in another file", "[safetensors_set]") {
+TEST_CASE("the tied head may be stored in another file than the token table", "[safetensors_set]") {
     Sharded model;
     const TensorToWrite head{"lm_head.weight", "F32", {7, 8}};
     const auto write_head = [&](float first) {
@@ -111,7 +111,7 @@ TEST_CASE("a head that is stored with the token table may lie in another file", 
     CHECK_THAT(write_head(1), Contains("head.safetensors: tensor \"lm_head.weight\" is different from wte.weight"));
 }
 
-TEST_CASE("a file that the index names must be there, whole, in the folder itself", "[safetensors_set]") {
+TEST_CASE("a file in the index must exist in the same folder and be complete", "[safetensors_set]") {
     Sharded model;
     const auto mapped_to = [&](const json& file) {
         return model.fault_of_index([&](json& index) { index["weight_map"][kBias] = file; });
@@ -123,10 +123,10 @@ TEST_CASE("a file that the index names must be there, whole, in the folder itsel
                                         Contains("the name of a file beside the index"));
     CHECK_THAT(mapped_to(json(std::string("a\0b", 3))), Contains("\"a\\u0000b\"; expected the name of a file"));
     CHECK_THAT(mapped_to(7), Contains("is 7; expected the name of a file"));
-    CHECK_THAT(mapped_to("sub"), Contains("the file \"sub\" is no regular file"));
+    CHECK_THAT(mapped_to("sub"), Contains("the file \"sub\" is not a regular file"));
     CHECK_THAT(mapped_to("model-00004-of-00003.safetensors"),
                Contains("the file \"model-00004-of-00003.safetensors\" is missing"));
-    const std::string longest(255, 'x');  // that a file can have
+    const std::string longest(255, 'x');  // the maximum length of a file name
     CHECK_THAT(mapped_to(longest), Contains("the file \"" + longest + "\" is missing"));
     CHECK_THAT(mapped_to(longest + 'x'), Contains("expected the name of a file beside the index"));
     CHECK_THAT(mapped_to(std::string(5000, 'x')), Contains("expected the name of a file beside the index"));
@@ -139,11 +139,11 @@ TEST_CASE("a file that the index names must be there, whole, in the folder itsel
     CHECK_THAT(model.fault(), Contains("the file \"" + file_name(3) + "\" is missing"));
 }
 
-TEST_CASE("index and files must say the same of every tensor", "[safetensors_set]") {
+TEST_CASE("index and files must agree on every tensor", "[safetensors_set]") {
     Sharded model;
     const std::string here = model.index["weight_map"][kBias].get<std::string>();
     const std::string other = here == file_name(1) ? file_name(2) : file_name(1);
-    SECTION("mapped to a file that does not hold it") {
+    SECTION("mapped to a file that does not have it") {
         CHECK_THAT(model.fault_of_index([&](json& index) { index["weight_map"][kBias] = other; }),
                    Contains(here + ": tensor \"" + kBias + "\" is in this file; expected only in \"" + other));
     }
@@ -175,7 +175,7 @@ TEST_CASE("index and files must say the same of every tensor", "[safetensors_set
     }
 }
 
-TEST_CASE("what is no index is refused", "[safetensors_set]") {
+TEST_CASE("an invalid index is refused", "[safetensors_set]") {
     const Sharded model;
     const auto fault = [&](const std::string& text) {
         model.write_index(text);

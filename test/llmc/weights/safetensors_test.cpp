@@ -1,4 +1,4 @@
-// safetensors_test.cpp - files of tensors: what is written is read back, and every kind of damage is named
+// safetensors_test.cpp - safetensors files: round trip, and an error for every kind of damage
 #include <catch2/catch.hpp>
 
 #include <bit>
@@ -27,7 +27,7 @@ std::string open_fault(const std::string& bytes) {
     const test::ScratchFolder folder;
     test::write_bytes(folder.path() / "x.safetensors", bytes);
     const std::string text = complaint([&] { SafetensorsFile file(folder.path() / "x.safetensors"); });
-    if (text != "accepted") {  // every complaint names the file, on one line, and says what was expected
+    if (text != "accepted") {  // every error has one line, with the file and the expected value
         CHECK_THAT(text, Contains("x.safetensors") && Contains("; expected ") && !Contains("\n"));
     }
     return text;
@@ -42,7 +42,7 @@ std::vector<float> read_all(const SafetensorsFile& file, const TensorInfo& tenso
 
 }  // namespace
 
-TEST_CASE("tensors written in pieces are read back bit for bit, in order, with their metadata", "[safetensors]") {
+TEST_CASE("tensors written in parts are read back bit-identical, in order, with metadata", "[safetensors]") {
     const test::ScratchFolder folder;
     const auto path = folder.path() / "m.safetensors";
     const std::vector<float> values{1, -0.0f, 3e-45f, 3.4e38f, -5, 6, 7, 8};
@@ -69,11 +69,11 @@ TEST_CASE("tensors written in pieces are read back bit for bit, in order, with t
     file.read(file.tensors()[0], 3, middle);
     CHECK(std::memcmp(middle.data(), &values[3], 8) == 0);
     CHECK_THAT(complaint([&] { file.read(file.tensors()[0], 5, middle); }),
-               Contains("2 from 5") && Contains("the 6 there are"));
+               Contains("2 from 5") && Contains("its 6 elements"));
     CHECK_THAT(complaint([&] { file.read(file.tensors()[0], -1, middle); }), Contains("from -1"));
 }
 
-TEST_CASE("the data of a written file start at a multiple of 8 bytes", "[safetensors]") {
+TEST_CASE("the data of a written file starts at a multiple of 8 bytes", "[safetensors]") {
     const test::ScratchFolder folder;
     for (std::size_t length = 1; length < 10; ++length) {
         const auto path = folder.path() / "m.safetensors";
@@ -93,14 +93,14 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
     for (unsigned bits = 0; bits < 65536; ++bits) data.append({char(bits & 255), char(bits >> 8)});
     std::string header = R"({"h":{"dtype":"F16","shape":[65536],"data_offsets":[0,131072]},)"
                          R"("b":{"dtype":"BF16","shape":[65536],"data_offsets":[131072,262144]}})";
-    if (header.size() % 2 == 0) header += ' ';  // then no value is aligned
+    if (header.size() % 2 == 0) header += ' ';  // so that no value is aligned
     const test::ScratchFolder folder;
     test::write_bytes(folder.path() / "x", file_of(header, data + data));
     const SafetensorsFile file(folder.path() / "x");
     const auto half = read_all(file, file.tensors()[0]), brain = read_all(file, file.tensors()[1]);
     std::size_t wrong = 0;
     for (unsigned bits = 0; bits < 65536; ++bits) {
-        // The compiler's own half, and the definition of bfloat16: the upper half of a float.
+        // The compiler's half type, and the definition of bfloat16: the upper half of a float.
         _Float16 h;
         const std::uint16_t word = std::uint16_t(bits);
         std::memcpy(&h, &word, 2);
@@ -113,7 +113,7 @@ TEST_CASE("every F16 and BF16 value is widened exactly", "[safetensors]") {
     CHECK(wrong == 0);
 }
 
-TEST_CASE("a dtype that is no float is listed but not read as floats", "[safetensors]") {
+TEST_CASE("a tensor of another dtype is listed but cannot be read as floats", "[safetensors]") {
     const test::ScratchFolder folder;
     test::write_bytes(folder.path() / "x",
                       file_of(R"({"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}})", "abcd"));
@@ -123,7 +123,7 @@ TEST_CASE("a dtype that is no float is listed but not read as floats", "[safeten
                Contains("\"mask\"") && Contains("BOOL") && Contains("F32, F16 or BF16"));
 }
 
-TEST_CASE("a file cut off at any byte is refused", "[safetensors]") {
+TEST_CASE("a file truncated at any byte is refused", "[safetensors]") {
     const std::string whole = file_of(kGood, std::string(32, 'x'));
     CHECK(open_fault(whole) == "accepted");
     for (std::size_t length = 0; length < whole.size(); ++length) {
@@ -134,11 +134,11 @@ TEST_CASE("a file cut off at any byte is refused", "[safetensors]") {
     CHECK_THAT(open_fault(whole.substr(0, 40)),
                Contains("header's length is " + std::to_string(kGood.size())) && Contains("between 2 and 32 bytes"));
     CHECK_THAT(open_fault(whole.substr(0, whole.size() - 1)),
-               Contains("\"b\"") && Contains("end is 32") && Contains("at most 31, the bytes"));
+               Contains("\"b\"") && Contains("end offset is 32") && Contains("at most 31, the bytes"));
     CHECK_THAT(open_fault(whole + "x"), Contains("length of the data is 33") && Contains("expected 32"));
 }
 
-TEST_CASE("a header that contradicts itself is refused", "[safetensors]") {
+TEST_CASE("an inconsistent header is refused", "[safetensors]") {
     CHECK(header_fault(kGood) == "accepted");
     const auto with = [](const std::string& from, const std::string& to) {
         std::string header = kGood;
@@ -156,31 +156,32 @@ TEST_CASE("a header that contradicts itself is refused", "[safetensors]") {
     CHECK_THAT(with("\"F32\"", "\"F33\""), Contains("\"a\"") && Contains("F33"));
     CHECK_THAT(with("\"F32\"", "32"), Contains("dtype is 32"));
     CHECK_THAT(with("\"dtype\"", "\"dtyp\""), Contains("\"a\"") && Contains("an object with \"dtype\""));
-    CHECK_THAT(with("[2,3]", "[2,-3]"), Contains("[2,-3]") && Contains("whole numbers"));
-    CHECK_THAT(with("[2,3]", "[2.0,3]"), Contains("whole numbers"));
+    CHECK_THAT(with("[2,3]", "[2,-3]"), Contains("[2,-3]") && Contains("non-negative integers"));
+    CHECK_THAT(with("[2,3]", "[2.0,3]"), Contains("non-negative integers"));
     CHECK_THAT(with("[2,3]", "6"), Contains("the shape is 6"));
     CHECK_THAT(with("[2,3]", "[2,4]"), Contains("\"a\"") && Contains("32 bytes for shape [2, 4] of F32"));
     CHECK_THAT(with("[2,3]", "[4294967296,4294967296]"), Contains("less than 2^64 bytes"));
     CHECK_THAT(with("[2,3]", "[4611686018427387904,4,2,3]"), Contains("less than 2^64 bytes"));
     CHECK_THAT(with("[0,24]", "[0,23]"), Contains("[0,23]") && Contains("24 bytes"));
     CHECK_THAT(with("[0,24]", "[24,0]"), Contains("[24,0]"));
-    CHECK_THAT(with("[0,24]", "[0,24,1]"), Contains("two whole numbers"));
-    CHECK_THAT(with("[0,24]", "[-8,16]"), Contains("two whole numbers"));
+    CHECK_THAT(with("[0,24]", "[0,24,1]"), Contains("two non-negative integers"));
+    CHECK_THAT(with("[0,24]", "[-8,16]"), Contains("two non-negative integers"));
     // overlap
-    CHECK_THAT(with("[24,32]", "[20,28]"), Contains("\"b\"") && Contains("begin is 20") && Contains("expected 24"));
-    // hole at the start
-    CHECK_THAT(with("[0,24]", "[8,32]"), Contains("\"a\"") && Contains("begin is 8"));
-    // hole
-    CHECK_THAT(with("[24,32]", "[28,36]"), Contains("\"b\"") && Contains("begin is 28"));
+    CHECK_THAT(with("[24,32]", "[20,28]"),
+               Contains("\"b\"") && Contains("start offset is 20") && Contains("expected 24"));
+    // gap at the start
+    CHECK_THAT(with("[0,24]", "[8,32]"), Contains("\"a\"") && Contains("start offset is 8"));
+    // gap
+    CHECK_THAT(with("[24,32]", "[28,36]"), Contains("\"b\"") && Contains("start offset is 28"));
     CHECK_THAT(with("\"b\"", "\"a\""), Contains("\"a\"") && Contains("each key once"));
     CHECK_THAT(with("{\"a\"", "{\"__metadata__\":{\"n\":1},\"a\""),
-               Contains("__metadata__ \"n\" is 1") && Contains("a text"));
+               Contains("__metadata__ \"n\" is 1") && Contains("a string"));
     CHECK_THAT(with("{\"a\"", "{\"__metadata__\":7,\"a\""), Contains("__metadata__ is 7"));
     CHECK(with("{\"a\"", "{\"__metadata__\":{\"n\":\"1\"},\"a\"") == "accepted");
 }
 
 // Found by test/fuzz.
-TEST_CASE("names and shapes of any length and any characters fit in a message of one line", "[safetensors]") {
+TEST_CASE("names and shapes of any length and characters fit in a one-line message", "[safetensors]") {
     const auto fault = [](const std::string& name, const std::string& shape) {
         return header_fault("{\"" + name + R"(":{"dtype":"F32","shape":[)" + shape + R"(],"data_offsets":[0,8]}})");
     };
@@ -194,7 +195,7 @@ TEST_CASE("names and shapes of any length and any characters fit in a message of
 }
 
 // Found by test/fuzz.
-TEST_CASE("beside an extent of 0 others may be of any size", "[safetensors]") {
+TEST_CASE("if one extent is 0, the others may have any size", "[safetensors]") {
     const test::ScratchFolder folder;
     const auto path = folder.path() / "m.safetensors";
     test::write_bytes(path, file_of(
@@ -202,7 +203,7 @@ TEST_CASE("beside an extent of 0 others may be of any size", "[safetensors]") {
     CHECK(SafetensorsFile(path).tensors()[0].elements() == 0);
 }
 
-TEST_CASE("a file without tensors, a folder and nothing", "[safetensors]") {
+TEST_CASE("a file without tensors is accepted, a folder or a missing file is refused", "[safetensors]") {
     CHECK(open_fault(file_of("{}", "")) == "accepted");
     const test::ScratchFolder folder;
     CHECK_THAT(complaint([&] { SafetensorsFile file(folder.path() / "none"); }),
@@ -210,7 +211,7 @@ TEST_CASE("a file without tensors, a folder and nothing", "[safetensors]") {
     CHECK_THAT(complaint([&] { SafetensorsFile file(folder.path()); }), Contains("a folder"));
 }
 
-TEST_CASE("the writer refuses what would make a bad file", "[safetensors]") {
+TEST_CASE("the writer refuses arguments that would give an invalid file", "[safetensors]") {
     const test::ScratchFolder folder;
     const auto path = folder.path() / "m";
     CHECK_THAT(complaint([&] {
@@ -224,11 +225,10 @@ TEST_CASE("the writer refuses what would make a bad file", "[safetensors]") {
     CHECK_THAT(complaint([&] {
                    writer.append(std::vector<float>{2, 3});
                }),
-               Contains("8 bytes") && Contains("the 4 bytes still announced"));
+               Contains("8 bytes") && Contains("the remaining 4 bytes of the header's tensors"));
 }
 
-TEST_CASE("a file that is cut off after it was opened is a run-time error, not the end of the program",
-          "[safetensors]") {
+TEST_CASE("truncation of an open file is a run-time error and does not end the program", "[safetensors]") {
     const test::ScratchFolder folder;
     const auto path = folder.path() / "m";
     constexpr std::size_t kSize = 100000;
@@ -237,7 +237,7 @@ TEST_CASE("a file that is cut off after it was opened is a run-time error, not t
         writer.append(std::vector<float>(kSize, 1.0f));
         writer.finish();
     }
-    const auto left = GENERATE(std::uintmax_t(0), 200000, 400000);  // nothing, whole pages, a part of the last
+    const auto left = GENERATE(std::uintmax_t(0), 200000, 400000);  // nothing, full pages, a part of the last page
     const SafetensorsFile file(path);
     std::filesystem::resize_file(path, left);
     std::vector<float> values(kSize);
