@@ -1,12 +1,12 @@
-// activations.h - what one micro-batch leaves in memory between its forward and its backward pass
+// activations.h - the activations that one micro-batch stores between its forward and its backward pass
 //
-// One allocation, laid out in one place: the same code counts the bytes for the memory plan and hands out the spans.
+// They share one allocation: the same code counts the bytes for the memory plan and assigns the spans.
 //
-// Shapes: B sequences of T positions, C channels, NH heads, V the padded vocabulary. A block keeps 16 B T C elements;
-// recomputing leaves less:
+// Shapes: B sequences of T positions, C channels, NH heads, V the padded vocabulary. A block stores 16 B T C elements;
+// with recomputation fewer:
 //   none            16
-//   gelu            12   not gelu's output
-//   gelu+layernorm  10   not the normed rows either
+//   gelu            12   without gelu's output
+//   gelu+layernorm  10   also without the normalized rows
 //   block            1   only the block's input
 #pragma once
 #include <algorithm>
@@ -29,12 +29,12 @@ inline constexpr Named<Recompute> kRecomputeLevels[] = {{"none", Recompute::none
                                                         {"gelu+layernorm", Recompute::gelu_layernorm},
                                                         {"block", Recompute::block}};
 
-// Bytes beyond 64 bits count as all of them: a plan that large is refused like any other that does not fit.
+// A sum that overflows 64 bits becomes the maximum, so that a plan that large is refused like any that does not fit.
 inline std::size_t saturating_sum(std::size_t a, std::size_t b) {
     return a + b < a ? std::numeric_limits<std::size_t>::max() : a + b;
 }
 
-// Hands out aligned spans of an allocation one after another; without an allocation it only counts.
+// Assigns consecutive aligned spans of an allocation; with a null base it only counts the bytes.
 class Arena {
 public:
     explicit Arena(std::byte* base) : base_(base) {}
@@ -58,17 +58,17 @@ struct MicroBatchShape {
     std::size_t rows() const { return std::size_t(batch) * seq_len; }
 };
 
-// What decides which activations there are, and their sizes.
+// The settings that determine which activations are stored, and their sizes.
 struct ActivationSettings {
     ModelConfig config;
     MicroBatchShape shape;       // the largest micro-batch
     Recompute recompute;
-    bool training;               // false: nothing is kept for a backward pass
-    std::size_t logits_bytes;    // held at once (device::Info)
+    bool training;               // false: nothing is stored for a backward pass
+    std::size_t logits_bytes;    // the limit of the logits buffer (device::Info)
 };
 
-// Rows that go through the head and the classifier at once: all logits of a large micro-batch would not fit. Whole
-// tiles of every matrix product but in the last chunk, where the bytes suffice for one.
+// Rows per chunk of the head and the classifier, because all logits of a large micro-batch would not fit. Chunks except
+// the last are full tiles of the matrix products if the limit allows at least one tile.
 inline std::size_t classifier_rows(const ActivationSettings& settings, std::size_t element_bytes) {
     const std::size_t rows = settings.shape.rows();
     const std::size_t row_bytes = std::size_t(settings.config.padded_vocabulary()) * element_bytes;
@@ -83,7 +83,7 @@ inline std::size_t classifier_rows(const ActivationSettings& settings, std::size
 
 template <class Element>
 struct NormActivations {
-    std::span<Element> normed;            // (B, T, C)
+    std::span<Element> normed;            // (B, T, C), normalized
     std::span<float> mean, rstd;          // (B, T)
 };
 
@@ -100,16 +100,16 @@ struct BlockActivations {
 
 template <class Element>
 struct ActivationSpans {
-    std::vector<std::span<Element>> residual;          // (B, T, C) each: the input of every block, the last's output
+    std::vector<std::span<Element>> residual;          // (B, T, C) each: every block's input, then the last output
     std::vector<BlockActivations<Element>> block;
     NormActivations<Element> final_ln;                 // of the last block's output
     std::span<float> losses;                           // (B, T)
-    std::span<Element> branch;                         // (B, T, C): a projection on its way into the residual
-    std::span<Element> logits;                         // (classifier_rows, V): a chunk of them
+    std::span<Element> branch;                         // (B, T, C): a projection before its addition to the residual
+    std::span<Element> logits;                         // (classifier_rows, V): one chunk
     std::size_t classifier_rows = 0;
-    // Gradients; empty in a model that only evaluates.
+    // Gradients; empty in a model that is only evaluated.
     std::span<Element> dresidual, dnormed;             // (B, T, C)
-    std::span<Element> dwide;                          // (B, T, 4C), or (B, T, 3C) of qkv
+    std::span<Element> dwide;                          // (B, T, 4C), or (B, T, 3C) for qkv
     std::span<float> delta;                            // (B, NH, T)
     std::span<float> layernorm_scratch;                // layernorm_backward_scratch(C)
 };
@@ -141,7 +141,7 @@ ActivationSpans<Element> lay_out_activations(Arena& arena, const ActivationSetti
         block.logsumexp = arena.take<float>(scores);
     };
     ActivationSpans<Element> spans;
-    // What is not kept is memory that all blocks share.
+    // All blocks share the memory of activations that are not stored.
     BlockActivations<Element> shared;
     fill(shared, {.normed = !keep_normed, .gelu = !keep_gelu, .rest = !keep_block});
     for (int layer = 0; layer < config.layers; ++layer) {
@@ -149,7 +149,7 @@ ActivationSpans<Element> lay_out_activations(Arena& arena, const ActivationSetti
         fill(block, {.normed = keep_normed, .gelu = keep_gelu, .rest = keep_block});
         spans.block.push_back(block);
     }
-    // Without a backward pass the stream of residuals needs two: the one read and the one written.
+    // Without a backward pass two residual buffers are enough: one is read, the other written.
     for (int layer = 0; layer <= config.layers; ++layer)
         spans.residual.push_back(training || layer < 2 ? arena.take<Element>(narrow)
                                                        : spans.residual[std::size_t(layer) - 2]);

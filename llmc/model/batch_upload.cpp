@@ -1,4 +1,4 @@
-// batch_upload.cpp - staging of a micro-batch in page-locked memory and its copy to the device
+// batch_upload.cpp - stages a micro-batch in page-locked memory and copies it to the device
 #include "llmc/model/batch_upload.h"
 
 #include "kernels/device/memory.h"
@@ -21,19 +21,19 @@ MicroBatch BatchUpload::upload(std::span<const int> tokens, std::span<const int>
     staging.read.sync();
     int* const host = reinterpret_cast<int*>(staging.memory.data());
     std::size_t used = 0;
-    const auto place = [&](std::span<const int> values) {
+    const auto stage = [&](std::span<const int> values) {
         std::copy(values.begin(), values.end(), host + used);
         const auto on_device = device_.span().subspan(used, values.size());
         used += values.size();
         return std::span<const int>(on_device);
     };
-    MicroBatch batch{.tokens = place(tokens), .targets = place(targets), .bucket_token = {}, .bucket_start = {},
+    MicroBatch batch{.tokens = stage(tokens), .targets = stage(targets), .bucket_token = {}, .bucket_start = {},
                      .bucket_row = {}, .shape = shape};
     if (purpose == Purpose::training) {
         const auto buckets = kernels::bucket_rows_by_token(tokens, vocabulary_);
-        batch.bucket_token = place(buckets.token);
-        batch.bucket_start = place(buckets.start);
-        batch.bucket_row = place(buckets.row);
+        batch.bucket_token = stage(buckets.token);
+        batch.bucket_start = stage(buckets.start);
+        batch.bucket_row = stage(buckets.row);
     }
     device::copy_to_device(device_.span().data(), host, used * sizeof(int), context_.stream);
     staging.read.record(context_.stream);

@@ -1,4 +1,4 @@
-// batch_upload.h - brings micro-batches to the device; the host prepares one while the device is busy with another
+// batch_upload.h - copies micro-batches to the device; the host prepares one while the device processes another
 #pragma once
 #include <array>
 
@@ -7,7 +7,7 @@
 
 namespace llmc {
 
-// What a micro-batch is for: training needs the token buckets, too.
+// The use of a micro-batch: training also needs the token buckets.
 enum class Purpose { training, evaluation };
 
 class BatchUpload {
@@ -15,16 +15,16 @@ public:
     // For micro-batches of at most `shape`. The context must outlive it.
     BatchUpload(MicroBatchShape shape, int vocabulary, Context& context);
 
-    // Copies tokens and targets (shape.rows() of each), and for training the token buckets, in one transfer on
-    // the context's stream, so after the kernels enqueued before: 1.3 MB for 65,536 tokens. The result is valid on
-    // that stream until the next call; the caller may reuse `tokens` and `targets` at once.
+    // Copies tokens and targets (shape.rows() of each), and for training the token buckets, in one transfer on the
+    // context's stream, after all kernels enqueued before: 1.3 MB for 65,536 tokens. The result is valid on that stream
+    // until the next call; the caller may reuse `tokens` and `targets` immediately.
     MicroBatch upload(std::span<const int> tokens, std::span<const int> targets, MicroBatchShape shape,
                       Purpose purpose);
 
     static std::size_t device_bytes(MicroBatchShape shape) { return (5 * shape.rows() + 1) * sizeof(int); }
 
 private:
-    // The host copy that a transfer reads from; two, so that one can be filled while the other is read.
+    // The host buffer of a transfer. There are two, so that one can be filled while the other is read.
     struct Staging {
         device::PinnedMemory memory;
         device::Event read;

@@ -1,4 +1,4 @@
-// context.h - what the parts of a run share: device, compute stream, libraries, communicator
+// context.h - the objects that the parts of a run share: device, compute stream, libraries, communicator
 #pragma once
 #include <memory>
 
@@ -18,7 +18,7 @@ struct Context {
     kernels::Matmul matmul;
     kernels::Attention attention{};
     std::shared_ptr<Communicator> communicator = alone();
-    std::unique_ptr<kernels::Choices> choices{};  // of matmul and attention; none: they take what comes first
+    std::unique_ptr<kernels::Choices> choices{};  // autotuned algorithms of matmul and attention; null: the defaults
 };
 
 }  // namespace llmc

@@ -1,7 +1,7 @@
-// decoder.cpp - decoder.h, in fp32 and bf16
+// decoder.cpp - the decoder in fp32 and bf16
 //
-// Shapes in comments: B sequences, T positions of one that goes through the model as a whole, R rows: T, or B where
-// each sequence has one token. C channels, NH heads of HS, V the padded vocabulary, W the window.
+// Shapes in comments: B sequences, T positions of a text that is processed as a whole, R rows: T, or B if each sequence
+// has one token. C channels, NH heads of size HS, V the padded vocabulary, W the window.
 #include "llmc/model/decoder.h"
 
 #include <algorithm>
@@ -19,17 +19,18 @@
 namespace llmc {
 namespace {
 
-// Lengths of prompts are rounded up to this, so that few shapes occur; causality keeps the padding out of the results.
+// Lengths of prompts are rounded up to a multiple, so that few shapes occur; causality excludes the padding from
+// results.
 constexpr int kPromptStep = 64;
 
-// Rows that a prompt takes.
+// The number of rows for a prompt.
 int padded_length(const ModelConfig& config, int length) {
     return std::min(config.max_seq_len, (length + kPromptStep - 1) / kPromptStep * kPromptStep);
 }
 
 template <class Element>
 struct DecoderCache {
-    std::vector<std::span<Element>> keys, values;  // of every layer (B, NH, W, HS)
+    std::vector<std::span<Element>> keys, values;  // per layer (B, NH, W, HS)
 };
 template <class Element>
 DecoderCache<Element> lay_out_cache(Arena& arena, const ModelConfig& config, const DecoderShape& shape) {
@@ -47,7 +48,7 @@ struct DecoderActivations {
     std::span<int> tokens;                   // (R)
     std::span<Element> residual, normed;     // (R, C)
     std::span<float> mean, rstd;             // (R)
-    std::span<Element> qkv;                  // (R, 3C); pre_gelu lies there, too, as it comes later: (R, 4C)
+    std::span<Element> qkv;                  // (R, 3C); later reused for pre_gelu, (R, 4C)
     std::span<Element> attention, branch;    // (R, C)
     std::span<Element> gelu;                 // (R, 4C)
     std::span<float> logsumexp;              // (NH, R)
@@ -100,16 +101,16 @@ public:
         const auto seen = prompt.last(std::min(prompt.size(), std::size_t(shape_.window)));
         for (std::vector<int>& text : texts_) text.assign(seen.begin(), seen.end());
         length_ = int(seen.size());
-        if (length_ == 1) return grow(std::vector<int>(std::size_t(shape_.sequences), seen[0]));
-        compute_anew(0);
+        if (length_ == 1) return append(std::vector<int>(std::size_t(shape_.sequences), seen[0]));
+        recompute(0);
         copy_first_sequence();
         for (std::vector<float>& logits : logits_) logits = logits_of(0);
     }
 
     void step(std::span<const int> tokens) override {
-        require(length_ > 0, "the length of a text to go on with", length_, "at least 1 token", "call start()");
+        require(length_ > 0, "the length of a text to continue", length_, "at least 1 token", "call start()");
         require(int(tokens.size()) == shape_.sequences, "the number of tokens of a step", tokens.size(),
-                std::to_string(shape_.sequences) + ", one a sequence");
+                std::to_string(shape_.sequences) + ", one per sequence");
         for (const int token : tokens) check_token(token);
         const bool moves = length_ == shape_.window;
         for (int sequence = 0; sequence < shape_.sequences; ++sequence) {
@@ -118,9 +119,9 @@ public:
             if (moves) text.erase(text.begin(), text.end() - std::max(1, shape_.window / 2));
         }
         length_ = int(texts_.front().size());
-        if (!moves) return grow(tokens);
+        if (!moves) return append(tokens);
         for (int sequence = 0; sequence < shape_.sequences; ++sequence) {
-            compute_anew(sequence);
+            recompute(sequence);
             logits_[std::size_t(sequence)] = logits_of(0);
         }
     }
@@ -137,8 +138,8 @@ private:
                 "0 to " + std::to_string(config_.vocabulary - 1));
     }
 
-    // The whole text of a sequence: its part of the cache, and the logits after its last token, in row 0.
-    void compute_anew(int sequence) {
+    // Computes the whole text of a sequence: its part of the cache, and the logits after its last token, in row 0.
+    void recompute(int sequence) {
         const device::Range range("prompt");
         const int rows = padded_length(config_, length_);
         std::vector<int> padded = texts_[std::size_t(sequence)];
@@ -157,8 +158,8 @@ private:
         head(length_ - 1, 1);
     }
 
-    // The last token of every sequence, and the logits after each, in its row.
-    void grow(std::span<const int> tokens) {
+    // Computes the last token of every sequence, and the logits after each, in its row.
+    void append(std::span<const int> tokens) {
         const device::Range range("step");
         embed(tokens, {.batch = shape_.sequences, .seq_len = 1}, length_ - 1);
         blocks(shape_.sequences, [&](int layer) {
@@ -177,7 +178,7 @@ private:
             logits_[std::size_t(sequence)] = logits_of(sequence);
     }
 
-    // What all sequences begin with was computed for the first.
+    // Copies the cache of the prompt, which was computed for the first sequence, to the others.
     void copy_first_sequence() {
         for (int layer = 0; layer < config_.layers; ++layer)
             for (const Tensor cache : {cache_.keys[std::size_t(layer)], cache_.values[std::size_t(layer)]})
@@ -186,7 +187,7 @@ private:
                                            of_sequence(cache, 0).size_bytes(), stream());
     }
 
-    // (R) -> (R, C); every sequence's tokens begin at `position`
+    // (R) -> (R, C); the tokens of every sequence start at `position`
     void embed(std::span<const int> tokens, const MicroBatchShape& shape, int position) {
         upload_.assign(tokens.begin(), tokens.end());
         device::copy_to_device(act_.tokens.data(), upload_.data(), tokens.size_bytes(), stream());
@@ -203,7 +204,7 @@ private:
                                              .channels = config_.channels}, stream());
     }
 
-    // As Model's forward_block(), keeping nothing. `attention(layer)` computes it from qkv.
+    // Like Model's forward_block(), without storing activations. `attention(layer)` computes attention from qkv.
     template <class Attention> void blocks(int rows, const Attention& attention) {
         for (int layer = 0; layer < config_.layers; ++layer) {
             const BlockParameters& p = table_.block(layer);
@@ -217,7 +218,7 @@ private:
         }
     }
 
-    // residual += branch, normed = its layer normalisation
+    // residual += branch, normed = LayerNorm(residual)
     void add_layernorm(const Norm& norm, int rows) {
         kernels::residual_layernorm_forward<Element>({.residual = act_.residual, .normed = act_.normed,
                                                       .mean = act_.mean, .rstd = act_.rstd, .left = act_.residual,
@@ -231,7 +232,7 @@ private:
                   .rows = rows, .in_channels = layer.in_channels, .out_channels = layer.out_channels});
     }
 
-    // logits = normed wte^T of these rows
+    // logits = normed wte^T for these rows
     void head(int first_row, int rows) {
         const std::size_t first = std::size_t(first_row) * std::size_t(config_.channels);
         multiply({.out = act_.logits, .pre = {}, .in = Input(act_.normed).subspan(first),  // (rows, C) -> (rows, V)
@@ -268,12 +269,12 @@ private:
     const ParameterTable& table_;
     const ModelConfig config_;
     Context& context_;
-    std::vector<int> upload_;  // stays until the stream has passed the copy, which the caller waits for
+    std::vector<int> upload_;  // source of an asynchronous copy; each start() and step() waits for it
     device::Memory cache_memory_, memory_;
     DecoderCache<Element> cache_;
     DecoderActivations<Element> act_;
-    std::vector<std::vector<int>> texts_;     // what the model sees of each sequence
-    std::vector<std::vector<float>> logits_;  // after each
+    std::vector<std::vector<int>> texts_;     // the visible tokens of each sequence
+    std::vector<std::vector<float>> logits_;  // after each sequence
     int length_ = 0;
 };
 

@@ -1,14 +1,13 @@
-// decoder.h - GPT-2's logits after each token of a text that grows: new tokens are computed against a cache of the keys
-// and values of those before them
+// decoder.h - incremental decoding: GPT-2's logits after each token of growing texts, with a KV cache
 //
-//   start   the prompt goes through the model as a whole (kernels/attention/attention.h)
-//   step    one token of every sequence: its keys and values join the cache, its queries meet all of it
-//           (kernels/attention/decode.h); what a step reads is every weight once, whatever the number of sequences
+//   start   processes the whole prompt (kernels/attention/attention.h)
+//   step    processes one token per sequence: appends its keys and values to the cache, and attends to the whole cache
+//           (kernels/attention/decode.h); reads every weight once, for any number of sequences
 //
-// The window: positions are learned, so a model sees at most so many tokens, and a cache is of tokens at their
-// positions. Where the window is full, it moves on by half: the later half of it becomes its first, and the cache is
-// computed anew. So the model sees the last window / 2 tokens at least and `window` at most; up to the first `window`
-// tokens, prompt included, it sees them all. Of a longer prompt it sees the last `window`.
+// The window: position embeddings are learned, so a model has a maximum number of positions, and the cache is valid
+// only for tokens at their positions. When the window is full, its later half becomes its first half, and the cache is
+// recomputed. So the model sees at least the last window / 2 tokens and at most `window`; it sees all of the first
+// `window` tokens, including the prompt. Of a longer prompt it sees the last `window` tokens.
 #pragma once
 #include <memory>
 #include <span>
@@ -20,8 +19,8 @@
 namespace llmc {
 
 struct DecoderShape {
-    int sequences;  // that grow together
-    int window;     // positions kept, at most the model's
+    int sequences;  // decoded together
+    int window;     // positions in the cache, at most the model's
 };
 
 // Device bytes of the cache and the activations, counted without allocating: for the memory plan.
@@ -34,14 +33,14 @@ DecoderBytes decoder_bytes(const ModelConfig& config, kernels::DType dtype, cons
 class Decoder {
 public:
     virtual ~Decoder() = default;
-    // Every sequence begins anew, with the same tokens. Throws Error for no tokens, or ids outside the vocabulary.
+    // Restarts every sequence with the same prompt. Throws Error if it is empty or has ids outside the vocabulary.
     virtual void start(std::span<const int> prompt) = 0;
-    // Every sequence grows by a token of its own: `tokens` has one for each. Only after start().
+    // Appends one token to each sequence: `tokens` has one per sequence. Only after start().
     virtual void step(std::span<const int> tokens) = 0;
     // Logits over the vocabulary (not its padding) after the last token of a sequence, on the host, until the next
     // start() or step().
     virtual std::span<const float> logits(int sequence) const = 0;
-    // The tokens that the model sees.
+    // The number of tokens that the model sees.
     virtual int length() const = 0;
 
     const DecoderShape& shape() const { return shape_; }
@@ -51,8 +50,8 @@ protected:
     DecoderShape shape_;
 };
 
-// Of the working parameters, in their type. Weights and context must outlive the decoder; the weights may change
-// between two texts. start() and step() wait for the device.
+// A decoder of the working parameters, in their type. Weights and context must outlive it; the weights may change
+// before start(). start() and step() wait for the device.
 std::unique_ptr<Decoder> make_decoder(const ModelWeights& weights, const DecoderShape& shape, Context& context);
 
 }  // namespace llmc

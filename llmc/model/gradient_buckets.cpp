@@ -1,4 +1,4 @@
-// gradient_buckets.cpp - the cuts: a bucket a block, and a shard a rank
+// gradient_buckets.cpp - divides the parameters into one bucket per block, and each bucket into one shard per rank
 #include "llmc/model/gradient_buckets.h"
 
 #include "kernels/device/error.h"
@@ -21,7 +21,7 @@ GradientBuckets::GradientBuckets(const ParameterTable& table, const Sharding& sh
         largest_block_ = std::max(largest_block_, buckets_.back().size);
     }
     cut(0);
-    int bucket = size() - 1;  // tensors ascend, buckets descend
+    int bucket = size() - 1;  // tensors are in ascending order, buckets in descending order
     for (const ParameterSpec& spec : table.tensors()) {
         while (spec.offset >= buckets_[std::size_t(bucket)].first + buckets_[std::size_t(bucket)].size) --bucket;
         of_tensor_.push_back(bucket);

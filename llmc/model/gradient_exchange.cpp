@@ -1,5 +1,5 @@
-// gradient_exchange.cpp - what all ways of reducing share: the memory of gradients, what travels, and the order of a
-// step
+// gradient_exchange.cpp - common code of all reduction policies: memory of gradients, communication groups, and the
+// order of a step
 #include "llmc/model/gradient_exchange.h"
 
 #include "kernels/device/error.h"
@@ -25,7 +25,7 @@ GradientExchange::GradientExchange(const ParameterTable& table, const Settings& 
 GradientExchange::~GradientExchange() {
     try {
         context_.communicator->sync(last_);
-    } catch (...) {  // whoever uses the communicator next is told
+    } catch (...) {  // the next use of the communicator throws it again
     }
 }
 
@@ -37,20 +37,20 @@ std::span<float> GradientExchange::gradient(int tensor) const {
 
 void GradientExchange::complete(int bucket) {
     const device::Range range("gradient bucket");
-    const auto rounded = reduces() && travels_in_bf16() ? this->rounded(bucket) : std::span<bf16>();
+    const auto rounded = reduces() && reduces_in_bf16() ? this->rounded(bucket) : std::span<bf16>();
     if (sums_.small_batch_ends()) sums_.add_small_batch(bucket, written(bucket), rounded);
     else if (!rounded.empty())
         kernels::gradient_copy<bf16, float>({.out = rounded, .in = written(bucket)}, context_.stream);
     if (reduces()) reduce(bucket);
 }
 
-// enqueue(communicator, a stretch of what is written, as it travels) for each of them, in a group of their own.
+// Calls enqueue(communicator, gradients in the type of the reduction) for each range, in one group.
 template <class Enqueue> CommEvent GradientExchange::in_group(std::span<const ShardRange> ranges, Enqueue&& enqueue) {
     Communicator& communicator = *context_.communicator;
     communicator.group_begin(context_.stream);
     for (const ShardRange& range : ranges) {
         const auto in_range = [&](auto all) { return all.subspan(std::size_t(range.first), std::size_t(range.size)); };
-        if (travels_in_bf16()) enqueue(communicator, in_range(rounded()));
+        if (reduces_in_bf16()) enqueue(communicator, in_range(rounded()));
         else enqueue(communicator, in_range(written()));
     }
     return last_ = communicator.group_end();
@@ -64,7 +64,7 @@ CommEvent GradientExchange::all_reduce(std::span<const ShardRange> ranges) {
 
 CommEvent GradientExchange::reduce_scatter(int bucket) {
     const ShardRange shard = buckets_[bucket].shard;
-    const ShardRange range{.first = place(bucket), .size = buckets_[bucket].size};
+    const ShardRange range{.first = offset(bucket), .size = buckets_[bucket].size};
     return in_group(std::span(&range, 1), [&]<class T>(Communicator& communicator, std::span<T> whole) {
         communicator.reduce_scatter<T>(whole.subspan(std::size_t(shard.first), std::size_t(shard.size)), whole);
     });
@@ -86,7 +86,7 @@ void GradientExchange::take_norms() {
 
 namespace {
 [[noreturn]] void fail_as_reduced() {
-    fail("gradients that stay local", "asked for", "an exchange made for them (may_stay_local)");
+    fail("gradients that stay local", "requested", "an exchange with may_stay_local");
 }
 }  // namespace
 

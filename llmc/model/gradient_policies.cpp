@@ -1,4 +1,4 @@
-// gradient_policies.cpp - one class for each way of reducing gradients, and the choice between them
+// gradient_policies.cpp - one class per policy of reducing gradients, and the selection of a policy
 //
 // Contracts of the methods: gradient_exchange.h.
 #include "kernels/device/error.h"
@@ -16,12 +16,12 @@ template <class T> std::span<T> in(std::span<T> bucket, const ShardRange& range)
     return bucket.subspan(std::size_t(range.first), std::size_t(range.size));
 }
 
-// Of every gradient that the backward pass writes.
+// Bytes per gradient that the backward pass writes.
 std::size_t bytes_written(const Settings& settings) {
     return sizeof(float) + (settings.reduce_in_bf16 ? sizeof(bf16) : 0);
 }
 
-// All gradients in one array, summed over the micro-batches; a bucket is reduced once a step, in place.
+// All gradients in one array, summed over the micro-batches; a bucket is reduced once per step, in place.
 class WholeGradients : public GradientExchange {
 public:
     static std::size_t bytes(const ParameterTable& table, const Settings& settings) {
@@ -31,33 +31,33 @@ public:
         : GradientExchange(table, settings, context, table.elements()),
           groups_(std::size_t(buckets().size())) {
         require(settings.small_batches != SmallBatches::micro_batches, "small batches for the noise scale",
-                "micro-batches", "ranks or first micro-batches below stage 2, which has only their sums");
+                "micro-batches", "ranks or first micro-batches: below stage 2 only the sums of micro-batches exist");
     }
 
     bool accumulate() const final { return !micro().is_first(); }
-    void open(int) final {}  // finish() of the step before left every bucket to the compute stream
+    void open(int) final {}  // finish() of the previous step waited for every bucket
     std::span<float> reduced(const OwnedShard& shard) const final { return shard.in_flat(written()); }
 
 private:
     virtual CommEvent begin_reduction(int bucket) = 0;
-    // Where the reduction leaves sums, counted from the start of the bucket.
+    // The range of the reduced sums, relative to the start of the bucket.
     virtual ShardRange summed(const GradientBucket& bucket) const = 0;
 
-    std::int64_t place(int bucket) const final { return buckets()[bucket].first; }
+    std::int64_t offset(int bucket) const final { return buckets()[bucket].first; }
     bool reduces() const override { return micro().is_last(); }
     void reduce(int bucket) final { groups_[std::size_t(bucket)] = begin_reduction(bucket); }
     void settle(int bucket) final {
         context_.communicator->wait(context_.stream, groups_[std::size_t(bucket)]);
-        if (!travels_in_bf16()) return;
+        if (!reduces_in_bf16()) return;
         const ShardRange range = summed(buckets()[bucket]);
         kernels::gradient_copy<float, bf16>({.out = in(written(bucket), range), .in = in(rounded(bucket), range)},
                                             context_.stream);
     }
 
-    std::vector<CommEvent> groups_;  // of every bucket
+    std::vector<CommEvent> groups_;  // one per bucket
 };
 
-// Every rank ends with all of the sum.
+// All-reduce: every rank gets the whole sum.
 class AllReducedGradients : public WholeGradients {
 public:
     using WholeGradients::WholeGradients;
@@ -70,7 +70,7 @@ private:
     ShardRange summed(const GradientBucket& bucket) const override { return {.first = 0, .size = bucket.size}; }
 };
 
-// As all-reduced ones, until they stay local: 1-bit Adam's.
+// For 1-bit Adam: all-reduce until stay_local() is called.
 class LocalGradients final : public AllReducedGradients {
 public:
     using AllReducedGradients::AllReducedGradients;
@@ -80,41 +80,41 @@ public:
         draw_ = draw;
         summed_.assign(summed.begin(), summed.end());
     }
-    CommEvent begin_sum(Communicator& among, const ShardRange& stretch, std::span<float> mine) override {
-        if (travels_in_bf16())
-            kernels::gradient_copy<bf16, float>({.out = in(rounded(), stretch), .in = in(written(), stretch)},
+    CommEvent begin_sum(Communicator& among, const ShardRange& range, std::span<float> mine) override {
+        if (reduces_in_bf16())
+            kernels::gradient_copy<bf16, float>({.out = in(rounded(), range), .in = in(written(), range)},
                                                 context_.stream);
         among.group_begin(context_.stream);
-        if (travels_in_bf16()) among.reduce_scatter<bf16>(rounded_shard(among, stretch), in(rounded(), stretch));
-        else among.reduce_scatter<float>(mine, in(written(), stretch));
+        if (reduces_in_bf16()) among.reduce_scatter<bf16>(rounded_shard(among, range), in(rounded(), range));
+        else among.reduce_scatter<float>(mine, in(written(), range));
         return among.group_end();
     }
-    void end_sum(Communicator& among, CommEvent event, const ShardRange& stretch, std::span<float> mine) override {
+    void end_sum(Communicator& among, CommEvent event, const ShardRange& range, std::span<float> mine) override {
         among.wait(context_.stream, event);
-        if (travels_in_bf16())
-            kernels::gradient_copy<float, bf16>({.out = mine, .in = rounded_shard(among, stretch)}, context_.stream);
+        if (reduces_in_bf16())
+            kernels::gradient_copy<float, bf16>({.out = mine, .in = rounded_shard(among, range)}, context_.stream);
     }
 
 private:
     bool reduces() const override { return !local_ && micro().is_last(); }
-    // The sketch is of all gradients, before some of them become sums.
+    // Sketches all gradients before the summed ranges are all-reduced.
     void take_norms() override {
         if (!local_) return GradientExchange::take_norms();
         add_sketched(written(), draw_);
         if (summed_.empty()) return;
-        if (travels_in_bf16())
+        if (reduces_in_bf16())
             for (const ShardRange& range : summed_)
                 kernels::gradient_copy<bf16, float>({.out = in(rounded(), range), .in = in(written(), range)},
                                                     context_.stream);
         context_.communicator->wait(context_.stream, all_reduce(summed_));
-        if (travels_in_bf16())
+        if (reduces_in_bf16())
             for (const ShardRange& range : summed_)
                 kernels::gradient_copy<float, bf16>({.out = in(written(), range), .in = in(rounded(), range)},
                                                     context_.stream);
     }
 
-    std::span<bf16> rounded_shard(const Communicator& among, const ShardRange& stretch) const {
-        return in(in(rounded(), stretch), shard_of(stretch.size, among.rank(), among.size()));
+    std::span<bf16> rounded_shard(const Communicator& among, const ShardRange& range) const {
+        return in(in(rounded(), range), shard_of(range.size, among.rank(), among.size()));
     }
 
     bool local_ = false;
@@ -122,7 +122,7 @@ private:
     std::vector<ShardRange> summed_;
 };
 
-// Every rank ends with the sum of its shards; the other shards keep what it had itself.
+// Reduce-scatter: every rank gets the sums of its shards; other shards keep the rank's own gradients.
 class ReduceScatteredGradients final : public WholeGradients {
 public:
     using WholeGradients::WholeGradients;
@@ -132,8 +132,8 @@ private:
     ShardRange summed(const GradientBucket& bucket) const override { return bucket.shard; }
 };
 
-// The sums of this rank's shards alone. The backward pass writes into working buffers, two for the blocks in turn and
-// one for the embeddings, out of which every micro-batch is reduced.
+// Stores only the sums of this rank's shards. The backward pass writes to working buffers, two alternating ones for the
+// blocks and one for the embeddings, from which every micro-batch is reduced.
 class ShardedGradients final : public GradientExchange {
 public:
     static std::size_t bytes(const ParameterTable& table, const Settings& settings) {
@@ -147,7 +147,7 @@ public:
         const SmallBatches small = settings.small_batches;
         require(small == SmallBatches::none || small == SmallBatches::micro_batches,
                 "small batches for the noise scale", small == SmallBatches::ranks ? "ranks" : "first micro-batches",
-                "micro-batches at stage 2, which never has a rank's sum");
+                "micro-batches: at stage 2 the sum of a rank never exists");
         shards_.zero(context.stream);
     }
 
@@ -156,7 +156,7 @@ public:
     std::span<float> reduced(const OwnedShard& shard) const override { return shard.in_owned(shards_.span()); }
 
 private:
-    // A working buffer whose bucket travels, or has travelled.
+    // A working buffer and the reduction of its bucket, in progress or done.
     struct Buffer {
         std::optional<int> bucket{};
         bool accumulate = false;
@@ -168,7 +168,7 @@ private:
     std::size_t number_of(int bucket) const { return bucket == buckets().embeddings() ? 2 : std::size_t(bucket) % 2; }
     Buffer& buffer_of(int bucket) { return buffers_[number_of(bucket)]; }
 
-    std::int64_t place(int bucket) const override {
+    std::int64_t offset(int bucket) const override {
         return std::int64_t(number_of(bucket)) * buckets().largest_block();
     }
     bool reduces() const override { return true; }
@@ -178,14 +178,14 @@ private:
     void settle(int bucket) override {
         if (Buffer& buffer = buffer_of(bucket); buffer.bucket == bucket) drain(buffer);
     }
-    // Adds what a buffer holds to this rank's shards; afterwards it may be written again.
+    // Adds the reduced contents of a buffer to this rank's shards; afterwards it may be overwritten.
     void drain(Buffer& buffer) {
         if (!buffer.bucket) return;
         const int bucket = *buffer.bucket;
         context_.communicator->wait(context_.stream, buffer.group);
         const ShardRange range = buckets()[bucket].shard;
         const std::span<float> out = reduced(buckets().shard(bucket));
-        if (travels_in_bf16())
+        if (reduces_in_bf16())
             kernels::gradient_copy<float, bf16>({.out = out, .in = in(rounded(bucket), range),
                                                  .accumulate = buffer.accumulate}, context_.stream);
         else
@@ -198,11 +198,11 @@ private:
     Buffer buffers_[3];
 };
 
-// The one place where a policy is chosen: calls use with it.
+// Selects the policy and calls use() with its type.
 template <class Use> auto with_policy(const Settings& settings, Use&& use) {
     const Sharding& sharding = settings.sharding;
     require(!settings.may_stay_local || sharding.stage == 0, "--zero-stage", sharding.stage,
-            "0 where gradients stay local");
+            "0, because gradients stay local");
     if (settings.may_stay_local) return use.template operator()<LocalGradients>();
     if (sharding.shards_gradients()) return use.template operator()<ShardedGradients>();
     if (sharding.shards_state()) return use.template operator()<ReduceScatteredGradients>();

@@ -1,4 +1,4 @@
-// logits.cpp - Model::logits(): what the model expects after given positions of a sequence, on the host, for sampling
+// logits.cpp - Model::logits(): the logits at given positions of a sequence, on the host
 #include <algorithm>
 
 #include "kernels/device/error.h"
@@ -8,7 +8,7 @@
 namespace llmc {
 namespace {
 
-// Lengths of sequences are rounded up to this, so that few shapes occur; causality keeps the padding out of the
+// Lengths of sequences are rounded up to a multiple, so that few shapes occur; causality excludes the padding from
 // results.
 constexpr int kSeqLenStep = 64;
 

@@ -1,4 +1,4 @@
-// memory_plan.cpp - the bytes of every array of a run, and the largest micro-batch whose arrays fit
+// memory_plan.cpp - counts the bytes of every array of a run, and finds the largest micro-batch that fits
 #include "llmc/model/memory_plan.h"
 
 #include <cstdio>
@@ -32,7 +32,7 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {reduce_in_bf16 ? "gradients, fp32 and bf16" : "gradients, fp32",
          setup.training ? gradient_bytes(table, {.sharding = setup.sharding, .reduce_in_bf16 = reduce_in_bf16}) : 0},
         {"Adam's moments, fp32", setup.training ? optimizer_bytes(table, setup.sharding) : 0},
-        {"1-bit Adam's own, fp32", setup.training && onebit ? onebit_bytes(table, setup.sharding, *onebit) : 0},
+        {"1-bit Adam's state, fp32", setup.training && onebit ? onebit_bytes(table, setup.sharding, *onebit) : 0},
         {"master weights gathered to save", setup.training ? model.gathered : 0},
         {"copies for a checkpoint", checkpoint_copies},
         {"activations and logits", model.activations},
@@ -41,8 +41,8 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
         {"matrix library", context.matmul.workspace_bytes()},
         {"attention library", context.attention.plan(attention_problem(setup)).workspace_bytes},
         {"loaded when first used", context.device.library_bytes}};
-    // Weights are loaded when there is nothing but the model, and of that nothing but the weights has been touched: it
-    // counts where that is more than what comes later.
+    // While weights are loaded, only the model exists, and only its weights are resident. Counts if this is more than
+    // the memory needed later.
     const std::size_t at_load = saturating_sum(saturating_sum(model.load, model.parameters),
                                                saturating_sum(model.master_weights, context.device.library_bytes));
     const std::size_t later = total_of(lines);
@@ -95,7 +95,7 @@ MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, con
     };
     MemoryPlan plan = plan_for(setup.shape.batch);
     if (plan.fits()) return plan;
-    plan.largest_micro_batch = 0;  // the plan grows with the batch: halve the gap
+    plan.largest_micro_batch = 0;  // binary search, as the plan grows with the batch
     for (int low = 0, high = setup.shape.batch; high - low > 1;) {
         const int middle = low + (high - low) / 2;
         if (plan_for(middle).fits()) plan.largest_micro_batch = low = middle;
@@ -112,9 +112,9 @@ void require_room(const MemoryPlan& plan) {
              mebibytes(plan.available) + (plan.ranks > 1 ? ", this rank's share" : ""),
          most > 0
              ? "the largest that fits is " + std::to_string(most) +
-                   "; keep --total-batch-tokens for the same update, or give --ignore-memory-plan"
+                   "; keep --total-batch-tokens for the same update, or set --ignore-memory-plan"
              : "not even one sequence fits: try --recompute block, --dtype bf16, a shorter --seq-len or a smaller "
-               "model, or give --ignore-memory-plan");
+               "model, or set --ignore-memory-plan");
 }
 
 }  // namespace llmc

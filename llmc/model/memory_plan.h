@@ -1,4 +1,4 @@
-// memory_plan.h - what a run will take from the device's memory, counted before anything is allocated
+// memory_plan.h - the device memory that a run will use, counted before anything is allocated
 #pragma once
 #include <optional>
 #include <string>
@@ -15,24 +15,23 @@ struct MemoryPlan {
         std::size_t bytes;
     };
     std::vector<Line> lines;
-    std::size_t available = 0;    // to this rank; 0: unknown
+    std::size_t available = 0;    // for this rank; 0: unknown
     int ranks = 1;
-    int micro_batch = 0;          // sequences it counts
-    int largest_micro_batch = 0;  // the most of them that fit; 0: not even one
+    int micro_batch = 0;          // in sequences
+    int largest_micro_batch = 0;  // the largest that fits; 0: none
 
     std::size_t total() const;
     bool fits() const { return available == 0 || total() <= available; }
-    std::string text() const;     // one line each, in MiB, then the sum and what the device has
+    std::string text() const;     // one line each, in MiB, then the total and the available memory
 };
-// `table` is that of setup.config. reduce_in_bf16: gradients travel between ranks in bf16, which takes a copy.
-// checkpoint_copies: bytes from which checkpoints are written, where they are the device's memory. onebit: of
-// 1-bit Adam, if that is the optimizer. samples: bytes that drawing samples takes, where that is done.
+// `table` is that of setup.config. reduce_in_bf16: gradients are reduced in bf16, which takes a copy.
+// checkpoint_copies: bytes of the copies that checkpoints are written from, if they are in device memory. onebit: the
+// settings of 1-bit Adam, if used. samples: bytes for drawing samples, if any.
 MemoryPlan plan_memory(const ModelSetup& setup, const ParameterTable& table, const Context& context,
                        bool reduce_in_bf16, std::size_t checkpoint_copies = 0,
                        const std::optional<OnebitSettings>& onebit = {}, std::size_t samples = 0);
 
-// Throws Error when the plan exceeds what is available; it names the largest micro-batch that fits, or says that none
-// does.
+// Throws Error if the plan exceeds the available memory; the message has the largest micro-batch that fits, if any.
 void require_room(const MemoryPlan& plan);
 
 }  // namespace llmc

@@ -1,7 +1,7 @@
 // model.cpp - GPT-2's forward and backward pass, in fp32 and bf16
 //
-// Shapes in comments: B sequences of T positions, C channels, V the padded vocabulary; r rows of a chunk that
-// goes through the head at once. x is the residual stream, (B, T, C).
+// Shapes in comments: B sequences of T positions, C channels, V the padded vocabulary; r rows of one chunk of the head.
+// x is the residual stream, (B, T, C).
 #include "llmc/model/model.h"
 
 #include <algorithm>
@@ -80,14 +80,15 @@ public:
                 if (setup_.training && (added ? accumulating || first > 0 : first == 0))
                     head_products(chunk, {dweight.span(), {}, added});
         }
-        // All blocks are alike. What comes from the head has the size of gradients.
+        // All blocks have the same shapes. The head's output has the magnitude of gradients.
         if (setup_.training)
             device::copy_on_device(act_.dresidual.data(), act_.dnormed.data(), act_.dnormed.size_bytes(), stream());
         for (const bool added : {false, true}) {
             if (!setup_.training || (added && !accumulating)) break;
             const LinearGradients whole{dweight.span(), dbias.span(), added}, no_bias{dweight.span(), {}, added};
             const BlockActivations<Element>& a = act_.block[0];
-            // With each bias and without, as bias_is_faster_with_input() and bias_is_faster_with_weight() compare them.
+            // With and without each bias, for the comparisons of bias_is_faster_with_input() and
+            // bias_is_faster_with_weight().
             for (const LinearGradients& gradients : {whole, no_bias}) {
                 linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, gradients, a.pre_gelu, dbias.span());
                 linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, gradients, a.pre_gelu);
@@ -96,23 +97,24 @@ public:
             }
             linear_backward(act_.dnormed, act_.dwide, a.ln1.normed, p.qkv, whole);
         }
-        context_.stream.sync();  // before the temporaries go
+        context_.stream.sync();  // before the temporaries are freed
     }
 
 private:
     using Tensor = std::span<Element>;
     using Input = std::span<const Element>;
 
-    // What forward_block() computes: all, or, to compute again, what the backward pass reads.
+    // The last result of forward_block(): its output, or for recomputation gelu, the last one that the backward pass
+    // reads.
     enum class Upto { output, gelu };
     enum class Dlogits { none, in_place };
     enum class Dresidual { overwrite, add };
-    // Where the gradients of a linear layer go. An empty bias: something that has dout at hand sums it.
+    // The memory for the gradients of a linear layer. If bias is empty, another kernel that reads dout sums it.
     struct LinearGradients {
         std::span<float> weight, bias;
         bool accumulate;
     };
-    // Rows [first, first + rows) of the micro-batch, small enough for the logits' memory.
+    // Rows [first, first + rows) of the micro-batch whose logits fit in the logits buffer.
     struct Chunk {
         std::size_t first;
         int rows;
@@ -149,7 +151,7 @@ private:
     // From the gradient of ln_f(x), in dnormed, to that of the tables.
     void backward(const MicroBatch& batch, GradientExchange& gradients) {
         const device::Range range("backward");
-        gradients.open(buckets().of_layer(layers() - 1));  // it has ln_f, too
+        gradients.open(buckets().of_layer(layers() - 1));  // also has ln_f
         layernorm_backward(Dresidual::overwrite, act_.final_ln, act_.residual[layers()], table().final_ln(), gradients);
         for (int layer = layers() - 1; layer >= 0; --layer) {
             const device::Range layer_range(layer_name_[std::size_t(layer)].c_str());
@@ -169,8 +171,8 @@ private:
     }
 
     // x += attn_proj(attention(qkv(ln_1 x))),  x += mlp_proj(gelu(fc(ln_2 x)))
-    // A normalisation is fused with the addition before it: ln_1 x is there on entry, and what reads the output, ln_1
-    // of the next block or ln_f, on return.
+    // A LayerNorm is fused with the addition before it: ln_1 x is computed before the call, and the call also computes
+    // the LayerNorm of its output, ln_1 of the next block or ln_f.
     void forward_block(int layer, Upto upto) {
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
@@ -187,15 +189,15 @@ private:
                       act_.branch, last ? table().final_ln() : table().block(layer + 1).ln1);
     }
 
-    // Of both lines, from the end; dresidual is the gradient of the block's output on entry, that of its input on
-    // return. The layer normalisation that left it, the next block's or the last one, has its column sums, which are
-    // the gradient of mlp_proj's bias, in its scratch; so has ln_2 those of attn_proj's.
+    // The gradients of both lines, from the end; dresidual is the gradient of the block's output on entry, and of its
+    // input on return. The LayerNorm backward pass that wrote it, that of the next block or ln_f, has left its column
+    // sums, the gradient of mlp_proj's bias, in the scratch; ln_2 leaves those of attn_proj's bias.
     void backward_block(int layer, GradientExchange& gradients) {
         recompute_block(layer);
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
         LinearGradients fc = gradients_of(p.fc, gradients);
-        std::span<float> dbias_of_fc;  // where the product that leaves fc's dout sums its rows, too
+        std::span<float> dbias_of_fc;  // not empty if the product that computes fc's dout also sums its rows
         if (context_.matmul.sums_bias_with_input(kernels::dtype_of<Element>, mlp_pair(fc.accumulate)))
             std::swap(fc.bias, dbias_of_fc);
         const LinearGradients mlp_proj = sum_bias_after_layernorm(p.mlp_proj, gradients);
@@ -211,8 +213,8 @@ private:
         layernorm_backward(Dresidual::add, a.ln1, act_.residual[layer], p.ln1, gradients);
     }
 
-    // Computes again what the recompute level did not keep: to the same bits, but for GELU in bf16 on a GPU, whose last
-    // bit may differ from that of the matrix library.
+    // Recomputes the activations that the recompute level does not store. Bit-identical, except GELU in bf16 on a GPU,
+    // whose last bit may differ from the matrix library's.
     void recompute_block(int layer) {
         const BlockParameters& p = table().block(layer);
         const BlockActivations<Element>& a = act_.block[layer];
@@ -238,7 +240,7 @@ private:
                                           .bias = {}, .rows = chunk.rows, .in_channels = channels(),
                                           .out_channels = padded_vocabulary()}, stream());
     }
-    // Losses of these rows, and where asked their dlogits in place of the logits.
+    // Losses of these rows, and on request their dlogits, which overwrite the logits.
     void classify(const MicroBatch& batch, const Chunk& chunk, Dlogits dlogits, float token_weight = 0) {
         head(chunk);
         kernels::classifier<Element>({.logits = act_.logits,                                 // (r, V)
@@ -257,7 +259,7 @@ private:
             head_products(chunk, {gradients.gradient(table().token_table()), {}, gradients.accumulate() || first > 0});
         }
     }
-    // From dlogits, in the logits' place.
+    // From dlogits, which are in the logits' memory.
     void head_products(const Chunk& chunk, const LinearGradients& gradients) {
         context_.matmul.backward_input<Element>({.din = rows_of(act_.dnormed, chunk),        // (r, C)
                                                  .dout = act_.logits,                        // (r, V)
@@ -293,15 +295,15 @@ private:
 
     // The operations of a block, over the rows of the micro-batch.
 
-    // out = in weight^T + bias; where `pre_gelu` is given, that is put there and out = gelu(pre_gelu)
+    // out = in weight^T + bias; if `pre_gelu` is not empty, pre_gelu = in weight^T + bias and out = gelu(pre_gelu)
     void linear(Tensor out, Input in, const Linear& layer, Tensor pre_gelu = {}) {
         context_.matmul.forward<Element>({.out = out, .pre = pre_gelu, .in = in, .weight = weight(layer.weight),
                                           .bias = weight(layer.bias), .rows = rows(),
                                           .in_channels = layer.in_channels,
                                           .out_channels = layer.out_channels}, stream());
     }
-    // din = dout weight, through gelu where in = gelu(pre_gelu), and where asked the sum of its rows, dbias_before;
-    // first the gradients of weight and bias
+    // The gradients of weight and bias, then din = dout weight, multiplied by gelu's derivative if in = gelu(pre_gelu),
+    // and the sum of its rows, dbias_before, if not empty
     void linear_backward(Tensor din, Input dout, Input in, const Linear& layer, const LinearGradients& gradients,
                          Input pre_gelu = {}, std::span<float> dbias_before = {}) {
         context_.matmul.backward_weight<Element>({.dweight = gradients.weight, .dbias = gradients.bias, .dout = dout,
@@ -316,8 +318,9 @@ private:
     static LinearGradients gradients_of(const Linear& layer, GradientExchange& gradients) {
         return {gradients.gradient(layer.weight), gradients.gradient(layer.bias), gradients.accumulate()};
     }
-    // Only right after the layernorm_backward() that left the layer's dout in dresidual: sums the gradient of its bias
-    // from the scratch of that, unless the product of its weight does it faster. Returns what is left for the product.
+    // Call it directly after the layernorm_backward() that wrote the layer's dout to dresidual: sums the gradient of
+    // its bias from that call's scratch, unless the product of its weight does so faster. Returns the gradients that
+    // the product must compute.
     LinearGradients sum_bias_after_layernorm(const Linear& layer, GradientExchange& gradients) {
         LinearGradients result = gradients_of(layer, gradients);
         if (context_.matmul.sums_bias_with_weight(kernels::dtype_of<Element>,
@@ -337,14 +340,14 @@ private:
                                              .weight = weight(norm.weight), .bias = weight(norm.bias),
                                              .rows = rows(), .channels = channels()}, stream());
     }
-    // x = left + right, out = its layer normalisation
+    // x = left + right, out = LayerNorm(x)
     void add_layernorm(Tensor x, const NormActivations<Element>& out, Input left, Input right, const Norm& norm) {
         kernels::residual_layernorm_forward<Element>({.residual = x, .normed = out.normed, .mean = out.mean,
                                                       .rstd = out.rstd, .left = left, .right = right,
                                                       .weight = weight(norm.weight), .bias = weight(norm.bias),
                                                       .rows = rows(), .channels = channels()}, stream());
     }
-    // dresidual (+)= the gradient through a layer normalisation of x, from dnormed
+    // dresidual (+)= the gradient through a LayerNorm of x, from dnormed
     void layernorm_backward(Dresidual dresidual, const NormActivations<Element>& out, Input x, const Norm& norm,
                             GradientExchange& gradients) {
         kernels::layernorm_backward<Element>({.dresidual = act_.dresidual,
@@ -388,7 +391,7 @@ private:
 
     device::Memory memory_;
     ActivationSpans<Element> act_;
-    MicroBatchShape shape_{};  // of the micro-batch that act_ is of
+    MicroBatchShape shape_{};  // of the micro-batch in act_
     std::vector<std::string> layer_name_;
 };
 

@@ -4,8 +4,8 @@
 //   per block:  x += attn_proj(attention(qkv(ln_1 x))),  x += mlp_proj(gelu(fc(ln_2 x)))
 //   logits = ln_f(x) wte^T
 //
-// Everything enqueues on the context's stream and returns; results are ready when the stream has passed this point.
-// Source: Radford et al. 2019; sizes and initialisation: parameters.h.
+// All functions enqueue on the context's stream and return, unless their comment says that they wait. Source: Radford
+// et al. 2019; sizes and initialization: parameters.h.
 #pragma once
 #include <memory>
 #include <span>
@@ -34,21 +34,21 @@ struct ModelSetup {
     kernels::DType dtype = kernels::DType::fp32;
     MicroBatchShape shape{};         // the largest micro-batch
     Recompute recompute = Recompute::none;
-    bool training = true;       // false: activations are not kept
-    Sharding sharding{};        // in bf16, master weights of this rank's shards only at stage 1 and 2
+    bool training = true;       // false: activations are not stored
+    Sharding sharding{};        // in bf16 at stages 1 and 2, a rank stores master weights of its shards only
 };
 
-// What the model asks of attention.
+// The attention of this model.
 kernels::AttentionProblem attention_problem(const ModelSetup& setup);
-// The two layers of a block's MLP, as the matrix library decides where the bias' gradient of the first is summed.
+// The two layers of a block's MLP: the matrix library decides which product sums the bias gradient of the first.
 kernels::GeluPair mlp_pair(const ModelConfig& config, int rows, bool accumulate);
 
 // Device bytes by purpose, counted without allocating: for the memory plan.
 struct ModelBytes {
     std::size_t parameters, master_weights, activations;  // in fp32 the parameters are the master weights
-    std::size_t gathered;  // by copy_master_weights_to_host(), where this rank has only its shards
-    std::size_t chooses;   // choose_products(), on the device, and the runs that it has timed
-    std::size_t load;      // of load() with the array it is given, where host memory is device memory
+    std::size_t gathered;  // for copy_master_weights_to_host(), if this rank has only its shards
+    std::size_t chooses;   // for choose_products() and the candidates that it times
+    std::size_t load;      // for load() and its argument, if host memory is device memory
 };
 ModelBytes model_bytes(const ModelSetup& setup, const ParameterTable& table, const device::Info& device);
 
@@ -56,18 +56,18 @@ class Model : public ModelWeights {
 public:
     virtual ~Model() = default;
 
-    // gradients' losses and gradients (+)= those of the micro-batch, each token with weight token_weight.
+    // Adds the losses of the micro-batch, and its gradients with weight token_weight per token, to `gradients`.
     virtual void forward_backward(const MicroBatch& batch, float token_weight, GradientExchange& gradients) = 0;
     // loss_sum[0] += sum of the losses over valid targets.
     virtual void evaluate(const MicroBatch& batch, std::span<double> loss_sum) = 0;
-    // The loss in nats of every position of the micro-batch, 0 where it has no target, on the host; waits.
+    // The loss in nats of every position of the micro-batch, 0 without a target, on the host; waits.
     virtual std::vector<float> token_losses(const MicroBatch& batch) = 0;
-    // Calls the matrix library as a step with this micro-batch does, on this model's activations, so that it chooses
-    // its algorithms (kernels/tuning): with `accumulating` as later micro-batches of a step do, too. Gradients go to
-    // memory of its own; of the model's state it changes activations only. Waits.
+    // Makes the same calls of the matrix library as a step with this micro-batch, on this model's activations, to
+    // autotune its algorithms (kernels/tuning); with `accumulating` also those of later micro-batches of a step. Writes
+    // gradients to temporary memory and changes only the activations of the model. Waits.
     virtual void choose_products(const MicroBatch& batch, bool accumulating) = 0;
-    // Logits over the vocabulary (not its padding) after each of `rows` positions from `first_row` on, of one sequence
-    // on the host; waits. Throws Error if the sequence is longer than the largest micro-batch or the model's positions.
+    // Logits over the vocabulary (without padding) at `rows` positions from `first_row` of one sequence, on the host;
+    // waits. Throws Error if the sequence is longer than the largest micro-batch or the model's positions.
     std::vector<float> logits(std::span<const int> tokens, int first_row, int rows);
 
 protected:
@@ -76,9 +76,9 @@ protected:
     ModelSetup setup_;
 
 private:
-    // Up to the rows that the head reads.
+    // Computes the rows that the head reads.
     virtual void forward(const MicroBatch& batch) = 0;
-    // logits() of what the last forward() left.
+    // The logits of rows of the last forward().
     virtual std::vector<float> logits_of_rows(int first_row, int rows) = 0;
 };
 

@@ -1,4 +1,4 @@
-// model_weights.cpp - weights between host, device and ranks: loading them, and gathering them for a checkpoint
+// model_weights.cpp - loads weights to the device, and gathers them from all ranks for a checkpoint
 #include "llmc/model/model_weights.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ ModelWeights::ModelWeights(const ParameterTable& table, DType dtype, const Shard
 ModelWeights::~ModelWeights() {
     try {
         for (const CommEvent event : arriving_) context_.communicator->sync(event);
-    } catch (...) {  // whoever uses the communicator next is told
+    } catch (...) {  // the next use of the communicator throws it again
     }
 }
 
@@ -47,13 +47,13 @@ void ModelWeights::load(std::span<const float> host) {
     std::transform(host.begin(), host.begin() + std::ptrdiff_t(rounded.size()), rounded.begin(),
                    kernels::bf16_from_float);
     rounded_.upload(rounded, context_.stream);
-    context_.stream.sync();  // before what is copied goes
+    context_.stream.sync();  // before the source of the copy is freed
 }
 
 void ModelWeights::copy_master_weights_to_host(std::span<float> flat) const {
     const bool receives = context_.communicator->rank() == 0;
-    require(std::int64_t(flat.size()) == (receives ? table_.elements() : 0), "the room for master weights", flat.size(),
-            receives ? std::to_string(table_.elements()) : "none: they go to rank 0");
+    require(std::int64_t(flat.size()) == (receives ? table_.elements() : 0), "the memory for master weights",
+            flat.size(), receives ? std::to_string(table_.elements()) : "none: only rank 0 receives them");
     wait_for_parameters();  // in fp32 they are the master weights
     if (has_all_master_weights()) {
         device::copy_to_host(flat.data(), master_weights_.span().data(), flat.size_bytes(), context_.stream);

@@ -1,12 +1,12 @@
-// model_weights.h - a model's weights on the device: the working parameters that it computes with, and fp32 master
+// model_weights.h - a model's weights on the device: the working parameters for computation, and the fp32 master
 // weights that the optimizer updates
 //
 //   fp32  one array is both
-//   bf16  the working parameters are the master weights, rounded; at ZeRO stage 1 and 2 a rank keeps the master weights
-//         of its shards only (gradient_buckets.h)
+//   bf16  the working parameters are the rounded master weights; at ZeRO stages 1 and 2 a rank stores the master
+//         weights of its shards only (gradient_buckets.h)
 //
-// At ZeRO stage 1 and 2 every rank's working parameters arrive from the others, bucket by bucket, during the next
-// forward pass.
+// At ZeRO stages 1 and 2 the working parameters are gathered from all ranks, bucket by bucket, during the next forward
+// pass.
 #pragma once
 #include <span>
 #include <type_traits>
@@ -20,20 +20,20 @@
 
 namespace llmc {
 
-// Of this rank, alignment gaps included.
+// The number of master weights on this rank, including alignment gaps.
 std::int64_t master_weight_elements(const ParameterTable& table, kernels::DType dtype, const Sharding& sharding);
 
 class ModelWeights {
 public:
     const ParameterTable& table() const { return table_; }
     kernels::DType dtype() const { return dtype_; }
-    // All of them, or in bf16 at stage 1 and 2 those of this rank's shards (gradient_buckets.h).
+    // All master weights, or in bf16 at stages 1 and 2 those of this rank's shards (gradient_buckets.h).
     std::span<float> master_weights() const { return master_weights_.span(); }
     bool has_all_master_weights() const { return std::int64_t(master_weights_.size()) == table_.elements(); }
     // The working parameters in bf16; in fp32 they are the master weights.
     std::span<kernels::bf16> rounded_parameters() const { return rounded_.span(); }
 
-    // The working parameters of one tensor; Element is that of dtype().
+    // The working parameters of one tensor; Element is the type of dtype().
     template <class Element> std::span<const Element> parameter(int tensor) const {
         if constexpr (std::is_same_v<Element, float>)
             return table_.view(std::span<const float>(master_weights_.span()), tensor);
@@ -42,11 +42,11 @@ public:
 
     // Sets master weights and working parameters from a host array of table().elements() floats; waits.
     void load(std::span<const float> host);
-    // The master weights of all ranks into host memory of rank 0, table().elements() floats. Every rank calls it, the
-    // others with an empty span. Waits.
+    // Copies the master weights of all ranks to host memory of rank 0, table().elements() floats. Every rank calls it,
+    // the others with an empty span. Waits.
     void copy_master_weights_to_host(std::span<float> flat) const;
 
-    // The working parameters of a bucket are gathered by the group up to `event`: whoever reads them here waits for it.
+    // The group up to `event` gathers the working parameters of a bucket; wait_for_parameters() waits for it.
     void parameters_arrive(int bucket, CommEvent event) { arriving_[std::size_t(bucket)] = event; }
     void wait_for_parameters() const {
         for (int bucket = 0; bucket < buckets_.size(); ++bucket) wait_for_parameters(bucket);
@@ -58,7 +58,7 @@ public:
 protected:
     // The context must outlive it. Weights are undefined until load().
     ModelWeights(const ParameterTable& table, kernels::DType dtype, const Sharding& sharding, Context& context);
-    ~ModelWeights();  // waits for parameters on their way
+    ~ModelWeights();  // waits for gathers in progress
 
     const GradientBuckets& buckets() const { return buckets_; }
 
@@ -68,7 +68,7 @@ private:
     kernels::DType dtype_;
     ParameterTable table_;
     GradientBuckets buckets_;
-    std::vector<CommEvent> arriving_;  // of every bucket
+    std::vector<CommEvent> arriving_;  // one per bucket
     device::Array<float> master_weights_;
     device::Array<kernels::bf16> rounded_;
 };

@@ -1,4 +1,4 @@
-// norm_modules.cpp - which stretches of the flat array make a module, and their cut into tiles
+// norm_modules.cpp - the ranges of the flat array that form a module, and their division into tiles
 #include "llmc/model/norm_modules.h"
 
 #include <algorithm>
@@ -6,13 +6,13 @@
 namespace llmc {
 
 NormModules::NormModules(const ParameterTable& table, const GradientBuckets& buckets) {
-    // A stretch reaches from its first tensor to the first of what follows, gaps included: they are 0.
+    // A range extends from its first tensor to the first tensor after it, including gaps, which are 0.
     const auto add = [&](int module, int from, int to) {
         const auto offset = [&](int tensor) {
             return tensor < int(table.tensors().size()) ? table.tensors()[std::size_t(tensor)].offset
                                                         : table.elements();
         };
-        stretches.push_back({.first = offset(from), .size = offset(to) - offset(from),
+        ranges.push_back({.first = offset(from), .size = offset(to) - offset(from),
                              .bucket = buckets.of_tensor(from), .module = module});
     };
     const auto module = [&](const std::string& name) {
@@ -42,12 +42,12 @@ NormTiles::NormTiles(const NormModules& modules, const GradientBuckets& buckets,
         while (int(module_start.size()) <= module) module_start.push_back(std::int32_t(tiles.size()));
         while (int(bucket_start.size()) <= bucket) bucket_start.push_back(tiles.size());
     };
-    for (const NormModules::Stretch& stretch : modules.stretches) {
-        close(stretch.module, stretch.bucket);
-        const GradientBucket& bucket = buckets[stretch.bucket];
+    for (const NormModules::Range& range : modules.ranges) {
+        close(range.module, range.bucket);
+        const GradientBucket& bucket = buckets[range.bucket];
         const ShardRange covered = of == TilesOf::shards ? bucket.shard : ShardRange{0, bucket.size};
         const std::int64_t begin = bucket.first + covered.first, end = begin + covered.size;
-        const std::int64_t first = std::max(begin, stretch.first), last = std::min(end, stretch.first + stretch.size);
+        const std::int64_t first = std::max(begin, range.first), last = std::min(end, range.first + range.size);
         if (last > first) kernels::append_tiles(tiles, first - begin, last - first);
     }
     close(int(modules.names.size()), buckets.size());

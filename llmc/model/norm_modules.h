@@ -1,4 +1,4 @@
-// norm_modules.h - the modules whose gradient norms are told apart, and the tiles that their squares are summed in
+// norm_modules.h - the modules with separate gradient norms, and the tiles in which their squares are summed
 //
 // Plain host code.
 #pragma once
@@ -10,21 +10,21 @@
 
 namespace llmc {
 
-// Modules, as PyTorch names them: wte, wpe, and of every block attn, mlp and ln, and ln_f. Each lies within one bucket.
+// Modules with PyTorch's names: wte, wpe, ln_f, and attn, mlp and ln of every block. Each is within one bucket.
 struct NormModules {
     NormModules(const ParameterTable& table, const GradientBuckets& buckets);
-    struct Stretch {
+    struct Range {
         std::int64_t first, size;  // in the flat array
         int bucket, module;
     };
-    std::vector<std::string> names;  // in the order of the buckets
-    std::vector<Stretch> stretches;  // ascending by bucket, then by module
+    std::vector<std::string> names;  // in bucket order
+    std::vector<Range> ranges;  // ascending by bucket, then by module
 };
 
 // Whole buckets, or this rank's shards of them.
 enum class TilesOf { buckets, shards };
 
-// Tiles of every module, by bucket. A tile's first element is counted from the start of the bucket or shard.
+// Tiles of every module, by bucket. A tile's first element is relative to the start of the bucket or shard.
 struct NormTiles {
     NormTiles(const NormModules& modules, const GradientBuckets& buckets, TilesOf of);
     std::vector<kernels::NormTile> tiles;

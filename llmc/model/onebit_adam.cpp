@@ -1,4 +1,4 @@
-// onebit_adam.cpp - the stages of 1-bit Adam, and the update of each
+// onebit_adam.cpp - the stages of 1-bit Adam and their updates
 #include "llmc/model/onebit_adam.h"
 
 #include <regex.h>
@@ -13,42 +13,42 @@
 namespace llmc {
 namespace {
 
-constexpr std::size_t kDownloadedAtOnce = std::size_t(1) << 20;  // elements; of a moment
-constexpr std::size_t kLongestExpression = 1000;                 // the library's parser recurses
+constexpr std::size_t kDownloadedAtOnce = std::size_t(1) << 20;  // elements of a moment
+constexpr std::size_t kLongestExpression = 1000;                 // because the C library's parser recurses
 
-// Ranks, or nodes of them.
+// The number of workers: ranks, or nodes.
 int workers_of(const OnebitSettings& settings, int ranks) { return ranks / settings.ranks_of_node; }
 
 bool compresses(const OnebitSettings& settings, int ranks) {
     return !settings.frozen_only && (workers_of(settings, ranks) > 1 || settings.compress_alone);
 }
 
-// Neighbouring tensors of one kind.
-struct Stretch {
+// Consecutive tensors that are all excluded from compression, or all compressed.
+struct TensorRange {
     ShardRange flat;
-    bool live;  // full gradients, and a second moment that goes on
+    bool live;  // excluded: full gradients, and a second moment that is still updated
     std::size_t first_segment, segments;
 };
 
-std::vector<Stretch> stretches_of(const ParameterTable& table, const std::vector<bool>& left_out) {
-    std::vector<Stretch> stretches;
+std::vector<TensorRange> tensor_ranges(const ParameterTable& table, const std::vector<bool>& left_out) {
+    std::vector<TensorRange> ranges;
     for (std::size_t i = 0; i < left_out.size(); ++i) {
         const std::int64_t first = table.tensors()[i].offset;
-        if (stretches.empty() || stretches.back().live != left_out[i])
-            stretches.push_back({.flat = {.first = first, .size = 0}, .live = left_out[i], .first_segment = i,
+        if (ranges.empty() || ranges.back().live != left_out[i])
+            ranges.push_back({.flat = {.first = first, .size = 0}, .live = left_out[i], .first_segment = i,
                                  .segments = 0});
         const std::int64_t end = i + 1 < left_out.size() ? table.tensors()[i + 1].offset : table.elements();
-        stretches.back().flat.size = end - stretches.back().flat.first;
-        ++stretches.back().segments;
+        ranges.back().flat.size = end - ranges.back().flat.first;
+        ++ranges.back().segments;
     }
-    return stretches;
+    return ranges;
 }
 
-template <class T> std::span<T> in_stretch(std::span<T> flat, const ShardRange& range) {
+template <class T> std::span<T> in_tensor_range(std::span<T> flat, const ShardRange& range) {
     return flat.subspan(std::size_t(range.first), std::size_t(range.size));
 }
 
-// use(the first element's index, elements on the host) for all of a moment.
+// Calls use(index of the first element, elements on the host) for all parts of a moment.
 template <class Use>
 void for_each_part(std::span<const float> moment, device::StreamRef stream, Use&& use) {
     std::vector<float> part(std::min(moment.size(), kDownloadedAtOnce));
@@ -70,18 +70,18 @@ public:
           workers_(workers_of(onebit_, context.communicator->size())),
           compresses_(compresses(onebit_, context.communicator->size())),
           shadows_(onebit_.shadow_beta2 > settings.beta2),
-          stretches_(stretches_of(model.table(), tensors_left_out(model.table(), onebit_.exclude))) {
+          ranges_(tensor_ranges(model.table(), tensors_left_out(model.table(), onebit_.exclude))) {
         std::vector<kernels::DecaySegment> all = model.table().decay_segments(), each;
-        for (const Stretch& stretch : stretches_) {
-            if (stretch.live) live_.push_back(stretch.flat);
-            for (std::size_t i = stretch.first_segment; i < stretch.first_segment + stretch.segments; ++i) {
-                each.push_back({all[i].end - stretch.flat.first, all[i].decays});
-                if (stretch.live) all[i].decays = kernels::kLeftAlone;
+        for (const TensorRange& range : ranges_) {
+            if (range.live) live_.push_back(range.flat);
+            for (std::size_t i = range.first_segment; i < range.first_segment + range.segments; ++i) {
+                each.push_back({all[i].end - range.flat.first, all[i].decays});
+                if (range.live) all[i].decays = kernels::kLeftAlone;
             }
         }
         const device::SyncIfThrown guard(context.stream);
         segments_of_flat_ = {std::span<const kernels::DecaySegment>(all), context.stream};
-        segments_of_stretches_ = {std::span<const kernels::DecaySegment>(each), context.stream};
+        segments_of_ranges_ = {std::span<const kernels::DecaySegment>(each), context.stream};
         if (compresses_ && onebit_.ranks_of_node > 1) {
             Communicator& all = *context.communicator;
             const std::vector<int> nodes = nodes_of(all);
@@ -109,7 +109,7 @@ public:
         Optimizer::load(counts, read);
         state_ = counts.onebit;
         steps_ = counts.updates + counts.skipped_steps;
-        most_updates_ = counts.updates;
+        max_updates_ = counts.updates;
         if (is_frozen()) compress_from_now_on();
     }
 
@@ -168,16 +168,15 @@ private:
 
     template <class T> void update_frozen(Model& model, std::span<T> parameters) {
         if (mean_) update_compressed(model, parameters);
-        for (const Stretch& stretch : stretches_) {
-            if (mean_ && !stretch.live) continue;
-            const auto in = [&](auto flat) { return in_stretch(flat, stretch.flat); };
+        for (const TensorRange& range : ranges_) {
+            if (mean_ && !range.live) continue;
+            const auto in = [&](auto flat) { return in_tensor_range(flat, range.flat); };
             kernels::adamw<T>({.parameter = in(parameters), .master = in(model.master_weights()),
                                .m = in(first_.span()), .v = in(second_.span()), .grad = in(gradient()),
-                               .segments = segments_of_stretches_.span().subspan(stretch.first_segment,
-                                                                                 stretch.segments),
+                               .segments = segments_of_ranges_.span().subspan(range.first_segment, range.segments),
                                .scalars = scalars_.span(), .beta1 = settings_.beta1, .beta2 = settings_.beta2,
                                .eps = settings_.eps, .weight_decay = settings_.weight_decay,
-                               .rounding = rounding_from(stretch.flat.first), .frozen = !stretch.live},
+                               .rounding = rounding_from(range.flat.first), .frozen = !range.live},
                               context_.stream);
         }
     }
@@ -191,17 +190,17 @@ private:
                          .second_moment = update_space ? second_.span() : std::span<float>(),
                          .gradient_scale = {&scalars.data()->grad_scale, 1}, .momentum_weight = settings_.beta1,
                          .gradient_weight = (1 - settings_.beta1) * float(workers_), .eps = settings_.eps,
-                         .begin_sum = [&](const ShardRange& stretch, std::span<float> mine) {
-                             return gradients_.begin_sum(*within_, stretch, mine);
+                         .begin_sum = [&](const ShardRange& range, std::span<float> mine) {
+                             return gradients_.begin_sum(*within_, range, mine);
                          },
-                         .end_sum = [&](CommEvent event, const ShardRange& stretch, std::span<float> mine) {
-                             gradients_.end_sum(*within_, event, stretch, mine);
+                         .end_sum = [&](CommEvent event, const ShardRange& range, std::span<float> mine) {
+                             gradients_.end_sum(*within_, event, range, mine);
                          }});
         kernels::onebit_settle(scalars, mean_->finite(), stream);
         std::size_t tile = 0;
         for (std::size_t i = 0; i < mean_->buckets(); ++i) {
             const OnebitMean::Exchanged bucket = mean_->exchanged(i, gradient());
-            const auto in = [&](auto flat) { return in_stretch(flat, bucket.flat); };
+            const auto in = [&](auto flat) { return in_tensor_range(flat, bucket.flat); };
             kernels::onebit_adam<T>({.layout = bucket.layout, .tiles = bucket.tiles, .compensated = bucket.compensated,
                                      .error = bucket.error, .messages = bucket.messages, .replies = bucket.replies,
                                      .active = bucket.active, .one = bucket.one, .parameter = in(parameters),
@@ -223,18 +222,18 @@ private:
         return rounding;
     }
 
-    // The host knows how many steps there were, and no more than that of updates: it waits for their number only where
-    // the freeze may be due.
-    void step_ends() override {
+    // The host knows the number of steps, an upper bound of the number of updates. It waits for the exact number only
+    // when the freeze may be due.
+    void after_step() override {
         ++steps_;
-        ++most_updates_;
+        ++max_updates_;
         if (!is_frozen()) {
             const bool automatic = onebit_.freeze_after == 0;
             const std::int64_t due = automatic ? state_.moment_sum_after + onebit_.settling_updates
                                                : onebit_.freeze_after;
-            if (most_updates_ < due) return;
-            most_updates_ = scalars().adam_step;
-            if (most_updates_ < due || (automatic && !has_settled())) return;
+            if (max_updates_ < due) return;
+            max_updates_ = scalars().adam_step;
+            if (max_updates_ < due || (automatic && !has_settled())) return;
             freeze();
             compress_from_now_on();
         } else if (mean_) {
@@ -242,11 +241,11 @@ private:
         }
     }
 
-    // The second moment that will be frozen, and 1 over its bias.
+    // The second moment that will be frozen, and the factor that corrects its bias.
     std::span<float> settling_moment() const { return shadows_ ? shadow() : second_.span(); }
     float correction() const {
         const double beta = double(shadows_ ? onebit_.shadow_beta2 : settings_.beta2);
-        return float(1 / (1 - std::pow(beta, double(most_updates_))));
+        return float(1 / (1 - std::pow(beta, double(max_updates_))));
     }
 
     bool has_settled() {
@@ -257,20 +256,20 @@ private:
         sum *= double(correction());
         const double before = state_.moment_sum;
         state_.moment_sum = sum;
-        state_.moment_sum_after = most_updates_;
+        state_.moment_sum_after = max_updates_;
         constexpr double kSettled = OnebitSettings::kSettled;
         return sum >= kSettled * before && before >= kSettled * sum && before > 0 && steps_ > onebit_.lr_warmup_steps;
     }
 
     void freeze() {
-        for (const Stretch& stretch : stretches_)
-            if (!stretch.live)
-                kernels::scale_moment(in_stretch(second_.span(), stretch.flat),
-                                      in_stretch(settling_moment(), stretch.flat), correction(), context_.stream);
-        state_.frozen_after = most_updates_;
+        for (const TensorRange& range : ranges_)
+            if (!range.live)
+                kernels::scale_moment(in_tensor_range(second_.span(), range.flat),
+                                      in_tensor_range(settling_moment(), range.flat), correction(), context_.stream);
+        state_.frozen_after = max_updates_;
     }
 
-    // Masks what never had a gradient, and what is left out.
+    // Masks elements that never had a gradient, and excluded ones.
     void compress_from_now_on() {
         if (!compresses_) return;
         if (!mean_) {
@@ -294,17 +293,17 @@ private:
     const ParameterTable& table_;
     const int workers_;
     const bool compresses_, shadows_;
-    std::vector<Stretch> stretches_;
+    std::vector<TensorRange> ranges_;
     std::vector<ShardRange> live_;
-    device::Array<kernels::DecaySegment> segments_of_flat_, segments_of_stretches_;
-    std::unique_ptr<Communicator> within_, across_;  // of nodes
-    std::optional<OnebitMean> mean_;  // where gradients are compressed; of nodes once they are
+    device::Array<kernels::DecaySegment> segments_of_flat_, segments_of_ranges_;
+    std::unique_ptr<Communicator> within_, across_;  // for nodes as workers
+    std::optional<OnebitMean> mean_;  // if gradients are compressed; with nodes as workers, only after the freeze
     device::Array<float> shadow_memory_, largest_;
     std::string nodes_;
     OnebitCounts state_;
     const char* stage_ = "warm-up";
-    std::int64_t steps_ = 0;         // so far, those without an update included
-    std::int64_t most_updates_ = 0;  // not fewer than there were
+    std::int64_t steps_ = 0;         // so far, including skipped ones
+    std::int64_t max_updates_ = 0;  // upper bound of the number of updates
 };
 
 }  // namespace
@@ -313,7 +312,7 @@ std::vector<bool> tensors_left_out(const ParameterTable& table, const std::strin
     std::vector<bool> left_out(table.tensors().size());
     if (exclude.empty()) return left_out;
     require(exclude.find('{') == std::string::npos, "--onebit-exclude", in_quotes(exclude),
-            "no counts in braces, which can take all memory", "write what they repeat");
+            "no counts in braces, which can take all memory", "write the repetitions out");
     require(exclude.size() <= kLongestExpression, "the length of --onebit-exclude", exclude.size(),
             "at most " + std::to_string(kLongestExpression));
     regex_t expression;
@@ -325,15 +324,15 @@ std::vector<bool> tensors_left_out(const ParameterTable& table, const std::strin
     const auto finds = [&](const std::string& name) {
         return regexec(&expression, name.c_str(), 0, nullptr, 0) == 0;
     };
-    // Under the name that checkpoints have, too.
+    // Also matches the names in checkpoints.
     for (std::size_t i = 0; i < left_out.size(); ++i)
         left_out[i] = finds(table.tensors()[i].name) || finds("transformer." + table.tensors()[i].name);
     regfree(&expression);
     const auto found = std::ranges::count(left_out, true);
     if (found == 0 || found == std::ssize(left_out))
-        fail("--onebit-exclude", in_quotes(exclude) + ", which finds " + (found == 0 ? "none" : "all") +
-             " of the tensors", "what finds some of them, such as wte.weight and h.0.ln_1.bias",
-             "see the names in a checkpoint's model.safetensors; to leave out all is --optimizer adamw");
+        fail("--onebit-exclude", in_quotes(exclude) + ", which matches " + (found == 0 ? "none" : "all") +
+             " of the tensors", "an expression that matches some of them, such as wte.weight and h.0.ln_1.bias",
+             "see the names in a checkpoint's model.safetensors; to exclude all, use --optimizer adamw");
     return left_out;
 }
 
@@ -347,13 +346,14 @@ std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, 
     const std::size_t elements = std::size_t(table.elements());
     const std::size_t shadow = device::taken_by(elements * sizeof(float));
     if (!compresses(settings, sharding.ranks)) return shadow;
-    const int places = settings.ranks_of_node;
-    const std::size_t mean = OnebitMean::bytes(table, workers_of(settings, sharding.ranks), places, settings.scale);
-    // Of the freeze, on the host: the mask, and the part of a moment that it is made of.
+    const int local_ranks = settings.ranks_of_node;
+    const int workers = workers_of(settings, sharding.ranks);
+    const std::size_t mean = OnebitMean::bytes(table, workers, local_ranks, settings.scale);
+    // For the freeze, on the host: the mask, and the part of a moment from which it is computed.
     const std::size_t mask = device::memory_is_host_memory()
                                  ? elements / 8 + std::min(elements, kDownloadedAtOnce) * sizeof(float) : 0;
-    // Of nodes: one goes before the other comes.
-    return sketch_bytes() + mask + (places > 1 ? std::max(mean, shadow) : mean);
+    // With nodes as workers, the shadow moment is freed before the mean is allocated.
+    return sketch_bytes() + mask + (local_ranks > 1 ? std::max(mean, shadow) : mean);
 }
 
 }  // namespace llmc

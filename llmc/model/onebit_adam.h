@@ -1,17 +1,17 @@
-// onebit_adam.h - 1-bit Adam: AdamW, until the second moment is frozen; from then on the momentum is what the ranks
-// average, at a bit an element (onebit_mean.h)
+// onebit_adam.h - 1-bit Adam: AdamW until the second moment is frozen; after that the ranks average the momentum
+// instead of gradients, with 1 bit per element (onebit_mean.h)
 //
-// Warm-up     AdamW bit for bit, and beside it a slower second moment.
-// Freeze      after update T_w: v = the second moment with its bias correction, which stays; errors are 0; elements
-//             with v = 0, which never had a gradient, are masked.
-// Compressed  every rank: x = beta1 m + (1 - beta1) R g, g its own gradient, as it enters the sum over the R ranks,
-//             times the clip coefficient of all; m = mean of x over ranks; the update as AdamW's, v in place of its
-//             own.
-//             Where nodes are the workers (OnebitSettings::ranks_of_node): g is the sum over the node's ranks, of
-//             which each of them has a shard, and R the number of nodes.
+// Warm-up     bit-identical to AdamW; also maintains a slower second moment.
+// Freeze      after update T_w: v = the bias-corrected second moment, constant from now on; errors are 0; elements with
+//             v = 0, which never had a gradient, are masked.
+// Compressed  on every rank: x = beta1 m + (1 - beta1) R g, where g is the rank's gradient, scaled as in the sum over
+//             the R ranks, times the common clip coefficient; m = mean of x over ranks; then AdamW's update with the
+//             frozen v.
+//             If nodes are the workers (OnebitSettings::ranks_of_node): g is the sum over the node's ranks, each of
+//             which has a shard of it, and R the number of nodes.
 //
-// Nobody has the sum of gradients then: its norm, for the clip coefficient, skipped steps and the noise scale, is
-// estimated from a sketch (step_sums.h). One rank takes its own gradient as it is.
+// In this stage no rank has the sum of the gradients: its norm, for the clip coefficient, skipped steps and the noise
+// scale, is estimated from a sketch (step_sums.h). A single rank uses its own gradient uncompressed.
 //
 // Source    Tang et al. 2021, arXiv 2102.02888.
 #pragma once
@@ -24,11 +24,11 @@ namespace llmc {
 std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange& gradients,
                                             const AdamWSettings& settings, Context& context);
 
-// Of every tensor of the table, whether it keeps full gradients, as `exclude` finds it. Throws Error where that is no
-// regular expression, or finds none or all of the tensors.
+// For every tensor of the table, whether `exclude` matches it, so that it keeps full gradients. Throws Error if that is
+// not a regular expression, or matches none or all of the tensors.
 std::vector<bool> tensors_left_out(const ParameterTable& table, const std::string& exclude);
 
-// Bytes on the device besides AdamW's. Throws Error as tensors_left_out().
+// Device bytes in addition to AdamW's. Throws Error as tensors_left_out() does.
 std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings);
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// onebit_files.cpp - errors written by their ranks, and read by as many ranks or others
+// onebit_files.cpp - writes errors on each rank, and reads them on the same or another number of ranks
 #include "llmc/model/onebit_files.h"
 
 #include <algorithm>
@@ -8,28 +8,29 @@
 #include <optional>
 
 #include "kernels/device/error.h"
-#include "llmc/model/stretches.h"
+#include "llmc/model/element_ranges.h"
 #include "llmc/weights/safetensors.h"
 
 namespace llmc {
 namespace {
 
 constexpr const char *kShadow = "shadow_moment", *kWorker = "worker_error", *kServer = "server_error";
-constexpr const char *kVersion = "1", *kErrorsFile = "a file of 1-bit Adam's";
-// In the metadata, of a server; and where nodes are the workers, of a worker, and the node of every rank.
-constexpr const char *kServedStretches = "stretches", *kWorkerStretches = "worker_stretches", *kNodes = "nodes";
+constexpr const char *kVersion = "1", *kErrorsFile = "a file of 1-bit Adam's state";
+// Metadata keys: ranges of the server; if nodes are the workers, also ranges of the worker, and the node of every rank.
+constexpr const char *kServedRanges = "stretches", *kWorkerRanges = "worker_stretches", *kNodes = "nodes";
 constexpr std::size_t kAveragedAtOnce = std::size_t(1) << 20;  // elements
 
-// A file of one rank's errors, or of the shadow.
+// A file with the errors of one rank, or with the shadow moment.
 class OnebitFile {
 public:
     OnebitFile(const std::filesystem::path& path, std::int64_t elements) : file_(path), elements_(elements) {
         require(metadata("elements") == std::to_string(elements), file_.path() + ": the number of parameters",
-                in_quotes(metadata("elements")), std::to_string(elements), "go on with the model of the checkpoint");
+                in_quotes(metadata("elements")), std::to_string(elements), "resume with the model of the checkpoint");
     }
     const std::string& path() const { return file_.path(); }
     const std::string& metadata(const std::string& key) const { return metadata_of(file_, key, kErrorsFile); }
-    // Elements [first, first + size) of a vector of `length`. Throws Error at a number that no run can have left.
+    // Reads elements [first, first + size) of a vector of `length`. Throws Error for a value that is not finite, and
+    // for a negative second moment.
     void read(const char* name, std::int64_t length, std::int64_t first, std::span<float> to) const {
         const auto found = std::ranges::find(file_.tensors(), name, &TensorInfo::name);
         require(found != file_.tensors().end() && found->dtype == "F32" && found->shape.size() == 1 &&
@@ -42,13 +43,13 @@ public:
             std::ranges::find_if(to, [square](float x) { return !std::isfinite(x) || (square && std::signbit(x)); });
         if (bad != to.end())
             fail(file_.path() + ": a value of " + name, *bad, square ? "finite, 0 or more" : "finite",
-                 "go on from another checkpoint");
+                 "resume from another checkpoint");
     }
     bool has(const char* key) const { return file_.metadata().contains(key); }
-    std::vector<ShardRange> served() const { return stretches_in(file_, kServedStretches, kErrorsFile, elements_); }
+    std::vector<ShardRange> served() const { return ranges_in(file_, kServedRanges, kErrorsFile, elements_); }
     std::vector<ShardRange> worked() const {
-        if (!has(kWorkerStretches)) return {{.first = 0, .size = elements_}};
-        return stretches_in(file_, kWorkerStretches, kErrorsFile, elements_);
+        if (!has(kWorkerRanges)) return {{.first = 0, .size = elements_}};
+        return ranges_in(file_, kWorkerRanges, kErrorsFile, elements_);
     }
 
 private:
@@ -56,53 +57,54 @@ private:
     std::int64_t elements_;
 };
 
-// Elements [first, first + size) of what the ranges hold one after the other.
+// Elements [first, first + size) of the concatenated ranges.
 std::vector<ShardRange> part_of(const std::vector<ShardRange>& ranges, std::int64_t first, std::int64_t size) {
     std::vector<ShardRange> part;
-    std::int64_t place = 0;
+    std::int64_t offset = 0;
     for (const ShardRange& range : ranges) {
-        const std::int64_t begin = std::max(first, place), end = std::min(first + size, place + range.size);
-        if (begin < end) part.push_back({.first = range.first + begin - place, .size = end - begin});
-        place += range.size;
+        const std::int64_t begin = std::max(first, offset), end = std::min(first + size, offset + range.size);
+        if (begin < end) part.push_back({.first = range.first + begin - offset, .size = end - begin});
+        offset += range.size;
     }
     return part;
 }
 
-// What ranges of two lists have in common: use(where it begins among the first list's elements, among the second's,
-// and how many).
+// Calls use(offset in the first list's concatenated elements, offset in the second's, size) for every intersection of
+// two ranges.
 template <class Use>
 void for_common(const std::vector<ShardRange>& one, const std::vector<ShardRange>& other, Use&& use) {
-    std::int64_t place = 0;
+    std::int64_t offset = 0;
     for (const ShardRange& from : one) {
         std::int64_t target = 0;
         for (const ShardRange& range : other) {
             const std::int64_t first = std::max(from.first, range.first),
                                end = std::min(from.first + from.size, range.first + range.size);
-            if (first < end) use(place + first - from.first, target + first - range.first, end - first);
+            if (first < end) use(offset + first - from.first, target + first - range.first, end - first);
             target += range.size;
         }
-        place += from.size;
+        offset += from.size;
     }
 }
 
-// What the ranks of the checkpoint served, as this rank's stretches want it.
+// Reads the server errors of the ranges `wanted` from the files of all ranks of the checkpoint.
 void collect_served(std::span<const OnebitFile> files, const std::vector<ShardRange>& wanted, std::span<float> to) {
     std::int64_t found = 0;
     std::vector<ShardRange> all;
     for (const OnebitFile& file : files) {
         const std::vector<ShardRange> theirs = file.served();
         all.insert(all.end(), theirs.begin(), theirs.end());
-        for_common(theirs, wanted, [&](std::int64_t place, std::int64_t target, std::int64_t size) {
-            file.read(kServer, total(theirs), place, to.subspan(std::size_t(target), std::size_t(size)));
+        for_common(theirs, wanted, [&](std::int64_t offset, std::int64_t target, std::int64_t size) {
+            file.read(kServer, total(theirs), offset, to.subspan(std::size_t(target), std::size_t(size)));
             found += size;
         });
     }
-    require(found == total(wanted) && are_disjoint(all), "the servers' errors in " + files[0].path() + " and its like",
-            "of " + std::to_string(found) + " of this rank's elements", "each once, " + std::to_string(total(wanted)),
-            "go on from another checkpoint");
+    require(found == total(wanted) && are_disjoint(all),
+            "the server errors in " + files[0].path() + " and the other ranks' files",
+            "for " + std::to_string(found) + " of this rank's elements",
+            "each of its " + std::to_string(total(wanted)) + " elements once", "resume from another checkpoint");
 }
 
-// By element, of the workers that have it.
+// For every element the mean over the workers that have it.
 void average_workers(const std::vector<OnebitFile>& files, const std::vector<ShardRange>& wanted, std::int64_t elements,
                      std::span<float> to) {
     std::vector<ShardRange> all;
@@ -111,9 +113,9 @@ void average_workers(const std::vector<OnebitFile>& files, const std::vector<Sha
         all.insert(all.end(), theirs.begin(), theirs.end());
     }
     const std::optional<std::int64_t> times = times_covered(all, elements);
-    require(times && *times > 0, "the workers' errors in " + files[0].path() + " and its like", "of some elements",
-            "of each of the " + std::to_string(elements) + " parameters, as often as of any other",
-            "go on from another checkpoint");
+    require(times && *times > 0, "the worker errors in " + files[0].path() + " and the other ranks' files",
+            "incomplete", "errors of all " + std::to_string(elements) + " parameters, from equally many workers",
+            "resume from another checkpoint");
     const double workers = double(*times);
     std::vector<float> part(std::min(to.size(), kAveragedAtOnce));
     std::vector<double> sums(part.size());
@@ -123,9 +125,9 @@ void average_workers(const std::vector<OnebitFile>& files, const std::vector<Sha
         const std::vector<ShardRange> now = part_of(wanted, std::int64_t(first), std::int64_t(size));
         for (const OnebitFile& file : files) {
             const std::vector<ShardRange> theirs = file.worked();
-            for_common(theirs, now, [&](std::int64_t place, std::int64_t target, std::int64_t common) {
+            for_common(theirs, now, [&](std::int64_t offset, std::int64_t target, std::int64_t common) {
                 const auto read = std::span(part).first(std::size_t(common));
-                file.read(kWorker, total(theirs), place, read);
+                file.read(kWorker, total(theirs), offset, read);
                 for (std::size_t i = 0; i < read.size(); ++i) sums[std::size_t(target) + i] += double(read[i]);
             });
         }
@@ -159,9 +161,9 @@ FileFingerprint write_onebit(const std::filesystem::path& file, const OnebitStat
     const std::int64_t worked = total(state.worked), served = total(state.served);
     std::map<std::string, std::string> metadata{{"version", kVersion}, {"elements", std::to_string(elements)},
                                                 {"layout", state.layout},
-                                                {kServedStretches, text_of_stretches(state.served)}};
+                                                {kServedRanges, text_of_ranges(state.served)}};
     if (!state.nodes.empty()) {
-        metadata[kWorkerStretches] = text_of_stretches(state.worked);
+        metadata[kWorkerRanges] = text_of_ranges(state.worked);
         metadata[kNodes] = state.nodes;
     }
     SafetensorsWriter writer(file, {{kWorker, "F32", {worked}}, {kServer, "F32", {served}}}, metadata);
@@ -174,11 +176,11 @@ OnebitErrors read_onebit(const OnebitState& state, std::int64_t elements, const 
                          int files, int rank, int ranks) {
     const bool errors = state.kind == OnebitState::Kind::errors;
     if (state.kind == OnebitState::Kind::none)
-        return {.note = files > 1 ? "1-bit Adam: nothing is compressed here, so the errors of " +
-                                        std::to_string(files) + " ranks are left out" : ""};
+        return {.note = files > 1 ? "1-bit Adam: this run does not compress, so the errors of " +
+                                        std::to_string(files) + " ranks are not loaded" : ""};
     if (files == 0)
-        return {.note = errors ? "1-bit Adam: the checkpoint has no errors, which begin at 0"
-                               : "1-bit Adam: the checkpoint has no slow second moment, which begins at 0"};
+        return {.note = errors ? "1-bit Adam: the checkpoint has no errors; they start at 0"
+                               : "1-bit Adam: the checkpoint has no slow second moment; it starts at 0"};
     std::vector<OnebitFile> all;
     for (int number = 0; number < files; ++number) all.emplace_back(folder / onebit_file_name(number, files), elements);
     OnebitErrors read{.values = std::vector<float>(std::size_t(state.elements))};
@@ -188,10 +190,10 @@ OnebitErrors read_onebit(const OnebitState& state, std::int64_t elements, const 
     }
     for (const OnebitFile& file : all)
         require(file.metadata("version") == kVersion, file.path() + ": the version",
-                in_quotes(file.metadata("version")), kVersion, "go on with the version of this program that wrote it");
+                in_quotes(file.metadata("version")), kVersion, "resume with the version of this program that wrote it");
     if (all[0].metadata("layout") != state.layout)
-        return {.note = "1-bit Adam: all errors begin at 0 again, as they are of " + all[0].metadata("layout") +
-                        ", not " + state.layout};
+        return {.note = "1-bit Adam: all errors start at 0, because those of the checkpoint are for " +
+                        all[0].metadata("layout") + ", not " + state.layout};
     const std::int64_t worked = total(state.worked);
     const auto workers = std::span(read.values).first(std::size_t(worked)),
                servers = std::span(read.values).subspan(std::size_t(worked));
@@ -204,7 +206,7 @@ OnebitErrors read_onebit(const OnebitState& state, std::int64_t elements, const 
         collect_served(all, state.served, servers);
         read.note = "1-bit Adam: " + std::to_string(ranks) + " ranks" +
                     (files == ranks ? std::string(" on other nodes") : " instead of " + std::to_string(files)) +
-                    ": each begins with the mean of the workers' errors";
+                    ": each starts with the mean of the workers' errors";
     }
     return read;
 }

@@ -1,4 +1,4 @@
-// onebit_mean.cpp - buckets cut and masked on the host; their messages on the way while the next ones are made
+// onebit_mean.cpp - divides the array into buckets, makes masks, and pipelines the exchange of messages
 #include "llmc/model/onebit_mean.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace {
 
 using kernels::OnebitGroup, kernels::OnebitLayout, kernels::OnebitPlan, kernels::OnebitTile;
 
-constexpr std::int64_t kMostElements = std::int64_t(1) << 23;  // of a bucket: 32 MiB of gradients, as one travels
-constexpr std::int64_t kBlockElements = 4096;                  // that share a scale with OnebitScale::block
+constexpr std::int64_t kMaxBucketElements = std::int64_t(1) << 23;  // per bucket: 32 MiB of gradients
+constexpr std::int64_t kBlockElements = 4096;                  // elements per scale with OnebitScale::block
 
 template <class T> std::span<const T> in_range(std::span<const T> flat, const ShardRange& range) {
     return flat.empty() ? flat : flat.subspan(std::size_t(range.first), std::size_t(range.size));
@@ -23,7 +23,7 @@ std::span<std::byte> bytes_of_words(std::span<std::uint32_t> words) {
     return {reinterpret_cast<std::byte*>(words.data()), words.size_bytes()};
 }
 
-// The bucket's bits of a flat mask, with zeros for its padding.
+// The bits of a flat mask for one bucket, with zeros for its padding.
 std::vector<std::uint32_t> mask_of(const ShardRange& flat, std::int64_t padded, std::span<const std::uint32_t> active) {
     std::vector<std::uint32_t> words(std::size_t(padded / 32));
     std::ranges::copy(active.subspan(std::size_t(flat.first / 32), std::size_t(flat.size / 32)), words.begin());
@@ -44,29 +44,29 @@ OnebitPlan plan_of(const OnebitLayout& layout, std::span<const std::int64_t> end
 
 }  // namespace
 
-// The buckets of a stretch are padded alike and have equally long messages, so that their replies are equal shards.
-std::vector<OnebitMean::Bucket> OnebitMean::cut(const ParameterTable& table, int workers, int places, OnebitScale scale,
-                                                Sizes& sizes) {
+// The buckets of a segment have the same padded size and message size, so that their replies are equal shards.
+std::vector<OnebitMean::Bucket> OnebitMean::divide(const ParameterTable& table, int workers, int local_ranks,
+                                                   OnebitScale scale, Sizes& sizes) {
     const GradientBuckets whole(table, {});
     std::vector<Bucket> buckets;
     const auto add = [&](std::int64_t first, std::int64_t size) {
-        const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, places).size, workers);
+        const OnebitLayout longest = kernels::onebit_layout(shard_of(size, 0, local_ranks).size, workers);
         int scales = 1;
-        for (int place = 0; place < places; ++place) {
-            const ShardRange shard = shard_of(size, place, places);
+        for (int local_rank = 0; local_rank < local_ranks; ++local_rank) {
+            const ShardRange shard = shard_of(size, local_rank, local_ranks);
             Bucket bucket{.flat = {.first = first + shard.first, .size = shard.size},
-                          .stretch = {.first = first, .size = size}, .layout = longest};
+                          .segment = {.first = first, .size = size}, .layout = longest};
             bucket.layout.size = shard.size;
             if (scale == OnebitScale::tensor) {
                 for (const ParameterSpec& spec : table.tensors())
                     if (const std::int64_t end = spec.offset - bucket.flat.first; end > 0 && end < shard.size)
                         bucket.ends.push_back(end);
-                bucket.ends.push_back(std::max<std::int64_t>(shard.size, 32));  // of an empty shard, of padding
+                bucket.ends.push_back(std::max<std::int64_t>(shard.size, 32));  // an empty shard has a group of padding
             }
             scales = std::max(scales, plan_of(bucket.layout, bucket.ends, scale, {}).layout.scales);
             buckets.push_back(std::move(bucket));
         }
-        for (Bucket& bucket : std::span(buckets).last(std::size_t(places))) {
+        for (Bucket& bucket : std::span(buckets).last(std::size_t(local_ranks))) {
             bucket.layout.scales = scales;
             bucket.error = sizes.error;
             bucket.served = sizes.served;
@@ -84,7 +84,7 @@ std::vector<OnebitMean::Bucket> OnebitMean::cut(const ParameterTable& table, int
         sizes.reply += std::size_t(layout.message_words());
     };
     for (const GradientBucket& bucket : whole.all()) {
-        const std::int64_t parts = (bucket.size + kMostElements - 1) / kMostElements;
+        const std::int64_t parts = (bucket.size + kMaxBucketElements - 1) / kMaxBucketElements;
         const std::int64_t units = bucket.size / std::int64_t(kernels::kTensorAlignment);
         for (std::int64_t part = 0; part < parts; ++part) {
             const std::int64_t first = units * part / parts, end = units * (part + 1) / parts;
@@ -95,14 +95,14 @@ std::vector<OnebitMean::Bucket> OnebitMean::cut(const ParameterTable& table, int
     return buckets;
 }
 
-std::size_t OnebitMean::bytes(const ParameterTable& table, int workers, int places, OnebitScale scale) {
+std::size_t OnebitMean::bytes(const ParameterTable& table, int workers, int local_ranks, OnebitScale scale) {
     Sizes sizes;
-    cut(table, workers, places, scale, sizes);
+    divide(table, workers, local_ranks, scale, sizes);
     std::size_t bytes = 0;
     const auto add = [&](std::size_t arrays, std::size_t elements) {
         bytes += arrays * device::taken_by(elements * sizeof(float));
     };
-    add(places > 1 ? 2 : 1, sizes.error);
+    add(local_ranks > 1 ? 2 : 1, sizes.error);
     add(2, sizes.served);
     add(2, sizes.message);
     for (const std::size_t words : {sizes.replies, sizes.reply, sizes.active}) add(1, words);
@@ -113,11 +113,11 @@ OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, On
     : context_(context),
       ranks_(ranks),
       rank_(ranks.across->rank()),
-      place_(ranks.within ? ranks.within->rank() : 0),
-      places_(ranks.within ? ranks.within->size() : 1),
+      local_rank_(ranks.within ? ranks.within->rank() : 0),
+      local_ranks_(ranks.within ? ranks.within->size() : 1),
       scale_(scale),
       elements_(table.elements()),
-      buckets_(cut(table, ranks.across->size(), places_, scale, sizes_)),
+      buckets_(divide(table, ranks.across->size(), local_ranks_, scale, sizes_)),
       errors_(sizes_.error),
       server_errors_(sizes_.served),
       sums_(sizes_.served),
@@ -128,10 +128,10 @@ OnebitMean::OnebitMean(const ParameterTable& table, const OnebitRanks& ranks, On
       reply_(sizes_.reply),
       active_(sizes_.active),
       finite_(1),
-      summed_(stretches()),
-      sent_(stretches()),
-      answered_(stretches()),
-      shared_(stretches()) {
+      summed_(segments()),
+      sent_(segments()),
+      answered_(segments()),
+      shared_(segments()) {
     for (auto* const words : {&messages_, &received_, &replies_, &reply_}) words->zero(context.stream);
     const std::vector<std::uint32_t> none(std::size_t(elements_ + 31) / 32);
     set_active(none);
@@ -141,7 +141,7 @@ OnebitMean::~OnebitMean() {
     try {
         ranks_.across->sync(last_across_);
         if (ranks_.within) ranks_.within->sync(last_within_);
-    } catch (...) {  // whoever uses the communicator next is told
+    } catch (...) {  // the next use of the communicator throws it again
     }
 }
 
@@ -173,7 +173,7 @@ void OnebitMean::make_plans(std::span<const std::uint32_t> active) {
         append(served_groups, served.groups, bucket.served_group, bucket.served_groups);
         device::copy_to_device(active_.span().data() + bucket.active, mask.data(), mask.size() * sizeof mask[0],
                                context_.stream);
-        context_.stream.sync();  // for the mask, which goes
+        context_.stream.sync();  // before the mask is freed
         largest = std::max(largest, plan.tiles.size());
     }
     tiles_ = {std::span<const OnebitTile>(tiles), context_.stream};
@@ -221,9 +221,9 @@ void OnebitMean::exchange(const Input& input) {
     const device::Range range("1-bit exchange");
     const device::StreamRef stream = context_.stream;
     Communicator &across = *ranks_.across, *const within = ranks_.within;
-    const std::size_t count = stretches();
+    const std::size_t count = segments();
     const auto sum = [&](std::size_t i) {
-        if (within && i < count) last_within_ = summed_[i] = input.begin_sum(own(i).stretch, node_sum(own(i)));
+        if (within && i < count) last_within_ = summed_[i] = input.begin_sum(own(i).segment, node_sum(own(i)));
     };
     const auto answer = [&](std::size_t i) {
         const Bucket& bucket = own(i);
@@ -238,7 +238,7 @@ void OnebitMean::exchange(const Input& input) {
         across.wait(stream, answered_[i]);
         if (!within) return;
         within->group_begin(stream);
-        within->all_gather<std::byte>(bytes_of_words(replies_in(buckets_[i * std::size_t(places_)], places_)),
+        within->all_gather<std::byte>(bytes_of_words(replies_in(buckets_[i * std::size_t(local_ranks_)], local_ranks_)),
                                       bytes_of_words(replies_in(own(i))));
         last_within_ = shared_[i] = within->group_end();
     };
@@ -246,7 +246,7 @@ void OnebitMean::exchange(const Input& input) {
     for (std::size_t i = 0; i < count; ++i) {
         const Bucket& bucket = own(i);
         sum(i + 1);
-        if (within) input.end_sum(summed_[i], bucket.stretch, node_sum(bucket));
+        if (within) input.end_sum(summed_[i], bucket.segment, node_sum(bucket));
         compress(bucket, input);
         across.group_begin(stream);
         across.all_to_all<std::byte>(bytes_of_words(messages_in(received_.span(), bucket)),
@@ -258,7 +258,7 @@ void OnebitMean::exchange(const Input& input) {
     for (std::size_t i = 0; i < count; ++i) share(i);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const Bucket& bucket = buckets_[i];
-        if (within) within->wait(stream, shared_[i / std::size_t(places_)]);
+        if (within) within->wait(stream, shared_[i / std::size_t(local_ranks_)]);
         kernels::onebit_verdict({.layout = bucket.layout,
                                  .groups = groups_.span().subspan(bucket.group, bucket.groups),
                                  .replies = replies_in(bucket), .finite = finite_.span()}, stream);
@@ -271,7 +271,7 @@ OnebitMean::Exchanged OnebitMean::exchanged(std::size_t i, std::span<const float
                         .flat = bucket.flat, .compensated = {}, .error = {}, .messages = {},
                         .replies = replies_in(bucket), .active = active_in(bucket),
                         .one = scale_ == OnebitScale::bucket};
-    if (&bucket != &own(i / std::size_t(places_))) return exchanged;
+    if (&bucket != &own(i / std::size_t(local_ranks_))) return exchanged;
     exchanged.compensated = ranks_.within ? node_sum(bucket) : in_range(values, bucket.flat);
     exchanged.error = errors_.span().subspan(bucket.error, std::size_t(bucket.layout.padded()));
     exchanged.messages = messages_in(messages_.span(), bucket);
@@ -279,7 +279,7 @@ OnebitMean::Exchanged OnebitMean::exchanged(std::size_t i, std::span<const float
 }
 
 void OnebitMean::commit() {
-    for (std::size_t i = 0; i < stretches(); ++i) {
+    for (std::size_t i = 0; i < segments(); ++i) {
         const Bucket& bucket = own(i);
         const auto served = [&](auto all) { return all.subspan(bucket.served, std::size_t(bucket.layout.chunk)); };
         kernels::onebit_commit({.layout = bucket.layout,
@@ -291,9 +291,9 @@ void OnebitMean::commit() {
 }
 
 std::vector<std::size_t> OnebitMean::ascending() const {
-    std::vector<std::size_t> order(stretches());
+    std::vector<std::size_t> order(segments());
     std::iota(order.begin(), order.end(), std::size_t(0));
-    std::ranges::sort(order, {}, [&](std::size_t i) { return own(i).stretch.first; });
+    std::ranges::sort(order, {}, [&](std::size_t i) { return own(i).segment.first; });
     return order;
 }
 
@@ -309,7 +309,7 @@ std::vector<ShardRange> OnebitMean::worked() const {
 
 std::vector<ShardRange> OnebitMean::served() const {
     std::vector<ShardRange> all;
-    for (std::size_t i = 0; i < stretches(); ++i) {
+    for (std::size_t i = 0; i < segments(); ++i) {
         const Bucket& bucket = own(i);
         const std::int64_t first = std::min(bucket.flat.size, rank_ * bucket.layout.chunk),
                            size = std::min(bucket.flat.size - first, bucket.layout.chunk);
@@ -321,28 +321,28 @@ std::vector<ShardRange> OnebitMean::served() const {
 std::int64_t OnebitMean::worked_elements() const { return elements_in(worked()); }
 std::int64_t OnebitMean::served_elements() const { return elements_in(served()); }
 
-// use(floats on the device, where they lie in what workers have, or what servers have, and how many) for all errors;
-// padding is masked, and has none.
+// Calls worker() or server() with (floats on the device, offset in the worker's or server's errors, size) for all
+// errors; padding is masked and has no errors.
 template <class Worker, class Server> void OnebitMean::for_errors(Worker&& worker, Server&& server) const {
-    std::size_t place = 0;
+    std::size_t offset = 0;
     for (const std::size_t i : ascending()) {
         const auto size = std::size_t(own(i).flat.size);
-        worker(errors_.span().data() + own(i).error, place, size);
-        place += size;
+        worker(errors_.span().data() + own(i).error, offset, size);
+        offset += size;
     }
-    place = 0;
+    offset = 0;
     const std::vector<ShardRange> served = this->served();
     for (std::size_t i = 0; i < served.size(); ++i) {
         const auto size = std::size_t(served[i].size);
-        server(server_errors_.span().data() + own(i).served, place, size);
-        place += size;
+        server(server_errors_.span().data() + own(i).served, offset, size);
+        offset += size;
     }
 }
 
 void OnebitMean::copy_errors_to_host(std::span<float> worker, std::span<float> server) const {
     const auto copy_into = [&](std::span<float> host) {
-        return [this, host](const float* device, std::size_t place, std::size_t size) {
-            device::copy_to_host(host.data() + place, device, size * sizeof(float), context_.stream);
+        return [this, host](const float* device, std::size_t offset, std::size_t size) {
+            device::copy_to_host(host.data() + offset, device, size * sizeof(float), context_.stream);
         };
     };
     for_errors(copy_into(worker), copy_into(server));
@@ -353,8 +353,8 @@ void OnebitMean::copy_errors_from_host(std::span<const float> worker, std::span<
             worker.size() + server.size(), std::to_string(worked_elements() + served_elements()));
     const device::SyncIfThrown guard(context_.stream);
     const auto copy_from = [&](std::span<const float> host) {
-        return [this, host](float* device, std::size_t place, std::size_t size) {
-            device::copy_to_device(device, host.data() + place, size * sizeof(float), context_.stream);
+        return [this, host](float* device, std::size_t offset, std::size_t size) {
+            device::copy_to_device(device, host.data() + offset, size * sizeof(float), context_.stream);
         };
     };
     for_errors(copy_from(worker), copy_from(server));

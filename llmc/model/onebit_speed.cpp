@@ -1,4 +1,4 @@
-// onebit_speed.cpp - the kernels of an update with and without compression, timed without a network
+// onebit_speed.cpp - times the kernels of an update with and without compression, without a network
 #include "llmc/model/onebit_speed.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using kernels::OnebitGroup, kernels::OnebitPlan, kernels::OnebitTile;
 
-// One bucket without padding, of `ranks` workers, this one the first.
+// One bucket without padding, for `ranks` workers; this rank is the first.
 class UpdateTrial {
 public:
     UpdateTrial(std::int64_t size, int ranks, device::StreamRef stream)
@@ -94,7 +94,7 @@ private:
     static constexpr float kEps = 1e-8f;
 
     device::StreamRef stream_;
-    OnebitPlan plan_, served_;  // of the bucket, and of the chunk that this rank serves
+    OnebitPlan plan_, served_;  // for the bucket, and for the chunk that this rank serves
     device::Array<OnebitTile> tiles_, served_tiles_;
     device::Array<OnebitGroup> groups_, served_groups_;
     device::Array<float> gradient_, error_, momentum_, second_, master_, sums_, server_error_, sketch_, scratch_,
@@ -124,7 +124,7 @@ double measure_compression(std::int64_t elements, int ranks, Context& context) {
     const device::SyncIfThrown guard(context.stream);
     UpdateTrial trial(size, ranks, context.stream);
     double in_full = std::numeric_limits<double>::infinity(), compressed = in_full;
-    for (int repetition = 0; repetition < 3; ++repetition) {  // in turn: each finds in caches what the other left
+    for (int repetition = 0; repetition < 3; ++repetition) {  // alternating, so that both start with similar caches
         compressed = std::min(compressed, seconds_of(context.stream, [&] { trial.compressed(); }));
         in_full = std::min(in_full, seconds_of(context.stream, [&] { trial.in_full(); }));
     }

@@ -1,5 +1,5 @@
-// onebit_speed.h - whether compression pays: how much longer a compressed step computes on this machine, and the link
-// on which that is what it saves
+// onebit_speed.h - whether compression pays: the extra compute time of a compressed step on this machine, and the link
+// speed at which it equals the time saved
 #pragma once
 #include "llmc/model/onebit_settings.h"
 
@@ -7,14 +7,14 @@ namespace llmc {
 
 struct Context;
 
-// Seconds that a step with the compressed update of `elements` computes longer than one with AdamW's: compression, this
-// rank's part of the sums, and the sketch. Measured on half of them, at most 2^22, whose memory is given back and is
-// less than what the optimizer and the gradients will take; the fastest of three of each. Waits for the device.
+// Extra compute seconds of a step with the compressed update of `elements`, compared with AdamW's: compression, this
+// rank's part of the sums, and the sketch. Measured on half of the elements, at most 2^22, the fastest of three of
+// each; the memory is freed, and is less than the optimizer and the gradients will use. Waits for the device.
 double measure_compression(std::int64_t elements, int ranks, Context& context);
 
-// Bits a second that a rank sends on a link on which the exchange in full takes as long as the one at a bit an element
-// with its compression; on slower ones compression pays. Counts nothing of what runs beside the backward pass.
-// `bytes`: of an element in full.
+// The link speed, in bits per second that a rank sends, at which the full exchange takes as long as compression plus
+// the exchange with 1 bit per element; on slower links compression pays. Ignores overlap with the backward pass.
+// `bytes`: of an element in the full exchange.
 double break_even_bits_a_second(std::int64_t elements, int ranks, int bytes, double compression_seconds);
 
 }  // namespace llmc

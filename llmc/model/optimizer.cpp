@@ -1,4 +1,4 @@
-// optimizer.cpp - AdamW over what this rank owns, the gathering of parameters, and the step's numbers for the host
+// optimizer.cpp - AdamW for the elements that this rank owns, the all-gather of parameters, and the step's scalars
 #include "llmc/model/optimizer.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Optimizer::Optimizer(const Model& model, GradientExchange& gradients, const Adam
     require(!settings.rounding_seed || model.dtype() == kernels::DType::bf16,
             "the type of stochastically rounded parameters", "fp32", "bf16");
     const auto all_segments = model.table().decay_segments();
-    std::vector<kernels::DecaySegment> segments;  // of every shard, ends counted from its start
+    std::vector<kernels::DecaySegment> segments;  // of every shard, with ends relative to its start
     for (const OwnedShard& shard : gradients.buckets().owned()) {
         const std::size_t first_segment = segments.size();
         for (const kernels::DecaySegment& segment : all_segments) {
@@ -48,11 +48,11 @@ Optimizer::Optimizer(const Model& model, GradientExchange& gradients, const Adam
     second_.zero(context.stream);
     scalars_.zero(context.stream);
     window_.zero(context.stream);
-    context.stream.sync();  // before the host's copy goes
+    context.stream.sync();  // before the host copy is freed
 }
 
-// update(launch, its parameters, its master weights) for all that this rank owns; a shard is followed by the gathering
-// of its bucket, beside the update of the next one.
+// Calls update(launch, its parameters, its master weights) for all elements that this rank owns; after a shard it
+// starts the all-gather of its bucket, overlapped with the update of the next one.
 template <class T, class Update> void Optimizer::update_all(Model& model, std::span<T> parameters, Update&& update) {
     Communicator& communicator = *context_.communicator;
     for (const Launch& launch : launches_) {
@@ -83,7 +83,7 @@ void Optimizer::step(Model& model, const StepInput& input) {
     device::copy_to_host(host_slot(slot_) + sizeof(StepScalars), totals_.span().data(), totals_.size() * sizeof(double),
                          stream);
     copied_[slot_].record(stream);
-    step_ends();
+    after_step();
 }
 
 void Optimizer::update(Model& model) {
@@ -119,9 +119,9 @@ Optimizer::Counts Optimizer::counts() const {
     Counts counts{.updates = now.adam_step, .skipped_steps = now.skipped_steps};
     const OutlierWindow window = window_.download(context_.stream)[0];
     for (int i = 0; i < window.count; ++i) {
-        const int place = window.count < OutlierWindow::kSize ? i : (window.next + i) % OutlierWindow::kSize;
-        counts.losses.push_back(window.losses[place]);
-        counts.norms.push_back(window.norms[place]);
+        const int slot = window.count < OutlierWindow::kSize ? i : (window.next + i) % OutlierWindow::kSize;
+        counts.losses.push_back(window.losses[slot]);
+        counts.norms.push_back(window.norms[slot]);
     }
     return counts;
 }
@@ -130,12 +130,12 @@ void Optimizer::load(const Counts& counts,
                      const std::function<void(std::int64_t, std::span<float>, std::span<float>)>& read) {
     const StepScalars scalars{.adam_step = counts.updates, .skipped_steps = counts.skipped_steps};
     require(counts.losses.size() <= OutlierWindow::kSize && counts.norms.size() == counts.losses.size(),
-            "the norms of an outlier window", counts.norms.size(), "as many as losses, at most 128");
+            "the number of norms of an outlier window", counts.norms.size(), "the number of losses, at most 128");
     const auto held = std::int32_t(counts.losses.size());
     OutlierWindow window{.count = held, .next = held % OutlierWindow::kSize};
     std::ranges::copy(counts.losses, window.losses);
     std::ranges::copy(counts.norms, window.norms);
-    std::vector<float> first, second;  // a part of a shard
+    std::vector<float> first, second;  // part of a shard
     const device::SyncIfThrown guard(context_.stream);
     scalars_.upload(std::span(&scalars, 1), context_.stream);
     window_.upload(std::span(&window, 1), context_.stream);
@@ -143,7 +143,7 @@ void Optimizer::load(const Counts& counts,
         for (std::int64_t part = 0; part < launch.shard.size; part += kLoadedAtOnce) {
             const OwnedShard& shard = launch.shard;
             const auto size = std::size_t(std::min(kLoadedAtOnce, shard.size - part));
-            context_.stream.sync();  // before what the last part was copied from is filled again
+            context_.stream.sync();  // before the source of the last copy is overwritten
             first.resize(size);
             second.resize(size);
             read(shard.first + part, first, second);

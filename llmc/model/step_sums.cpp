@@ -1,4 +1,4 @@
-// step_sums.cpp - the norms of buckets and shards by module, and this rank's row among those of all ranks
+// step_sums.cpp - computes the norms of buckets and shards by module, and gathers the rows of all ranks
 #include "llmc/model/step_sums.h"
 
 #include <algorithm>

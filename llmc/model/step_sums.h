@@ -1,8 +1,8 @@
-// step_sums.h - what the ranks tell each other of a step: loss, counts, the gradient's norm by module, and the norms of
-// the small batches that the noise scale compares with the whole step
+// step_sums.h - the sums of a step that are gathered from all ranks: loss, counts, the gradient's norm by module, and
+// the norms of the small batches that the noise scale compares with the whole step
 //
 // Every rank fills a row (RankSums in grad_norm.h), and all rows are gathered. Everything is enqueued on the compute
-// stream but the counts, which the host knows.
+// stream, except the counts, which are known on the host.
 #pragma once
 #include <optional>
 
@@ -18,13 +18,13 @@ enum class SmallBatches { none, ranks, first_micro_batches, micro_batches };
 
 struct MicroStep {
     int index = 0, count = 1;        // of the step's micro-batches
-    std::int64_t valid_targets = 0;  // of this rank's
+    std::int64_t valid_targets = 0;  // of this rank's micro-batch
 
     bool is_first() const { return index == 0; }
     bool is_last() const { return index + 1 == count; }
 };
 
-// On the device, of what StepSums::add_sketched() keeps from its first call on.
+// Device bytes that StepSums::add_sketched() allocates in its first call.
 std::size_t sketch_bytes();
 
 class StepSums {
@@ -33,33 +33,35 @@ public:
     StepSums(const ParameterTable& table, const GradientBuckets& buckets, const Sharding& sharding,
              SmallBatches small_batches, Context& context);
 
-    // Before each micro-batch; the first begins a step with a row of zeros.
+    // Call it before each micro-batch; the first one starts a step with a row of zeros.
     void begin(const MicroStep& micro);
     const MicroStep& micro() const { return micro_; }
-    // Where the losses of this rank's micro-batches add up.
+    // The sum of the losses of this rank's micro-batches.
     std::span<double> loss_sum() const { return {&row().header->loss_sum, 1}; }
 
-    // Whether with this micro-batch the gradient of a small batch is complete. Then add_small_batch() takes it, each
-    // bucket once and the embeddings' last. `rounded`, as long as the gradient, becomes the gradient in bf16; empty:
-    // not wanted.
+    // Whether the gradient of a small batch is complete with this micro-batch. If so, pass it to add_small_batch(),
+    // each bucket once, the embeddings' bucket last. `rounded`, of the same size, receives the gradient in bf16, unless
+    // empty.
     bool small_batch_ends() const;
     void add_small_batch(int bucket, std::span<const float> gradient, std::span<kernels::bf16> rounded);
 
-    // After the last micro-batch: takes the norm of this rank's shard of every bucket of the reduced gradient, ...
+    // Call it after the last micro-batch, for every bucket: computes the norm of this rank's shard of the reduced
+    // gradient.
     void add_reduced(int bucket, std::span<const float> shard);
-    // Or, where every rank keeps its own gradient: takes the norm of the sum over ranks of sketches (kernels/sketch.h),
-    // an estimate with a relative deviation of its square of 1.1 %, for all modules together: the first one's norm
-    // holds it. Waits for the ranks' sketches, on the compute stream.
+    // Or, if every rank keeps its own gradient: computes the norm of the sum over ranks of sketches (kernels/sketch.h),
+    // an estimate whose square has a relative deviation of 1.1 %. It is for all modules together and stored as the norm
+    // of the first one. Waits for the ranks' sketches on the compute stream.
     void add_sketched(std::span<const float> gradient, std::uint32_t draw);
-    // ... and then gathers. On return: the rows are on their way, until the event they belong to the communicator.
+    // Then starts the gather of the rows. On return it is in progress; until the event the rows belong to the
+    // communicator.
     CommEvent gather();
-    std::span<const double> rank_sums() const { return rank_sums_.span(); }  // a row of each rank, in their order
+    std::span<const double> rank_sums() const { return rank_sums_.span(); }  // one row per rank, in rank order
 
     std::size_t modules() const { return modules_.names.size(); }
     const std::vector<std::string>& module_names() const { return modules_.names; }
 
 private:
-    // The tiles of all modules, on host and device.
+    // The tiles of all modules, on the host and the device.
     struct Tiles {
         Tiles(NormTiles of, device::StreamRef stream)
             : plan(std::move(of)),
@@ -71,7 +73,7 @@ private:
     };
     std::span<double> row_memory() const;
     kernels::RankSums row() const { return kernels::rank_sums(row_memory(), modules()); }
-    // Made by the first step that needs it: (kernels::kSketchBuckets, then zeros), and what it takes.
+    // Allocated by the first step that needs it: the sketch (kernels::kSketchBuckets, then zeros) and working memory.
     struct SketchMemory {
         device::Array<float> sketch, scratch;
         device::Array<kernels::NormTile> tiles;  // of this rank's shard
@@ -85,7 +87,7 @@ private:
     int rank_, ranks_, embeddings_;
     NormModules modules_;
     Tiles bucket_tiles_, shard_tiles_;
-    device::Array<double> partial_;    // of the tiles of one kind at a time
+    device::Array<double> partial_;    // for bucket tiles or shard tiles, one kind at a time
     device::Array<double> rank_sums_;  // (ranks, rank_sums_size(modules))
     MicroStep micro_{};
     kernels::RankCounts counts_{};

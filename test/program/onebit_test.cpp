@@ -97,10 +97,10 @@ TEST_CASE("1-bit Adam goes on with other ranks, and says what becomes of the err
     REQUIRE(run_onebit(folder, 2, "whole").exit_code == 0);
     REQUIRE(run_onebit(folder, 2, "parts", {"-x", "7", "-k", "constant"}).exit_code == 0);
     for (const auto& [ranks, until, said] :
-         {std::tuple(4, "8", "note: 1-bit Adam: 4 ranks instead of 2: each begins with the mean of the workers'"),
+         {std::tuple(4, "8", "note: 1-bit Adam: 4 ranks instead of 2: each starts with the mean of the workers'"),
           {3, "9", "note: 1-bit Adam: 3 ranks instead of 4"},
-          {1, "10", "note: 1-bit Adam: nothing is compressed here, so the errors of 3 ranks are left out"},
-          {2, "12", "note: 1-bit Adam: the checkpoint has no errors, which begin at 0"}}) {
+          {1, "10", "note: 1-bit Adam: this run does not compress, so the errors of 3 ranks are not loaded"},
+          {2, "12", "note: 1-bit Adam: the checkpoint has no errors; they start at 0"}}) {
         const Result result = run_onebit(folder, ranks, "parts", {"-x", until, "-k", "constant", "-y", "auto"});
         CAPTURE(ranks, result.output);
         REQUIRE(result.exit_code == 0);
@@ -136,7 +136,8 @@ TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another"
     const Result scaled = attempt("scaled", {"--onebit-exclude", "ln_", "--onebit-space", "momentum"});
     CAPTURE(scaled.output);
     CHECK(scaled.exit_code == 0);
-    CHECK_THAT(scaled.output, Contains("note: 1-bit Adam: all errors begin at 0 again, as they are of --onebit-"));
+    CHECK_THAT(scaled.output, Contains("note: 1-bit Adam: all errors start at 0, because those of the checkpoint are "
+                                       "for --onebit-"));
 
     // A number that no run can have left, under right checksums.
     const fs::path last = onebit_step(folder, "whole", 6), file = last / "onebit-00001-of-00002.safetensors";

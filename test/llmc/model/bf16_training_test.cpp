@@ -1,11 +1,11 @@
-// bf16_training_test.cpp - a model trained in bf16, its parameters rounded to nearest or stochastically, learns what it
-// learns in fp32
+// bf16_training_test.cpp - a model trained in bf16, with parameters rounded to nearest or stochastically, reaches the
+// losses of fp32
 //
 // Runs from the same weights over the same batches are compared by three averages: the training loss over all steps,
-// that over the last 20, and the final loss on other text. On the way, where the loss falls fastest, averages over 20
-// steps may differ by more: there a run that is one step ahead has a lower loss, and in the end the same. Measured with
-// three seeds: at most 0.0002. With the quickstart's own text, four seeds and either rounding: at most 0.0041 over all
-// steps, 0.0030 over the last 20 and 0.0026 in validation.
+// the training loss over the last 20, and the final loss on other text. In the middle of a run, where the loss falls
+// fastest, averages over 20 steps may differ more: a run that is one step ahead has a lower loss there, and the same in
+// the end. Measured with three seeds: at most 0.0002. With the quickstart's own text, four seeds and either rounding:
+// at most 0.0041 over all steps, 0.0030 over the last 20 and 0.0026 in validation.
 #include <array>
 #include <numeric>
 #include <span>
@@ -18,11 +18,11 @@ using namespace test;
 
 namespace {
 
-// An endless text in which every letter makes a few others likely to follow: what a model learns of real text in as
-// many steps.
+// An endless text in which every letter has a few likely successors: what a model learns from real text in this number
+// of steps.
 class Text {
 public:
-    // The language is always the same, what is said in it follows from `seed`.
+    // The language is always the same; the text depends on `seed`.
     explicit Text(unsigned seed) : engine_(seed) {
         std::mt19937 language(1);
         for (auto& followers : followers_)
@@ -46,7 +46,7 @@ public:
 
 private:
     static constexpr unsigned kLetters = 200, kFollowers = 8;
-    // Below `end`, low numbers more often.
+    // A random number below `end`; low ones are more frequent.
     static int low(std::mt19937& engine, unsigned end) { return int(std::min(engine() % end, engine() % end)); }
 
     std::array<std::array<int, kFollowers>, kLetters> followers_;
@@ -56,7 +56,7 @@ private:
 
 struct Run {
     std::vector<double> losses;   // of every step
-    double held_out;              // on batches that no step has seen
+    double held_out;              // on batches that were not trained on
 };
 
 struct Recipe {
@@ -64,7 +64,7 @@ struct Recipe {
     Schedule schedule;
     int held_out;  // batches
     std::uint64_t seed;
-    std::vector<bool> stochastic_rounding;  // of the runs in bf16
+    std::vector<bool> stochastic_rounding;  // one bf16 run per element
 };
 
 Run train(const Recipe& recipe, kernels::DType dtype, bool stochastic_rounding) {
@@ -90,7 +90,7 @@ double mean(std::span<const double> values) {
 void compare_with_fp32(const Recipe& recipe, double least_learnt) {
     const Run fp32 = train(recipe, kernels::DType::fp32, false);
     CAPTURE(recipe.seed, fp32.losses.front(), fp32.losses.back(), fp32.held_out);
-    CHECK(fp32.losses.front() - fp32.losses.back() > least_learnt);  // else there would be little to differ in
+    CHECK(fp32.losses.front() - fp32.losses.back() > least_learnt);  // otherwise the comparison would be weak
     for (const bool stochastic : recipe.stochastic_rounding) {
         CAPTURE(stochastic);
         const Run bf16 = train(recipe, kernels::DType::bf16, stochastic);
@@ -103,15 +103,15 @@ void compare_with_fp32(const Recipe& recipe, double least_learnt) {
 
 }  // namespace
 
-TEST_CASE("200 steps of a small model in bf16 are those in fp32 to a hundredth of a nat", "[bf16_training]") {
+TEST_CASE("losses of 200 steps of a small model in bf16 are within 0.01 nats of fp32", "[bf16_training]") {
     const ModelConfig quickstart{.layers = 4, .heads = 4, .channels = 128, .max_seq_len = 128, .vocabulary = 257};
     compare_with_fp32({.setup = {.config = quickstart, .shape = {4, 128}},
                        .schedule = {.peak = 3e-3, .final_fraction = 0, .warmup_steps = 50, .total_steps = 200},
                        .held_out = 20, .seed = 1, .stochastic_rounding = {false, true}}, 2.0);
 }
 
-TEST_CASE("20 steps of GPT-2 124M in bf16 are those in fp32 to a hundredth of a nat", "[.][bf16_training_124M]") {
+TEST_CASE("losses of 20 steps of GPT-2 124M in bf16 are within 0.01 nats of fp32", "[.][bf16_training_124M]") {
     compare_with_fp32({.setup = {.config = {}, .shape = {1, 64}},
                        .schedule = {.peak = 6e-4, .warmup_steps = 5, .total_steps = 20}, .held_out = 4, .seed = 1,
-                       .stochastic_rounding = {false}}, 2.0);  // as the program does unasked
+                       .stochastic_rounding = {false}}, 2.0);  // the program's default
 }

@@ -1,5 +1,5 @@
-// data_parallel_ranks_test.cpp - ranks x micro-batches: every valid token of the global batch weighs the same, whoever
-// computes it, at every ZeRO stage
+// data_parallel_ranks_test.cpp - ranks x micro-batches: every valid token of the global batch has the same weight, on
+// any rank and at every ZeRO stage
 #include "test/support/processes.h"
 #include "test/support/rank_support.h"
 
@@ -33,7 +33,7 @@ RankRun run_at(Partition partition, int stage, kernels::DType dtype = kernels::D
     return run;
 }
 
-// The step that fp64 takes with the whole batch at once: counts, loss, norm, clipping and every gradient.
+// Compares a step with fp64 on the whole batch: counts, loss, norm, clipping and every gradient.
 void check_one_step(Partition partition, const RankRunner& how) {
     const ParameterTable table(kTinyModel);
     const float max_norm = 0.5f;
@@ -42,7 +42,7 @@ void check_one_step(Partition partition, const RankRunner& how) {
         const GlobalBatch batch = random_batch_with_gaps(seed);
         const auto want = reference_gradient(table, widen(initial_weights(seed)), batch.reference());
         const double norm = norm_of(want.gradient);
-        REQUIRE(norm > max_norm);  // else clipping would not be looked at
+        REQUIRE(norm > max_norm);  // otherwise clipping would not be tested
         for (const int stage : {0, 1, 2}) {
             CAPTURE(partition.ranks, partition.micro_batches, seed, stage);
             RankRun run = run_at(partition, stage);
@@ -94,11 +94,11 @@ TEST_CASE("R ranks x M micro-batches equal one batch and fp64", "[ranks]") {
     for (const Partition partition : kPartitions) check_one_step(partition, on_threads());
 }
 
-TEST_CASE("parameters that ranks trained equal fp64", "[ranks]") {
+TEST_CASE("parameters after data-parallel steps equal fp64", "[ranks]") {
     for (const Partition partition : {Partition{2, 2}, Partition{8, 2}}) check_five_steps(partition, on_threads());
 }
 
-TEST_CASE("ranks as processes equal one batch and fp64, and have the bits of ranks as threads", "[ranks][mpi]") {
+TEST_CASE("ranks as processes equal one batch and fp64, bit-identical to ranks as threads", "[ranks][mpi]") {
     if (!have_mpi()) return;
     for (const int ranks : {2, 4}) check_case("mpi rank: R ranks x M micro-batches", ranks);
 }
@@ -130,12 +130,12 @@ TEST_CASE("mpi rank: R ranks x M micro-batches", "[.]") {
     }
 }
 
-TEST_CASE("ZeRO stage 1 has the bits of stage 0, and stage 2 too where there is one micro-batch", "[ranks]") {
+TEST_CASE("ZeRO stage 1 is bit-identical to stage 0, and so is stage 2 with one micro-batch", "[ranks]") {
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const bool stochastic = GENERATE(false, true), reduce_in_bf16 = GENERATE(false, true);
     if (stochastic && dtype == kernels::DType::fp32) return;
     const Partition partition = GENERATE(Partition{2, 2}, Partition{3, 1}, Partition{8, 1});
-    if (reduce_in_bf16 && partition.ranks > 2) return;  // enough: time on fibers
+    if (reduce_in_bf16 && partition.ranks > 2) return;  // saves time
     if (kThreadSanitizer && (stochastic != reduce_in_bf16 || partition.ranks == 8)) return;
     CAPTURE(int(dtype), stochastic, reduce_in_bf16, partition.ranks);
     std::vector<GlobalBatch> batches;
@@ -156,11 +156,11 @@ TEST_CASE("ZeRO stage 1 has the bits of stage 0, and stage 2 too where there is 
     CHECK(std::memcmp(one.ranks[0].scalars.data(), zero.ranks[0].scalars.data(),
                       5 * sizeof(kernels::StepScalars)) == 0);
     CHECK(one.ranks[0].moments.size() < zero.ranks[0].moments.size() / std::size_t(partition.ranks) * 11 / 10 + 1024);
-    // else the sums have another order
+    // with more micro-batches the order of the sums differs
     CHECK(same_bits(two.master_weights, zero.master_weights) == (partition.micro_batches == 1));
 }
 
-TEST_CASE("a rank without any target, and a step without any, leave all ranks alike", "[ranks]") {
+TEST_CASE("after a rank without targets, or a step without any, all ranks agree", "[ranks]") {
     const int stage = GENERATE(0, 1, 2);
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     GlobalBatch one_empty = random_batch(1), nothing = random_batch(2);
@@ -180,7 +180,7 @@ TEST_CASE("a rank without any target, and a step without any, leave all ranks al
     CHECK(same_bits(after.ranks[2].moments, before.ranks[2].moments));
 }
 
-TEST_CASE("whatever the communication stream does late or early, the result is the same", "[ranks]") {
+TEST_CASE("results do not depend on the timing of the communication stream", "[ranks]") {
     const int stage = GENERATE(0, 1, 2);
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const bool reduce_in_bf16 = GENERATE(false, true);
@@ -189,7 +189,7 @@ TEST_CASE("whatever the communication stream does late or early, the result is t
     const auto batches = batches_with_gaps(3);
     const auto run_order = [&](LocalSettings local) {
         RankRun run = run_at({2, 2}, stage, dtype);
-        run.setup.config.layers = 4;  // stage 2 uses its working buffers again
+        run.setup.config.layers = 4;  // stage 2 reuses its working buffers
         run.exchange.reduce_in_bf16 = reduce_in_bf16;
         run.exchange.small_batches = stage == 2 ? SmallBatches::micro_batches : SmallBatches::ranks;
         run.local = local;
@@ -209,11 +209,11 @@ TEST_CASE("whatever the communication stream does late or early, the result is t
     }
 }
 
-TEST_CASE("gradients that travel in bf16 are rounded once on the way out and once as a sum", "[ranks]") {
+TEST_CASE("gradients reduced in bf16 are rounded once before the reduction and once as a sum", "[ranks]") {
     const int stage = GENERATE(0, 1, 2), micro_batches = GENERATE(1, 2);
     CAPTURE(stage, micro_batches);
-    // Both ranks compute the same gradient g: the sum is 2 round(g), exactly. So do both micro-batches, which at stage
-    // 2 travel one by one.
+    // Both ranks compute the same gradient g: the sum is exactly 2 round(g). So do both micro-batches, which at stage 2
+    // are reduced one by one.
     GlobalBatch batch = random_batch(1, 4);
     const auto four_times = [](std::vector<int>& values) {
         const std::vector<int> copy = values;
@@ -233,14 +233,14 @@ TEST_CASE("gradients that travel in bf16 are rounded once on the way out and onc
     CHECK(!same_bits(exact, rounded));
 }
 
-TEST_CASE("gradients travel with the same bits whether or not their norms are taken on the way", "[ranks]") {
+TEST_CASE("reduced gradients are bit-identical with and without norms of small batches", "[ranks]") {
     const int stage = GENERATE(0, 1, 2), micro_batches = GENERATE(1, 2);
     const auto small_batches = GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches,
                                         SmallBatches::micro_batches);
     if ((small_batches == SmallBatches::micro_batches) != (stage == 2)) return;
     CAPTURE(stage, micro_batches, int(small_batches));
     RankRun run = run_at({2, micro_batches}, stage);
-    run.setup.config.layers = 4;  // stage 2 uses its working buffers again
+    run.setup.config.layers = 4;  // stage 2 reuses its working buffers
     const auto run_with = [&](bool reduce_in_bf16, SmallBatches small) {
         run.exchange.reduce_in_bf16 = reduce_in_bf16;
         run.exchange.small_batches = small;
@@ -250,7 +250,7 @@ TEST_CASE("gradients travel with the same bits whether or not their norms are ta
                     exact = run_with(false, small_batches);
     CHECK(same_bits(with.gradient, without.gradient));
     CHECK(same_bits(with.master_weights, without.master_weights));
-    // The norms are those of what was rounded: in the first step, whatever travels.
+    // The norms are of the values before rounding: in the first step they do not depend on the type of the reduction.
     const ParameterTable table(run.setup.config);
     const std::size_t modules = NormModules(table, GradientBuckets(table, {})).names.size();
     const auto norms = [&](const RunResult& result) {

@@ -1,4 +1,4 @@
-// decoder_test.cpp - logits with a cache of keys and values against those of the whole text, at every position
+// decoder_test.cpp - logits with a KV cache against logits of the whole text, at every position
 #include "llmc/model/decoder.h"
 
 #include "test/support/model_support.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr int kPositions = 272;
 const ModelConfig kDecoded{.layers = 2, .heads = 2, .channels = 32, .max_seq_len = kPositions, .vocabulary = 61};
 
-// A model whose attention and logits are far from uniform, unlike those of an untrained one.
+// A model whose attention and logits are far from uniform, unlike an untrained model.
 struct Decoded {
     explicit Decoded(DType dtype = DType::fp32) {
         model = make_model({.config = kDecoded, .dtype = dtype, .shape = {1, kPositions}, .training = false},
@@ -34,12 +34,12 @@ struct Decoded {
             texts.emplace_back(first, first + kPositions);
     }
 
-    // After the last of the tokens, in fp64.
+    // The fp64 logits after the last token.
     std::vector<double> reference(std::span<const int> tokens) const {
         const auto all = reference_logits(model->table(), parameters, {tokens, {}, 1, int(tokens.size())});
         return {all.end() - kDecoded.vocabulary, all.end()};
     }
-    // After each of them.
+    // The fp64 logits after each token.
     std::vector<double> reference_of(int text) const {
         return reference_logits(model->table(), parameters, {texts[std::size_t(text)], {}, 1, kPositions});
     }
@@ -50,7 +50,7 @@ struct Decoded {
     static constexpr int kTexts = 3;
     Context context = make_context();
     std::unique_ptr<Model> model;
-    std::vector<double> parameters;  // as the model has them
+    std::vector<double> parameters;  // rounded as in the model
     std::vector<std::vector<int>> texts;
 };
 
@@ -66,16 +66,16 @@ std::vector<double> row_of(const std::vector<double>& logits, int row) {
 
 }  // namespace
 
-TEST_CASE("logits with a cache are those of the whole text, at every position", "[decoder]") {
+TEST_CASE("logits with a cache equal those of the whole text at every position", "[decoder]") {
     const DType dtype = GENERATE(DType::fp32, DType::bf16);
     Decoded decoded(dtype);
     const auto want = decoded.reference_of(0);
     const auto full = decoded.model->logits(decoded.texts[0], 0, kPositions);
-    // Another order of the same roundings: twice the error of the whole text's logits, where that is largest.
+    // The roundings are the same in another order: the bound is twice the largest error of the whole text's logits.
     const double tolerance = 2 * largest_error(full, want);
     CHECK(tolerance < (dtype == DType::fp32 ? 1e-5 : 0.2) * largest_magnitude(want));
     const auto decoder = make_decoder(*decoded.model, {.sequences = 1, .window = kPositions}, decoded.context);
-    // One token; across the prompt's step of 64, and what attention takes at once: 64, 128 and 256 keys.
+    // One token; across the prompt's multiple of 64, and across attention's tiles of 64, 128 and 256 keys.
     const auto [prompt, grown] = GENERATE(table<int, int>({{1, 20}, {5, 12}, {60, 68}, {64, 66}, {125, 131},
                                                            {254, 260}, {271, 272}}));
     CAPTURE(dtype == DType::bf16, prompt, grown);
@@ -90,9 +90,9 @@ TEST_CASE("logits with a cache are those of the whole text, at every position", 
     }
 }
 
-TEST_CASE("sequences that grow together have the logits of each alone", "[decoder]") {
+TEST_CASE("sequences decoded together have the logits of each sequence alone", "[decoder]") {
     const DType dtype = GENERATE(DType::fp32, DType::bf16);
-    // Products of few rows, and the library's.
+    // uses the kernel for few rows, and the library
     const int sequences = GENERATE(2, 3, 4, 9);
     CAPTURE(dtype == DType::bf16, sequences);
     Decoded decoded(dtype);
@@ -116,12 +116,12 @@ TEST_CASE("sequences that grow together have the logits of each alone", "[decode
     }
 }
 
-TEST_CASE("past its window a text goes on with the later half of it", "[decoder]") {
+TEST_CASE("beyond its window a text continues with the later half of the window", "[decoder]") {
     Decoded decoded;
     const auto [window, kept] = GENERATE(table<int, int>({{16, 8}, {5, 2}, {2, 1}, {1, 1}}));
     CAPTURE(window);
     const auto decoder = make_decoder(*decoded.model, {.sequences = 2, .window = window}, decoded.context);
-    // A longer prompt: its end.
+    // Of a longer prompt the end is used.
     const int prompt = window + 3;
     std::vector<std::vector<int>> texts(2, {decoded.texts[0].begin(), decoded.texts[0].begin() + prompt});
     decoder->start(texts[0]);
@@ -141,7 +141,7 @@ TEST_CASE("past its window a text goes on with the later half of it", "[decoder]
     }
 }
 
-TEST_CASE("a decoder starts anew, with the weights as they are now", "[decoder]") {
+TEST_CASE("start() restarts a decoder with the current weights", "[decoder]") {
     Decoded decoded;
     const auto decoder = make_decoder(*decoded.model, {.sequences = 1, .window = 32}, decoded.context);
     const auto logits = [&] {
@@ -158,7 +158,7 @@ TEST_CASE("a decoder starts anew, with the weights as they are now", "[decoder]"
     CHECK(logits() != before);
 }
 
-TEST_CASE("a decoder's memory is what its shape says; what cannot be is refused", "[decoder]") {
+TEST_CASE("a decoder's memory follows from its shape; invalid arguments are refused", "[decoder]") {
     const DecoderShape shape{.sequences = 3, .window = 100};
     const DecoderBytes bytes = decoder_bytes(kDecoded, DType::fp32, shape);
     CHECK(bytes.cache == 2 * 2 * 3 * 100 * 32 * sizeof(float));  // keys and values, layers, sequences, positions
@@ -174,5 +174,5 @@ TEST_CASE("a decoder's memory is what its shape says; what cannot be is refused"
     CHECK_THROWS_WITH(decoder->start({}), Contains("length of a prompt is 0"));
     CHECK_THROWS_WITH(decoder->start(std::vector<int>{61}), Contains("token id is 61; expected 0 to 60"));
     decoder->start(std::vector<int>{60});
-    CHECK_THROWS_WITH(decoder->step(std::vector<int>{1}), Contains("2, one a sequence"));
+    CHECK_THROWS_WITH(decoder->step(std::vector<int>{1}), Contains("2, one per sequence"));
 }

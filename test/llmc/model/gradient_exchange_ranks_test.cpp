@@ -1,5 +1,5 @@
-// gradient_exchange_ranks_test.cpp - buckets and shards cover every parameter once, and sums that are exact in any
-// order come out exactly, however ranks and micro-batches share the tokens
+// gradient_exchange_ranks_test.cpp - buckets and shards cover every parameter once, and sums of integers are exact for
+// any division of the tokens among ranks and micro-batches
 #include "kernels/device/memory.h"
 #include "kernels/gradient_copy.h"
 #include "test/support/processes.h"
@@ -28,7 +28,7 @@ TEST_CASE("buckets follow the backward pass and shards cover every element once"
             REQUIRE((bucket.first % 32 == 0 && bucket.shard.first % 32 == 0 && bucket.shard.size % 32 == 0));
         }
         REQUIRE(buckets.owned_elements() == shards);
-        int expected = buckets.size();  // what the forward pass needs first
+        int expected = buckets.size();  // in the order of the forward pass
         for (const OwnedShard& shard : buckets.owned()) {
             REQUIRE(shard.bucket == --expected);
             REQUIRE(shard.first == buckets[expected].first + buckets[expected].shard.first);
@@ -54,7 +54,7 @@ TEST_CASE("buckets follow the backward pass and shards cover every element once"
     CHECK(std::accumulate(sizes.begin(), sizes.end(), std::int64_t(0)) == table.elements());
 }
 
-TEST_CASE("tiles of all modules cover a bucket or a shard once, and each its own module", "[ranks]") {
+TEST_CASE("tiles of all modules cover each bucket or shard once, each in its own module", "[ranks]") {
     const TilesOf of = GENERATE(TilesOf::buckets, TilesOf::shards);
     const bool shards_only = of == TilesOf::shards;
     const ParameterTable table(kTinyModel);
@@ -90,7 +90,7 @@ TEST_CASE("tiles of all modules cover a bucket or a shard once, and each its own
     CHECK(at(table.final_ln().bias) == "ln_f");
 }
 
-TEST_CASE("gradient_copy refuses what it cannot do", "[ranks][gradient_copy]") {
+TEST_CASE("gradient_copy refuses invalid arguments", "[ranks][gradient_copy]") {
     device::Array<float> out(32), in(32);
     device::Array<kernels::bf16> narrow(32);
     CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(16), .in = in.span()}, nullptr)),
@@ -103,8 +103,9 @@ TEST_CASE("gradient_copy refuses what it cannot do", "[ranks][gradient_copy]") {
                       Catch::Contains("added to is bf16; expected fp32"));
 }
 
-// Instead of a model, every token has a vector of small integers as its gradient: all partial sums are integers below
-// 2^24 times 2^-8, so fp32 adds them exactly in any order, and what is not exact is not rounding but plumbing.
+// Replaces the model: every token has a vector of small integers as its gradient. All partial sums are integers below
+// 2^24 times 2^-8, so fp32 adds them exactly in any order, and any difference is an error of the exchange, not
+// rounding.
 namespace {
 
 struct IntegerGradients {
@@ -129,7 +130,7 @@ struct IntegerGradients {
         return std::count(valid.begin() + first, valid.begin() + first + count, char(1));
     }
 
-    // What the backward pass of a bucket does.
+    // Writes gradients like the backward pass of a bucket.
     void write(const GradientExchange& exchange, int bucket, int first, int count, device::StreamRef stream) const {
         for (int tensor = 0; tensor < int(table.tensors().size()); ++tensor) {
             if (exchange.buckets().of_tensor(tensor) != bucket) continue;
@@ -162,7 +163,7 @@ struct IntegerGradients {
             exchange.begin({micro, micro_batches, valid_targets(first, share)});
             each(first, share, [&](int token, auto) { loss += token; });
             device::copy_to_device(exchange.loss_sum().data(), &loss, sizeof loss, context.stream);
-            exchange.open(tables);  // as the model does: the head writes into the token table first
+            exchange.open(tables);  // like the model: the head writes the token table's gradient first
             for (int bucket = 0; bucket <= tables; ++bucket) {
                 if (bucket < tables) exchange.open(bucket);
                 write(exchange, bucket, first, share, context.stream);
@@ -204,12 +205,12 @@ struct IntegerGradients {
 
 }  // namespace
 
-TEST_CASE("integer gradients come out exactly, whoever adds them up", "[ranks]") {
+TEST_CASE("integer gradients are summed exactly for every partition", "[ranks]") {
     const IntegerGradients gradients;
     for (const Partition partition : kPartitions) gradients.check(partition, on_threads());
 }
 
-TEST_CASE("integer gradients of processes come out exactly", "[ranks][mpi]") {
+TEST_CASE("integer gradients of processes are summed exactly", "[ranks][mpi]") {
     if (!have_mpi()) return;
     for (const int ranks : {2, 4}) check_case("mpi rank: integer gradients", ranks);
 }

@@ -1,4 +1,4 @@
-// memory_plan_test.cpp - the plan counts what is allocated, and refuses what does not fit
+// memory_plan_test.cpp - the plan counts all allocations, and a plan that does not fit is refused
 #include "llmc/model/memory_plan.h"
 
 #include "llmc/model/onebit_adam.h"
@@ -32,7 +32,7 @@ std::string refusal(const ModelSetup& setup, const Context& context) {
 
 }  // namespace
 
-TEST_CASE("the plan counts what is then allocated", "[memory_plan]") {
+TEST_CASE("the plan counts the later allocations", "[memory_plan]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
     const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
@@ -48,18 +48,18 @@ TEST_CASE("the plan counts what is then allocated", "[memory_plan]") {
     CHECK(planned(setup, context).text().find("gradients") == std::string::npos);
 }
 
-TEST_CASE("samples drawn on the way are a line of the plan", "[memory_plan]") {
+TEST_CASE("samples drawn during training are a line of the plan", "[memory_plan]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
     const MemoryPlan without = plan_memory(kSmall, table, context, false);
     const MemoryPlan with = plan_memory(kSmall, table, context, false, 0, {}, std::size_t(3) << 20);
     CHECK(without.text().find("samples") == std::string::npos);
     CHECK(with.text().find("samples: cache, activations         3.0 MiB") != std::string::npos);
-    // What loading the weights takes more than that, it takes less.
+    // The extra line for loading weights may shrink by the same amount.
     CHECK(with.total() >= without.total());
 }
 
-TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") {
+TEST_CASE("the plan divides state among ranks according to the ZeRO stage", "[memory_plan][ranks]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
     const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
@@ -85,7 +85,7 @@ TEST_CASE("ranks share out what their ZeRO stage says", "[memory_plan][ranks]") 
     CHECK(kept == flat);
 }
 
-TEST_CASE("the plan counts what travels in bf16 and what a checkpoint gathers", "[memory_plan][ranks]") {
+TEST_CASE("the plan counts bf16 copies of gradients and the gather for a checkpoint", "[memory_plan][ranks]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
     const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
@@ -103,7 +103,7 @@ TEST_CASE("the plan counts what travels in bf16 and what a checkpoint gathers", 
     CHECK_THAT(planned(setup, context).text(), !Catch::Contains("master weights gathered to save"));
 }
 
-TEST_CASE("where the host's memory is the device's, what is copied there is counted", "[memory_plan][ranks]") {
+TEST_CASE("if host memory is device memory, host copies are counted", "[memory_plan][ranks]") {
     const Context context = make_context();
     const bool shared = device::memory_is_host_memory();
     const ParameterTable table(kSmall.config);
@@ -111,7 +111,7 @@ TEST_CASE("where the host's memory is the device's, what is copied there is coun
     const auto with_copies = plan_memory(kSmall, table, context, false, 5 << 20);
     CHECK(with_copies.total() == planned(kSmall, context).total() + (5 << 20));
     CHECK_THAT(with_copies.text(), Catch::Contains("copies for a checkpoint"));
-    // A model that is only asked has less than what loading it takes: the fp32 array and its bf16 copy.
+    // A model that is only evaluated needs less than loading it: the fp32 array and its bf16 copy.
     ModelSetup setup = kSmall;
     setup.dtype = kernels::DType::bf16;
     setup.training = false;
@@ -122,7 +122,7 @@ TEST_CASE("where the host's memory is the device's, what is copied there is coun
     CHECK_THAT(planned(kSmall, context).text(), !Catch::Contains("more while weights are loaded"));
 }
 
-TEST_CASE("what 1-bit Adam keeps is counted by ranks", "[memory_plan][onebit]") {
+TEST_CASE("1-bit Adam's memory is counted by the number of ranks", "[memory_plan][onebit]") {
     const Context context = make_context();
     const ParameterTable table(kSmall.config);
     const OnebitSettings settings;
@@ -132,9 +132,9 @@ TEST_CASE("what 1-bit Adam keeps is counted by ranks", "[memory_plan][onebit]") 
         const auto plan = plan_memory(setup, table, context, false, 0, settings);
         const std::size_t more = plan.total() - plan_memory(setup, table, context, false).total();
         CHECK(more == onebit_bytes(table, setup.sharding, settings));
-        // A float an element; then the server's error and sum of a share, messages three times and a mask, in bits; and
-        // padding: of buckets to 128 elements a rank, of messages to 128 bytes. On the host at the freeze, where that
-        // is the device: the mask, and a moment as long as this one.
+        // One float per element; server error and sum of this rank's part; three messages and a mask with one bit per
+        // element; padding of buckets to 128 elements per rank and of messages to 128 bytes. At the freeze, if host
+        // memory is device memory: the mask, and a moment of this (small) model.
         const double elements = double(table.elements()), share = elements / ranks;
         const double host = device::memory_is_host_memory() ? elements / 8 + 4 * elements : 0;
         const auto sketch = double(sketch_bytes());
@@ -145,7 +145,7 @@ TEST_CASE("what 1-bit Adam keeps is counted by ranks", "[memory_plan][onebit]") 
     }
 }
 
-TEST_CASE("124M at four rows of 64 tokens fits into 2.4 GB, in bf16 into 2.5 GB", "[memory_plan]") {
+TEST_CASE("124M with four rows of 64 tokens fits in 2.4 GB, in bf16 in 2.5 GB", "[memory_plan]") {
     const Context context = make_context();
     CHECK(planned({.config = {}, .shape = {4, 64}}, context).total() < 2.4e9);
     CHECK(planned({.config = {}, .dtype = kernels::DType::bf16, .shape = {4, 64}}, context).total() < 2.5e9);
@@ -169,11 +169,11 @@ TEST_CASE("a batch that does not fit is refused with the largest that does", "[m
     CHECK_THAT(refusal(kSmall, context), Catch::Contains("the largest that fits is 1;"));
     context.device.memory_free = total(1) - 1;
     CHECK_THAT(refusal(kSmall, context), Catch::Contains("not even one sequence fits"));
-    context.device.memory_free = 0;  // unknown: nothing to refuse by
+    context.device.memory_free = 0;  // unknown: no check
     CHECK(refusal(kSmall, context) == "accepted");
 }
 
-TEST_CASE("what timing takes is counted where it is more than what comes later", "[memory_plan]") {
+TEST_CASE("memory for timing is counted if it exceeds what is allocated later", "[memory_plan]") {
     Context context = make_context();
     const MemoryPlan without = planned(kSmall, context);
     context.choices = std::make_unique<kernels::Choices>();
@@ -193,7 +193,7 @@ TEST_CASE("what timing takes is counted where it is more than what comes later",
     CHECK(planned(kSmall, context).total() == without.total());
 }
 
-TEST_CASE("what libraries load later has its room", "[memory_plan]") {
+TEST_CASE("memory that libraries allocate later is counted", "[memory_plan]") {
     Context context = make_context();
     context.device.library_bytes = 0;
     const std::size_t without = planned(kSmall, context).total();
@@ -205,7 +205,7 @@ TEST_CASE("what libraries load later has its room", "[memory_plan]") {
     CHECK_THAT(refusal(kSmall, context), Catch::StartsWith("--micro-batch is 16; "));
 }
 
-TEST_CASE("what travels in bf16 takes room from the batch", "[memory_plan]") {
+TEST_CASE("bf16 copies of gradients reduce the largest batch", "[memory_plan]") {
     Context context = make_context();
     ModelSetup setup = kSmall;
     setup.shape = {8, 4};  // rows smaller than the copy

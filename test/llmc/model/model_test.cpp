@@ -79,7 +79,7 @@ TEST_CASE("the gradient of a whole model is the slope of its loss", "[model]") {
     CHECK(std::fabs((loss_at(step) - loss_at(-step)) / (2 * step) - length) <= 1e-3 * length);
 }
 
-TEST_CASE("the first loss is that of a model that knows nothing", "[model]") {
+TEST_CASE("the first loss is that of an untrained model", "[model]") {
     Context context = make_context();
     const auto [channels, heads, vocabulary] = GENERATE(table<int, int,
                                                         int>({{64, 2, 257}, {128, 4, 257}, {256, 4, 2000}}));
@@ -100,7 +100,7 @@ TEST_CASE("the first loss is that of a model that knows nothing", "[model]") {
     CHECK(std::fabs(loss - std::log(vocabulary) - 2e-4 * channels) < 0.05);
 }
 
-TEST_CASE("what is computed again has the same bits as what was kept", "[model]") {
+TEST_CASE("recomputed activations give bit-identical gradients", "[model]") {
     Context context = make_context();
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const GlobalBatch batch = random_batch(5);
@@ -114,8 +114,7 @@ TEST_CASE("what is computed again has the same bits as what was kept", "[model]"
     CHECK(same_bits(gradients(Recompute::block), kept));
     for (const auto recompute : {Recompute::gelu, Recompute::gelu_layernorm}) {
         const auto again = gradients(recompute);
-        // cuBLASLt's own GELU, fused into bf16 products on a GPU, and the kernel that computes it again round
-        // differently.
+        // On a GPU, cuBLASLt's GELU, fused with bf16 products, and the kernel that recomputes it round differently.
         if (context.device.kind == "cuda" && dtype == kernels::DType::bf16)
             CHECK(largest_error(again, widen(kept)) <= 0x1p-7 * largest_magnitude(widen(kept)));
         else CHECK(same_bits(again, kept));
@@ -137,7 +136,7 @@ TEST_CASE("recomputing takes less memory", "[model]") {
     CHECK(activation_bytes(evaluating, device) < activation_bytes(base, device) / 3);
 }
 
-TEST_CASE("logits are held up to the device's bytes of them, at least one row", "[model]") {
+TEST_CASE("a chunk of logits has at most the device's limit of bytes and at least one row", "[model]") {
     device::Info device = device::open(2);
     CHECK(device.logits_bytes >= std::size_t(100) << 20);
     ActivationSettings settings{.config = {}, .shape = {4, 1024}, .recompute = Recompute::none, .training = true,
@@ -146,9 +145,9 @@ TEST_CASE("logits are held up to the device's bytes of them, at least one row", 
     settings.logits_bytes = 512 * row;
     CHECK(classifier_rows(settings, sizeof(float)) == 512);
     settings.logits_bytes = 600 * row;
-    CHECK(classifier_rows(settings, sizeof(float)) == 512);  // whole tiles
+    CHECK(classifier_rows(settings, sizeof(float)) == 512);  // full tiles
     settings.logits_bytes = 2000 * row;
-    CHECK(classifier_rows(settings, sizeof(float)) == 1536);  // three chunks, as 4096 rows need with at most 1792
+    CHECK(classifier_rows(settings, sizeof(float)) == 1536);  // 4096 rows in three chunks, each at most 1792
     settings.logits_bytes = 250 * row;
     CHECK(classifier_rows(settings, sizeof(float)) == 241);  // 17 chunks of the same size
     settings.logits_bytes = 5000 * row;
@@ -166,7 +165,7 @@ TEST_CASE("logits are held up to the device's bytes of them, at least one row", 
     CHECK(more - activation_bytes(setup, device) == 512 * row);
 }
 
-TEST_CASE("bf16 follows fp64 as closely as its eight bits allow", "[model]") {
+TEST_CASE("bf16 is as close to fp64 as its eight bits allow", "[model]") {
     Context context = make_context();
     Trainer trainer(context, tiny_setup(kernels::DType::bf16));
     const GlobalBatch batch = random_batch_with_gaps(3);
@@ -180,7 +179,7 @@ TEST_CASE("bf16 follows fp64 as closely as its eight bits allow", "[model]") {
     CHECK(std::fabs(scalars.grad_norm - norm(want.gradient)) <= 1e-2 * norm(want.gradient));
 }
 
-TEST_CASE("one batch is learnt by heart", "[model][one_geometry]") {
+TEST_CASE("a model overfits a single batch", "[model][one_geometry]") {
     Context context = make_context();
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     Trainer trainer(context, tiny_setup(dtype), {.weight_decay = 0});
@@ -190,7 +189,7 @@ TEST_CASE("one batch is learnt by heart", "[model][one_geometry]") {
     CHECK(loss < 0.01);
 }
 
-TEST_CASE("training follows fp64 step by step", "[model]") {
+TEST_CASE("training equals fp64 step by step", "[model]") {
     Context context = make_context();
     Trainer trainer(context, tiny_setup(), {.eps = 1e-4f});
     std::vector<double> parameters = widen(trainer.master_weights());
@@ -205,7 +204,7 @@ TEST_CASE("training follows fp64 step by step", "[model]") {
     CHECK(largest_error(trainer.master_weights(), parameters) <= 2e-6);
 }
 
-TEST_CASE("rows past the vocabulary are 0 and stay 0", "[model]") {
+TEST_CASE("padding rows of the vocabulary stay 0", "[model]") {
     Context context = make_context();
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     Trainer trainer(context, tiny_setup(dtype));
@@ -217,7 +216,7 @@ TEST_CASE("rows past the vocabulary are 0 and stay 0", "[model]") {
     CHECK(std::all_of(padding.begin(), padding.end(), [](float x) { return x == 0; }));
 }
 
-TEST_CASE("two runs have the same bits", "[model]") {
+TEST_CASE("two runs are bit-identical", "[model]") {
     Context context = make_context();
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const auto run = [&] {
@@ -228,7 +227,7 @@ TEST_CASE("two runs have the same bits", "[model]") {
     CHECK(same_bits(run(), run()));
 }
 
-TEST_CASE("logits equal fp64, and what comes later does not change them", "[model]") {
+TEST_CASE("logits equal fp64 and do not depend on later tokens", "[model]") {
     Context context = make_context();
     Trainer trainer(context, tiny_setup());
     const GlobalBatch batch = random_batch(6, 1, 11);
@@ -236,8 +235,8 @@ TEST_CASE("logits equal fp64, and what comes later does not change them", "[mode
     const auto got = trainer.model().logits(batch.tokens, 0, 11);
     REQUIRE(got.size() == std::size_t(11 * kTinyModel.vocabulary));
     CHECK(largest_error(got, want) <= 2e-6 * (1 + largest_magnitude(want)));
-    // One row of eleven, from products of the same sizes: with AVX2 oneDNN multiplies a single row in another order
-    // than many.
+    // Compares one row of eleven from products of the same size: with AVX2, oneDNN multiplies a single row in another
+    // order than many.
     const auto row = trainer.model().logits(batch.tokens, 6, 1);
     const auto without_later = trainer.model().logits(std::span<const int>(batch.tokens).first(7), 6, 1);
     CHECK(same_bits(without_later, row));
@@ -247,7 +246,7 @@ TEST_CASE("logits equal fp64, and what comes later does not change them", "[mode
                       Catch::Contains("the length of a sequence is 17; expected 1 to 16 tokens"));
 }
 
-TEST_CASE("choosing algorithms before a run changes nothing of it", "[model]") {
+TEST_CASE("autotuning before a run does not change its results", "[model]") {
     Context context = make_context();
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     const auto recompute = GENERATE(Recompute::none, Recompute::block);
@@ -267,7 +266,8 @@ TEST_CASE("choosing algorithms before a run changes nothing of it", "[model]") {
 
 namespace {
 
-// Two contexts whose products are computed alike; where biases are summed, one decides without times, one by `choices`.
+// Two contexts with the same arithmetic: `untimed` uses the default place to sum biases, `timed` the fastest according
+// to `choices`.
 struct UntimedAndTimed {
     kernels::Choices choices;
     Context untimed = make_context(), timed = make_context();
@@ -283,9 +283,9 @@ struct UntimedAndTimed {
 
 }  // namespace
 
-// In another order of rows, so that they may differ by roundings: they, and nothing else.
-TEST_CASE("the gradients of the projections' biases are those of LayerNorm and of the product alike", "[model]") {
-    if (kernels::Matmul::chooses_by_shape()) return;  // there times decide
+// The order of rows differs, so only these gradients may differ, by rounding.
+TEST_CASE("LayerNorm and the product give the same gradients of the projections' biases", "[model]") {
+    if (kernels::Matmul::chooses_by_shape()) return;  // autotuned by times there
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     UntimedAndTimed in;
     const int rows = kTinyRows / 2 * kTinySeqLen, channels = kTinyModel.channels;
@@ -311,13 +311,13 @@ TEST_CASE("the gradients of the projections' biases are those of LayerNorm and o
         different += one[i] != two[i];
         furthest = std::max(furthest, std::fabs(double(one[i]) - two[i]));
     }
-    if (dtype == kernels::DType::fp32) CHECK(different > 0);  // sums of so few bf16 numbers are exact
+    if (dtype == kernels::DType::fp32) CHECK(different > 0);  // sums of few bf16 numbers are exact
     CHECK(different <= kTinyModel.layers * 2 * channels);
     CHECK(furthest <= 2 * rows * 0x1p-24 * largest_magnitude(widen(one)));
 }
 
-TEST_CASE("the gradient of fc's bias is the same wherever it is summed", "[model]") {
-    if (kernels::Matmul::chooses_by_shape()) return;  // there times decide, and sums are rounded otherwise
+TEST_CASE("the gradient of fc's bias does not depend on the product that sums it", "[model]") {
+    if (kernels::Matmul::chooses_by_shape()) return;  // autotuned by times there, with other rounding
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     UntimedAndTimed in;
     const int channels = kTinyModel.channels;

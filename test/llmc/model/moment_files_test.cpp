@@ -1,4 +1,4 @@
-// moment_files_test.cpp - moments written by any number of ranks are read by any other
+// moment_files_test.cpp - moments written by any number of ranks can be read by any other number
 #include "llmc/model/moment_files.h"
 
 #include <catch2/catch.hpp>
@@ -11,7 +11,7 @@ using namespace llmc;
 using Catch::Contains;
 using test::complaint;
 
-TEST_CASE("moments of any number of ranks and any stage are read by any other", "[moments]") {
+TEST_CASE("moments of any number of ranks and stage can be read in any ranges", "[moments]") {
     const ParameterTable table(ModelConfig{3, 2, 32, 16, 61});
     const auto elements = std::size_t(table.elements());
     std::vector<float> first(elements), second(elements);
@@ -49,7 +49,7 @@ TEST_CASE("moments of any number of ranks and any stage are read by any other", 
     }
 }
 
-TEST_CASE("what stands in a moment file's metadata is quoted on one line", "[moments]") {
+TEST_CASE("invalid metadata of a moment file is quoted on one line", "[moments]") {
     const test::ScratchFolder scratch;
     const auto fault = [&](const std::string& elements, const std::string& stretches) {
         SafetensorsWriter writer(scratch.path() / moment_file_name(0, 1),
@@ -62,7 +62,7 @@ TEST_CASE("what stands in a moment file's metadata is quoted on one line", "[mom
     CHECK_THAT(fault("6", "0\n-6"), Contains(R"(its stretches is "0\x0a-6")"));
 }
 
-TEST_CASE("moments that no run can have left are refused, wherever they lie", "[moments]") {
+TEST_CASE("invalid moments are refused at any position", "[moments]") {
     const test::ScratchFolder scratch;
     const ParameterTable table(ModelConfig{1, 1, 16, 16, 61});
     const auto elements = std::size_t(table.elements());

@@ -1,5 +1,5 @@
-// onebit_adam_ranks_test.cpp - 1-bit Adam on several ranks: AdamW until it freezes, then what the formulas say of the
-// ranks' own gradients; masks, skipped steps, what a checkpoint needs, and the same bits in any order of arrival
+// onebit_adam_ranks_test.cpp - 1-bit Adam on several ranks: AdamW until the freeze, then the formulas applied to the
+// ranks' gradients; masks, skipped steps, checkpoints, and bit-identical results in any order of arrival
 #include "llmc/model/onebit_adam.h"
 
 #include "test/support/onebit_support.h"
@@ -14,7 +14,7 @@ constexpr int kRanks = 3;
 
 }  // namespace
 
-TEST_CASE("the warm-up of 1-bit Adam is AdamW, bit for bit", "[ranks][onebit]") {
+TEST_CASE("the warm-up of 1-bit Adam is bit-identical to AdamW", "[ranks][onebit]") {
     const auto run = [](const AdamWSettings& adamw) {
         return on_ranks<Snapshot>(kRanks, [&](Context& context) {
             Trainer trainer(context, short_setup(kRanks), adamw);
@@ -29,8 +29,8 @@ TEST_CASE("the warm-up of 1-bit Adam is AdamW, bit for bit", "[ranks][onebit]") 
     }
 }
 
-// The specification's formulas, on all ranks' gradients, in float where signs depend on it.
-TEST_CASE("a compressed step is the formulas' of the ranks' own gradients", "[ranks][onebit]") {
+// Evaluates the formulas of onebit_adam.h on all ranks' gradients, in float where signs depend on it.
+TEST_CASE("a compressed step equals the formulas applied to the ranks' gradients", "[ranks][onebit]") {
     const OnebitSpace space = GENERATE(OnebitSpace::momentum, OnebitSpace::update);
     const OnebitScale scale = GENERATE(OnebitScale::bucket, OnebitScale::tensor, OnebitScale::block);
     if (kThreadSanitizer && (space != OnebitSpace::update || scale != OnebitScale::bucket)) return;
@@ -46,7 +46,7 @@ TEST_CASE("a compressed step is the formulas' of the ranks' own gradients", "[ra
     const AdamWSettings adamw;
     const auto elements = std::size_t(table.elements());
     CHECK(steps[0][kWarmup - 1].counts.onebit.frozen_after == kWarmup);
-    // The slow second moment, corrected for the updates that it has seen.
+    // The second moment is frozen.
     CHECK(same_bits(steps[0][kWarmup - 1].second, steps[0][kWarmup].second));
     for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) {
         CAPTURE(t);
@@ -54,7 +54,7 @@ TEST_CASE("a compressed step is the formulas' of the ranks' own gradients", "[ra
         const kernels::StepScalars& scalars = steps[0][t].scalars;
         REQUIRE(scalars.skip == kernels::kNoSkip);
         REQUIRE(scalars.adam_step == std::int64_t(t) + 1);
-        // The norm is an estimate of that of the mean, and clips all ranks alike.
+        // The norm is an estimate of the sum's norm, and all ranks clip by the same factor.
         double squares = 0;
         for (std::size_t i = 0; i < elements; ++i) {
             double sum = 0;
@@ -78,7 +78,7 @@ TEST_CASE("a compressed step is the formulas' of the ranks' own gradients", "[ra
                 left += double(error) / kRanks;
             }
             if (v == 0) wrong += steps[0][t].first[i] != 0;
-            // What the servers keep is the rest: of the mean of what was compensated, y and the errors are all.
+            // The server errors are the rest: the mean of the compensated values is y plus the errors.
             const double y = double(steps[0][t].first[i]) / double(unit);
             if (v != 0) mean_error += y + left - wanted, mean_length += std::fabs(wanted);
             // AdamW's update with that momentum.
@@ -93,8 +93,8 @@ TEST_CASE("a compressed step is the formulas' of the ranks' own gradients", "[ra
         CHECK(wrong == 0);
         for (std::size_t rank = 1; rank < kRanks; ++rank) CHECK(same_parameters(steps[rank][t], steps[0][t]));
     }
-    // Conservation, with every server's errors in their places.
-    const auto owed = [&](std::size_t t) {
+    // Conservation: includes every server's errors at their positions.
+    const auto pending = [&](std::size_t t) {
         std::vector<double> all(elements);
         for (std::size_t rank = 0; rank < kRanks; ++rank) {
             const std::vector<float>& errors = steps[rank][t].errors;
@@ -108,7 +108,7 @@ TEST_CASE("a compressed step is the formulas' of the ranks' own gradients", "[ra
         return all;
     };
     for (std::size_t t = kWarmup; t < kWarmup + 3; ++t) {
-        const auto before = owed(t - 1), after = owed(t);
+        const auto before = pending(t - 1), after = pending(t);
         const kernels::StepScalars& scalars = steps[0][t].scalars;
         double lost = 0, length = 0;
         for (std::size_t i = 0; i < elements; ++i) {
@@ -128,7 +128,7 @@ TEST_CASE("a compressed step is the formulas' of the ranks' own gradients", "[ra
     }
 }
 
-TEST_CASE("with the same data on all ranks their mean gradient is the warm-up's", "[ranks][onebit]") {
+TEST_CASE("with the same data on all ranks the local gradients equal the warm-up's mean", "[ranks][onebit]") {
     const int micro_batches = GENERATE(1, 2);
     GlobalBatch one = random_batch(5, 4, 8), all{12, 8, {}, {}};
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -146,7 +146,7 @@ TEST_CASE("with the same data on all ranks their mean gradient is the warm-up's"
         plain.step(all, micro_batches, 0);
         mine.reduced = plain.gradients();
         mine.norm = plain.optimizer().scalars().grad_norm;
-        compressed.step(all, micro_batches, 0);  // a rate of 0: the weights stay
+        compressed.step(all, micro_batches, 0);  // a learning rate of 0 does not change the weights
         compressed.accumulate(all, micro_batches);
         mine.own = compressed.gradients();
         compressed.optimizer().step(compressed.model(), {.learning_rate = 0, .positions = all.positions()});
@@ -164,7 +164,7 @@ TEST_CASE("with the same data on all ranks their mean gradient is the warm-up's"
     }
 }
 
-TEST_CASE("padded rows and unused positions stay as AdamW leaves them", "[ranks][onebit]") {
+TEST_CASE("padding rows and unused positions change as with AdamW", "[ranks][onebit]") {
     const ParameterTable table(kTinyModel);
     const auto ranks = on_ranks<std::vector<Snapshot>>(2, [&](Context& context) {
         Trainer trainer(context, short_setup(2), onebit({.freeze_after = 2}));
@@ -188,8 +188,8 @@ TEST_CASE("padded rows and unused positions stay as AdamW leaves them", "[ranks]
     }
 }
 
-TEST_CASE("a gradient that is not finite on one rank leaves the state of all as it was", "[ranks][onebit]") {
-    const float bad = GENERATE(NAN, INFINITY, 1e38f);  // the last one is finite, and its square is not
+TEST_CASE("a non-finite gradient on one rank does not change the state of any rank", "[ranks][onebit]") {
+    const float bad = GENERATE(NAN, INFINITY, 1e38f);  // 1e38 is finite, but its square is not
     if (kThreadSanitizer && !std::isnan(bad)) return;
     CAPTURE(bad);
     const auto ranks = on_ranks<std::vector<Snapshot>>(kRanks, [&](Context& context) {
@@ -213,7 +213,7 @@ TEST_CASE("a gradient that is not finite on one rank leaves the state of all as 
     }
 }
 
-TEST_CASE("one rank takes its own gradient as it is, unless it is told to compress", "[onebit]") {
+TEST_CASE("a single rank does not compress, unless compress_alone is set", "[onebit]") {
     const auto run = [](const OnebitSettings& settings) {
         return on_ranks<Snapshot>(1, [&](Context& context) {
             Trainer trainer(context, short_setup(1), onebit(settings));
@@ -232,14 +232,14 @@ TEST_CASE("one rank takes its own gradient as it is, unless it is told to compre
     CHECK(forced.scalars.largest_update > 0);
 }
 
-TEST_CASE("what is left out of compression is updated as by AdamW", "[ranks][onebit]") {
+TEST_CASE("tensors excluded from compression are updated as by AdamW", "[ranks][onebit]") {
     const std::string exclude = GENERATE(std::string("wpe|ln_"), std::string("\\.weight$"));
     const bool bf16 = GENERATE(false, true);
     CAPTURE(exclude, bf16);
     check_excluded(kRanks, {.freeze_after = kWarmup, .exclude = exclude}, bf16);
 }
 
-TEST_CASE("regular expressions that find nothing, all, or are none are refused", "[onebit]") {
+TEST_CASE("invalid regular expressions, and ones that match no or all tensors, are refused", "[onebit]") {
     const ParameterTable table(kTinyModel);
     const auto complaint = [&](const std::string& exclude) {
         try {
@@ -249,16 +249,16 @@ TEST_CASE("regular expressions that find nothing, all, or are none are refused",
         }
         return std::string();
     };
-    CHECK_THAT(complaint("attention"), Catch::Contains("finds none of the tensors"));
-    CHECK_THAT(complaint("."), Catch::Contains("finds all of the tensors"));
+    CHECK_THAT(complaint("attention"), Catch::Contains("matches none of the tensors"));
+    CHECK_THAT(complaint("."), Catch::Contains("matches all of the tensors"));
     CHECK_THAT(complaint("(wte"), Catch::Contains("expected an extended regular expression"));
     CHECK_THAT(complaint(std::string(20000, '(') + 'w' + std::string(20000, ')')),
                Catch::Contains("the length of --onebit-exclude is 40001; expected at most 1000"));
-    CHECK_THAT(complaint("(.*.*.*.*.*.*)*X"), Catch::Contains("finds none of the tensors"));
+    CHECK_THAT(complaint("(.*.*.*.*.*.*)*X"), Catch::Contains("matches none of the tensors"));
     CHECK(complaint("wte") == "");
 }
 
-TEST_CASE("what a checkpoint keeps is all that the next steps need", "[ranks][onebit]") {
+TEST_CASE("a checkpoint has the complete state of 1-bit Adam", "[ranks][onebit]") {
     const unsigned saved = GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2);
     const auto ranks = on_ranks<std::pair<Snapshot, Snapshot>>(kRanks, [&](Context& context) {
         const AdamWSettings adamw = onebit();
@@ -284,19 +284,19 @@ TEST_CASE("what a checkpoint keeps is all that the next steps need", "[ranks][on
     }
 }
 
-TEST_CASE("auto freezes when the second moment has settled and the rate is past its warm-up", "[onebit]") {
+TEST_CASE("auto freezes when the second moment has settled and the learning rate is past its warm-up", "[onebit]") {
     const std::int64_t warmup = GENERATE(0, 12);
     const auto frozen_after = on_ranks<std::int64_t>(1, [&](Context& context) {
         Trainer trainer(context, short_setup(1), onebit({.freeze_after = 0, .settling_updates = 5,
                                                          .lr_warmup_steps = warmup}));
-        // A rate of 0 and one batch: every gradient is the same, and so is the corrected second moment.
+        // With a learning rate of 0 and one batch, every gradient is the same, and so is the corrected second moment.
         for (unsigned t = 0; t < 20; ++t) trainer.step(short_batch(3), 1, 0);
         return trainer.optimizer().counts().onebit.frozen_after;
     });
     CHECK(frozen_after[0] == (warmup == 0 ? 10 : 15));
 }
 
-TEST_CASE("1-bit Adam has the same bits in every order of arrival", "[ranks][onebit]") {
+TEST_CASE("1-bit Adam is bit-identical in every order of arrival", "[ranks][onebit]") {
     const int ranks = GENERATE(2, 4);
     const auto want = on_threads()(ranks, onebit_run(onebit()));
     for (const LocalSettings& settings :
@@ -305,7 +305,7 @@ TEST_CASE("1-bit Adam has the same bits in every order of arrival", "[ranks][one
         CHECK(same_results(on_threads(settings)(ranks, onebit_run(onebit())), want));
 }
 
-TEST_CASE("1-bit Adam has the same bits in processes as in threads", "[onebit][mpi]") {
+TEST_CASE("1-bit Adam is bit-identical in processes and in threads", "[onebit][mpi]") {
     if (!have_mpi()) return;
     for (const int ranks : {2, 3}) check_case("mpi rank: 1-bit Adam", ranks);
 }

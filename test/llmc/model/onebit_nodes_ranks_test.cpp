@@ -1,5 +1,6 @@
-// onebit_nodes_ranks_test.cpp - 1-bit Adam whose workers are nodes: what the formulas say of the nodes' sums, the same
-// bits on all ranks and in any order of arrival, skipped steps, and checkpoints of the same nodes and of others
+// onebit_nodes_ranks_test.cpp - 1-bit Adam with nodes as workers: the formulas applied to the nodes' sums,
+// bit-identical results on all ranks and in any order of arrival, skipped steps, and checkpoints of the same and of
+// other nodes
 #include "llmc/model/onebit_adam.h"
 #include "llmc/model/onebit_files.h"
 #include "test/support/onebit_support.h"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int kNodes = 2, kRanksOfNode = 2, kAllRanks = kNodes * kRanksOfNode;
 
-// As the ranks' machines are.
+// Settings for nodes of `ranks_of_node` ranks.
 AdamWSettings of_nodes(OnebitSettings settings = {.freeze_after = kWarmup}, int ranks_of_node = kRanksOfNode) {
     settings.ranks_of_node = ranks_of_node;
     return onebit(settings);
@@ -23,13 +24,13 @@ LocalSettings on_nodes(int ranks_of_node = kRanksOfNode, LocalSettings local = {
     return local;
 }
 
-// By element, the mean of the nodes' errors and the servers'.
-struct Owed {
+// Per element, the mean of the workers' errors and the sum of the servers' errors.
+struct Pending {
     std::vector<double> workers, servers;
-    std::vector<int> held;  // by so many workers
+    std::vector<int> held;  // the number of workers that have the element
 };
-Owed owed_by(const std::vector<Snapshot>& ranks, std::size_t elements, int nodes) {
-    Owed all{std::vector<double>(elements), std::vector<double>(elements), std::vector<int>(elements)};
+Pending pending_by(const std::vector<Snapshot>& ranks, std::size_t elements, int nodes) {
+    Pending all{std::vector<double>(elements), std::vector<double>(elements), std::vector<int>(elements)};
     std::vector<int> served(elements);
     for (const Snapshot& rank : ranks) {
         REQUIRE(std::ssize(rank.errors) == size_of(rank.worked) + size_of(rank.served));
@@ -55,7 +56,7 @@ std::vector<Snapshot> at(const std::vector<std::vector<Snapshot>>& ranks, std::s
 
 }  // namespace
 
-TEST_CASE("a step compressed between nodes is the formulas' of the nodes' sums", "[ranks][onebit]") {
+TEST_CASE("a step compressed between nodes equals the formulas applied to the nodes' sums", "[ranks][onebit]") {
     const OnebitSpace space = GENERATE(OnebitSpace::momentum, OnebitSpace::update);
     const OnebitScale scale = GENERATE(OnebitScale::bucket, OnebitScale::tensor, OnebitScale::block);
     if (kThreadSanitizer && (space != OnebitSpace::update || scale != OnebitScale::bucket)) return;
@@ -78,7 +79,7 @@ TEST_CASE("a step compressed between nodes is the formulas' of the nodes' sums",
         const auto unit = [&](std::size_t i) {
             return space == OnebitSpace::update ? std::sqrt(before.second[i]) + adamw.eps : 1.0f;
         };
-        // A node's sum is that of its ranks in their order; a rank compresses its shard of every bucket.
+        // A node sums its ranks in rank order; a rank compresses its shard of every bucket.
         for (std::size_t rank = 0; rank < kAllRanks; ++rank) {
             const auto& mine = steps[rank];
             const std::size_t first = rank / kRanksOfNode * kRanksOfNode;
@@ -103,16 +104,16 @@ TEST_CASE("a step compressed between nodes is the formulas' of the nodes' sums",
                 for (std::size_t i = 0; i < z.size(); ++i) {
                     const float error = left[std::size_t(range.first) + i];
                     if (before.second[std::size_t(range.first) + i] == 0) wrong += error != 0;
-                    else if (scale == OnebitScale::bucket)  // else its own scale
+                    else if (scale == OnebitScale::bucket)  // other scales are per group
                         wrong += std::fabs(std::fabs(double(z[i]) - double(error)) - a) > 1e-5 * a;
                 }
             }
             CHECK(wrong == 0);
         }
-        // Conservation: what all gradients add up to is applied, or owed.
-        Owed then = owed_by(at(steps, t - 1), elements, kNodes);
+        // Conservation: the sum of all gradients is either applied or pending in errors.
+        Pending then = pending_by(at(steps, t - 1), elements, kNodes);
         if (t == kWarmup) then = {std::vector<double>(elements), std::vector<double>(elements), {}};
-        const Owed now = owed_by(at(steps, t), elements, kNodes);
+        const Pending now = pending_by(at(steps, t), elements, kNodes);
         double lost = 0, length = 0;
         for (std::size_t i = 0; i < elements; ++i) {
             if (before.second[i] == 0) continue;
@@ -130,7 +131,7 @@ TEST_CASE("a step compressed between nodes is the formulas' of the nodes' sums",
     }
 }
 
-TEST_CASE("nodes have the same bits in every order of arrival", "[ranks][onebit]") {
+TEST_CASE("1-bit Adam of nodes is bit-identical in every order of arrival", "[ranks][onebit]") {
     const bool bf16 = GENERATE(false, true);
     const GradientExchange::Settings exchange{.reduce_in_bf16 = bf16};
     const RankBody body = onebit_run(of_nodes(), exchange);
@@ -146,7 +147,7 @@ TEST_CASE("nodes have the same bits in every order of arrival", "[ranks][onebit]
         CHECK(same_results(on_threads(on_nodes(kRanksOfNode, settings))(kAllRanks, body), want));
 }
 
-TEST_CASE("nodes of one rank are ranks, and one node compresses nothing", "[ranks][onebit]") {
+TEST_CASE("nodes of one rank behave like ranks, and a single node does not compress", "[ranks][onebit]") {
     const auto run = [](int ranks_of_node, const OnebitSettings& settings) {
         return on_threads(on_nodes(ranks_of_node))(4, [&](Communicator& communicator) {
             return onebit_run(of_nodes(settings, llmc::ranks_of_node(nodes_of(communicator))))(communicator);
@@ -160,8 +161,8 @@ TEST_CASE("nodes of one rank are ranks, and one node compresses nothing", "[rank
     CHECK(!same_bits(one_node[0].parameters, run(2, plain)[0].parameters));
 }
 
-TEST_CASE("a gradient that is not finite on one rank leaves the state of all nodes as it was", "[ranks][onebit]") {
-    const float bad = GENERATE(NAN, 1e38f);  // the latter is finite, and its square is not
+TEST_CASE("a non-finite gradient on one rank does not change the state of any node", "[ranks][onebit]") {
+    const float bad = GENERATE(NAN, 1e38f);  // 1e38 is finite, but its square is not
     if (kThreadSanitizer && !std::isnan(bad)) return;
     const int failing = GENERATE(0, 3);
     CAPTURE(bad, failing);
@@ -184,8 +185,9 @@ TEST_CASE("a gradient that is not finite on one rank leaves the state of all nod
     }
 }
 
-// What one place of the nodes alone can see: the clip's estimate and the gradient are finite, the compensated is not.
-TEST_CASE("errors that are not finite in one place skip the step on all ranks", "[ranks][onebit]") {
+// Only the ranks with one local rank see it: the norm's estimate and the gradient are finite, the compensated value is
+// not.
+TEST_CASE("non-finite compensated values on one local rank skip the step on all ranks", "[ranks][onebit]") {
     const auto ranks = on_ranks<std::vector<Snapshot>>(kAllRanks, [&](Context& context) {
         Trainer trainer(context, short_setup(kAllRanks), of_nodes());
         std::vector<Snapshot> all;
@@ -207,7 +209,7 @@ TEST_CASE("errors that are not finite in one place skip the step on all ranks", 
     }
 }
 
-TEST_CASE("what nodes leave out of compression is updated as by AdamW", "[ranks][onebit]") {
+TEST_CASE("tensors that nodes exclude from compression are updated as by AdamW", "[ranks][onebit]") {
     const bool bf16 = GENERATE(false, true);
     CAPTURE(bf16);
     check_excluded(kAllRanks, {.freeze_after = kWarmup, .exclude = "wpe|ln_", .ranks_of_node = kRanksOfNode}, bf16,
@@ -232,7 +234,7 @@ std::string load_onebit_from(Trainer& trainer, const ScratchFolder& folder, int 
 
 }  // namespace
 
-TEST_CASE("nodes go on from a checkpoint bit for bit", "[ranks][onebit]") {
+TEST_CASE("1-bit Adam of nodes resumes bit-identical from a checkpoint", "[ranks][onebit]") {
     const unsigned saved = GENERATE(1u, unsigned(kWarmup), unsigned(kWarmup) + 2);
     const ScratchFolder folder;
     const auto ranks = on_ranks<std::pair<Snapshot, Snapshot>>(kAllRanks, [&](Context& context) {
@@ -262,15 +264,15 @@ TEST_CASE("nodes go on from a checkpoint bit for bit", "[ranks][onebit]") {
     }
 }
 
-TEST_CASE("nodes go on with what others owed, or say that they do not", "[ranks][onebit]") {
+TEST_CASE("other nodes resume with the pending errors, or print that they start at 0", "[ranks][onebit]") {
     struct Case {
         int ranks, ranks_of_node;
         const char* note;
     };
     constexpr int kWere = 6, kOnNodeWere = 3;
-    const Case now = GENERATE(Case{4, 2, "1-bit Adam: 4 ranks instead of 6: each begins with the mean of the"},
-                              Case{6, 2, "1-bit Adam: 6 ranks on other nodes: each begins with the mean of the"},
-                              Case{6, 1, "1-bit Adam: all errors begin at 0 again, as they are of "});
+    const Case now = GENERATE(Case{4, 2, "1-bit Adam: 4 ranks instead of 6: each starts with the mean of the"},
+                              Case{6, 2, "1-bit Adam: 6 ranks on other nodes: each starts with the mean of the"},
+                              Case{6, 1, "1-bit Adam: all errors start at 0, because those of the checkpoint are "});
     CAPTURE(now.ranks, now.ranks_of_node);
     const ScratchFolder folder;
     const auto elements = std::size_t(ParameterTable(kTinyModel).elements());
@@ -293,8 +295,8 @@ TEST_CASE("nodes go on with what others owed, or say that they do not", "[ranks]
         return snapshot(trainer);
     }, on_nodes(now.ranks_of_node));
     for (const std::string& note : notes) CHECK_THAT(note, Contains(now.note));
-    const Owed then = owed_by(were, elements, kWere / kOnNodeWere),
-               left = owed_by(are, elements, now.ranks / now.ranks_of_node);
+    const Pending then = pending_by(were, elements, kWere / kOnNodeWere),
+               left = pending_by(are, elements, now.ranks / now.ranks_of_node);
     std::size_t wrong = 0, nonzero = 0;
     for (std::size_t i = 0; i < elements; ++i) {
         const bool zero = now.ranks_of_node == 1;
@@ -306,23 +308,23 @@ TEST_CASE("nodes go on with what others owed, or say that they do not", "[ranks]
     CHECK(nonzero > elements / 2);
 }
 
-TEST_CASE("nodes need less memory than ranks, a shard's", "[onebit]") {
+TEST_CASE("with nodes as workers a rank needs memory for its shards only", "[onebit]") {
     const ParameterTable table(ModelConfig{.layers = 4, .heads = 4, .channels = 256, .max_seq_len = 256,
                                            .vocabulary = 5000});
     const double elements = double(table.elements());
     const double ranks = double(OnebitMean::bytes(table, 16, 1, OnebitScale::bucket)),
                  nodes = double(OnebitMean::bytes(table, 4, 4, OnebitScale::bucket));
-    // On a host arrays of 8 MiB and more, of which there is one, are of whole huge pages.
+    // On a host, arrays of at least 8 MiB (one here) consist of full huge pages.
     CHECK(ranks == Approx(elements * (4 + 8.0 / 16 + 3.0 / 8 + 1.0 / 8)).epsilon(0.02).margin(2 << 20));
     CHECK(nodes == Approx(elements * ((8 + 8.0 / 4 + 2.0 / 8) / 4 + 1.0 / 8 + 1.0 / 8)).epsilon(0.02));
-    // Its slow second moment has left when the errors come.
+    // The slow second moment is freed before the errors are allocated.
     const Sharding sharding{.stage = 0, .rank = 0, .ranks = 16};
     const std::size_t shadow = std::size_t(table.elements()) * sizeof(float);
     const std::size_t host = device::memory_is_host_memory() ? std::size_t(table.elements()) / 8 + (4 << 20) : 0;
     CHECK(onebit_bytes(table, sharding, {.ranks_of_node = 4}) == device::taken_by(shadow) + host + sketch_bytes());
 }
 
-TEST_CASE("nodes have the same bits in processes as in threads", "[onebit][mpi]") {
+TEST_CASE("1-bit Adam of nodes is bit-identical in processes and in threads", "[onebit][mpi]") {
     if (!have_mpi()) return;
     check_case("mpi rank: 1-bit Adam of nodes", kAllRanks);
 }

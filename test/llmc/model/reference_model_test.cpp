@@ -1,4 +1,4 @@
-// reference_model_test.cpp - the reference against finite differences of itself and against facts that need no model
+// reference_model_test.cpp - the reference model against finite differences and known properties
 #include "test/support/reference_model.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kRounding = std::numeric_limits<double>::epsilon();
 
-// Random everywhere but in the padding, and far from the initial values, where many gradients are small.
+// Random everywhere except in the padding, and far from the initial values, where many gradients are small.
 std::vector<double> random_parameters(const ParameterTable& table, unsigned seed) {
     std::mt19937 engine(seed);
     std::normal_distribution<double> normal(0, 1);
@@ -36,7 +36,7 @@ struct Tiny {
     ReferenceBatch batch{tokens, targets, 2, 5};
 };
 
-// The derivative of the mean loss along `direction`, by a formula of fourth order with step h.
+// The derivative of the mean loss along `direction`, by a fourth-order formula with step h.
 double difference(const Tiny& tiny, const std::vector<double>& direction, double h) {
     const auto at = [&](double step) {
         std::vector<double> moved = tiny.parameters;
@@ -54,7 +54,7 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
 
 }  // namespace
 
-TEST_CASE("the reference's gradient is the slope of its loss, tensor by tensor and element by element", "[reference]") {
+TEST_CASE("the reference's gradient is the derivative of its loss, per tensor and per element", "[reference]") {
     const Tiny tiny;
     const auto result = reference_gradient(tiny.table, tiny.parameters, tiny.batch);
     CHECK(result.loss.sum == reference_loss(tiny.table, tiny.parameters, tiny.batch).sum);
@@ -62,8 +62,8 @@ TEST_CASE("the reference's gradient is the slope of its loss, tensor by tensor a
     std::normal_distribution<double> normal(0, 1);
     const auto check = [&](const std::vector<double>& direction) {
         const double h = 1e-3, coarse = difference(tiny, direction, 2 * h), fine = difference(tiny, direction, h);
-        // What the formula leaves out shows in the step from 2 h to h; beside it, the rounding of the loss (some
-        // hundred operations deep) over h.
+        // The truncation error is bounded by the change from 2 h to h; the rounding error of the loss (about a hundred
+        // operations deep) is divided by h.
         const double tolerance = std::fabs(coarse - fine) + 100 * kRounding * result.loss.mean() / h;
         CHECK(std::fabs(dot(result.gradient, direction) - fine) <= tolerance);
         CHECK(tolerance < 1e-7);
@@ -91,7 +91,7 @@ TEST_CASE("padding and unused positions have no gradient", "[reference]") {
     for (std::size_t i = 5 * 16; i < positions.size(); ++i) CHECK(positions[i] == 0);
 }
 
-TEST_CASE("the reference looks back only, and its probabilities sum to one", "[reference]") {
+TEST_CASE("the reference is causal, and its probabilities sum to one", "[reference]") {
     Tiny tiny;
     const auto before = reference_logits(tiny.table, tiny.parameters, tiny.batch);
     REQUIRE(before.size() == 10 * 11);
@@ -137,7 +137,7 @@ TEST_CASE("an untrained model's loss is near ln V plus the spread of its logits"
           0.05);
 }
 
-TEST_CASE("AdamW: first step, clipping and decay by hand", "[reference]") {
+TEST_CASE("AdamW: first step, clipping and decay computed by hand", "[reference]") {
     const ParameterTable table(ModelConfig{1, 1, 8, 4, 5});
     std::vector<double> parameters(std::size_t(table.elements()), 0.0), gradient(parameters.size(), 0.0);
     const auto decayed = std::size_t(table.tensors()[std::size_t(table.token_table())].offset);
@@ -149,7 +149,7 @@ TEST_CASE("AdamW: first step, clipping and decay by hand", "[reference]") {
     const double clip = 1 / (5 + 1e-6);
     CHECK(optimizer.m[decayed] == Approx(0.1 * 3 * clip).epsilon(1e-14));
     CHECK(optimizer.v[plain] == Approx(0.05 * 16 * clip * clip).epsilon(1e-14));
-    // Corrected, the first direction is the sign.
+    // After bias correction, the first direction is the sign.
     CHECK(parameters[decayed] == Approx(2 - 0.01 * (1 / (1 + 1e-8 / (3 * clip)) + 0.1 * 2)).epsilon(1e-14));
     CHECK(parameters[plain] == Approx(2 + 0.01 / (1 + 1e-8 / (4 * clip))).epsilon(1e-14));
     // Second step without clipping: two terms in both moments.

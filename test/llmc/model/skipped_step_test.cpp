@@ -1,5 +1,4 @@
-// skipped_step_test.cpp - steps that update nothing: without targets, or with a gradient that is not finite, be it on
-// one rank alone
+// skipped_step_test.cpp - steps without an update: no targets, or a non-finite gradient, also if only on one rank
 #include <catch2/catch.hpp>
 
 #include "test/support/rank_support.h"
@@ -20,13 +19,13 @@ std::vector<float> state_of(const Trainer& trainer) {
 
 }  // namespace
 
-TEST_CASE("a step without targets is skipped, said and counted, and the run goes on", "[run]") {
+TEST_CASE("a step without targets is skipped, reported and counted, and the run continues", "[run]") {
     const TrainingFolder folder;
     constexpr int kPositions = 128, kSkipped = 8;
     std::mt19937 engine(1);
     std::vector<std::uint16_t> ids;
     for (int i = 0; i <= 12 * kPositions; ++i) ids.push_back(std::uint16_t('a' + engine() % 20));
-    // ends of text, whose successors are masked
+    // ends of text, so that the next tokens are masked
     std::fill_n(ids.begin() + kSkipped * kPositions, kPositions, std::uint16_t(256));
     ShardBytes(ids, 257, 256).write(folder.path("train_0.bin"));
     const auto result = folder.run(folder.flags({"-d", "128", "-x", "12", "-v", "0", "--mask-document-start", "-o",
@@ -43,13 +42,13 @@ TEST_CASE("a step without targets is skipped, said and counted, and the run goes
     CHECK(skips[0]["step"] == kSkipped + 1);
     CHECK(skips[0]["skipped_steps"] == 1);
     CHECK_THAT(result.output, Catch::Contains("step 9/12  | update skipped: no targets (1 so far)"));
-    // The noise scale, known so far in tokens, is not known in sequences of a step that has no tokens in them.
+    // The noise scale is known in tokens, but not in sequences for a step without valid tokens.
     CHECK(skipped["noise_scale_tokens"].is_number());
     const auto line = result.output.substr(result.output.find("step 9/12  |      nan | "));
     CHECK_THAT(line.substr(0, line.find('\n')), Catch::EndsWith(" |        n/a"));
 }
 
-TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks]") {
+TEST_CASE("a non-finite gradient on one rank skips the step on all", "[ranks]") {
     const int stage = GENERATE(0, 1, 2);
     const auto dtype = GENERATE(kernels::DType::fp32, kernels::DType::bf16);
     CAPTURE(stage, int(dtype));
@@ -81,7 +80,7 @@ TEST_CASE("a gradient that is not finite on one rank is skipped on all", "[ranks
     }
 }
 
-TEST_CASE("an outlier of one rank alone is skipped on all, and changes nothing", "[ranks]") {
+TEST_CASE("an outlier on a single rank skips the step on all, without any change", "[ranks]") {
     const int stage = GENERATE(0, 1, 2);
     CAPTURE(stage);
     const GlobalBatch batch = random_batch(1);
@@ -125,7 +124,7 @@ TEST_CASE("an outlier of one rank alone is skipped on all, and changes nothing",
     }
 }
 
-TEST_CASE("a run whose steps are not finite any more ends and says so", "[run]") {
+TEST_CASE("a run whose losses are no longer finite ends with an error", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-x", "100", "-v", "0", "--lr", "1000", "--weight-decay", "1000", "-o",
                                                  folder.path("out")}));

@@ -1,4 +1,4 @@
-// token_accumulation_test.cpp - every valid token of a global batch weighs the same, however the batch is cut into
+// token_accumulation_test.cpp - every valid token of a global batch has the same weight, for any number of
 // micro-batches
 #include <cstring>
 
@@ -9,7 +9,7 @@ using namespace test;
 
 namespace {
 
-// Gradients and scalars of one step in fp64, and what the step leaves.
+// Gradient, loss and norm of one step in fp64.
 struct Oracle {
     ReferenceGradient gradient;
     double norm;
@@ -41,9 +41,9 @@ TEST_CASE("M micro-batches equal one batch and fp64", "[model][accumulation]") {
         largest = std::max(largest, std::fabs(got[i] - want.gradient.gradient[i]));
     CHECK(largest <= 2e-6 * largest_magnitude(want.gradient.gradient));
     CHECK(std::fabs(scalars.grad_norm - want.norm) <= 1e-6 * want.norm);
-    CHECK(want.norm > max_norm);  // else clipping would not be looked at
+    CHECK(want.norm > max_norm);  // otherwise clipping would not be tested
     CHECK(std::fabs(scalars.clip - max_norm / (want.norm + 1e-6)) <= 1e-6);
-    // The mean of the micro-batches' means is another number: a trainer that took it would be seen.
+    // The mean of the micro-batches' means differs, so a trainer that computes it would fail.
     if (micro_batches == 4) {
         double mean_of_means = 0;
         for (int part = 0; part < 4; ++part) {
@@ -76,8 +76,7 @@ TEST_CASE("parameters after accumulated steps equal fp64", "[model][accumulation
     CHECK(largest_error(trainer.master_weights(), parameters) <= 1e-6);
 }
 
-TEST_CASE("with the usual epsilon, parameters differ only where gradients are next to nothing",
-          "[model][accumulation]") {
+TEST_CASE("with the default epsilon, parameters differ only where gradients are tiny", "[model][accumulation]") {
     Context context = make_context();
     const int micro_batches = GENERATE(1, 4);
     const float rate = 6e-4f, max_norm = 0.5f;
@@ -99,7 +98,7 @@ TEST_CASE("with the usual epsilon, parameters differ only where gradients are ne
             worst = std::max(worst, std::fabs(got[i] - parameters[i]));
         }
         CAPTURE(step);
-        if (step == 0) {  // Adam's first step is a sign: where the gradient is rounding noise, the sign is
+        if (step == 0) {  // Adam's first step is the gradient's sign, which is noise if the gradient is rounding noise
             CHECK(worst_large <= 1e-6);
             CHECK(worst_small <= 2 * rate + 1e-6);
         }
@@ -107,7 +106,7 @@ TEST_CASE("with the usual epsilon, parameters differ only where gradients are ne
     }
 }
 
-TEST_CASE("a step without targets changes nothing, and the next one goes on", "[model][accumulation]") {
+TEST_CASE("a step without targets changes nothing, and the next one updates again", "[model][accumulation]") {
     Context context = make_context();
     Trainer trainer(context, tiny_setup());
     trainer.step(random_batch(1));
@@ -156,7 +155,7 @@ TEST_CASE("with every target valid the scale is exactly one", "[model][accumulat
     CHECK(scalars.grad_scale == 1.0f);
 }
 
-TEST_CASE("512 ones add up to 256 in bf16 and to 512 in the fp32 that gradients are kept in", "[accumulation]") {
+TEST_CASE("512 ones add up to 256 in bf16 and to 512 in fp32, the type of gradients", "[accumulation]") {
     kernels::bf16 stalled{};
     float exact = 0;
     for (int i = 0; i < 512; ++i) {

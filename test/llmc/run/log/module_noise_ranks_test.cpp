@@ -65,9 +65,9 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
     const NormModules modules(table, GradientBuckets(table, {}));
     const auto squares = [&](const std::vector<double>& gradient, int module) {  // -1: all
         double sum = 0;
-        for (const NormModules::Stretch& stretch : modules.stretches)
-            for (std::int64_t i = stretch.first;
-                 (module < 0 || stretch.module == module) && i < stretch.first + stretch.size; ++i)
+        for (const NormModules::Range& range : modules.ranges)
+            for (std::int64_t i = range.first;
+                 (module < 0 || range.module == module) && i < range.first + range.size; ++i)
                 sum += gradient[std::size_t(i)] * gradient[std::size_t(i)];
         return sum;
     };

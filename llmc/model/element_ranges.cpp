@@ -1,5 +1,5 @@
-// stretches.cpp - stretches to text and back, and what they cover together
-#include "llmc/model/stretches.h"
+// element_ranges.cpp - converts ranges to text and back, and checks what they cover
+#include "llmc/model/element_ranges.h"
 
 #include <algorithm>
 #include <map>
@@ -9,9 +9,9 @@
 
 namespace llmc {
 
-std::string text_of_stretches(const std::vector<ShardRange>& stretches) {
+std::string text_of_ranges(const std::vector<ShardRange>& ranges) {
     std::string text;
-    for (const ShardRange& range : stretches)
+    for (const ShardRange& range : ranges)
         text.append(text.empty() ? "" : " ").append(std::to_string(range.first)).append("+").append(
             std::to_string(range.size));
     return text;
@@ -23,7 +23,7 @@ const std::string& metadata_of(const SafetensorsFile& file, const std::string& k
     return found->second;
 }
 
-std::vector<ShardRange> stretches_in(const SafetensorsFile& file, const std::string& key, const char* kind,
+std::vector<ShardRange> ranges_in(const SafetensorsFile& file, const std::string& key, const char* kind,
                                      std::int64_t elements) {
     const std::string& text = metadata_of(file, key, kind);
     std::vector<ShardRange> all;
@@ -43,31 +43,31 @@ std::vector<ShardRange> stretches_in(const SafetensorsFile& file, const std::str
     return all;
 }
 
-std::int64_t total(const std::vector<ShardRange>& stretches) {
+std::int64_t total(const std::vector<ShardRange>& ranges) {
     std::int64_t sum = 0;
-    for (const ShardRange& range : stretches) sum += range.size;
+    for (const ShardRange& range : ranges) sum += range.size;
     return sum;
 }
 
-bool are_disjoint(std::vector<ShardRange> stretches) {
-    std::erase_if(stretches, [](const ShardRange& range) { return range.size == 0; });
-    std::ranges::sort(stretches, {}, &ShardRange::first);
-    return std::ranges::adjacent_find(stretches, [](const ShardRange& a, const ShardRange& b) {
+bool are_disjoint(std::vector<ShardRange> ranges) {
+    std::erase_if(ranges, [](const ShardRange& range) { return range.size == 0; });
+    std::ranges::sort(ranges, {}, &ShardRange::first);
+    return std::ranges::adjacent_find(ranges, [](const ShardRange& a, const ShardRange& b) {
                return a.first + a.size > b.first;
-           }) == stretches.end();
+           }) == ranges.end();
 }
 
-std::optional<std::int64_t> times_covered(const std::vector<ShardRange>& stretches, std::int64_t elements) {
+std::optional<std::int64_t> times_covered(const std::vector<ShardRange>& ranges, std::int64_t elements) {
     std::map<std::int64_t, std::int64_t> changes{{0, 0}, {elements, 0}};
-    for (const ShardRange& range : stretches) {
+    for (const ShardRange& range : ranges) {
         ++changes[range.first];
         --changes[range.first + range.size];
     }
     const std::int64_t times = changes.begin()->second;
     std::int64_t now = 0;
-    for (const auto& [place, change] : changes) {
+    for (const auto& [element, change] : changes) {
         now += change;
-        if (place < elements && now != times) return std::nullopt;
+        if (element < elements && now != times) return std::nullopt;
     }
     return times;
 }

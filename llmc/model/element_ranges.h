@@ -1,0 +1,25 @@
+// element_ranges.h - ranges of the flat array of parameters in the metadata of a checkpoint's files: "0+1024 4096+512",
+// the first element and the length of each
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llmc/model/gradient_buckets.h"
+#include "llmc/weights/safetensors.h"
+
+namespace llmc {
+
+std::string text_of_ranges(const std::vector<ShardRange>& ranges);
+// The value of `key` in a file's metadata. Throws Error if it is missing; `kind` is the expected kind of file.
+const std::string& metadata_of(const SafetensorsFile& file, const std::string& key, const char* kind);
+// The same value parsed as ranges. Throws Error unless they are within `elements` and do not overlap.
+std::vector<ShardRange> ranges_in(const SafetensorsFile& file, const std::string& key, const char* kind,
+                                     std::int64_t elements);
+
+std::int64_t total(const std::vector<ShardRange>& ranges);
+bool are_disjoint(std::vector<ShardRange> ranges);
+// The number of ranges that contain each of `elements` elements, if it is the same for all elements.
+std::optional<std::int64_t> times_covered(const std::vector<ShardRange>& ranges, std::int64_t elements);
+
+}  // namespace llmc
