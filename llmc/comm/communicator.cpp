@@ -84,7 +84,7 @@ void Communicator::add_sharded(const Collective& op, std::int64_t mine_size) {
             "that of this rank's shard, " + std::to_string(shard.size));
     require(mine == whole + shard.first * width || !overlap(mine, mine_size * width, whole, op.elements * width),
             mine_is, std::string("another part of its ") + (scatter ? "input" : "output"),
-            "this rank's shard of it, or memory of its own");
+            "this rank's shard of it, or separate memory");
     if (op.elements > 0) first_.push_back(op);
 }
 
@@ -117,7 +117,7 @@ void Communicator::all_to_all(ElementType element, std::byte* out, std::int64_t 
     const std::int64_t bytes = elements * bytes_of(element);
     require(elements % size_ == 0 && bytes / size_ % 64 == 0, "the size of all_to_all's input", elements,
             "one part per rank, each a multiple of 64 bytes");
-    require(!overlap(out, bytes, in, bytes), "all_to_all's output", "within its input", "memory of its own");
+    require(!overlap(out, bytes, in, bytes), "all_to_all's output", "within its input", "separate memory");
     if (elements > 0) first_.push_back({Collective::Kind::all_to_all, element, elements, out, in});
 }
 
