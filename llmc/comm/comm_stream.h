@@ -40,7 +40,7 @@ public:
     // host code that must not use the device; runs after all previously enqueued work
     void enqueue_host(std::function<void()> work);
     std::int64_t point();  // a point after all work enqueued so far; the numbers of points increase
-    // may wait for a later point if more than 128 points follow this one
+    // may wait for a later point if 128 or more points follow this one
     void wait(device::StreamRef compute, std::int64_t point);
     void sync(std::int64_t point);  // throws if work before the point failed
 
