@@ -1,9 +1,9 @@
-// bench.cpp - how fast every registered operation runs (test/operations), against its plain loop and against what the
-// machine can do
+// bench.cpp - times every registered operation (test/operations) and compares it with a plain loop and with the
+// machine's roofline
 //
-//   bench layernorm adamw     those whose name contains one of the words; bench --help has the options
+//   bench layernorm adamw     operations whose name contains one of the words; see bench --help for the options
 //
-// One line per operation, type and shape; what its columns mean is printed before them (kColumns).
+// Prints one line per operation, type and shape. kColumns, printed first, explains the columns.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -23,15 +23,15 @@ namespace {
 using namespace operations;
 
 constexpr const char* kColumns =
-    "Caches are cold: a buffer larger than the last one is written before every call.\n"
-    "  ms, +-     median of one call, and half the distance between the quartiles as a share of it\n"
-    "  GB/s       bytes that must move / time; what is written may still be in a cache when a call ends\n"
-    "  GFLOP/s    flops that must be done / time\n"
+    "Caches are cold: before every call a buffer larger than the last-level cache is written.\n"
+    "  ms, +-     median of one call; half the interquartile range as a share of the median\n"
+    "  GB/s       bytes that must move / time; written data may still be in a cache when a call ends\n"
+    "  GFLOP/s    required flops / time\n"
     "  x plain    time / time of the formula as a plain float loop on the same tensors; n/a on a GPU\n"
-    "  roofline   least time / time, and what the least is: the longer one of moving the same bytes by loops that do\n"
-    "             nothing else, in turn with the operation's calls (memory), and of its flops at the rate of the\n"
-    "             fastest square product so far (products), by the fastest calls of these; or, where that is less,\n"
-    "             the fastest call of the operation itself (itself)\n";
+    "  roofline   lower bound / time, and what sets the bound. The bound is the longer of two times: moving the same\n"
+    "             bytes by loops that do nothing else, interleaved with the operation's calls (memory), and its flops\n"
+    "             at the rate of the fastest square product so far (products). Both are fastest calls. If the fastest\n"
+    "             call of the operation is faster than that, it is the bound (itself)\n";
 
 struct Options {
     std::vector<std::string> names;
@@ -42,16 +42,16 @@ struct Options {
 };
 
 cxxopts::Options command_line() {
-    cxxopts::Options options("bench", "Times operations beside a plain loop and the machine's roofline.\n");
-    options.custom_help("[OPTION...] [NAME...]     all operations, or those whose name contains one of these")
+    cxxopts::Options options("bench", "Times operations and compares them with a plain loop and the roofline.\n");
+    options.custom_help("[OPTION...] [NAME...]     default: all operations; else those whose name contains a NAME")
         .positional_help("");
     options.add_options()
         ("dtype", "fp32, bf16 or both", cxxopts::value<std::string>()->default_value("both"), "TYPE")
-        ("shapes", "small or large; left out: small on a CPU", cxxopts::value<std::string>(), "SIZE")
-        ("seconds", "to spend on each figure", cxxopts::value<double>()->default_value("0.3"), "S")
+        ("shapes", "small or large (default: small on a CPU, large on a GPU)", cxxopts::value<std::string>(), "SIZE")
+        ("seconds", "time to spend on each measurement", cxxopts::value<double>()->default_value("0.3"), "S")
         ("threads", "CPU threads; 0: all", cxxopts::value<int>()->default_value("0"), "N")
-        ("json", "one JSON object instead of the table")
-        ("h,help", "print this and stop");
+        ("json", "print one JSON object instead of the table")
+        ("h,help", "print this help and exit");
     options.add_options("names")("filter", "", cxxopts::value<std::vector<std::string>>());
     options.parse_positional("filter");
     return options;
@@ -72,7 +72,7 @@ Options options_of(const cxxopts::ParseResult& given) {
     return o;
 }
 
-// Square products of the size that is multiplied fastest, and the fastest of them so far.
+// Square products of the size with the highest rate, and that rate.
 template <class T>
 class ProductCeiling {
 public:
@@ -95,7 +95,7 @@ private:
 };
 
 struct Ceilings {
-    double copied_per_second;  // bytes of large arrays, read and written; only told
+    double copied_per_second;  // bytes of large arrays, read and written; printed only
     ProductCeiling<float> fp32;
     ProductCeiling<bf16> bf16_;
     template <class Use> decltype(auto) of(DType dtype, Use&& use) {
@@ -118,7 +118,7 @@ bool wanted(const Options& options, const Registration& registration, DType dtyp
     return named && (options.dtype == "both" || options.dtype == name_of(dtype));
 }
 
-// Nothing where this build or this machine cannot do it.
+// Returns nothing if this build or machine does not support the operation.
 std::optional<nlohmann::json> measure(const Registration& registration, DType dtype, const Shape& shape,
                                       Ceilings& ceilings, bench::ColdTimer& timer, const device::Info& device,
                                       double budget) {
@@ -147,7 +147,7 @@ std::optional<nlohmann::json> measure(const Registration& registration, DType dt
                           {"roofline by", by}};
     if (op->bytes > 0) result["GB/s"] = op->bytes / timing.median * 1e-9;
     if (op->flops > 0) result["GFLOP/s"] = op->flops / timing.median * 1e-9;
-    if (device.kind != "cuda") {  // device memory is host memory: a plain loop may run on it
+    if (device.kind != "cuda") {  // device memory is host memory, which a plain loop can read
         PlainLoop tensors;
         result["x plain"] = timing.median / timer.time({[&] { op->evaluate(tensors); }}, budget)[0].median;
     }
@@ -186,7 +186,7 @@ void run(const cxxopts::ParseResult& given) {
             return std::ranges::any_of(r.dtypes, [&](DType dtype) { return wanted(one, r, dtype); });
         });
         require(known, "the name of an operation", in_quotes(name),
-                "part of the name of one that exists in that type", "without a name all are timed");
+                "part of the name of an operation that has that type", "give no name to time all");
     }
     const device::Info device = device::open(options.threads);
     bench::ColdTimer timer(std::max<std::size_t>(device.cache, std::size_t(32) << 20));
@@ -213,7 +213,7 @@ void run(const cxxopts::ParseResult& given) {
                 else if (result) print(*result);
                 else if (!options.json)
                     std::printf("%-28s %-5s %50s  %s\n", registration.name.c_str(), name_of(dtype),
-                                "cannot be done here", registration.describe(shape).c_str());
+                                "not supported here", registration.describe(shape).c_str());
             }
     if (options.json) std::printf("%s\n", report.dump(2).c_str());
 }

@@ -1,4 +1,4 @@
-// bench.h - how the programs in dev/ time a piece of work: warm up, repeat for a while, report the median
+// bench.h - timers of the programs in dev/: warm up, repeat for a time budget, report the median
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -14,12 +14,12 @@ inline double seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A GPU is waited for once in several calls, so that the wait, some microseconds, is a hundredth of what is timed at
-// most. A CPU has nothing to wait for.
+// Shortest sample in seconds. The host waits for a GPU once per sample, which takes some microseconds; in a sample of
+// 1 ms that is below 1 %. A CPU has nothing to wait for.
 inline double shortest_sample() { return device::is_gpu() ? 1e-3 : 0; }
 
-// Median seconds of one call on the null stream: two calls to warm up, then at least `least` samples and about `budget`
-// seconds of them.
+// Median seconds of one call on the null stream: two warm-up calls, then samples for about `budget` seconds, at least
+// `least` of them.
 template <class Work>
 double median_seconds(Work&& work, double budget = 0.5, int least = 5) {
     const auto time_calls = [&](int calls) {
@@ -38,19 +38,19 @@ double median_seconds(Work&& work, double budget = 0.5, int least = 5) {
     return times[times.size() / 2];
 }
 
-// The middle half of the samples lies within `spread`, a share of the median, on either side of it.
+// Half of the samples lie within median * (1 +- spread). Times in seconds.
 struct Timing {
     double median = 0, spread = 0, fastest = 0;
 };
 
-// Times work that finds nothing of its own in a cache: before every call a buffer larger than the last cache is
-// written, by all threads, as each may have a cache of its own.
+// Times work with cold caches: before every call all threads write a buffer larger than the last-level cache, as each
+// thread may have a cache of its own.
 class ColdTimer {
 public:
     explicit ColdTimer(std::size_t cache) : buffer_(2 * cache) {}
 
-    // Some pieces of work, call by call in turns, so that what else the machine does meets all of them: a round to warm
-    // up, then about `budget` seconds of samples, five rounds at least, unless they take ten times as long.
+    // Calls the functions in turn, so that other load on the machine affects all of them equally: one warm-up round,
+    // then about `budget` seconds of samples, at least five rounds unless they take more than 10 * `budget`.
     using Works = std::vector<std::function<void()>>;
     std::vector<Timing> time(const Works& works, double budget) {
         std::vector<std::vector<double>> times(works.size());

@@ -1,11 +1,11 @@
-// bench_ceiling.h - the least that a machine takes for an operation's bytes and flops: they are moved, and multiplied,
-// by code that does nothing else, at the operation's own sizes and in turn with it
+// bench_ceiling.h - lower bounds of an operation's time: code that does nothing else moves the same bytes and does the
+// same flops, at the operation's sizes and interleaved with its calls
 //
-// One copy of large arrays, timed once, is no ceiling for all. On a core of an EPYC it moved 19.8 GB/s, and
-//   - arrays that are only read 31.4 (bias gradient, 12 MB): what is only written must be read first (write-allocate),
-//     which nobody counts;
-//   - smaller copies 28.2 (LayerNorm forward, 6 MB): what a call writes is in a cache when it returns;
-//   - other programs, which ran while it was timed and not later, made shares of 400 to 570 % of it.
+// One copy of large arrays, timed once, is not a valid ceiling. On a core of an EPYC it moved 19.8 GB/s, but
+//   - arrays that are only read reached 31.4 (bias gradient, 12 MB): a written line is read first (write-allocate),
+//     and that read is not counted;
+//   - smaller copies reached 28.2 (LayerNorm forward, 6 MB): written data is still in a cache when the call returns;
+//   - other programs, which ran while the copy was timed but not later, led to shares of 400 to 570 % of it.
 #pragma once
 #include <omp.h>
 
@@ -21,13 +21,13 @@
 
 namespace bench {
 
-// Of one call, in bytes: arrays that are only read, only written, or read and written where they lie.
+// Bytes of one call: of arrays that are only read, only written, or read and written in place.
 struct Moved {
     double read = 0, written = 0, updated = 0;
 };
 
-// By the operation's count of what must move and the roles of its tensors: what is not written is read. Where they have
-// more room to write than moves, as a table of which some rows are touched, they share what moves.
+// Derived from the operation's byte count and the roles of its tensors: bytes that are not written are read. If the
+// written tensors are larger than the traffic (a table of which some rows are updated), they are scaled down to it.
 inline Moved moved_by(const operations::Operation& op) {
     Moved moved;
     for (const operations::Storage& tensor : op.tensors) {
@@ -42,8 +42,8 @@ inline Moved moved_by(const operations::Operation& op) {
     return moved;
 }
 
-// Moves so many bytes as fast as a loop can that does nothing else, by all threads; on a GPU by copies, and by a kernel
-// that reads and writes nothing.
+// Moves `moved` bytes as fast as possible: on a CPU by a loop of all threads; on a GPU by copies, and by a kernel that
+// reads and writes almost nothing.
 class Traffic {
 public:
     explicit Traffic(const Moved& moved)
@@ -59,7 +59,7 @@ public:
         kernels::append_tiles(tiles, 0, std::int64_t(read_ - written_));
         tiles_ = device::Array<kernels::NormTile>(std::span<const kernels::NormTile>(tiles), nullptr);
         partial_ = device::Array<double>(tiles.size());
-        device::sync(nullptr);  // the host's tiles end here
+        device::sync(nullptr);  // the host's tiles are freed here
     }
 
     void run() {
@@ -69,7 +69,7 @@ public:
 
 private:
     using Word = std::uint32_t;
-    static std::size_t words(double bytes) {  // whole tiles' starts
+    static std::size_t words(double bytes) {  // a multiple of a tile's alignment
         constexpr std::size_t kUnit = 32;
         return std::size_t(bytes / sizeof(Word)) / kUnit * kUnit;
     }
@@ -93,7 +93,7 @@ private:
         Word seen = 0;
         #pragma omp parallel reduction(| : seen)
         {
-            // one stretch of everything for each thread, in whole cache lines
+            // each thread takes one range of each array, in whole cache lines
             const auto part = [](std::size_t begin, std::size_t end, int index) {
                 constexpr std::size_t kLine = 64 / sizeof(Word);
                 const std::size_t lines = (end - begin) / kLine, count = std::size_t(omp_get_num_threads());
@@ -118,7 +118,7 @@ private:
     device::Memory from_, to_;
     device::Array<kernels::NormTile> tiles_{};
     device::Array<double> partial_{};
-    volatile Word seen_ = 0;  // so that what is read is used
+    volatile Word seen_ = 0;  // keeps the compiler from removing the reads
 };
 
 // A product of square matrices.
@@ -132,7 +132,7 @@ public:
 private:
     static std::vector<T> values(int size) {
         std::vector<T> values(std::size_t(size) * std::size_t(size));
-        // no zeros: they would cost a GPU less power
+        // not zeros: a GPU needs less power for those and runs faster
         for (std::size_t i = 0; i < values.size(); ++i) values[i] = operations::narrow<T>(double(i % 251) / 251 - 0.5);
         return values;
     }

@@ -1,4 +1,4 @@
-// bench_loader.cpp - tokens a second that the data loader hands out on one core, from the page cache
+// bench_loader.cpp - times the data loader: tokens per second on one core, from the page cache
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <filesystem>
@@ -39,7 +39,7 @@ struct TemporaryShard {
 double tokens_per_second(const llmc::ShardSet& shards, const llmc::DataLoaderOptions& options) {
     llmc::DataLoader loader(shards, options);
     const std::int64_t positions = options.shape.positions();
-    // every page is mapped before the clock runs
+    // maps every page before the measurement
     for (std::int64_t read = 0; read < shards.tokens(); read += positions) loader.next();
     constexpr int kBatches = 100;
     const double seconds = bench::median_seconds([&] { for (int i = 0; i < kBatches; ++i) loader.next(); }, 1.0);
@@ -49,7 +49,7 @@ double tokens_per_second(const llmc::ShardSet& shards, const llmc::DataLoaderOpt
 cxxopts::Options command_line() {
     cxxopts::Options options("bench_loader", "Times the data loader on one core, from the page cache.\n");
     options.custom_help("[PATTERN]").positional_help("");
-    options.add_options()("h,help", "print this and stop; without a pattern of shards 64 M random ids are read");
+    options.add_options()("h,help", "print this help and exit; PATTERN selects shards (default: 64 M random ids)");
     options.add_options("words")("pattern", "", cxxopts::value<std::string>());
     options.parse_positional("pattern");
     return options;

@@ -1,16 +1,16 @@
-// bench_onebit.cpp - how long the ranks of a run take to average their gradients at one bit an element
-// (llmc/model/onebit_mean.h), beside the all-reduce of the same gradients in bf16 and in fp32 over the same network
+// bench_onebit.cpp - times the 1-bit mean of gradients over ranks (llmc/model/onebit_mean.h) and the all-reduce of the
+// same gradients in bf16 and fp32 over the same network
 //
 // A round times each of these once, from a barrier until the last rank is done:
 //
-//   1-bit        OnebitMean::exchange() and commit(), as 1-bit Adam calls them: it compresses momentum and gradient
-//   bf16, fp32   Communicator::all_reduce() bucket by bucket; bf16 rounds each before and widens it behind, as training
-//                with --reduce-dtype bf16 does
-//   compression  what of "1-bit" is left where messages take no time: the same kernels, on all ranks at once
+//   1-bit        OnebitMean::exchange() and commit(), as 1-bit Adam calls them: compresses momentum and gradient
+//   bf16, fp32   Communicator::all_reduce() bucket by bucket; bf16 converts each bucket before and after, like training
+//                with --reduce-dtype bf16
+//   compression  the same as "1-bit" without communication: the same kernels, on all ranks concurrently
 //
-// What the optimizer does with the result is in none of them. Rounds take them in turn, so that a machine or a network
-// that changes its speed changes all of them: ratios are medians over the rounds. Every figure is of the slowest rank.
-// How fast each kernel is beside a copy, bench onebit says; what links of a given speed do, bench_onebit.sh.
+// The optimizer's update is in none of them. Each round times all four, so that a machine or network whose speed varies
+// affects all of them; ratios are medians over the rounds. Every time is that of the slowest rank. `bench onebit` times
+// each kernel alone; bench_onebit.sh measures on links of a given rate.
 #include <algorithm>
 #include <cstdio>
 #include <cxxopts.hpp>
@@ -34,26 +34,26 @@ using namespace llmc;
 using kernels::bf16;
 
 cxxopts::Options command_line() {
-    cxxopts::Options options("bench_onebit", "Times the mean of gradients over ranks at one bit an element, beside "
-                                             "their sums in bf16 and fp32.\n");
-    options.custom_help("[OPTION...]      as every rank of mpirun -np R --bind-to none");
+    cxxopts::Options options("bench_onebit", "Times the mean of gradients over ranks at 1 bit per element, and their "
+                                             "all-reduces in bf16 and fp32.\n");
+    options.custom_help("[OPTION...]      start with mpirun -np R --bind-to none");
     options.add_options()
-        ("model", "whose gradients: d12, gpt3:c768, custom:l=4,h=4,c=128", cxxopts::value<std::string>()
+        ("model", "model of these gradients: d12, gpt3:c768, custom:l=4,h=4,c=128", cxxopts::value<std::string>()
              ->default_value("d12"), "NAME")
-        ("elements", "about so many gradients instead, most of them of one tensor", cxxopts::value<std::int64_t>(), "N")
-        ("rounds", "how often each is timed", cxxopts::value<int>()->default_value("5"), "N")
+        ("elements", "about N gradients instead, most of them in one tensor", cxxopts::value<std::int64_t>(), "N")
+        ("rounds", "number of rounds", cxxopts::value<int>()->default_value("5"), "N")
         ("onebit-scale", "which elements share a scale: bucket, tensor, block", cxxopts::value<std::string>()
              ->default_value("bucket"), "NAME")
-        ("onebit-space", "what is compressed: update or momentum", cxxopts::value<std::string>()
+        ("onebit-space", "what to compress: update or momentum", cxxopts::value<std::string>()
              ->default_value("update"), "NAME")
-        ("threads", "CPU threads of a rank; 0: one for each of its cores", cxxopts::value<int>()->default_value("0"),
+        ("threads", "CPU threads per rank; 0: one for each of its cores", cxxopts::value<int>()->default_value("0"),
          "N")
-        ("json", "one JSON object instead of the table")
-        ("h,help", "print this; how fast each kernel is alone, bench onebit says");
+        ("json", "print one JSON object instead of the table")
+        ("h,help", "print this help and exit; `bench onebit` times each kernel alone");
     return options;
 }
 
-// A model of which the token table makes up the rest.
+// A model with about `elements` parameters, most of them in the token table.
 ModelConfig config_of_size(std::int64_t elements) {
     ModelConfig config{.layers = 1, .heads = 1, .channels = 64, .max_seq_len = 64, .vocabulary = 1};
     const std::int64_t least = ParameterTable(config).elements(), most = std::int64_t(1) << 32;
@@ -64,7 +64,7 @@ ModelConfig config_of_size(std::int64_t elements) {
     return config;
 }
 
-// The ranks of another communicator, between which nothing travels: what is received is what lay there.
+// The ranks of another communicator without communication: received data is whatever the buffer holds.
 class NoNetwork final : public Communicator {
 public:
     explicit NoNetwork(const Communicator& ranks) : Communicator(ranks.rank(), ranks.size(), Place{}) {}
@@ -91,7 +91,7 @@ private:
 struct Measured {
     const char* name;
     std::vector<double> seconds{};
-    std::int64_t bytes_sent = 0;  // by this rank, each time
+    std::int64_t bytes_sent = 0;  // by this rank, per exchange
 };
 
 double median(std::vector<double> values) {
@@ -99,7 +99,7 @@ double median(std::vector<double> values) {
     const std::size_t half = values.size() / 2;
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
-// Of a round's seconds, the median over rounds.
+// Median over the rounds of the ratio of their seconds.
 double ratio(const Measured& of, const Measured& to) {
     std::vector<double> ratios;
     for (std::size_t i = 0; i < of.seconds.size(); ++i) ratios.push_back(of.seconds[i] / to.seconds[i]);
@@ -138,7 +138,7 @@ public:
         context.stream.sync();
     }
 
-    // Buffers, connections and code are there afterwards; of the sums, that of one bucket is enough.
+    // Allocates buffers, opens connections and loads code; one bucket of the all-reduces is enough for that.
     void warm_up() {
         measure([&] { exchange(mean_); }, nullptr);
         measure([&] { exchange(alone_); }, nullptr);
@@ -161,7 +161,7 @@ private:
             device::copy_on_device(array.span().data() + first, pattern.span().data(),
                                    std::min(pattern.size(), array.size() - first) * sizeof(float), context_.stream);
     }
-    // Gradients are what they were, whatever was done to them last.
+    // Restores the gradients before each measurement.
     template <class Work> void measure(Work&& work, Measured* into) {
         repeat(gradient_, pattern_);
         const std::int32_t finite = 1;
@@ -224,7 +224,7 @@ private:
     device::Array<bf16> rounded_;
     device::Array<float> one_;
     OnebitMean mean_;
-    OnebitMean alone_;  // its twin without a network
+    OnebitMean alone_;  // mean_ without communication
     CommEvent last_{};
 };
 
@@ -238,7 +238,8 @@ void print_table(const std::vector<Measured>& all) {
 }
 
 void run(const cxxopts::ParseResult& given) {
-    require(!given.count("model") || !given.count("elements"), "--elements", "given beside --model", "one of both");
+    require(!given.count("model") || !given.count("elements"), "--elements", "set together with --model",
+            "only one of the two");
     const ModelConfig config = given.count("elements") ? config_of_size(given["elements"].as<std::int64_t>())
                                                        : model_by_name(given["model"].as<std::string>(), 50257).config;
     const int rounds = given["rounds"].as<int>(), threads = given["threads"].as<int>();
@@ -264,7 +265,7 @@ void run(const cxxopts::ParseResult& given) {
     if (communicator->rank() > 0) return;
 
     const std::string machine =
-        context.device.name + ", " + llmc::counted(context.device.threads, "thread") + " a rank";
+        context.device.name + ", " + llmc::counted(context.device.threads, "thread") + " per rank";
     if (!given.count("json")) {
         std::printf("%lld elements, %zu buckets of the 1-bit mean; %s; %s\n", (long long)table.elements(),
                     averages.buckets(), communicator->describe().c_str(), machine.c_str());

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# bench_onebit.sh [-o FILE] [GBIT_S ...] - what averaging gradients at one bit an element takes on slow links, beside
-# bf16 and fp32: two ranks on two hosts, which are network namespaces of this machine, joined by a link that lets
-# through so many Gbit/s each way (default: 0.1 1 10)
+# bench_onebit.sh [-o FILE] [GBIT_S ...] - time to average gradients on slow links at 1 bit per element, in bf16 and in
+# fp32: two ranks on two hosts, which are network namespaces of this machine, joined by a link of GBIT_S Gbit/s each way
+# (default: 0.1 1 10)
 #
 #   dev/bench_onebit.sh                         # GPT-2 124M; some seven minutes, most of them at 0.1 Gbit/s
 #   ROUNDS=3 FLAGS="--model d6" dev/bench_onebit.sh -o links.md 0.5
 #
-# Prints a table in Markdown, and writes it to FILE, too. Its columns are those of bench_onebit.cpp, medians over ROUNDS
-# (default 5); ratios are medians over the rounds. "link" is the share of the link's rate at which the all-reduces sent.
-# FLAGS go to the program, PROGRAM is another build of it. Each host has half of the cores. The link has no delay of its
-# own. Exit codes: 1 it failed, or the link let more through than it should; 77 links cannot be had here: they need
-# root, network namespaces, and tc's token bucket filter.
+# Prints a Markdown table and writes it to FILE. Its columns are those of bench_onebit.cpp, medians over ROUNDS (default
+# 5); ratios are medians over the rounds. "link" is the share of the link's rate that the all-reduces reached. FLAGS are
+# passed to the program; PROGRAM is another build of it. Each host has half of the cores. The link adds no delay. Exit
+# codes: 1 failed, or the link exceeded its rate; 77 links are not possible here: they need root, network namespaces,
+# and tc's token bucket filter.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
 cd "$(dirname "$(realpath "$0")")/.."
 program=$(realpath -m "${PROGRAM:-build/cpu/bench_onebit}") rounds=${ROUNDS:-5} file=
 if [ "${1:-}" = -o ]; then
-    [ $# -ge 2 ] || { echo "error: -o is the last word; expected a file after it" >&2; exit 2; }
+    [ $# -ge 2 ] || { echo "error: -o is the last argument; expected a file after it" >&2; exit 2; }
     file=$2
     shift 2
 fi
@@ -31,8 +31,8 @@ for rate; do
         refuse "\"$rate\" is not a rate; expected Gbit/s, 0.001 to 100"
     fi
 done
-[[ $rounds =~ ^[1-9][0-9]*$ ]] || refuse "ROUNDS is \"$rounds\"; expected a whole number from 1 on"
-if [ -n "$file" ]; then { : >>"$file"; } 2>/dev/null || refuse "$file cannot be written; name another file after -o"; fi
+[[ $rounds =~ ^[1-9][0-9]*$ ]] || refuse "ROUNDS is \"$rounds\"; expected a whole number, 1 or more"
+if [ -n "$file" ]; then { : >>"$file"; } 2>/dev/null || refuse "$file cannot be written; pass another file with -o"; fi
 [ -x "$program" ] || refuse "no $program; run make DEVICE=cpu tools first"
 
 command -v jq >/dev/null || { echo "skipped: no jq"; exit 77; }
@@ -61,9 +61,9 @@ for rate; do
         "| \(.bf16.onebit_ratio | ratio) | \(.fp32.onebit_ratio | ratio) | \(.compression.median | seconds) " +
         "| \(.["1-bit"].bytes_sent | mb) | \(.bf16.bytes_sent | mb) | \(.fp32.bytes_sent | mb) " +
         "| \(.bf16 | link), \(.fp32 | link) |"' "$work/json" | tee -a "$work/table"
-    # Every byte has some of headers beside it: no all-reduce is faster than the link, but for what a burst lets pass.
+    # Each message adds headers, so no all-reduce exceeds the link's rate, except by a burst.
     jq -e --argjson bits "$bits" '[.bf16, .fp32] | all(.bytes_sent * 8 / (.seconds | min) <= 1.02 * $bits)' \
-        "$work/json" >/dev/null || { echo "error: the link of $rate Gbit/s let more through" >&2; status=1; }
+        "$work/json" >/dev/null || { echo "error: the link of $rate Gbit/s exceeded its rate" >&2; status=1; }
     jq -r '"\(.elements) elements, \(.ranks) ranks, \(.rounds) rounds; \(.machine); \(.transport)"' "$work/json" \
         >"$work/run"
 done

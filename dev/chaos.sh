@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# chaos.sh [KILLS] - kills a run of two ranks with SIGKILL again and again, most often while a checkpoint is written,
-# goes on with it by --resume auto each time, and compares what it comes to with a run that nobody disturbed
+# chaos.sh [KILLS] - kills a run of two ranks with SIGKILL many times, half of them while it writes a checkpoint,
+# resumes it with --resume auto each time, and compares its result with an uninterrupted run
 #
-# KILLS (100) runs are killed; after each the next one goes on, until a last one is left to reach its end. Moments are
-# drawn from SEED (1): every second kill waits until a checkpoint is being written (its hidden folder is there), the
-# others come at any time. Equal must be: weights and moments, bit for bit, and the steps of the log, each once, none
-# missing, none but in its order. What it counts is printed. Exit status 1: something differs.
+# Kills KILLS (100) runs; each following run resumes, and the last one runs to the end. Times are drawn from SEED (1):
+# every second kill waits until a checkpoint is being written (its hidden folder exists), the others come at any time.
+# Must be equal: weights and Adam moments, bit for bit, and the steps of the log, each once and in order. Prints its
+# counts. Exit status 1: something differs.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -15,13 +15,13 @@ cd "$(dirname "$0")/.."
 kills=${1:-100} RANDOM=${SEED:-1}
 bin=${BIN:-build/cpu/train_gpt2}
 [ -x "$bin" ] || { echo "error: no $bin; make DEVICE=cpu all" >&2; exit 2; }
-command -v mpirun >/dev/null || { echo "no mpirun, so no ranks to kill"; exit 77; }
+command -v mpirun >/dev/null || { echo "no mpirun found"; exit 77; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
 work=$(mktemp -d)
 trap 'pkill -KILL -f "$work/killed" 2>/dev/null || true; rm -rf "$work"' EXIT
 "$(dirname "$bin")/tokenize" -o "$work" --hold-out 2 README.md llmc/README.md scripts/README.md >/dev/null
 
-# More steps than the killed runs make, on a machine with nothing else to do; a checkpoint every second step.
+# More steps than the killed runs make on an idle machine; a checkpoint every second step.
 steps=$((12 * kills + 20))
 start() {  # FOLDER FLAGS...
     local folder=$1
@@ -40,7 +40,7 @@ while [ $done -lt "$kills" ]; do
     (start "$work/killed" --resume auto) >"$work/killed.txt" 2>&1 &
     launcher=$!
     starts=$((starts + 1))
-    if [ $((starts % 2)) -eq 0 ]; then  # in the middle of the next checkpoint but one or so
+    if [ $((starts % 2)) -eq 0 ]; then  # during one of the next three checkpoints
         wanted=$((RANDOM % 3 + 1)) seen=0
         while kill -0 $launcher 2>/dev/null && [ $seen -lt $wanted ]; do
             if compgen -G "$work/killed/.step_*.partial" >/dev/null; then
@@ -48,7 +48,7 @@ while [ $done -lt "$kills" ]; do
                 [ $seen -lt $wanted ] && while compgen -G "$work/killed/.step_*.partial" >/dev/null; do :; done
             fi
         done
-    else  # at any time; now and then late enough that there is a checkpoint more
+    else  # at any time; half of them after one more checkpoint
         sleep 0.$((RANDOM % 8))$((RANDOM % 10))
         [ $((RANDOM % 2)) -eq 0 ] || while kill -0 $launcher 2>/dev/null && [ "$(newest)" = "$before" ]; do :; done
     fi
@@ -62,7 +62,7 @@ while [ $done -lt "$kills" ]; do
     grep -q 'not written to its end' "$work/killed.txt" && partial=$((partial + 1))
     if grep -q '^error: ' "$work/killed.txt"; then cat "$work/killed.txt"; exit 1; fi
     if grep -q '^done: ' "$work/killed.txt"; then
-        echo "error: only $done of $kills runs were killed when all $steps steps were made" >&2
+        echo "error: only $done of $kills runs were killed when all $steps steps were done" >&2
         exit 1
     fi
 done
@@ -72,7 +72,7 @@ name=$(printf step_%08d $steps) failed=0
 for file in "$work/whole/$name"/*.safetensors; do
     cmp "$file" "$work/killed/$name/$(basename "$file")" || failed=1
 done
-# Every step once, as "resume" says; what took time left out.
+# Every step once, with "resume" events applied; without measured times.
 steps_of() {
     jq -c -s 'reduce .[] as $e ([]; if $e.event == "resume" then map(select(.step <= $e.step))
             elif $e.event == "step" then . + [$e] else . end) | .[]
@@ -80,6 +80,6 @@ steps_of() {
 }
 cmp <(steps_of "$work/whole/log.jsonl") <(steps_of "$work/killed/log.jsonl") || failed=1
 [ "$(steps_of "$work/killed/log.jsonl" | wc -l)" -eq $steps ] || failed=1
-echo "$done runs killed, $writing of them while a checkpoint was written; $partial partial ones passed over;" \
-    "$steps steps, each once; weights and moments $([ $failed -eq 0 ] && echo equal || echo DIFFERENT)"
+echo "$done runs killed, $writing of them while a checkpoint was written; $partial partial ones skipped;" \
+    "$steps steps, each once; weights and Adam moments $([ $failed -eq 0 ] && echo equal || echo DIFFERENT)"
 exit $failed

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""check_tokenizer.py - compares dev/tokenize with OpenAI's tiktoken, and lets transformers open a saved model's folder
+"""check_tokenizer.py - compares dev/tokenize with OpenAI's tiktoken, and opens a saved model's folder in transformers
 
-    dev/check_tokenizer.py FILE...               ids of each file by dev/tokenize --tokenizer gpt2 and by tiktoken
-    dev/check_tokenizer.py --model FOLDER        AutoTokenizer, and pipeline("text-generation") where torch is there
+    dev/check_tokenizer.py FILE...               compares the ids of dev/tokenize --tokenizer gpt2 with tiktoken's
+    dev/check_tokenizer.py --model FOLDER        AutoTokenizer, and pipeline("text-generation") if torch is installed
 
-Needs tiktoken and numpy, or transformers: a virtual environment of its own will do. tiktoken gets GPT-2's ranks from
---merges, as its own table would be downloaded. Bytes that are no UTF-8 are left out of the comparison: tiktoken takes
-none. Exit codes: 0 equal, 1 not equal, 2 asked for what cannot be.
+Needs tiktoken and numpy, or transformers, for example in a virtual environment. tiktoken gets GPT-2's ranks from
+--merges, because it would download its own table. The comparison skips bytes that are not UTF-8, which tiktoken does
+not accept. Exit codes: 0 equal, 1 different, 2 wrong arguments.
 """
 import argparse
 import os
@@ -26,7 +26,7 @@ def stop(why):
 
 
 def gpt2_of_tiktoken(merges):
-    """tiktoken's encoding of the merges, with the pattern that it has for GPT-2."""
+    """tiktoken's encoding with these merges and tiktoken's pattern for GPT-2."""
     import tiktoken
     from tiktoken_ext.openai_public import r50k_pat_str
 
@@ -43,7 +43,7 @@ def gpt2_of_tiktoken(merges):
 
 
 def ids_of_ours(tokenize, merges, file, threads):
-    """The ids of a file and the seconds of all cores that it took."""
+    """The ids of a file, and the CPU seconds used."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def ids_of_ours(tokenize, merges, file, threads):
         ids = numpy.fromfile(shard, dtype="<u2", offset=1024)
     seconds = after.children_user - before.children_user + after.children_system - before.children_system
     if ids[0] != END_OF_TEXT:
-        stop(f"{file}: the shard does not begin with the end of text")
+        stop(f"{file}: the shard does not start with the end-of-text token")
     return ids[1:], seconds
 
 
@@ -79,13 +79,13 @@ def compare(files, merges, tokenize, threads):
         unequal = numpy.nonzero(ours[:count] != theirs[:count])[0]
         size = len(text.encode())
         if len(unequal) == 0 and len(ours) == len(theirs):
-            print(f"{file}: {size} bytes, {len(ours)} ids: equal; {size / our_seconds / 1e6:.1f} MB a second of a core,"
-                  f" tiktoken {size / their_seconds / 1e6:.1f}: {their_seconds / our_seconds:.2f} times its speed")
+            print(f"{file}: {size} bytes, {len(ours)} ids: equal; {size / our_seconds / 1e6:.1f} MB/s per core,"
+                  f" tiktoken {size / their_seconds / 1e6:.1f}: {their_seconds / our_seconds:.2f} times as fast")
             continue
         differing += 1
         at = int(unequal[0]) if len(unequal) else count
         around = slice(max(at - 3, 0), at + 5)
-        print(f"{file}: {len(ours)} ids, tiktoken {len(theirs)}; from id {at} on: {ours[around].tolist()},"
+        print(f"{file}: {len(ours)} ids, tiktoken {len(theirs)}; from id {at}: {ours[around].tolist()},"
               f" tiktoken {theirs[around].tolist()} {encoding.decode(theirs[around].tolist())!r}")
     return differing
 
@@ -108,12 +108,12 @@ def check_model(folder):
     end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
     if end != tokenizer.eos_token_id or end != (256 if bytes_only else END_OF_TEXT):
         wrong += 1
-        print(f"the end of text is {end}, eos_token_id {tokenizer.eos_token_id}")
+        print(f"the end-of-text id is {end}, eos_token_id {tokenizer.eos_token_id}")
     print(f"{folder}: {type(tokenizer).__name__}, {len(tokenizer)} ids, {len(texts)} texts, {wrong} wrong")
     try:
         import torch  # noqa: F401
     except ImportError:
-        print("pipeline: torch is not there")
+        print("pipeline: skipped, torch is not installed")
         return wrong
     from transformers import pipeline
     made = pipeline("text-generation", model=folder)("In the beginning", max_new_tokens=20, do_sample=False)
@@ -127,7 +127,7 @@ def main():
     parser.add_argument("--model", metavar="FOLDER", help="a saved model")
     parser.add_argument("--merges", default=str(ROOT / "data/gpt2/vocab.bpe"), metavar="FILE")
     parser.add_argument("--tokenize", default=str(ROOT / "dev/tokenize"), metavar="PROGRAM")
-    parser.add_argument("--threads", type=int, default=1, help="of dev/tokenize")
+    parser.add_argument("--threads", type=int, default=1, help="threads of dev/tokenize")
     given = parser.parse_args()
     if not given.files and not given.model:
         stop("nothing to do; expected files, or --model FOLDER; see --help")

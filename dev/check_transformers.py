@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Lets Hugging Face's transformers judge a checkpoint of train_gpt2, or writes a model for train_gpt2 to read.
+"""Checks a checkpoint of train_gpt2 with Hugging Face's transformers, or writes a model for train_gpt2 to read.
 
     check_transformers.py STEP_DIR --tokens 1,2,3                   logits and loss of one sequence
-    check_transformers.py MODEL.bin --tokens 1,2,3                  the same of a model in llm.c's format
+    check_transformers.py MODEL.bin --tokens 1,2,3                  the same for a model in llm.c's format
     check_transformers.py STEP_DIR --token-ids IDS --logits LOGITS  compare with our logits; exit 1 above --tolerance
     check_transformers.py STEP_DIR --shard FILE --val-tokens 1048576 --seq-len 1024 [--expect-loss 3.2]
     check_transformers.py STEP_DIR --hellaswag FILE --seq-len 1024 [--expect-acc 0.2859 --expect-acc-norm 0.2955]
     check_transformers.py --create DIR --layers 2 --heads 4 --channels 64 --vocabulary 257 --positions 64 --seed 1
-    check_transformers.py --create DIR --max-shard-size 100KB       the same in several files with an index
+    check_transformers.py --create DIR --max-shard-size 100KB       the same, split into several files with an index
 
 IDS is raw int32, LOGITS raw float32 (rows x vocabulary), both little-endian, rows in sequences of --seq-len (default:
-one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len, the last one
-as many as are left of --val-tokens.
+one sequence). A shard is read in order: sequence s predicts tokens s * seq_len + 1 to (s + 1) * seq_len; the last
+sequence predicts the rest of --val-tokens.
 """
 import argparse
 import math
@@ -38,7 +38,7 @@ def create(args):
                                      vocab_size=args.vocabulary, n_positions=args.positions, bos_token_id=None,
                                      eos_token_id=None)
     model = transformers.GPT2LMHeadModel(config)
-    with torch.no_grad():  # biases and gains too, so that a tensor read into the wrong place shows
+    with torch.no_grad():  # also biases and gains, to detect swapped tensors
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
     model.save_pretrained(args.create, max_shard_size=args.max_shard_size)
@@ -47,7 +47,7 @@ def create(args):
 
 
 def read_llmc(path, numpy, torch, transformers):
-    """A model of llm.c: the format that llmc/weights/llmc_file.h describes, read independently."""
+    """Reads a model in llm.c's format (llmc/weights/llmc_file.h), independently of our reader."""
     header = numpy.fromfile(path, dtype="<i4", count=256)
     if len(header) < 256 or header[0] != 20240326 or header[1] not in (3, 5):
         sys.exit(f"check_transformers.py: {path}: header is {header[:2].tolist()}; expected [20240326, 3] or "
@@ -101,7 +101,7 @@ def from_pretrained(args, torch, transformers):
                                                                dtype=torch.float32)
     faults = {kind: sorted(names) for kind, names in info.items() if names}
     if faults:
-        sys.exit(f"check_transformers.py: {args.folder}: loading is {faults}; expected every tensor and no other")
+        sys.exit(f"check_transformers.py: {args.folder}: loading reports {faults}; expected all tensors and no other")
     return model
 
 
@@ -114,7 +114,7 @@ def sequences(ids, seq_len, limit, source):
 
 
 def batches(targets, seq_len, size):
-    """(first target, one past the last, targets of a row): `size` rows at a time, a shorter last row by itself."""
+    """(first target, one past the last, targets per row): `size` rows at a time, a shorter last row on its own."""
     whole = targets // seq_len * seq_len
     for begin in range(0, whole, size * seq_len):
         yield begin, min(begin + size * seq_len, whole), seq_len
@@ -142,7 +142,7 @@ def shard_loss(args, model, numpy, torch):
         total += torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), chunk[1:], reduction="sum").item()
     loss = total / targets
     print(f"loss {loss:.8f} over {targets} tokens" +
-          (f", all of the shard: {args.val_tokens} were asked for" if targets < args.val_tokens else ""))
+          (f", the whole shard; {args.val_tokens} were requested" if targets < args.val_tokens else ""))
     if args.expect_loss is not None:
         difference = abs(loss - args.expect_loss)
         print(f"expected {args.expect_loss:.8f}, difference {difference:.2e}, tolerance {args.tolerance:.0e}")
@@ -151,7 +151,7 @@ def shard_loss(args, model, numpy, torch):
 
 
 def hellaswag(args, model, numpy, torch):
-    """acc and acc_norm of a file in llm.c's format, read and scored independently, one example at a time."""
+    """acc and acc_norm of a file in llm.c's format, scored independently of our code, one example at a time."""
     header = numpy.fromfile(args.hellaswag, dtype="<i4", count=256)
     if len(header) < 256 or header[0] != 20240522 or header[1] != 1:
         sys.exit(f"check_transformers.py: {args.hellaswag}: header is {header[:2].tolist()}; expected [20240522, 1]; "
@@ -166,21 +166,21 @@ def hellaswag(args, model, numpy, torch):
             parts.append(words[at + 1:at + 1 + int(words[at])] if at < len(words) else words[:0])
             at += 1 + len(parts[-1])
         if at > len(words) or not all(map(len, parts)) or max(map(len, parts[1:])) > most:
-            sys.exit(f"check_transformers.py: {args.hellaswag}: example {i} is cut off, or too long; expected a whole "
-                     f"file, whose endings have at most {most} tokens")
+            sys.exit(f"check_transformers.py: {args.hellaswag}: example {i} is truncated or too long; expected a whole "
+                     f"file with endings of at most {most} tokens")
         sums, means = [], []
         for ending in parts[1:]:
             tokens = torch.from_numpy(numpy.concatenate([parts[0], ending]))[-(most + 1):]
             logits = model(tokens[None, :-1]).logits[0].double()
             nats = torch.nn.functional.cross_entropy(logits[-len(ending):], tokens[-len(ending):], reduction="none")
-            # To fp32, whose sums in fp64 are exact: equal endings stay equal, and the first of them is chosen.
+            # Rounded to fp32, whose sums in fp64 are exact: equal endings stay equal. Ties: the first ending.
             sums.append(nats.float().double().sum().item())
             means.append(sums[-1] / len(ending))
         finite = all(map(math.isfinite, sums))
         right += finite and sums.index(min(sums)) == label
         right_norm += finite and means.index(min(means)) == label
     if at != len(words):
-        sys.exit(f"check_transformers.py: {args.hellaswag}: {len(words) - at} words behind the last example; expected "
+        sys.exit(f"check_transformers.py: {args.hellaswag}: {len(words) - at} words after the last example; expected "
                  "none")
     count, good = int(header[2]), True
     for name, found, expected in (("acc", right / count, args.expect_acc),
@@ -228,19 +228,19 @@ def main():
     parser.add_argument("--tokens", help="ids separated by commas")
     parser.add_argument("--token-ids", metavar="FILE", help="raw int32 ids")
     parser.add_argument("--logits", metavar="FILE", help="our logits of the same ids, raw float32")
-    parser.add_argument("--shard", metavar="FILE", help="token shard to take the loss of")
+    parser.add_argument("--shard", metavar="FILE", help="token shard to compute the loss of")
     parser.add_argument("--val-tokens", type=int, default=1 << 20,
                         help="tokens of the shard to predict (default %(default)s)")
     parser.add_argument("--expect-loss", type=float, help="our loss over the same tokens")
-    parser.add_argument("--hellaswag", metavar="FILE", help="examples of HellaSwag to score the model on")
-    parser.add_argument("--expect-acc", type=float, help="our share of right endings by the sum of their nats")
-    parser.add_argument("--expect-acc-norm", type=float, help="and by the mean")
+    parser.add_argument("--hellaswag", metavar="FILE", help="HellaSwag examples to score the model on")
+    parser.add_argument("--expect-acc", type=float, help="our accuracy by the sum of an ending's nats")
+    parser.add_argument("--expect-acc-norm", type=float, help="our accuracy by their mean")
     parser.add_argument("--seq-len", type=int, default=0)
     parser.add_argument("--batch", type=int, default=4, help="sequences at a time (default %(default)s)")
     parser.add_argument("--tolerance", type=float, default=1e-4)
-    parser.add_argument("--float64", action="store_true", help="let transformers compute in fp64")
-    parser.add_argument("--create", metavar="DIR", help="write a small random model there instead")
-    parser.add_argument("--max-shard-size", default="50GB", help="of a file of that model (default %(default)s)")
+    parser.add_argument("--float64", action="store_true", help="compute in fp64")
+    parser.add_argument("--create", metavar="DIR", help="write a small random model to DIR instead")
+    parser.add_argument("--max-shard-size", default="50GB", help="size limit per file (default %(default)s)")
     for name, default in (("layers", 2), ("heads", 4), ("channels", 64), ("vocabulary", 257), ("positions", 64),
                           ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"of the model to create (default {default})")
@@ -249,9 +249,9 @@ def main():
     if args.create:
         return create(args)
     if not args.folder or sum(map(bool, (args.tokens, args.token_ids, args.shard, args.hellaswag))) != 1:
-        parser.error("give STEP_DIR and one of --tokens, --token-ids, --shard and --hellaswag, or --create DIR")
+        parser.error("pass STEP_DIR and one of --tokens, --token-ids, --shard and --hellaswag, or --create DIR")
     if args.logits and args.shard:
-        parser.error("--logits belongs to --tokens or --token-ids")
+        parser.error("--logits needs --tokens or --token-ids")
     for path in filter(None, (args.folder, args.token_ids, args.logits, args.shard, args.hellaswag)):
         if not os.path.exists(path):
             parser.error(f"{path} is missing; expected a file or folder")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# checkpoint_cost.sh [EVERY [SAVES]] - what a checkpoint costs a 124M run on this machine, in seconds and as a share of
-# 50 steps
+# checkpoint_cost.sh [EVERY [SAVES]] - time that a checkpoint costs a 124M run on this machine, in seconds and as a
+# share of 50 steps
 #
-# One run of EVERY * SAVES steps, EVERY (default 12) between two checkpoints. A row has what a checkpoint took from
-# training: how long it waited (`waited_ms` in the log, the copy to host memory), and how much longer the first half of
-# the steps that follow took, beside which it was written, than as many of the median step of the second half. So a
-# machine that changes its speed from minute to minute changes little.
-# The checkpoints go to a folder of DIR=runs and are deleted. Wants a CPU build and a machine that does nothing else.
+# One run of EVERY * SAVES steps, with EVERY (default 12) steps between two checkpoints. A row adds the two costs of a
+# checkpoint: how long training waited for it (`waited_ms` in the log, the copy to host memory), and how much longer the
+# first half of the following steps took, which overlap with the write, than the same number of median steps of the
+# second half. So a machine whose speed varies from minute to minute has little effect. The checkpoints go to a folder
+# in DIR=runs and are deleted. Needs a CPU build and an otherwise idle machine.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# coverage.sh - which lines of kernels/ the tests run at the GPU's geometry, by gcov's count
+# coverage.sh - lines of kernels/ that the tests execute at the GPU's geometry, counted by gcov
 #
-# Builds into build/fibers-coverage, runs the tests of kernels on one thread, and prints for every file of kernels/ the
-# share of lines that ran and the lines that did not. Exit codes: 0 all did but those of `exceptions`, 1 others did not.
-# Needs gcov and jq; takes some minutes.
+# Builds into build/fibers-coverage, runs the kernel tests on one thread, and prints for each file of kernels/ the share
+# of executed lines and the lines that were not executed. Exit codes: 0 all lines were executed except those in files of
+# `exceptions`, 1 others were not. Needs gcov and jq; takes some minutes.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -14,23 +14,23 @@ build=(make -j"$(nproc)" DEVICE=fibers SUFFIX=-coverage OPTIMISE=-O1 EXTRA=--cov
 find build/fibers-coverage build/host-coverage -name '*.gcda' -delete
 OMP_NUM_THREADS=1 build/fibers-coverage/tests "[kernels]~[matmul]" | tail -n 3
 
-# FILE reason: what has no GPU's geometry, or runs only where something fails
+# FILE reason: code without the GPU's geometry, or code that runs only on failures
 exceptions='
-kernels/attention/choice.cpp        host code; the branches with a cuDNN run where there is one
-kernels/attention/attention_cudnn_absent.cpp stands in where there is no cuDNN: nothing asks it to compute
-kernels/embedding_buckets.cpp       a closing brace: unwinding when memory ends
-kernels/matmul/check.h              of what a library computes: no kernels
+kernels/attention/choice.cpp        host code; some branches need cuDNN
+kernels/attention/attention_cudnn_absent.cpp replaces cuDNN where it is missing: never computes
+kernels/embedding_buckets.cpp       a closing brace: unwinding when memory runs out
+kernels/matmul/check.h              for library calls: no kernels
 kernels/matmul/matmul_onednn.cpp    the same
 kernels/matmul/onednn_widen.h       the same
-kernels/sketch.cu                   rows cut short, which one bucket a thread has not
+kernels/sketch.cu                   truncated rows, which do not occur with one bucket per thread
 kernels/simt/simt_fiber.h           no memory for stacks
-kernels/simt/simt_host.cpp          freeing memory after gcov has written its counts
+kernels/simt/simt_host.cpp          frees memory after gcov has written its counts
 kernels/simt/simt_report.h          places of races: see the next lines
-kernels/simt/races/                 these run in builds that look for races only
+kernels/simt/races/                 runs only in builds that detect races
 kernels/simt/simt_scheduler.cpp     the same
 kernels/simt/simt_shared.cpp        the same
 kernels/simt/simt_tensor.cpp        the same
-kernels/simt/simt_skip.cpp          ends its process, before gcov has written its counts
+kernels/simt/simt_skip.cpp          ends its process before gcov has written its counts
 '
 find build/fibers-coverage build/host-coverage -name '*.gcda' | while read -r data; do
     gcov --json-format --stdout "$data" 2>/dev/null |

@@ -1,4 +1,4 @@
-// dump_logits.cpp - the logits of a saved model for given tokens, for comparison with another program
+// dump_logits.cpp - writes the logits of a saved model for given tokens, to compare them with another program
 // (dev/check_transformers.py)
 #include <cxxopts.hpp>
 #include <fstream>
@@ -58,14 +58,14 @@ void run(const cxxopts::ParseResult& given) {
 
 cxxopts::Options command_line() {
     cxxopts::Options options("dump_logits",
-                             "Writes the logits after every token: float32, one row of the vocabulary a token.\n");
+                             "Writes the logits of every position: float32, one row of the vocabulary per token.\n");
     options.custom_help("--checkpoint PATH --ids FILE --logits FILE [OPTION...]");
     options.add_options()
         ("checkpoint", "folder of a saved model", cxxopts::value<std::string>(), "PATH")
-        ("ids", "int32 token ids, sequence after sequence", cxxopts::value<std::string>(), "FILE")
+        ("ids", "int32 token ids, one sequence after the other", cxxopts::value<std::string>(), "FILE")
         ("logits", "file to write", cxxopts::value<std::string>(), "FILE")
-        ("seq-len", "tokens of a sequence", cxxopts::value<int>()->default_value("64"), "N")
-        ("h,help", "print this and stop");
+        ("seq-len", "tokens per sequence", cxxopts::value<int>()->default_value("64"), "N")
+        ("h,help", "print this help and exit");
     return options;
 }
 

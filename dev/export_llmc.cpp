@@ -1,4 +1,4 @@
-// export_llmc.cpp - a saved model as llm.c's model .bin
+// export_llmc.cpp - converts a saved model to llm.c's model .bin
 #include <cxxopts.hpp>
 #include <filesystem>
 #include <iostream>
@@ -14,15 +14,15 @@ namespace {
 using kernels::DType;
 
 cxxopts::Options command_line() {
-    cxxopts::Options options("dev/export_llmc", "Writes a saved model as llm.c reads it: model_XXXXXXXX.bin.\n");
+    cxxopts::Options options("dev/export_llmc", "Writes a saved model in llm.c's format, model_XXXXXXXX.bin.\n");
     options.custom_help("--checkpoint PATH --output FILE [OPTION...]").positional_help("");
     options.add_options()("checkpoint",
-                          "folder of a saved model, also of transformers; a .safetensors file; or a .bin file of llm.c",
+                          "a saved model: its folder (also transformers'), a .safetensors file or llm.c's .bin file",
                           cxxopts::value<std::string>(), "PATH")(
         "o,output", "file to write; its folder is created if missing", cxxopts::value<std::string>(), "FILE")(
-        "dtype", "fp32 (version 3 of the format) or bf16 (version 5; rounded to nearest)",
+        "dtype", "fp32 (version 3 of the format) or bf16 (version 5; round to nearest)",
         cxxopts::value<std::string>()->default_value("fp32"),
-        "TYPE")("overwrite", "replace FILE where it is there already")("h,help", "print this and stop");
+        "TYPE")("overwrite", "replace FILE if it exists")("h,help", "print this help and exit");
     return options;
 }
 
@@ -43,8 +43,8 @@ void run(const cxxopts::ParseResult& given) {
             "the name of a file", "name a file in that folder");
     require(!replaces || std::filesystem::is_regular_file(status), "--output",
             output.string() + ", a device, pipe or link", "a file", "name a regular file, or a new one");
-    require(!replaces || given.count("overwrite") > 0, "--output", output.string() + ", which is there already",
-            "a new file", "choose another name, or give --overwrite to replace it");
+    require(!replaces || given.count("overwrite") > 0, "--output", output.string() + ", which already exists",
+            "a new file", "choose another name, or pass --overwrite to replace it");
 
     const llmc::Checkpoint checkpoint(given["checkpoint"].as<std::string>());
     const llmc::ParameterTable table(checkpoint.config());

@@ -1,4 +1,4 @@
-// generate.cpp - text that a saved model makes up, printed as it is made: after one prompt, or after each line of input
+// generate.cpp - generates text from a saved model and streams it, for one prompt or for each line of standard input
 #include <poll.h>
 #include <unistd.h>
 
@@ -36,39 +36,39 @@ using Ids = std::vector<int>;
 
 cxxopts::Options command_line() {
     cxxopts::Options options("dev/generate",
-                             "Text that a saved model goes on with.\n\n"
+                             "Generates text from a saved model.\n\n"
                              "  dev/generate -e runs/mine --prompt \"In the beginning\"\n"
                              "  dev/generate -e runs/mine/step_00000200 -n 100 --top-p 0.9 --samples 3\n"
                              "  dev/generate -e gpt2_folder --prompt-ids \"464 2068 7586\"    (no tokenizer needed)\n"
-                             "  dev/generate -e runs/mine                                     (asks for prompts)\n");
+                             "  dev/generate -e runs/mine                                     (interactive)\n");
     options.custom_help("-e PATH [OPTION...]").positional_help("");
     const auto text = [] { return cxxopts::value<std::string>(); };
     options.add_options("Model")(
         "e,checkpoint",
-        "folder of a saved model, also of transformers; a .safetensors file; a .bin file of llm.c; or the folder of a "
-        "run, for its newest checkpoint",
-        text(), "PATH")("dtype", "fp32; bf16: half the memory to read, and faster",
+        "a saved model: its folder (also transformers'), a .safetensors file or llm.c's .bin file; or the folder of a "
+        "run: its newest checkpoint",
+        text(), "PATH")("dtype", "fp32, or bf16: half the memory traffic, and faster",
                         text()->default_value("fp32"), "TYPE")(
-        "threads", "CPU threads; 0: one for each core", text()->default_value("0"), "N");
+        "threads", "CPU threads; 0: one per core", text()->default_value("0"), "N");
     options.add_options("Prompt")(
-        "prompt", "text to go on with; \"\": the start of a document; without it lines of standard input are prompts",
+        "prompt", "text to continue; \"\": the start of a document (default: each line of standard input is a prompt)",
         text(), "TEXT")(
-        "prompt-ids", "the same as token ids, separated by spaces or commas; nothing is put before them", text(),
+        "prompt-ids", "the prompt as token ids, separated by spaces or commas; no token is added before them", text(),
         "IDS");
-    options.add_options("Text")("n,tokens", "new tokens, at most; an end of text ends it before",
+    options.add_options("Text")("n,tokens", "maximum number of new tokens; an end-of-text token ends a text earlier",
                                 text()->default_value("256"), "N")(
-        "samples", "texts; the first is printed as it is made, the others after it", text()->default_value("1"), "N");
-    options.add_options("Sampling")("temperature", "of the softmax; 0: the likeliest token always",
+        "samples", "texts to generate; the first is streamed, the others follow", text()->default_value("1"), "N");
+    options.add_options("Sampling")("temperature", "softmax temperature; 0: always the most likely token",
                                     text()->default_value("1"), "T")(
-        "top-k", "among the K likeliest tokens; 0: among all", text()->default_value("50"), "K")(
-        "top-p", "of these, the fewest likeliest with so much of their probability together",
+        "top-k", "sample from the K most likely tokens; 0: from all", text()->default_value("50"), "K")(
+        "top-p", "nucleus sampling: of these, the smallest set with cumulative probability P",
         text()->default_value("1"), "P")("seed", "the same seed and prompt give the same text",
                                          text()->default_value("0"), "N");
-    options.add_options("Other")("h,help", "print this and stop");
+    options.add_options("Other")("h,help", "print this help and exit");
     return options;
 }
 
-// Read here, for cxxopts' own message does not name the flag.
+// Parsed here because the error message of cxxopts does not name the flag.
 template <class Number>
 Number number(const cxxopts::ParseResult& given, const std::string& flag, Number least, Number most) {
     const auto& text = given[flag].as<std::string>();
@@ -83,8 +83,8 @@ Number number(const cxxopts::ParseResult& given, const std::string& flag, Number
 
 // ---- the model
 
-// The tokenizer that belongs to a model, in its folder where it is saved as one. A model may have more ids than its
-// text has: the end of text tells, or where the model does not name one, the number.
+// The model's tokenizer, loaded from its folder if saved there. A model may have more ids than its tokenizer (padding),
+// so the end-of-text id identifies the vocabulary, or the number of ids if the model does not name one.
 std::unique_ptr<Tokenizer> tokenizer_of(const llmc::Checkpoint& checkpoint, const std::filesystem::path& folder) {
     Vocabulary vocabulary{checkpoint.config().vocabulary, checkpoint.end_of_text()};
     for (const Vocabulary& known : {llmc::kByteVocabulary, llmc::kGpt2Vocabulary})
@@ -110,9 +110,9 @@ std::unique_ptr<llmc::Model> load_model(const llmc::Checkpoint& checkpoint, kern
                                decoder.total();
     const std::size_t available = context.device.memory_available();
     if (available > 0 && needed > available)
-        fail("the memory for the model", mebibytes(needed) + ", of which the cache " + mebibytes(decoder.cache),
+        fail("the memory for the model", mebibytes(needed) + ", including a cache of " + mebibytes(decoder.cache),
              "at most the available " + mebibytes(available),
-             "give fewer --samples, --dtype bf16 or a smaller model");
+             "use fewer --samples, --dtype bf16 or a smaller model");
     auto loaded = llmc::make_model(setup, table, context);
     std::vector<float> weights(std::size_t(table.elements()));
     checkpoint.read(table, weights);
@@ -122,7 +122,7 @@ std::unique_ptr<llmc::Model> load_model(const llmc::Checkpoint& checkpoint, kern
 
 // ---- prompts
 
-// What the model sees of a text: every document begins with an end of text.
+// Token ids of `text` after an end-of-text token, which starts every document.
 Ids prompt_of(const Tokenizer& tokenizer, const std::string& text) {
     const Vocabulary vocabulary = tokenizer.vocabulary();
     Ids prompt;
@@ -153,7 +153,7 @@ Ids ids_in(const std::string& text, const std::string& what, int vocabulary) {
     return ids;
 }
 
-// Lines of standard input. Waiting for one ends, too, where `interrupt` has a signal.
+// Reads lines from standard input. next() also returns nothing once `interrupt` has received a signal.
 class Lines {
 public:
     explicit Lines(const llmc::Interrupt& interrupt) : interrupt_(interrupt) {}
@@ -185,10 +185,10 @@ private:
 
 // ---- output
 
-// The samples of one prompt, one after the other; the first of them that has not ended is printed as it grows.
+// Prints the samples of one prompt one after the other; streams the first sample that has not ended.
 class Printer {
 public:
-    // Every sample begins with `shown`, whose last token is `last`; -1: there is none.
+    // Every sample begins with `shown`, whose last token is `last`; -1: none.
     Printer(const Tokenizer& tokenizer, int samples, const std::string& shown, int last)
         : tokenizer_(tokenizer),
           prompt_(shown),
@@ -203,7 +203,7 @@ public:
         if (token == tokenizer_.vocabulary().end_of_text) ended_[std::size_t(sample)] = true;
         show();
     }
-    // All have ended, or been ended.
+    // All samples have ended or were interrupted.
     void finish() {
         ended_.assign(samples_.size(), true);
         show();
@@ -229,7 +229,7 @@ private:
             if (++current_ < samples_.size()) head();
         }
     }
-    // Of a token, as it is behind the one before: a tokenizer may put a space between them.
+    // Text of a token after the token before it: a tokenizer may put a space between them.
     std::string piece(int token) const {
         if (before_ < 0 || before_ == tokenizer_.vocabulary().end_of_text) return tokenizer_.decode({&token, 1});
         const int both[] = {before_, token};
@@ -252,7 +252,7 @@ private:
     std::int64_t tokens_ = 0;
 };
 
-// "256 tokens in 6.10 s, 42.0 tokens/s; the first 1 after 0.21 s, with the 5 tokens of the prompt"
+// "256 tokens in 6.10 s: the first after 0.21 s, with the prompt's 5 tokens, then 42.0 tokens/s"
 void report(std::int64_t tokens, int samples, std::size_t prompt, double first, double all) {
     char text[200];
     const double later = double(tokens - samples) / (all - first);
@@ -276,10 +276,10 @@ struct Session {
     llmc::Context& context;
     const llmc::Interrupt& interrupt;
 
-    // Prints the samples, `shown` before each.
-    void go_on(llmc::Generator& generator, const Ids& prompt, const std::string& shown) const {
+    // Generates and prints the samples, `shown` before each.
+    void continue_prompt(llmc::Generator& generator, const Ids& prompt, const std::string& shown) const {
         if (int(prompt.size()) > settings.window)
-            std::cerr << "note: the prompt has " << prompt.size() << " tokens, of which the model sees the last "
+            std::cerr << "note: the prompt has " << prompt.size() << " tokens; the model sees the last "
                       << settings.window << '\n';
         Printer printer(tokenizer, settings.samples, shown, shown.empty() ? -1 : prompt.back());
         const double began = llmc::seconds_now();
@@ -300,14 +300,14 @@ struct Session {
 
     void one_prompt(const Ids& prompt, const std::string& shown) const {
         llmc::Generator generator(model, settings, tokenizer.vocabulary(), prompt.size(), context);
-        go_on(generator, prompt, shown);
+        continue_prompt(generator, prompt, shown);
     }
 
     void prompts_of_user() const {
         const std::size_t longest = std::size_t(settings.window);
         llmc::Generator generator(model, settings, tokenizer.vocabulary(), longest, context);
-        const char* const empty = tokenizer.has_table() ? "an empty one the start of a document" : "token ids";
-        std::cerr << "a line is a prompt, " << empty << "; Ctrl-D ends\n";
+        const char* const empty = tokenizer.has_table() ? "an empty line starts a document" : "token ids";
+        std::cerr << "each line is a prompt (" << empty << "); Ctrl-D exits\n";
         Lines lines(interrupt);
         for (std::uint64_t number = 0; interrupt.signal() == 0; ++number) {
             std::cerr << "> " << std::flush;
@@ -318,7 +318,7 @@ struct Session {
                                        ? prompt_of(tokenizer, *line)
                                        : ids_in(*line, "the prompt", tokenizer.vocabulary().size);
                 generator.reseed(settings.seed + number);
-                go_on(generator, prompt, "");
+                continue_prompt(generator, prompt, "");
             } catch (const Error& error) {
                 if (error.blame() != Blame::input) throw;
                 std::cerr << error.what() << '\n';
@@ -331,7 +331,7 @@ struct Session {
 void run(const cxxopts::ParseResult& given) {
     require(given.count("checkpoint") > 0, "--checkpoint", "not given", "a saved model", "see --help");
     require(given.count("prompt") + given.count("prompt-ids") <= 1, "the number of prompts", 2, "at most 1",
-            "give --prompt or --prompt-ids, not both");
+            "pass --prompt or --prompt-ids, not both");
     const auto dtype = llmc::value_by_name("--dtype", given["dtype"].as<std::string>(), llmc::kDTypes);
     llmc::GenerationSettings settings{
         .tokens = number(given, "tokens", 1, 1 << 20),
@@ -344,13 +344,13 @@ void run(const cxxopts::ParseResult& given) {
     const llmc::Interrupt interrupt;  // before anything starts a thread
     const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
     for (const auto& [folder, why] : newest.passed_over)
-        std::cerr << "note: passes over " << folder.string() << ": " << why << '\n';
+        std::cerr << "note: skips " << folder.string() << ": " << why << '\n';
     const llmc::Checkpoint checkpoint(newest.path);
     const auto tokenizer = tokenizer_of(checkpoint, newest.path);
     settings.window = checkpoint.config().max_seq_len;
     std::cerr << newest.path.string() << ": " << llmc::describe(checkpoint.config()) << '\n';
 
-    // A prompt that cannot be is refused before the model is loaded.
+    // An invalid prompt is refused before the model is loaded.
     std::optional<Ids> prompt;
     std::string shown;
     if (given.count("prompt")) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# kernel_resources.sh [BUILD] - what every kernel of the CUDA build takes of a multiprocessor, and whether any spills
-# registers to memory
+# kernel_resources.sh [BUILD] - registers and shared memory of every kernel of the CUDA build, and whether any kernel
+# spills registers
 #
-# Reads what `make DEVICE=cuda` keeps of ptxas (the .ptxas files below BUILD, which is build/cuda) and prints a table:
-# registers a thread on sm_80 and sm_90a, and the shared memory that is declared in the kernel; what a launch adds
-# (dynamic shared memory) stands beside its launcher. Needs no GPU.
+# Reads ptxas's reports, which `make DEVICE=cuda` stores (.ptxas files in BUILD, default build/cuda), and prints a
+# table: registers per thread on sm_80 and sm_90a, and static shared memory. Dynamic shared memory is documented next to
+# each launcher. Needs no GPU.
 #
-# Exit codes: 0 no kernel spills, 1 one does, 2 there is nothing to read.
+# Exit codes: 0 no kernel spills, 1 one spills, 2 no reports found.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -16,12 +16,12 @@ shopt -s nullglob globstar
 build=${1:-build/cuda}
 reports=("$build"/kernels/**/*.ptxas)
 if [ ${#reports[@]} -eq 0 ]; then
-    echo "error: $build/kernels has no .ptxas file; expected those of a CUDA build: make DEVICE=cuda" >&2
+    echo "error: $build/kernels has no .ptxas file; expected a CUDA build: make DEVICE=cuda" >&2
     exit 2
 fi
 
-# One line a kernel and architecture: name, architecture, registers, bytes of shared memory, of stack and of spills.
-# Then one line a kernel.
+# One line per kernel and architecture: name, architecture, registers, bytes of shared memory, of stack and of spills.
+# Then one line per kernel.
 awk -F"'" '
     /Compiling entry function/ { name = $2; architecture = $4 }
     /bytes stack frame/ { split($0, n, /[^0-9]+/); stack = n[2]; spilt = n[3] + n[4] }

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-# kernel_traffic.py [FLAG...] - what every kernel of a training step asks of a GPU's memories, counted in its PTX on a
+# kernel_traffic.py [FLAG...] - counts the memory accesses of each kernel of a training step, by executing its PTX on a
 # machine without a GPU
 #
-# Runs build/stand-in/train_gpt2 (make -f test/stand_in/Makefile) with FLAGS, which name data, and by -x how many steps;
-# without any for one step of 128 tokens at GPT-2 124M's width, for half a minute. Prints a table: warps' instructions;
-# bytes of global memory that lanes load and store, and how much of the sectors of 32 bytes that their warps touch these
-# are (more than 1: lanes read the same bytes); how often banks of shared memory are asked for each time that they need
-# be (1: no conflict). Below a kernel the lines of the source that cost it 3 % or more. These are counts, not times;
-# ptxas may still merge accesses.
+# Runs build/stand-in/train_gpt2 (make -f test/stand_in/Makefile) with FLAGS: data, and -x N for N steps. Default:
+# one step of 128 tokens at GPT-2 124M's width, in half a minute. Prints a table: warp instructions; bytes of global
+# memory that lanes load and store, and their ratio to the 32-byte sectors that their warps touch (above 1: lanes read
+# the same bytes); passes of shared memory, divided by the least possible number (1: no bank conflict). Below each
+# kernel it lists the source lines whose excess sectors or passes are 3 % or more of the kernel's. These are counts, not
+# times; ptxas may still merge accesses.
 import os
 import subprocess
 import sys
@@ -20,7 +20,7 @@ LEAST_SHARE = 0.03
 
 
 def read(path):
-    """[(kernel, Counts, [(place, Counts)])] of a file that STAND_IN_TRAFFIC named"""
+    """[(kernel, Counts, [(source line, Counts)])] of the file that STAND_IN_TRAFFIC names"""
     kernels = []
     for line in Path(path).read_text().splitlines():
         name, *fields = line.split('\t')
@@ -31,7 +31,7 @@ def read(path):
 
 
 def table(kernels):
-    yield '| kernel | launches | blocks | instructions of warps | global bytes | of sectors | bank passes |'
+    yield '| kernel | launches | blocks | warp instructions | global bytes | of sectors | bank passes |'
     yield '|---|---|---|---|---|---|---|'
     ratio = lambda part, whole: f'{part / whole:.2f}' if whole else '-'
     for name, all, places in kernels:
@@ -65,7 +65,7 @@ def main(flags):
                              stdout=subprocess.DEVNULL)
         if run.returncode: return run.returncode
         if not Path(counts).exists():
-            print('error: no kernel ran; expected flags of a run that trains', file=sys.stderr)
+            print('error: no kernel ran; expected flags of a training run', file=sys.stderr)
             return 2
         print('\n'.join(table(read(counts))))
     return 0

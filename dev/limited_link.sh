@@ -1,10 +1,11 @@
-# limited_link.sh - for scripts to source: two hosts, which are network namespaces of this machine with addresses and
-# names of their own (hosta, 10.98.0.1 and hostb, 10.98.0.2), each with half of its cores, and the link between them
+# limited_link.sh - sourced by scripts: two hosts joined by a link of limited rate. The hosts are network namespaces of
+# this machine with their own addresses and names (hosta, 10.98.0.1 and hostb, 10.98.0.2), each with half of its cores
 #
-#   make_hosts            once; leaves the folder $work, which goes at the end, and the namespaces $host_a and $host_b.
-#                         Exit code 77 where hosts cannot be had: they need root, network namespaces and host names
-#   limit BITS            lets so much through in a second, each way; exit code 77 without tc's token bucket filter
-#   on_first_host COMMAND...   where scripts/run_two_nodes.sh starts a rank on each host
+#   make_hosts            call once; sets $work, a folder that is removed at exit, and the namespaces $host_a and
+#                         $host_b. Exit code 77 if hosts are not possible: they need root, network namespaces and host
+#                         names
+#   limit BITS            limits the link to BITS per second each way; exit code 77 without tc's token bucket filter
+#   on_first_host COMMAND...   runs COMMAND; scripts/run_two_nodes.sh there starts a rank on each host
 # shellcheck shell=bash
 
 skip() {
@@ -38,12 +39,12 @@ make_hosts() {
         ip -n "$host" link set lo up
         ip -n "$host" link set veth0 up
     done
-    # The cores of this process, one half for each host; a machine with one core gives it to both.
+    # Half of this process's cores for each host; with one core, both share it.
     mapfile -t cores < <(taskset -cp $$ | sed 's/.*: //' | tr , '\n' |
         awk -F- '{ for (i = $1; i <= $NF; i++) print i }')
     half=$((${#cores[@]} > 1 ? ${#cores[@]} / 2 : 1))
     cores_a=$(IFS=, && echo "${cores[*]:0:half}") cores_b=$(IFS=, && echo "${cores[*]: -half}")
-    # What mpirun calls instead of ssh: AGENT HOST COMMAND...
+    # Replaces ssh for mpirun: AGENT HOST COMMAND...
     cat >"$work/agent" <<AGENT
 #!/usr/bin/env bash
 shift  # the only other host
@@ -55,8 +56,8 @@ AGENT
     on_first_host true 2>/dev/null || skip "host names of their own are not permitted"
 }
 
-# What may pass at once after a pause: 50 us of the link, and one of the packets that the kernel cuts for a network card
-# (64 KiB) at least. Messages with pauses between them would pass for nothing within a longer burst.
+# Burst after a pause: 50 us of the link, and at least one packet of the kernel's segmentation offload (64 KiB). With a
+# longer burst, messages with pauses between them would not be limited.
 limit() {
     local burst=$(($1 / 8 / 20000)) host
     command -v tc >/dev/null || skip "no tc"

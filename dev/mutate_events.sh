@@ -1,35 +1,34 @@
 #!/usr/bin/env bash
-# mutate_events.sh [NAME... | --judge FILE] - leaves out, or gives another stream, every call of the host code that
-# orders the GPU's work, one place at a time, and says which of these no run notices: events, waits and stream arguments
-# that are not needed, or that nothing would miss
+# mutate_events.sh [NAME... | --judge FILE] - mutation test of the host code's synchronization: removes, or moves to
+# another stream, each call that orders the GPU's work, one place at a time, and reports the changes that no run detects
 #
-# It runs the CUDA build on the stand-ins for NVIDIA's libraries (make -f test/stand_in/Makefile). A run notices by its
-# exit code, by another log or model than without the change, on any of three schedules; memory that the host frees is
-# overwritten. A place is the calls from main() to the library's function; where one way to a function of ours notices a
-# change there, its other ways are not tried. NAME: of the runs below; without it all. $OUT (build/mutate_events.txt)
-# gets a line for each place and change: noticed, or unnoticed, and by what. The exit status is 1 where a change goes
-# unnoticed that may_pass() does not list, and where one that it lists is noticed, or is of a place that all runs lack;
-# --judge tells that of the FILE that runs left.
+# It runs the CUDA build on the stand-ins for NVIDIA's libraries (make -f test/stand_in/Makefile). A run detects a
+# change if its exit code, log or model differs from the unchanged run, on any of three schedules; freed host memory is
+# overwritten. A place is the call path from main() to the library's function; once one path to a function of ours
+# detects a change, its other paths are not tried. NAME: one of the runs below (default: all). $OUT
+# (build/mutate_events.txt) gets a line for each place and change: noticed or unnoticed, and how. Exit status 1 if a
+# change is unnoticed and not listed in may_pass(), if a listed one is noticed, or if no run reaches a listed place;
+# --judge checks only this, for the FILE of earlier runs.
 set -uo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
 cd "$(dirname "$0")/.."
 
-# Changes that no run notices, and why the line stays.
+# Changes that no run detects, and why the call stays.
 may_pass() {
-    local at_end="nothing is under way when a run ends well; on a CPU, and after an error, memory would go under it"
+    local at_end="no work is pending when a run ends normally; on a CPU, or after an error, memory would be freed early"
     local function change
     for function in GradientExchange::~GradientExchange ModelWeights::~ModelWeights CommStream::~CommStream; do
         for change in skip other_stream; do echo "$change | cudaStreamSynchronize llmc::$function | $at_end"; done
     done
     echo "skip | cudaEventSynchronize llmc::CommStream::sync | $at_end"
-    echo "skip | cudaEventSynchronize llmc::CommStream::times | Timer::seconds waits for what is_done() has just" \
-        "seen; who asks without that needs it"
-    echo "skip | cudaEventSynchronize llmc::Optimizer::totals | the same line as in Optimizer::scalars, which the log" \
-        "asks first: each alone is enough"
+    echo "skip | cudaEventSynchronize llmc::CommStream::times | Timer::seconds waits for the event that is_done() has" \
+        "just seen; callers without is_done() need it"
+    echo "skip | cudaEventSynchronize llmc::Optimizer::totals | the same wait as in Optimizer::scalars, which the log" \
+        "calls first: either is enough"
 }
-# judge FILE RUNS: whether that is so of the lines in FILE, by change, function of the library and the function of ours
-# that calls it; RUNS of the runs by name, 0: all
+# judge FILE RUNS: checks the lines in FILE against may_pass(), by change, library function and the function of ours
+# that calls it; RUNS: number of runs selected by name, 0: all
 judge() {
     awk -F ' \\| ' -v runs="$2" '
         function wrong(what, place) { print what " | " place; ++count }
@@ -57,7 +56,7 @@ bin=build/stand-in/train_gpt2
 out=${OUT:-build/mutate_events.txt}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# Without the cache of small blocks: what lies in it is not overwritten.
+# Without malloc's cache of small blocks, whose blocks are not overwritten.
 export MALLOC_PERTURB_=85 GLIBC_TUNABLES=glibc.malloc.tcache_count=0
 export STAND_IN_FREE=now STAND_IN_GPUS=4 XDG_CACHE_HOME=$work OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 build/cpu/tokenize -o "$work" --hold-out 2 README.md test/README.md >/dev/null || exit 2
@@ -76,7 +75,7 @@ declare -A runs=(
     [mpi_plain]="2 --comm mpi -z 0"
     [resumed]="2 --comm mpi -z 2 --dtype bf16 --resume auto"
 )
-# start NAME FOLDER: the run; prints nothing
+# start NAME FOLDER: runs it; prints nothing
 start() {
     local ranks=1 flags
     read -ra flags <<<"${runs[$1]}"
@@ -88,7 +87,7 @@ start() {
     timeout 60 "${launcher[@]}" $bin "${base[@]}" "${small[@]}" "${more[@]}" "${flags[@]}" -o "$2" \
         </dev/null >"$2.out" 2>&1
 }
-# What a run leaves, but for times.
+# Results of a run, without times.
 result() {
     cat "$1"/step_00000003/*.safetensors | md5sum
     grep -ohE '"(loss|grad_norm|clip|noise_scale_tokens|text)":("[^"]*"|[^,}]*)' "$1"/log.jsonl | md5sum
@@ -126,13 +125,13 @@ for name in "${@:-${names[@]}}"; do
     while read -r key _ function place; do
         case $function in
             cudaEventRecord | cudaStreamWaitEvent) changes="skip other_stream" ;;
-            cudaEventRecord\(timed\)) changes=skip ;;  # another stream's time is no other result
+            cudaEventRecord\(timed\)) changes=skip ;;  # times are not part of the result
             cudaEventSynchronize) changes=skip ;;
             cudaStreamSynchronize) changes="skip other_stream" ;;
             *) changes=other_stream ;;
         esac
         for change in $changes; do
-            # One way to it that notices is enough.
+            # Skips other paths once one path detects the change.
             grep -qF "noticed | $change | $function ${place%% <- *} |" <(sed 's/^noticed | [a-z_]* |/noticed |/;
                 s/ <- [^|]*|/ |/' <(grep '^noticed' "$out")) && continue
             while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done

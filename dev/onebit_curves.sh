@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# onebit_curves.sh [STEPS [SEEDS]] - what 1-bit compression costs a run: validation losses of AdamW, of AdamW whose
-# second moment is frozen (--onebit-bits 32) and of 1-bit Adam, on 4 ranks and the King James Bible, from the same seeds
+# onebit_curves.sh [STEPS [SEEDS]] - the effect of 1-bit compression on the loss: validation losses of AdamW, of AdamW
+# with a frozen second moment (--onebit-bits 32) and of 1-bit Adam, on 4 ranks and the King James Bible, with the same
+# seeds
 #
-# The quickstart's model and recipe, four sequences a rank; 1000 steps and 3 seeds by default; both others freeze after
-# 30 % of the steps. Prints a table, and draws runs/onebit_curves.png. Exit code 1 where, for any seed, the last
-# validation loss with 1-bit Adam is more than 0.02 above the frozen run's, or more than 0.03 above AdamW's.
+# The quickstart's model and recipe, four sequences per rank; defaults are 1000 steps and 3 seeds; both others freeze
+# after 30 % of the steps. Prints a table and draws runs/onebit_curves.png. Exit code 1 if, for any seed, the last
+# validation loss with 1-bit Adam is more than 0.02 above the frozen run's, or more than 0.03 above AdamW's. validation
+# loss with 1-bit Adam is more than 0.02 above the frozen run's, or more than 0.03 above AdamW's.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -39,7 +41,7 @@ for ((seed = 1; seed <= seeds; seed++)); do
     done
 done
 
-# last RUN SEED: its last validation loss
+# last RUN SEED: last validation loss of the run
 last() { tail -n 1 "$out/$1-$2.val" | cut -f 2; }
 echo "| seed | AdamW | frozen | 1-bit | 1-bit - frozen | 1-bit - AdamW |"
 echo "|---|---|---|---|---|---|"
@@ -63,7 +65,7 @@ gnuplot <<GNUPLOT
 set terminal pngcairo size 960,560
 set output 'runs/onebit_curves.png'
 set xlabel 'steps'
-set ylabel 'validation loss (nats a byte)'
+set ylabel 'validation loss (nats per byte)'
 set xrange [$((freeze / 2)):$steps]
 set grid
 set arrow from $freeze, graph 0 to $freeze, graph 1 nohead dt 2 lc rgb '#636363'

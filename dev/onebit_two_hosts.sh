@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# onebit_two_hosts.sh [GBIT_S [STEPS]] - whole runs of a small model on two hosts joined by a slow link
-# (limited_link.sh), with AdamW and with 1-bit Adam: what a step takes, and the loss against time
+# onebit_two_hosts.sh [GBIT_S [STEPS]] - step times and loss against time of a small model on two hosts joined by a slow
+# link (limited_link.sh), with AdamW and with 1-bit Adam
 #
-# 0.1 Gbit/s and 300 steps by default, of which 1-bit Adam freezes after a fifth. RANKS_OF_HOST=2 starts so many ranks
-# on each host (default 1), which then compress by host, too: a third run with --onebit-hierarchical. Prints a table,
-# and draws runs/onebit_two_hosts.png. Some ten minutes, most of them of AdamW.
+# Defaults: 0.1 Gbit/s and 300 steps; 1-bit Adam freezes after a fifth of them. RANKS_OF_HOST=N starts N ranks on each
+# host (default 1); with more than 1, a third run compresses between hosts only (--onebit-hierarchical). Prints a table
+# and draws runs/onebit_two_hosts.png. Takes some ten minutes, most of them for AdamW.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -38,12 +38,12 @@ for run in "${runs[@]}"; do
         -e custom:l=4,h=4,c=256,t=128 -b 4 -t 128 -x "$steps" -v $((steps / 10)) --val-tokens 16384 --shuffle \
         --lr 1e-3 -u $((steps / 10)) --threads 1 -o "$work/$run" ${flags[@]+"${flags[@]}"} >"$work/$run.txt" 2>&1 ||
         { tail -n 5 "$work/$run.txt" >&2; exit 1; }
-    # minutes since the start, training alone, and the loss
+    # minutes of training since the start, and the loss
     jq -r 'select(.event == "step") | [.ms, .loss] | @tsv' "$work/$run/log.jsonl" |
         awk '{ t += $1; printf "%g\t%s\n", t / 60000, $2 }' >"$work/$run.curve"
 done
 
-# median FILE FIRST LAST FIELD: of a field of the steps after FIRST until LAST
+# median FILE FIRST LAST FIELD: median of a field over the steps after FIRST up to LAST
 median() {
     jq -s "map(select(.event == \"step\" and .step > $2 and .step <= $3).$4) | sort | .[length / 2 | floor]" \
         "$work/$1/log.jsonl"
@@ -55,7 +55,7 @@ row() {
 }
 last() { jq -s 'map(select(.event == "val")) | last.loss' "$work/$1/log.jsonl"; }
 minutes() { tail -n 1 "$work/$1.curve" | cut -f 1; }
-echo "| $rate Gbit/s, two hosts | ms a step | tokens/s | MB sent |"
+echo "| $rate Gbit/s, two hosts | ms per step | tokens/s | MB sent |"
 echo "|---|---|---|---|"
 row AdamW adamw 2 "$steps"
 row "1-bit Adam, warm-up" 1-bit 2 "$freeze"
@@ -70,7 +70,7 @@ gnuplot <<GNUPLOT
 set terminal pngcairo size 960,560
 set output 'runs/onebit_two_hosts.png'
 set xlabel 'minutes of training'
-set ylabel 'training loss (nats a byte)'
+set ylabel 'training loss (nats per byte)'
 set grid
 plot '$work/adamw.curve' using 1:2 with lines lw 2 lc rgb '#08519c' title 'AdamW', \
     '$work/1-bit.curve' using 1:2 with lines lw 2 lc rgb '#de2d26' title '1-bit Adam'$by_host

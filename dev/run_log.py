@@ -1,6 +1,6 @@
-# run_log.py - reads a run's log.jsonl, while it is written too: every step once, what is unknown as None
+# run_log.py - reads a run's log.jsonl, also while the run writes it: each step once, unknown values as None
 #
-# The events are those of llmc/run/log/report.h. "resume" takes back what the log has from its step on.
+# llmc/run/report.h defines the events. A "resume" event discards the events of later steps before it.
 import json
 import math
 import os
@@ -9,18 +9,18 @@ from pathlib import Path
 from tool_main import ToolError, did_you_mean, fail, in_quotes, why_not
 
 LOG_NAME = 'log.jsonl'
-# Events of a number of steps made. That of a step counts itself; before version 2 of the log these did not:
+# Events whose "step" is a number of completed steps. In version 1 of the log these did not count their own step:
 WITH_STEPS = ('step', 'skip', 'stage', 'val', 'hellaswag', 'checkpoint', 'sample', 'resume')
 FROM_0_IN_VERSION_1 = ('step', 'skip')
 LARGEST = 1e100
 MOST_STEPS = 2 ** 53
-# What pictures need of a step. The noise scale of every module, most of a log, is not among it.
+# Fields of a step that plots use. They exclude the noise scale of each module, which is most of a log.
 STEP_KEYS = ('event', 'step', 'loss', 'lr', 'grad_norm', 'ms', 'tokens', 'tokens_so_far', 'tokens_per_s', 'mfu',
              'noise_scale_tokens', 'noise_state', 'noise_relative_deviation', 'noise_at_least_tokens')
 
 
 def number(value):
-    """A number as it is, all else as None: also NaN, and what no run measures."""
+    """The value if it is a finite number below LARGEST, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)): return None
     return value if abs(value) <= LARGEST else None
 
@@ -30,19 +30,19 @@ def is_count(value):
 
 
 class Run:
-    """A run as its log tells it.
+    """A run as recorded in its log.
 
     log       Path of log.jsonl
-    events    in the order of the log, each a dict with "event"; what a "resume" took back is not among them. "step" is
-              the number of steps made when it was written, that of a step included, in logs of every version
-    start     the last "start", {} if there is none; end: the last event where it is "end", else None
-    resumes   steps made at which the run was resumed, each once, rising; none at 0
+    events    in the order of the log, each a dict with "event"; without those that a "resume" discarded. "step" is the
+              number of completed steps, including the event's own step, for logs of every version
+    start     the last "start" event, {} if none; end: the last event if it is "end", else None
+    resumes   numbers of completed steps at which the run was resumed: unique, rising, without 0
     """
 
     def __init__(self, given, keys=STEP_KEYS):
-        """The run of a folder or of a log.jsonl; nothing is read yet. Throws ToolError where neither is there.
+        """Opens a run's folder or log.jsonl without reading it. Throws ToolError if there is no log.
 
-        keys: of a step only these are kept; None: all.
+        keys: fields of step events to keep; None: all.
         """
         self.log = find_log(Path(given))
         self.keys = keys
@@ -53,14 +53,14 @@ class Run:
         self.offset = self.lines = self.file = 0
 
     def read(self):
-        """Takes what the log has beyond what was read before: whole lines, so the one that is being written waits.
+        """Reads the lines added since the last call; a line without its newline waits unless it is complete JSON.
 
-        Returns whether there was anything. Throws ToolError where a line is not an event.
+        Returns whether anything was read. Throws ToolError if a line is not an event.
         """
         try:
             with open(self.log, 'rb') as file:
                 size, number_of_file = file.seek(0, 2), os.fstat(file.fileno()).st_ino
-                if size < self.offset or number_of_file != self.file: self.forget()  # another file than before
+                if size < self.offset or number_of_file != self.file: self.forget()  # the file was replaced
                 self.file = number_of_file
                 file.seek(self.offset)
                 data = file.read()
@@ -68,7 +68,7 @@ class Run:
             fail(in_quotes(self.log), 'not readable', 'the log.jsonl of a run', why_not(error))
         whole, _, rest = data.rpartition(b'\n')
         for line in whole.split(b'\n') if whole else []: self.take(line)
-        if rest.strip() and is_object(rest):  # all of an event, but for the end of its line
+        if rest.strip() and is_object(rest):  # a complete event, only its newline is missing
             self.take(rest)
             self.lines -= 1
             rest = b''
@@ -83,20 +83,20 @@ class Run:
         try:
             event = json.loads(line, parse_constant=lambda name: None)
         except (ValueError, RecursionError):
-            fail(where, 'not JSON', 'one object a line, as in the log.jsonl of a run')
+            fail(where, 'not JSON', 'one JSON object per line, as in the log.jsonl of a run')
         kind = event.get('event') if isinstance(event, dict) else None
-        if not isinstance(kind, str): fail(where, in_quotes(line[:60]), 'an object that has an "event"')
+        if not isinstance(kind, str): fail(where, in_quotes(line[:60]), 'an object with an "event"')
         if kind in WITH_STEPS and not is_count(event.get('step')):
             fail(f'"step" in {where}', in_quotes(event.get('step')), 'a number of steps')
         if kind in FROM_0_IN_VERSION_1 and self.start and 'log_version' not in self.start: event['step'] += 1
-        if kind == 'resume': self.take_back(event['step'])
+        if kind == 'resume': self.discard_after(event['step'])
         self.end = event if kind == 'end' else None
         if kind == 'start': self.start = event
         if kind == 'step' and self.keys is not None:
             event = {key: event[key] for key in self.keys if key in event}
         self.events.append(event)
 
-    def take_back(self, step):
+    def discard_after(self, step):
         def stays(event):
             if not is_count(event.get('step')): return event['event'] != 'end'
             return event['step'] <= step
@@ -113,16 +113,16 @@ class Run:
         return number(self.start.get('tokens_per_step'))
 
     def vocabulary(self):
-        """How many token ids the model has, None where the log does not say."""
+        """Number of token ids of the model, None if the log does not have it."""
         model = self.start.get('model', '')
         if isinstance(model, dict): return model.get('vocabulary') if is_count(model.get('vocabulary')) else None
-        words = str(model).replace(',', ' ').split()  # of version 1
+        words = str(model).replace(',', ' ').split()  # version 1 of the log
         after = words[words.index('vocabulary') + 1:] if 'vocabulary' in words else []
         return int(after[0]) if after and after[0].isdigit() else None
 
     def seconds_at(self):
-        """{steps made: seconds of steps, validation and waiting for checkpoints until then}, without pauses between a
-        stop and a resume; {} where the log has no times."""
+        """{completed steps: seconds of steps, validation and waiting for checkpoints until then}, without the time
+        between a stop and a resume; {} if the log has no times."""
         steps = self.of('step')
         if steps and all(number(event.get('ms')) is None for event in steps): return {}
         seconds, at = 0.0, {}
@@ -136,7 +136,7 @@ class Run:
         return at
 
     def tokens_at(self):
-        """{steps made: tokens trained on until then}, {} where the log does not say."""
+        """{completed steps: tokens trained on until then}, {} if the log does not have them."""
         at, steps = {}, self.of('step')
         for event in steps:
             so_far, tokens = number(event.get('tokens_so_far')), number(event.get('tokens'))
@@ -155,30 +155,30 @@ def is_object(text):
 
 
 def find_log(given):
-    """Path of the log of a run's folder, or the log itself. Throws ToolError, naming runs that are near."""
+    """Path of the log of a run's folder, or of the log itself. Throws ToolError that names similar runs."""
     quoted = in_quotes(given)
     expected = "a run's folder or its log.jsonl"
     if given.is_dir():
         if (given / LOG_NAME).is_file(): return given / LOG_NAME
         below = sorted(path.parent.name for path in given.glob('*/' + LOG_NAME))
-        if below: mend = 'in it are ' + ', '.join(str(given / name) for name in below[:4]) + \
+        if below: mend = 'it contains ' + ', '.join(str(given / name) for name in below[:4]) + \
                          (f' and {len(below) - 4} more' if len(below) > 4 else '')
         elif (given.parent / LOG_NAME).is_file(): mend = f'did you mean {given.parent}?'
-        else: mend = 'a run leaves one where it is given -o'
+        else: mend = 'a run writes one if -o is set'
         return fail(quoted, 'a folder without log.jsonl', expected, mend)
     if given.is_file(): return given
-    if given.exists(): return fail(quoted, 'no regular file', expected)
+    if given.exists(): return fail(quoted, 'not a regular file', expected)
     try:
         beside = [path.name for path in given.parent.iterdir()]
     except OSError:
         beside = []
     near = did_you_mean(given.name, beside)
     if near: near = near.replace('mean ', f'mean {given.parent}/' if str(given.parent) != '.' else 'mean ')
-    raise ToolError(f'{quoted} is not there; expected {expected}' + (f'; {near}' if near else ''))
+    raise ToolError(f'{quoted} does not exist; expected {expected}' + (f'; {near}' if near else ''))
 
 
 def open_runs(given, keys=STEP_KEYS):
-    """The runs given, read, each with a name: the shortest ends of their folders that differ. Throws ToolError."""
+    """Opens and reads the runs; names each by the shortest suffix of its folder that is unique. Throws ToolError."""
     runs = [Run(text, keys) for text in given]
     seen = {}
     for text, run in zip(given, runs):
@@ -191,7 +191,7 @@ def open_runs(given, keys=STEP_KEYS):
 
 
 def shortest_names(logs):
-    """For each path of a log the shortest end of its folder (of the file too where it is not log.jsonl) that no other
+    """For each log path the shortest suffix of its folder (with the file's stem if not log.jsonl) that no other path
     has."""
     parts = []
     for log in logs:
@@ -207,9 +207,9 @@ def shortest_names(logs):
 
 
 def smoothed(values, factor):
-    """The exponential mean of the values until each: m = factor * m + (1 - factor) * v, over the sum of its weights.
+    """The exponential mean up to each value: m = factor * m + (1 - factor) * v, divided by the sum of its weights.
 
-    0 <= factor < 1. What is None stays None and does not enter.
+    0 <= factor < 1. None stays None and is not part of the mean.
     """
     mean, weight, means = 0.0, 0.0, []
     for value in values:
@@ -223,7 +223,7 @@ def smoothed(values, factor):
 
 
 def duration(seconds):
-    """"4:05", "1:02:03", "2d 03:10": what clock_text() of llmc/run/log/throughput.h makes of it."""
+    """"4:05", "1:02:03", "2d 03:10": the same format as clock_text() in llmc/run/throughput.h."""
     whole = math.floor(seconds)
     minutes, seconds = divmod(whole + (seconds - whole >= 0.5), 60)
     hours, minutes = divmod(minutes, 60)
@@ -233,7 +233,7 @@ def duration(seconds):
 
 
 def amount(value, digits=3):
-    """"22.2k", "1.5M", "10B": a number with a suffix from a thousand on."""
+    """"22.2k", "1.5M", "10B": a number with a suffix if it is 1000 or more."""
     for size, suffix in ((1e12, 'T'), (1e9, 'B'), (1e6, 'M'), (1e3, 'k')):
         if abs(value) >= size * 0.9995: return f'{value / size:.{digits}g}{suffix}'
     return f'{value:.{digits}g}'

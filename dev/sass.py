@@ -1,20 +1,19 @@
-# sass.py - what cuobjdump says of a kernel: instructions, control flow, loops, paths, and how long a warp alone takes
+# sass.py - parses cuobjdump's output for a kernel: instructions, control flow, loops, paths, and the time of one warp
 #
-# The rules, which decide what kernel_sass.py counts:
+# These definitions decide what kernel_sass.py counts:
 #
-#   loop    a natural loop: a backward branch whose target every path to the branch passes, and what reaches the branch
-#           without passing the target again.
-#   pass    the loop that a row of kernel_sass_rows.py means: of the loops that read (r), write (w) or read and write
-#           (rw) global memory and have the kernel's widest accesses of that kind, those that contain no other such
-#           loop; of these the one that moves most bytes an iteration (nvcc unrolls a loop and keeps the plain one for
-#           what is left).
-#   path    through an iteration: of all paths from the loop's head back to it the ones that move most bytes, of these
-#           the one of fewest instructions. So what is left over, patched or repaired on the side does not count.
-#           An inner loop that is no pass counts once where it lies on that path. Outside of the loops: the path of
-#           fewest instructions that passes them in order. A path into a subroutine (nvcc's division of what is not
-#           normal) is taken only where there is no other.
-#   predicates  an instruction whose predicate may be false counts as one that is carried out: it takes its issue slot,
-#           and whether it moves its bytes the machine code does not say.
+#   loop    a natural loop: a back edge whose target dominates its source, and all blocks that reach the source without
+#           passing the target.
+#   pass    the loop that a row of kernel_sass_rows.py describes: among the loops that read (r), write (w) or read and
+#           write (rw) global memory with the kernel's widest accesses of that kind, an innermost one; ties: the one
+#           that moves the most bytes per iteration (nvcc unrolls a loop and keeps a plain copy for the remainder).
+#   path    through an iteration: among all paths from the loop's head back to it those that move the most bytes, and
+#           among these the one with the fewest instructions. So remainder and repair code does not count. An inner loop
+#           that is not a pass counts once if it lies on that path. Outside of loops: the path with the fewest
+#           instructions through the passes in order. A path into a subroutine (nvcc's slow path of division) counts
+#           only if there is no other.
+#   predicates  an instruction whose predicate may be false counts as executed: it uses its issue slot, and machine code
+#           does not show whether it moves its bytes.
 import heapq
 import re
 from functools import cached_property
@@ -22,7 +21,7 @@ from functools import cached_property
 LINE = re.compile(r'/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P[0-9T]+)\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);')
 WORD = re.compile(r'/\* 0x([0-9a-f]{16}) \*/\s*$')
 REGISTER = re.compile(r'\b(R(?:\d+|Z))\b')
-SUBROUTINE = 10000  # instructions: as good as never
+SUBROUTINE = 10000  # cost in instructions: effectively never chosen
 
 
 class Instruction:
@@ -51,7 +50,7 @@ class Instruction:
 
 
 def functions(text):
-    """{name: [Instruction]} of cuobjdump's output."""
+    """{name: [Instruction]} from cuobjdump's output."""
     result, name = {}, None
     for line in text.splitlines():
         if 'Function :' in line:
@@ -60,7 +59,7 @@ def functions(text):
         elif name and (m := LINE.search(line)):
             result[name].append(Instruction(int(m[1], 16), m[2], m[3], m[4].strip()))
         elif name and result[name] and (m := WORD.search(line)):
-            # the upper half of the instruction just read; the compiler's stall count is in bits 105 to 108
+            # the upper half of the same instruction; bits 105 to 108 hold the compiler's stall count
             result[name][-1].stall = max(1, int(m[1], 16) >> 41 & 15)
     return result
 
@@ -82,7 +81,7 @@ class Loop:
 
 
 def moved(path, kind, width=None):
-    """Bytes that the accesses of this kind ('loads', 'stores') on a path move; of this width only, where given."""
+    """Bytes moved by the accesses of this kind ('loads', 'stores') on a path; only those of `width`, if set."""
     return sum(i.bytes for i in path if getattr(i, kind) and width in (None, i.bytes))
 
 
@@ -110,7 +109,7 @@ class Kernel:
         for at, block in enumerate(order):
             last = self.blocks[block][-1]
             to = {last.target} & known if last.target is not None else set()
-            # `BRA P0, ...` has its condition among the operands
+            # `BRA P0, ...` has its condition in the operands
             conditional = last.predicate or re.match(r'!?U?P\d|DIV', last.operands) or '.DIV' in last.opcode
             if (last.name not in ends or conditional) and at + 1 < len(order): to.add(order[at + 1])
             self.next[block] = to
@@ -135,7 +134,7 @@ class Kernel:
                     if block not in body:
                         body.add(block)
                         waiting += self.before[block]
-                if self.entry in body and head != self.entry: continue  # another way in: no natural loop
+                if self.entry in body and head != self.entry: continue  # a second entry: not a natural loop
                 known = loops.setdefault(head, (set(), set()))
                 known[0].update(body)
                 known[1].add(latch)
@@ -143,16 +142,16 @@ class Kernel:
         self.back_edges = {(latch, loop.head) for loop in self.loops for latch in loop.latches}
 
     def richest_path(self, loop):
-        """The instructions of an iteration; of the whole kernel where `loop` is None."""
+        """The instructions of an iteration; of the whole kernel if `loop` is None."""
         head = loop.head if loop else self.entry
         body = loop.body if loop else set(self.next)
-        best, stack = {}, [head]  # block -> ((bytes, -instructions), next block), of the way to the end
+        best, stack = {}, [head]  # block -> ((bytes, -instructions), next block), for the rest of the path
         while stack:
             block = stack[-1]
             onward = [b for b in self.next[block] if b in body and (block, b) not in self.back_edges and b != head]
             pending = [b for b in onward if b not in best]
             if pending:
-                if set(pending) & set(stack): raise ValueError(f'{self.name}: control flow that is no loop')
+                if set(pending) & set(stack): raise ValueError(f'{self.name}: irreducible control flow')
                 stack += pending[:1]
                 continue
             stack.pop()
@@ -171,7 +170,7 @@ class Kernel:
         return path
 
     def pass_loop(self, kind):
-        """The loop that a pass of this kind means, or None."""
+        """The loop that is the pass of this kind, or None."""
         loads, stores = 'r' in kind, 'w' in kind
         of_kind = [l for l in self.loops if bool(l.widest['loads']) == loads and bool(l.widest['stores']) == stores]
         for each, wanted in (('loads', loads), ('stores', stores)):
@@ -181,7 +180,7 @@ class Kernel:
         return max(inner, key=lambda l: (moved(l.path, 'loads') + moved(l.path, 'stores'), -l.head), default=None)
 
     def _shortest(self, starts, is_end, within, closed):
-        """Fewest instructions from the blocks `starts` to one for which is_end; not through `closed`. (path, block)"""
+        """Path with the fewest instructions from `starts` to a block with is_end, avoiding `closed`: (path, block)."""
         ways = [(0, n, b, ()) for n, b in enumerate(sorted(starts))]
         heapq.heapify(ways)
         done, number = set(), len(ways)
@@ -197,7 +196,7 @@ class Kernel:
         raise ValueError(f'{self.name}: no path through its passes')
 
     def around(self, loops, outer=None):
-        """The instructions around `loops`, passed in this order: of an iteration of `outer`, else of the kernel."""
+        """Instructions outside `loops`, which are passed in this order: of an iteration of `outer`, or the kernel."""
         within = outer.body if outer else set(self.next)
         last = (lambda b: b in outer.latches) if outer else (lambda b: self.blocks[b][-1].name == 'EXIT')
         closed = set().union(*(l.body for l in loops)) if loops else set()
@@ -211,15 +210,15 @@ class Kernel:
         return whole + path + self.blocks[block]
 
 
-# Clocks until a result is there that takes longer than its stall count says: assumed, not measured.
+# Clocks until the result of a variable-latency instruction is available: assumed, not measured.
 SLOW = {'LDS': 30, 'SHFL': 25, 'MUFU': 20, 'F2F': 20, 'F2I': 20, 'I2F': 20, 'BAR': 30}
 
 
 def seconds(path, times, clock, latency):
-    """How long one warp alone takes for a path that it repeats `times` times, if a load takes `latency` seconds.
+    """Time of one warp alone for `times` repetitions of a path, if a load takes `latency` seconds.
 
-    It issues an instruction when the stall count of the one before has passed and what it reads has arrived. So loads
-    that are issued together cost one latency, a chain of loads and uses one each.
+    The warp issues an instruction once the stall count of the previous one has passed and its inputs have arrived. So
+    loads issued together cost one latency; a chain of dependent loads costs one each.
     """
     now, arrives = 0.0, {}
     for i in path * times:
@@ -233,13 +232,13 @@ def seconds(path, times, clock, latency):
     return now
 
 
-def seconds_an_iteration(path, clock, latency):
-    """The same of one iteration of a loop that has got going."""
+def seconds_per_iteration(path, clock, latency):
+    """The same for one iteration of a loop in steady state."""
     return (seconds(path, 6, clock, latency) - seconds(path, 2, clock, latency)) / 4
 
 
 def loads_in_flight(path, repeated):
-    """Loads of an iteration for each time that the warp waits for one: 1 in a chain of loads and uses."""
-    endless = 1e9  # clocks, beside which instructions take no time
-    times = seconds_an_iteration(path, 1, endless) if repeated else seconds(path, 1, 1, endless)
+    """Loads of an iteration per wait of the warp: 1 in a chain of dependent loads."""
+    endless = 1e9  # latency in clocks, so long that instructions take no time
+    times = seconds_per_iteration(path, 1, endless) if repeated else seconds(path, 1, 1, endless)
     return sum(i.loads for i in path) / max(1, round(times / endless))

@@ -1,5 +1,5 @@
-// tokenize.cpp - text files to token shards: every document preceded by an end of text, every so many-th held out for
-// validation
+// tokenize.cpp - converts text files to token shards: every document starts with an end-of-text token, every K-th
+// document is held out for validation
 #include <algorithm>
 #include <charconv>
 #include <csignal>
@@ -37,27 +37,27 @@ cxxopts::Options command_line() {
     };
     const auto given = [] { return cxxopts::value<std::string>(); };
     options.add_options("Output")("o,output-dir", "folder for the shards; created if missing", given(), "DIR")(
-        "name", "what the shards' names begin with", text("text"), "NAME")(
-        "shard-tokens", "tokens of a shard; the last one is shorter", text("100000000"), "N")(
-        "hold-out", "every K-th document is for validation; 0: none", text("20"), "K");
+        "name", "prefix of the shards' names", text("text"), "NAME")(
+        "shard-tokens", "tokens per shard; the last one may be shorter", text("100000000"), "N")(
+        "hold-out", "every K-th document goes to the validation shards; 0: none", text("20"), "K");
     options.add_options("Token")(
         "tokenizer",
         "bytes: ids 0 to 255, and 256 for the end of text; gpt2: GPT-2's byte-level BPE, 50257 ids", text("bytes"),
         "bytes|gpt2")("merges",
-                      "of gpt2: merges.txt, vocab.bpe, tokenizer.json or tiktoken's rank file (default: "
-                      "data/gpt2/vocab.bpe, where scripts/get_gpt2_tokenizer.sh puts it)",
-                      given(), "FILE")("threads", "that encode; 0: one for each core", text("0"), "N");
+                      "GPT-2's merges: merges.txt, vocab.bpe, tokenizer.json or tiktoken's rank file (default: "
+                      "data/gpt2/vocab.bpe, written by scripts/get_gpt2_tokenizer.sh)",
+                      given(), "FILE")("threads", "encoding threads; 0: one per core", text("0"), "N");
     options.add_options("Input")(
         "format",
-        "text, or jsonl: an object on each line, a document each; auto: jsonl where the name ends with .jsonl or "
-        ".ndjson; .gz and .zst are decompressed; - is standard input",
-        text("auto"), "auto|text|jsonl")("field", "of a line of jsonl: its text", text("text"), "KEY")(
-        "document-start", "a line that matches begins a document (default: a file is one document)", given(), "REGEX")(
+        "text, or jsonl: one object per line, each a document; auto: jsonl if the name ends with .jsonl or .ndjson; "
+        ".gz and .zst are decompressed; - is standard input",
+        text("auto"), "auto|text|jsonl")("field", "key of a jsonl object that holds its text", text("text"), "KEY")(
+        "document-start", "a line that matches starts a document (default: one document per file)", given(), "REGEX")(
         "document-key",
-        "neighbouring lines whose first (...) catches the same text are one document: '^([^:]+):' joins lines with the "
+        "consecutive lines with the same text in the first (...) are one document: '^([^:]+):' joins lines with the "
         "same text before the colon",
         given(), "REGEX");
-    options.add_options("Other")("h,help", "print this and stop");
+    options.add_options("Other")("h,help", "print this help and exit");
     options.add_options("files")("files", "text files", cxxopts::value<std::vector<std::string>>());
     options.parse_positional("files");
     return options;
@@ -72,7 +72,7 @@ llmc::DocumentRule document_rule(const cxxopts::ParseResult& given) {
     return llmc::DocumentRule::whole_text();
 }
 
-// Read here, for cxxopts' own message does not name the flag.
+// Parsed here because the error message of cxxopts does not name the flag.
 std::int64_t whole_number(const cxxopts::ParseResult& given, const std::string& flag) {
     const auto& text = given[flag].as<std::string>();
     std::int64_t number = 0;
@@ -84,13 +84,13 @@ std::int64_t whole_number(const cxxopts::ParseResult& given, const std::string& 
 std::shared_ptr<const llmc::Tokenizer> tokenizer(const cxxopts::ParseResult& given) {
     const bool merges = given.count("merges") > 0;
     if (llmc::value_by_name("--tokenizer", given["tokenizer"].as<std::string>(), kKinds) == Kind::bytes) {
-        require(!merges, "--merges", "given for --tokenizer bytes", "--tokenizer gpt2, which has merges");
+        require(!merges, "--merges", "set with --tokenizer bytes", "--tokenizer gpt2, which has merges");
         return llmc::tokenizer_for(llmc::kByteVocabulary);
     }
     const std::string file =
         merges ? given["merges"].as<std::string>() : llmc::gpt2_merges_at_hand().string();
-    require(!file.empty(), "data/gpt2/vocab.bpe, GPT-2's merges,", "missing", "a file of them",
-            "run scripts/get_gpt2_tokenizer.sh, or name one by --merges");
+    require(!file.empty(), "data/gpt2/vocab.bpe, GPT-2's merges,", "missing", "a file of merges",
+            "run scripts/get_gpt2_tokenizer.sh, or pass --merges FILE");
     return llmc::tokenizer_for(llmc::kGpt2Vocabulary, file);
 }
 
@@ -120,8 +120,8 @@ void show(llmc::ProgressLine& line, const llmc::TextCorpusProgress& progress) {
     line.show(text.str());
 }
 
-// Ctrl-C and the like: the first one is noted, for the work to end with nothing half done left behind. Whoever has
-// ended it ends the program as the signal would have. A Ctrl-C of somebody who will not wait comes a second later.
+// Records the first SIGINT, SIGTERM or SIGHUP, so that the work ends without partial files; run() then raises it again
+// with the default action. A second SIGINT, at least a second later, ends the program at once.
 volatile std::sig_atomic_t signal_taken = 0;
 volatile std::time_t taken_at = 0;  // seconds
 
@@ -141,7 +141,7 @@ struct Interrupted {};
 
 void end_on_signals() {
     struct sigaction note {};
-    note.sa_handler = take_signal;  // without SA_RESTART: no read is gone on with
+    note.sa_handler = take_signal;  // without SA_RESTART: a blocked read returns
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
         struct sigaction before {};
         ::sigaction(number, nullptr, &before);
@@ -196,16 +196,16 @@ void run(const cxxopts::ParseResult& given) {
     std::cout << "vocabulary: " << vocabulary.size << ", end of text " << vocabulary.end_of_text << '\n'
               << "took:       " << std::fixed << std::setprecision(1) << seconds << " s on "
               << llmc::counted(summary.threads, "thread") << ": " << in_short(tokens / seconds) << " tok/s, "
-              << in_short(bytes / seconds) << "B/s, " << std::setprecision(2) << bytes / tokens << " bytes a token\n";
+              << in_short(bytes / seconds) << "B/s, " << std::setprecision(2) << bytes / tokens << " bytes per token\n";
     if (summary.left_over > 0)
         std::cout << "note:       " << llmc::counted(summary.left_over, "file")
-                  << " of killed runs lay there; removed\n";
+                  << " of killed runs found and removed\n";
     if (summary.boms > 0)
         std::cout << "note:       " << llmc::counted(summary.boms, "file")
-                  << " began with a byte order mark (U+FEFF), which was left out\n";
+                  << " began with a byte order mark (U+FEFF), which was removed\n";
     if (summary.crlf_lines > 0)
         std::cout << "note:       " << llmc::counted(summary.crlf_lines, "line")
-                  << " ended with CR LF, which was kept; sed 's/\\r$//' makes it LF\n";
+                  << " ended with CR LF, which was kept; sed 's/\\r$//' converts it to LF\n";
 }
 
 }  // namespace

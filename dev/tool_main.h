@@ -1,4 +1,4 @@
-// tool_main.h - main() of a tool with options: what it says where it fails, and its exit code
+// tool_main.h - main() of a tool with options: parses them, prints errors and sets the exit code
 #pragma once
 #include <algorithm>
 #include <cxxopts.hpp>
@@ -13,8 +13,7 @@
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
 
-// As train_gpt2 reads them: a value that is joined to its flag stands apart, since there it might have several lines,
-// which cxxopts refuses.
+// Splits --flag=value into two words, as train_gpt2 does: cxxopts refuses a joined value of several lines.
 inline std::vector<std::string> values_apart(const cxxopts::Options& options, int argc, char** argv) {
     std::map<std::string, bool> takes_value;  // by flag
     for (const std::string& group : options.groups())
@@ -39,8 +38,8 @@ inline std::vector<std::string> values_apart(const cxxopts::Options& options, in
     return words;
 }
 
-// 0: run(the options given) is done, or the help is printed. 2: it was asked for what cannot be, 1: it failed on the
-// way; the reason goes to stderr, after the tool's name. Help has the options of these groups, in their order.
+// Calls run() with the parsed options. Exit codes: 0 done, or --help; 2 wrong arguments or input; 1 failed later.
+// Prints errors to stderr after the tool's name. --help lists the options of `groups` in their order.
 template <class Run>
 int tool_main(const std::string& name, cxxopts::Options options, int argc, char** argv, Run&& run,
               const std::vector<std::string>& groups = {""}) {

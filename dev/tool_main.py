@@ -1,5 +1,4 @@
-# tool_main.py - options, help, errors and exit codes of the programs in Python, as tool_main.h has them for those in
-# C++
+# tool_main.py - options, help, errors and exit codes of the Python programs, the same as tool_main.h for those in C++
 import argparse
 import difflib
 import os
@@ -8,9 +7,9 @@ import sys
 
 
 class ToolError(Exception):
-    """What is wrong, the value found, what was expected and how to mend it, in one line. Only tool_main() prints it.
+    """What is wrong, the value found, what was expected and how to fix it, in one line. Only tool_main() prints it.
 
-    exit_code: 2 for what the user can mend before the program starts again, 1 for what fails on the way.
+    exit_code: 2 for wrong arguments or input, 1 for failures while the program runs.
     """
 
     def __init__(self, message, exit_code=2):
@@ -19,7 +18,7 @@ class ToolError(Exception):
 
 
 def in_quotes(text, most=300):
-    """Text of a user or a file as part of a message of one line."""
+    """Text of a user or a file, escaped and shortened for a message of one line."""
     shown = ''.join(f'\\x{ord(c):02x}' if ord(c) < 32 or ord(c) == 127 else c for c in str(text)[:most])
     return '"' + shown.encode('utf-8', 'replace').decode() + ('..."' if len(str(text)) > most else '"')
 
@@ -30,25 +29,25 @@ def fail(what, value, expected, mend='', exit_code=2):
 
 
 def why_not(error):
-    """What the system says of an OSError, without number and path."""
+    """The system's message of an OSError, without number and path."""
     return (error.strerror or str(error)).lower()
 
 
 def did_you_mean(text, known):
-    """"did you mean NAME?" where one of the known names is near, else ""."""
+    """"did you mean NAME?" if a known name is similar, else ""."""
     near = difflib.get_close_matches(text, known, 1)
     return f'did you mean {near[0]}?' if near else ''
 
 
 def one_of(flag, text, names):
-    """The text, one of the names; ToolError otherwise."""
+    """The text if it is one of the names; throws ToolError otherwise."""
     if text in names: return text
     listed = ', '.join(names[:-1]) + ' or ' + names[-1] if len(names) > 1 else names[0]
     return fail(flag, in_quotes(text), listed, did_you_mean(text, names))
 
 
 class Parser(argparse.ArgumentParser):
-    """Options of a tool; --help has the examples first. Words that it does not use are refused."""
+    """Options of a tool; --help prints the examples first. Unknown arguments are errors."""
 
     def __init__(self, name, says, examples):
         super().__init__(prog=name, add_help=False, allow_abbrev=False,
@@ -56,14 +55,14 @@ class Parser(argparse.ArgumentParser):
         self.says, self.examples = says, examples
 
     def format_help(self):
-        options = super().format_help().split('\n\n', 1)  # usage, then the lists
+        options = super().format_help().split('\n\n', 1)  # usage, then the lists of options
         return f'{self.says}\n\n{self.examples.rstrip()}\n\n{options[0]}\n\n{options[1]}'
 
     def error(self, message):
         raise ToolError(f'{message}; see {self.prog} --help')
 
     def read(self, arguments):
-        """The options given; ToolError on what is not understood. None: the help was asked for, and printed."""
+        """The parsed options. Throws ToolError for unknown arguments. None: --help was printed."""
         if '-h' in arguments or '--help' in arguments:
             print(self.format_help(), end='')
             return None
@@ -77,9 +76,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def tool_main(parser, run, arguments=None):
-    """run(options) with the options given. Returns the exit code; the reason goes to stderr, after the tool's name."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads the output may have seen enough
-    if sys.stdout is None: sys.stdout = open(os.devnull, 'w', encoding='utf-8')  # closed by whoever started this
+    """Calls run(options) and returns the exit code. Prints errors to stderr after the tool's name."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of a pipe may exit early, like head
+    if sys.stdout is None: sys.stdout = open(os.devnull, 'w', encoding='utf-8')  # the parent process closed it
     try:
         options = parser.read(sys.argv[1:] if arguments is None else arguments)
         if options is not None: run(options)

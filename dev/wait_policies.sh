@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# wait_policies.sh [STEPS [ROUNDS]] - milliseconds of a step by how OpenMP's threads wait for each other, on a quiet
-# machine and beside 2 and 8 programs that do nothing but compute
+# wait_policies.sh [STEPS [ROUNDS]] - step time by how OpenMP's threads wait for each other, on an idle machine and with
+# 2 and 8 busy loops running
 #
-# Each round starts one run of every policy after the other; a row has the median of all rounds' medians, as a multiple
-# of the better one of the two policies that a user could choose: to spin as GNU's library does (GOMP_SPINCOUNT=300000)
-# and to sleep at once (OMP_WAIT_POLICY=passive). "own" is what train_gpt2 sets. LOADS="0 2 8" and MODELS="quickstart
-# 124M" choose; a run that takes longer than LIMIT=60 seconds counts with the steps that it made by then, and as none
-# if it made none. Wants a CPU build, the quickstart's data and a machine that does nothing else.
+# Each round runs every policy once. A row has the median over all rounds of each run's median, and the ratio of "own"
+# to the better of the two policies that a user can choose: spinning as GNU's library does (GOMP_SPINCOUNT=300000) and
+# sleeping (OMP_WAIT_POLICY=passive). "own" is what train_gpt2 sets. LOADS="0 2 8" and MODELS="quickstart 124M" select
+# rows; a run that takes longer than LIMIT=60 seconds counts with the steps made by then, and as "none" if it made none.
+# Needs a CPU build, the quickstart's data and an otherwise idle machine.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../scripts/help.sh"
@@ -23,7 +23,7 @@ busy=()
 trap '[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"; rm -rf "$work"' EXIT
 build/cpu/random_shard "$work/train.bin" 2000000 >/dev/null
 
-# MODEL POLICY: median ms of a step
+# MODEL POLICY: median ms per step
 step_ms() {
     local flags environment=()  # data, model, steps
     case $1 in

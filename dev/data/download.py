@@ -1,7 +1,7 @@
-# download.py - files over HTTP: what came before a break stays, and only what has the published SHA-256 gets its name
+# download.py - downloads files over HTTP: resumes partial downloads and checks the published SHA-256
 #
-# A download grows as NAME.partial. Where the server knows Range, it goes on where it was broken off, also in another
-# run of the program.
+# A download grows as NAME.partial and gets its name once complete and checked. It resumes where it stopped, also in a
+# later run of the program, if the server supports Range.
 import hashlib
 import http.client
 import json
@@ -14,7 +14,7 @@ import urllib.request
 from tool_main import ToolError, fail, in_quotes
 from whole_file import ProgressLine, in_bytes, not_written, sync_folder
 
-TRIES = 4           # one after the other that bring nothing
+TRIES = 4           # consecutive attempts without new bytes
 TIMEOUT = 60        # seconds without a byte
 AT_ONCE = 1 << 20   # bytes
 MOST_LISTED = 1 << 24
@@ -22,27 +22,27 @@ NETWORK = (OSError, http.client.HTTPException)
 
 
 class Interrupted(Exception):
-    """A try that failed, where the next one may not."""
+    """A failed attempt that may succeed when repeated."""
 
 
 def open_url(url, headers=()):
-    """The response. Interrupted where it may come later, ToolError where it will not."""
+    """The response. Throws Interrupted for errors that may be temporary, ToolError for others."""
     request = urllib.request.Request(url, headers={'User-Agent': 'train_gpt2', **dict(headers)})
     try:
         return urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        with error: said = f'{error.code} ({error.reason})'
-        if error.code in (408, 416, 429) or error.code >= 500: raise Interrupted(said) from None
-        return fail(in_quotes(url), f'answered with {said}', 'a file', 'name a mirror by --base, or a folder that has '
-                    'the files by --from', 1)
+        with error: status = f'{error.code} ({error.reason})'
+        if error.code in (408, 416, 429) or error.code >= 500: raise Interrupted(status) from None
+        return fail(in_quotes(url), f'answered with {status}', 'a file', 'pass a mirror with --base, or a folder with '
+                    'the files with --from', 1)
     except NETWORK as error:
-        raise Interrupted(f'out of reach ({getattr(error, "reason", None) or error})') from None
+        raise Interrupted(f'unreachable ({getattr(error, "reason", None) or error})') from None
     except ValueError as error:
-        return fail('--base', f'no address ({error})', 'such as https://huggingface.co')
+        return fail('--base', f'not a URL ({error})', 'such as https://huggingface.co')
 
 
-def patiently(url, once, brought=lambda: 0):
-    """once(), again where it is Interrupted, until TRIES in a row bring no more than there was."""
+def with_retries(url, once, brought=lambda: 0):
+    """Calls once() until it is not Interrupted. Throws ToolError after TRIES attempts in a row without progress."""
     most, tries = brought(), 0
     while True:
         try:
@@ -52,7 +52,7 @@ def patiently(url, once, brought=lambda: 0):
             most = max(most, brought())
             if tries == TRIES:
                 raise ToolError(f'{in_quotes(url)} is {error}, {TRIES} times in a row; expected a file; run this again '
-                                'later, or name a mirror by --base', 1) from None
+                                'later, or pass a mirror with --base', 1) from None
             time.sleep(2 ** (tries - 1))
 
 
@@ -62,9 +62,9 @@ def read_json(url):
             try:
                 return response.read(MOST_LISTED)
             except NETWORK as error:
-                raise Interrupted(f'broken off ({error})') from None
+                raise Interrupted(f'interrupted ({error})') from None
     try:
-        return json.loads(patiently(url, once))
+        return json.loads(with_retries(url, once))
     except (ValueError, RecursionError):
         return fail(in_quotes(url), 'not JSON', 'a list of files', 'check --base', 1)
 
@@ -74,12 +74,12 @@ def size_of(path):
 
 
 def refuse(url, found, expected):
-    fail(in_quotes(url), found, f'{expected}, as published', 'what came was removed: run this again, or name another '
-         '--base', 1)
+    fail(in_quotes(url), found, f'{expected}, as published', 'the download was removed: run this again, or pass '
+         'another --base', 1)
 
 
 def get_rest(url, partial, size, line):
-    """Appends to `partial` what it lacks; begins anew where the server does not know Range."""
+    """Appends the missing bytes to `partial`; starts again from 0 if the server does not support Range."""
     have = size_of(partial)
     if have == size: return
     try:
@@ -88,23 +88,23 @@ def get_rest(url, partial, size, line):
         if str(error).startswith('416'): partial.unlink(missing_ok=True)  # more than the server has
         raise
     with response:
-        goes_on = response.status == 206
-        if goes_on and not response.headers.get('Content-Range', '').startswith(f'bytes {have}-'):
+        resumes = response.status == 206
+        if resumes and not response.headers.get('Content-Range', '').startswith(f'bytes {have}-'):
             partial.unlink(missing_ok=True)
-            raise Interrupted('answered with another part than was asked for')
-        at = have if goes_on else 0
+            raise Interrupted('answered with another range than was requested')
+        at = have if resumes else 0
         length = response.headers.get('Content-Length', '')
         end = at + int(length) if length.isdecimal() else size
         if size is not None and end != size:
             partial.unlink(missing_ok=True)
             refuse(url, f'{end} bytes long', size)
         try:
-            with open(partial, 'ab' if goes_on else 'wb') as file:
+            with open(partial, 'ab' if resumes else 'wb') as file:
                 while True:
                     try:
                         piece = response.read1(AT_ONCE)
                     except NETWORK as error:
-                        raise Interrupted(f'broken off after {in_bytes(at)} ({error})') from None
+                        raise Interrupted(f'interrupted after {in_bytes(at)} ({error})') from None
                     if not piece: break
                     file.write(piece)
                     at += len(piece)
@@ -114,7 +114,7 @@ def get_rest(url, partial, size, line):
                 os.fsync(file.fileno())
         except OSError as error:
             raise not_written(partial, error) from None
-        if at < (end or 0): raise Interrupted(f'broken off after {in_bytes(at)}')
+        if at < (end or 0): raise Interrupted(f'interrupted after {in_bytes(at)}')
 
 
 def sha256_of(path):
@@ -125,17 +125,17 @@ def sha256_of(path):
 
 
 def fetch(url, place, size=None, sha256=None):
-    """The file of `url` as `place`, of that size and SHA-256 where they are given. Does nothing where it is there."""
+    """Downloads `url` to `place`, which must have the size and SHA-256 if set. Does nothing if `place` exists."""
     if place.exists(): return
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = place.with_name(place.name + '.partial')
     free, lacks = shutil.disk_usage(place.parent).free, (size or 0) - size_of(partial)
     if lacks > free:
-        fail(f'the room in {in_quotes(place.parent)}', in_bytes(free), f'{in_bytes(lacks)} for {place.name}',
-             'make room, or give another folder by -o', 1)
+        fail(f'the free space in {in_quotes(place.parent)}', in_bytes(free), f'{in_bytes(lacks)} for {place.name}',
+             'free some space, or pass another folder with -o', 1)
     with ProgressLine() as line:
-        patiently(url, lambda: get_rest(url, partial, size, line), lambda: size_of(partial))
-        line.show(f'{place.name}: its SHA-256')
+        with_retries(url, lambda: get_rest(url, partial, size, line), lambda: size_of(partial))
+        line.show(f'{place.name}: checking its SHA-256')
         found = sha256_of(partial) if sha256 else None
     if found != sha256:
         partial.unlink()

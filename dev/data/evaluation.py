@@ -1,13 +1,13 @@
-# evaluation.py - HellaSwag's examples as llm.c's evaluation file
+# evaluation.py - converts HellaSwag's examples to llm.c's evaluation file
 #
 #   256 little-endian int32   [0] = 20240522   [1] = version 1   [2] = number of examples   [3] = bytes of the longest
 #                             [4] = vocabulary size   [5] = end-of-text id
 #   uint16 per example        65535, bytes of the example, its index, its label, 4, then for the context and each ending
 #                             the number of its tokens and the tokens
 #
-# An ending is encoded with the space before it, the context without what follows it.
+# An ending is encoded with a leading space, the context without what follows it.
 #
-# Source    karpathy/llm.c, dev/data/data_common.py, which leaves the words from [4] on unused.
+# Source    karpathy/llm.c, dev/data/data_common.py, where the header from [4] on is unused.
 import array
 import json
 import struct
@@ -21,7 +21,7 @@ MAGIC, VERSION, ENDINGS, START = 20240522, 1, 4, 65535
 
 
 def as_json(value, most=60):
-    """A value of a file as part of a message."""
+    """A value of a file, shortened for a message."""
     text = json.dumps(value).replace('\x7f', '\\u007f')
     return text[:most] + ('...' if len(text) > most else '')
 
@@ -37,7 +37,7 @@ def examples(path):
                 context, endings, label = example['ctx'], example['endings'], example['label']
             except (ValueError, KeyError, TypeError, RecursionError):
                 fail(where, in_quotes(line.decode('utf-8', 'replace').strip()[:60]), 'an object with "ctx", "endings" '
-                     'and "label"; those for the test have no label')
+                     'and "label"; the test split has no labels')
             if not isinstance(context, str) or not context: fail(f'"ctx" in {where}', as_json(context), 'a text')
             if not isinstance(endings, list) or len(endings) != ENDINGS or \
                     not all(isinstance(ending, str) for ending in endings):
@@ -50,12 +50,12 @@ def examples(path):
 
 
 def expect_evaluation(place, tokenizer):
-    """ToolError where a file that is there has not what write_evaluation() would write."""
+    """Throws ToolError if an existing file has another format than write_evaluation() would write."""
     with open(place, 'rb') as file: words = struct.unpack('<6i', file.read(24).ljust(24, b'\0'))
     wanted = (MAGIC, VERSION, tokenizer.vocabulary, tokenizer.end_of_text)
     if words[:2] + words[4:] != wanted:
-        fail(in_quotes(place), f'there already, with vocabulary {words[4]}', f'nothing of that name, or {wanted[2]}',
-             'remove it, or give another folder by -o')
+        fail(in_quotes(place), f'an existing file with vocabulary {words[4]}', f'no such file, or {wanted[2]}',
+             'remove it, or pass another folder with -o')
 
 
 def encoded(texts, what, tokenizer, folder):
@@ -73,7 +73,7 @@ def encoded(texts, what, tokenizer, folder):
 
 
 def write_evaluation(found, what, tokenizer, folder, place):
-    """Writes the file of these examples(), whole or not at all; the folder is for what is only needed meanwhile."""
+    """Writes these examples() to a file atomically; `folder` is for temporary files."""
     texts = encoded((text for context, endings, _ in found
                      for text in (context, *(' ' + ending for ending in endings))), what, tokenizer, folder)
     stream, longest = array.array('H'), 0
@@ -81,7 +81,7 @@ def write_evaluation(found, what, tokenizer, folder, place):
         rows = texts[index * (ENDINGS + 1):(index + 1) * (ENDINGS + 1)]
         size = 2 * (5 + sum(1 + len(row) for row in rows))
         if size >= START:
-            fail(f'example {index} of {what}', f'{size} bytes of tokens', f'less than {START}, what the format can say')
+            fail(f'example {index} of {what}', f'{size} bytes of tokens', f'less than {START}, the limit of the format')
         longest = max(longest, size)
         stream.extend((START, size, index, label, ENDINGS))
         for row in rows:

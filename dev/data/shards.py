@@ -1,9 +1,8 @@
-# shards.py - documents to tokens by dev/tokenize, and the tokens of many files cut into shards
+# shards.py - tokenizes documents with dev/tokenize and cuts the tokens of many files into shards
 #
-# The tokens of each file are kept, in partial/tokens/FILE/, until the shards have them; a shard gets its name in
-# partial/ when it is whole, and all of them move beside prepare.json when there is nothing left to do. That file says
-# how many tokens each file has. So whatever is finished need not be done again, and wherever the program is killed, the
-# same bytes come out in the end.
+# The tokens of each file stay in partial/tokens/FILE/ until the shards contain them. A complete shard gets its name in
+# partial/; when all are complete they move next to prepare.json, which records the tokens of each file. So finished
+# work is never repeated, and an interrupted and resumed run writes the same bytes as an uninterrupted one.
 import contextlib
 import fcntl
 import itertools
@@ -29,15 +28,15 @@ def header(*words):
 
 
 def tokens_of_shard(path):
-    """(how many, vocabulary, end of text) as its header says."""
+    """(tokens, vocabulary size, end-of-text id) from its header."""
     with open(path, 'rb') as file: magic, version, tokens, *vocabulary = struct.unpack('<5i', file.read(20))
     if (magic, version, path.stat().st_size) != (MAGIC, VERSION, HEADER_BYTES + 2 * tokens):
-        fail(in_quotes(path), 'no whole shard', 'one that dev/tokenize wrote', 'remove it', 1)
+        fail(in_quotes(path), 'not a complete shard', 'a shard that dev/tokenize wrote', 'remove it', 1)
     return tokens, *vocabulary
 
 
 class Tokenizer:
-    """dev/tokenize with the options of one of its tokenizers."""
+    """Runs dev/tokenize with one of its tokenizers."""
 
     def __init__(self, name, merges=None, threads=None):
         self.name = name
@@ -46,19 +45,20 @@ class Tokenizer:
         if threads: self.options += ['--threads', threads]
 
     def check(self):
-        """Before anything is downloaded: that it is there and finds its merges. Sets vocabulary and end_of_text."""
-        if not TOKENIZE.exists(): fail(in_quotes(TOKENIZE), 'missing', 'the tokenizer', 'build it by make')
+        """Checks that dev/tokenize exists and finds its merges. Sets vocabulary and end_of_text."""
+        if not TOKENIZE.exists(): fail(in_quotes(TOKENIZE), 'missing', 'the tokenizer', 'build it with make')
         with tempfile.TemporaryDirectory() as folder:
             self.run('a text', ['a'], Path(folder))
             _, self.vocabulary, self.end_of_text = tokens_of_shard(next(Path(folder).glob('*.bin')))
 
     def run(self, what, texts, folder):
-        """The tokens of the texts, an end of text before each, as one shard or more in the folder. Their number."""
+        """Writes the tokens of the texts, each after an end-of-text token, to shards in the folder. Returns the number
+        of texts."""
         command = [TOKENIZE, *self.options, '--format', 'jsonl', '--hold-out', '0', '--shard-tokens', str(MOST_TOKENS),
                    '--name', 'tokens', '-o', folder, '-']
         count = 0
-        with tempfile.TemporaryFile() as said, ProgressLine() as line, subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said) as program:
+        with tempfile.TemporaryFile() as errors, ProgressLine() as line, subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors) as program:
             try:
                 size = fed = 0
                 lines = []
@@ -67,31 +67,32 @@ class Tokenizer:
                     size += len(text)
                     lines.append(json.dumps({'text': text}, ensure_ascii=False))
                     if size < AT_ONCE: continue
-                    self.give(program, lines)
+                    self.send(program, lines)
                     fed += size
                     size, lines = 0, []
                     line.show(f'{what}: {count} documents, {in_bytes(fed)} of text')
-                if lines: self.give(program, lines)
+                if lines: self.send(program, lines)
             except BrokenPipeError:
-                pass  # it says why
+                pass  # it has failed and reports why
             except BaseException:
-                program.kill()  # else it would take what came for all there is
+                program.kill()  # otherwise it would treat the partial input as complete
                 raise
             finally:
                 with contextlib.suppress(BrokenPipeError): program.stdin.close()
             code = program.wait()
-            said.seek(0)
-            why = said.read().decode(errors='replace').strip().rpartition('\n')[2].replace('dev/tokenize: error: ', '')
+            errors.seek(0)
+            last = errors.read().decode(errors='replace').strip().rpartition('\n')[2]
+            why = last.replace('dev/tokenize: error: ', '')
             if code: raise ToolError(f'dev/tokenize, on {what}: {why or f"ended by signal {-code}"}', max(code, 1))
         return count
 
     @staticmethod
-    def give(program, lines):
+    def send(program, lines):
         program.stdin.write('\n'.join(lines).encode('utf-8', 'surrogatepass') + b'\n')
 
 
 class Place:
-    """The folder of a data set. While the block runs no other program writes to it."""
+    """The folder of a data set, locked against other programs while the block runs."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -105,14 +106,14 @@ class Place:
         self.descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = os.path.samestat(os.fstat(self.descriptor), os.stat(self.lock))  # not one that was just given back
+            held = os.path.samestat(os.fstat(self.descriptor), os.stat(self.lock))  # not a removed one
         except (BlockingIOError, FileNotFoundError):
             held = False
         except OSError:
             held = True  # a file system without locks
         if not held:
             os.close(self.descriptor)
-            fail(in_quotes(self.folder), 'in use', 'a folder that no other dev/data/prepare writes to', 'wait for it')
+            fail(in_quotes(self.folder), 'in use', 'a folder that no other dev/data/prepare uses', 'wait until it ends')
         remove_hidden(self.folder)
         if self.partial.is_dir():
             remove_hidden(self.partial)
@@ -121,13 +122,13 @@ class Place:
 
     def __exit__(self, *_):
         for path in (self.partial / 'tokens', self.partial, self.downloads):
-            with contextlib.suppress(OSError): path.rmdir()  # where nothing is in it
+            with contextlib.suppress(OSError): path.rmdir()  # only if empty
         with contextlib.suppress(OSError): self.lock.unlink()
         os.close(self.descriptor)
         with contextlib.suppress(OSError): self.folder.rmdir()
 
     def read_record(self):
-        """What an earlier run has noted; {} without one."""
+        """The record of an earlier run, {} if there is none."""
         if not self.record.exists(): return {}
         try:
             with open(self.record, encoding='utf-8') as file: record = json.load(file)
@@ -135,11 +136,11 @@ class Place:
             if len(names) and record['set'] and record['tokenizer'] and record['shard_tokens']: return record
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
-        return fail(in_quotes(self.record), 'no record of dev/data/prepare', 'what it wrote', 'remove the folder, or '
-                    'give another one by -o')
+        return fail(in_quotes(self.record), 'not a record of dev/data/prepare', 'an unchanged file', 'remove the '
+                    'folder, or pass another one with -o')
 
     def tokens_folder(self, name):
-        """Where the tokens of a file are kept."""
+        """Folder of a file's tokens."""
         return self.partial / 'tokens' / name
 
     def write_record(self, record):
@@ -147,10 +148,10 @@ class Place:
 
 
 class Cutter:
-    """Makes the shards of a data set from its files.
+    """Writes the shards of a data set.
 
-    record    what is written to prepare.json; its "files" say which there are
-    path_of   path_of(file of the record): where it lies on this machine; downloads it if need be
+    record    contents of prepare.json; its "files" lists the files of the data set
+    path_of   path_of(file of the record): its path on this machine; downloads it if necessary
     texts     texts(path): its documents
     """
 
@@ -160,7 +161,7 @@ class Cutter:
         self.files = {file['name']: file for file in record['files']}
 
     def cut(self, streams, most):
-        """All shards, or the first `most`: [(name, tokens)] of them. They have their places when it returns."""
+        """Writes all shards, or the first `most`, and moves them to their final place. Returns [(name, tokens)]."""
         made = []
         for stream in streams:
             position = 0
@@ -168,15 +169,15 @@ class Cutter:
                 if len(made) == most: break
                 size = min(size, self.tokens_before(stream, position + size) - position)
                 if size == 0: break
-                if not self.is_there(name, size): self.write(stream, position, size, name)
+                if not self.exists(name, size): self.write(stream, position, size, name)
                 made.append((name, size))
                 position += size
                 self.forget_tokens(stream, position)
         if len(made) != most and not any('_train_' in name for name, _ in made):
             tokens = sum(tokens for _, tokens in made)
-            fail('the number of tokens', tokens, 'more than the shard for validation takes',
-                 'give a lower --shard-tokens, and another folder by -o')
-        # The one for validation last: until it is there, no command that names both finds them.
+            fail('the number of tokens', tokens, 'more than the validation shard takes',
+                 'pass a lower --shard-tokens, and another folder with -o')
+        # Moves the validation shard last: before that, no command that names both finds them.
         for name, _ in reversed(made):
             if (self.place.partial / name).exists():
                 os.replace(self.place.partial / name, self.place.folder / name)
@@ -185,13 +186,13 @@ class Cutter:
         return made
 
     def names(self, stream):
-        """(name, most tokens) of one shard after the other, without end."""
+        """(name, most tokens) of each shard, without end."""
         if stream.val_tokens: yield f'{self.prefix}_val_000000.bin', stream.val_tokens
         for number in itertools.count(stream.first):
             yield f'{self.prefix}_{stream.split}_{number:06}.bin', self.record['shard_tokens']
 
     def tokens_before(self, stream, most):
-        """How many tokens the stream has, as far as it takes to know that they are `most`, which is the most given."""
+        """Number of tokens in the stream, at most `most`; tokenizes only as many files as this needs."""
         total = 0
         for name in stream.files:
             if self.files[name]['tokens'] is None: self.tokenize(name)
@@ -199,7 +200,7 @@ class Cutter:
             if total >= most: return most
         return total
 
-    def is_there(self, name, tokens):
+    def exists(self, name, tokens):
         size = HEADER_BYTES + 2 * tokens
         return any(path.exists() and path.stat().st_size == size
                    for path in (self.place.folder / name, self.place.partial / name))
@@ -210,8 +211,8 @@ class Cutter:
             path = self.path_of(file)
             folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix='tokenizing-', dir=self.place.partial) as made:
-                # The folder gets its name from this process: a tokenizer that outlives it ends what it has as if it
-                # were all.
+                # This process renames the folder: a tokenizer that outlives it would mark partial output as
+                # complete.
                 documents = self.tokenizer.run(name, self.texts(path), Path(made) / 'whole')
                 try:
                     (Path(made) / 'whole' / 'documents').write_text(str(documents))
@@ -221,7 +222,7 @@ class Cutter:
             sync_folder(folder.parent)
         tokens = sum(tokens_of_shard(path)[0] for path in folder.glob('*.bin'))
         if file['tokens'] not in (None, tokens):
-            fail(f'the number of tokens of {name}', tokens, f'{file["tokens"]}, as before', 'remove '
+            fail(f'the number of tokens of {name}', tokens, f'{file["tokens"]}, the same as before', 'remove '
                  f'{in_quotes(self.place.folder)} and run this again', 1)
         if file['tokens'] == tokens: return
         file['tokens'], file['documents'] = tokens, int((folder / 'documents').read_text())
@@ -229,7 +230,7 @@ class Cutter:
         print(f'{name}: {file["documents"]} documents, {tokens} tokens', flush=True)
 
     def forget_tokens(self, stream, position):
-        """Of files that end at `position` or before it."""
+        """Removes the tokens of files that end at or before `position`."""
         end = 0
         for name in stream.files:
             if self.files[name]['tokens'] is None: return
@@ -241,7 +242,7 @@ class Cutter:
         self.place.partial.mkdir(exist_ok=True)
         with whole_file(self.place.partial / name) as out:
             out.write(header(MAGIC, VERSION, tokens, self.tokenizer.vocabulary, self.tokenizer.end_of_text))
-            begin = 0  # of a file, in tokens of the stream
+            begin = 0  # start of a file, in tokens of the stream
             for file in stream.files:
                 end = begin + (self.files[file]['tokens'] or 0)
                 if begin < position + tokens and position < end:
@@ -251,8 +252,8 @@ class Cutter:
         print(f'{name}: {tokens} tokens', flush=True)
 
     def copy(self, name, first, end, out):
-        """Tokens [first, end) of a file."""
-        begin = 0  # of a part of the file's tokens
+        """Copies tokens [first, end) of a file."""
+        begin = 0  # start of a part, in tokens of the file
         for path in sorted(self.place.tokens_folder(name).glob('*.bin')):
             count = tokens_of_shard(path)[0]
             left = 2 * (min(end - begin, count) - max(first - begin, 0))

@@ -1,14 +1,14 @@
-# sources.py - where data sets are published, what a document of each is, and which of them are for validation
+# sources.py - where data sets are published, what their documents are, and which documents are for validation
 #
-#   set            published as                                            a document is
+#   set            published as                                            document
 #   fineweb        HuggingFaceFW/fineweb, sample/10BT, Parquet             a row's "text"
 #   fineweb-edu    HuggingFaceFW/fineweb-edu, sample/10BT, Parquet         a row's "text"
-#   tinystories    roneneldan/TinyStories, TinyStories-{train,valid}.txt   what is between two <|endoftext|>, stripped
-#   tinyshakespeare  karpathy/char-rnn, input.txt                          up to a blank line, which belongs to it
-#   hellaswag      rowanz/hellaswag, hellaswag_val.jsonl                   evaluation.py
+#   tinystories    roneneldan/TinyStories, TinyStories-{train,valid}.txt   text between two <|endoftext|>, stripped
+#   tinyshakespeare  karpathy/char-rnn, input.txt                          paragraphs, with the blank line after each
+#   hellaswag      rowanz/hellaswag, hellaswag_val.jsonl                   see evaluation.py
 #
-# Nothing else is done to a text. Documents, their order and the parts held out of FineWeb and tiny Shakespeare are
-# those of llm.c's dev/data, so the tokens are, too. llm.c's TinyStories is another file of the same repository.
+# Texts are not changed in any other way. For FineWeb and tiny Shakespeare, documents, order and validation set are the
+# same as in llm.c's dev/data, and so are the tokens. llm.c's TinyStories is another file of the same repository.
 import importlib
 import re
 from dataclasses import dataclass, field
@@ -31,10 +31,10 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Stream:
-    """Files whose tokens, one behind the other, are cut into shards of a split.
+    """Files whose tokens are concatenated and cut into shards of a split.
 
     first       number of the first shard
-    val_tokens  that many tokens before them are a shard for validation; 0: none
+    val_tokens  tokens at the start that become a validation shard; 0: none
     """
     files: tuple
     split: str = 'train'
@@ -44,15 +44,15 @@ class Stream:
 
 @dataclass(frozen=True)
 class Source:
-    base: str                                  # of addresses
-    folder: str                                # of the files
-    wanted: str                                # what their names are
+    base: str                                  # base URL
+    folder: str                                # folder of the files below it
+    wanted: str                                # pattern of the files' names
     texts: object                              # texts(path): the documents of a file
-    streams: object                            # streams(names, tokens of a shard): [Stream]
-    prefix: str                                # of the shards' names
+    streams: object                            # streams(names, tokens per shard): [Stream]
+    prefix: str                                # prefix of the shards' names
     listing: str = ''                          # path of the hub's list of files
     known: dict = field(default_factory=dict)  # without a listing: SHA-256 by name
-    needed: tuple = ()                         # names of files that are always there
+    needed: tuple = ()                         # required files
 
     @property
     def is_parquet(self):
@@ -63,7 +63,7 @@ def library(name):
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        return fail(name.split('.')[0], f'not installed ({error})', 'the package, which reads Parquet',
+        return fail(name.split('.')[0], f'not installed ({error})', 'the package that reads Parquet',
                     'python3 -m pip install pyarrow')
 
 
@@ -74,7 +74,8 @@ def parquet_texts(path):
         with parquet.ParquetFile(path) as table:
             if 'text' not in table.schema_arrow.names:
                 columns = ', '.join(in_quotes(name, 40) for name in table.schema_arrow.names[:20])
-                fail(in_quotes(path), f'a table with columns {columns or "of no name"}', 'one with a column "text"')
+                fail(in_quotes(path), f'a table with columns {columns or "without names"}',
+                     'a table with a column "text"')
             for batch in table.iter_batches(columns=['text'], batch_size=1024):
                 for text in batch.column(0).to_pylist():
                     row += 1
@@ -83,16 +84,16 @@ def parquet_texts(path):
                              str(text)[:80], 'a string')
                     yield text
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        said = ' '.join(str(error).split())[:200]
-        fail(in_quotes(path), f'no whole Parquet table after row {row} ({said})', 'one', 'remove it, to get it again',
-             1)
+        detail = ' '.join(str(error).split())[:200]
+        fail(in_quotes(path), f'not a complete Parquet table after row {row} ({detail})', 'a complete one',
+             'remove it to download it again', 1)
 
 
 def in_utf8(data, path, at):
     try:
         return data.decode('utf-8')
     except UnicodeDecodeError as error:
-        return fail(f'byte {at + error.start} of {in_quotes(path)}', 'no UTF-8', 'text in UTF-8', exit_code=1)
+        return fail(f'byte {at + error.start} of {in_quotes(path)}', 'not UTF-8', 'text in UTF-8', exit_code=1)
 
 
 def stories(path):
@@ -146,23 +147,23 @@ SOURCES = {
 
 
 def expect_all(source, found, where):
-    """ToolError where a file is missing that is always there."""
+    """Throws ToolError if a required file is missing."""
     for name in source.needed:
         if name not in found: fail(f'{name} in {in_quotes(where)}', 'missing', 'the files of the data set')
-    if not found: fail(f'the number of files in {in_quotes(where)}', 0, 'files of Parquet')
+    if not found: fail(f'the number of files in {in_quotes(where)}', 0, 'Parquet files')
 
 
 def files_in(source, folder):
-    """Those of a folder on this machine, in the order of their names, as they are."""
-    if not folder.is_dir(): fail('--from', f'{in_quotes(folder)}, no folder', 'a folder that has the files')
-    wanted = r'.+\.parquet' if source.is_parquet else source.wanted  # somebody's own may have any name
+    """The data set's files in a local folder, sorted by name."""
+    if not folder.is_dir(): fail('--from', f'{in_quotes(folder)}, not a folder', 'a folder with the files')
+    wanted = r'.+\.parquet' if source.is_parquet else source.wanted  # a user's own files may have any name
     found = sorted(path.name for path in folder.iterdir() if re.fullmatch(wanted, path.name) and path.is_file())
     expect_all(source, found, folder)
     return [PublishedFile(name, (folder / name).stat().st_size) for name in found]
 
 
 def files_published(source, base):
-    """As the server lists them, in the order of their names; the hub's list says sizes and SHA-256."""
+    """The data set's files on the server, sorted by name, with sizes and SHA-256."""
     if not source.listing: return [PublishedFile(name, sha256=sha256) for name, sha256 in source.known.items()]
     url = f'{base}/{source.listing}'
     listed = read_json(url)
@@ -176,7 +177,7 @@ def files_published(source, base):
             if not isinstance(size, int) or not re.fullmatch('[0-9a-f]{64}', sha256 or ''): raise TypeError
             found[name] = PublishedFile(name, size, sha256)
     except (AttributeError, KeyError, TypeError):
-        fail(in_quotes(url), 'no list of files with sizes and SHA-256', 'one as huggingface.co gives', 'check --base',
-             1)
+        fail(in_quotes(url), 'not a list of files with sizes and SHA-256', 'the format of huggingface.co',
+             'check --base', 1)
     expect_all(source, found, url)
     return [found[name] for name in sorted(found)]

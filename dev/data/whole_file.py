@@ -1,4 +1,4 @@
-# whole_file.py - a file that is there whole or not at all, and a line that shows how far something is
+# whole_file.py - atomic file writes, and a progress line
 import contextlib
 import os
 import sys
@@ -8,7 +8,7 @@ from tool_main import ToolError, in_quotes, why_not
 
 
 def sync_folder(folder):
-    """Brings the names in a folder to the disk; some file systems cannot, and do so a little later."""
+    """Flushes a folder's entries to disk; errors are ignored, since some file systems do not support it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError): os.fsync(descriptor)
@@ -17,14 +17,14 @@ def sync_folder(folder):
 
 
 def not_written(place, error):
-    """The ToolError of an OSError met while writing."""
-    return ToolError(f'{in_quotes(place)} cannot be written: {why_not(error)}; mend that and run this again: what is '
-                     'finished stays', 1)
+    """The ToolError for an OSError while writing."""
+    return ToolError(f'{in_quotes(place)} cannot be written: {why_not(error)}; fix that and run this again: finished '
+                     'files are kept', 1)
 
 
 @contextlib.contextmanager
 def whole_file(place):
-    """A file to write, with the name `place` when the block ends and never before; on an error nothing is left."""
+    """A file to write that gets the name `place` only when the block ends; after an error nothing is left."""
     hidden = place.with_name(f'.{place.name}.{os.getpid()}.partial')
     try:
         with open(hidden, 'wb') as file:
@@ -41,7 +41,7 @@ def whole_file(place):
 
 
 def remove_hidden(folder):
-    """What a whole_file() that was killed has left."""
+    """Removes the partial files of an interrupted whole_file()."""
     for path in folder.glob('.*.partial'): path.unlink()
 
 
@@ -53,7 +53,7 @@ def in_bytes(count):
 
 
 class ProgressLine:
-    """One line on a terminal that is written over, four times a second; nothing elsewhere."""
+    """A status line on a terminal, updated four times a second; prints nothing elsewhere."""
 
     def __init__(self):
         self.shown = sys.stderr is not None and sys.stderr.isatty()

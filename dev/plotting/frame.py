@@ -1,4 +1,4 @@
-# frame.py - a run as lines of text: how far it is, its last numbers and its curve of the loss in braille
+# frame.py - a run as lines of text: progress, last numbers and loss curve in braille characters
 import math
 
 from run_log import amount, duration, number
@@ -6,14 +6,14 @@ from run_log import amount, duration, number
 from plotting.panels import clock_of, loss_panel
 from plotting.scales import fraction, linear_ticks, loss_range, tick_text
 
-AXIS = 9  # columns of the numbers left of the curve
+AXIS = 9  # columns of the y axis
 # Dots of a braille character, by column and row from the top.
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-RECENT = 100  # steps, by which the time left is told
+RECENT = 100  # steps used to estimate the time left
 
 
 def lines_of(run, width, height, age, smooth=0.9):
-    """At most `height` lines of at most `width` columns. `age`: seconds since the log was written to."""
+    """At most `height` lines of at most `width` columns. `age`: seconds since the last write to the log."""
     steps = run.of('step')
     lines = [head(run, steps), bar(run, steps, width), state(run, steps, age), '']
     lines += [*fitted(losses(run, steps, smooth), width), *fitted(numbers(steps), width)]
@@ -32,15 +32,15 @@ def has_loss(run):
     return any(number(event.get('loss')) is not None for kind in ('step', 'val') for event in run.of(kind))
 
 
-def made(run, steps):
-    """How many steps the run has made, and how many it is to make or None."""
+def progress(run, steps):
+    """Completed steps, and total steps or None."""
     done = steps[-1]['step'] if steps else (run.resumes[-1] if run.resumes else 0)
     return done, run.total_steps()
 
 
 def seconds_left(run, steps):
-    """By the recent steps, validations between them included; None where that is unknown."""
-    done, total = made(run, steps)
+    """Estimate from the recent steps, including validations between them; None if unknown."""
+    done, total = progress(run, steps)
     at = run.seconds_at()
     back = steps[-min(len(steps), RECENT)]['step'] - 1 if steps else done
     begin = at.get(back, 0 if back == 0 else None)
@@ -49,7 +49,7 @@ def seconds_left(run, steps):
 
 
 def head(run, steps):
-    done, total = made(run, steps)
+    done, total = progress(run, steps)
     words = [run.name, f'step {done}' + (f' of {total}' if total is not None else '')]
     if total: words.append(f'{100 * done / total:.1f} %')
     left = seconds_left(run, steps) if run.end is None else None
@@ -58,7 +58,7 @@ def head(run, steps):
 
 
 def bar(run, steps, width):
-    done, total = made(run, steps)
+    done, total = progress(run, steps)
     if not total: return ''
     eighths = round(min(done / total, 1) * width * 8)
     partial = '' if eighths % 8 == 0 else '▏▎▍▌▋▊▉'[eighths % 8 - 1]
@@ -68,12 +68,12 @@ def bar(run, steps, width):
 def state(run, steps, age):
     if run.end is not None:
         took = number(run.end.get('seconds'))
-        since = ' since it was resumed' if run.resumes else ' in all'
+        since = ' since the last resume' if run.resumes else ' in total'
         return f'ended {duration(age)} ago: {run.end.get("reason", "no reason given")}' + (
             f', {duration(took)}{since}' if took is not None else '')
     recent = [number(event.get('ms')) or 0 for event in steps[-RECENT:]]
     if age <= max(10, 5e-3 * max(recent, default=0)): return 'running'
-    return f'silent for {duration(age)}: validating, waiting, or no longer running'
+    return f'no output for {duration(age)}: validating, waiting, or not running'
 
 
 def losses(run, steps, smooth):
@@ -98,15 +98,15 @@ def numbers(steps):
     noise = text('noise_scale_tokens', amount)
     if last.get('noise_state') == 'weak': noise = '> ' + text('noise_at_least_tokens', amount)
     words = [f'lr {text("lr", "{:.2e}".format)}', f'norm {text("grad_norm", "{:.4f}".format)}',
-             f'{text("tokens_per_s", amount)} tok/s', f'{text("ms", "{:.1f}".format)} ms a step']
-    # Most machines and runs have neither.
+             f'{text("tokens_per_s", amount)} tok/s', f'{text("ms", "{:.1f}".format)} ms per step']
+    # Most machines and runs have no noise scale and no MFU.
     if not noise.endswith('n/a'): words.append(f'noise {noise} tokens')
     if number(last.get('mfu')) is not None: words.append(f'MFU {text("mfu", "{:.1f} %".format, 100)}')
     return words
 
 
 def fitted(words, width):
-    """The words with bars between them, in as many lines as they need."""
+    """The words joined by " | ", wrapped into lines of `width`."""
     lines = []
     for word in words:
         if lines and len(lines[-1]) + 3 + len(word) <= width: lines[-1] += ' | ' + word
@@ -115,7 +115,7 @@ def fitted(words, width):
 
 
 def chart(run, width, rows, smooth):
-    """`rows` of curve, and two below them: the axis of steps and what is shown."""
+    """`rows` lines of curve, then two: the axis of steps and the legend."""
     clock = clock_of(run, 'steps')
     panel = loss_panel([run], [clock], smooth)
     panel.curves = [curve for curve in panel.curves if curve.kind != 'raw']
@@ -145,7 +145,7 @@ def chart(run, width, rows, smooth):
     lines.append(x_axis(x_low, x_high, columns))
     shown = [f'line: training, smoothed ({smooth:g})'] * any(c.kind == 'mean' for c in panel.curves)
     shown += ['●: validation'] * bool(marks)
-    return lines + [' ' * AXIS + 'loss over steps; ' + ', '.join(shown)]
+    return lines + [' ' * AXIS + 'loss by step; ' + ', '.join(shown)]
 
 
 def draw_line(cells, begin, end):
@@ -168,6 +168,6 @@ def x_axis(low, high, columns):
 
 
 def in_ascii(line):
-    """For terminals that know nothing else."""
+    """For terminals that show only ASCII."""
     table = {'█': '#', '░': '.', '│': '|', '┤': '+', '●': 'o', '…': '~'}
     return ''.join(table.get(c) or (c if ord(c) < 128 else '*') for c in line)

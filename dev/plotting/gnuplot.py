@@ -1,19 +1,18 @@
-# gnuplot.py - the words in which gnuplot is told to draw a picture of runs
+# gnuplot.py - the gnuplot script that draws a plot of runs
 #
-# All that comes from a user or a log is data or stands in single quotes, in which gnuplot knows no escapes, commands or
-# variables.
+# Text from a user or a log is written as data or in single quotes, where gnuplot has no escapes, commands or variables.
 from dataclasses import dataclass
 
 from plotting.scales import (apart, cut_text, fraction, linear_ticks, log_ticks, loss_range, panel_range,
                              short_exponent, tick_text)
 
-# In pixels; a picture of 1200 is shown at about 850. LOSS_HEIGHT: of the curves alone.
+# In pixels; a page shows 1200 pixels at about 850. LOSS_HEIGHT: without title, legend and axis.
 WIDTH, LOSS_HEIGHT, PANEL_HEIGHT = 1200, 400, 244
 FONT, TITLE, LINE, GAP, LETTER, SAMPLE = 17, 19, 23, 6, 9.6, 42
 LEFT, RIGHT, MIDDLE, EDGE = 86, 226, 96, 44  # margins: left, right of the loss, between two columns, right of them
-# Okabe and Ito: told apart by people who see colours differently.
+# Okabe and Ito: distinguishable with colour blindness.
 COLOURS = ('0072b2', 'd55e00', '009e73', 'cc79a7', 'e69f00', '56b4e9', '000000')
-VALIDATION = COLOURS[1]  # of a single run; of several it has the run's
+VALIDATION = COLOURS[1]  # for a single run; with several, a run's own colour
 GREY, GRID, DARK = '767676', 'e4e4e4', '404040'
 
 
@@ -22,13 +21,13 @@ def colour_of(run):
 
 
 def faint(colour, share=0.68):
-    """The colour, so much nearer to white."""
+    """The colour, mixed with white by `share`."""
     parts = [int(colour[k:k + 2], 16) for k in (0, 2, 4)]
     return ''.join(f'{round(part + (255 - part) * share):02x}' for part in parts)
 
 
 def dashes(run):
-    """Runs of the same colour are told apart by these."""
+    """Dash styles that distinguish runs of the same colour."""
     return ('', ' dt 2', ' dt 4', ' dt 5')[run // len(COLOURS) % 4] if run >= 0 else ''
 
 
@@ -43,8 +42,8 @@ def shortened(text, most):
 
 @dataclass
 class Layout:
-    """Where things are, in pixels from the top: the curves of the loss, the first row of the panels below, the end."""
-    legend: list  # of key_entries(), each with x and row
+    """Positions in pixels from the top: loss curves, first row of the panels below, end."""
+    legend: list  # entries of key_entries(), each with x and row
     top: float
     bottom: float
     below: float
@@ -65,7 +64,7 @@ def layout_of(picture):
 
 
 def data_block(name, curve):
-    """The points of a curve; an empty line is a gap."""
+    """The points of a curve as a gnuplot data block; an empty line is a gap."""
     lines = [f'${name} << EOD']
     for k, (x, y) in enumerate(zip(curve.xs, curve.ys)):
         if y is None: lines.append('')
@@ -79,7 +78,7 @@ def reference_style(curve):
 
 
 def dot(size, kind=7):
-    """`point` makes it as large in a .svg as in a .png."""
+    """A point style; the factor `point` makes it the same size in .svg and .png."""
     return f'pt {kind} ps {size:g}*point'
 
 
@@ -104,7 +103,7 @@ def ticks_words(axis, ticks):
 
 
 def frame(picture, height, box, y_range, log, y_ticks, x_title):
-    """A panel's place in pixels (left, right, top, bottom), its axes and grid."""
+    """Commands that set a panel's position in pixels (left, right, top, bottom), axes and grid."""
     left, right, top, bottom = box
     x_low, x_high = picture.x_range
     xs, step = linear_ticks(x_low, x_high, max(3, (right - left) // 110))
@@ -130,13 +129,13 @@ def y_ticks_of(low, high, log, most):
     if log: return [(value, tick_text(value)) for value in log_ticks(low, high, most)]
     ticks, step = linear_ticks(low, high, most)
     texts = [tick_text(value, step) for value in ticks]
-    if any('e' in text for text in texts):  # one manner for all of an axis
+    if any('e' in text for text in texts):  # the same notation for the whole axis
         texts = [short_exponent(f'{value:.3g}') if abs(value) > step / 1e6 else '0' for value in ticks]
     return list(zip(ticks, texts))
 
 
 def end_labels(picture, panel, low, high, room):
-    """What stands right of the loss: (y from 0 to 1, lines as (text, font, colour)), as much as there is room for."""
+    """Labels right of the loss: (y from 0 to 1, lines as (text, font, colour)), with as much detail as fits."""
     for detail in (3, 2, 1):
         labels = [label for i, values in enumerate(panel.values)
                   for label in labels_of_run(picture, i, values, detail)]
@@ -147,7 +146,7 @@ def end_labels(picture, panel, low, high, room):
 
 
 def labels_of_run(picture, i, values, detail):
-    """Labels as (lines, the value beside which they stand); of a single run each loss has its own.
+    """Labels as (lines, the value that they label); with a single run each loss has its own label.
 
     detail: 3 all; 2 without best and training; 1 a single line.
     """
@@ -156,12 +155,12 @@ def labels_of_run(picture, i, values, detail):
     if detail == 1: return [([(f'{shortened(picture.names[i], 14)} {place:.4f}', 'plain', colour)], place)]
     validation, training = [], []
     if values.last:
-        told = colour if several else VALIDATION
-        validation.append((f'validation {place:.4f}', 'plain' if several else 'bold', told))
+        shade = colour if several else VALIDATION
+        validation.append((f'validation {place:.4f}', 'plain' if several else 'bold', shade))
         if values.best[1] < place and detail == 3:
             unit = {'hours': ' h', 'minutes': ' min', 'seconds': ' s'}.get(picture.unit, '')
             x = tick_text(float(f'{values.best[0]:.3g}'))
-            validation.append((f'best {values.best[1]:.4f} at {x}{unit}', 'plain', told))
+            validation.append((f'best {values.best[1]:.4f} at {x}{unit}', 'plain', shade))
     if values.training and (detail == 3 or not values.last):
         training.append((f'training {values.training[1]:.4f}', 'plain', colour))
     if several: return [([(shortened(picture.names[i], 20), 'bold', colour)] + validation + training, place)]
@@ -169,7 +168,7 @@ def labels_of_run(picture, i, values, detail):
 
 
 def key_entries(picture, panel):
-    """The legend: (how a sample of the line is drawn, text, whether it has a point, colour)."""
+    """The legend: (style of the sample line, text, whether it has a point, colour)."""
     entries, kinds = [], {curve.kind for curve in panel.curves}
     several = len(picture.names) > 1
     plain = GREY if several else COLOURS[0]
@@ -241,7 +240,7 @@ def x_title(picture):
 
 
 def panel_words(picture, layout, index, names):
-    """The panel of that index, the first one below the loss being 1, two in a row."""
+    """Panel `index`; 1 is the first panel below the loss, two per row."""
     panel = picture.panels[index]
     row, column = divmod(index - 1, 2)
     half = (WIDTH - LEFT - MIDDLE - EDGE) / 2
@@ -255,26 +254,26 @@ def panel_words(picture, layout, index, names):
                   y_ticks_of(low, high, log, 5), '')
     lines.append(label(1, panel.title, 0, 1 + 17 / (bottom - top), 'left', '000000', 'bold'))
     lines += resume_arrows(picture)
-    kinds, told = {curve.kind for curve in panel.curves}, []
-    if 'band' in kinds: told.append('±1 deviation')
-    if 'bound' in kinds: told.append('dotted: at least')
-    if told: lines.append(label(2, ', '.join(told), 1, 1 + 17 / (bottom - top), 'right', GREY))
+    kinds, notes = {curve.kind for curve in panel.curves}, []
+    if 'band' in kinds: notes.append('±1 std. dev.')
+    if 'bound' in kinds: notes.append('dotted: at least')
+    if notes: lines.append(label(2, ', '.join(notes), 1, 1 + 17 / (bottom - top), 'right', GREY))
     for curve in panel.curves:
         if curve.kind != 'level': continue
         place = fraction(curve.ys[0], low, high, log)
         end = next((y for other in panel.curves if other.kind == 'mean' for y in reversed(other.ys) if y), low)
-        side = 12 / (bottom - top) * (1 if end < curve.ys[0] else -1)  # of the line on which the curve does not end
-        if not abs(side) <= place + side <= 1 - abs(side): side = -side  # within the axes: above them is the caption
+        side = 12 / (bottom - top) * (1 if end < curve.ys[0] else -1)  # away from the end of the curve
+        if not abs(side) <= place + side <= 1 - abs(side): side = -side  # stay below the caption
         lines.append(label(3, f'{curve.name} {tick_text(curve.ys[0])}', 0.99, place + side, 'right', GREY))
     curves = [plot_words(name, curve, len(picture.names) > 1) for name, curve in zip(names, panel.curves)]
     return lines + ['plot ' + ', \\\n    '.join(curves)]
 
 
 def script_of(picture, output):
-    """All of the script. `output`: a name in the folder where gnuplot runs, ending in .png or .svg."""
+    """The whole script. `output`: a file name in gnuplot's working folder, ending in .png or .svg."""
     layout = layout_of(picture)
     svg = output.endswith('.svg')
-    family, point = ('sans-serif', 1) if svg else ('sans', 0.75)  # pngcairo counts in points
+    family, point = ('sans-serif', 1) if svg else ('sans', 0.75)  # pngcairo uses points
     lines = [f"{name} = '{family}{weight},{size * point:g}'" for name, weight, size in
              (('plain', '', FONT), ('bold', ' Bold', FONT), ('title', ' Bold', TITLE))]
     lines += [f'point = {0.65 if svg else 1}', 'set encoding utf8',

@@ -1,14 +1,14 @@
-# panels.py - what a picture of runs shows: panels of curves, as numbers, before anything is drawn
+# panels.py - the contents of a plot of runs: panels of curves as numbers, independent of drawing
 import bisect
 from dataclasses import dataclass, field
 
 from run_log import is_count, number, smoothed
 from tool_main import fail, in_quotes
 
-from plotting.references import REFERENCES, TOKENS_A_STEP
+from plotting.references import REFERENCES, TOKENS_PER_STEP
 
-# Above so many points a faint curve becomes the lowest and the highest value of each of half as many stretches, and a
-# mean the last one of each: more than the picture has columns.
+# Curves with more points are reduced, to at most one point per column of the plot. A faint curve keeps the minimum and
+# maximum of each segment, a mean its last value.
 MOST_POINTS = 3000
 
 AXES = ('steps', 'tokens', 'hours')
@@ -16,8 +16,8 @@ AXES = ('steps', 'tokens', 'hours')
 
 @dataclass
 class Curve:
-    """kind: raw (faint), mean, points (validation), band, bound (at least so much), level (a constant of a run),
-    reference. xs: rising; ys: None is a gap; of a band ys and highs are its two edges. run: its index, -1 of none."""
+    """kind: raw (faint), mean, points (validation), band, bound (a lower bound), level (a constant of a run),
+    reference. xs: rising; ys: None is a gap; a band has its edges in ys and highs. run: its index, -1: none."""
     kind: str
     run: int
     xs: list
@@ -28,18 +28,18 @@ class Curve:
 
 @dataclass
 class Panel:
-    """key: loss, lr, ...; log: whether its axis is to be logarithmic; from_zero: whether it begins at 0."""
+    """key: loss, lr, ...; log: whether its axis should be logarithmic; from_zero: whether it starts at 0."""
     key: str
     title: str
     log: bool = False
     from_zero: bool = False
     curves: list = field(default_factory=list)
-    values: list = field(default_factory=list)  # of the loss: Values, one a run
+    values: list = field(default_factory=list)  # loss panel: one Values per run
 
 
 @dataclass
 class Values:
-    """Last and best losses of a run, None where it has none. Validation: (x, loss); training: (x, smoothed loss)."""
+    """Last and best losses of a run, None if it has none. Validation: (x, loss); training: (x, smoothed loss)."""
     last: tuple = None
     best: tuple = None
     training: tuple = None
@@ -47,28 +47,28 @@ class Values:
 
 @dataclass
 class Picture:
-    axis: str    # of AXES
-    unit: str    # what the numbers on the axis are: "steps", "tokens", "hours", "minutes", "seconds"
+    axis: str    # one of AXES
+    unit: str    # unit of the axis: "steps", "tokens", "hours", "minutes", "seconds"
     x_range: tuple
     names: list  # of runs
     panels: list
     resumes: list  # (run, x)
     smooth: float
-    notes: list    # what the user should know, for the terminal
+    notes: list    # warnings, printed to the terminal
 
 
-# key, title, key of a step's event, factor, log, from_zero
+# key, title, key in the step event, factor, log, from_zero
 OF_STEPS = (
     ('lr', 'learning rate', 'lr', 1, False, True),
     ('norm', 'gradient norm, before clipping', 'grad_norm', 1, True, False),
     ('noise', 'noise scale (tokens)', 'noise_scale_tokens', 1, True, False),
-    ('speed', 'tokens a second', 'tokens_per_s', 1, False, True),
+    ('speed', 'tokens per second', 'tokens_per_s', 1, False, True),
     ('mfu', 'MFU (%)', 'mfu', 100, False, True),
 )
 
 
 def make_picture(runs, axis='steps', smooth=0.9, reference=None):
-    """The Picture of runs that were read. Throws ToolError where there is nothing to draw."""
+    """The Picture of runs that were read. Throws ToolError if there is nothing to draw."""
     clocks = [clock_of(run, axis) for run in runs]
     unit, scale = unit_of(axis, clocks)
     clocks = [{steps: x * scale for steps, x in clock.items()} for clock in clocks]
@@ -78,7 +78,7 @@ def make_picture(runs, axis='steps', smooth=0.9, reference=None):
         panel_of_steps(runs, clocks, smooth, *row) for row in OF_STEPS] if panel.curves]
     xs = [x for panel in picture.panels for curve in panel.curves for x in curve.xs]
     low, high = min(xs), max(xs)
-    low = 0 if low < high / 2 or low == high else low  # a branch of a run begins where it was resumed
+    low = 0 if low < high / 2 or low == high else low  # a branched run starts at its resume
     picture.x_range = (low, high if high > low else low + 1)
     for i, (run, clock) in enumerate(zip(runs, clocks)):
         picture.resumes += [(i, clock[steps]) for steps in run.resumes if low < clock.get(steps, low) < high]
@@ -87,22 +87,22 @@ def make_picture(runs, axis='steps', smooth=0.9, reference=None):
 
 
 def clock_of(run, axis):
-    """{steps made: place on the axis}."""
+    """{completed steps: x}."""
     if axis == 'steps': return {e['step']: e['step'] for e in run.events if is_count(e.get('step'))}
     at = run.tokens_at() if axis == 'tokens' else run.seconds_at()
-    if not at: fail('--x', axis, 'steps', f'{in_quotes(run.log)} does not say how many {axis} a step took')
+    if not at: fail('--x', axis, 'steps', f'{in_quotes(run.log)} does not have the {axis} of its steps')
     return at
 
 
 def unit_of(axis, clocks):
-    """The unit of the axis, and the factor that makes it of a clock's numbers."""
+    """The unit of the axis, and the factor from the clock's numbers to it."""
     if axis != 'hours': return axis, 1
     longest = max((x for clock in clocks for x in clock.values()), default=0)
     return ('hours', 1 / 3600) if longest >= 5400 else ('minutes', 1 / 60) if longest >= 90 else ('seconds', 1)
 
 
 def points(events, clock, key, factor=1):
-    """Places and values of the events whose place is known; a value that is not is None."""
+    """xs and ys of the events whose x is known; unknown values are None."""
     xs, ys = [], []
     for event in events:
         x, value = clock.get(event['step']), number(event.get(key))
@@ -117,7 +117,7 @@ def is_known(ys):
 
 
 def loss_panel(runs, clocks, smooth):
-    panel, means, validations = Panel('loss', 'loss (nats a token)'), [], []
+    panel, means, validations = Panel('loss', 'loss (nats per token)'), [], []
     for i, (run, clock) in enumerate(zip(runs, clocks)):
         values = Values()
         xs, ys = points(run.of('step'), clock, 'loss')
@@ -132,7 +132,7 @@ def loss_panel(runs, clocks, smooth):
             values.last = last_of(xs, ys)
             values.best = min(((x, y) for x, y in zip(xs, ys) if y is not None), key=lambda point: point[1])
         if values == Values():
-            fail(in_quotes(run.log), 'a log without a loss', 'one of a run that has made a step',
+            fail(in_quotes(run.log), 'a log without a loss', 'the log of a run with at least one step',
                  'there is nothing to draw')
         panel.values.append(values)
     panel.curves += means + validations
@@ -173,7 +173,7 @@ def panel_of_steps(runs, clocks, smooth, key, title, name, factor, log, from_zer
 
 
 def noise_curves(i, run, clock):
-    """The noise scale, one standard deviation around it, and where it is weak the bound instead of both."""
+    """The noise scale, one standard deviation around it, and only the lower bound where the estimate is weak."""
     steps = run.of('step')
     xs, scale = points(steps, clock, 'noise_scale_tokens')
     _, deviation = points(steps, clock, 'noise_relative_deviation')
@@ -194,18 +194,18 @@ def noise_curves(i, run, clock):
 
 
 def thinned(curve, most=MOST_POINTS):
-    """The curve with no more than about `most` points; gaps stay gaps."""
+    """The curve with at most about `most` points; gaps stay gaps."""
     size = -(-2 * len(curve.xs) // most)
     if size <= 2: return curve
     xs, ys, highs = [], [], []
     for begin in range(0, len(curve.xs), size):
-        stretch = range(begin, min(begin + size, len(curve.xs)))
-        known = [k for k in stretch if curve.ys[k] is not None]
+        segment = range(begin, min(begin + size, len(curve.xs)))
+        known = [k for k in segment if curve.ys[k] is not None]
         if curve.kind == 'raw' and known:
             keep = sorted({min(known, key=curve.ys.__getitem__), max(known, key=curve.ys.__getitem__)})
         else:
             keep = known[-1:]
-        gap = next((k for k in stretch if curve.ys[k] is None), None)
+        gap = next((k for k in segment if curve.ys[k] is None), None)
         for k in sorted(set(keep) | ({gap} - {None})):
             xs.append(curve.xs[k])
             ys.append(curve.ys[k])
@@ -218,8 +218,8 @@ def add_reference(picture, runs, name):
     low, high = picture.x_range
     others = {run.vocabulary() for run in runs} - {None, reference['vocabulary']}
     if others:
-        picture.notes.append(f'--reference {name} is in nats a token of a vocabulary of {reference["vocabulary"]}, '
-                             f'not {min(others)}: its losses say nothing beside these')
+        picture.notes.append(f'--reference {name} has losses in nats per token of a vocabulary of '
+                             f'{reference["vocabulary"]}, not {min(others)}: they are not comparable with these runs')
     for panel in picture.panels:
         factor = 100 if panel.key == 'hellaswag' else 1
         for label, value, source in reference['levels'].get(panel.key, ()):
@@ -228,11 +228,11 @@ def add_reference(picture, runs, name):
     if picture.axis == 'hours':
         picture.notes.append(f'the curve of {curve["name"]} has no hours; only levels are drawn')
         return
-    batches = {run.tokens_per_step() for run in runs} - {None, TOKENS_A_STEP}
+    batches = {run.tokens_per_step() for run in runs} - {None, TOKENS_PER_STEP}
     if picture.axis == 'steps' and batches:
-        picture.notes.append(f'steps of {curve["name"]} have {TOKENS_A_STEP} tokens, not {min(batches)}; '
-                             'with --x tokens the curves are alike')
-    scale = TOKENS_A_STEP if picture.axis == 'tokens' else 1
+        picture.notes.append(f'steps of {curve["name"]} have {TOKENS_PER_STEP} tokens, not {min(batches)}; '
+                             'use --x tokens to compare the curves')
+    scale = TOKENS_PER_STEP if picture.axis == 'tokens' else 1
     xs, ys = within([(steps * scale, loss) for steps, loss in curve['loss']], low, high)
     if len(xs) > 1:
         picture.panels[0].curves.append(
@@ -240,7 +240,7 @@ def add_reference(picture, runs, name):
 
 
 def within(pairs, low, high):
-    """The part of a line from low to high, with its ends between the points given."""
+    """The part of a polyline from low to high, with interpolated ends."""
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
 
     def at(x):

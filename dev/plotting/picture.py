@@ -1,5 +1,5 @@
-# picture.py - a picture's file: drawn by gnuplot, marked as dev/plot's, written whole or not at all, and never over
-# anything that is not dev/plot's
+# picture.py - the output file of dev/plot: drawn by gnuplot, marked as dev/plot's, written atomically; files that
+# dev/plot did not write are never overwritten
 import os
 import shutil
 import struct
@@ -16,7 +16,7 @@ SVG_COMMENT = b'<!-- ' + MARK + b' -->\n'
 
 
 def png_chunks(data):
-    """(type, content) of the chunks of a PNG, as far as it is one."""
+    """(type, content) of each chunk of a PNG, up to the first incomplete one."""
     at = len(PNG)
     while data.startswith(PNG) and at + 12 <= len(data):
         size, = struct.unpack('>I', data[at:at + 4])
@@ -25,9 +25,9 @@ def png_chunks(data):
 
 
 def marked(data):
-    """The PNG or SVG with the mark in it: a tEXt chunk behind the header, or a comment behind the first line."""
+    """The PNG or SVG with the mark inserted: a tEXt chunk after the header, or a comment after the first line."""
     if data.startswith(PNG):
-        end = len(PNG) + 12 + 13  # behind IHDR
+        end = len(PNG) + 12 + 13  # after IHDR
         chunk = b'tEXtSoftware\0' + MARK
         return data[:end] + struct.pack('>I', len(chunk) - 4) + chunk + struct.pack('>I', zlib.crc32(chunk)) + \
             data[end:]
@@ -43,37 +43,37 @@ def is_ours(data):
 
 
 def require_ours(path):
-    """Throws ToolError unless nothing is there, or a picture of dev/plot."""
+    """Throws ToolError unless the path is free or a picture of dev/plot."""
     if not os.path.lexists(path): return
     if not path.is_file():
-        fail(in_quotes(path), 'a folder' if path.is_dir() else 'no regular file', 'a file to draw into',
-             'name another by -o')
+        fail(in_quotes(path), 'a folder' if path.is_dir() else 'not a regular file', 'a file to write',
+             'pass another name with -o')
     try:
         ours = is_ours(path.read_bytes())
     except OSError as error:
         fail(in_quotes(path), 'not readable', 'no file, or a picture of dev/plot', why_not(error))
     if not ours:
-        fail(in_quotes(path), 'there and no picture of dev/plot', 'no file, or one that dev/plot drew',
-             'it is kept; delete it or name another by -o')
+        fail(in_quotes(path), 'an existing file that dev/plot did not write', 'a new file or one that dev/plot wrote',
+             'it is kept; delete it or pass another name with -o')
 
 
 def draw(script, suffix):
-    """The bytes of the picture that the script of gnuplot.py writes to "picture" + suffix; ToolError without one."""
+    """Bytes of the picture that a script of gnuplot.py writes to "picture" + suffix. Throws ToolError on failure."""
     if not shutil.which('gnuplot'):
-        fail('gnuplot', 'not found', 'it on PATH', 'install it (Debian, Ubuntu: apt-get install gnuplot-nox)', 1)
+        fail('gnuplot', 'not found', 'gnuplot on PATH', 'install it (Debian, Ubuntu: apt-get install gnuplot-nox)', 1)
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(['gnuplot'], input=script.encode(), cwd=folder, capture_output=True, check=False)
         picture = Path(folder) / ('picture' + suffix)
         data = picture.read_bytes() if picture.exists() else b''
     if done.returncode != 0 or not data:
         said = [line.strip() for line in done.stderr.decode(errors='replace').splitlines() if line.strip(' ^')]
-        fail('gnuplot', f'unable to draw ({said[-1] if said else "it says nothing"})', 'a picture',
-             'gnuplot --version should be 5.2 or later, with the terminals pngcairo and svg', 1)
+        fail('gnuplot', f'unable to draw ({said[-1] if said else "no message"})', 'a picture',
+             'gnuplot --version must be 5.2 or later, with the terminals pngcairo and svg', 1)
     return marked(data)
 
 
 class Target:
-    """The file to draw into. Throws ToolError, before anything is drawn, where it cannot or must not be written."""
+    """The file to write. Throws ToolError, before anything is drawn, if it cannot or must not be written."""
 
     def __init__(self, path):
         self.path = Path(os.path.realpath(path))
@@ -88,7 +88,7 @@ class Target:
 
     def write(self, data):
         with self.file: self.file.write(data)
-        require_ours(self.path)  # again: it has taken a while
+        require_ours(self.path)  # again: it may have changed meanwhile
         os.replace(self.temporary, self.path)
 
     def __enter__(self):

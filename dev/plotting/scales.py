@@ -1,15 +1,15 @@
-# scales.py - from a panel's numbers to the ends of its axes, its ticks and their words, and where labels go
+# scales.py - axis ranges, ticks, tick labels and label positions of a panel
 import math
 
 from run_log import amount
 
 SMALLEST = 1e-100  # on a logarithmic axis
-BEGINNING = 0.05  # of the axis: what lies above all that comes after it is cut off
+BEGINNING = 0.05  # share of the x axis; losses there do not set the y range
 LOSSES = ('mean', 'points', 'raw')
 
 
 def linear_ticks(low, high, most):
-    """At most `most` round numbers from low to high, evenly spaced, and their distance."""
+    """At most `most` evenly spaced round numbers from low to high, and their spacing."""
     step = 10 ** math.floor(math.log10((high - low) / most))
     while (high - low) / step > most:
         leading = round(step / 10 ** math.floor(math.log10(step) + 1e-9))
@@ -19,7 +19,7 @@ def linear_ticks(low, high, most):
 
 
 def log_ticks(low, high, most=6):
-    """Round numbers from low to high for a logarithmic axis: powers of ten, with 2 and 5, or more where it is short."""
+    """Round numbers from low to high for a logarithmic axis: powers of ten, with 2 and 5, or more if it is short."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     best = []
     for mantissas in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7), (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8)):
@@ -31,7 +31,7 @@ def log_ticks(low, high, most=6):
 
 
 def tick_text(value, step=None):
-    """The number of a tick, ticks being `step` apart: with as many digits as tell it from its neighbours."""
+    """Text of a tick, with as many digits as distinguish it from ticks `step` away."""
     if value == 0 or abs(value) < step / 1e6 if step else value == 0: return '0'
     if abs(value) >= 10000 or abs(value) < 0.001:
         return amount(float(f'{value:.10g}'), 6) if abs(value) >= 1 else short_exponent(f'{value:.3g}')
@@ -39,7 +39,7 @@ def tick_text(value, step=None):
 
 
 def short_exponent(text):
-    """"3e-4" of "3e-04" or "0.0003"."""
+    """"3e-04" or "0.0003" as "3e-4"."""
     mantissa, exponent = f'{float(text):.2e}'.split('e')
     return f'{float(mantissa):g}e{int(exponent)}'
 
@@ -50,7 +50,7 @@ def quantile(values, share):
 
 
 def known(curves, kinds, begin=-math.inf):
-    """The values of curves of these kinds at places from `begin` on."""
+    """Values that are not None, from curves of these kinds, at x >= `begin`."""
     return [y for curve in curves if curve.kind in kinds for x, y in zip(curve.xs, curve.ys)
             if y is not None and x >= begin]
 
@@ -60,8 +60,8 @@ def end_of_beginning(x_range):
 
 
 def loss_range(panel, x_range):
-    """(low, high, the highest value that is cut off or None): the beginning, far above the rest, is, and rare peaks of
-    single steps are. Nothing is below `low`."""
+    """(low, high, the highest value that is cut off or None). Cuts off a beginning far above the rest and rare peaks
+    of single steps. No value is below `low`."""
     begin = end_of_beginning(x_range)
     firm = ('mean', 'points')
     levels = known(panel.curves, ('reference',), begin)
@@ -76,13 +76,13 @@ def loss_range(panel, x_range):
 
 
 def cut_text(panel, x_range, top):
-    """What is said of the losses that are cut off, the highest of them being `top`."""
+    """Note about the losses that are cut off; `top` is the highest of them."""
     at_peak = top in known(panel.curves, LOSSES, end_of_beginning(x_range))
     return f'peaks, up to {top:.2f}, are cut off' if at_peak else f'the beginning, up to {top:.2f}, is cut off'
 
 
 def with_margin(low, high, share=0.04):
-    """A little more on both sides, and something even where both are the same."""
+    """The range with a margin on both sides, and a nonempty range if both ends are equal."""
     margin = share * (high - low) or 0.1 * abs(high) or 1
     return low - margin, high + margin
 
@@ -101,14 +101,14 @@ def panel_range(panel):
 
 
 def fraction(value, low, high, log=False):
-    """Where on the axis a value is: 0 at its lower end, 1 at its upper."""
+    """Position of a value on the axis: 0 at its lower end, 1 at its upper."""
     if log: value, low, high = math.log(value), math.log(low), math.log(high)
     return (value - low) / (high - low)
 
 
 def apart(wanted, sizes):
-    """Centres of labels of these sizes on an axis from 0 to 1: as near to those wanted as they can be without touching,
-    in the same order."""
+    """Centres of labels of these sizes on an axis from 0 to 1: as close as possible to `wanted`, in the same order,
+    without overlap."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     placed, edge = {}, 0.0
     for i in order:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# check_transformers_test.py - dev/check_transformers.py: which tokens of a shard it predicts, and where torch is there
-# the loss of all of them, beside one taken token by token
+# check_transformers_test.py - dev/check_transformers.py: which tokens of a shard it predicts and, if torch is
+# installed, their loss compared with one computed token by token
 import importlib.util
 import io
 import struct
@@ -15,7 +15,7 @@ HAS_TORCH = all(importlib.util.find_spec(name) for name in ('numpy', 'torch'))
 
 
 class Batches(unittest.TestCase):
-    def test_every_target_is_in_one_and_the_last_row_may_be_shorter(self):
+    def test_every_target_is_in_one_batch_and_the_last_row_may_be_shorter(self):
         self.assertEqual(list(check_transformers.batches(20, 4, 2)), [(0, 8, 4), (8, 16, 4), (16, 20, 4)])
         self.assertEqual(list(check_transformers.batches(19, 4, 2)), [(0, 8, 4), (8, 16, 4), (16, 19, 3)])
         self.assertEqual(list(check_transformers.batches(23, 4, 2)), [(0, 8, 4), (8, 16, 4), (16, 20, 4), (20, 23, 3)])
@@ -24,7 +24,7 @@ class Batches(unittest.TestCase):
 
 @unittest.skipUnless(HAS_TORCH, 'no torch')
 class Shard(WithFolder):
-    """A model that predicts a token by the place in its row alone."""
+    """A model whose logits depend only on the position in the row."""
 
     def loss(self, tokens, **options):
         import numpy
@@ -45,19 +45,19 @@ class Shard(WithFolder):
         return good, said.getvalue()
 
     @staticmethod
-    def by_hand(tokens, targets):
+    def token_by_token(tokens, targets):
         from math import exp, log
         places = [(t % 4, tokens[t + 1]) for t in range(targets)]
         return sum(log(7 + exp(place)) - (place if token == 5 else 0) for place, token in places) / targets
 
-    def test_all_tokens_asked_for_are_predicted(self):
+    def test_all_requested_tokens_are_predicted(self):
         tokens = [k * k % 8 if k % 3 else 5 for k in range(24)]
         for asked, targets in ((16, 16), (18, 18), (3, 3), (1000, 23)):
-            good, said = self.loss(tokens, val_tokens=asked, expect_loss=self.by_hand(tokens, targets))
+            good, said = self.loss(tokens, val_tokens=asked, expect_loss=self.token_by_token(tokens, targets))
             self.assertTrue(good, said)
-            more = '' if asked == targets else ', all of the shard: 1000 were asked for'
+            more = '' if asked == targets else ', the whole shard; 1000 were requested'
             self.assertIn(f' over {targets} tokens{more}\n', said)
-        self.assertFalse(self.loss(tokens, val_tokens=18, expect_loss=self.by_hand(tokens, 16))[0])
+        self.assertFalse(self.loss(tokens, val_tokens=18, expect_loss=self.token_by_token(tokens, 16))[0])
 
     def test_no_tokens(self):
         for tokens, options in (([1], {}), ([1, 2, 3], {'val_tokens': 0})):

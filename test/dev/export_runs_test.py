@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# export_runs_test.py - dev/export_runs.py: tables, and where their packages are installed what TensorBoard's and
-# wandb's own libraries read back; every number of the log is there
+# export_runs_test.py - dev/export_runs.py: every number of a log is in the CSV table and, if the packages are
+# installed, in what TensorBoard's and wandb's own libraries read back
 import contextlib
 import csv
 import importlib.util
@@ -23,7 +23,7 @@ EVENTS = [start(options={'lr': 0.003, 'init': 'd12'}), val(0, 5.581058820534963)
           {'event': 'sample', 'step': 3, 'text': 'a'}, val(3, 4.5),
           {'event': 'hellaswag', 'step': 3, 'acc': 0.25, 'acc_norm': 0.2955},
           {'event': 'end', 'steps': 3, 'reason': 'all steps made', 'seconds': 1}]
-# What the above holds, by hand.
+# The numbers of EVENTS, written out.
 EXPECTED = {
     0: {'val/loss': 5.581058820534963, 'val/valid_tokens': 100, 'val/ms': 50.0, 'train/seconds': 0.0},
     1: {'train/loss': 5.25, 'train/noise_scale_tokens': 28.884251800730134, 'train/tokens_so_far': 64,
@@ -43,7 +43,7 @@ def has(package):
 
 
 def wandb_records(path):
-    """The records of a .wandb file by wandb's own messages: 7 bytes, then blocks of 32 KiB of LevelDB's log."""
+    """Records of a .wandb file, decoded with wandb's messages: 7 bytes, then LevelDB's log in blocks of 32 KiB."""
     from wandb.proto.wandb_internal_pb2 import Record
     data, at, record = path.read_bytes(), 7, b''
     while at + 7 <= len(data):
@@ -65,7 +65,7 @@ class Exports(WithFolder):
         self.run_folder = self.log('runs/mine', *EVENTS)
 
     def check(self, got, places=None):
-        """places: None compares exactly, else as fp32 does."""
+        """places: None compares exactly, otherwise rounded to fp32."""
         self.assertEqual(sorted(got), sorted(EXPECTED))
         for steps, row in EXPECTED.items():
             self.assertEqual(sorted(got[steps]), sorted(row), steps)
@@ -86,10 +86,10 @@ class Exports(WithFolder):
     def test_nothing_is_overwritten(self):
         (self.folder / 'mine.csv').write_text('mine')
         said = self.refused(export_runs, '--to', 'csv', self.run_folder, '-o', self.folder)
-        self.assertIn('is there already', said)
+        self.assertIn('is an existing path', said)
         self.assertEqual((self.folder / 'mine.csv').read_text(), 'mine')
 
-    def test_what_is_refused(self):
+    def test_wrong_arguments(self):
         run, out = self.run_folder, self.folder / 'out'
         for words, said in (((run, '-o', out), '--to is not given; expected csv, tensorboard or wandb'),
                             (('--to', 'tensorbord', run, '-o', out), 'did you mean tensorboard?'),
@@ -122,7 +122,7 @@ class Exports(WithFolder):
         self.check(got, places='fp32')
         self.assertAlmostEqual(times[3] - times[1], 0.2075, places=5)
         said = self.refused(export_runs, '--to', 'tensorboard', self.run_folder, '-o', self.folder / 'boards')
-        self.assertIn('is there already', said)
+        self.assertIn('is an existing path', said)
 
     @unittest.skipUnless(has('wandb'), 'no wandb')
     def test_wandb_reads_it_back(self):

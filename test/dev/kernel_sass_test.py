@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-# kernel_sass_test.py - the judge of machine code (dev/kernel_sass.py) finds faulty kernels and passes their repaired
-# twins: made-up kernels in the form that cuobjdump prints, on a made-up machine. Needs neither nvcc nor a GPU.
+# kernel_sass_test.py - dev/kernel_sass.py fails slow kernels and passes their fixed versions: artificial kernels in the
+# format of cuobjdump, on an artificial machine. Needs neither nvcc nor a GPU.
 import sys
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / 'dev'))
 sys.dont_write_bytecode = True
-from kernel_sass import judge, verdict  # noqa: E402
+from kernel_sass import analyze, verdict  # noqa: E402
 from kernel_sass_rows import TABLE, H200, row  # noqa: E402
-from sass import Kernel, functions, loads_in_flight, moved, seconds, seconds_an_iteration  # noqa: E402
+from sass import Kernel, functions, loads_in_flight, moved, seconds, seconds_per_iteration  # noqa: E402
 
-# 1 SM, 1 GHz: a byte a clock from memory, where a load takes 1000 clocks.
+# 1 SM, 1 GHz: 1 byte per clock from memory; a load takes 1000 clocks.
 MACHINE = dict(H200, sms=1, clock=1e9, dram=1e9, dram_latency=1e-6, l2=4e9, l2_latency=3e-7)
-BUSY = dict(MACHINE, dram=1e15, l2=1e15, dram_latency=0)  # one whose memory never binds
+BUSY = dict(MACHINE, dram=1e15, l2=1e15, dram_latency=0)  # a machine that is never memory-bound
 
 
 def kernel(code, stall=None):
-    """The kernel of these instructions, of which 'LABEL:' marks one and is named as a branch's target."""
+    """The kernel of these instructions; 'LABEL:' marks a branch target and =LABEL names it."""
     lines, labels, text = [l.strip() for l in code.strip().splitlines()], {}, ['\t\tFunction : made_up']
     address = 0
     for l in lines:
@@ -33,8 +33,8 @@ def kernel(code, stall=None):
     return Kernel('made_up', functions('\n'.join(text))['made_up'])
 
 
-def judged(code, passes, bytes_moved, blocks=1, threads=512, registers=32, machine=MACHINE, stall=None, **more):
-    return judge(row('made up', 'made_up', bytes_moved, blocks, threads, passes, **more), kernel(code, stall),
+def analyzed(code, passes, bytes_moved, blocks=1, threads=512, registers=32, machine=MACHINE, stall=None, **more):
+    return analyze(row('made up', 'made_up', bytes_moved, blocks, threads, passes, **more), kernel(code, stall),
                  registers, 0, machine)
 
 
@@ -72,11 +72,11 @@ READ = [('r', 4, 0, 640, 'dram')]  # a thread reads 640 elements of 4 bytes
 BYTES = 512 * 640 * 4
 
 
-class Judge(unittest.TestCase):
-    # 32 threads with 16 bytes each have 512 bytes under way, where 1000 are needed.
+class Model(unittest.TestCase):
+    # 32 threads with 16 bytes each have 512 bytes in flight; the machine needs 1000.
     def test_a_chain_of_loads_and_uses_waits_for_each(self):
         few = dict(threads=32, bytes_moved=BYTES // 16)
-        serial, together = (judged(code, READ, **few) for code in (SERIAL, TOGETHER))
+        serial, together = (analyzed(code, READ, **few) for code in (SERIAL, TOGETHER))
         self.assertEqual([serial['passes'][0]['at_once'], together['passes'][0]['at_once']], [1, 4])
         self.assertEqual(serial['binds'], 'one warp')
         self.assertFalse(verdict(serial)[0])
@@ -87,12 +87,12 @@ class Judge(unittest.TestCase):
         self.assertAlmostEqual(together['times']['one warp'] * 1e6, 40, delta=3)
         self.assertAlmostEqual(serial['times']['DRAM'] * 1e6, BYTES / 16 / 1e3)
 
-    def test_warps_in_number_hide_a_chain(self):
-        self.assertTrue(verdict(judged(SERIAL, READ, BYTES))[0])
+    def test_many_warps_hide_a_chain(self):
+        self.assertTrue(verdict(analyzed(SERIAL, READ, BYTES))[0])
 
-    def test_registers_bound_the_resident_blocks_and_so_what_is_in_flight(self):
+    def test_registers_limit_resident_blocks_and_bytes_in_flight(self):
         many = dict(blocks=64, threads=32, bytes_moved=4 * BYTES, machine=dict(MACHINE, dram=8e9, l2=1e12))
-        light, heavy = judged(SERIAL, READ, registers=32, **many), judged(SERIAL, READ, registers=255, **many)
+        light, heavy = analyzed(SERIAL, READ, registers=32, **many), analyzed(SERIAL, READ, registers=255, **many)
         self.assertEqual([light['warps'], heavy['warps']], [32, 8])
         self.assertEqual([light['binds'], heavy['binds']], ['DRAM', 'one warp'])
 
@@ -109,49 +109,50 @@ class Judge(unittest.TestCase):
         self.assertEqual(loads_in_flight(ahead.pass_loop('r').path, True), 2)
         # only the second iteration waits for the first one's load
         behind = kernel('LOOP:\nFADD R0, R0, R4\nLDG.E R4, desc[UR4][R2.64]\n@P0 BRA =LOOP\nEXIT')
-        self.assertAlmostEqual(seconds_an_iteration(behind.pass_loop('r').path, 1e9, 1e-6) * 1e6, 1, delta=0.01)
+        self.assertAlmostEqual(seconds_per_iteration(behind.pass_loop('r').path, 1e9, 1e-6) * 1e6, 1, delta=0.01)
 
     def test_instructions_bound_a_kernel_that_computes_too_much(self):
         slow = TOGETHER.replace('FADD R0, R0, R4', '\n'.join(['FFMA R0, R0, R1, R0'] * 90))
-        result = judged(slow, READ, BYTES, machine=BUSY)
+        result = analyzed(slow, READ, BYTES, machine=BUSY)
         self.assertEqual(result['binds'], 'issue')
-        # 40 iterations of 98 instructions of 16 warps at 4 a clock
+        # 40 iterations of 98 instructions of 16 warps at 4 per clock
         self.assertAlmostEqual(result['times']['issue'] * 1e6, 40 * 98 * 16 / 4 / 1e3, delta=0.1)
         self.assertAlmostEqual(result['passes'][0]['instructions'], 98 / 16)
 
     def test_a_narrow_pipe_binds_before_the_issue_slots(self):
         slow = TOGETHER.replace('FADD R0, R0, R4', '\n'.join(['MUFU.EX2 R1, R4'] * 24))
-        result = judged(slow, READ, BYTES, machine=BUSY)
+        result = analyzed(slow, READ, BYTES, machine=BUSY)
         self.assertEqual(result['binds'], 'exp2, rcp, rsqrt')
         self.assertAlmostEqual(result['times'][result['binds']] * 1e6, 40 * 24 * 16 * 2 / 1e3, delta=0.1)
 
-    def test_a_spill_is_seen(self):
-        self.assertEqual(judged(SERIAL, READ, BYTES)['spills'], 0)
+    def test_spills_are_counted(self):
+        self.assertEqual(analyzed(SERIAL, READ, BYTES)['spills'], 0)
         spilt = SERIAL.replace('FADD R0, R0, R8', 'STL [R1], R8\nFADD R0, R0, R8\nLDL R8, [R1]')
-        self.assertEqual(judged(spilt, READ, BYTES)['spills'], 2)
+        self.assertEqual(analyzed(spilt, READ, BYTES)['spills'], 2)
 
     def test_stall_counts_are_read(self):
         path = kernel('FADD R0, R0, R1\nFADD R0, R0, R1\nEXIT', stall=5).instructions
         self.assertAlmostEqual(seconds(path, 1, 1e9, 1e-6) * 1e9, 15)
 
     def test_the_table_must_fit_the_machine_code(self):
-        for wrong in ([('rw', 4, 4, 640, 'dram')], [('w', 0, 4, 640, 'dram')]):  # it has no such loop
-            with self.assertRaisesRegex(ValueError, 'no loop'): judged(SERIAL, wrong, BYTES)
+        for wrong in ([('rw', 4, 4, 640, 'dram')], [('w', 0, 4, 640, 'dram')]):  # the kernel has no such loop
+            with self.assertRaisesRegex(ValueError, 'no loop'): analyzed(SERIAL, wrong, BYTES)
         both = SERIAL.replace('@P0 BRA', 'STG.E.64 desc[UR4][R2.64], R0\n@P0 BRA')
-        with self.assertRaisesRegex(ValueError, 'elements'): judged(both, [('rw', 4, 4, 640, 'dram')], BYTES)
-        self.assertTrue(judged(both, [('rw', 4, 0.5, 640, 'dram')], BYTES))
-        with self.assertRaisesRegex(ValueError, 'more than'): judged(SERIAL, READ, BYTES, threads=1024, registers=128)
+        with self.assertRaisesRegex(ValueError, 'elements'): analyzed(both, [('rw', 4, 4, 640, 'dram')], BYTES)
+        self.assertTrue(analyzed(both, [('rw', 4, 0.5, 640, 'dram')], BYTES))
+        with self.assertRaisesRegex(ValueError, 'more resources than'):
+            analyzed(SERIAL, READ, BYTES, threads=1024, registers=128)
 
     def test_an_allowance_must_not_get_worse(self):
         few = dict(threads=32, bytes_moved=BYTES // 16)
-        percent = judged(SERIAL, READ, **few)['percent']
+        percent = analyzed(SERIAL, READ, **few)['percent']
         self.assertTrue(30 < percent < 60)
-        self.assertTrue(verdict(judged(SERIAL, READ, worst=percent - 1, why='made up', **few))[0])
-        self.assertFalse(verdict(judged(SERIAL, READ, worst=percent + 1, why='made up', **few))[0])
+        self.assertTrue(verdict(analyzed(SERIAL, READ, worst=percent - 1, why='made up', **few))[0])
+        self.assertFalse(verdict(analyzed(SERIAL, READ, worst=percent + 1, why='made up', **few))[0])
 
 
 class Paths(unittest.TestCase):
-    def test_a_loop_for_what_is_left_is_not_the_pass(self):
+    def test_a_remainder_loop_is_not_the_pass(self):
         code = kernel('''
             @P1 BRA =MAIN
             LEFT:
@@ -166,9 +167,9 @@ class Paths(unittest.TestCase):
             STG.E desc[UR4][R2.64], R0
             EXIT''')
         self.assertEqual(moved(code.pass_loop('r').path, 'loads'), 32)
-        self.assertEqual(len(code.around([code.pass_loop('r')])), 3)  # past the other loop
+        self.assertEqual(len(code.around([code.pass_loop('r')])), 3)  # avoids the other loop
 
-    def test_a_repair_on_the_side_does_not_count_and_what_moves_bytes_does(self):
+    def test_repair_code_does_not_count_but_memory_accesses_do(self):
         code = kernel('''
             LOOP:
             @P1 BRA =SKIP
@@ -211,7 +212,7 @@ class Paths(unittest.TestCase):
             @P1 BRA =PACK
             @P0 BRA =ROW
             EXIT''')
-        self.assertEqual(moved(both.pass_loop('r').path, 'loads'), 16)  # the inner one of two alike
+        self.assertEqual(moved(both.pass_loop('r').path, 'loads'), 16)  # the inner one of two similar loops
         rows = '''
             ROW:
             MOV R1, RZ
@@ -223,13 +224,13 @@ class Paths(unittest.TestCase):
             STG.E desc[UR4][R2.64], R0
             @P0 BRA =ROW
             EXIT'''
-        one, ten = (judged(rows, [('r', 4, 0, 64, 'dram')], BYTES, entries=n, machine=BUSY) for n in (1, 10))
+        one, ten = (analyzed(rows, [('r', 4, 0, 64, 'dram')], BYTES, entries=n, machine=BUSY) for n in (1, 10))
         # 16 iterations of 3 instructions; 5 around them for a row (4 without EXIT)
         self.assertAlmostEqual(one['times']['issue'] * 1e9, (16 * 3 + 5) * 4)
         self.assertAlmostEqual(ten['times']['issue'] * 1e9, (10 * 16 * 3 + 10 * 4 + 1) * 4)
 
     def test_a_kernel_without_a_loop_is_one_pass(self):
-        result = judged('''
+        result = analyzed('''
             @P0 EXIT
             LDG.E.128 R4, desc[UR4][R2.64]
             STG.E.128 desc[UR4][R2.64], R4

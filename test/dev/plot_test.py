@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# plot_test.py - dev/plot: what is handed to gnuplot, what is refused, and that nothing but its own pictures is
+# plot_test.py - dev/plot: the script for gnuplot, refused arguments, and that only files written by dev/plot are
 # overwritten
 import json
 import os
@@ -35,7 +35,7 @@ class Data(WithFolder):
         panel = next(panel for panel in picture.panels if panel.key == key)
         return {curve.kind: list(zip(curve.xs, curve.ys)) for curve in panel.curves}
 
-    def test_losses_of_every_step_their_mean_and_validation(self):
+    def test_losses_of_each_step_their_mean_and_validation(self):
         run = self.log('a', start(), val(0, 9.0), step(0, 8.0), step(1, 6.0), val(2, 5.0), step(2, 7.0), val(3, 5.5))
         picture = self.picture(run, smooth=0.5)
         curves = self.curves(picture, 'loss')
@@ -49,7 +49,7 @@ class Data(WithFolder):
         self.assertEqual(picture.x_range, (0, 3))
         script = script_of(picture, 'picture.png')
         self.assertIn('$p0c0 << EOD\n1 8.0\n2 6.0\n3 7.0\nEOD\n', script)
-        for text in ("'a: loss (nats a token)'", "'validation 5.5000'", "'best 5.0000 at 2'", "'training 6.8571'",
+        for text in ("'a: loss (nats per token)'", "'validation 5.5000'", "'best 5.0000 at 2'", "'training 6.8571'",
                      "'training, smoothed (0.5)'", "'learning rate'", "'gradient norm, before clipping'"):
             self.assertIn(text, script)
         self.assertNotIn('MFU', script)
@@ -58,7 +58,7 @@ class Data(WithFolder):
         curves = self.curves(self.picture(self.log('a', step(0, 8.0), step(1, 6.0)), smooth=0), 'loss')
         self.assertEqual(curves, {'mean': [(1, 8.0), (2, 6.0)]})
 
-    def test_what_is_unknown_makes_a_gap(self):
+    def test_unknown_values_leave_a_gap(self):
         run = self.log('a', step(0, 8.0), step(1, None, grad_norm=None), step(2, 6.0, mfu=0.5), val(3, None))
         picture = self.picture(run)
         self.assertEqual(self.curves(picture, 'loss')['raw'], [(1, 8.0), (2, None), (3, 6.0)])
@@ -76,7 +76,7 @@ class Data(WithFolder):
         self.assertEqual(script.count('set arrow from 1, graph 0 to 1, graph 1'), len(picture.panels))
         self.assertIn("'resumed'", script)
 
-    def test_a_log_that_is_being_written(self):
+    def test_an_incomplete_last_line_is_ignored(self):
         run = self.log('a', start(), step(0, 8.0), step(1, 7.0))
         with (run / 'log.jsonl').open('a') as log: log.write(lines(step(2, 6.0))[:30])
         self.assertEqual(self.curves(self.picture(run), 'loss')['raw'], [(1, 8.0), (2, 7.0)])
@@ -88,7 +88,7 @@ class Data(WithFolder):
         self.assertEqual(self.curves(tokens, 'loss')['raw'], [(64, 8.0), (128, 6.0)])
         hours = self.picture(run, axis='hours')
         points = {kind: [(round(x, 6), y) for x, y in pairs] for kind, pairs in self.curves(hours, 'loss').items()}
-        ms = 50 / 3.6e6  # of the first validation
+        ms = 50 / 3.6e6  # duration of the first validation, in hours
         self.assertEqual(points['raw'], [(round(1 + ms, 6), 8.0), (round(2.5 + ms, 6), 6.0)])
         self.assertEqual(points['points'], [(0, 9.0), (round(1 + ms, 6), 7.0)])
         self.assertEqual(hours.unit, 'hours')
@@ -110,7 +110,7 @@ class Data(WithFolder):
             if line.startswith('set label'): self.assertEqual(line.count("'") % 2, 0, line)
         self.assertEqual(len({text for text in ('0072b2', 'd55e00', '009e73') if f"lc rgb '#{text}'" in script}), 3)
 
-    def test_many_runs_have_one_line_each_at_the_end(self):
+    def test_many_runs_have_one_end_label_each(self):
         runs = [self.log(f'r{k}', start(), step(0, 8.0), step(1, 7.0), val(2, 6 + k / 10)) for k in range(12)]
         picture = self.picture(*runs)
         script = script_of(picture, 'picture.png')
@@ -131,14 +131,14 @@ class Data(WithFolder):
         self.assertEqual((band.ys, band.highs), ([None, 75.0, None, None, None], [None, 125.0, None, None, None]))
         self.assertIn('\n2 75.0 125.0\n', script_of(picture, 'picture.png'))
 
-    def test_bands_lie_below_the_lines_of_all_runs_and_let_them_through(self):
+    def test_bands_are_transparent_and_below_all_lines(self):
         runs = [self.log(name, start(), *(noisy(k, 'ok', scale, 0.5, 60.0) for k in range(steps)))
                 for name, scale, steps in (('a', 100.0, 3), ('b', 120.0, 5))]
         picture = self.picture(*runs)
         panel = next(panel for panel in picture.panels if panel.key == 'noise')
         self.assertEqual([(curve.kind, curve.run) for curve in panel.curves],
                          [('band', 0), ('band', 1), ('mean', 0), ('mean', 1), ('level', -1)])
-        self.assertEqual(panel.curves[-1].xs, [1, 5])  # as long as the longest
+        self.assertEqual(panel.curves[-1].xs, [1, 5])  # spans the longest run
         script = script_of(picture, 'picture.png')
         for colour in COLOURS[:2]:
             self.assertRegex(script, f"using 1:2:3 with filledcurves fs transparent solid [0-9.]+ noborder fc rgb "
@@ -150,8 +150,8 @@ class Data(WithFolder):
                                                                for k in range(8)))
             script = script_of(self.picture(run), 'picture.png')
             place, = re.findall(fr"set label 3 'batch {batch}' at graph [0-9.]+,(-?[0-9.]+) right", script)
-            caption, = re.findall(r"set label 2 '±1 deviation' at graph [0-9.]+,([0-9.]+) right", script)
-            half = LINE / 2 / (PANEL_HEIGHT - 74)  # of a line of text
+            caption, = re.findall(r"set label 2 '±1 std. dev.' at graph [0-9.]+,([0-9.]+) right", script)
+            half = LINE / 2 / (PANEL_HEIGHT - 74)  # half a line of text
             self.assertTrue(half <= float(place) <= 1 - half, (batch, scale, place))
             self.assertGreaterEqual(float(caption) - float(place), 2 * half)
 
@@ -168,7 +168,7 @@ class Data(WithFolder):
         level, curve = [c for c in picture.panels[0].curves if c.kind == 'reference']
         self.assertEqual((level.xs, level.ys), ([0, 500], [3.424958] * 2))
         self.assertEqual((curve.xs, curve.ys), ([0, 250, 500], [11.0092, 6.1710, 5.3743]))
-        self.assertEqual(len(picture.notes), 2)  # the vocabulary, and the tokens of a step
+        self.assertEqual(len(picture.notes), 2)  # one about the vocabulary, one about the tokens per step
         alike = self.log('b', start(model='vocabulary 50257', tokens_per_step=524288),
                          *(step(k, 8.0, tokens=524288, tokens_so_far=524288 * (k + 1)) for k in range(375)))
         picture = self.picture(alike, axis='tokens', reference='124M')
@@ -193,7 +193,7 @@ class Data(WithFolder):
 
 
 class Mutations(WithFolder):
-    def test_whatever_the_values_are_it_is_drawn_or_refused(self):
+    def test_any_values_are_drawn_or_refused(self):
         base = [start(), val(0, 9.0), *(noisy(k, 'ok', 10.0 * k, 0.1, 3.0) for k in range(6)), resume(3),
                 *(step(k, 5.0, mfu=0.3) for k in range(3, 6)), val(6, 4.0),
                 {'event': 'hellaswag', 'step': 6, 'acc_norm': 0.3},
@@ -229,7 +229,7 @@ class Scales(WithFolder):
         self.assertEqual([tick_text(x) for x in (0, 500, 9000, 20000, 1.5e6, 1e10, 0.001, 3e-4)],
                          ['0', '500', '9000', '20k', '1.5M', '10B', '0.001', '3e-4'])
 
-    def test_the_beginning_is_cut_off_where_it_is_far_above(self):
+    def test_a_beginning_far_above_the_rest_is_cut_off(self):
         run = self.log('a', *(step(k, 11.0 if k < 3 else 4.0 - k / 100) for k in range(100)))
         panel = make_picture(open_runs([run]), smooth=0).panels[0]
         low, high, cut = loss_range(panel, (0, 100))
@@ -238,12 +238,12 @@ class Scales(WithFolder):
         low, high, cut = loss_range(make_picture(open_runs([flat])).panels[0], (0, 5))
         self.assertTrue(low < 4.0 < high and cut is None)
 
-    def test_a_peak_that_is_cut_off_is_not_called_the_beginning(self):
+    def test_a_cut_off_peak_is_not_reported_as_the_beginning(self):
         for at, said in ((3, "'the beginning, up to 90.00, is cut off'"), (600, "'peaks, up to 90.00, are cut off'")):
             run = self.log('a', *(step(k, {at: 90.0, 800: 20.0}.get(k, 4.0 - k / 1000)) for k in range(1000)))
             self.assertIn(said, script_of(make_picture(open_runs([run]), smooth=0.5), 'picture.png'))
 
-    def test_the_lowest_losses_of_every_run_are_within_the_axis(self):
+    def test_the_lowest_loss_of_each_run_is_within_the_axis(self):
         def run(name, steps, dip):
             return self.log(name, *(step(k, 0.5 if k == dip else 8.0 - k / 100) for k in range(steps)))
         runs = [run('a', 300, None), run('b', 200, 90), run('c', 250, 3)]
@@ -251,14 +251,14 @@ class Scales(WithFolder):
             panel = make_picture(open_runs(several)).panels[0]
             self.assertLess(loss_range(panel, (0, 300))[0], 0.5)
 
-    def test_norms_are_logarithmic_where_they_differ_much(self):
+    def test_norms_of_a_wide_range_use_a_log_axis(self):
         norms = [self.log(name, *(step(k, 8.0, grad_norm=norm * (k + 1)) for k in range(10)))
                  for name, norm in (('a', 1.0), ('b', 0.0))]
         for run, log in zip(norms, (True, False)):
             panel = make_picture(open_runs([run])).panels[2]
             self.assertEqual((panel.key, panel_range(panel)[2]), ('norm', log))
 
-    def test_labels_keep_apart(self):
+    def test_labels_do_not_overlap(self):
         places = apart([0.5, 0.5, 0.52], [0.1, 0.1, 0.1])
         self.assertEqual([round(p, 9) for p in places], [0.5, 0.6, 0.7])
         self.assertEqual([round(p, 9) for p in apart([0.99, 0.0], [0.2, 0.1])], [0.9, 0.05])
@@ -270,18 +270,18 @@ class Files(WithFolder):
         self.run_folder = self.log('run', start(), val(0, 9.0), step(0, 8.0), step(1, 7.0), val(2, 6.0))
 
     def fake_gnuplot(self, body):
-        """The folder of a gnuplot that keeps what it is told in "told" and does what `body` says."""
+        """PATH with a fake gnuplot that stores its input in "script" and then runs `body`."""
         bin_folder = self.folder / 'bin'
         bin_folder.mkdir(exist_ok=True)
         (self.folder / 'picture').write_bytes(PICTURE)
-        (bin_folder / 'gnuplot').write_text(f'#!/bin/sh\n/bin/cat >{self.folder}/told\n{body}\n')
+        (bin_folder / 'gnuplot').write_text(f'#!/bin/sh\n/bin/cat >{self.folder}/script\n{body}\n')
         (bin_folder / 'gnuplot').chmod(0o755)
         return mock.patch.dict(os.environ, PATH=str(bin_folder))
 
     def draws(self):
         return self.fake_gnuplot(f'/bin/cp {self.folder}/picture picture.png')
 
-    def test_a_picture_is_marked_and_drawn_anew(self):
+    def test_a_picture_is_marked_and_can_be_redrawn(self):
         with self.draws():
             for _ in range(2):
                 code, out, err = self.run_tool(plot, self.run_folder)
@@ -293,9 +293,9 @@ class Files(WithFolder):
         self.assertFalse(is_ours(PICTURE))
         self.assertEqual(sorted(p.name for p in self.run_folder.iterdir()), ['log.jsonl', 'plot.png'])
         self.assertEqual(picture.stat().st_mode & 0o777, 0o666 & ~current_umask())
-        self.assertIn('$p0c0 << EOD\n1 8.0\n2 7.0\nEOD', (self.folder / 'told').read_text())
+        self.assertIn('$p0c0 << EOD\n1 8.0\n2 7.0\nEOD', (self.folder / 'script').read_text())
 
-    def test_nothing_else_is_overwritten(self):
+    def test_other_files_are_not_overwritten(self):
         victims = {'photo.png': PICTURE, 'text.svg': b'<?xml version="1.0"?>\n<svg/>\n', 'empty.png': b'',
                    'log.png': (self.run_folder / 'log.jsonl').read_bytes()}
         with self.draws():
@@ -303,16 +303,16 @@ class Files(WithFolder):
                 path = self.folder / name
                 path.write_bytes(content)
                 said = self.refused(plot, self.run_folder, '-o', path)
-                self.assertIn('is there and no picture of dev/plot; expected no file', said)
+                self.assertIn('is an existing file that dev/plot did not write; expected a new file', said)
                 self.assertEqual(path.read_bytes(), content)
                 link = self.folder / ('link' + path.suffix)
                 link.symlink_to(path)
-                self.assertIn('no picture of dev/plot', self.refused(plot, self.run_folder, '-o', link))
+                self.assertIn('dev/plot did not write', self.refused(plot, self.run_folder, '-o', link))
                 link.unlink()
                 self.assertEqual(path.read_bytes(), content)
-        self.assertFalse((self.folder / 'told').exists())  # refused before anything is drawn
+        self.assertFalse((self.folder / 'script').exists())  # refused before gnuplot starts
 
-    def test_a_link_to_a_picture_of_ours_stays_a_link(self):
+    def test_a_link_to_a_picture_of_dev_plot_stays_a_link(self):
         target, link = self.folder / 'target.png', self.folder / 'link.png'
         target.write_bytes(marked(PICTURE))
         link.symlink_to(target)
@@ -321,10 +321,10 @@ class Files(WithFolder):
         self.assertTrue(link.is_symlink())
         self.assertEqual(target.read_bytes(), marked(PICTURE))
 
-    def test_what_appears_while_it_is_drawn_is_kept(self):
+    def test_a_file_created_while_gnuplot_runs_is_kept(self):
         path = self.folder / 'new.png'
         with self.fake_gnuplot(f'/bin/cp {self.folder}/picture picture.png; echo mine >{path}'):
-            self.assertIn('no picture of dev/plot', self.refused(plot, self.run_folder, '-o', path))
+            self.assertIn('dev/plot did not write', self.refused(plot, self.run_folder, '-o', path))
         self.assertEqual(path.read_text(), 'mine\n')
 
     def test_two_logs_do_not_overwrite_one_another(self):
@@ -337,18 +337,18 @@ class Files(WithFolder):
         self.assertEqual((code, out.splitlines()[-1]), (0, f'wrote {self.run_folder}/plot_with_other.png'))
         self.assertEqual((other / 'log.jsonl').read_bytes(), before)
 
-    def test_places_that_cannot_be_written_to(self):
+    def test_outputs_that_cannot_be_written(self):
         (self.folder / 'folder.png').mkdir()
         os.mkfifo(self.folder / 'pipe.png')
         with self.draws():
             for name, said in (('gone/x.png', 'expected a place that can be written to; no such file or directory'),
                                ('run/log.jsonl/x.png', 'expected a place that can be written to; not a directory'),
-                               ('folder.png', 'is a folder'), ('pipe.png', 'is no regular file')):
+                               ('folder.png', 'is a folder'), ('pipe.png', 'is not a regular file')):
                 self.assertIn(said, self.refused(plot, self.run_folder, '-o', self.folder / name))
             self.assertIn('.png or .svg', self.refused(plot, self.run_folder, '-o', '-'))
             self.assertIn('"x.png" is a picture', self.refused(plot, self.run_folder, 'x.png'))
 
-    def test_gnuplot_that_fails_or_is_not_there(self):
+    def test_gnuplot_fails_or_is_missing(self):
         with self.fake_gnuplot('echo "line 1: unknown terminal" >&2; exit 1'):
             self.assertIn('unknown terminal', self.refused(plot, self.run_folder, code=1))
         with self.fake_gnuplot('exit 0'): self.assertIn('unable to draw', self.refused(plot, self.run_folder, code=1))
@@ -356,7 +356,7 @@ class Files(WithFolder):
             self.assertIn('apt-get install gnuplot', self.refused(plot, self.run_folder, code=1))
         self.assertEqual([p.name for p in self.run_folder.iterdir()], ['log.jsonl'])
 
-    def test_words_that_are_not_used(self):
+    def test_wrong_arguments(self):
         for words, said in ((['--smoth', '0.5'], '"--smoth" is not understood; did you mean --smooth?'),
                             (['--x', 'step'], '--x is "step"; expected steps, tokens or hours; did you mean steps?'),
                             (['--smooth', '1'], '--smooth is "1"; expected a number from 0 to below 1'),
@@ -369,7 +369,7 @@ class Files(WithFolder):
         self.assertEqual((code, out.index('dev/plot runs/mine') < out.index('--smooth')), (0, True))
 
     @unittest.skipUnless(shutil.which('gnuplot'), 'no gnuplot')
-    def test_gnuplot_draws_it_without_a_word(self):
+    def test_gnuplot_draws_without_messages(self):
         run = self.log("it's `a` \"b\" $c\\d\n%e", start(), val(0, 9.0), noisy(0, 'ok', 100.0, 0.2, 50.0),
                        noisy(1, 'weak', 1.0, 2.0, 50.0), step(2, None, mfu=0.4), resume(2), step(2, 7.0), val(3, 6.0),
                        step(3, 6.5), val(4, 6.1))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# prepare_sets_test.py - dev/data/prepare: the documents of each set token by token, HellaSwag's file word by word
+# prepare_sets_test.py - dev/data/prepare: every token of each data set's documents, every word of HellaSwag's file
 import array
 import hashlib
 import importlib.util
@@ -21,7 +21,7 @@ EXAMPLES = [
         'is using wrap to wrap a pair of skis.', 'is ripping level tiles off.', "is holding a rubik's cube.",
         'starts pulling up roofing on a roof.']},
     {'ind': 1, 'ctx': 'ä', 'label': 0, 'endings': ['', 'b', ' c', 'd<|endoftext|>']}]
-# By tiktoken.
+# Computed with tiktoken.
 GPT2_IDS = [[32, 582, 318, 5586, 319, 257, 9753, 13, 339],
             [318, 1262, 14441, 284, 14441, 257, 5166, 286, 1341, 271, 13],
             [318, 34759, 1241, 19867, 572, 13], [318, 4769, 257, 6437, 1134, 338, 23441, 13],
@@ -58,7 +58,7 @@ class Sets(Prepares):
         for wrong, said, code in ((lambda: rows(text=['a', None]), 'the text in row 2 of ', 2),
                                   (lambda: rows(texts=['a'], id=['b']), '.parquet" is a table with columns "texts", '
                                    '"id"; expected one with a column "text"', 2),
-                                  (lambda: (folder / '001_00000.parquet').write_bytes(whole[:-9]), 'no whole Par', 1)):
+                                  (lambda: (folder / '001_00000.parquet').write_bytes(whole[:-9]), 'not a compl', 1)):
             wrong()
             self.out = self.folder / f'wrong{code}{said[:4]}'
             self.assertIn(said, self.not_made('fineweb', '--from', folder, '--shard-tokens', 4000, code=code))
@@ -81,13 +81,13 @@ class Sets(Prepares):
         self.assertEqual(ids_of(self.out / 'tinystories_val_000000.bin')[1], stream_of(val))
         self.assertEqual(len(list(self.out.glob('*.bin'))), 1 + -(-len(train) // 300))
 
-    def test_stories_across_the_parts_in_which_they_are_read(self):
+    def test_stories_across_read_boundaries(self):
         place, texts = self.folder / 'long', ['a' * (1 << 20), 'b' * (1 << 21), 'c']
         for shift in range(14):
             place.write_text('x' * shift + '<|endoftext|>' + '<|endoftext|>'.join(texts))
             self.assertEqual(list(sources.stories(place)), ['x' * shift] * (shift > 0) + texts)
         place.write_bytes(b'a<|endoftext|>b\xff')
-        with self.assertRaisesRegex(ToolError, 'byte 15 of .* is no UTF-8'):
+        with self.assertRaisesRegex(ToolError, 'byte 15 of .* is not UTF-8'):
             list(sources.stories(place))
 
     def test_tinyshakespeare(self):
@@ -133,7 +133,7 @@ class HellaSwag(Prepares):
         longest = max(2 * (5 + sum(1 + len(row) for row in rows)) for _, rows in expected)
         self.assertEqual(words, (20240522, 1, 2, longest, 257, 256) + 250 * (0,))
         self.assertIn('hellaswag_val.bin: 2 examples, vocabulary 257\n', said)
-        self.assertIn('there already', self.made('hellaswag', '--from', self.write(*EXAMPLES)))
+        self.assertIn('already exists', self.made('hellaswag', '--from', self.write(*EXAMPLES)))
 
     @unittest.skipUnless((ROOT / 'data/gpt2/vocab.bpe').exists(), "no merges of GPT-2's")
     def test_the_ids_of_gpt2(self):
@@ -142,7 +142,7 @@ class HellaSwag(Prepares):
         self.assertEqual(words[4:6], (50257, 50256))
         self.assertEqual(found[0], (3, GPT2_IDS))
         said = self.not_made('hellaswag', '--from', self.write(*EXAMPLES))
-        self.assertIn('there already, with vocabulary 50257; expected nothing of that name, or 257', said)
+        self.assertIn('an existing file with vocabulary 50257; expected no such file, or 257', said)
 
     def test_examples_that_are_refused(self):
         def changed(**fields):

@@ -1,5 +1,5 @@
-# prepare_support.py - dev/data/prepare run in this process: a set of text files, a server that breaks off, and what the
-# shards should be
+# prepare_support.py - runs dev/data/prepare in this process: a data set of text files, a server that interrupts
+# downloads, and the expected shards
 import array
 import http.server
 import random
@@ -14,17 +14,17 @@ prepare = program('data/prepare')
 import shards  # noqa: E402
 import sources  # noqa: E402
 
-END = 256  # of text, in bytes
-LINES = 'lines'  # a set cut as FineWeb is, of text files with a document a line
+END = 256  # end of text, of the byte tokenizer
+LINES = 'lines'  # a data set of text files with one document per line, split like FineWeb
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Gives `files` {path: bytes}. Each answer uses up one of `faults`: a status code, or after how many bytes it
-    breaks off. `asked` has (path, Range)."""
+    """Serves `files` {path: bytes}. Each response consumes one of `faults`: a status code, or the number of bytes after
+    which it is interrupted. `requested` lists (path, Range)."""
 
     def __init__(self):
         super().__init__(('127.0.0.1', 0), Handler)
-        self.files, self.faults, self.asked, self.knows_range = {}, [], [], True
+        self.files, self.faults, self.requested, self.supports_range = {}, [], [], True
         self.base = f'http://127.0.0.1:{self.server_port}'
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -36,13 +36,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         server = self.server
         part = self.headers.get('Range')
-        server.asked.append((self.path, part))
+        server.requested.append((self.path, part))
         fault = server.faults.pop(0) if server.faults else None
         if isinstance(fault, str) or self.path not in server.files:
             self.send_error(int(fault or 404))
             return
         data = server.files[self.path]
-        first = int(part[len('bytes='):-1]) if part and server.knows_range else 0
+        first = int(part[len('bytes='):-1]) if part and server.supports_range else 0
         if first >= len(data):
             self.send_error(416)
             return
@@ -75,7 +75,7 @@ def documents(count, seed):
 
 
 def without_check():
-    """The tokenizer of bytes is taken to be there."""
+    """Skips the check of dev/tokenize and assumes the byte tokenizer."""
     return mock.patch.object(shards.Tokenizer, 'check', autospec=True,
                              side_effect=lambda it: vars(it).update(vocabulary=257, end_of_text=END))
 
@@ -106,14 +106,14 @@ class Prepares(WithFolder):
         return out
 
     def not_made(self, *arguments, code=2):
-        """The one line of the error."""
+        """The error message of a run that must fail with one line."""
         got, _, err = self.run_set(*arguments, '-o', self.out)
         self.assertEqual(got, code, err)
         self.assertRegex(err, '^dev/data/prepare: error: [^\n]*\n$')
         return err.strip().removeprefix('dev/data/prepare: error: ')
 
     def texts(self, *counts, folder='texts'):
-        """A folder with files of so many documents each, and all the documents."""
+        """A folder with one file per count, of that many documents, and the list of all documents."""
         folder, everything = self.folder / folder, []
         folder.mkdir(parents=True)
         for number, count in enumerate(counts):
@@ -129,7 +129,7 @@ class Prepares(WithFolder):
         return server
 
     def check_shards(self, prefix, everything, size, first=1, val_tokens=None):
-        """That the folder has the documents' tokens, cut as they should be, and nothing else."""
+        """Checks that the folder has exactly the expected shards of the documents' tokens."""
         stream, names = stream_of(everything), []
         cuts = [(f'{prefix}_val_000000.bin', val_tokens or size)]
         cuts += [(f'{prefix}_train_{number:06}.bin', size) for number in range(first, first + len(stream) // size + 1)]

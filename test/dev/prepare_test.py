@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# prepare_test.py - dev/data/prepare: shards token by token, what is done again and what is not, runs that are killed at
-# any time, and what is refused
+# prepare_test.py - dev/data/prepare: every token of the shards, which work is repeated, runs that are killed at any
+# time, and wrong arguments
 import contextlib
 import fcntl
 import hashlib
@@ -17,7 +17,7 @@ from prepare_support import LINES, Prepares, ids_of, prepare, shards, stream_of,
 
 
 class Shards(Prepares):
-    def test_documents_of_several_files_are_cut_as_one_stream(self):
+    def test_documents_of_several_files_are_one_stream(self):
         folder, everything = self.texts(30, 1, 50)
         said = self.made(LINES, '--from', folder, '--shard-tokens', 300)
         names = self.check_shards('lines', everything, 300)
@@ -26,13 +26,13 @@ class Shards(Prepares):
         self.assertIn(f'validation: 300 tokens in 1 shard: {self.out}/lines_val_000000.bin\n', said)
         self.assertIn(f'in {len(names) - 1} shards: {self.out}/lines_train_000001.bin to {names[-1]}\n', said)
 
-    def test_a_shard_may_end_where_a_file_does(self):
+    def test_a_shard_may_end_at_the_end_of_a_file(self):
         folder, everything = self.texts(10, 10)
         tokens = len(stream_of(everything[:10]))
         self.made(LINES, '--from', folder, '--shard-tokens', tokens)
         self.check_shards('lines', everything, tokens)
 
-    def test_what_is_finished_is_not_done_again(self):
+    def test_finished_work_is_not_repeated(self):
         folder, everything = self.texts(30, 20)
         self.made(LINES, '--from', folder, '--shard-tokens', 200)
         before = {path.name: path.stat().st_ino for path in self.out.glob('*.bin')}
@@ -56,13 +56,13 @@ class Shards(Prepares):
         self.made(LINES, '--from', folder, '--shard-tokens', 100)
         self.check_shards('lines', everything, 100)
 
-    def test_other_shards_are_not_mixed_with_those_that_are_there(self):
+    def test_existing_shards_are_not_mixed_with_others(self):
         folder, _ = self.texts(30, 20)
         other, _ = self.texts(30, 20, 10, folder='other')
         changed, _ = self.texts(30, 21, folder='changed')
         self.made(LINES, '--from', folder, '--shard-tokens', 200)
         given = (LINES, '--shard-tokens', 200)
-        self.assertIn('--shard-tokens is 300; expected 200, as ',
+        self.assertIn('--shard-tokens is 300; expected 200, as in ',
                       self.not_made(LINES, '--from', folder, '--shard-tokens', 300))
         self.assertIn('SET is tinyshakespeare; expected lines', self.not_made('tinyshakespeare', '--shard-tokens', 200))
         self.assertIn('a folder with 3 files', self.not_made(*given, '--from', other))
@@ -70,26 +70,26 @@ class Shards(Prepares):
         self.out = self.folder / 'foreign'
         self.out.mkdir()
         (self.out / 'lines_train_000001.bin').write_bytes(b'')
-        self.assertIn('is not of this program', self.not_made(*given, '--from', folder))
+        self.assertIn('is not written by this program', self.not_made(*given, '--from', folder))
         (self.out / 'prepare.json').write_text('{"files": 1}')
-        self.assertIn('no record of dev/data/prepare', self.not_made(*given, '--from', folder))
+        self.assertIn('not a record of dev/data/prepare', self.not_made(*given, '--from', folder))
 
-    def test_a_file_of_which_nothing_was_made_may_be_mended(self):
+    def test_a_file_may_be_replaced_before_it_is_used(self):
         folder = self.folder / 'stories'
         folder.mkdir()
         train, val = folder / 'TinyStories-train.txt', folder / 'TinyStories-valid.txt'
         given = ('tinystories', '--from', folder, '--shard-tokens', 300)
         train.write_bytes(b'Once\xff')
         val.write_text('Twice.')
-        self.assertIn('is no UTF-8', self.not_made(*given, code=1))
+        self.assertIn('is not UTF-8', self.not_made(*given, code=1))
         train.write_text('Once upon a time.')
-        val.write_text('Twice upon a time.')  # has its tokens
+        val.write_text('Twice upon a time.')  # is already tokenized
         self.assertIn(f'the size of {val.name} is 18; expected 6, as before', self.not_made(*given))
         record = json.loads((self.out / 'prepare.json').read_text())
         self.assertEqual([file['bytes'] for file in record['files']], [5, 6])
         val.write_text('Twice.')
         tokens = self.out / 'partial/tokens' / train.name
-        tokens.mkdir(parents=True)  # of a run that was killed before it wrote down how many
+        tokens.mkdir(parents=True)  # left by a run that was killed before it recorded their number
         self.assertIn(f'the size of {train.name} is 17; expected 5, as before', self.not_made(*given))
         tokens.rmdir()
         self.made(*given)
@@ -98,7 +98,7 @@ class Shards(Prepares):
         record = json.loads((self.out / 'prepare.json').read_text())
         self.assertEqual([file['bytes'] for file in record['files']], [17, 6])
 
-    def test_a_published_file_is_not_taken_with_another_size(self):
+    def test_a_published_file_of_another_size_is_refused(self):
         web = self.server()
         folder, _ = self.texts(30, 20)
         listed = [{'type': 'file', 'path': path.name, 'size': path.stat().st_size,
@@ -108,7 +108,7 @@ class Shards(Prepares):
         with (folder / '1.txt').open('a') as file: file.write('more\n')
         self.assertIn('the size of 1.txt is', self.not_made(LINES, '--from', folder))
 
-    def test_two_at_once(self):
+    def test_two_concurrent_runs(self):
         folder, _ = self.texts(3)
         self.out.mkdir()
         lock = os.open(self.out / '.prepare.lock', os.O_RDWR | os.O_CREAT)
@@ -117,7 +117,7 @@ class Shards(Prepares):
         os.close(lock)
         self.made(LINES, '--from', folder, '--shard-tokens', 50)
 
-    def test_what_is_refused(self):
+    def test_wrong_arguments(self):
         folder, everything = self.texts(3)
         empty = self.folder / 'empty'
         empty.mkdir()
@@ -127,21 +127,22 @@ class Shards(Prepares):
                             ((LINES, '--shards', '0'), '--shards is "0"'),
                             ((LINES, '--shard-tokens', '1e8'), '--shard-tokens is "1e8"'),
                             ((LINES, '--base', 'file:///etc'), '--base is "file:///etc"'),
-                            (('hellaswag', '--shards', '2'), '--shards is given for hellaswag'),
-                            ((LINES, '--from', folder, '--download-only'), '--from is given with --download-only'),
-                            ((LINES, '--from', self.folder / 'none'), 'no folder'),
+                            (('hellaswag', '--shards', '2'), '--shards is set for hellaswag'),
+                            ((LINES, '--from', folder, '--download-only'),
+                             '--from is set together with --download-only'),
+                            ((LINES, '--from', self.folder / 'none'), 'not a folder'),
                             (('tinystories', '--from', empty), 'TinyStories-train.txt in '),
                             ((LINES, '--from', empty), 'the number of files in '),
-                            ((LINES, '--from', folder), 'expected more than the shard for validation takes')):
+                            ((LINES, '--from', folder), 'expected more than the validation shard takes')):
             self.assertIn(said, self.not_made(*words), words)
         self.assertEqual(list(self.out.glob('*.bin')), [])
         self.assertIn('--tokenizer is "gpt3"', self.refused(prepare, LINES, '--tokenizer', 'gpt3'))
         said = self.refused(prepare, LINES, '--merges', folder / '0.txt', '--from', folder, '-o', self.out)
         self.assertIn('dev/tokenize, on a text: ', said)
         with mock.patch('shards.TOKENIZE', self.folder / 'none'):
-            self.assertIn('build it by make', self.not_made(LINES, '--from', folder))
+            self.assertIn('build it with make', self.not_made(LINES, '--from', folder))
 
-    def test_a_tokenizer_that_fails_says_why(self):
+    def test_the_error_of_the_tokenizer_is_reported(self):
         folder, _ = self.texts(3, 20000)
         script = self.folder / 'tokenize'
         script.write_text('#!/bin/sh\ncase $* in *tokens*a_text*) ;; esac\n'
@@ -160,11 +161,10 @@ TOUCHES = ('os.rename', 'os.remove', 'os.rmdir', 'os.mkdir', 'subprocess.Popen',
 
 
 class Killed(Prepares):
-    """A run that is killed again and again comes to the same bytes."""
+    """A run that is killed repeatedly writes the same bytes."""
 
     def child(self, at, arguments, tokenize=None, events=TOUCHES):
-        """A run in a process that is killed before it does such a thing to the folder the `at`-th time. Its exit
-        code."""
+        """Runs in a child process, killed before its `at`-th audit event on the folder. Returns its exit code."""
         process = os.fork()
         if process == 0:
             with contextlib.suppress(BaseException):
@@ -186,7 +186,7 @@ class Killed(Prepares):
         return os.waitstatus_to_exitcode(status)
 
     def killed_until_done(self, least, ats, events):
-        """The sets of names after each time."""
+        """Returns the set of published shards after each kill."""
         folder, everything = self.texts(30, 25)
         arguments = [LINES, '--from', str(folder), '--shard-tokens', '500', '--tokenizer', 'bytes', '-o', str(self.out)]
         seen = []
@@ -197,7 +197,7 @@ class Killed(Prepares):
             self.assertLess(len(seen), 100)
             named, partial = ({path.name for path in place.glob('*.bin')} for place in (self.out, self.out / 'partial'))
             seen.append(named)
-            # From the first that has its name all are whole, and the one for validation is the last to get it.
+            # Once one shard is published, all are complete; the validation shard is published last.
             if named: self.assertEqual(len(named | partial), -(-len(stream_of(everything)) // 500))
             if 'lines_val_000000.bin' in named: self.assertEqual(partial, set())
         self.assertGreater(len(seen), least)
@@ -207,15 +207,15 @@ class Killed(Prepares):
     def test_at_any_time(self):
         self.killed_until_done(10, itertools.count(1), TOUCHES)
 
-    def test_between_any_two_names(self):
+    def test_between_any_two_renames(self):
         seen = self.killed_until_done(11, itertools.repeat(2), RENAMES)
         self.assertIn({'lines_train_000002.bin', 'lines_train_000003.bin'}, seen)
 
-    def test_while_the_tokenizer_is_fed(self):
+    def test_while_the_tokenizer_reads(self):
         folder, everything = self.texts(20, 8000)
         arguments = [LINES, '--from', str(folder), '--shard-tokens', '80000', '--tokenizer', 'bytes', '-o',
                      str(self.out)]
-        # Takes some of the text, kills the program, and ends with what it has as if that were all.
+        # Reads a part of the text, kills the program, and tokenizes that part as if it were complete.
         script = self.folder / 'tokenize'
         script.write_text('#!/bin/sh\nhead -n 100 >"$0.some"\n[ $(wc -l <"$0.some") -lt 100 ] || kill -9 $PPID\n'
                           f'{shards.TOKENIZE} "$@" <"$0.some"\n')

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# run_log_test.py - what dev/run_log.py makes of a log: growing, resumed, damaged, with values that are unknown
+# run_log_test.py - dev/run_log.py on logs that grow, were resumed, are damaged or have unknown values
 import unittest
 
 from run_support import WithFolder, lines, resume, start, step, val
@@ -32,7 +32,7 @@ class Log(WithFolder):
         sizes = '1 layers, 1 heads, 8 channels, 8 positions, vocabulary 257'
         begin = {key: value for key, value in start(model=sizes).items() if key != 'log_version'}
         want = self.run_of(start(), *events, start(), *after)
-        both = self.run_of(begin, *map(old, events), start(), *after)  # another version went on with it
+        both = self.run_of(begin, *map(old, events), start(), *after)  # another version resumed it
         for run in (self.run_of(begin, *map(old, events), begin, *map(old, after)), both):
             without_starts = [event for event in run.events if event['event'] != 'start']
             self.assertEqual(without_starts, [event for event in want.events if event['event'] != 'start'])
@@ -40,18 +40,18 @@ class Log(WithFolder):
         self.assertEqual(self.steps(want), [(0, 8), (1, 7), (2, 60)])
         self.assertEqual([run.vocabulary() for run in (want, self.run_of(begin))], [257, 257])
 
-    def test_what_is_resumed_twice_and_from_the_start(self):
+    def test_resumed_twice_and_from_the_start(self):
         run = self.run_of(start(), step(0, 8), step(1, 7), step(2, 6), resume(2), step(2, 5), resume(1), step(1, 4))
         self.assertEqual((self.steps(run), run.resumes), ([(0, 8), (1, 4)], [1]))
         run = self.run_of(start(), step(0, 8), step(1, 7), resume(0), step(0, 6))
         self.assertEqual((self.steps(run), run.resumes), ([(0, 6)], []))
 
-    def test_the_end_is_that_of_the_last_start(self):
+    def test_the_end_belongs_to_the_last_start(self):
         end = {'event': 'end', 'steps': 1, 'reason': 'all steps made', 'seconds': 1}
         self.assertEqual(self.run_of(start(), step(0, 8), end).end, end)
         self.assertIsNone(self.run_of(start(), step(0, 8), end, start(), resume(1)).end)
 
-    def test_a_log_that_grows_is_read_on_from_whole_lines(self):
+    def test_a_growing_log_is_read_by_whole_lines(self):
         path = self.log('run', start(), step(0, 8)) / 'log.jsonl'
         run = Run(path)
         self.assertTrue(run.read())
@@ -63,16 +63,16 @@ class Log(WithFolder):
                 file.flush()
                 run.read()
                 self.assertEqual(len(run.of('step')), steps, text)
-        path.write_text(lines(start(), step(0, 4)))  # cut off and written anew
+        path.write_text(lines(start(), step(0, 4)))  # truncated and rewritten
         run.read()
         self.assertEqual(self.steps(run), [(0, 4)])
         other = self.folder / 'other'
         other.write_text(lines(start(), step(0, 3)) + 1000 * '\n')
-        other.replace(path)  # another file in its place
+        other.replace(path)  # replaced by another file
         run.read()
         self.assertEqual(self.steps(run), [(0, 3)])
 
-    def test_what_is_no_number_is_unknown(self):
+    def test_values_that_are_not_numbers_are_unknown(self):
         path = self.log('run') / 'log.jsonl'
         path.write_text(lines(start(), val(0, None)) + '{"event":"step","step":0,"loss":NaN,"tokens_so_far":null}\n'
                         '{"event":"step","step":1,"loss":1e999}\n{"event":"news"}\n\n')
@@ -80,10 +80,10 @@ class Log(WithFolder):
         run.read()
         self.assertEqual((len(run.of('step')), run.tokens_at(), run.seconds_at()), (2, {}, {}))
 
-    def test_lines_that_are_no_events_are_named(self):
+    def test_invalid_lines_are_reported(self):
         path = self.log('run') / 'log.jsonl'
         for text, said in (('{"event":"start"}\n{"eve\n{"event":"end"}\n', 'line 2 is not JSON; expected'),
-                           ('[1]\n', 'line 1 is "[1]"; expected an object that has an "event"'),
+                           ('[1]\n', 'line 1 is "[1]"; expected an object with an "event"'),
                            ('{"event":"step"}\n', '"step" in '), ('[' * 100000 + '\n', 'line 1 is not JSON'),
                            ('\x89PNG\r\n\x1a\n\n', 'line 1 is not JSON')):
             path.write_text(text)
@@ -101,19 +101,19 @@ class Log(WithFolder):
 
 
 class Names(WithFolder):
-    def test_the_shortest_that_differ(self):
+    def test_shortest_unique_names(self):
         for logs, names in ((['/r/a/log.jsonl', '/r/b/log.jsonl'], ['a', 'b']),
                             (['/r/x/a/log.jsonl', '/r/y/a/log.jsonl', '/r/y/b/log.jsonl'], ['x/a', 'y/a', 'b']),
                             (['/r/one.jsonl', '/r/two.jsonl'], ['one', 'two']), (['/log.jsonl'], ['/']),
                             (['/a/log.jsonl', '/a/a/log.jsonl'], ['/a', 'a/a'])):
             self.assertEqual(shortest_names(logs), names)
 
-    def test_runs_that_are_not_there(self):
+    def test_missing_runs(self):
         self.log('runs/mine', start())
         expected = "expected a run's folder or its log.jsonl"
         mine = f'{self.folder}/runs/mine'
-        for given, said in (('runs', f'a folder without log.jsonl; {expected}; in it are {mine}'),
-                            ('runs/mne', f'is not there; {expected}; did you mean {mine}?'),
+        for given, said in (('runs', f'a folder without log.jsonl; {expected}; it contains {mine}'),
+                            ('runs/mne', f'does not exist; {expected}; did you mean {mine}?'),
                             ('runs/mine/step_1', 'did you mean')):
             if given.endswith('step_1'): (self.folder / given).mkdir()
             with self.assertRaises(ToolError) as refused: Run(self.folder / given)
@@ -134,7 +134,7 @@ class Words(unittest.TestCase):
 
     def test_amounts_and_durations(self):
         self.assertEqual([amount(x) for x in (0.5, 999.6, 22222, 1.5e6, 1e10)], ['0.5', '1k', '22.2k', '1.5M', '10B'])
-        # as train_gpt2 has them on its terminal
+        # the same as train_gpt2 prints
         self.assertEqual([duration(s) for s in (4.49, 102.66, 59.5, 3723, 86399.4, 86399.5, 183763)],
                          ['0:04', '1:43', '1:00', '1:02:03', '23:59:59', '1d 00:00', '2d 03:02'])
 

@@ -1,4 +1,4 @@
-# run_support.py - logs made by hand, and the programs of dev/ run in this process
+# run_support.py - writes logs, and runs the programs of dev/ in this process
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -16,7 +16,7 @@ from tool_main import tool_main  # noqa: E402
 
 
 def program(name):
-    """A program of dev/ as a module, also where its file has no ending."""
+    """A program of dev/ as a module; its file may have no extension."""
     loader = importlib.machinery.SourceFileLoader(name.replace('.py', ''), str(ROOT / 'dev' / name))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
@@ -29,7 +29,7 @@ def start(**fields):
 
 
 def step(before, loss, **fields):
-    """The step after so many: its number is one more."""
+    """A step event after `before` completed steps."""
     return {'event': 'step', 'step': before + 1, 'loss': loss, 'lr': 1e-3, 'grad_norm': 2.0, 'tokens': 64,
             'tokens_so_far': 64 * (before + 1), 'ms': 100.0, 'tokens_per_s': 640.0, 'mfu': None,
             'noise_scale_tokens': None, 'noise_state': None, 'noise_relative_deviation': None,
@@ -49,7 +49,7 @@ def lines(*events):
 
 
 class WithFolder(unittest.TestCase):
-    """A folder of its own for each test, and what a program said."""
+    """A temporary folder for each test, and helpers to run programs."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -57,7 +57,7 @@ class WithFolder(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def log(self, name, *events):
-        """The folder of a run with these events."""
+        """Writes a run's folder whose log has these events; returns the folder."""
         (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / name / 'log.jsonl').write_text(lines(*events))
         return self.folder / name
@@ -70,7 +70,7 @@ class WithFolder(unittest.TestCase):
         return code, out.getvalue(), err.getvalue()
 
     def refused(self, module, *arguments, code=2):
-        """The one line of the error."""
+        """The error message of a program that must fail with one line."""
         got, out, err = self.run_tool(module, *arguments)
         self.assertEqual((got, out), (code, ''), err)
         self.assertEqual(err.count('\n'), 1, err)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# watch_test.py - dev/watch: its frames, and in a terminal (a pseudo terminal) that grows, shrinks and gets Ctrl-C
+# watch_test.py - dev/watch: its frames, and its behaviour in a pseudo terminal that is resized and receives Ctrl-C
 import fcntl
 import os
 import pty
@@ -38,7 +38,7 @@ class Frames(WithFolder):
         self.assertEqual(shown[1], '█' * 32 + '░' * 48)
         self.assertEqual(shown[2], 'running')
         self.assertEqual(shown[4], 'loss 5.0000, smoothed 6.3687 | validation 7.5000 at 2, best 7.5000 at 2')
-        self.assertEqual(shown[5], 'lr 1.00e-03 | norm 2.0000 | 640 tok/s | 100.0 ms a step | MFU 50.0 %')
+        self.assertEqual(shown[5], 'lr 1.00e-03 | norm 2.0000 | 640 tok/s | 100.0 ms per step | MFU 50.0 %')
 
     def test_the_time_left_counts_validations_between_steps(self):
         events = [start(total_steps=100)]
@@ -46,19 +46,19 @@ class Frames(WithFolder):
         # 40 s of 50 steps are validations: those after steps 10, 20, 30 and 40
         self.assertTrue(self.frame(*events)[0].endswith('| 1:30 left'), self.frame(*events)[0])
 
-    def test_ended_silent_and_bound(self):
+    def test_ended_without_output_and_noise_bound(self):
         self.assertEqual(self.frame(start(), step(0, 8.0), END, age=61)[2],
-                         'ended 1:01 ago: all steps made, 1:05 in all')
+                         'ended 1:01 ago: all steps made, 1:05 in total')
         self.assertEqual(self.frame(start(), step(0, 8.0), resume(1), END)[2],
-                         'ended 0:00 ago: all steps made, 1:05 since it was resumed')
+                         'ended 0:00 ago: all steps made, 1:05 since the last resume')
         self.assertEqual(self.frame(start(), step(0, 8.0), age=75)[2],
-                         'silent for 1:15: validating, waiting, or no longer running')
+                         'no output for 1:15: validating, waiting, or not running')
         slow = step(0, 8.0, ms=30000.0)
         self.assertEqual(self.frame(start(), slow, age=75)[2], 'running')
         weak = step(0, 8.0, noise_state='weak', noise_at_least_tokens=5000.0)
         self.assertIn('noise > 5k tokens', self.frame(start(), weak)[5])
 
-    def test_the_curve_falls_from_left_to_right(self):
+    def test_the_curve_of_a_falling_loss_falls(self):
         events = [start()] + [step(k, 10.0 - k / 10) for k in range(60)] + [val(60, 4.1)]
         shown = self.frame(*events)
         rows = [line for line in shown if '│' in line or '┤' in line]
@@ -79,19 +79,19 @@ class Frames(WithFolder):
                 self.frame(*events, width=width, height=height)
         self.assertEqual(self.frame(start())[4], 'no loss yet')
 
-    def test_terminals_that_know_only_ascii(self):
+    def test_ascii_terminals(self):
         for line in self.frame(start(), val(0, 9.0), *(step(k, 8.0 - k) for k in range(4))):
             self.assertTrue(in_ascii(line).isascii())
             self.assertEqual(len(in_ascii(line)), len(line))
 
-    def test_once_and_what_is_refused(self):
+    def test_once_and_wrong_arguments(self):
         run = self.log('mine', start(), step(0, 8.0))
         code, out, _ = self.run_tool(watch, run, '--once')
         self.assertEqual((code, '\x1b' in out, out.splitlines()[0][:19]), (0, False, 'mine | step 1 of 10'))
         self.assertIn('did you mean --once?', self.refused(watch, run, '--onze'))
         self.assertIn('the number of runs is 0', self.refused(watch))
         self.assertIn('the number of runs is 2', self.refused(watch, run, run, '--once'))
-        self.assertIn('stdout is no terminal', self.refused(watch, run))
+        self.assertIn('stdout is not a terminal', self.refused(watch, run))
         self.assertIn('a folder without log.jsonl', self.refused(watch, self.folder, '--once'))
         empty = self.folder / 'empty'
         empty.mkdir()
@@ -104,11 +104,11 @@ class Frames(WithFolder):
 
 def take_terminal():
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it for what it starts with "&", as this test may be
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell sets SIG_IGN for "&" jobs, such as this test
 
 
 class Terminal(WithFolder):
-    """dev/watch at the other end of a pseudo terminal."""
+    """dev/watch on a pseudo terminal."""
 
     def open(self, run, width=80, height=24, command=None):
         self.master, self.slave = pty.openpty()
@@ -130,7 +130,7 @@ class Terminal(WithFolder):
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack('HHHH', height, width, 0, 0))
 
     def await_text(self, text, seconds=20):
-        """What has come until the text, which is forgotten with it."""
+        """Waits for the text; removes and returns the output before it, and removes the text."""
         end = time.monotonic() + seconds
         while text.encode() not in self.out:
             self.assertLess(time.monotonic(), end, f'{text!r} is not in {self.out[-2000:]!r}')
@@ -138,13 +138,13 @@ class Terminal(WithFolder):
         before, _, self.out = self.out.partition(text.encode())
         return before.decode()
 
-    def left_as_it_was(self, code):
+    def assert_restored(self, code):
         self.await_text('\x1b[?25h\x1b[?1049l')
         self.assertEqual(self.program.wait(20), code)
         if self.program.stderr: self.assertEqual(self.program.stderr.read(), b'')
         self.assertEqual(termios.tcgetattr(self.slave), self.before)
 
-    def test_it_follows_the_log_and_the_size_and_ends_with_ctrl_c(self):
+    def test_it_follows_the_log_and_the_size_and_exits_on_ctrl_c(self):
         run = self.folder / 'not_there_yet'
         self.open(run)
         self.await_text('\x1b[?1049h\x1b[?25l')
@@ -162,24 +162,24 @@ class Terminal(WithFolder):
         self.await_text('step 5 of 10')
         self.assertIsNone(self.program.poll())
         os.write(self.master, b'\x03')
-        self.left_as_it_was(0)
+        self.assert_restored(0)
 
-    def test_it_stops_goes_on_and_is_terminated(self):
+    def test_it_stops_continues_and_is_terminated(self):
         run = self.log('mine', start(), step(0, 8.0), END)
         shell = f'"{sys.executable}" "{ROOT}/dev/watch" "{run}"; stty -a | grep -c " echo "; fg >/dev/null'
         self.open(run, command=['bash', '-mc', shell])
         self.await_text('all steps made')
         os.write(self.master, b'\x1a')  # Ctrl-Z
         self.await_text('\x1b[?25h\x1b[?1049l')
-        self.await_text('1\r\n')  # what is typed shows again
+        self.await_text('1\r\n')  # echo is on again
         self.await_text('\x1b[?1049h\x1b[?25l')
         self.await_text('all steps made')
         os.killpg(os.tcgetpgrp(self.master), signal.SIGTERM)
-        self.left_as_it_was(128 + signal.SIGTERM)
+        self.assert_restored(128 + signal.SIGTERM)
 
-    def test_in_the_background_it_leaves_the_keys_alone_and_ends_when_told_to(self):
+    def test_in_the_background_it_reads_no_keys_and_exits_on_sigterm(self):
         run = self.log('mine', start(), step(0, 8.0), END)
-        # timeout makes a process group of its own, which is not the terminal's.
+        # timeout starts a new process group, which is not the terminal's foreground group.
         inner = f'echo timeout=$PPID.; exec "{sys.executable}" "{ROOT}/dev/watch" "{run}"'
         self.open(run, command=['bash', '-c', f"timeout 60 sh -c '{inner}'; echo ended $?"])
         self.await_text('timeout=')
@@ -187,7 +187,7 @@ class Terminal(WithFolder):
         self.addCleanup(lambda: self.program.poll() is None and os.killpg(pid, signal.SIGKILL))
         self.await_text('all steps made')
         self.assertEqual(termios.tcgetattr(self.slave), self.before)
-        os.write(self.master, b'q\n')  # whoever is in the foreground reads it
+        os.write(self.master, b'q\n')  # the foreground process reads it
         self.await_text('\x1b[H\x1b[Kmine | step 1')  # drawn again
         os.kill(pid, signal.SIGTERM)
         self.await_text('\x1b[?25h\x1b[?1049l')
@@ -195,12 +195,12 @@ class Terminal(WithFolder):
         self.assertEqual(self.program.wait(20), 0)
         self.assertEqual(termios.tcgetattr(self.slave), self.before)
 
-    def test_q_ends_it_and_an_error_comes_after_the_screen(self):
+    def test_q_exits_and_an_error_is_printed_after_the_screen_is_restored(self):
         run = self.log('mine', start(), step(0, 8.0))
         self.open(run)
         self.await_text('step 1 of 10')
         os.write(self.master, b'q')
-        self.left_as_it_was(0)
+        self.assert_restored(0)
         self.open(run)
         self.await_text('step 1 of 10')
         with (run / 'log.jsonl').open('a') as log: log.write('{"event\n')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bench.sh - the benchmark of the operations: its columns are explained once, what cannot be done here is said, and its
-# ceiling is one
+# bench.sh - the benchmark of the operations: it explains its columns once, reports operations not supported here, and
+# its ceiling is one
 #
 #   test/program/bench.sh [BUILD]     with the program in BUILD (build/cpu)
 set -euo pipefail
@@ -13,7 +13,7 @@ trap 'rm -f "$out"' EXIT
 for column in "ms, +-" GB/s GFLOP/s "x plain" roofline; do
     [ "$(grep -c "^  $column  " "$out")" = 1 ] || { cat "$out"; echo "wrong: $column is not explained once"; exit 1; }
 done
-grep -q "cannot be done here" "$out" || { cat "$out"; echo "wrong: nothing says what cannot be done here"; exit 1; }
+grep -q "not supported here" "$out" || { cat "$out"; echo "wrong: unsupported operations are not reported"; exit 1; }
 
 # Operations that read, copy, and do both, on 3 to 37 MB. Whatever else runs meanwhile, no share exceeds 1. That the
 # loops are what bounds them is seen where nothing held them up, so on one thread, and in three attempts: they take at

@@ -88,12 +88,12 @@ TEST_CASE("generate prints the prompt and the text that training samples, from t
     const auto longer = models.generate(models.run_folder() + "--prompt abcdefg -n 60 --temperature 0");
     CHECK_THAT(longer.err, Contains("60 tokens in"));
 
-    // One that cannot be opened is passed over, and said.
+    // A checkpoint that cannot be opened is skipped with a note.
     fs::resize_file(models.checkpoint(2) + "/model.safetensors", 1000);
     const auto older = models.generate(models.run_folder() + "--prompt ab -n 12" + sampling);
     CHECK(older.out == first.out);
     CHECK_THAT(older.err,
-               Contains("passes over") && Contains("step_00000002: ") && Contains("step_00000001: 2 layers"));
+               Contains("note: skips") && Contains("step_00000002: ") && Contains("step_00000001: 2 layers"));
 }
 
 TEST_CASE("text comes as it is made, and Ctrl-C ends it cleanly", "[run]") {
@@ -120,7 +120,7 @@ TEST_CASE("without a prompt every line of standard input is one", "[run]") {
     CAPTURE(asked.err);
     CHECK(asked.exit_code == 0);
     CHECK(std::count(asked.err.begin(), asked.err.end(), '>') == 4);
-    CHECK_THAT(asked.err, Contains("Ctrl-D ends"));
+    CHECK_THAT(asked.err, Contains("Ctrl-D exits"));
     // Each has a seed of its own; the prompt itself is not repeated.
     const auto one = models.generate(models.run_folder() + "--prompt ab " + sampling).out;
     const auto start = models.generate(models.run_folder() + "--prompt '' -n 9 --seed 7").out;
