@@ -1,4 +1,4 @@
-// clocks.h - which operations come before which, by what the program said: never by when they ran
+// clocks.h - vector clocks: the order of operations that the program's calls define, independent of when they run
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace stand_in {
 
-// Of each stream, how many of its operations come before.
+// Number of preceding operations in each stream.
 class Clock {
 public:
     std::uint32_t operator[](std::uint32_t stream) const { return stream < counts_.size() ? counts_[stream] : 0; }

@@ -1,7 +1,7 @@
-// cudart.cpp - the functions of the CUDA runtime that the host code calls, in place of libcudart
+// cudart.cpp - stand-in for libcudart: the functions of the CUDA runtime that the host code calls
 //
-// With each function: what NVIDIA's documentation (CUDA Runtime API) says of it that the program may rely on, in other
-// words, and what is kept of that.
+// The comment of each function paraphrases the guarantees of NVIDIA's documentation (CUDA Runtime API), and states
+// where the stand-in differs.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
@@ -31,26 +31,26 @@ std::atomic<std::uint32_t> streams = 0, events = 0;
 thread_local int device_in_use = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
-// The last status that is no success stays until it is asked for.
-cudaError_t said(cudaError_t status) {
+// Keeps the last error until cudaGetLastError().
+cudaError_t set_status(cudaError_t status) {
     if (status != cudaSuccess) last_error = status;
     return status;
 }
 #define MAY_FAIL(status) \
-    if (told_to_fail(__func__)) return said(status)
-// What gives back or waits does so all the same.
+    if (told_to_fail(__func__)) return set_status(status)
+// For functions that release or wait: they do so even if they return an error.
 #define DOES_AND_MAY_FAIL(status) \
-    const cudaError_t outcome = told_to_fail(__func__) ? said(status) : cudaSuccess
+    const cudaError_t outcome = told_to_fail(__func__) ? set_status(status) : cudaSuccess
 
 int device_count() { return int(setting("STAND_IN_GPUS", 1)); }
 
-// The stream that a call is given; or the default one, which nothing orders with others, where dev/mutate_events.sh
-// asks for it.
+// The stream passed to a call, or the default one, which is ordered with no other, if STAND_IN_MUTATE selects this
+// call.
 std::uint32_t stream_for(cudaStream_t stream, std::uint32_t site) {
     return mutation_of(site) == Mutation::other_stream ? 0 : number_of(stream);
 }
 
-// A command of a stream, unless the call is to be left out.
+// Enqueues a command on a stream, unless STAND_IN_MUTATE skips the call.
 void of_stream(Command command, cudaStream_t stream, const char* function) {
     command.site = call_site(function);
     if (mutation_of(command.site) == Mutation::skip) return;
@@ -94,31 +94,31 @@ extern "C" {
 
 // ---- devices
 
-// How many devices can run something; none is an error of its own.
+// Number of devices that can run work; 0 is an error.
 cudaError_t cudaGetDeviceCount(int* count) {
     MAY_FAIL(cudaErrorInitializationError);
     *count = device_count();
-    return *count > 0 ? cudaSuccess : said(cudaErrorNoDevice);
+    return *count > 0 ? cudaSuccess : set_status(cudaErrorNoDevice);
 }
-// For the calling thread, from then on: what it allocates, creates and launches is that device's. Numbers run from 0 to
-// the count - 1. It waits for no device. (Here each process has the memory and streams of one device only.)
+// Selects the calling thread's device, from 0 to count - 1, for its following allocations, streams and launches. Does
+// not wait. (Here each process has the memory and streams of one device only.)
 cudaError_t cudaSetDevice(int device) {
     MAY_FAIL(cudaErrorDevicesUnavailable);
-    if (device < 0 || device >= device_count()) return said(cudaErrorInvalidDevice);
+    if (device < 0 || device >= device_count()) return set_status(cudaErrorInvalidDevice);
     device_in_use = device;
     return cudaSuccess;
 }
-// The calling thread's; without cudaSetDevice the first one.
+// The calling thread's device; without cudaSetDevice device 0.
 cudaError_t cudaGetDevice(int* device) {
     MAY_FAIL(cudaErrorInitializationError);
     *device = device_in_use;
     return cudaSuccess;
 }
-// Of the device of that number. Which it has is not the documentation's to say: here what the program reads, as on an
-// H100, but for the executor's one multiprocessor.
+// Properties of a device. The values are those of an H100 as far as the program reads them, except the executor's
+// single multiprocessor.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     MAY_FAIL(cudaErrorInvalidValue);
-    if (device < 0 || device >= device_count()) return said(cudaErrorInvalidDevice);
+    if (device < 0 || device >= device_count()) return set_status(cudaErrorInvalidDevice);
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "stand-in for a GPU");
     properties->uuid.bytes[15] = char(device);
@@ -129,8 +129,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->multiProcessorCount = 1;
     return cudaSuccess;
 }
-// A number for an attribute of a device. One multiprocessor, as the executor pretends to have (limits_host.h); shared
-// memory of compute capability 9.0. Attributes that the program does not ask for are refused like unknown ones.
+// An attribute of a device. One multiprocessor, like the executor (limits_host.h); shared memory of compute capability
+// 9.0. Attributes that the program does not read are refused like unknown ones.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     MAY_FAIL(cudaErrorInvalidValue);
     switch (attribute) {
@@ -138,16 +138,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
         case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 * 1024; return cudaSuccess;
         case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
         case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
-        default: return said(cudaErrorInvalidValue);
+        default: return set_status(cudaErrorInvalidValue);
     }
 }
-// Waits for all that the device was given before.
+// Waits for all preceding work of the device.
 cudaError_t cudaDeviceSynchronize() {
     DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
     ask({.kind = Kind::sync_device});
     return outcome;
 }
-// Bytes of the current device; others may take what is free before the caller does, so nobody is promised to get it.
+// Free and total bytes of the current device. Other processes may allocate the free memory before the caller does.
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     MAY_FAIL(cudaErrorInitializationError);
     *free = device_bytes_free();
@@ -157,13 +157,13 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 
 // ---- errors
 
-// Gives the last error of the calling thread and forgets it.
+// Returns and resets the last error of the calling thread.
 cudaError_t cudaGetLastError() {
     const cudaError_t status = last_error;
     last_error = cudaSuccess;
     return status;
 }
-// The name as the header has it, or the text below for a number that is none.
+// The name of the enumerator, or the text below for an unknown number.
 const char* cudaGetErrorName(cudaError_t status) {
     switch (status) {
 #define NAME(status) case status: return #status
@@ -183,7 +183,7 @@ const char* cudaGetErrorName(cudaError_t status) {
         default: return "unrecognized error code";
     }
 }
-// A description of the error. The words are not documented.
+// A description of the error. The text is not documented.
 const char* cudaGetErrorString(cudaError_t status) {
     switch (status) {
         case cudaSuccess: return "no error";
@@ -197,16 +197,15 @@ const char* cudaGetErrorString(cudaError_t status) {
 
 // ---- memory
 
-// Aligned for any type of variable; the memory is not cleared. It says nothing of waiting, and does not.
+// Aligned for any type; not initialized. The documentation mentions no synchronization; the stand-in does none.
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     *memory = bytes ? allocate(Memory::device, bytes, __func__) : nullptr;
-    return *memory || bytes == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
+    return *memory || bytes == 0 ? cudaSuccess : set_status(cudaErrorMemoryAllocation);
 }
-// Of null it does nothing; of what was freed, or never allocated, it returns an error: here it is the end, as the
-// program does not look at the status. That work which may still use the memory is waited for is what the sentence on
-// memory of pools implies, for which alone it is said not to be; nobody may lean on it for an order of other work, and
-// with STAND_IN_FREE=now nobody may lean on it at all.
+// Does nothing for null. Freed or unknown memory is an error: here it ends the program, as the program ignores the
+// status. The documentation excludes only memory of pools from waiting for work that uses the memory, so cudaFree
+// waits; the program must not rely on this to order other work, and with STAND_IN_FREE=now not at all.
 cudaError_t cudaFree(void* memory) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidValue);
     if (!memory) return outcome;
@@ -215,33 +214,33 @@ cudaError_t cudaFree(void* memory) {
     give_back(Memory::device, memory, __func__);
     return outcome;
 }
-// Page-locked, and accessible to the device.
+// Page-locked memory that the device can access.
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     *memory = bytes ? allocate(Memory::pinned, bytes, __func__) : nullptr;
-    return *memory || bytes == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
+    return *memory || bytes == 0 ? cudaSuccess : set_status(cudaErrorMemoryAllocation);
 }
-// It promises no wait for copies under way.
+// Does not promise to wait for pending copies.
 cudaError_t cudaFreeHost(void* memory) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidValue);
     if (memory) give_back(Memory::pinned, memory, __func__);
     return outcome;
 }
-// The direction is checked against the pointers. Asynchronous copies of memory that is not page-locked "may" be
-// synchronous: nobody may lean on it, so here they are not.
+// Checks the direction against the pointers. Asynchronous copies of pageable memory "may" be synchronous: the program
+// must not rely on it, so here they are asynchronous.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     MAY_FAIL(cudaErrorInvalidValue);
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (is_device(to) != to_device || is_device(from) != from_device) return said(cudaErrorInvalidValue);
+    if (is_device(to) != to_device || is_device(from) != from_device) return set_status(cudaErrorInvalidValue);
     of_stream({.kind = Kind::copy, .to = address_of(to), .from = address_of(from), .bytes = bytes, .seconds = 1e-6},
               stream, __func__);
     return cudaSuccess;
 }
-// Sets each byte to the value's lowest. It may return before that is done, and run beside work of other streams.
+// Sets each byte to the lowest byte of the value. Asynchronous; may overlap with work of other streams.
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
     MAY_FAIL(cudaErrorInvalidValue);
-    if (!is_device(memory)) return said(cudaErrorInvalidValue);
+    if (!is_device(memory)) return set_status(cudaErrorInvalidValue);
     of_stream({.kind = Kind::fill, .value = std::uint32_t(value), .to = address_of(memory), .bytes = bytes,
                .seconds = 1e-6}, stream, __func__);
     return cudaSuccess;
@@ -249,36 +248,36 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 
 // ---- streams
 
-// Work in the stream runs beside that of the default stream, with no order between the two. (Streams that are ordered
-// with it are not stood in for: the program has none.)
+// Work in a non-blocking stream may overlap with that of the default stream. (Blocking streams are not supported here:
+// the program has none.)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     MAY_FAIL(cudaErrorMemoryAllocation);
-    if (flags != cudaStreamNonBlocking) stop("a stream that waits for the default one is not stood in for");
+    if (flags != cudaStreamNonBlocking) stop("the stand-in does not support blocking streams");
     *stream = new CUstream_st{++streams};
     made(*stream, kStream);
     return cudaSuccess;
 }
-// Returns at once where work is left in the stream, which is then still done.
+// Returns at once; pending work of the stream still completes.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
     given_back(stream, kStream);
     return outcome;
 }
-// Until the stream has done all that it was given.
+// Waits until all preceding work of the stream is done.
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
     const std::uint32_t site = call_site(__func__);
     if (mutation_of(site) != Mutation::skip) ask({.kind = Kind::sync_stream, .stream = stream_for(stream, site)});
     return outcome;
 }
-// What the stream is given from now on waits for what the event captured, which is that of the last record before this
-// call; of an event that never was recorded, for nothing.
+// Following work in the stream waits for the work captured by the last record of the event before this call; for
+// nothing if the event was never recorded.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     MAY_FAIL(cudaErrorInvalidResourceHandle);
     of_stream({.kind = Kind::wait_for_event, .event = number_of(event)}, stream, __func__);
     return cudaSuccess;
 }
-// The function runs when the stream comes to it, in no other order; what is behind it waits. It must not call CUDA.
+// The function runs after preceding work of the stream; following work waits for it. It must not call CUDA.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
     MAY_FAIL(cudaErrorInvalidValue);
     of_stream({.kind = Kind::call_host, .to = address_of(argument),
@@ -288,59 +287,60 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 
 // ---- events
 
-// For the current device, with default flags: it takes times, and a host that waits for it spins.
+// For the current device, with default flags: records times; a waiting host thread spins.
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     return make_event(event, cudaEventDefault);
 }
-// With cudaEventDisableTiming it needs to take no time, with cudaEventBlockingSync a host that waits for it sleeps.
+// cudaEventDisableTiming: records no time. cudaEventBlockingSync: a waiting host thread sleeps.
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     MAY_FAIL(cudaErrorMemoryAllocation);
     return make_event(event, flags);
 }
-// May be called while work that the event captured is under way; who waits for it still waits for that.
+// May be called while captured work is pending; waiters still wait for it.
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
     given_back(event, kEvent);
     send({.kind = Kind::destroy_event, .event = event->number});
     return outcome;
 }
-// Captures what the stream was given before this call; a later record replaces it.
+// Captures the preceding work of the stream; replaces an earlier record.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     MAY_FAIL(cudaErrorInvalidResourceHandle);
-    // those that take times are told apart: another stream's time is no other result
+    // timed events have their own name: their stream changes only times, not results
     of_stream({.kind = Kind::record, .event = number_of(event)}, stream,
               event->timed ? "cudaEventRecord(timed)" : __func__);
     return cudaSuccess;
 }
-// Whether all that was captured is done; of an event that never was recorded: yes. "Not ready" is no error.
+// Whether all captured work is done; yes if the event was never recorded. cudaErrorNotReady does not set the last
+// error.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     MAY_FAIL(cudaErrorIllegalAddress);
     return ask({.kind = Kind::query_event, .event = number_of(event)}) != 0 ? cudaSuccess : cudaErrorNotReady;
 }
-// Until all is done that the event captured; of one that never was recorded, at once.
+// Waits for all captured work; returns at once if the event was never recorded.
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     DOES_AND_MAY_FAIL(cudaErrorIllegalAddress);
     const std::uint32_t site = call_site(__func__);
     if (mutation_of(site) != Mutation::skip) ask({.kind = Kind::sync_event, .event = number_of(event)});
     return outcome;
 }
-// Between two events that were recorded, with timing, and are done.
+// Milliseconds between two recorded, completed events with timing.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
     MAY_FAIL(cudaErrorInvalidResourceHandle);
-    if (!begin->timed || !end->timed) return said(cudaErrorInvalidResourceHandle);
+    if (!begin->timed || !end->timed) return set_status(cudaErrorInvalidResourceHandle);
     const double seconds = ask({.kind = Kind::elapsed, .event = number_of(begin), .other_event = number_of(end)});
-    if (seconds == kNeverRecorded) return said(cudaErrorInvalidResourceHandle);
-    if (seconds == kNotDone) return said(cudaErrorNotReady);
+    if (seconds == kNeverRecorded) return set_status(cudaErrorInvalidResourceHandle);
+    if (seconds == kNotDone) return set_status(cudaErrorNotReady);
     *milliseconds = float(seconds * 1e3);
     return cudaSuccess;
 }
 
-// ---- what cuDNN's frontend alone would call, for plans that its stand-in never makes
+// ---- called only by cuDNN's frontend, for plans that its stand-in never makes
 
 #define NEVER(...)                                                                    \
     cudaError_t __VA_ARGS__ {                                                         \
-        stop(std::string(__func__) + " is not stood in for; nothing should call it"); \
+        stop(std::string(__func__) + " has no stand-in; it must not be called"); \
     }
 NEVER(cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsigned long long,
                                        cudaDriverEntryPointQueryResult*))

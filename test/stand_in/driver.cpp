@@ -1,5 +1,5 @@
-// driver.cpp - stands in for the driver, libcuda.so.1, where cuDNN only plans (cudnn_plans.cpp): it takes kernels, and
-// has no GPU. What cuda.h declares beside these is made of its names (Makefile) and says that nothing is initialised
+// driver.cpp - stand-in for the driver, libcuda.so.1, where cuDNN only plans (cudnn_plans.cpp): it accepts kernels and
+// has no GPU. The Makefile generates all other functions of cuda.h, which return CUDA_ERROR_NOT_INITIALIZED
 #include <cuda.h>
 
 extern "C" {

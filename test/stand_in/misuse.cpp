@@ -1,4 +1,4 @@
-// misuse.cpp - misuse NAME: a program that does one thing wrong, or the same thing right; for
+// misuse.cpp - misuse NAME: a program with one deliberate error, or the same code without it; for
 // test/program/cuda_build_stand_in_test.cpp
 #include <cuda_runtime_api.h>
 
@@ -25,11 +25,11 @@ struct Tensors {
     std::vector<float> host = std::vector<float>(kElements, 1.0f);
 
     void fill() { a->zero(one); }
-    // b from a
+    // b = gelu(a)
     void gelu(device::StreamRef stream, std::size_t elements = kElements) {
         kernels::gelu_forward<float>({{b->span().data(), elements}, {a->span().data(), elements}}, stream);
     }
-    // What `two` is given waits for what `one` was given so far.
+    // Work enqueued on `two` waits for the preceding work of `one`.
     void order() {
         device::Event event;
         event.record(one);
@@ -41,7 +41,7 @@ struct Tensors {
     }
 };
 
-// `two` reads what `one` reads, or writes it.
+// `two` reads or writes the tensor that `one` reads.
 void touch_beside_a_reader(Tensors& t, bool writes) {
     t.fill();
     t.order();
@@ -51,8 +51,8 @@ void touch_beside_a_reader(Tensors& t, bool writes) {
     t.end();
 }
 
-// Without waiting, the device may read what the host has already overwritten: no tool sees that, but a late schedule
-// shows it.
+// Without the wait, the device may read memory that the host has already overwritten: no tool detects that, but a late
+// schedule shows it in the results.
 void reuse_pinned_memory(Tensors& t, bool waits) {
     auto* const memory = reinterpret_cast<float*>(t.pinned.data());
     std::fill_n(memory, kElements, 1.0f);
@@ -131,7 +131,7 @@ const std::map<std::string, std::function<void(Tensors&)>> kCases{
     {"pinned memory reused in order", [](Tensors& t) { reuse_pinned_memory(t, true); }},
 };
 
-// With two ranks over NCCL, on tensors that are filled.
+// With two ranks over NCCL, on initialized tensors.
 using Ranks = llmc::Communicator;
 
 void use_the_sum(Tensors& t, Ranks& ranks, bool waits) {

@@ -1,4 +1,4 @@
-// nccl_exchange.h - what a launch of NCCL's stand-in is, and the memory that ranks share
+// nccl_exchange.h - launches of NCCL's stand-in, and the memory that ranks share
 #pragma once
 #include <nccl.h>
 #include <signal.h>
@@ -16,8 +16,8 @@
 namespace stand_in::nccl {
 
 inline constexpr int kMostRanks = 16;
-inline constexpr std::size_t kMostOperations = 2048;  // of a group, as with NCCL 2.9
-inline constexpr std::size_t kAreaBytes = 256 << 20;  // most that one rank sends in a launch; sparse
+inline constexpr std::size_t kMostOperations = 2048;  // per group, the limit of NCCL 2.9
+inline constexpr std::size_t kAreaBytes = 256 << 20;  // limit of the bytes that a rank sends in a launch; a sparse file
 
 // ---- operations
 
@@ -26,12 +26,12 @@ enum class Kind { reduce_scatter, all_gather, broadcast, reduce, send, receive }
 struct Operation {
     Kind kind;
     ncclDataType_t type;
-    int root;           // of send and receive the peer
-    std::size_t count;  // as the call gives it
+    int root;           // for send and receive: the peer
+    std::size_t count;  // as passed to the call
     const std::byte* in;
     std::byte* out;
-    int ordinal = 0;     // among the launch's collectives, or its sends to one peer, or its receives from it
-    std::size_t at = 0;  // where what it sends lies in the rank's area
+    int ordinal = 0;     // index among the launch's collectives, its sends to the peer or its receives from it
+    std::size_t at = 0;  // offset of its data in the rank's area
 
     bool collective() const { return kind < Kind::send; }
     bool concerns(int peer) const { return collective() || root == peer; }
@@ -49,21 +49,21 @@ struct Operation {
 };
 
 std::string describe(const Operation& op);
-// of an operation of a launch, the first one if not another
+// An operation of a launch; default: the first one
 std::string describe(std::span<const Operation> launch, const Operation* op = nullptr);
 
 // ---- what ranks share
 
 enum class State { absent, joined, failed, aborted, destroyed };
 
-// Each number has one writer, the rank itself.
+// Only the rank itself writes its fields.
 struct Rank {
     std::atomic<State> state;
     std::atomic<pid_t> host;                        // its host process
     std::atomic<std::uint64_t> begun, ended;        // launches
-    std::atomic<std::uint64_t> posted[kMostRanks];  // launches to each rank,
-    std::atomic<std::uint64_t> taken[kMostRanks];   // and from each
-    std::size_t operations;                         // of the launch that was posted last
+    std::atomic<std::uint64_t> posted[kMostRanks];  // launches sent to each rank
+    std::atomic<std::uint64_t> taken[kMostRanks];   // launches received from each rank
+    std::size_t operations;                         // of the last posted launch
     Operation operation[kMostOperations];
 
     bool gone() const { return host != 0 && kill(host, 0) != 0 && errno == ESRCH; }
@@ -79,7 +79,7 @@ struct alignas(4096) Shared {
     std::byte* area(int of) { return reinterpret_cast<std::byte*>(this + 1) + of * kAreaBytes; }
 };
 
-// The shared memory as a file that a process has open. It is what an ncclUniqueId holds.
+// The shared memory as an open file of a process. An ncclUniqueId contains it.
 struct Place {
     pid_t process;
     int file;
@@ -87,19 +87,19 @@ struct Place {
 };
 static_assert(sizeof(Place) <= sizeof(ncclUniqueId));
 
-// None where that process is gone. `place` becomes that in this process, which keeps it as long as it lives: works may
-// be outstanding when their communicator is no more.
+// Returns nullptr if that process has ended. Sets `place` to this process's own descriptor, which stays open until the
+// process ends: work may be pending after its communicator is destroyed.
 Shared* open_shared(Place& place, int size);
 
 // ---- in the device process
 
-// The payload of a launch, as long as its operations.
+// Payload of a launch; valid until its operations are done.
 struct Launch {
     Place place;
     int rank, size;
-    std::uint64_t number;     // of the communicator's, from 1
-    std::int64_t seconds;     // to wait for others at most
-    std::chrono::steady_clock::time_point began;  // when its turn came
+    std::uint64_t number;     // of the launch in its communicator, from 1
+    std::int64_t seconds;     // longest wait for other ranks
+    std::chrono::steady_clock::time_point began;  // when it started
     bool posted;
     std::size_t operations;
     Operation operation[kMostOperations];
@@ -111,7 +111,7 @@ struct Launch {
 };
 static_assert(std::is_trivially_copyable_v<Launch> && sizeof(Launch) <= stand_in::kMostPayload);
 
-// A launch, in the device process.
+// Runs a launch; a Work.
 bool exchange(std::byte* payload);
 
 }  // namespace stand_in::nccl

@@ -1,6 +1,6 @@
-// nvml.cpp - stands in for libnvidia-ml.so.1, which the driver brings along: readings that are known, or fail as asked
+// nvml.cpp - stand-in for libnvidia-ml.so.1, a part of the driver: fixed readings, or errors on request
 //
-// STAND_IN_NVML=FUNCTION:CODE,... makes functions answer with that nvmlReturn_t.
+// STAND_IN_NVML=FUNCTION:CODE,... makes a function return that nvmlReturn_t.
 #include <unistd.h>
 
 #include <cstdio>
@@ -17,7 +17,7 @@ enum : int { kClockSm = 1, kClockMem = 2, kSensorGpu = 0 };
 struct Memory { unsigned long long total, free, used; };
 struct Utilization { unsigned gpu, memory; };
 
-int users = 0;  // nvmlInit_v2() without its nvmlShutdown()
+int users = 0;  // nvmlInit_v2() calls minus nvmlShutdown() calls
 
 // "Each call to nvmlInit is to be met by one to nvmlShutdown."
 [[gnu::destructor]] void require_shutdown() {
@@ -26,7 +26,7 @@ int users = 0;  // nvmlInit_v2() without its nvmlShutdown()
     _exit(97);
 }
 
-// What STAND_IN_NVML has the function answer; otherwise that of a library that was started.
+// The status that STAND_IN_NVML sets for the function; otherwise that of an initialized library.
 int status_of(const std::string& function, bool arguments) {
     const char* const text = std::getenv("STAND_IN_NVML");
     const std::string all = std::string(",") + (text ? text : "");
@@ -36,7 +36,7 @@ int status_of(const std::string& function, bool arguments) {
     return arguments ? kSuccess : kInvalidArgument;
 }
 
-// A handle is the address of a GPU's place here.
+// A device handle is the address of its element.
 constexpr int kMostGpus = 64;
 char gpus[kMostGpus];
 int gpus_there() {
@@ -46,7 +46,7 @@ int gpus_there() {
 bool is_gpu(const void* device) { return device >= gpus && device < gpus + gpus_there(); }
 unsigned index_of(const void* device) { return unsigned(static_cast<const char*>(device) - gpus); }
 
-// The reading, of GPU 0 and what each next one has more.
+// The reading: `first` for GPU 0, plus `each` for every following GPU.
 template <class Value>
 int answer(const char* function, const void* device, Value* value, Value first, unsigned each) {
     const int status = status_of(function, is_gpu(device) && value);

@@ -1,7 +1,6 @@
-// nvrtc.cpp - a stand-in for libnvrtc, which compiles nothing: only cuDNN's plans need it, and its stand-in makes none
+// nvrtc.cpp - stand-in for libnvrtc, which compiles nothing: only cuDNN's plans need it, and its stand-in makes none
 //
-// The documentation's promises, of a program that is created, compiled, asked for its code and destroyed, are not kept:
-// each of these calls ends the program.
+// Each function ends the program, instead of creating, compiling or destroying a program as documented.
 #include <nvrtc.h>
 
 #include "test/stand_in/stand_in.h"

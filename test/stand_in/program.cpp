@@ -1,4 +1,4 @@
-// program.cpp - what is linked into a program with the stand-ins: the device process is this program without main()
+// program.cpp - linked into each program with the stand-ins: the device process is the same program without its main()
 #include <cstdlib>
 
 #include "test/stand_in/program.h"

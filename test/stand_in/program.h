@@ -1,26 +1,26 @@
-// program.h - the two processes of a program with the stand-ins, without a word of CUDA
+// program.h - the two processes of a program linked with the stand-ins; does not depend on CUDA
 #pragma once
 #include <cstddef>
 #include <string>
 
 namespace stand_in {
 
-// Runs in the device process, on a copy of the payload that stays the same one until the work is done. False: it waits
-// for another process; it is called again after others had their turn.
+// Runs in the device process on a copy of the payload, which persists until the work is done. Returns false while it
+// waits for another process; it is called again after other work had its turn.
 using Work = bool (*)(std::byte* payload);
 
 // ---- in the device process
 
-// What main() is there.
+// Its main function.
 int run_device();
 
-// The operation that runs touches device memory: where it lies outside of allocations, or another operation touched it
-// and nothing orders the two, that is what the program did wrong.
+// Called by the running operation before it touches device memory. Stops the program if the memory is outside of
+// allocations, or if another operation touched it without an order between the two.
 void note_access(const void* address, std::size_t bytes, bool written);
 
-// ---- in either
+// ---- in either process
 
-// What the program did wrong, as one line on standard error, and its end.
+// Prints the program's error as one line on standard error and exits.
 [[noreturn]] void stop(const std::string& what);
 
 }  // namespace stand_in

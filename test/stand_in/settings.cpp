@@ -1,5 +1,5 @@
-// settings.cpp - the environment variables that the stand-ins take, and what each may be: the others are refused before
-// main(), so that nobody reads the outcome of a run that was told something else
+// settings.cpp - the environment variables of the stand-ins and their valid values; others are errors before main(), so
+// that no run silently ignores a setting
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ constexpr Setting kSettings[] = {
     {"STAND_IN_TRAFFIC", ".+", "a file"},
 };
 
-[[gnu::constructor]] void refuse_others() {
+[[gnu::constructor]] void refuse_invalid() {
     if (!is_host()) return;
     for (char** entry = environ; *entry; ++entry) {
         const std::string text(*entry), name = text.substr(0, text.find('='));
@@ -45,7 +45,7 @@ constexpr Setting kSettings[] = {
         if (known == std::end(kSettings)) {
             std::string names;
             for (const Setting& setting : kSettings) names.append(names.empty() ? "" : ", ").append(setting.name);
-            stop("there is no " + name + "; expected one of " + names);
+            stop(name + " is not a variable of the stand-ins; expected one of " + names);
         }
         const std::string value = text.substr(name.size() + 1);
         if (!std::regex_match(value, std::regex(known->pattern)))

@@ -1,4 +1,4 @@
-// sites.cpp - call sites by the return addresses on the stack, named by binutils' addr2line where it is found
+// sites.cpp - call sites from the return addresses on the stack; binutils' addr2line, if found, names the functions
 #include "test/stand_in/sites.h"
 
 #include <execinfo.h>
@@ -23,13 +23,13 @@ struct Site {
     std::vector<const void*> frames;
     std::int64_t calls = 0;
     Mutation mutation = Mutation::none;
-    bool can_change = false;  // mutation_of() was asked: the call orders work
+    bool can_change = false;  // mutation_of() was called: the call orders work
 };
 
 struct Sites {
     std::mutex mutex;
     std::map<std::string, std::uint32_t> numbers;  // by function and frames
-    std::vector<Site> all{1};                      // none has the number 0
+    std::vector<Site> all{1};                      // number 0 is not used
 };
 Sites& sites() {
     static Sites& only = *new Sites;
@@ -61,7 +61,7 @@ const Program& program() {
 
 std::uintptr_t offset_of(const void* frame) { return reinterpret_cast<std::uintptr_t>(frame) - program().base; }
 
-Mutation told(const std::string& key) {
+Mutation requested_mutation(const std::string& key) {
     static const std::string text = std::getenv("STAND_IN_MUTATE") ? std::getenv("STAND_IN_MUTATE") : "";
     const std::size_t colon = text.find(':');
     if (colon == text.npos || text.substr(0, colon) != key) return Mutation::none;
@@ -94,13 +94,13 @@ std::string places(const std::vector<const void*>& frames) {
     if (FILE* const out = frames.empty() ? nullptr : popen((command + " 2>/dev/null").c_str(), "r")) {
         char line[2048];
         for (int number = 0; std::fgets(line, sizeof line, out); ++number) {
-            if (number % 2) continue;  // file and line, which a build without -g does not know
+            if (number % 2) continue;  // file and line, unknown without -g
             std::string text(line);
             text.erase(text.find_last_not_of('\n') + 1);
             constexpr std::string_view kNoise = "(anonymous namespace)::";
             for (std::size_t at; (at = text.find(kNoise)) != text.npos;) text.erase(at, kNoise.size());
             text.erase(std::min(text.find('('), text.size()));
-            // what only passes a call on
+            // skips wrappers
             if (text.starts_with("std::") || text.starts_with("device::") || text.starts_with("simt::") ||
                 text.find("stand_in") != text.npos || text == "_start" || text.starts_with("Catch::"))
                 continue;
@@ -110,7 +110,7 @@ std::string places(const std::vector<const void*>& frames) {
     }
     std::string text;
     for (std::size_t i = 0; i < names.size() && i < 4; ++i) text.append(i ? " <- " : "").append(names[i]);
-    return text.empty() ? "a place without a name" : text;
+    return text.empty() ? "an unnamed call site" : text;
 }
 
 std::uint32_t call_site(std::string_view function) {
@@ -124,7 +124,7 @@ std::uint32_t call_site(std::string_view function) {
         number = std::uint32_t(known.all.size());
         char hash[24];
         std::snprintf(hash, sizeof hash, "%016zx", std::hash<std::string>()(key));
-        known.all.push_back({std::string(function), hash, frames, 0, told(hash)});
+        known.all.push_back({std::string(function), hash, frames, 0, requested_mutation(hash)});
     }
     ++known.all[number].calls;
     return number;
@@ -138,7 +138,7 @@ Mutation mutation_of(std::uint32_t site) {
 
 std::string describe_site(std::uint32_t site) {
     std::unique_lock lock(sites().mutex);
-    if (site >= sites().all.size()) return "a call without a place";
+    if (site >= sites().all.size()) return "an unknown call site";
     const Site found = sites().all[site];
     lock.unlock();
     return found.function + " at " + places(found.frames);

@@ -1,10 +1,10 @@
-// stand_in.h - what the stand-ins for NVIDIA's libraries share: libcudart's, which is the device, offers it; those of
-// cuBLASLt and NCCL give it their work
+// stand_in.h - interface shared by the stand-ins for NVIDIA's libraries: libcudart's implements it and is the device;
+// those of cuBLASLt and NCCL submit work to it
 //
-// The device is a process of its own, started by the first call: the same program, which does not get to main().
-// Device memory is one range at the same address in both, which only the device may touch; pinned memory is shared; all
-// else is the host's alone. So code runs in either process but memory does not travel: what an operation needs goes
-// into its payload, byte by byte.
+// The device is a separate process of the same program, started by the first call; it does not run main(). Device
+// memory is one range at the same address in both processes, which only the device process may access; pinned memory is
+// shared; other memory is private to the host. So an operation can run in either process, but everything it needs must
+// be in its payload, byte by byte.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -27,25 +27,26 @@ struct Range {
 // Longest payload.
 inline constexpr std::size_t kMostPayload = 128 * 1024;
 
-// Enqueues an operation, whose `name` messages show, and returns at once; what goes wrong on the device ends the
-// program. `seconds` is how long the device's clock says that it took.
+// Enqueues an operation and returns at once. Messages show its `name`; an error on the device ends the program.
+// `seconds`: its duration on the device's clock.
 void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<const std::byte> payload,
              std::span<const Range> ranges, double seconds = 1e-6);
 
-// At the begin of every function of a library: whether this call was told to fail, by
-// STAND_IN_FAIL="FUNCTION:N", N counted from 1, or "FUNCTION:N@RANK", on that rank of Open MPI's alone.
+// Called first in every library function: whether this call must fail. STAND_IN_FAIL="FUNCTION:N" selects the N-th
+// call, from 1; "FUNCTION:N@RANK" only on that rank of Open MPI.
 bool told_to_fail(std::string_view function);
 
-// A handle that the program must give back before it ends, and did. `kind` as messages show it: "cublasLtMatmulDesc_t".
+// Records a handle that the program must release before it ends. `kind`, such as "cublasLtMatmulDesc_t", is for
+// messages.
 void made(const void* handle, std::string_view kind);
-// Ends the program where the handle is none, or was given back before.
+// Records the release of a handle; ends the program if it is invalid or was already released.
 void given_back(const void* handle, std::string_view kind);
 
-// A number from the environment: one of settings.cpp, which refuses what no number is.
+// A number from the environment; settings.cpp has checked its format.
 std::int64_t setting(const char* variable, std::int64_t otherwise);
 
 }  // namespace stand_in
 
-// Every function of a library begins with it; those that give back do so all the same.
+// First statement of every library function, except those that release or wait: these do so even if they fail.
 #define STAND_IN_MAY_FAIL(status) \
     if (stand_in::told_to_fail(__func__)) return status
