@@ -1,6 +1,6 @@
 # run_log.py - reads a run's log.jsonl, also while the run writes it: each step once, unknown values as None
 #
-# llmc/run/report.h defines the events. A "resume" event discards the events of later steps before it.
+# llmc/run/log/report.h defines the events. A "resume" event discards the events of later steps before it.
 import json
 import math
 import os
@@ -223,7 +223,7 @@ def smoothed(values, factor):
 
 
 def duration(seconds):
-    """"4:05", "1:02:03", "2d 03:10": the same format as clock_text() in llmc/run/throughput.h."""
+    """"4:05", "1:02:03", "2d 03:10": the same format as clock_text() in llmc/run/log/throughput.h."""
     whole = math.floor(seconds)
     minutes, seconds = divmod(whole + (seconds - whole >= 0.5), 60)
     hours, minutes = divmod(minutes, 60)

@@ -1,5 +1,5 @@
-// layout_test.cpp - the house itself: includes run one way, no file leads back to itself, what newer compilers do not
-// bring along is included, no line is longer than 120 columns
+// layout_test.cpp - checks of the source tree: include direction, no include cycles, headers that newer compilers
+// require, lines of at most 120 columns
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -15,11 +15,11 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Contains;
 using Strings = std::vector<std::string>;
-using Includes = std::map<std::string, Strings>;  // of every file, those of the project
+using Includes = std::map<std::string, Strings>;  // project headers that each file includes
 
-// From the ground up. A file includes its own wing and those of lower floors, so wings of one floor do not know each
-// other.
-const std::vector<Strings> kFloors = {
+// Layers from the bottom up. A file includes its own folder and folders of lower layers, so folders of the same layer
+// do not depend on each other.
+const std::vector<Strings> kLayers = {
     {"kernels/device"},
     {"kernels/simt"},
     {"kernels"},
@@ -36,43 +36,43 @@ const std::vector<Strings> kFloors = {
     {"test", "dev"},
 };
 
-struct Place {
-    int floor = -1;
-    std::string wing;
+struct Position {
+    int layer = -1;
+    std::string folder;
 };
 
-// The wing with the longest name that `path` begins with.
-Place place_of(const std::string& path) {
-    Place place;
-    for (int floor = 0; floor < int(kFloors.size()); ++floor)
-        for (const std::string& wing : kFloors[std::size_t(floor)])
-            if ((path == wing || path.starts_with(wing + "/")) && wing.size() > place.wing.size())
-                place = {floor, wing};
-    return place;
+// The folder of kLayers with the longest name that is a prefix of `path`.
+Position position_of(const std::string& path) {
+    Position position;
+    for (int layer = 0; layer < int(kLayers.size()); ++layer)
+        for (const std::string& folder : kLayers[std::size_t(layer)])
+            if ((path == folder || path.starts_with(folder + "/")) && folder.size() > position.folder.size())
+                position = {layer, folder};
+    return position;
 }
 
-// What is wrong with the arrows, a line each.
-Strings wrong_arrows(const Includes& includes) {
+// One line per include that violates the layers.
+Strings wrong_includes(const Includes& includes) {
     Strings wrong;
     for (const auto& [file, included] : includes) {
-        const Place from = place_of(file);
-        if (from.floor < 0) wrong.push_back(file + " lies in no wing");
+        const Position from = position_of(file);
+        if (from.layer < 0) wrong.push_back(file + " is in no layer");
         for (const std::string& other : included) {
-            const Place to = place_of(other);
-            const bool outside_product = to.wing == "test" || to.wing == "dev";
-            const bool kernel = file.ends_with(".cu") || file.ends_with(".cuh") || from.wing == "kernels/simt";
-            if (!includes.contains(other)) wrong.push_back(file + " includes " + other + ", which is not there");
-            else if (to.floor > from.floor || (to.floor == from.floor && to.wing != from.wing && !outside_product))
-                wrong.push_back(file + " includes " + other + ", which lies above or beside it");
-            else if (to.wing == "kernels/simt" && !kernel && from.wing != "test")
+            const Position to = position_of(other);
+            const bool outside_product = to.folder == "test" || to.folder == "dev";
+            const bool kernel = file.ends_with(".cu") || file.ends_with(".cuh") || from.folder == "kernels/simt";
+            if (!includes.contains(other)) wrong.push_back(file + " includes " + other + ", which does not exist");
+            else if (to.layer > from.layer || (to.layer == from.layer && to.folder != from.folder && !outside_product))
+                wrong.push_back(file + " includes " + other + ", which is above it or in its layer");
+            else if (to.folder == "kernels/simt" && !kernel && from.folder != "test")
                 wrong.push_back(file + " includes " + other + ", which is for kernels");
         }
     }
     return wrong;
 }
 
-// The first circle found, as "a -> b -> a"; empty if there is none.
-std::string circle(const Includes& includes) {
+// The first include cycle, as "a -> b -> a"; empty if there is none.
+std::string cycle(const Includes& includes) {
     std::set<std::string> finished;
     Strings path;
     const auto visit = [&](const auto& self, const std::string& file) -> std::string {
@@ -95,7 +95,7 @@ std::string circle(const Includes& includes) {
     return "";
 }
 
-// Of the project's own folders, and its files beside them.
+// All files of the project's folders, and the files next to them.
 Strings files_of_project() {
     Strings files = {"CONTRIBUTING.md", "Makefile", "README.md", "train_gpt2.cu"};
     for (const char* folder : {"kernels", "llmc", "test", "dev", "scripts"})
@@ -123,7 +123,7 @@ Includes includes_of_project() {
     return includes;
 }
 
-// Whether `file` includes <cstdint>, or what it includes of the project does.
+// Whether `file` includes <cstdint>, directly or through a header of the project.
 bool has_fixed_integers(const Includes& includes, const std::set<std::string>& have, const std::string& file) {
     if (have.contains(file)) return true;
     const auto found = includes.find(file);
@@ -132,20 +132,20 @@ bool has_fixed_integers(const Includes& includes, const std::set<std::string>& h
     });
 }
 
-std::size_t columns(const std::string& line) {  // of UTF-8: bytes that continue a character take no column
+std::size_t columns(const std::string& line) {  // UTF-8: continuation bytes take no column
     return std::size_t(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 }  // namespace
 
-TEST_CASE("includes run one way, from what is built to what it is built of", "[layout]") {
+TEST_CASE("includes go from higher to lower layers", "[layout]") {
     const Includes includes = includes_of_project();
-    REQUIRE(includes.size() > 200);  // run in the folder of the project
-    CHECK(wrong_arrows(includes) == Strings{});
-    CHECK(circle(includes) == "");
+    REQUIRE(includes.size() > 200);  // must run in the project's root
+    CHECK(wrong_includes(includes) == Strings{});
+    CHECK(cycle(includes) == "");
 }
 
-TEST_CASE("an arrow back, beside or into a file that is not there is found, and so is a circle", "[layout]") {
+TEST_CASE("wrong includes, missing headers and include cycles are found", "[layout]") {
     const Includes good = {{"kernels/device/a.h", {}},
                            {"kernels/simt/s.h", {"kernels/device/a.h"}},
                            {"kernels/k.cu", {"kernels/simt/s.h", "kernels/device/a.h"}},
@@ -158,38 +158,38 @@ TEST_CASE("an arrow back, beside or into a file that is not there is found, and 
                            {"test/t.cpp", {"llmc/run/control/r.h", "dev/b.h", "kernels/simt/s.h"}},
                            {"dev/b.h", {"test/u.h"}},
                            {"test/u.h", {}}};
-    CHECK(wrong_arrows(good) == Strings{});
-    CHECK(circle(good) == "");
+    CHECK(wrong_includes(good) == Strings{});
+    CHECK(cycle(good) == "");
     const auto with = [&](const std::string& file, const std::string& other) {
         Includes bad = good;
         bad[file].push_back(other);
         return bad;
     };
     const auto only_fault = [&](const std::string& file, const std::string& other) {
-        const Strings wrong = wrong_arrows(with(file, other));
+        const Strings wrong = wrong_includes(with(file, other));
         REQUIRE(wrong.size() == 1);
         return wrong[0];
     };
-    CHECK_THAT(only_fault("kernels/k.cu", "llmc/data/d.h"), Contains("above or beside"));
-    CHECK_THAT(only_fault("kernels/device/a.h", "kernels/simt/s.h"), Contains("above or beside"));
-    CHECK_THAT(only_fault("llmc/data/d.h", "llmc/run/control/r.h"), Contains("above or beside"));
-    CHECK_THAT(only_fault("llmc/data/d.h", "llmc/comm/c.h"), Contains("above or beside"));
-    CHECK_THAT(only_fault("llmc/run/control/r.h", "test/u.h"), Contains("above or beside"));
+    CHECK_THAT(only_fault("kernels/k.cu", "llmc/data/d.h"), Contains("above it or in its layer"));
+    CHECK_THAT(only_fault("kernels/device/a.h", "kernels/simt/s.h"), Contains("above it or in its layer"));
+    CHECK_THAT(only_fault("llmc/data/d.h", "llmc/run/control/r.h"), Contains("above it or in its layer"));
+    CHECK_THAT(only_fault("llmc/data/d.h", "llmc/comm/c.h"), Contains("above it or in its layer"));
+    CHECK_THAT(only_fault("llmc/run/control/r.h", "test/u.h"), Contains("above it or in its layer"));
     CHECK_THAT(only_fault("llmc/run/control/r.h", "kernels/simt/s.h"), Contains("for kernels"));
-    CHECK_THAT(only_fault("llmc/run/control/r.h", "llmc/run/control/gone.h"), Contains("not there"));
-    CHECK_THAT(only_fault("llmc/run/options/o.h", "llmc/run/evaluation/e.h"), Contains("above or beside"));
-    CHECK_THAT(only_fault("llmc/run/log/l.h", "llmc/run/control/r.h"), Contains("above or beside"));
-    CHECK(wrong_arrows({{"llmc/other.h", {}}}) == Strings{"llmc/other.h lies in no wing"});
-    CHECK(wrong_arrows({{"llmc/run/other.h", {}}}) == Strings{"llmc/run/other.h lies in no wing"});
-    CHECK(circle(with("kernels/device/a.h", "kernels/device/a.h")) == "kernels/device/a.h -> kernels/device/a.h");
+    CHECK_THAT(only_fault("llmc/run/control/r.h", "llmc/run/control/gone.h"), Contains("does not exist"));
+    CHECK_THAT(only_fault("llmc/run/options/o.h", "llmc/run/evaluation/e.h"), Contains("above it or in its layer"));
+    CHECK_THAT(only_fault("llmc/run/log/l.h", "llmc/run/control/r.h"), Contains("above it or in its layer"));
+    CHECK(wrong_includes({{"llmc/other.h", {}}}) == Strings{"llmc/other.h is in no layer"});
+    CHECK(wrong_includes({{"llmc/run/other.h", {}}}) == Strings{"llmc/run/other.h is in no layer"});
+    CHECK(cycle(with("kernels/device/a.h", "kernels/device/a.h")) == "kernels/device/a.h -> kernels/device/a.h");
     Includes two = with("llmc/run/control/r.h", "llmc/run/control/q.h");
     two["llmc/run/control/q.h"] = {"llmc/run/control/r.h"};
-    CHECK(wrong_arrows(two) == Strings{});
-    CHECK(circle(two) == "llmc/run/control/q.h -> llmc/run/control/r.h -> llmc/run/control/q.h");
+    CHECK(wrong_includes(two) == Strings{});
+    CHECK(cycle(two) == "llmc/run/control/q.h -> llmc/run/control/r.h -> llmc/run/control/q.h");
 }
 
-// Headers of g++ 12 include <cstdint> for themselves, those of g++ 13 do not.
-TEST_CASE("what names an integer of a fixed size includes <cstdint>", "[layout]") {
+// The standard library of g++ 12 includes <cstdint> in other headers, that of g++ 13 does not.
+TEST_CASE("files that use fixed-size integers include <cstdint>", "[layout]") {
     const Includes includes = includes_of_project();
     const std::regex include("^#include <(cstdint|stdint\\.h)>"), name("std::u?int(8|16|32|64|ptr)_t");
     std::set<std::string> have, need;
@@ -205,7 +205,7 @@ TEST_CASE("what names an integer of a fixed size includes <cstdint>", "[layout]"
         if (!has_fixed_integers(includes, have, file)) FAIL_CHECK(file << " does not include <cstdint>");
 }
 
-TEST_CASE("lines have at most 120 columns, and every source file opens by saying what it is", "[layout]") {
+TEST_CASE("lines have at most 120 columns, and every source file starts with its name and purpose", "[layout]") {
     const Strings sources = {".h", ".cpp", ".cu", ".cuh"};
     const Strings others = {".sh", ".sbatch", ".py", ".md", "Makefile", "dev/plot", "dev/watch",
                             "dev/data/prepare"};
@@ -219,7 +219,7 @@ TEST_CASE("lines have at most 120 columns, and every source file opens by saying
             if (columns(line) > 120) FAIL_CHECK(file << ':' << number << " has " << columns(line) << " columns");
             const std::string opening = "// " + fs::path(file).filename().string() + " - ";
             if (source && number == 1 && !line.starts_with(opening))
-                FAIL_CHECK(file << " does not open with " << opening);
+                FAIL_CHECK(file << " does not start with " << opening);
         }
     }
 }

@@ -1,4 +1,4 @@
-// contract.cpp - libFuzzer's two functions: which target this program is, and whether its parser keeps the contract
+// contract.cpp - libFuzzer's two entry points: select the target of this program, and check its parser's contract
 #include <fcntl.h>
 #include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
@@ -17,13 +17,13 @@
 namespace fuzz {
 namespace {
 
-// A path, an excerpt of 80 characters twice, and words.
+// Room for a path, two excerpts of 80 characters, and text.
 constexpr std::size_t kLongestMessage = 1000;
 constexpr std::uintptr_t kPage = 4096;
 
 struct Scratch {
     std::filesystem::path folder;
-    std::map<std::string, int> files;  // kept open: two system calls an input instead of four
+    std::map<std::string, int> files;  // kept open: two system calls per input instead of four
     Scratch() {
         std::string name = std::filesystem::temp_directory_path() / "fuzz.XXXXXX";
         must(mkdtemp(name.data()), "a temporary folder");
@@ -46,7 +46,7 @@ Parse& chosen() {
 
 std::uintptr_t to_page_end(std::uintptr_t address) { return (address + kPage - 1) / kPage * kPage; }
 
-// Bytes of the character that `text` begins with; 0: it is none.
+// Length of the UTF-8 character at the start of `text`; 0: invalid.
 std::size_t utf8_length(std::string_view text) {
     const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
     if (byte(0) < 0x80) return 1;
@@ -116,8 +116,8 @@ std::string safetensors_of(std::string_view text) {
 
 }  // namespace fuzz
 
-// What lies between the end of a mapped file and the end of its page is memory, which no check would miss: here it is
-// out of bounds.
+// Memory between the end of a mapped file and the end of its page is accessible, so that no check would detect reads of
+// it: here it is poisoned.
 extern "C" {
 void* __real_mmap(void* address, std::size_t size, int protection, int flags, int file, off_t offset);
 void* __wrap_mmap(void* address, std::size_t size, int protection, int flags, int file, off_t offset) {
@@ -152,7 +152,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
                    "a message of 1 to 1000 bytes: \"" + message + '"');
         fuzz::must_be_plain(message);
     } catch (const std::exception& error) {
-        fuzz::must(false, std::string("an Error of the project but ") + typeid(error).name() + ": " + error.what());
+        fuzz::must(false, std::string("an Error of the project, not ") + typeid(error).name() + ": " + error.what());
     }
     return 0;
 }

@@ -1,7 +1,7 @@
-// target.h - what a file of test/fuzz/targets needs: its parser under a name, and files that hold what libFuzzer makes
+// target.h - interface of the files in test/fuzz/targets: a named parser, and files with libFuzzer's inputs
 //
-// The contract that contract.cpp holds every parser to: whatever the bytes, it returns or throws Error with a message
-// of one line. A target says more by must().
+// The contract that contract.cpp checks for every parser: for any bytes it returns, or throws Error with a message of
+// one line. A target checks further properties with must().
 #pragma once
 #include <filesystem>
 #include <string>
@@ -12,7 +12,7 @@ namespace fuzz {
 
 using Parse = void (*)(std::string_view bytes);
 
-// A static one in each file of test/fuzz/targets; its name is that of the file, its corpus and its program.
+// Each file in test/fuzz/targets defines a static one, with the name of the file, its corpus and its program.
 struct Target {
     Target(std::string_view name, Parse parse);
 };
@@ -22,23 +22,23 @@ struct NamedTarget {
 };
 std::vector<NamedTarget>& targets();
 
-// A finding: says `what`, and ends the process as a crash does.
+// If `holds` is false: reports a finding with `what` was expected, and aborts the process.
 void must(bool holds, std::string_view what);
-// Finds fault with text that a terminal would not show on one line as it is.
+// Reports a finding if a terminal would not show the text unchanged on one line.
 void must_be_plain(std::string_view text);
 
-// Of this process, empty at its start and deleted at its end.
+// Folder of this process, empty at its start and deleted at its end.
 const std::filesystem::path& scratch_folder();
-// The file `name` of the scratch folder from now on holds `bytes`.
+// Overwrites the file `name` in the scratch folder with `bytes`.
 std::filesystem::path file_with(const std::string& name, std::string_view bytes);
 
-// The file whose header of 1024 bytes begins with the first `meant` of these bytes, and is 0 from there on, and whose
-// rest follows: no mutation has to keep what means nothing. Bytes that are a header or more, or fewer than `meant`, as
-// they are.
+// A file with a header of 1024 bytes: the first `meant` of these bytes, then zeros; the rest of the bytes follows. So
+// mutations need not preserve unused header bytes. Returns `bytes` unchanged if they are a whole header or more, or
+// fewer than `meant`.
 std::string with_header_of(std::size_t meant, std::string_view bytes);
 
-// A safetensors file from its header, up to the first line feed, and its data: the length in front of them, which no
-// mutation would keep right, is added.
+// A safetensors file from its header, up to the first line feed, and its data; adds the length of the header, which
+// mutations would not keep correct.
 std::string safetensors_of(std::string_view text);
 
 }  // namespace fuzz

@@ -286,7 +286,7 @@ TEST_CASE("the CUDA build saves on a signal, and goes on from a checkpoint", "[s
     CHECK(folder.log("next", "val")[0]["loss"].get<double>() < folder.log("out", "val")[0]["loss"].get<double>());
 }
 
-TEST_CASE("the stand-ins say what a program does wrong on the device, and nothing of what is right", "[stand_in]") {
+TEST_CASE("the stand-ins report errors of a program on the device, and report nothing without an error", "[stand_in]") {
     struct Case {
         const char* name;
         Texts says;
@@ -296,23 +296,23 @@ TEST_CASE("the stand-ins say what a program does wrong on the device, and nothin
         {"host reads device memory",
          {"the host touches device memory, byte 68 of an allocation of 4096, at ", "; cudaMalloc at "}},
         {"host writes device memory", {"the host touches device memory, byte 12 of an allocation of 4096"}},
-        {"kernel behind the end", {"0 bytes behind an allocation of 4096; ", "; cudaMalloc at "}},
-        {"kernel on host memory", {"memory of the host"}},
-        {"copy behind the end", {"\"cudaMemcpyAsync\" writes 4100 bytes at byte 0 of an allocation of 4096"}},
+        {"kernel past the end", {"0 bytes past the end of an allocation of 4096; ", "; cudaMalloc at "}},
+        {"kernel on host memory", {"host memory or unmapped memory"}},
+        {"copy past the end", {"\"cudaMemcpyAsync\" writes 4100 bytes at byte 0 of an allocation of 4096"}},
         {"use after free",
-         {"\"cudaMemsetAsync\" writes 4096 bytes at byte 0 of an allocation of 4096, freed before; cudaMemsetAsync at ",
-          "; cudaMalloc at ", "; cudaFree at "}},
+         {"\"cudaMemsetAsync\" writes 4096 bytes at byte 0 of an allocation of 4096, which was freed; "
+          "cudaMemsetAsync at ", "; cudaMalloc at ", "; cudaFree at "}},
         {"copy from pinned memory after free",
-         {"\"cudaMemcpyAsync\" touches pinned memory at byte ", " of an allocation of 100, freed before; ",
+         {"\"cudaMemcpyAsync\" touches pinned memory at byte ", " of an allocation of 100, which was freed; ",
           "; cudaMallocHost at ", "; cudaFreeHost at "}},
         {"double free",
-         {"cudaFree of byte 0 of an allocation of 100, freed before, at ", "; cudaMalloc at ", "; cudaFree at "}},
-        {"cudaFree of pinned memory", {"cudaFree of what is no device memory, at "}},
-        {"leak", {"not given back at the end: 1 x allocation of device memory"}},
-        {"event given back twice", {"a cudaEvent_t is given back twice"}},
+         {"cudaFree of byte 0 of an allocation of 100, which was freed, at ", "; cudaMalloc at ", "; cudaFree at "}},
+        {"cudaFree of pinned memory", {"cudaFree of an address outside of device memory, at "}},
+        {"leak", {"not freed at exit: 1 x allocation of device memory"}},
+        {"event destroyed twice", {"a cudaEvent_t is released twice"}},
         {"pinned memory after free",
-         {"the host touches pinned memory, byte 0 of an allocation of 100, freed before, at ", "; cudaMallocHost at ",
-          "; cudaFreeHost at "}},
+         {"the host touches pinned memory, byte 0 of an allocation of 100, which was freed, at ",
+          "; cudaMallocHost at ", "; cudaFreeHost at "}},
         {"race of kernels", {"race: \""}},
         {"kernels in order", {}},
         {"kernels in order of the host", {}},
@@ -348,7 +348,8 @@ TEST_CASE("the stand-ins refuse what they cannot be told, and name what they can
         {"STAND_IN_NCCL_SECONDS=short", "STAND_IN_NCCL_SECONDS is \"short\"; expected a number"},
         {"STAND_IN_NCCL_ASYNC=-1", "STAND_IN_NCCL_ASYNC is \"-1\"; expected a number"},
         {"STAND_IN_CALLS=", "STAND_IN_CALLS is \"\"; expected a file"},
-        {"STAND_IN_SCHEDUL=late", "there is no STAND_IN_SCHEDUL; expected one of STAND_IN_SCHEDULE, "},
+        {"STAND_IN_SCHEDUL=late",
+         "STAND_IN_SCHEDUL is not a variable of the stand-ins; expected one of STAND_IN_SCHEDULE, "},
     }));
     Process process({"env", told, program("misuse"), "nothing"},
                     fs::temp_directory_path() / ("misuse." + std::to_string(getpid())));
@@ -372,7 +373,7 @@ TEST_CASE("the stand-in for NCCL says where ranks part, instead of hanging", "[s
          {"rank 0 is in all-gather of 512 float32, rank 1 in reduce-scatter of 512 float32"}},
         {"ranks send different numbers of elements",
          {"rank 0 is in broadcast of 100 float32 from rank 0, rank 1 in broadcast of 200 float32 from rank 0"}},
-        {"a rank stays away", {"rank 0 has waited 2 s in launch 1, ", "for rank 1 (nothing was begun)"}},
+        {"a rank stays away", {"rank 0 has waited 2 s in launch 1, ", "for rank 1 (no launch started)"}},
     }));
     const TrainingFolder folder;
     const Result result =

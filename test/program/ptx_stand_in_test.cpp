@@ -314,9 +314,9 @@ TEST_CASE("what a kernel does wrong is told, with its place", "[stand_in][ptx]")
     const std::string words = ".shared .align 16 .b8 words[256];";
     CHECK(fault(kernel("st.global.u32 [%rd0], %r0;")) == "no fault");
     CHECK_THAT(fault(kernel("ld.global.v2.u32 {%r1, %r2}, [%rd0+4];")),
-               Contains("kernels.ptx:") && Contains("lane 0 loads 8 bytes at") && Contains("no multiple"));
+               Contains("kernels.ptx:") && Contains("lane 0 loads 8 bytes at") && Contains("not aligned"));
     CHECK_THAT(fault(kernel("mov.u64 %rd2, 4096; st.global.u32 [%rd2], %r0;")),
-               Contains("memory of the host, or none"));
+               Contains("host memory or unmapped memory"));
     CHECK_THAT(fault(kernel("mov.u32 %r1, words; st.shared.u32 [%r1+256], %r0;", words)),
                Contains("touches 4 bytes at 256 of shared memory of 256"));
     CHECK_THAT(fault(kernel("ld.param.u64 %rd2, [k_out+8];")), Contains("touches byte 8 of 12 of parameters"));
@@ -330,18 +330,19 @@ TEST_CASE("what a kernel does wrong is told, with its place", "[stand_in][ptx]")
                                      "$L_a:\nshfl.sync.bfly.b32 %r1|%p2, %r0, 1, 31, -1;\n$L_b:")),
                Contains("lanes wait for others that wait elsewhere: lanes 0x"));
     CHECK_THAT(fault(kernel(halves + "@%p1 bra $L_a;\nshfl.sync.bfly.b32 %r1|%p2, %r0, 1, 31, 65535;\n$L_a:")),
-               Contains("does with others what it is not named in"));
+               Contains("a lane is not in its own mask"));
     CHECK_THAT(fault(kernel(halves + "@%p1 bra $L_a;\nshfl.sync.bfly.b32 %r1|%p2, %r0, 16, 31, 0xffff0000;\n$L_a:")),
-               Contains("takes a value of lane") && Contains("which is not here"));
+               Contains("reads the value of lane") && Contains("which does not take part"));
     CHECK_THAT(fault(kernel(halves + "@%p1 bra $L_a;\nbar.sync 0;\nbra.uni $L_b;\n$L_a:\nbar.sync 0;\n$L_b:")),
                Contains("lanes wait for others"));
     CHECK_THAT(fault(kernel("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0];"), 16),
                Contains("an instruction of whole warps"));
     CHECK_THAT(fault(kernel("mov.u32 %r2, words;\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2+4];", words)),
-               Contains("no multiple"));
-    CHECK_THAT(fault(kernel("vote.sync.any.pred %p1, %p1, -1;")), Contains("not known here: \"vote.sync.any.pred"));
-    CHECK_THAT(fault(kernel("cvt.sat.u32.s32 %r1, %r0;")), Contains("not known here: \"cvt.sat.u32.s32"));
+               Contains("not aligned"));
+    CHECK_THAT(fault(kernel("vote.sync.any.pred %p1, %p1, -1;")),
+               Contains("an unknown instruction: \"vote.sync.any.pred"));
+    CHECK_THAT(fault(kernel("cvt.sat.u32.s32 %r1, %r0;")), Contains("an unknown instruction: \"cvt.sat.u32.s32"));
     CHECK_THAT(fault(kernel("setp.eq.u32 %p1, %r0, 0;\n@%p1 call.uni nothing;")),
-               Contains("not known here: \"@%p1 call"));
+               Contains("an unknown instruction: \"@%p1 call"));
     CHECK_THAT(fault(kernel("add.s64 %rd2, %r0, 1;")), Contains("%r0 is of another size"));
 }

@@ -1,4 +1,4 @@
-// accesses.cpp - the memory of accesses: for each two bytes who wrote them last and two that read them since
+// accesses.cpp - stores for every two bytes the last writer and up to two readers since, and detects races
 #include "test/stand_in/accesses.h"
 
 #include <sys/mman.h>
@@ -15,20 +15,20 @@ struct Cell {
     std::uint32_t writer = 0;
     std::array<std::uint32_t, 2> readers{};
 };
-constexpr std::size_t kCellBytes = 2;  // of device memory: two operations that share less seem to race
+constexpr std::size_t kCellBytes = 2;  // granularity: operations on different bytes of a cell seem to race
 
 template <class T>
-T* sparse_array(std::size_t count) {  // of zeros; takes memory where it is written
+T* sparse_array(std::size_t count) {  // of zeros; uses memory only where it is written
     void* const memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) stop("no room for the addresses of the memory of accesses");
+    if (memory == MAP_FAILED) stop("no address space to track accesses");
     return static_cast<T*>(memory);
 }
 
 struct Accesses {
     Cell* const cells = sparse_array<Cell>(kDeviceBytes / kCellBytes);
     Allocations allocations;
-    std::uintptr_t begin = 0, end = 0;  // of the allocation that was touched last
+    std::uintptr_t begin = 0, end = 0;  // of the last accessed allocation
     std::deque<Operation> operations{1};
     std::uint32_t current = 0;
     const Operation* mine = nullptr;
@@ -81,7 +81,7 @@ void memory_is_freed(std::uintptr_t begin, std::size_t bytes, std::uint32_t site
     all.allocations.remove(begin, site);
     all.begin = all.end = 0;
     if (!is_device(reinterpret_cast<void*>(begin))) return;
-    // whole pages; no address is given twice
+    // whole pages; no address is used twice
     const auto first = reinterpret_cast<std::uintptr_t>(all.cells + (begin - kDeviceBegin) / kCellBytes);
     const std::uintptr_t page = (first + kPage - 1) / kPage * kPage;
     const std::uintptr_t end = (first + bytes / kCellBytes * sizeof(Cell)) / kPage * kPage;
@@ -117,7 +117,7 @@ void note_access(const void* where, std::size_t bytes, bool written) {
             }
             cell->writer = current;
         } else if (cell->readers[0] != current && cell->readers[1] != current) {
-            // Of readers that nothing orders two are kept.
+            // Keeps two unordered readers at most.
             auto& [one, two] = cell->readers;
             if (one == 0 || all.is_before(one)) one = current;
             else two = current;

@@ -1,4 +1,4 @@
-// addresses.h - which addresses of common memory are in use
+// addresses.h - allocated addresses of the shared memory
 #pragma once
 #include <sys/mman.h>
 
@@ -14,17 +14,17 @@ namespace stand_in {
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-// The pages that an allocation lies in: the begin of the first, and the bytes of all.
+// The pages of an allocation: start of the first page, and total bytes.
 inline std::pair<std::uintptr_t, std::size_t> pages_of(std::uintptr_t address, std::size_t bytes) {
     const std::uintptr_t begin = address / kPage * kPage;
     return {begin, round_up(address + bytes - begin, kPage)};
 }
 
-// Of an allocation's pages, in this process.
+// Changes the protection of an allocation's pages in this process.
 inline void protect(std::uintptr_t address, std::size_t bytes, int protection) {
     const auto [begin, length] = pages_of(address, bytes);
     if (mprotect(reinterpret_cast<void*>(begin), length, protection) != 0)
-        stop(std::string("no such memory: ") + std::strerror(errno));
+        stop(std::string("memory protection cannot be changed: ") + std::strerror(errno));
 }
 
 struct Allocation {
@@ -34,7 +34,7 @@ struct Allocation {
     bool is_live() const { return bytes > 0 && freed_at == 0; }
 };
 
-// Allocations by address, those that were freed, too: no address is given twice.
+// Allocations by address, including freed ones: no address is used twice.
 class Allocations {
 public:
     void add(std::uintptr_t address, std::size_t bytes, std::uint32_t site) {
@@ -42,7 +42,7 @@ public:
         ++live_;
         live_bytes_ += bytes;
     }
-    // Its size; 0: it is none, or was freed before.
+    // Returns the size; 0: not a live allocation.
     std::size_t remove(std::uintptr_t address, std::uint32_t site) {
         const auto found = all_.find(address);
         if (found == all_.end() || !found->second.is_live()) return 0;
@@ -51,19 +51,19 @@ public:
         live_bytes_ -= found->second.bytes;
         return found->second.bytes;
     }
-    // The last one that begins at the address or before; of no bytes: there is none.
+    // The last allocation that starts at or before the address; 0 bytes if none.
     Allocation at_or_before(std::uintptr_t address) const {
         const auto above = all_.upper_bound(address);
         return above == all_.begin() ? Allocation{} : std::prev(above)->second;
     }
-    // What an address belongs to, in words.
+    // Describes the allocation of an address.
     std::string describe(std::uintptr_t address) const {
         const Allocation found = at_or_before(address);
         if (found.bytes == 0) return "no allocation";
         const std::size_t from_begin = address - found.begin;
         return (from_begin < found.bytes ? "byte " + std::to_string(from_begin) + " of"
-                                         : std::to_string(from_begin - found.bytes) + " bytes behind") +
-               " an allocation of " + std::to_string(found.bytes) + (found.is_live() ? "" : ", freed before");
+                                         : std::to_string(from_begin - found.bytes) + " bytes past the end of") +
+               " an allocation of " + std::to_string(found.bytes) + (found.is_live() ? "" : ", which was freed");
     }
     std::size_t live() const { return live_; }
     std::size_t live_bytes() const { return live_bytes_; }
@@ -73,8 +73,8 @@ private:
     std::size_t live_ = 0, live_bytes_ = 0;
 };
 
-// Addresses of one of the two ranges, none of them given twice: what was freed stays out of reach for good. An
-// allocation ends, rounded to its alignment, where a page does, before one that nobody may touch.
+// Allocates addresses of one of the two ranges. No address is used twice, so freed memory stays inaccessible. An
+// allocation ends, rounded to its alignment, at the end of a page; the next page is inaccessible.
 class Addresses {
 public:
     Addresses(std::uintptr_t begin, std::size_t bytes) : next_(begin), end_(begin + bytes) {}
@@ -86,7 +86,7 @@ public:
         given_.add(address, bytes, site);
         return reinterpret_cast<void*>(address);
     }
-    // Its size; 0: it is none, or was freed before.
+    // Returns the size; 0: not a live allocation.
     std::size_t give_back(void* address, std::uint32_t site) {
         return given_.remove(reinterpret_cast<std::uintptr_t>(address), site);
     }

@@ -1,4 +1,4 @@
-// code_place.cpp - code in the modules of this process
+// code_place.cpp - positions of code in the modules of this process
 #include <link.h>
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// cudnn.cpp - a stand-in for libcudnn, which supports nothing: a handle can be made and given back
+// cudnn.cpp - stand-in for libcudnn, which supports no operation: a handle can only be created and destroyed
 #include <cudnn.h>
 
 #include <cstdio>
@@ -9,14 +9,14 @@ struct cudnnContext {};
 
 extern "C" {
 
-// Makes the library's handle, which other calls need, for the current device.
+// Creates a library handle for the current device; other calls need it.
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
     STAND_IN_MAY_FAIL(CUDNN_STATUS_INTERNAL_ERROR);
     *handle = new cudnnContext;
     stand_in::made(*handle, "cudnnHandle_t");
     return CUDNN_STATUS_SUCCESS;
 }
-// Gives back what the handle holds, after its last use.
+// Releases the handle's resources, after its last use.
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
     const bool fails = stand_in::told_to_fail(__func__);
     stand_in::given_back(handle, "cudnnHandle_t");
@@ -24,7 +24,7 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
     return fails ? CUDNN_STATUS_INTERNAL_ERROR : CUDNN_STATUS_SUCCESS;
 }
 
-// The version of the library: the same number as the header's.
+// The version of the library: the same number as in the header.
 size_t cudnnGetVersion() { return CUDNN_VERSION; }
 // The name of the status.
 const char* cudnnGetErrorString(cudnnStatus_t status) {
@@ -32,16 +32,16 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
            : status == CUDNN_STATUS_INTERNAL_ERROR ? "CUDNN_STATUS_INTERNAL_ERROR"
                                                    : "CUDNN_STATUS_NOT_SUPPORTED";
 }
-// Words for the last error, cut after so many characters.
+// Text of the last error, truncated to max_size characters.
 void cudnnGetLastErrorString(char* message, size_t max_size) {
     std::snprintf(message, max_size, "the stand-in for cuDNN supports nothing");
 }
 
-// The stream that the handle's kernels run in. That it may be refused so is not documented; there is no kernel.
+// Sets the stream of the handle's kernels. This status is not documented here; the stand-in has no kernels.
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_NOT_SUPPORTED; }
 cudnnStatus_t cudnnGetStream(cudnnHandle_t, cudaStream_t*) { return CUDNN_STATUS_NOT_SUPPORTED; }
 
-// A descriptor of that type; NOT_SUPPORTED where the library has none. The functions that follow are of descriptors.
+// Creates a descriptor of that type; NOT_SUPPORTED if the library has none. The following functions take descriptors.
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t, cudnnBackendDescriptor_t*) {
     return CUDNN_STATUS_NOT_SUPPORTED;
 }

@@ -1,9 +1,9 @@
-// cudnn_plans.cpp - a program that asks cuDNN itself to plan attention for GPUs that are not there: from the program's
-// graphs (cudnn_graph.h) to kernels that NVRTC has compiled for them, and what workspace they take. Nothing runs
+// cudnn_plans.cpp - a program in which the real cuDNN plans attention for GPUs that are not present: from the program's
+// graphs (cudnn_graph.h) to kernels compiled by NVRTC and their workspace sizes. Runs no kernel
 //
-// cuDNN plans without a device where it is told what the device would say of itself
-// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, from 9.8 on). It loads what it compiled into the driver, which driver.cpp
-// stands in for. Exit code 77: this cuDNN cannot.
+// cuDNN plans without a device if the device's properties are given as JSON
+// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, from 9.8 on). It loads the compiled kernels into the driver, which
+// driver.cpp replaces. Exit code 77: this cuDNN does not support it.
 #include <cudnn_frontend.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Gpu {
     const char* name;
     int sm_version, multiprocessors, shared_bytes, cache_bytes, sm_khz, memory_khz;
     std::size_t memory_bytes;
-    int largest_head;  // of the backward pass
+    int largest_head;  // largest head size of the backward pass
 
     std::string properties() const {
         const auto field = [](const char* key, std::size_t value) {
@@ -45,7 +45,7 @@ constexpr Gpu kGpus[] = {
     {"NVIDIA H200", 90, 132, 232448, 60 << 20, 1980000, 3201000, 150754820096, 256},
     {"NVIDIA A100-SXM4-80GB", 80, 108, 166912, 40 << 20, 1410000, 1593000, 85899345920, 128}};
 
-// Those of models, of the prompts of a decoder, and of the tests that compare with fp64 on a GPU.
+// Shapes of models, of prompts of a decoder, and of the tests that compare with fp64 on a GPU.
 constexpr AttentionShape kShapes[] = {{64, 1024, 16, 64}, {16, 1024, 25, 64}, {1, 64, 12, 64}, {1, 17, 2, 64},
                                       {1, 200, 1, 128},   {2, 77, 1, 80},     {4, 256, 2, 256}};
 
@@ -75,13 +75,13 @@ std::vector<kernels::cudnn_graph::BuiltPlan> plans(const kernels::CudnnPlanKey& 
     return built;
 }
 
-// Whether all is as attention_cudnn.cpp and choice.cpp expect it.
+// Whether all plans are as attention_cudnn.cpp and choice.cpp expect.
 bool plans_all(const Gpu& gpu, std::shared_ptr<fe::DeviceProperties> properties) {
     bool fine = true;
     for (const AttentionShape& shape : kShapes)
         for (const auto pass : {CudnnPass::forward, CudnnPass::backward_deterministic, CudnnPass::backward_fast}) {
             if (pass != CudnnPass::forward && shape.head_size > gpu.largest_head) continue;
-            if (gpu.sm_version == 80 && shape.batch == 1) continue;  // each takes half a second
+            if (gpu.sm_version == 80 && shape.batch == 1) continue;  // each plan takes half a second
             std::printf("%s, batch %d, seq_len %d, heads %d, head_size %d, %s: ", gpu.name, shape.batch, shape.seq_len,
                         shape.heads, shape.head_size,
                         pass == CudnnPass::forward         ? "forward"
@@ -114,7 +114,7 @@ bool plans_all(const Gpu& gpu, std::shared_ptr<fe::DeviceProperties> properties)
 
 int main() {
     if (cudnnGetVersion() < 90800) {
-        std::printf("cuDNN %zu plans for no GPU that is not there\n", cudnnGetVersion());
+        std::printf("cuDNN %zu cannot plan without a GPU\n", cudnnGetVersion());
         return 77;
     }
     bool fine = true;
@@ -124,7 +124,7 @@ int main() {
         if (const auto status = properties->deserialize({text.begin(), text.end()}); status.is_bad()) {
             char why[256] = "";
             cudnnGetLastErrorString(why, sizeof why);
-            std::printf("cuDNN does not take what an %s says of itself: %s\n", gpu.name, why);
+            std::printf("cuDNN rejects the properties of an %s: %s\n", gpu.name, why);
             return 1;
         }
         fine &= plans_all(gpu, properties);

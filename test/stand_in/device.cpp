@@ -1,9 +1,9 @@
-// device.cpp - the device process: streams of operations, and the schedule that runs them
+// device.cpp - the device process: its streams, and the schedule that runs their operations
 //
-// What is behind in one stream runs later; an operation behind a wait for an event runs when the event was reached.
-// All else is the schedule's choice, STAND_IN_SCHEDULE:
-//   eager    what came first, as soon as it can (without the variable)
-//   late     only what the host waits for, and what that needs; the rest when the host has been silent for a while
+// Operations of a stream run in order; an operation after a wait for an event runs once the event is done. The
+// schedule, STAND_IN_SCHEDULE, chooses everything else:
+//   eager    the oldest operation, as soon as it can run (default)
+//   late     only what the host waits for and its dependencies; the rest once the host has been idle for a while
 //   random   now or later, drawn from STAND_IN_SEED
 #include <poll.h>
 #include <signal.h>
@@ -40,14 +40,14 @@ constexpr std::size_t kMostPoisoned = std::size_t(64) << 20;
 class Device {
 public:
     Device(int commands, int done) : host_link_(commands, done) {
-        const char* const told = std::getenv("STAND_IN_SCHEDULE");
-        const std::string_view name = told ? told : "eager";
+        const char* const value = std::getenv("STAND_IN_SCHEDULE");
+        const std::string_view name = value ? value : "eager";
         schedule_ = name == "late" ? Schedule::late : name == "random" ? Schedule::random : Schedule::eager;
         random_.seed(std::uint64_t(setting("STAND_IN_SEED", 1)));
     }
     void run() {
         while (receive(milliseconds_to_wait())) {
-            answer_waits();  // what is done already is waited for without running more
+            answer_waits();  // completed waits are answered before more work runs
             advance();
             answer_waits();
         }
@@ -55,14 +55,14 @@ public:
     void send(const Message& message) { host_link_.send(message); }
 
 private:
-    // How long there is nothing to do but to listen.
+    // How long to wait for the host, since no work can run.
     int milliseconds_to_wait() {
         if (!can_run_) return polls_ ? 1 : -1;
         if (schedule_ == Schedule::eager || !waits_.empty() || silent_) return 0;
         return kSilenceMilliseconds;
     }
 
-    // Takes one command if one comes in time; false: the host has ended.
+    // Receives a command if one arrives in time. Returns false if the host has ended.
     bool receive(int milliseconds) {
         pollfd file{host_link_.commands(), POLLIN, 0};
         const int ready = poll(&file, 1, milliseconds);
@@ -121,11 +121,11 @@ private:
     void enqueue(Pending pending, std::string name) {
         const Command& command = pending.command;
         Stream& stream = streams_[command.stream];
-        // What the host has waited for comes before all that it says from then on.
+        // What the host has waited for precedes all that it enqueues from then on.
         stream.before.join(host_);
         if (command.kind == Command::Kind::wait_for_event) {
             const auto known = events_.find(command.event);
-            if (known == events_.end()) return;  // never recorded: as if it were done
+            if (known == events_.end()) return;  // never recorded counts as done
             pending.point = known->second;
             stream.before.join(known->second->before);
         }
@@ -142,7 +142,7 @@ private:
 
     // ---- memory
 
-    // What nobody wrote of device memory is NaN. Pinned memory is as the host sees it, whose accesses nobody notes.
+    // Uninitialized device memory is NaN. Pinned memory is unchanged, since accesses of the host are not tracked.
     void allocate(std::uint64_t address, std::size_t bytes, std::uint32_t site) {
         void* const memory = reinterpret_cast<void*>(address);
         protect(address, bytes, PROT_READ | PROT_WRITE);
@@ -158,7 +158,7 @@ private:
 
     // ---- what the host waits for
 
-    // A point behind all that the stream was given.
+    // A point after all work of the stream.
     std::shared_ptr<Point> end_of(std::uint32_t number) {
         Stream& stream = streams_[number];
         auto point = std::make_shared<Point>(number, stream.pending.empty(), stream.seconds, stream.before);
@@ -193,7 +193,7 @@ private:
         const bool done = known == events_.end() || known->second->done;
         if (done && known != events_.end()) host_.join(known->second->before);
         answer(command.answer, done);
-        if (!done) run_one();  // who asks again and again gets on
+        if (!done) run_one();  // makes progress for a host that polls
     }
     void answer_elapsed(const Command& command) {
         const auto one = events_.find(command.event), two = events_.find(command.other_event);
@@ -219,7 +219,7 @@ private:
         if (!waits_.empty() || silent_) run_one();
     }
 
-    // Runs one operation that can run, if there is one; who has to wait for another process is passed over.
+    // Runs one operation that can run, if any; skips those that wait for another process.
     void run_one() {
         std::vector<std::uint32_t> order;
         for (const auto& [number, stream] : streams_)
@@ -246,7 +246,7 @@ private:
             return;
         }
     }
-    // The stream whose head holds this one up.
+    // The stream whose head blocks this one.
     std::uint32_t stream_needed(std::uint32_t number) {
         for (std::size_t steps = 0; steps < streams_.size(); ++steps) {
             const Stream& stream = streams_[number];
@@ -256,7 +256,7 @@ private:
         return number;
     }
 
-    // Whether it is done.
+    // Returns whether the operation is done.
     bool run(Pending& pending, Stream& stream) {
         const Command& command = pending.command;
         const auto to = reinterpret_cast<void*>(command.to);
@@ -311,9 +311,9 @@ private:
     std::vector<Wait> waits_;
     Clock host_;
     std::uint64_t age_ = 0;
-    bool can_run_ = false;  // what may run was not all tried
-    bool polls_ = false;    // something waits for another process
-    bool silent_ = false;   // the host said nothing for a while
+    bool can_run_ = false;  // operations are left that may be able to run
+    bool polls_ = false;    // an operation waits for another process
+    bool silent_ = false;   // the host has been idle for a while
 };
 
 Device* device = nullptr;
@@ -323,7 +323,7 @@ void explain_fault(int, siginfo_t* info, void*) {
     const std::string what = "\"" + running_operation().name + "\" touches ";
     if (is_device(info->si_addr)) report_memory(what + "device memory at ", address);
     if (is_pinned(info->si_addr)) report_memory(what + "pinned memory at ", address);
-    report_wrong(what + "memory of the host, or none");
+    report_wrong(what + "host memory or unmapped memory");
 }
 
 }  // namespace
@@ -336,7 +336,7 @@ void report_wrong(const std::string& what, std::array<std::uint32_t, 2> other_si
     std::ranges::copy(other_sites, message.sites + 1);
     if (device) {
         device->send(message);
-        sleep(60);  // the host ends both
+        sleep(60);  // the host ends both processes
     }
     dprintf(2, "stand-in: %s\n", message.text);
     _exit(1);
@@ -345,16 +345,16 @@ void report_wrong(const std::string& what, std::array<std::uint32_t, 2> other_si
 int run_device() {
     int commands = -1, done = -1, memory = -1, pinned = -1;
     if (std::sscanf(std::getenv(kDeviceVariable), "%d,%d,%d,%d", &commands, &done, &memory, &pinned) != 4)
-        stop(std::string(kDeviceVariable) + " is not of this program");
+        stop(std::string(kDeviceVariable) + " is not set by this program");
     const auto map = [](std::uintptr_t begin, std::size_t bytes, int file) {
         void* const wanted = reinterpret_cast<void*>(begin);
         if (mmap(wanted, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0) != wanted)
-            stop(std::string("no room for the addresses of common memory: ") + std::strerror(errno));
+            stop(std::string("the addresses of shared memory are not available: ") + std::strerror(errno));
     };
     map(kDeviceBegin, kDeviceBytes, memory);
     map(kPinnedBegin, kPinnedBytes, pinned);
     mprotect(reinterpret_cast<void*>(kPinnedBegin), kBounceBytes, PROT_READ | PROT_WRITE);
-    // Signals to the program, as from a terminal, are the host's.
+    // The host handles signals to the program, for example from a terminal.
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
     struct sigaction action{};
     action.sa_sigaction = explain_fault;

@@ -1,5 +1,4 @@
-// host.cpp - starts the device process, talks to it, and keeps account of what the program has: addresses, handles,
-// calls
+// host.cpp - starts the device process, communicates with it, and tracks the program's allocations, handles and calls
 #include "test/stand_in/host.h"
 
 #include <fcntl.h>
@@ -58,16 +57,16 @@ struct Host {
     void start();
     void read();
     void call();
-    void tell_done(std::uint64_t number) {
+    void send_done(std::uint64_t number) {
         const Done message{number};
         if (::send(done, &message, sizeof message, MSG_NOSIGNAL) < 0 && !ending) _exit(kWrongExit);
     }
 };
 
 thread_local bool in_host_function = false;
-thread_local const char* copying = nullptr;  // which way, between the device and the host's own memory
+thread_local const char* copying = nullptr;  // "reads" or "writes": direction of a copy of host memory
 
-// Never destroyed: threads of its own use it until the process ends.
+// Never destroyed: its threads use it until the process ends.
 Host& host() {
     static Host& only = *new Host;
     return only;
@@ -78,7 +77,7 @@ int common_memory(const char* name, std::uintptr_t begin, std::size_t bytes, int
     void* const wanted = reinterpret_cast<void*>(begin);
     if (file < 0 || ftruncate(file, off_t(bytes)) != 0 ||
         mmap(wanted, bytes, protection, MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0) != wanted)
-        stop(std::string("no room for the addresses of ") + name + ": " + std::strerror(errno));
+        stop(std::string("the addresses are not available for ") + name + ": " + std::strerror(errno));
     return file;
 }
 
@@ -89,7 +88,7 @@ std::string describe_sites(std::span<const std::uint32_t> sites) {
     return text;
 }
 
-// One line on standard error, and the end of the host.
+// Prints one line on standard error and ends the host.
 [[noreturn]] void end(int exit_code, const std::string& what) {
     host().ending = true;
     std::fflush(nullptr);
@@ -97,13 +96,13 @@ std::string describe_sites(std::span<const std::uint32_t> sites) {
     _exit(exit_code);
 }
 
-// What STAND_IN_FAIL asks of this process: a function's call of that number; without it, of none.
+// The function and the number of its call that must fail in this process, from STAND_IN_FAIL; number 0: none.
 struct Fault {
     std::string function;
     std::int64_t number = 0;
 };
 const Fault& fault() {
-    static const Fault told = [] {
+    static const Fault requested = [] {
         const char* const text = std::getenv("STAND_IN_FAIL");
         const long long mine = setting("OMPI_COMM_WORLD_RANK", 0);
         char function[128] = "";
@@ -111,18 +110,18 @@ const Fault& fault() {
         if (text) std::sscanf(text, "%127[^:]:%lld@%lld", function, &number, &rank);
         return rank == mine ? Fault{function, number} : Fault{};
     }();
-    return told;
+    return requested;
 }
 
 std::string name_of(Memory kind) { return kind == Memory::device ? "device memory" : "pinned memory"; }
 
-// "; cudaMalloc at main; cudaFree at main": of the allocation that the address belongs to.
+// "; cudaMalloc at main; cudaFree at main": call sites of the allocation of `address`.
 std::string history_of(Memory kind, std::uintptr_t address) {
     const Allocation found = host().addresses(kind).given().at_or_before(address);
     return describe_sites(std::array{found.allocated_at, found.freed_at});
 }
 
-// The host touched what is the device's alone, or pinned memory that it gave back.
+// The host accessed device memory, or freed pinned memory.
 void explain_fault(int signal, siginfo_t* info, void*) {
     if (is_device(info->si_addr) || is_pinned(info->si_addr)) {
         const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
@@ -130,7 +129,7 @@ void explain_fault(int signal, siginfo_t* info, void*) {
         stop("the host touches " + name_of(kind) + ", " + host().addresses(kind).given().describe(address) + ", at " +
              places(frames_here()) + history_of(kind, address));
     }
-    if (copying) stop(std::string("a copy ") + copying + " memory that the host does not have, or no longer");
+    if (copying) stop(std::string("a copy ") + copying + " host memory that is not allocated");
     ::signal(signal, SIG_DFL);
     raise(signal);
 }
@@ -158,11 +157,11 @@ void Host::start() {
     environment.push_back(nullptr);
     char program[4096];
     const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0) stop("no name of this program in /proc/self/exe");
+    if (length < 0) stop("/proc/self/exe does not name this program");
     program[length] = 0;
     char* arguments[] = {program, nullptr};
     if (const int failure = posix_spawn(&device, program, nullptr, nullptr, arguments, environment.data()))
-        stop(std::string("the device process does not start: ") + std::strerror(failure));
+        stop(std::string("the device process cannot start: ") + std::strerror(failure));
     for (const int file : {command_pair[1], done_pair[1], memory_file, pinned_file}) close(file);
     commands = command_pair[0];
     done = done_pair[0];
@@ -172,7 +171,7 @@ void Host::start() {
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
     sigaction(SIGSEGV, &action, nullptr);
     sigaction(SIGBUS, &action, nullptr);
-    // Signals to the program are for its own threads.
+    // The program's own threads handle its signals.
     sigset_t all, before;
     sigfillset(&all);
     for (const int fault : {SIGSEGV, SIGBUS}) sigdelset(&all, fault);
@@ -182,7 +181,7 @@ void Host::start() {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// A thread's: what the device says.
+// Thread that handles messages of the device.
 void Host::read() {
     Message message;
     for (;;) {
@@ -215,20 +214,20 @@ void Host::read() {
                 copying = "reads";
                 std::memcpy(bounce, memory, message.bytes);
                 copying = nullptr;
-                tell_done(message.number);
+                send_done(message.number);
                 break;
             case Message::Kind::from_bounce:
                 copying = "writes";
                 std::memcpy(memory, bounce, message.bytes);
                 copying = nullptr;
-                tell_done(message.number);
+                send_done(message.number);
                 break;
             case Message::Kind::wrong: stop(message.text + describe_sites(message.sites));
         }
     }
 }
 
-// A thread's: what cudaLaunchHostFunc was given, one after the other.
+// Thread that runs the functions of cudaLaunchHostFunc, one after the other.
 void Host::call() {
     for (;;) {
         std::unique_lock lock(calling);
@@ -239,15 +238,15 @@ void Host::call() {
         in_host_function = true;
         reinterpret_cast<cudaHostFn_t>(message.function)(reinterpret_cast<void*>(message.argument));
         in_host_function = false;
-        tell_done(message.number);
+        send_done(message.number);
     }
 }
 
-// Of the process that is no device: at its end, when destructors have run.
+// Runs at the end of the host process, after destructors.
 [[gnu::destructor]] void look_for_leaks() {
     if (!is_host()) return;
     Host& mine = host();
-    if (mine.device != 0) ask({.kind = Command::Kind::drain_device});  // what is wrong with what is left is told, too
+    if (mine.device != 0) ask({.kind = Command::Kind::drain_device});  // reports errors of pending work, too
     if (mine.device != 0 && std::getenv("STAND_IN_TRAFFIC")) ask({.kind = Command::Kind::write_traffic});
     mine.ending = true;
     write_sites();
@@ -260,7 +259,7 @@ void Host::call() {
     for (const Memory kind : {Memory::device, Memory::pinned})
         if (const auto count = mine.addresses(kind).given().live()) left["allocation of " + name_of(kind)] = int(count);
     if (left.empty()) return;
-    std::string text = "not given back at the end:";
+    std::string text = "not freed at exit:";
     for (const auto& [kind, count] : left) text += ' ' + std::to_string(count) + " x " + kind;
     end(kLeakExit, text);
 }
@@ -305,7 +304,7 @@ void given_back(const void* handle, std::string_view kind) {
     }
     const bool twice = mine.dead.contains(handle);
     lock.unlock();
-    stop("a " + std::string(kind) + " is given back " + (twice ? "twice" : "that never was one") + ", at " +
+    stop("a " + std::string(kind) + " is released " + (twice ? "twice" : "that was never created") + ", at " +
          places(frames_here()));
 }
 
@@ -313,7 +312,7 @@ void require_there(const void* handle, std::string_view kind) {
     std::unique_lock lock(host().sending);
     if (!host().dead.contains(handle)) return;
     lock.unlock();
-    stop("a " + std::string(kind) + " is used that was given back, at " + places(frames_here()));
+    stop("a " + std::string(kind) + " is used after its release, at " + places(frames_here()));
 }
 
 void send(Command command, std::span<const Range> ranges, std::string_view name, std::span<const std::byte> payload) {
@@ -326,7 +325,7 @@ void send(Command command, std::span<const Range> ranges, std::string_view name,
                      {const_cast<std::byte*>(payload.data()), payload.size()}};
     std::size_t bytes = 0;
     for (const iovec& part : parts) bytes += part.iov_len;
-    if (bytes > kMostCommand) stop(std::string(name) + " takes more bytes than the device can be sent at once");
+    if (bytes > kMostCommand) stop(std::string(name) + " needs more bytes than one message to the device can have");
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = std::size(parts);
@@ -335,10 +334,10 @@ void send(Command command, std::span<const Range> ranges, std::string_view name,
     if (mine.device == 0) mine.start();
     while (sendmsg(mine.commands, &message, MSG_NOSIGNAL) < 0) {
         if (errno == EINTR) continue;
-        if (errno == EPIPE || errno == ECONNRESET) {  // the reading thread says why
+        if (errno == EPIPE || errno == ECONNRESET) {  // the reading thread reports the cause
             sleep(5);
         }
-        stop(std::string("the device cannot be told: ") + std::strerror(errno));
+        stop(std::string("no connection to the device: ") + std::strerror(errno));
     }
 }
 
@@ -378,14 +377,14 @@ void give_back(Memory kind, void* memory, std::string_view function) {
     if (bytes == 0) {
         const bool is_of_kind = kind == Memory::device ? is_device(memory) : is_pinned(memory);
         stop(std::string(function) + " of " +
-             (is_of_kind ? mine.addresses(kind).given().describe(address) : "what is no " + name_of(kind)) + ", at " +
-             places(frames_here()) + (is_of_kind ? history_of(kind, address) : ""));
+             (is_of_kind ? mine.addresses(kind).given().describe(address) : "an address outside of " + name_of(kind)) +
+             ", at " + places(frames_here()) + (is_of_kind ? history_of(kind, address) : ""));
     }
     send({.kind = Command::Kind::free, .site = site, .to = address, .bytes = bytes});
     if (kind == Memory::pinned) protect(address, bytes, PROT_NONE);
 }
 
-// 16 GiB, or what this machine has room for: what is remembered of each two bytes takes six times as many.
+// 16 GiB, or 1/8 of this machine's memory if that is less: tracking accesses takes six times as many bytes.
 std::size_t device_bytes_total() {
     static const std::size_t fits = std::min<std::size_t>(
         std::size_t(16) << 30, std::size_t(sysconf(_SC_PHYS_PAGES)) * std::size_t(sysconf(_SC_PAGE_SIZE)) / 8);

@@ -1,5 +1,5 @@
-// host_link.h - the device's side of the sockets: messages to the host, and copies of memory that only the host can
-// touch
+// host_link.h - the device's end of the sockets: sends messages to the host, and copies memory that only the host can
+// access
 #pragma once
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ public:
         while (::send(commands_, &message, sizeof message, MSG_NOSIGNAL) < 0)
             if (errno != EINTR) _exit(0);  // the host has ended
     }
-    // Whether the host has done what the message of that number asked for, once for each.
+    // Whether the host has answered message `number`; returns true once per message.
     bool is_done(std::uint64_t number, bool waits) {
         while (!finished_.contains(number)) {
             Done message;
@@ -33,7 +33,7 @@ public:
         finished_.erase(number);
         return true;
     }
-    // Between memory of any kind; what is the host's own passes through the bounce memory.
+    // Copies between memory of any kind; copies of private host memory use the bounce buffer.
     void copy(std::uint64_t to, std::uint64_t from, std::size_t bytes) {
         const auto is_common = [](std::uint64_t address) {
             return is_device(reinterpret_cast<void*>(address)) || is_pinned(reinterpret_cast<void*>(address));
@@ -53,13 +53,13 @@ public:
     }
 
 private:
-    // Numbers of questions; those of calls of the host's functions are the operations' own, far below.
-    static constexpr std::uint64_t kFirstQuestion = std::uint64_t(1) << 62;
+    // Numbers of requests; host function calls use the much smaller numbers of their operations.
+    static constexpr std::uint64_t kFirstRequest = std::uint64_t(1) << 62;
 
     void ask(Message::Kind kind, std::uint64_t address, std::size_t bytes) {
         Message message{};
         message.kind = kind;
-        message.number = ++last_question_;
+        message.number = ++last_request_;
         message.argument = address;
         message.bytes = bytes;
         send(message);
@@ -68,7 +68,7 @@ private:
 
     const int commands_, done_;
     std::set<std::uint64_t> finished_;
-    std::uint64_t last_question_ = kFirstQuestion;
+    std::uint64_t last_request_ = kFirstRequest;
 };
 
 }  // namespace stand_in

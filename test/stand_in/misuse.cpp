@@ -66,13 +66,13 @@ const std::map<std::string, std::function<void(Tensors&)>> kCases{
     {"nothing", [](Tensors& t) { t.fill(); t.gelu(t.one); t.end(); }},
     {"host reads device memory", [](Tensors& t) { t.fill(); t.end(); t.host[0] = t.a->span()[17]; }},
     {"host writes device memory", [](Tensors& t) { t.a->span()[3] = 1; }},
-    {"kernel behind the end", [](Tensors& t) { t.fill(); t.gelu(t.one, kElements + 64); t.end(); }},
+    {"kernel past the end", [](Tensors& t) { t.fill(); t.gelu(t.one, kElements + 64); t.end(); }},
     {"kernel on host memory",
      [](Tensors& t) {
          kernels::gelu_forward<float>({t.b->span(), t.host}, t.one);
          t.end();
      }},
-    {"copy behind the end",
+    {"copy past the end",
      [](Tensors& t) {
          t.host.resize(kElements + 1);
          device::copy_to_device(t.a->span().data(), t.host.data(), (kElements + 1) * sizeof(float), t.one);
@@ -107,7 +107,7 @@ const std::map<std::string, std::function<void(Tensors&)>> kCases{
          void* memory = nullptr;
          cudaMalloc(&memory, 100);
      }},
-    {"event given back twice",
+    {"event destroyed twice",
      [](Tensors&) {
          cudaEvent_t event = nullptr;
          cudaEventCreate(&event);

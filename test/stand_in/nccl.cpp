@@ -1,17 +1,18 @@
-// nccl.cpp - a stand-in for libnccl: ranks are processes of one machine, whose devices exchange data through memory
-// that they share
+// nccl.cpp - stand-in for libnccl: ranks are processes of one machine, whose devices exchange data through shared
+// memory
 //
-// A launch is one work of the device: one call outside of a group, or all calls of a group on one stream.
-//   post   when all ranks have taken what this one posted before: the launch's operations and the data that they send
-//          are copied to this rank's area
-//   take   when all peers of the launch have posted theirs: the operations are compared, and the results written
-// Sums are rank 0 + rank 1 + ..., in float for bf16, rounded once. One launch meets one launch of each peer: two sends
-// of one group are not met by two receives apart, which NCCL would allow.
-// What NCCL forbids or would hang in ends the program with both ranks' operations, or after STAND_IN_NCCL_SECONDS.
-// STAND_IN_NCCL_ASYNC=N makes every communicator report an asynchronous error after its Nth launch.
+// A launch is one work item of the device: a call outside of a group, or all calls of a group on one stream.
+//   post   once all ranks have taken this rank's previous launch: copies the launch's operations and the data that they
+//          send to this rank's area
+//   take   once all peers of the launch have posted theirs: compares the operations and writes the results
+// Sums are rank 0 + rank 1 + ..., in float for bf16, rounded once. A launch matches one launch of each peer: two sends
+// of one group do not match two separate receives, which NCCL would allow.
+// Calls that NCCL forbids, or that would hang, end the program with the operations of both ranks, if necessary after
+// STAND_IN_NCCL_SECONDS. STAND_IN_NCCL_ASYNC=N makes every communicator report an asynchronous error after its Nth
+// launch.
 //
-// The shared memory is a file without a name, which goes with the last process that has it: ncclGetUniqueId opens it,
-// the others open it as /proc/PID/fd/FD.
+// The shared memory is an unnamed file, which exists until the last process closes it: ncclGetUniqueId creates it, the
+// other ranks open it as /proc/PID/fd/FD.
 #include <fcntl.h>
 #include <nccl.h>
 #include <sys/mman.h>
@@ -49,7 +50,7 @@ struct Call {
     cudaStream_t stream;
     Operation op;
 };
-// ncclGroupStart, ncclGroupEnd: a group is one thread's.
+// State of ncclGroupStart and ncclGroupEnd, per thread.
 struct Group {
     int depth = 0;
     ncclResult_t failed = ncclSuccess;
@@ -57,20 +58,20 @@ struct Group {
 };
 thread_local Group group;
 
-std::mutex last_error_mutex;  // guards `last_error`, which is that of all threads
+std::mutex last_error_mutex;  // guards `last_error`, which all threads share
 std::string last_error;
 
-// A call that fails leaves its words to ncclGetLastError, and its group has failed.
+// Stores the message for ncclGetLastError and marks the current group as failed.
 ncclResult_t fail(ncclResult_t status, const std::string& why) {
     const std::lock_guard lock(last_error_mutex);
     last_error = why;
     if (group.depth > 0) group.failed = status;
     return status;
 }
-ncclResult_t told(ncclResult_t status) { return fail(status, "the stand-in for NCCL was told to fail"); }
+ncclResult_t requested_failure(ncclResult_t status) { return fail(status, "the stand-in for NCCL was told to fail"); }
 
-// What one operation writes nobody else of the launch may read or write; but the documentation of each collective names
-// one place where its own two buffers may be the same memory.
+// An operation's output must not overlap any buffer of the launch, except its own input at the place that the
+// documentation of each collective names.
 void require_apart(std::span<const Operation> operations, int rank, int size) {
     const auto overlap = [](const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
         return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
@@ -91,7 +92,7 @@ void require_apart(std::span<const Operation> operations, int rank, int size) {
 }
 
 void enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Operation> operations) {
-    if (operations.size() > kMostOperations) stop("a group of more than 2048 operations");
+    if (operations.size() > kMostOperations) stop("a group has more than 2048 operations");
     require_apart(operations, comm->rank, comm->size);
     const auto launch = std::make_unique<Launch>();
     launch->place = comm->place;
@@ -112,7 +113,7 @@ void enqueue(ncclComm_t comm, cudaStream_t stream, std::span<const Operation> op
         if (read > 0) ranges.push_back({op.in, read, false});
         if (written > 0) ranges.push_back({op.out, written, true});
     }
-    if (at > kAreaBytes) stop(describe(operations) + ": more than the 256 MiB that the stand-in sends at once");
+    if (at > kAreaBytes) stop(describe(operations) + ": more than 256 MiB, the stand-in's limit per launch");
     const std::span payload(reinterpret_cast<const std::byte*>(launch.get()),
                             offsetof(Launch, operation) + operations.size() * sizeof(Operation));
     stand_in::enqueue(stream, "NCCL's " + describe(operations), exchange, payload, ranges);
@@ -122,26 +123,26 @@ ncclResult_t call(ncclComm_t comm, cudaStream_t stream, const Operation& op, ncc
     if (!comm) return fail(ncclInvalidArgument, "no communicator");
     if (op.root < 0 || op.root >= comm->size)
         return fail(ncclInvalidArgument, "no rank " + std::to_string(op.root) + " among " + std::to_string(comm->size));
-    if (op.type < 0 || op.type >= ncclNumTypes) return fail(ncclInvalidArgument, "no such type");
-    if (reduction < 0 || reduction >= ncclNumOps) return fail(ncclInvalidArgument, "no such reduction");
+    if (op.type < 0 || op.type >= ncclNumTypes) return fail(ncclInvalidArgument, "unknown type");
+    if (reduction < 0 || reduction >= ncclNumOps) return fail(ncclInvalidArgument, "unknown reduction");
     if (op.type != ncclFloat32 && op.type != ncclBfloat16 && op.type != ncclFloat64 && op.type != ncclUint8)
-        stop("the stand-in for NCCL has float32, bfloat16, float64 and uint8 only");
-    if (reduction != ncclSum) stop("the stand-in for NCCL has no reduction but the sum");
+        stop("the stand-in for NCCL supports float32, bfloat16, float64 and uint8 only");
+    if (reduction != ncclSum) stop("the stand-in for NCCL supports ncclSum only");
     if (op.count == 0) return ncclSuccess;
     if ((!op.in && op.bytes_read(comm->rank, comm->size)) || (!op.out && op.bytes_written(comm->rank, comm->size)))
         return fail(ncclInvalidArgument, "a buffer is null");
-    // ncclGroupStart: nothing is begun on a stream before ncclGroupEnd
+    // ncclGroupStart: no operation starts before ncclGroupEnd
     if (group.depth == 0) enqueue(comm, stream, std::span(&op, 1));
     else group.calls.push_back({comm, stream, op});
     return ncclSuccess;
 }
 
-// `status`: of ncclGroupEnd itself.
+// `status`: result of ncclGroupEnd itself.
 ncclResult_t end_group(ncclResult_t status) {
     if (group.depth == 0) return fail(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
     if (--group.depth > 0) return status;
     const Group ended = std::exchange(group, {});
-    if (ended.failed != ncclSuccess) return ended.failed;  // nothing of it is begun
+    if (ended.failed != ncclSuccess) return ended.failed;  // none of its operations starts
     std::vector<std::pair<ncclComm_t, cudaStream_t>> launches;
     for (const Call& call : ended.calls)
         if (const std::pair to(call.comm, call.stream); std::ranges::find(launches, to) == launches.end())
@@ -161,7 +162,7 @@ Place place_of(const ncclUniqueId& id) {
     return place;
 }
 
-// Tells the others, who wait in ncclCommInitRank, that this rank does not come.
+// Reports to the other ranks, which wait in ncclCommInitRank, that this rank has failed.
 ncclResult_t stay_away(const ncclUniqueId& id, int rank, ncclResult_t status) {
     Place place = place_of(id);
     Shared* shared = open_shared(place, 0);
@@ -169,7 +170,7 @@ ncclResult_t stay_away(const ncclUniqueId& id, int rank, ncclResult_t status) {
     return status;
 }
 
-// ncclCommInitRank waits for the other ranks. Empty when all are here, else why they never will be.
+// Waits for the other ranks in ncclCommInitRank. Returns "" once all have joined, otherwise the reason why not.
 std::string wait_for_ranks(const Shared& shared, int size, std::int64_t seconds) {
     const auto until = Clock::now() + std::chrono::seconds(seconds);
     for (;;) {
@@ -179,23 +180,23 @@ std::string wait_for_ranks(const Shared& shared, int size, std::int64_t seconds)
             const std::string name = " rank " + std::to_string(rank);
             if (state == State::absent) absent += name;
             if (state == State::failed) lost = name + " failed";
-            if (state == State::joined && shared.rank[rank].gone()) lost = name + "'s process is gone";
+            if (state == State::joined && shared.rank[rank].gone()) lost = name + "'s process has ended";
         }
         if (absent.empty() && !lost.ends_with("failed")) return "";
         if (!lost.empty()) return lost;
-        if (Clock::now() > until) return " after " + std::to_string(seconds) + " s there is no" + absent;
+        if (Clock::now() > until) return " after " + std::to_string(seconds) + " s missing:" + absent;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }
 
-// ncclCommDestroy and ncclCommAbort free the communicator, which is not used again.
+// Common part of ncclCommDestroy and ncclCommAbort: frees the communicator.
 ncclResult_t leave(const char* function, ncclComm_t comm, State state) {
     const bool fails = stand_in::told_to_fail(function);
     if (!comm) return fail(ncclInvalidArgument, "no communicator");
     stand_in::given_back(comm, "ncclComm_t");
     comm->shared->rank[comm->rank].state = state;
     delete comm;
-    return fails ? told(ncclUnhandledCudaError) : ncclSuccess;
+    return fails ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;
 }
 
 const std::byte* bytes(const void* buffer) { return static_cast<const std::byte*>(buffer); }
@@ -206,12 +207,12 @@ std::byte* bytes(void* buffer) { return static_cast<std::byte*>(buffer); }
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-    if (!version) return fail(ncclInvalidArgument, "ncclGetVersion: no place for the version");
-    *version = NCCL_VERSION_CODE;  // ncclGetVersion: the same number as the header's
+    if (!version) return fail(ncclInvalidArgument, "ncclGetVersion: null pointer");
+    *version = NCCL_VERSION_CODE;  // ncclGetVersion: the same number as in the header
     return ncclSuccess;
 }
 
-// ncclGetErrorString: words for each result, which are not documented.
+// ncclGetErrorString: a text for each result; the texts are not documented.
 const char* ncclGetErrorString(ncclResult_t result) {
     constexpr const char* kTexts[] = {"no error",
                                       "unhandled CUDA error",
@@ -224,7 +225,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
     return result >= 0 && result < ncclNumResults ? kTexts[result] : "unknown result code";
 }
 
-// ncclGetLastError: the last error that occurred in NCCL; asking does not clear it.
+// ncclGetLastError: the last error in NCCL; reading does not clear it.
 const char* ncclGetLastError(ncclComm_t) {
     thread_local std::string text;
     const std::lock_guard lock(last_error_mutex);
@@ -232,44 +233,44 @@ const char* ncclGetLastError(ncclComm_t) {
     return text.c_str();
 }
 
-// ncclGetUniqueId: called once, it gives the identifier that all ranks of a communicator need for ncclCommInitRank.
+// ncclGetUniqueId: called once per communicator; all ranks pass the identifier to ncclCommInitRank.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-    STAND_IN_MAY_FAIL(told(ncclSystemError));
-    if (!id) return fail(ncclInvalidArgument, "ncclGetUniqueId: no place for the identifier");
+    STAND_IN_MAY_FAIL(requested_failure(ncclSystemError));
+    if (!id) return fail(ncclInvalidArgument, "ncclGetUniqueId: null pointer");
     std::random_device random;
     const std::uint64_t identity = std::uint64_t(random()) << 32 | random();
     const Place place{getpid(), memfd_create("stand_in_nccl", MFD_CLOEXEC), identity};
     if (place.file < 0 || ftruncate(place.file, sizeof(Shared) + kMostRanks * kAreaBytes) != 0 ||
         pwrite(place.file, &identity, sizeof identity, offsetof(Shared, identity)) != sizeof identity)
-        return fail(ncclSystemError, "no memory to share: " + std::string(strerror(errno)));
+        return fail(ncclSystemError, "no shared memory: " + std::string(strerror(errno)));
     *id = {};
     std::memcpy(id->internal, &place, sizeof place);
     return ncclSuccess;
 }
 
-// ncclCommInitRank: a communicator on the current device, once all ranks have called it.
+// ncclCommInitRank: creates a communicator on the current device; returns once all ranks have called it.
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
-    STAND_IN_MAY_FAIL(stay_away(id, rank, told(ncclSystemError)));
-    if (!comm) return stay_away(id, rank, fail(ncclInvalidArgument, "ncclCommInitRank: no place for the communicator"));
-    // ncclCommInitRank: the rank lies between 0 and the number of ranks - 1
+    STAND_IN_MAY_FAIL(stay_away(id, rank, requested_failure(ncclSystemError)));
+    if (!comm) return stay_away(id, rank, fail(ncclInvalidArgument, "ncclCommInitRank: null pointer"));
+    // ncclCommInitRank: the rank is from 0 to the number of ranks - 1
     if (size < 1 || rank < 0 || rank >= size)
         return fail(ncclInvalidArgument, "no rank " + std::to_string(rank) + " among " + std::to_string(size));
-    if (size > kMostRanks) stop("ncclCommInitRank: the stand-in has at most 16 ranks");
-    if (group.depth > 0) stop("ncclCommInitRank: the stand-in has none within a group");
+    if (size > kMostRanks) stop("ncclCommInitRank: the stand-in supports at most 16 ranks");
+    if (group.depth > 0) stop("ncclCommInitRank: the stand-in does not support it in a group");
     Place place = place_of(id);
     Shared* const shared = open_shared(place, size);
-    if (!shared) return fail(ncclRemoteError, "the process that made the identifier is gone");
+    if (!shared) return fail(ncclRemoteError, "the process that created the identifier has ended");
     Rank& mine = shared->rank[rank];
-    // ncclCommInitRank: every rank is there once
+    // ncclCommInitRank: each rank joins once
     State state = State::absent;
     if (!mine.state.compare_exchange_strong(state, State::joined))
-        return fail(ncclInvalidUsage, "ncclCommInitRank: rank " + std::to_string(rank) + " was there before");
+        return fail(ncclInvalidUsage, "ncclCommInitRank: rank " + std::to_string(rank) + " has already joined");
     mine.host = getpid();
     int others = 0;
     if (!shared->size.compare_exchange_strong(others, size) && others != size)
         return stay_away(id, rank,
                          fail(ncclInvalidUsage, "ncclCommInitRank: " + std::to_string(size) +
-                                                    " ranks, of another rank " + std::to_string(others)));
+                                                    " ranks, but another rank passed " + std::to_string(others)));
     const std::int64_t seconds = 2 * stand_in::setting("STAND_IN_NCCL_SECONDS", 30);
     if (const std::string why = wait_for_ranks(*shared, size, seconds); !why.empty())
         return stay_away(id, rank, fail(ncclRemoteError, "ncclCommInitRank:" + why));
@@ -278,83 +279,83 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     return ncclSuccess;
 }
 
-// ncclCommDestroy: frees what this rank holds of the communicator.
+// ncclCommDestroy: frees this rank's resources of the communicator.
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return leave(__func__, comm, State::destroyed);
 }
 
-// ncclCommAbort: the same, and aborts what is still running on the device.
+// ncclCommAbort: the same, and aborts operations that are still running.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     return leave(__func__, comm, State::aborted);
 }
 
-// ncclCommGetAsyncError: the errors of operations that were begun. What it found is `error`; the call itself succeeded.
+// ncclCommGetAsyncError: stores errors of running operations in `error`; the call itself succeeds.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-    STAND_IN_MAY_FAIL(told(ncclSystemError));
-    if (!comm || !error) return fail(ncclInvalidArgument, "ncclCommGetAsyncError: no communicator or place for it");
+    STAND_IN_MAY_FAIL(requested_failure(ncclSystemError));
+    if (!comm || !error) return fail(ncclInvalidArgument, "ncclCommGetAsyncError: null pointer");
     *error = ncclSuccess;
-    const std::int64_t told_after = stand_in::setting("STAND_IN_NCCL_ASYNC", 0);
-    if (told_after > 0 && comm->launches >= std::uint64_t(told_after)) *error = told(ncclSystemError);
+    const std::int64_t fails_after = stand_in::setting("STAND_IN_NCCL_ASYNC", 0);
+    if (fails_after > 0 && comm->launches >= std::uint64_t(fails_after)) *error = requested_failure(ncclSystemError);
     for (int rank = 0; rank < comm->size; ++rank) {
         const Rank& other = comm->shared->rank[rank];
-        // ncclRemoteError: possibly a remote process exited too early
+        // ncclRemoteError: for example, a remote process exited too early
         if (other.state == State::aborted || (other.state == State::joined && other.gone()))
             *error = fail(ncclRemoteError, "rank " + std::to_string(rank) +
-                                               (other.state == State::aborted ? " aborted" : "'s process is gone"));
+                                               (other.state == State::aborted ? " aborted" : "'s process has ended"));
     }
     return ncclSuccess;
 }
 
-// ncclGroupStart: calls up to ncclGroupEnd become one operation, which is not begun before.
+// ncclGroupStart: calls until ncclGroupEnd form one operation, which starts no earlier.
 ncclResult_t ncclGroupStart() {
-    STAND_IN_MAY_FAIL(told(ncclSystemError));
+    STAND_IN_MAY_FAIL(requested_failure(ncclSystemError));
     ++group.depth;
     return ncclSuccess;
 }
 
-// ncclGroupEnd: the operation is in its streams when this returns, not done; what needs it comes later.
+// ncclGroupEnd: the operation is enqueued on its streams when this returns, but need not be done.
 ncclResult_t ncclGroupEnd() {
-    STAND_IN_MAY_FAIL(end_group(told(ncclUnhandledCudaError)));
+    STAND_IN_MAY_FAIL(end_group(requested_failure(ncclUnhandledCudaError)));
     return end_group(ncclSuccess);
 }
 
-// ncclReduceScatter: the buffer to send has size * count elements; block i of the sum goes to rank i.
+// ncclReduceScatter: the send buffer has size * count elements; block i of the sum goes to rank i.
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t reduction,
                                ncclComm_t comm, cudaStream_t stream) {
-    STAND_IN_MAY_FAIL(told(ncclUnhandledCudaError));
+    STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
     return call(comm, stream, {Kind::reduce_scatter, type, 0, count, bytes(in), bytes(out)}, reduction);
 }
 
-// ncclAllGather: the buffer to receive has size * count elements; those of rank i are block i.
+// ncclAllGather: the receive buffer has size * count elements; block i is from rank i.
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
-    STAND_IN_MAY_FAIL(told(ncclUnhandledCudaError));
+    STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
     return call(comm, stream, {Kind::all_gather, type, 0, count, bytes(in), bytes(out)});
 }
 
-// ncclBroadcast: the buffer to send is used on the root alone.
+// ncclBroadcast: the send buffer is used only on the root.
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
-    STAND_IN_MAY_FAIL(told(ncclUnhandledCudaError));
+    STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
     return call(comm, stream, {Kind::broadcast, type, root, count, bytes(in), bytes(out)});
 }
 
-// ncclReduce: the buffer to receive is used on the root alone, and may be null elsewhere.
+// ncclReduce: the receive buffer is used only on the root, and may be null elsewhere.
 ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t reduction, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-    STAND_IN_MAY_FAIL(told(ncclUnhandledCudaError));
+    STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
     return call(comm, stream, {Kind::reduce, type, root, count, bytes(in), bytes(out)}, reduction);
 }
 
-// ncclSend, ncclRecv: the device waits for the peer; those that need each other must be in one group.
+// ncclSend, ncclRecv: the device waits for the peer; calls that depend on each other must be in one group.
 ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-    STAND_IN_MAY_FAIL(told(ncclUnhandledCudaError));
+    STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
     return call(comm, stream, {Kind::send, type, peer, count, bytes(in), nullptr});
 }
 
 ncclResult_t ncclRecv(void* out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
-    STAND_IN_MAY_FAIL(told(ncclUnhandledCudaError));
+    STAND_IN_MAY_FAIL(requested_failure(ncclUnhandledCudaError));
     return call(comm, stream, {Kind::receive, type, peer, count, nullptr, bytes(out)});
 }
 

@@ -1,4 +1,4 @@
-// nccl_exchange.cpp - launches meet: data are posted and taken, in the device processes
+// nccl_exchange.cpp - runs launches in the device processes: posts this rank's data and takes the data of its peers
 #include "test/stand_in/nccl_exchange.h"
 
 #include <fcntl.h>
@@ -50,16 +50,16 @@ namespace {
 
 std::string whereabouts(const Rank& rank) {
     const std::uint64_t begun = rank.begun, ended = rank.ended;
-    const std::string last = begun == 0 ? "nothing was begun"
+    const std::string last = begun == 0 ? "no launch started"
                                         : "launch " + std::to_string(begun) + " was " + describe(rank.launch()) +
                                               (begun == ended ? ", ended" : ", not ended");
     return last + (rank.state == State::aborted     ? "; aborted"
                    : rank.state == State::destroyed ? "; destroyed its communicator"
-                   : rank.gone()                    ? "; its process is gone"
+                   : rank.gone()                    ? "; its process has ended"
                                                     : "");
 }
 
-// Whether others are waited for: to take the launch before this one, or to post theirs.
+// Whether the launch waits for other ranks: to take the previous launch, or to post theirs.
 bool waits(const Launch& launch, const Shared& shared) {
     const Rank& mine = shared.rank[launch.rank];
     std::vector<int> missing;
@@ -91,7 +91,7 @@ void post(Launch& launch, Shared& shared) {
     launch.posted = true;
 }
 
-// What the peer does in the same operation; ends the program where that is none or another one.
+// The peer's side of the same operation; ends the program if the peer has none or a different one.
 const Operation& counterpart(const Operation& op, const Launch& launch, int peer, const Shared& shared) {
     const int rank = launch.rank;
     const std::span<const Operation> theirs = shared.rank[peer].launch();
@@ -100,8 +100,8 @@ const Operation& counterpart(const Operation& op, const Launch& launch, int peer
         if (op.collective()) return other.collective();
         return !other.collective() && other.kind != op.kind && other.root == rank;
     });
-    // ncclSend, ncclRecv: the peer calls the other one with the same type and count. Collectives are the same call on
-    // every rank
+    // ncclSend, ncclRecv: the peer makes the opposite call with the same type and count. Collectives: all ranks make
+    // the same call
     if (found != theirs.end() && found->type == op.type && found->count == op.count &&
         (!op.collective() || (found->kind == op.kind && found->root == op.root)))
         return *found;
@@ -129,7 +129,7 @@ void sum(const Operation& op, std::span<const std::byte* const> parts) {
 }
 
 void take(const Operation& op, const Launch& launch, Shared& shared) {
-    std::vector<const std::byte*> parts(launch.size);  // what each peer sends for this operation
+    std::vector<const std::byte*> parts(launch.size);  // each peer's data for this operation
     for (int peer = 0; peer < launch.size; ++peer)
         if (op.concerns(peer)) parts[peer] = shared.area(peer) + counterpart(op, launch, peer, shared).at;
     switch (op.kind) {
@@ -157,11 +157,11 @@ bool exchange(std::byte* payload) {
     Launch& launch = *reinterpret_cast<Launch*>(payload);
     Shared*& shared = opened[launch.place.identity];
     if (!shared) shared = open_shared(launch.place, launch.size);
-    if (!shared) return true;  // the host process is gone
+    if (!shared) return true;  // the host process has ended
     Rank& mine = shared->rank[launch.rank];
-    // ncclCommAbort: operations that have not ended are aborted
+    // ncclCommAbort: aborts operations that have not ended
     if (mine.state == State::aborted) return true;
-    if (mine.ended != launch.number - 1) return false;  // the one before is on another stream
+    if (mine.ended != launch.number - 1) return false;  // the previous launch is on another stream
     if (launch.began == Clock::time_point()) launch.began = Clock::now();
     if (!launch.posted) {
         if (waits(launch, *shared)) return false;

@@ -1,4 +1,4 @@
-// streams.h - what streams of the device hold: operations that wait for their turn, and points that others wait for
+// streams.h - contents of the device's streams: pending operations, and points that others wait for
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace stand_in {
 
-// What cudaEventRecord leaves: done once its stream has come to it.
+// Result of cudaEventRecord: done once its stream reaches it.
 struct Point {
     std::uint32_t stream = 0;
     bool done = false;
     double seconds = 0;  // of the device's clock
-    Clock before;        // what comes before what waits for it
+    Clock before;        // precedes operations that wait for it
 };
 
 struct Pending {
     Command command;
     std::uint32_t operation = 0;
-    std::uint64_t age = 0;  // of all operations, in the order of their commands
+    std::uint64_t age = 0;  // position among all commands
     std::vector<Range> ranges;
     std::vector<std::byte> payload;
     std::shared_ptr<Point> point;
@@ -31,16 +31,16 @@ struct Pending {
 
 struct Stream {
     std::deque<Pending> pending;
-    std::uint32_t count = 0;  // of operations so far
-    Clock before;             // what comes before its next operation
+    std::uint32_t count = 0;  // operations so far
+    Clock before;             // precedes its next operation
     double seconds = 0;
 };
 
-// What the host waits for.
+// A wait of the host.
 struct Wait {
     std::uint64_t answer;
     std::vector<std::shared_ptr<Point>> points;
-    bool orders = true;  // what the host says after it comes behind the points
+    bool orders = true;  // later commands of the host come after the points
 };
 
 }  // namespace stand_in

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# two_hosts.sh - 1-bit Adam of nodes over NCCL: two ranks of the CUDA build, on stand-ins for its libraries, on each of
-# two hosts (dev/limited_link.sh). Early and late streams must end with the same weights, bit for bit, and all losses be
-# those of the CPU build over MPI
+# two_hosts.sh - 1-bit Adam between nodes over NCCL: two ranks of the CUDA build, on stand-ins for its libraries, on
+# each of two hosts (dev/limited_link.sh). Eager and late streams must give bit-identical weights, and all losses must
+# match those of the CPU build over MPI
 #
 #   test/stand_in/two_hosts.sh [build/stand-in/train_gpt2 [build/cpu/train_gpt2]]
 #
-# The tool tokenize lies beside the CPU build. Exit code 77: namespaces are not permitted here.
+# Needs `tokenize` next to the CPU build. Exit code 77: namespaces are not permitted here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 gpu=$(realpath "${1:-build/stand-in/train_gpt2}")
@@ -20,9 +20,9 @@ for ((i = 0; i < 200; ++i)); do echo "$i $((i * 7 % 100)) $((i * 13 % 100))"; do
 "${cpu%/*}/tokenize" -o "$work" --name count --document-start '^[0-9]*0 ' "$work/text" >"$work/tokenized" 2>&1 ||
     { cat "$work/tokenized"; exit 1; }
 steps=6 freeze=2
-export XDG_CACHE_HOME=$work/cache  # no choices by time of the user
+export XDG_CACHE_HOME=$work/cache  # ignores the user's autotuned algorithms
 
-# train NAME PROGRAM FLAGS...: a run on both hosts, of which all steps behind the freeze are compressed
+# train NAME PROGRAM FLAGS...: a run on both hosts; all steps after the freeze are compressed
 train() {
     local name=$1 compressed
     PROGRAM=$2 on_first_host timeout -k 5 60 scripts/run_two_nodes.sh -i "$work/count_train_*.bin" \
@@ -39,7 +39,7 @@ train() {
         >"$work/$name.losses"
 }
 train cpu "$cpu" --comm mpi
-# Ranks on the other host have these variables, too: its agent is no ssh, and gives it the environment of the first.
+# Ranks on the other host have these variables, too: its agent passes the environment of the first host, unlike ssh.
 export STAND_IN_GPUS=4
 for schedule in eager late; do
     STAND_IN_SCHEDULE=$schedule STAND_IN_CALLS=$work/$schedule.calls train $schedule "$gpu" --comm nccl
@@ -48,15 +48,15 @@ for schedule in eager late; do
 done
 
 model=step_0000000$steps/model.safetensors
-cmp "$work/eager/$model" "$work/late/$model" || { echo "weights depend on when streams run"; exit 1; }
+cmp "$work/eager/$model" "$work/late/$model" || { echo "weights depend on the schedule of the streams"; exit 1; }
 for schedule in eager late; do
     paste "$work/cpu.losses" "$work/$schedule.losses" | awk -v steps=$steps -v name=$schedule '
         { difference = $1 > $2 ? $1 - $2 : $2 - $1; if (difference > most) most = difference }
-        NF != 2 || difference > 1e-4 { print "loss " NR " on the CPU and of the run \"" name "\": " $0; failed = 1 }
+        NF != 2 || difference > 1e-4 { print "loss " NR " on the CPU and in the run \"" name "\": " $0; failed = 1 }
         END {
             if (NR != steps) { print NR " losses of \"" name "\"; expected " steps; failed = 1 }
             if (!failed) print name ": losses differ from those on the CPU by at most " most
             exit failed
         }' || exit 1
 done
-echo "two hosts that compress over NCCL: the same weights on both schedules"
+echo "two hosts with compression over NCCL: bit-identical weights on both schedules"

@@ -36,7 +36,7 @@ struct HostMeeting : Meeting {
 struct DeviceMeeting : Meeting {
     std::vector<Bytes> inputs, results;  // indexed by rank
     int brought = 0;
-    bool wanted = false, done = false;   // wanted: a rank waits for it
+    bool wanted = false, done = false;   // wanted: a rank is waiting for it
 };
 
 struct Team;
@@ -227,7 +227,7 @@ private:
             const std::lock_guard lock(team_.run.mutex);
             if (team_.run.failure) throw Error(*team_.run.failure, Blame::runtime);
         }
-        require(!stop_, "a group of collectives", "begun after another one was given up", "none");
+        require(!stop_, "a group of collectives", "started after another one was abandoned", "none");
         device::sync(compute);
     }
     CommEvent end_group() override { return {posted_}; }
@@ -333,7 +333,7 @@ private:
     struct Pending {
         Collective op;
         std::int64_t in_bytes, out_bytes;
-        bool brought = false;  // the input was read when it was posted
+        bool brought = false;  // the input was read when posted
         Range in() const { return {op.in, std::size_t(in_bytes)}; }
         Range out() const { return {op.out, std::size_t(out_bytes)}; }
     };

@@ -193,7 +193,7 @@ void test::check_device_collectives(Communicator& comm, std::int64_t largest) {
 
 void test::check_groups(Communicator& comm) {
     const int ranks = comm.size(), rank = comm.rank();
-    // More groups than a communicator can keep events for, and many operations in each.
+    // More groups than a communicator has events, and many operations in each.
     for (int round = 0; round < 3; ++round) {
         std::vector<device::Array<float>> arrays;
         std::vector<std::int64_t> sizes;

@@ -32,7 +32,7 @@ private:
 // Every device collective at boundary sizes up to `largest` elements, bit-identical to a plain loop in rank order, and
 // the bytes_sent() of each rank.
 void check_device_collectives(llmc::Communicator& comm, std::int64_t largest);
-// Many operations in a group, groups that follow each other, and the control plane meanwhile.
+// Many operations in a group, consecutive groups, and the control plane while they run.
 void check_groups(llmc::Communicator& comm);
 // Communicators made by split(): they are full communicators, the parent counts their bytes, and they can alternate.
 void check_parts(llmc::Communicator& comm);

@@ -39,7 +39,7 @@ inline Snapshot snapshot(Trainer& trainer) {
     device::sync(nullptr);
     return now;
 }
-// A step; the gradient is this rank's own, before the exchange, once gradients stay local.
+// Runs a step; with local gradients the result has this rank's own gradient, before the exchange.
 inline Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, float loss_factor = 1) {
     trainer.accumulate(batch, 1, loss_factor);
     // While gradients are reduced they belong to the communicator.
@@ -51,7 +51,7 @@ inline Snapshot step_with_gradient(Trainer& trainer, const GlobalBatch& batch, f
     return now;
 }
 
-// Runs the body on threads; results by rank.
+// Runs the body on threads; returns results by rank.
 template <class Result, class Body>
 std::vector<Result> on_ranks(int ranks, Body&& body, const llmc::LocalSettings& settings = {}) {
     std::vector<Result> results(static_cast<std::size_t>(ranks));

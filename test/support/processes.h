@@ -14,7 +14,7 @@
 
 namespace test {
 
-// How a job ended.
+// Exit code and output of a job.
 struct JobResult {
     int exit_code;
     double seconds;
@@ -56,7 +56,7 @@ inline JobResult run_case(const std::string& name, int ranks, int seconds) {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), took, read_bytes(output)};
 }
 
-// A hidden case that must pass on every rank.
+// Runs a hidden case that must pass on every rank.
 inline void check_case(const std::string& name, int ranks) {
     const JobResult ended = run_case(name, ranks, 120);
     CAPTURE(name, ranks, ended.output);

@@ -42,7 +42,7 @@ struct RankResult {
     std::vector<float> moments;                        // first and second moments of its shards
     // the reduced gradient of the last step: its shards, at their offsets in the flat array
     std::vector<float> gradient;
-    std::vector<float> master_weights;                        // as rank 0 would save them
+    std::vector<float> master_weights;                        // as saved by rank 0
 
     template <class Visit> void visit(Visit&& each) {
         each(scalars), each(totals), each(parameters), each(moments), each(gradient), each(master_weights);

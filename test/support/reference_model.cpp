@@ -1,4 +1,4 @@
-// reference_model.cpp - forward and backward pass and AdamW of the reference, row by row in double
+// reference_model.cpp - forward pass, backward pass and AdamW of the reference, row by row in double
 #include "test/support/reference_model.h"
 
 #include <algorithm>
@@ -275,7 +275,7 @@ private:
     std::span<const double> parameters_;
     const ReferenceBatch& batch_;
     int rows_, channels_, heads_;
-    std::vector<Row> residual_;  // the input of each block, and the last one's output
+    std::vector<Row> residual_;  // the input of each block, and the output of the last one
     std::vector<BlockValues> blocks_;
     Row final_, final_mean_, final_rstd_, gradient_;
 };

@@ -1,4 +1,4 @@
-// choice_file.cpp - choices by time: what is wrong with the file, or texts that may go to a terminal
+// choice_file.cpp - files of autotuned algorithms: a fault, or texts that are safe to print on a terminal
 #include "llmc/run/start/choice_file.h"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// config_json.cpp - the size of a model, and its dropout
+// config_json.cpp - config.json: the sizes of a model, and its dropout
 #include "llmc/weights/config_json.h"
 
 #include <nlohmann/json.hpp>
@@ -18,14 +18,14 @@ const fuzz::Target config_json("config_json", [](std::string_view bytes) {
     fuzz::must(stands_there("n_layer", config.layers) && stands_there("n_head", config.heads) &&
                    stands_there("n_embd", config.channels) && stands_there("n_positions", config.max_seq_len) &&
                    stands_there("vocab_size", config.vocabulary),
-               "the sizes that stand there");
+               "the sizes in the file");
     fuzz::must_be_plain(llmc::describe(config));
     fuzz::must_be_plain(llmc::dropout_in_config_json(file));
     const int end_of_text = llmc::end_of_text_in_config_json(file);
     fuzz::must(end_of_text >= -1 && end_of_text < config.vocabulary, "an end of text of the vocabulary");
     const auto again = fuzz::scratch_folder() / "again.json";
     llmc::write_config_json(again, config, -1);
-    fuzz::must(llmc::read_config_json(again) == config, "the same sizes when they are written and read again");
+    fuzz::must(llmc::read_config_json(again) == config, "the same sizes after writing and reading");
 });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// hellaswag_file.cpp - files of HellaSwag, as they are and from a header without its 250 words that mean nothing
+// hellaswag_file.cpp - HellaSwag files, unchanged and from a header without its 250 unused words
 #include "llmc/data/hellaswag_file.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void read_hellaswag(const std::filesystem::path& path) {
 }
 
 const fuzz::Target hellaswag_file("hellaswag_file", [](std::string_view bytes) {
-    constexpr std::size_t kMeant = 24;  // the six words that mean something
+    constexpr std::size_t kMeant = 24;  // the six used words
     read_hellaswag(fuzz::file_with("hellaswag.bin", fuzz::with_header_of(kMeant, bytes)));
 });
 

@@ -1,4 +1,4 @@
-// llmc_file.cpp - llm.c's model files, as they are and from the eight words of a header that mean something
+// llmc_file.cpp - llm.c's model files, unchanged and from the eight used words of a header
 #include "llmc/weights/llmc_file.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 using Words = std::array<std::int32_t, 8>;
 
-// Of a model small enough to be made here; else 0.
+// Bytes of the data if the model is small enough for this test, else 0.
 std::size_t data_bytes_of(const Words& words) {
     constexpr std::int32_t kMost = 32;
     const auto in_bounds = [](std::int32_t word) { return word >= 0 && word <= kMost; };

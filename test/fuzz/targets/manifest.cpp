@@ -1,4 +1,4 @@
-// manifest.cpp - the manifest of a checkpoint, with its own checksum as it should be, which no mutation would find
+// manifest.cpp - the manifest of a checkpoint, with a correct checksum of its own, which mutations would not find
 #include "llmc/weights/manifest.h"
 
 #include "llmc/base/json_text.h"

@@ -1,4 +1,4 @@
-// merges.cpp - the merges of a BPE in all formats
+// merges.cpp - BPE merges in all formats
 #include "llmc/data/bpe_merges.h"
 
 #include <set>

@@ -1,4 +1,4 @@
-// moment_files.cpp - Adam's moments of one rank, from a safetensors header without its length
+// moment_files.cpp - Adam moments of one rank, from a safetensors header without its length
 #include "llmc/model/moment_files.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// onebit_files.cpp - the errors of 1-bit Adam of one rank, from a safetensors header without its length, for that rank
-// and for one of two
+// onebit_files.cpp - compression errors of 1-bit Adam of one rank, from a safetensors header without its length, read
+// by that rank and by one of two
 #include "llmc/model/onebit_files.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// safetensors.cpp - files of tensors, as they are and from a header without its length
+// safetensors.cpp - safetensors files, unchanged and from a header without its length
 #include "llmc/weights/safetensors.h"
 
 #include "test/fuzz/target.h"
@@ -22,7 +22,7 @@ void read_tensors(const std::filesystem::path& path) {
         file.read(tensor, 0, values);
         if (elements > 0) file.read(tensor, elements - 1, std::span(values).first(1));
     }
-    // Used, so that no compiler leaves the reads out.
+    // Uses the values, so that the compiler keeps the reads.
     fuzz::must(sum <= 255 * end, "a sum of bytes");
 }
 

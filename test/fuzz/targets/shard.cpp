@@ -1,4 +1,4 @@
-// shard.cpp - token shards, as they are and from a header without its 251 words that mean nothing
+// shard.cpp - token shards, unchanged and from a header without its 251 unused words
 #include "llmc/data/shard.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ void read_shard(const std::filesystem::path& file) {
 }
 
 const fuzz::Target shard("shard", [](std::string_view bytes) {
-    constexpr std::size_t kMeant = 20;  // the five words that mean something
+    constexpr std::size_t kMeant = 20;  // the five used words
     read_shard(fuzz::file_with("shard.bin", fuzz::with_header_of(kMeant, bytes)));
 });
 

@@ -1,4 +1,4 @@
-// trainer_state.cpp - a run's state: what is read is what stands there
+// trainer_state.cpp - a run's state: the parsed values equal those in the file
 #include "llmc/run/checkpoint/trainer_state.h"
 
 #include "llmc/base/json_text.h"
@@ -19,11 +19,11 @@ const fuzz::Target trainer_state("trainer_state", [](std::string_view bytes) {
                    text["optimizer"]["updates"] == state.optimizer.updates &&
                    text["optimizer"]["skipped_steps"] == state.optimizer.skipped_steps &&
                    text["data"]["epoch"] == state.data.epoch && text["data"]["row"] == state.data.row,
-               "the numbers that stand there");
+               "the numbers in the file");
     fuzz::must(state.data.row >= 0 && state.data.epoch >= 0, "a position in the data");
     fuzz::must(text["noise"].size() == state.noise.size(), "all averages");
     for (std::size_t i = 0; i < state.noise.size(); ++i)
-        fuzz::must(text["noise"][i]["count"] == state.noise[i].count, "the counts that stand there");
+        fuzz::must(text["noise"][i]["count"] == state.noise[i].count, "the counts in the file");
 });
 
 }  // namespace

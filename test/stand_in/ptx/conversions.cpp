@@ -1,4 +1,4 @@
-// conversions.cpp - instructions from one type to another
+// conversions.cpp - cvt: conversions between types
 #include <bit>
 #include <cmath>
 #include <concepts>
@@ -16,7 +16,7 @@ std::uint16_t bf16_of(float value) {
     return std::uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// To integers: what lies beyond becomes the nearest of the type. NaN becomes 0, but from or to 64 bits the highest bit.
+// To integers: values out of range saturate. NaN becomes 0; from or to 64 bits only the highest bit is set.
 template <class To, class From>
 To integer_of(From value) {
     if (std::isnan(value))
@@ -61,7 +61,7 @@ std::optional<Operation> conversion_of(const Mnemonic& mnemonic) {
                          }), {'b', 32}, {f32, f32}};
     const auto to_type = type_named(to);
     if (!to_type) return {};
-    // A number of 8 bits lies in a register of 16.
+    // 8-bit values use 16-bit registers.
     if (*from_type == Type{'s', 8} || *from_type == Type{'u', 8}) {
         const bool is_signed = from_type->kind == 's';
         const Handler handler = of_type(*to_type, [&]<class To>() -> Handler {

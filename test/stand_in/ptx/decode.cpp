@@ -1,6 +1,6 @@
-// decode.cpp - statements to instructions: names become rows of the register file, labels places in the code
+// decode.cpp - decodes PTX statements: names become rows of the register file, labels become code positions
 //
-// Functions that a kernel calls are put where they are called: their parameters are rows of the caller's.
+// Called functions are inlined: their parameters are rows of the caller.
 #include "test/stand_in/ptx/decode.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ public:
     Function decode() {
         place({"", text_.line});
         decode_body(text_, kNone);
-        // What the launch adds begins where every type may.
+        // Dynamic shared memory starts at an alignment that suits every type.
         function_.dynamic_shared_at = function_.shared_bytes = aligned(function_.shared_bytes, 128);
         return std::move(function_);
     }
@@ -26,7 +26,7 @@ public:
 private:
     using Operands = std::vector<std::string_view>;
 
-    // One body, and where its "ret" leads: kNone, to the end of the lanes.
+    // A body that is being decoded. A "ret" jumps to its end if it was called, or ends the lanes.
     struct Body {
         std::map<std::string_view, std::uint32_t> labels;
         std::vector<std::pair<std::uint32_t, std::string_view>> jumps;  // instruction, label
@@ -77,7 +77,7 @@ private:
             declare_shared(variable_of(text.substr(7)));
             return;
         }
-        wrong("a directive that is not known here");
+        wrong("an unknown directive");
     }
 
     // ---- places
@@ -92,7 +92,7 @@ private:
             std::from_chars(next + 1, end, line);
             const auto found = module_.files.find(file);
             if (found != module_.files.end()) {
-                // of the project's own, without the folder that it was built in
+                // paths of the project, without the build folder
                 const std::string_view path = found->second;
                 const std::size_t folder = std::min(path.rfind("/kernels/"), path.size());
                 place = std::string(path.substr(folder == path.size() ? 0 : folder + 1)) + ":" + std::to_string(line);
@@ -103,14 +103,14 @@ private:
         place_ = known->second;
     }
 
-    // "[%rd1+16]": row of the base, and what is added.
+    // "[%rd1+16]": row of the base, and offset.
     std::uint32_t address(std::string_view text, Type type, Instruction& to) {
-        if (text.size() < 3 || text.front() != '[' || text.back() != ']') wrong("no address: " + std::string(text));
+        if (text.size() < 3 || text.front() != '[' || text.back() != ']') wrong("not an address: " + std::string(text));
         text = text.substr(1, text.size() - 2);
         const std::size_t plus = text.find('+');
         if (plus != text.npos) {
             const auto offset = number(text.substr(plus + 1));
-            if (!offset) wrong("no offset of an address");
+            if (!offset) wrong("not an offset of an address");
             to.immediate = std::int64_t(*offset);
         }
         return source(text.substr(0, plus), type);
@@ -145,7 +145,7 @@ private:
         if (branch(mnemonic, operands, to) || memory(mnemonic, operands, to) || of_warp(mnemonic, operands, to) ||
             of_vector(mnemonic, operands, to) || of_registers(mnemonic, operands, to))
             return;
-        wrong("an instruction that is not known here");
+        wrong("an unknown instruction");
     }
     void add(const Instruction& instruction) { function_.code.push_back(instruction); }
 
@@ -180,7 +180,7 @@ private:
         const Operands results = has_result ? list(operands[0]) : Operands{};
         const Operands arguments = operands.size() > has_result + 1u ? list(operands[has_result + 1u]) : Operands{};
         if (results.size() != called.results.size() || arguments.size() != called.parameters.size() || depth_ > 8)
-            wrong("a call that is not as the function says");
+            wrong("a call that does not match the function");
         std::map<std::string_view, Register> rows;
         for (std::size_t i = 0; i < results.size(); ++i)
             rows[called.results[i].name] = register_named(results[i]);
@@ -195,7 +195,7 @@ private:
         scopes_ = std::move(outer);
     }
 
-    // ld and st, .space, modifiers that change no value, .v2 or .v4, .type
+    // ld and st, .space, modifiers that do not change values, .v2 or .v4, .type
     bool memory(const Mnemonic& mnemonic, const Operands& operands, Instruction& to) {
         const bool loads = mnemonic[0] == "ld";
         if (!loads && mnemonic[0] != "st") return false;
@@ -210,7 +210,7 @@ private:
                 return false;
         const Operands values = elements(operands[loads ? 0 : 1]);
         const std::string_view where = operands[loads ? 1 : 0];
-        // a parameter of a call is a row
+        // parameters of a call are rows
         const std::string_view named = trimmed(where.substr(1, where.find_first_of("+]") - 1));
         if (space->second == Space::parameter && find_register(named) && named[0] != '%')
             return parameter_of_call(loads, *type, values.at(0), named, to);
@@ -263,7 +263,7 @@ private:
             to.row[0] = source(operands.at(0), kB32);
             to.handler = do_nothing;
         } else if (is({"bar", "sync"}) || is({"barrier", "sync"})) {
-            if (operands.size() != 1 || operands[0] != "0") return false;  // of some warps alone
+            if (operands.size() != 1 || operands[0] != "0") return false;  // barriers of some warps only
             to.kind = Kind::block_barrier;
             to.handler = do_nothing;
         } else if (op == "mma") {

@@ -1,4 +1,4 @@
-// decode.h - from what a module declares to what warps execute
+// decode.h - decodes the declarations of a module to instructions for warps
 #pragma once
 #include "test/stand_in/ptx/function.h"
 #include "test/stand_in/ptx/text.h"

@@ -1,4 +1,4 @@
-// image.cpp - kernels.ptx: the PTX of all kernels of the program, one module for each source
+// image.cpp - kernels.ptx: the PTX of all kernels of the program, one module per source file
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace stand_in::ptx {
 namespace {
 
-// Read once; its modules when one of their kernels is asked for.
+// Read once; a module is parsed when one of its kernels is first used.
 class Image {
 public:
     Image() {
@@ -22,7 +22,7 @@ public:
         const std::string library(here.dli_fname);
         const std::string path = library.substr(0, library.rfind('/') + 1) + "kernels.ptx";
         std::ifstream file(path, std::ios::binary);
-        if (!file) stop("there is no " + path + "; test/stand_in/Makefile makes it");
+        if (!file) stop(path + " is missing; test/stand_in/Makefile writes it");
         text_.assign(std::istreambuf_iterator<char>(file), {});
         const std::string_view text(text_);
         unsigned line = 1 + unsigned(std::count(text.begin(), text.begin() + std::ptrdiff_t(std::min(text.find(
@@ -73,7 +73,7 @@ private:
 
     std::string text_;
     std::vector<std::string_view> sources_;  // of modules
-    std::vector<unsigned> lines_;            // where each begins
+    std::vector<unsigned> lines_;            // first line of each
     std::vector<std::unique_ptr<Module>> modules_;
     std::map<std::string_view, std::size_t> module_of_;
     std::map<std::string_view, Signature> signatures_;

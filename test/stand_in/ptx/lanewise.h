@@ -1,4 +1,4 @@
-// lanewise.h - how instructions of registers alone become handlers
+// lanewise.h - makes handlers of instructions on registers
 #pragma once
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace stand_in::ptx {
 
-// d[lane] = f(a[lane], b[lane], ...) of the active lanes, which need not be computed for the others.
+// d[lane] = f(a[lane], b[lane], ...) for active lanes; the results of other lanes are unspecified.
 template <class D, class... S, class F>
 Handler lanewise(F) {
     return [](Warp& warp, const Instruction& instruction) {
@@ -25,7 +25,7 @@ Handler lanewise(F) {
     };
 }
 
-// f.operator()<T>() for the C++ type of a PTX type; b is as u.
+// f.operator()<T>() for the C++ type of a PTX type; b is handled as u.
 template <class F>
 Handler of_type(Type type, F f) {
     const auto integer = [&]<class Unsigned, class Signed>() {
@@ -44,7 +44,7 @@ Handler of_type(Type type, F f) {
     }
 }
 
-// Of "cvt", which goes from the last type to the one before.
+// For "cvt", which converts from the last type to the one before.
 std::optional<Operation> conversion_of(const Mnemonic& mnemonic);
 
 }  // namespace stand_in::ptx

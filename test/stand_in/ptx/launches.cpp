@@ -1,8 +1,7 @@
-// launches.cpp - what nvcc's host code says of kernels to libcudart, and their launches: the device process runs the
-// PTX that the program carries of them
+// launches.cpp - registration and launches of kernels in libcudart: the device process executes the kernels' PTX
 //
-// How nvcc's host code registers kernels is not documented; the functions are those of the toolkit's own header
-// (crt/host_runtime.h), and of the arguments only the address that stands for a kernel, and its name, are used.
+// The registration of kernels by nvcc's host code is not documented; the functions are those of the toolkit's header
+// (crt/host_runtime.h). Of their arguments only the kernel's host address and its name are used.
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
 
@@ -20,25 +19,25 @@ using namespace stand_in;
 
 namespace {
 
-// Beyond this a kernel must ask for its shared memory first.
+// A kernel needs an attribute for more dynamic shared memory.
 constexpr std::size_t kDefaultShared = 48 * 1024;
 
 struct Kernel {
     std::string name, shown;
     std::size_t most_dynamic_shared = kDefaultShared;
-    bool asked = false;  // for more
+    bool asked = false;  // cudaFuncSetAttribute was called
 };
 
 struct Kernels {
     std::mutex mutex;
-    std::map<const void*, Kernel> by_address;  // of the host function that stands for the kernel
+    std::map<const void*, Kernel> by_address;  // by the address of the kernel's host function
 };
 Kernels& kernels() {
     static Kernels& only = *new Kernels;
     return only;
 }
 
-// "gelu_forward_kernel<float, 16>": without namespaces in front and parameters behind.
+// "gelu_forward_kernel<float, 16>": without leading namespaces and parameters.
 std::string shown_name(const char* name) {
     int status = 0;
     char* const demangled = abi::__cxa_demangle(name, nullptr, nullptr, &status);
@@ -63,14 +62,14 @@ std::string shown_name(const char* name) {
     return text.substr(begin, end - begin);
 }
 
-// Before the name and the parameters.
+// Header of a launch's payload; name and parameters follow.
 struct Sent {
     ptx::Dim3 grid, block;
     std::uint32_t dynamic_shared, most_shared, name_bytes, parameter_bytes;
 };
 std::size_t parameters_at(const Sent& sent) { return (sizeof sent + sent.name_bytes + 15) / 16 * 16; }
 
-// Of each kernel that ran, where STAND_IN_TRAFFIC names a file for it.
+// Per executed kernel, if STAND_IN_TRAFFIC is set.
 struct Counted {
     std::uint64_t launches = 0, blocks = 0;
     std::vector<ptx::Traffic> at_places;
@@ -112,7 +111,7 @@ bool run_kernel(std::byte* payload) {
 
 }  // namespace
 
-// Lines of the file: a kernel with its launches and blocks, then its places; of both what Traffic counts.
+// Writes one line per kernel with its launches and blocks, then one per source line; both have the counts of Traffic.
 void ptx::write_traffic() {
     const char* const path = std::getenv("STAND_IN_TRAFFIC");
     if (!path) return;
@@ -148,8 +147,8 @@ void __cudaRegisterFunction(void**, const char* host_function, char*, const char
     kernels().by_address[host_function] = {name, shown_name(name)};
 }
 
-// More dynamic shared memory than 48 KiB a kernel must ask for, up to what a block may have beside its static one.
-// Other attributes are not asked for.
+// A kernel needs this for more than 48 KiB of dynamic shared memory; the limit is a block's total minus static memory.
+// The program sets no other attribute.
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
     STAND_IN_MAY_FAIL(cudaErrorInvalidValue);
     const std::lock_guard lock(kernels().mutex);
@@ -162,9 +161,9 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
     return cudaSuccess;
 }
 
-// The kernel runs in its stream; the arguments are copied before the call returns. Grids have 2^31 - 1 blocks at most
-// in x and 65535 in y and z, blocks 1024 threads, 1024 in x and y and 64 in z, and no more than the kernel's
-// __launch_bounds__. (Clusters are not stood in for: the program has none.)
+// Enqueues the kernel; copies the arguments before the call returns. Limits: 2^31 - 1 blocks in x, 65535 in y and z;
+// 1024 threads per block, 1024 in x and y, 64 in z, and the kernel's __launch_bounds__. (Clusters are not supported:
+// the program has none.)
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void** arguments) {
     Kernel kernel;
     {
@@ -174,9 +173,9 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
         kernel = found->second;
     }
     STAND_IN_MAY_FAIL(cudaErrorLaunchFailure);
-    if (config->numAttrs > 0) stop("a launch of " + kernel.shown + " with attributes is not stood in for");
+    if (config->numAttrs > 0) stop("a launch of " + kernel.shown + " with attributes is not supported by the stand-in");
     const ptx::Signature* const signature = ptx::signature_of(kernel.name);
-    if (!signature) stop("there is no PTX of " + kernel.name + "; test/stand_in/Makefile gathers it");
+    if (!signature) stop("no PTX for " + kernel.name + "; test/stand_in/Makefile collects it");
     const auto dim = [](const dim3& d) { return ptx::Dim3{d.x, d.y, d.z}; };
     const ptx::Dim3 grid = dim(config->gridDim), block = dim(config->blockDim);
     if (ptx::count(grid) == 0 || grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535 || ptx::count(block) == 0 ||
@@ -198,10 +197,10 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     return cudaSuccess;
 }
 
-// ---- what kernel<<<...>>>() would call; launches say what they are by cudaLaunchKernelExC
+// ---- used by kernel<<<...>>>(); the program launches with cudaLaunchKernelExC
 
 #define NEVER(...) \
-    __VA_ARGS__ { stop(std::string(__func__) + " is not stood in for; nothing should call it"); }
+    __VA_ARGS__ { stop(std::string(__func__) + " has no stand-in; it must not be called"); }
 NEVER(cudaError_t __cudaGetKernel(cudaKernel_t*, const void*))
 NEVER(cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, std::size_t, cudaStream_t))
 NEVER(cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, std::size_t*, void*))

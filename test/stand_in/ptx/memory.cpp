@@ -1,4 +1,4 @@
-// memory.cpp - what a warp loads and stores, and that it may
+// memory.cpp - loads and stores of a warp, with checks of their addresses
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -22,7 +22,7 @@ void for_lanes(std::uint32_t lanes, F f) {
     for (; lanes; lanes &= lanes - 1) f(unsigned(__builtin_ctz(lanes)));
 }
 
-// ---- what the memories are asked, counted where somebody wants to know
+// ---- counts of memory accesses, for STAND_IN_TRAFFIC
 
 constexpr unsigned kSectorBytes = 32, kBanks = 32, kBankBytes = 4;
 
@@ -40,7 +40,7 @@ void count_global(Warp& warp, const Address* base, std::int64_t offset, unsigned
     traffic.sectors += sectors.size();
 }
 
-// Lanes that together ask for 128 bytes are served at once, but for banks of which they want several words.
+// Lanes that together access 128 bytes take one pass, plus one per further word in the same bank.
 void count_shared(Warp& warp, const std::uint32_t* base, std::int64_t offset, unsigned bytes, std::uint32_t lanes) {
     const unsigned at_once = std::min(kLanes, kBanks * kBankBytes / bytes);
     Traffic& traffic = traffic_here(warp);
@@ -59,10 +59,10 @@ void count_shared(Warp& warp, const std::uint32_t* base, std::int64_t offset, un
     }
 }
 
-// ---- where an address leads; an access that must not be is the end
+// ---- address checks; an invalid access ends the program
 
-// Global addresses of the active lanes, each of `bytes`: aligned, in memory of the device or page-locked memory of the
-// host, and noted. Neighbouring lanes that touch neighbouring bytes are noted together.
+// Checks that global addresses of the active lanes, each of `bytes`, are aligned and in device or page-locked memory,
+// and notes the accesses; neighbouring accesses of neighbouring lanes are noted together.
 void require_global(Warp& warp, const std::uint64_t* base, std::int64_t offset, unsigned bytes, std::uint32_t lanes,
                     bool written) {
     if (warp.traffic && lanes) count_global(warp, base, offset, bytes, lanes);
@@ -72,10 +72,10 @@ void require_global(Warp& warp, const std::uint64_t* base, std::int64_t offset, 
         const void* const memory = reinterpret_cast<const void*>(address);
         if (address % bytes)
             fail(warp, "lane " + std::to_string(lane) + (written ? " stores " : " loads ") + std::to_string(bytes) +
-                           " bytes at " + hexadecimal(address) + ", which is no multiple of that");
+                           " bytes at " + hexadecimal(address) + ", which is not aligned");
         if (!is_device(memory) && !is_pinned(memory))
             fail(warp, "lane " + std::to_string(lane) + " touches " + hexadecimal(address) +
-                           ", memory of the host, or none");
+                           ", host memory or unmapped memory");
         if (address == end) {
             end += bytes;
             return;
@@ -91,7 +91,7 @@ std::byte* shared_at(Warp& warp, unsigned lane, std::uint64_t address, unsigned 
     if (address % bytes || address + bytes > warp.shared.size())
         fail(warp, "lane " + std::to_string(lane) + " touches " + std::to_string(bytes) + " bytes at " +
                        std::to_string(address) + " of shared memory of " + std::to_string(warp.shared.size()) +
-                       (address % bytes ? ", no multiple of that" : ""));
+                       (address % bytes ? ", not aligned" : ""));
     return warp.shared.data() + address;
 }
 
@@ -112,7 +112,7 @@ std::byte* memory_of(Warp& warp, const Instruction& instruction, unsigned lane, 
     }
 }
 
-// What the lanes ask for, before they get it.
+// Counts the accesses of the lanes.
 template <Space S>
 void look_at(Warp& warp, const Instruction& instruction, unsigned bytes, bool written) {
     if constexpr (S == Space::global)
@@ -194,8 +194,8 @@ Handler of_space(Space space, Type type, unsigned register_bytes, unsigned eleme
     return nullptr;
 }
 
-// Row i of matrix j is where lane 8 j + i says; lane l gets elements 2 (l % 4) and the next of row l / 4; transposed,
-// of column l / 4.
+// Lane 8 j + i has the address of row i of matrix j; lane l gets elements 2 (l % 4) and the next of row l / 4 or, if
+// transposed, of column l / 4.
 template <bool Transposed>
 void ldmatrix(Warp& warp, const Instruction& instruction) {
     std::uint16_t elements[4][8][8];
@@ -228,8 +228,8 @@ Handler store_of(Space space, Type type, unsigned register_bytes, unsigned eleme
 }
 Handler ldmatrix_of(bool transposed) { return transposed ? ldmatrix<true> : ldmatrix<false>; }
 
-// ---- copies that run beside the warp: what they write is undefined (here NaN) until the lane has waited for them, as
-// late as it may be
+// ---- asynchronous copies: their destination is undefined (here NaN) until the lane has waited; they arrive as late as
+// allowed
 
 void copy_async(Warp& warp, const Instruction& instruction) {
     const auto* const shared = warp.row<std::uint32_t>(instruction.row[0]);
@@ -242,7 +242,7 @@ void copy_async(Warp& warp, const Instruction& instruction) {
     if (warp.traffic) count_shared(warp, shared, offset, 16, warp.active);
     for_lanes(warp.active, [&](unsigned lane) {
         const std::uint32_t to = shared[lane] + offset;
-        if (bytes[lane] > 16) fail(warp, "cp.async of " + std::to_string(bytes[lane]) + " of 16 bytes");
+        if (bytes[lane] > 16) fail(warp, "cp.async of " + std::to_string(bytes[lane]) + " bytes; at most 16");
         std::memset(shared_at(warp, lane, to, 16), 0xff, 16);
         const std::uint64_t from = global[lane] + std::uint64_t(instruction.immediate);
         warp.copies.push_back({lane, warp.copy_group[lane], to, bytes[lane], reinterpret_cast<const std::byte*>(from)});

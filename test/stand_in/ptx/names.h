@@ -1,4 +1,4 @@
-// names.h - what the names in a kernel's PTX stand for: rows of the register file, and addresses
+// names.h - names in a kernel's PTX: rows of the register file, and addresses
 #pragma once
 #include <algorithm>
 #include <charconv>
@@ -24,7 +24,7 @@ struct Register {
     Type type;
 };
 
-// Of the function that is decoded, which grows by the rows and the memory that names need.
+// Names of the function being decoded; they add rows and memory to it.
 class Names {
 public:
     Names(const Module& module, const FunctionText& text) : module_(module) {
@@ -40,14 +40,14 @@ public:
 protected:
     // ---- declarations
 
-    // A parameter of a call: a row.
+    // A parameter of a call is a row.
     void declare_parameter(std::string_view text) {
         const Variable variable = variable_of(text);
         if (variable.bytes != 4 && variable.bytes != 8) wrong("a parameter of a call of other than 4 or 8 bytes");
         const Type type{'b', 8 * variable.bytes};
         scopes_.back()[variable.name] = {new_row(type), type};
     }
-    // On the stack of each lane.
+    // A variable on the stack of each lane.
     void declare_local(std::string_view text) {
         const Variable variable = variable_of(text);
         function_.local_bytes = aligned(function_.local_bytes, std::max(variable.alignment, 16u));
@@ -99,7 +99,7 @@ protected:
         if (!found) wrong("no register " + std::string(name));
         return *found;
     }
-    // A register that an instruction of this type may name: as wide, and a predicate where that is one.
+    // A register operand of this type: it must have the same size, and be a predicate if the type is one.
     std::uint32_t register_of(std::string_view name, Type type) {
         const Register& found = register_named(name);
         if (found.type.kind == 'p' ? type.kind != 'p' : type.kind == 'p' || found.type.bits != type.bits)
@@ -172,15 +172,15 @@ protected:
             if (!row || type.bits != 32) wrong("no register " + std::string(text));
             return *row;
         }
-        if (type.kind == 'p') wrong("no predicate: " + std::string(text));
+        if (type.kind == 'p') wrong("not a predicate: " + std::string(text));
         if (const auto value = number(text)) return constant(*value, type);
         if (is_dynamic(text)) return dynamic_base(type);
         const auto address = address_of(text);
-        if (!address) wrong("no operand: " + std::string(text));
+        if (!address) wrong("not an operand: " + std::string(text));
         return constant(*address, type);
     }
 
-    // Shared memory of the launch begins behind all other: the row is filled when the warp begins.
+    // Dynamic shared memory starts after static memory; the row is set when the warp starts.
     bool is_dynamic(std::string_view name) const {
         const auto found = module_.shared.find(name);
         return found != module_.shared.end() && found->second.is_extern;
@@ -193,7 +193,7 @@ protected:
 
     [[noreturn]] void wrong(const std::string& what) const {
         stop("kernels.ptx:" + std::to_string(statement_->line) + ", in " + function_.name + ": " + what + ": \"" +
-             std::string(statement_->text) + "\" (test/stand_in/README.md says where it goes)");
+             std::string(statement_->text) + "\" (test/stand_in/README.md describes how to add it)");
     }
 
     const Module& module_;
@@ -203,7 +203,7 @@ protected:
 
 private:
     std::uint32_t dynamic_base_ = kNone;
-    std::vector<std::unique_ptr<std::string>> names_;  // of numbered registers
+    std::vector<std::unique_ptr<std::string>> names_;  // names of numbered registers
     std::map<std::string_view, std::uint32_t> locals_, shared_, parameters_;
     std::map<std::pair<std::uint64_t, unsigned>, std::uint32_t> constants_;
     Register sink_{0, kB64};

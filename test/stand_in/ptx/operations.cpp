@@ -1,7 +1,7 @@
-// operations.cpp - instructions of registers alone, lane by lane
+// operations.cpp - instructions on registers, lane by lane
 //
-// Results that PTX ISA leaves open within a bound (.approx) are the exact ones, rounded. Products and sums without a
-// rounding modifier, which ptxas may make one fma of, are two operations here.
+// Results that PTX ISA specifies only within a bound (.approx) are the exact ones, rounded. Products and sums without a
+// rounding modifier, which ptxas may fuse to one fma, are two operations here.
 #include "test/stand_in/ptx/operations.h"
 
 #include <bit>
@@ -15,7 +15,7 @@
 namespace stand_in::ptx {
 namespace {
 
-// The word of a predicate, of the active lanes.
+// Predicate word of the active lanes.
 template <class... S, class F>
 Handler predicate(F) {
     return [](Warp& warp, const Instruction& instruction) {
@@ -76,13 +76,13 @@ struct Subtract {
         else return a - b;
     }
 };
-struct Multiply {  // of integers: the low half
+struct Multiply {  // integers: the low half
     template <class T> T operator()(T a, T b) const {
         if constexpr (std::integral<T>) return T(std::uint64_t(a) * std::uint64_t(b));
         else return a * b;
     }
 };
-// Division by 0 gives what the machine gives: all bits.
+// Division by 0 gives all bits set, like the hardware.
 struct Divide {
     template <class T> T operator()(T a, T b) const {
         if constexpr (std::floating_point<T>) return a / b;
@@ -98,7 +98,7 @@ struct Remainder {
         return T(a % b);
     }
 };
-// Where one is NaN the other.
+// If one operand is NaN, the result is the other.
 struct Smaller {
     template <class T> T operator()(T a, T b) const {
         if constexpr (std::floating_point<T>) return std::fmin(a, b);
@@ -127,11 +127,11 @@ struct SquareRoot { template <class T> T operator()(T a) const { return std::sqr
 struct ReciprocalSquareRoot { template <class T> T operator()(T a) const { return T(1 / std::sqrt(double(a))); } };
 struct Reciprocal { template <class T> T operator()(T a) const { return 1 / a; } };
 struct Power2 { float operator()(float a) const { return std::exp2(a); } };
-// Of numbers too small to be normal a zero of the same sign.
+// Subnormal numbers become zero of the same sign.
 inline float flushed(float a) { return std::fabs(a) < std::numeric_limits<float>::min() ? std::copysign(0.0f, a) : a; }
 struct FlushedPower2 { float operator()(float a) const { return flushed(std::exp2(flushed(a))); } };
 struct Logarithm2 { float operator()(float a) const { return std::log2(a); } };
-// The upper 32 of 64 bits, the others are 0.
+// The upper 32 of 64 bits; the lower ones are 0.
 struct GrossReciprocal {
     double operator()(double a) const {
         const double result = std::fabs(a) < std::numeric_limits<double>::min() ? 1 / std::copysign(0.0, a) : 1 / a;
@@ -186,7 +186,7 @@ std::optional<Operation> logic(Type type, std::string_view op) {
     return Operation{handler, type, {type}};
 }
 
-// Amounts beyond the width shift all out.
+// Shift amounts beyond the width shift all bits out.
 std::optional<Operation> shift(Type type, bool left) {
     const Handler handler = of_type(type, [&]<class T>() -> Handler {
         if constexpr (std::integral<T>) {
@@ -237,7 +237,7 @@ std::optional<Operation> multiply(Type type, std::string_view part, bool adds) {
     return Operation{handler, wide, from};
 }
 
-// Comparisons of numbers are false where one is NaN, those with a u in front true.
+// Float comparisons are false if one operand is NaN; those with prefix u are true.
 template <class T>
 Handler comparison(std::string_view name) {
     if constexpr (std::floating_point<T>) {
@@ -261,7 +261,7 @@ Handler comparison(std::string_view name) {
     return nullptr;
 }
 
-// a's lowest bits, put into b from a position on.
+// Inserts the lowest bits of a into b at a position.
 std::uint32_t insert_bits(std::uint32_t a, std::uint32_t b, std::uint32_t position, std::uint32_t length) {
     position &= 0xff;
     length &= 0xff;
@@ -356,7 +356,7 @@ std::optional<Operation> operation_of(const Mnemonic& mnemonic) {
     if (!last || mnemonic.size() < 2) return {};
     const Type type = *last;
     if (op == "cvt" && mnemonic.size() >= 3) return conversion_of(mnemonic);
-    if (op == "cvta") {  // generic addresses are those of global memory
+    if (op == "cvta") {  // generic addresses equal global addresses
         if (mnemonic.size() == 4 && mnemonic[1] == "to" && mnemonic[2] == "global")
             return Operation{lanewise<std::uint64_t, std::uint64_t>([](std::uint64_t a) { return a; }), type, {type}};
         return {};

@@ -1,4 +1,4 @@
-// operations.h - what each instruction computes, as PTX ISA says
+// operations.h - implementations of the instructions, according to PTX ISA
 #pragma once
 #include <optional>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace stand_in::ptx {
 
-// Of a register or an operand: kind p (predicate), b, u, s or f, and bits.
+// Type of a register or operand: kind p (predicate), b, u, s or f, and bits.
 struct Type {
     char kind = 'b';
     unsigned bits = 32;
@@ -21,28 +21,28 @@ std::optional<Type> type_named(std::string_view text);  // "f32", "pred"
 // "fma.rn.f32": {"fma", "rn", "f32"}
 using Mnemonic = std::vector<std::string_view>;
 
-// An instruction of registers alone: row[0] is the result's, row[1] on those of its operands.
+// An instruction on registers: row[0] is the result, row[1] and following are operands.
 struct Operation {
     Handler handler;
     Type to;
     std::vector<Type> from;
 };
-// Nothing: it is not known here.
+// Returns nothing for an unknown instruction.
 std::optional<Operation> operation_of(const Mnemonic& mnemonic);
 
-// Between a register of 32 or 64 bits, row[0], and the halves of its bits, row[1], the lower one, and row[2].
+// Moves between a 32 or 64-bit register, row[0], and its halves: row[1] the lower, row[2] the upper one.
 Handler halves_of(unsigned bits, bool joins);
 
-// ---- memory: addresses in row[0] (32 bits of shared, else 64), elements in row[1] to row[count]; null: not known
+// ---- memory: addresses in row[0] (32 bits for shared, else 64), elements in row[1] to row[count]; null: unknown
 
 enum class Space { global, shared, local, parameter };
-// `wide` is what the register has bits of; a load of fewer extends the value by the sign of its type.
+// `wide`: bits of the register; a shorter load is extended according to the sign of its type.
 Handler load_of(Space space, Type type, unsigned register_bytes, unsigned elements);
 Handler store_of(Space space, Type type, unsigned register_bytes, unsigned elements);
 
-// ---- of a warp
+// ---- instructions of a warp
 
-// row[1] the result's, row[2] whether there was a lane to take it from or kNone, row[3] value, row[4] lane, row[5]
+// row[1] result, row[2] predicate: whether the source lane was in range, or kNone, row[3] value, row[4] lane, row[5]
 // clamp
 Handler shuffle_of(std::string_view mode);
 void do_nothing(Warp& warp, const Instruction& instruction);
@@ -50,10 +50,10 @@ void do_nothing(Warp& warp, const Instruction& instruction);
 void mma_m16n8k16_bf16(Warp& warp, const Instruction& instruction);
 // row[0] addresses, row[1..count] registers
 Handler ldmatrix_of(bool transposed);
-// row[0] addresses in shared memory, row[1] in global memory, row[2] bytes of it, the rest of 16 are zero
+// row[0] shared memory addresses, row[1] global memory addresses, row[2] source bytes; the rest of 16 bytes is zero
 void copy_async(Warp& warp, const Instruction& instruction);
 void commit_copies(Warp& warp, const Instruction& instruction);
-// The newest immediate groups of each lane need not have arrived.
+// All but the newest `immediate` groups of each lane must have arrived.
 void wait_for_copies(Warp& warp, const Instruction& instruction);
 
 }  // namespace stand_in::ptx

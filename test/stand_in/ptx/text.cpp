@@ -1,4 +1,4 @@
-// text.cpp - reads the PTX that nvcc writes: one module for each source of kernels
+// text.cpp - parses the PTX that nvcc writes: one module per source file
 #include "test/stand_in/ptx/text.h"
 
 #include <algorithm>
@@ -44,10 +44,10 @@ public:
     }
 
 private:
-    // A variable, a kernel or a function.
+    // Parses a variable, a kernel or a function.
     void declaration(Module& module) {
         const std::size_t end = std::min(text_.find(';', at_), text_.find('{', at_));
-        if (end == text_.npos) stop_at("no declaration");
+        if (end == text_.npos) stop_at("not a declaration");
         const std::string_view head = text_.substr(at_, end - at_);
         const bool is_entry = head.find(".entry") != head.npos;
         if (is_entry || head.find(".func") != head.npos) {
@@ -65,7 +65,7 @@ private:
             module.shared[variable.name] = variable;
             move_to(end + 1);
         } else {
-            stop_at("a declaration that is not known here");
+            stop_at("an unknown declaration");
         }
     }
 
@@ -105,7 +105,7 @@ public:
         int depth = 0;
         do {
             skip_space();
-            if (at_ >= text_.size()) stop_at("the end");
+            if (at_ >= text_.size()) stop_at("unexpected end");
             const unsigned line_number = line_;
             const char first = text_[at_];
             if (first == '{' || first == '}') {
@@ -118,8 +118,8 @@ public:
                 all.push_back({line(), line_number});
             } else {
                 const std::size_t end = text_.find_first_of(";:", at_);
-                if (end == text_.npos) stop_at("no statement");
-                // "::" is of a modifier, a single colon ends a label
+                if (end == text_.npos) stop_at("not a statement");
+                // "::" is part of a modifier, a single colon ends a label
                 const bool is_label = text_[end] == ':' && text_[end + 1] != ':';
                 const std::size_t last = is_label ? end : text_.find(';', at_);
                 all.push_back({trimmed(text_.substr(at_, last - at_ + is_label)), line_number});
@@ -143,14 +143,14 @@ private:
         int depth = 0;
         std::size_t end = at_;
         do {
-            if (end >= text_.size()) stop_at("no end of this");
+            if (end >= text_.size()) stop_at("unterminated text");
             depth += text_[end] == '{' ? 1 : text_[end] == '}' ? -1 : 0;
             ++end;
         } while (depth > 0);
         move_to(end);
     }
     void move_to(std::size_t to) {
-        if (to > text_.size()) stop_at("the end");
+        if (to > text_.size()) stop_at("unexpected end");
         line_ += unsigned(std::count(text_.begin() + std::ptrdiff_t(at_), text_.begin() + std::ptrdiff_t(to), '\n'));
         at_ = to;
     }

@@ -1,4 +1,4 @@
-// text.h - PTX as text: its statements, and what a module declares
+// text.h - PTX as text: statements and declarations of a module
 #pragma once
 #include <functional>
 #include <map>
@@ -14,7 +14,7 @@ struct Statement {
     unsigned line;
 };
 
-// A variable in shared memory: ".shared .align 16 .b8 sums[256]"; of one that is `.extern` the launch says how long.
+// A variable in shared memory: ".shared .align 16 .b8 sums[256]"; the launch sets the size of an `.extern` one.
 struct Variable {
     std::string_view name;
     unsigned bytes = 0, alignment = 1;
@@ -27,27 +27,27 @@ struct FunctionText {
     std::string_view name;
     std::vector<Variable> results, parameters;
     unsigned most_threads = 1024;
-    std::string_view body;  // from its opening brace behind its closing one
-    unsigned line = 0;      // where that begins
+    std::string_view body;  // from its opening to its closing brace
+    unsigned line = 0;      // first line of the body
 };
-// Those of the body, and its braces.
+// Statements and braces of the body.
 std::vector<Statement> statements_of(const FunctionText& function);
 
 struct Module {
-    std::map<std::string_view, FunctionText> functions;  // kernels, and what they call
+    std::map<std::string_view, FunctionText> functions;  // kernels and the functions that they call
     std::map<std::string_view, Variable> shared;
-    std::map<unsigned, std::string_view> files;  // of ".loc"
+    std::map<unsigned, std::string_view> files;  // file names for ".loc"
 };
 
-// From its ".version", which is in this line of the file, on to the end or to what cuobjdump puts before the next one.
+// Parses a module from its ".version", at this line of the file, up to cuobjdump's header of the next one.
 Module module_of(std::string_view text, unsigned line);
 
-// ".loc FILE LINE ...", where the source of what follows is.
+// ".loc FILE LINE ...": source position of the following code.
 inline bool is_place(std::string_view text) { return text.starts_with(".loc\t") || text.starts_with(".loc "); }
 
-// Without white space at both ends.
+// Without leading and trailing white space.
 std::string_view trimmed(std::string_view text);
-// At commas outside of brackets.
+// Split at commas outside of brackets.
 std::vector<std::string_view> split_operands(std::string_view text);
 
 }  // namespace stand_in::ptx

@@ -1,8 +1,8 @@
-// warp.cpp - the order in which lanes, warps and blocks run, and what lanes do together
+// warp.cpp - scheduling of lanes, warps and blocks, and instructions across lanes
 //
-// Lanes that are at the same instruction execute it together; where they part, those that are behind go on first, until
-// they meet the others: any order is one that a GPU may choose. What needs lanes that are elsewhere waits for them, and
-// where nobody can come any more that is the end, as a GPU would hang or do what nobody defines.
+// Lanes at the same instruction execute it together. After divergence the lanes that are behind run first until they
+// reconverge: a GPU may choose any order. An instruction that needs lanes that are elsewhere waits for them; if they
+// can no longer arrive, the program ends, since a GPU would hang or behave in an undefined way.
 #include "test/stand_in/ptx/warp.h"
 
 #include <algorithm>
@@ -21,10 +21,10 @@ constexpr std::uint32_t kAllLanes = 0xffffffff, kNever = 0xffffffff;
 
 struct Group {
     std::uint32_t pc, lanes;
-    bool waits = false;  // for lanes that are elsewhere
+    bool waits = false;  // waits for other lanes
 };
 
-// A warp and its lanes' places.
+// A warp and the positions of its lanes.
 class WarpRun {
 public:
     WarpRun(const Launch& launch, std::mt19937_64& random) : launch_(launch), random_(random) {
@@ -77,7 +77,7 @@ public:
         ++groups_.front().pc;
     }
 
-    // Until the lanes have ended, or are all at a barrier of the block.
+    // Runs until all lanes have ended or are at a barrier of the block.
     void run() {
         while (live_ && !at_barrier_) run_group(choose());
     }
@@ -85,7 +85,7 @@ public:
 private:
     using Kind = Instruction::Kind;
 
-    // The group that goes on: together with all that are where it is.
+    // The group to run next, merged with all groups at the same instruction.
     std::size_t choose() {
         for (std::size_t i = 0; i < groups_.size(); ++i)
             for (std::size_t j = groups_.size() - 1; j > i; --j)
@@ -116,13 +116,13 @@ private:
         return warp_.function->places[warp_.function->code[pc].place];
     }
 
-    // One group goes on until it parts, waits, ends, or comes to where another one is.
+    // Runs one group until it diverges, waits, ends, or reaches another group.
     void run_group(std::size_t which) {
         Group& group = groups_[which];
         std::uint32_t meets = kNever;
         for (const Group& other : groups_)
             if (&other != &group && other.pc > group.pc) meets = std::min(meets, other.pc);
-        // others are let run now and then where the order is drawn
+        // random order: switches to other groups now and then
         unsigned left = launch_.order == Launch::Order::random && groups_.size() > 1 ? 1 + unsigned(random_() % 64) : 0;
         const Instruction* const code = warp_.function->code.data();
         std::uint32_t pc = group.pc;
@@ -157,7 +157,7 @@ private:
                     live_ &= ~active;
                     group.lanes &= ~active;
                     if (active)
-                        for (Group& other : groups_) other.waits = false;  // it may be for those that ended
+                        for (Group& other : groups_) other.waits = false;  // they may have waited for lanes that ended
                     if (group.lanes == 0) {
                         groups_.erase(groups_.begin() + std::ptrdiff_t(which));
                         return;
@@ -172,13 +172,13 @@ private:
                         ++pc;
                         break;
                     }
-                    if (active != group.lanes) {  // the others leave it out
+                    if (active != group.lanes) {  // the guard excludes the other lanes
                         group = {pc + 1, group.lanes & ~active};
                         groups_.push_back({pc, active});
                         return;
                     }
                     if (instruction.kind == Kind::with_warp && live_ != kAllLanes)
-                        fail(warp_, "an instruction of whole warps, where lanes have ended or never were");
+                        fail(warp_, "an instruction of whole warps, but lanes have ended or do not exist");
                     group.pc = pc;
                     if (waits_for_lanes(instruction, active)) {
                         group.waits = true;
@@ -188,7 +188,7 @@ private:
                         at_barrier_ = true;
                         return;
                     }
-                    for (std::uint32_t left = active; left; left &= ~warp_.active) {  // those with one mask at a time
+                    for (std::uint32_t left = active; left; left &= ~warp_.active) {  // equal masks at a time
                         warp_.active = left & mask_of(instruction, unsigned(std::countr_zero(left)));
                         instruction.handler(warp_, instruction);
                     }
@@ -201,11 +201,12 @@ private:
     }
     void move(std::size_t which, std::uint32_t pc) { groups_[which].pc = pc; }
 
-    // The lanes that do together what this one does.
+    // The mask of lanes that execute the instruction with this lane.
     std::uint32_t mask_of(const Instruction& instruction, unsigned lane) const {
         return instruction.kind == Kind::with_lanes ? warp_.row<std::uint32_t>(instruction.row[0])[lane] : kAllLanes;
     }
-    // Whether one that is named is elsewhere. Each names itself, and those here that it names name the same.
+    // Whether a lane of the mask is elsewhere. Each mask must include its own lane; lanes of a mask must have equal
+    // masks.
     bool waits_for_lanes(const Instruction& instruction, std::uint32_t active) {
         const std::uint32_t first = mask_of(instruction, unsigned(std::countr_zero(active)));
         bool waits = (first & live_ & ~active) != 0, alike = (active & ~first) == 0;
@@ -215,10 +216,10 @@ private:
         for (std::uint32_t left = active; left; left &= left - 1) {
             const auto lane = unsigned(std::countr_zero(left));
             const std::uint32_t mask = mask_of(instruction, lane);
-            if (!(mask >> lane & 1)) fail(warp_, "a lane does with others what it is not named in");
+            if (!(mask >> lane & 1)) fail(warp_, "a lane is not in its own mask");
             for (std::uint32_t others = mask & active; others; others &= others - 1)
                 if (mask_of(instruction, unsigned(std::countr_zero(others))) != mask)
-                    fail(warp_, "lanes that name each other name different ones besides");
+                    fail(warp_, "lanes of one mask have different masks");
             waits |= (mask & live_ & ~active) != 0;
         }
         return waits;
@@ -229,7 +230,7 @@ private:
     const Launch& launch_;
     std::mt19937_64& random_;
     std::unique_ptr<std::byte, Free> registers_;
-    std::vector<std::byte> initial_;  // of a block: constants, and NaN
+    std::vector<std::byte> initial_;  // initial contents of a block: constants, and NaN
     std::vector<std::byte> local_;
     Warp warp_;
     std::uint32_t live_ = 0;
@@ -248,14 +249,14 @@ public:
         if (launch.order == Launch::Order::backward) std::ranges::reverse(order_);
     }
 
-    // What nobody wrote of shared memory, of registers and of the stack is NaN.
+    // Uninitialized shared memory, registers and stack are NaN.
     void run(const Dim3& block) {
         std::ranges::fill(shared_, std::byte(0xff));
         for (std::size_t i = 0; i < warps_.size(); ++i) warps_[i]->begin(unsigned(i), block, shared_);
         for (bool anyone = true; anyone;) {
             if (launch_.order == Launch::Order::random) std::ranges::shuffle(order_, random_);
             for (const std::size_t i : order_) warps_[i]->run();
-            // all are at the barrier, or have ended
+            // all lanes are at the barrier or have ended
             anyone = false;
             for (const auto& warp : warps_) {
                 if (!warp->is_at_barrier()) continue;
@@ -273,7 +274,7 @@ private:
     std::vector<std::size_t> order_;
 };
 
-// Lanes take the value of another one: of bfly, of the one whose number differs by the bits given.
+// Lanes read the value of another lane; for bfly the source is lane XOR operand.
 enum class Mode { butterfly, indexed, up, down };
 template <Mode M>
 void shuffle(Warp& warp, const Instruction& instruction) {
@@ -292,8 +293,8 @@ void shuffle(Warp& warp, const Instruction& instruction) {
         const bool is_in_range = M == Mode::up ? int(from) >= int(last) : from <= last;
         const unsigned source = is_in_range ? from : lane;
         if (!(warp.active >> source & 1))
-            fail(warp, "lane " + std::to_string(lane) + " takes a value of lane " + std::to_string(source) +
-                           ", which is not here");
+            fail(warp, "lane " + std::to_string(lane) + " reads the value of lane " + std::to_string(source) +
+                           ", which does not take part");
         result[lane] = values[source];
         in_range |= std::uint32_t(is_in_range) << lane;
     }
@@ -353,8 +354,8 @@ void do_nothing(Warp&, const Instruction&) {}
 //   a[0..3]  rows group, group + 8, group, group + 8, columns 2 t and 2 t + 1, in a[2..3] 8 further
 //   b[0..1]  rows 2 t and 2 t + 1, in b[1] 8 further, column group
 //   c, d     rows group, group, group + 8, group + 8, columns 2 t, 2 t + 1, 2 t, 2 t + 1
-// Products are exact. In which order they are added, and how exactly, is not documented but for at least the precision
-// of a float.
+// Products are exact. The order and precision of the sums are undocumented, except that they have at least the
+// precision of a float.
 void mma_m16n8k16_bf16(Warp& warp, const Instruction& instruction) {
     float a[16][16], b[8][16];
     for (unsigned lane = 0; lane < kLanes; ++lane) {

@@ -1,4 +1,4 @@
-// warp.h - blocks of a launch, warps of a block: 32 lanes that share an instruction where they are at the same one
+// warp.h - blocks of a launch and warps of a block: 32 lanes, which execute an instruction together if they are at it
 #pragma once
 #include <cstring>
 #include <deque>
@@ -20,30 +20,30 @@ struct Launch {
     std::uint32_t dynamic_shared = 0;
     const std::byte* parameters = nullptr;
     std::uint32_t parameter_bytes = 0;
-    // In which order blocks, warps of a block, and lanes of a warp that have parted go on: as they come, the last one
-    // first, or drawn from the seed.
+    // Order of blocks, of warps of a block, and of diverged lanes of a warp: in order, last first, or drawn from the
+    // seed.
     enum class Order { forward, backward, random } order = Order::forward;
     std::uint64_t seed = 1;
-    Traffic* traffic = nullptr;  // for each of function->places, or none
+    Traffic* traffic = nullptr;  // one per function->places, or nullptr
 };
 void run(const Launch& launch);
 
-// What the kernel did wrong, where the running warp is: ends the program.
+// Reports an error of the kernel at the position of the running warp and ends the program.
 [[noreturn]] void fail(const Warp& warp, const std::string& what);
 
-// What a kernel asks of a GPU's memories, counted as their documentation says that they serve it (CUDA C++ Best
-// Practices Guide): global memory in sectors of 32 bytes, shared memory in 32 banks of 4 bytes, each of which serves
-// one word at a time, to accesses of at most 128 bytes of lanes that follow each other.
+// Memory accesses of a kernel, counted as documented (CUDA C++ Best Practices Guide): global memory in sectors of 32
+// bytes; shared memory in 32 banks of 4 bytes, each of which serves one word per pass, for accesses of at most 128
+// bytes of consecutive lanes.
 struct Traffic {
-    std::uint64_t instructions = 0;                        // of warps
-    std::uint64_t global_accesses = 0, global_bytes = 0;   // of warps; of their lanes
-    std::uint64_t sectors = 0;                             // that the accesses touch, each by itself
-    std::uint64_t shared_passes = 0, bank_passes = 0;      // at least; and as banks are asked twice
+    std::uint64_t instructions = 0;                        // executed by warps
+    std::uint64_t global_accesses = 0, global_bytes = 0;   // per warp; bytes of its lanes
+    std::uint64_t sectors = 0;                             // touched, per access
+    std::uint64_t shared_passes = 0, bank_passes = 0;      // least possible; with bank conflicts
 
     void add(const Traffic& other);
 };
 
-// A copy of cp.async that has not arrived.
+// A cp.async copy that has not arrived.
 struct Copy {
     unsigned lane;
     std::uint32_t group, shared, bytes;
@@ -55,13 +55,13 @@ struct Warp {
     const std::byte* parameters = nullptr;
     std::uint32_t parameter_bytes = 0;
     std::byte* registers = nullptr;
-    std::byte* local = nullptr;    // local_bytes for each lane
-    std::span<std::byte> shared;   // the block's
+    std::byte* local = nullptr;    // local_bytes per lane
+    std::span<std::byte> shared;   // of the block
     std::uint32_t active = 0;      // lanes that execute the instruction
-    std::uint32_t pc = 0;          // which is this one, of active lanes
+    std::uint32_t pc = 0;          // of the active lanes
     std::deque<Copy> copies;
-    std::array<std::uint32_t, kLanes> copy_group{};  // that the lane's next copy belongs to
-    Traffic* traffic = nullptr;  // for each of Function::places, where it is counted
+    std::array<std::uint32_t, kLanes> copy_group{};  // group of the lane's next copy
+    Traffic* traffic = nullptr;  // one per Function::places, or nullptr
 
     template <class T> T* row(std::uint32_t at) const { return reinterpret_cast<T*>(registers + at); }
 };
