@@ -27,9 +27,9 @@ may_pass() {
     echo "skip | cudaEventSynchronize llmc::Optimizer::totals | the same wait as in Optimizer::scalars, which the log" \
         "calls first: either is enough"
 }
-# judge FILE RUNS: checks the lines in FILE against may_pass(), by change, library function and the function of ours
-# that calls it; RUNS: number of runs selected by name, 0: all
-judge() {
+# check_changes FILE RUNS: checks the lines in FILE against may_pass(), by change, library function and the function of
+# ours that calls it; RUNS: number of runs selected by name, 0: all
+check_changes() {
     awk -F ' \\| ' -v runs="$2" '
         function wrong(what, place) { print what " | " place; ++count }
         NR == FNR { why[$1 " | " $2] = $3; next }
@@ -49,7 +49,7 @@ judge() {
             exit count > 0
         }' <(may_pass) "$1"
 }
-if [ "${1:-}" = --judge ]; then judge "${2:?FILE}" 0; exit; fi
+if [ "${1:-}" = --judge ]; then check_changes "${2:?FILE}" 0; exit; fi
 
 bin=build/stand-in/train_gpt2
 [ -x $bin ] || { echo "error: no $bin; make -f test/stand_in/Makefile" >&2; exit 2; }
@@ -143,4 +143,4 @@ for name in "${@:-${names[@]}}"; do
         "$(grep -c "^unnoticed | $name |" "$out") not ($SECONDS s)"
 done
 sort -o "$out" "$out"
-judge "$out" $#
+check_changes "$out" $#

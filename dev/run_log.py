@@ -169,10 +169,10 @@ def find_log(given):
     if given.is_file(): return given
     if given.exists(): return fail(quoted, 'not a regular file', expected)
     try:
-        beside = [path.name for path in given.parent.iterdir()]
+        siblings = [path.name for path in given.parent.iterdir()]
     except OSError:
-        beside = []
-    near = did_you_mean(given.name, beside)
+        siblings = []
+    near = did_you_mean(given.name, siblings)
     if near: near = near.replace('mean ', f'mean {given.parent}/' if str(given.parent) != '.' else 'mean ')
     raise ToolError(f'{quoted} does not exist; expected {expected}' + (f'; {near}' if near else ''))
 

@@ -316,7 +316,7 @@ TEST_CASE("the stand-ins report errors of a program on the device, and report no
         {"race of kernels", {"race: \""}},
         {"kernels in order", {}},
         {"kernels in order of the host", {}},
-        {"write beside a reader", {"race: \""}},
+        {"write concurrent with a read", {"race: \""}},
         {"two readers", {}},
         {"an event recorded too early", {"race: \""}},
     }));

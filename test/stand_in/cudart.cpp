@@ -191,7 +191,7 @@ const char* cudaGetErrorString(cudaError_t status) {
         case cudaErrorMemoryAllocation: return "out of memory";
         case cudaErrorInvalidValue: return "invalid argument";
         case cudaErrorInvalidResourceHandle: return "invalid resource handle";
-        default: return "the stand-in was told to fail";
+        default: return "the stand-in fails on request";
     }
 }
 

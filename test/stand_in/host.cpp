@@ -34,7 +34,7 @@ namespace {
 constexpr int kWrongExit = 96, kLeakExit = 97;
 
 struct Host {
-    std::mutex sending;  // guards `commands` and what lies below, up to `answers`
+    std::mutex sending;  // guards the members up to `calls`
     int commands = -1, done = -1;
     pid_t device = 0;
     Addresses device_memory{kDeviceBegin, kDeviceBytes};

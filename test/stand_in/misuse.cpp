@@ -42,7 +42,7 @@ struct Tensors {
 };
 
 // `two` reads or writes the tensor that `one` reads.
-void touch_beside_a_reader(Tensors& t, bool writes) {
+void access_during_read(Tensors& t, bool writes) {
     t.fill();
     t.order();
     t.gelu(t.one);
@@ -125,8 +125,8 @@ const std::map<std::string, std::function<void(Tensors&)>> kCases{
     {"kernels in order", [](Tensors& t) { t.fill(); t.order(); t.gelu(t.two); t.end(); }},
     {"kernels in order of the host", [](Tensors& t) { t.fill(); t.one.sync(); t.gelu(t.two); t.end(); }},
     {"an event recorded too early", [](Tensors& t) { t.order(); t.fill(); t.gelu(t.two); t.end(); }},
-    {"write beside a reader", [](Tensors& t) { touch_beside_a_reader(t, true); }},
-    {"two readers", [](Tensors& t) { touch_beside_a_reader(t, false); }},
+    {"write concurrent with a read", [](Tensors& t) { access_during_read(t, true); }},
+    {"two readers", [](Tensors& t) { access_during_read(t, false); }},
     {"pinned memory reused", [](Tensors& t) { reuse_pinned_memory(t, false); }},
     {"pinned memory reused in order", [](Tensors& t) { reuse_pinned_memory(t, true); }},
 };

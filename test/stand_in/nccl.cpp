@@ -68,7 +68,7 @@ ncclResult_t fail(ncclResult_t status, const std::string& why) {
     if (group.depth > 0) group.failed = status;
     return status;
 }
-ncclResult_t requested_failure(ncclResult_t status) { return fail(status, "the stand-in for NCCL was told to fail"); }
+ncclResult_t requested_failure(ncclResult_t status) { return fail(status, "the stand-in for NCCL fails on request"); }
 
 // An operation's output must not overlap any buffer of the launch, except its own input at the place that the
 // documentation of each collective names.

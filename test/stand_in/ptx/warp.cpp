@@ -97,13 +97,13 @@ private:
         std::vector<std::size_t> ready;
         for (std::size_t i = 0; i < groups_.size(); ++i)
             if (!groups_[i].waits) ready.push_back(i);
-        if (ready.empty()) nobody_comes();
+        if (ready.empty()) fail_deadlock();
         if (launch_.order == Launch::Order::random) return ready[random_() % ready.size()];
-        const auto behind = [&](std::size_t i) { return groups_[i].pc; };
-        return launch_.order == Launch::Order::forward ? *std::ranges::min_element(ready, {}, behind)
-                                                       : *std::ranges::max_element(ready, {}, behind);
+        const auto position = [&](std::size_t i) { return groups_[i].pc; };
+        return launch_.order == Launch::Order::forward ? *std::ranges::min_element(ready, {}, position)
+                                                       : *std::ranges::max_element(ready, {}, position);
     }
-    [[noreturn]] void nobody_comes() {
+    [[noreturn]] void fail_deadlock() {
         std::string where;
         for (const Group& group : groups_) {
             char lanes[16];
@@ -209,10 +209,10 @@ private:
     // masks.
     bool waits_for_lanes(const Instruction& instruction, std::uint32_t active) {
         const std::uint32_t first = mask_of(instruction, unsigned(std::countr_zero(active)));
-        bool waits = (first & live_ & ~active) != 0, alike = (active & ~first) == 0;
+        bool waits = (first & live_ & ~active) != 0, equal = (active & ~first) == 0;
         for (unsigned lane = 0; lane < kLanes; ++lane)
-            alike &= !(active >> lane & 1) || mask_of(instruction, lane) == first;
-        if (alike) return waits;
+            equal &= !(active >> lane & 1) || mask_of(instruction, lane) == first;
+        if (equal) return waits;
         for (std::uint32_t left = active; left; left &= left - 1) {
             const auto lane = unsigned(std::countr_zero(left));
             const std::uint32_t mask = mask_of(instruction, lane);
