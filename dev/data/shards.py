@@ -91,7 +91,7 @@ class Tokenizer:
         program.stdin.write('\n'.join(lines).encode('utf-8', 'surrogatepass') + b'\n')
 
 
-class Place:
+class DataFolder:
     """The folder of a data set, locked against other programs while the block runs."""
 
     def __init__(self, folder):
@@ -155,13 +155,13 @@ class Cutter:
     texts     texts(path): its documents
     """
 
-    def __init__(self, place, record, tokenizer, path_of, texts, prefix):
-        self.place, self.record, self.tokenizer, self.prefix = place, record, tokenizer, prefix
+    def __init__(self, data, record, tokenizer, path_of, texts, prefix):
+        self.data, self.record, self.tokenizer, self.prefix = data, record, tokenizer, prefix
         self.path_of, self.texts = path_of, texts
         self.files = {file['name']: file for file in record['files']}
 
     def cut(self, streams, most):
-        """Writes all shards, or the first `most`, and moves them to their final place. Returns [(name, tokens)]."""
+        """Writes all shards, or the first `most`, and moves them to their final folder. Returns [(name, tokens)]."""
         made = []
         for stream in streams:
             position = 0
@@ -179,10 +179,10 @@ class Cutter:
                  'pass a lower --shard-tokens, and another folder with -o')
         # Moves the validation shard last: before that, no command that names both finds them.
         for name, _ in reversed(made):
-            if (self.place.partial / name).exists():
-                os.replace(self.place.partial / name, self.place.folder / name)
-        sync_folder(self.place.folder)
-        shutil.rmtree(self.place.partial, ignore_errors=True)
+            if (self.data.partial / name).exists():
+                os.replace(self.data.partial / name, self.data.folder / name)
+        sync_folder(self.data.folder)
+        shutil.rmtree(self.data.partial, ignore_errors=True)
         return made
 
     def names(self, stream):
@@ -203,14 +203,14 @@ class Cutter:
     def exists(self, name, tokens):
         size = HEADER_BYTES + 2 * tokens
         return any(path.exists() and path.stat().st_size == size
-                   for path in (self.place.folder / name, self.place.partial / name))
+                   for path in (self.data.folder / name, self.data.partial / name))
 
     def tokenize(self, name):
-        folder, file = self.place.tokens_folder(name), self.files[name]
+        folder, file = self.data.tokens_folder(name), self.files[name]
         if not folder.is_dir():
             path = self.path_of(file)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix='tokenizing-', dir=self.place.partial) as made:
+            with tempfile.TemporaryDirectory(prefix='tokenizing-', dir=self.data.partial) as made:
                 # This process renames the folder: a tokenizer that outlives it would mark partial output as
                 # complete.
                 documents = self.tokenizer.run(name, self.texts(path), Path(made) / 'whole')
@@ -223,10 +223,10 @@ class Cutter:
         tokens = sum(tokens_of_shard(path)[0] for path in folder.glob('*.bin'))
         if file['tokens'] not in (None, tokens):
             fail(f'the number of tokens of {name}', tokens, f'{file["tokens"]}, the same as before', 'remove '
-                 f'{in_quotes(self.place.folder)} and run this again', 1)
+                 f'{in_quotes(self.data.folder)} and run this again', 1)
         if file['tokens'] == tokens: return
         file['tokens'], file['documents'] = tokens, int((folder / 'documents').read_text())
-        self.place.write_record(self.record)
+        self.data.write_record(self.record)
         print(f'{name}: {file["documents"]} documents, {tokens} tokens', flush=True)
 
     def forget_tokens(self, stream, position):
@@ -235,12 +235,12 @@ class Cutter:
         for name in stream.files:
             if self.files[name]['tokens'] is None: return
             end += self.files[name]['tokens']
-            if end <= position and self.place.tokens_folder(name).is_dir():
-                shutil.rmtree(self.place.tokens_folder(name))
+            if end <= position and self.data.tokens_folder(name).is_dir():
+                shutil.rmtree(self.data.tokens_folder(name))
 
     def write(self, stream, position, tokens, name):
-        self.place.partial.mkdir(exist_ok=True)
-        with whole_file(self.place.partial / name) as out:
+        self.data.partial.mkdir(exist_ok=True)
+        with whole_file(self.data.partial / name) as out:
             out.write(header(MAGIC, VERSION, tokens, self.tokenizer.vocabulary, self.tokenizer.end_of_text))
             begin = 0  # start of a file, in tokens of the stream
             for file in stream.files:
@@ -254,7 +254,7 @@ class Cutter:
     def copy(self, name, first, end, out):
         """Copies tokens [first, end) of a file."""
         begin = 0  # start of a part, in tokens of the file
-        for path in sorted(self.place.tokens_folder(name).glob('*.bin')):
+        for path in sorted(self.data.tokens_folder(name).glob('*.bin')):
             count = tokens_of_shard(path)[0]
             left = 2 * (min(end - begin, count) - max(first - begin, 0))
             if left > 0:
