@@ -98,7 +98,7 @@ TEST_CASE("what a killed tokenizer left goes when the next one writes shards of 
     const auto result = folder.run({"-o", shards, "--hold-out", "0", text}, "tokenize");
     CAPTURE(result.output);
     CHECK(result.exit_code == 0);
-    CHECK_THAT(result.output, Catch::Contains("note:       1 file of killed runs lay there; removed\n"));
+    CHECK_THAT(result.output, Catch::Contains("note:       1 file of killed runs found and removed\n"));
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(shards)) names.push_back(entry.path().filename());
     CHECK(names == std::vector<std::string>{"text_train_000000.bin"});
