@@ -63,7 +63,7 @@ TEST_CASE("what times the mean at one bit refuses what cannot be", "[run][onebit
          {std::pair(Texts{}, "the number of ranks is 1; expected 2 or more; start it with mpirun"),
           {{"--elements", "10"}, "--elements is 10; expected "},
           {{"--elements", "-1"}, "--elements is -1"},
-          {{"--elements", "1000000", "--model", "d12"}, "--elements is given beside --model"},
+          {{"--elements", "1000000", "--model", "d12"}, "--elements is set together with --model"},
           {{"--model", "d13"}, "d13"},
           {{"--rounds", "0"}, "--rounds is 0; expected 1 or more"},
           {{"--rounds", "many"}, "see bench_onebit --help"},

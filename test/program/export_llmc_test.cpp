@@ -38,7 +38,7 @@ TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has 
 
     // What is there is replaced only when that is asked for.
     const auto before = read_bytes(wide);
-    CHECK_THAT(exports({"--checkpoint", bin, "-o", wide}, 2), Contains("wide.bin, which is there already") &&
+    CHECK_THAT(exports({"--checkpoint", bin, "-o", wide}, 2), Contains("wide.bin, which already exists") &&
                                                                   Contains("--overwrite"));
     CHECK(read_bytes(wide) == before);
     CHECK_THAT(exports({"--checkpoint", bin, "-o", wide, "--overwrite"}, 0), Contains("(replaced)"));
