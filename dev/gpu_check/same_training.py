@@ -48,7 +48,9 @@ def parse(words=None):
     add("-i", "--train-data", metavar="GLOB", help="token shards (default: those of text.sh)")
     add("--work", required=True, metavar="FOLDER", help="for checkpoints and logs; made, and left with the logs")
     add("--steps", type=int, default=40)
-    add("--lr", type=float, default=1e-3, help="peak learning rate, without warm-up (default %(default)s)")
+    # Higher rates, or no warm-up, are unstable at first, and rounding grows: dev/README.md.
+    add("--lr", type=float, default=2e-4, help="peak learning rate (default %(default)s)")
+    add("--warmup", type=int, default=10, help="steps of warm-up (default %(default)s)")
     add("--fp32", type=size, default="custom:l=4,h=6,c=384,t=256 8 256", metavar="'MODEL BATCH LENGTH'")
     add("--bf16", type=size, default="custom:l=6,h=12,c=768,t=1024 8 1024", metavar="'MODEL BATCH LENGTH'")
     add("--attention", nargs="*", default=METHODS, choices=METHODS, help="of these, those that the build has")
@@ -71,13 +73,13 @@ def parse(words=None):
 
 def recipe(args, dtype):
     """What the numbers depend on, besides the tokens."""
-    return {**getattr(args, dtype), "steps": args.steps, "lr": args.lr}
+    return {**getattr(args, dtype), "steps": args.steps, "lr": args.lr, "warmup": args.warmup}
 
 
 def flags(args, dtype, init, steps, lr):
     sizes = getattr(args, dtype)
     return ["-i", args.train_data, "-e", init, "-b", str(sizes["batch"]), "-t", str(sizes["length"]), "-x", str(steps),
-            "-l", str(lr), "--dtype", dtype]
+            "-l", str(lr), "-u", str(min(args.warmup, steps)), "--dtype", dtype]
 
 
 def run_program(args, name, dtype, init, steps, lr, *more):

@@ -27,7 +27,7 @@ numbers=(--expect "$recorded")
 
 # train PROGRAM [OPTIONS...]: the exit code of same_training.py; its output goes to $scratch/out
 train() {
-    dev/gpu_check/same_training.py "$1" -i "$scratch/shard.bin" --work "$scratch/work" --steps 12 --lr 3e-3 \
+    dev/gpu_check/same_training.py "$1" -i "$scratch/shard.bin" --work "$scratch/work" --steps 12 --lr 3e-3 --warmup 0 \
         --fp32 "$size" --bf16 "$size" "${@:2}" >"$scratch/out" 2>&1
 }
 # cuDNN's stand-in computes nothing.
