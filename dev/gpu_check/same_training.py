@@ -21,7 +21,7 @@ import sys
 
 # |difference| of a step's loss, in nats; of its gradient norm, relative to the other's, at the first step, where the
 # weights are still the same, and at later ones, where rounding has added up. What was measured: dev/README.md.
-TOLERANCE = {"fp32": (1e-4, 1e-3, 1e-3), "bf16": (0.01, 0.005, 0.05)}
+TOLERANCE = {"fp32": (1e-4, 1e-3, 5e-3), "bf16": (0.01, 0.005, 0.05)}
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEER = os.path.join(os.path.dirname(HERE), "peer_pytorch.py")
 TEXT = os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", "gpu_check_text")  # packed by pack.sh
