@@ -41,7 +41,7 @@ sm__warps_active.$percent,smsp__issue_active.$percent" \
 numbers() {
     local small=()
     if $rehearse; then
-        small=(--steps 12 --fp32 "custom:l=2,h=2,c=64,t=64 2 64" --bf16 "custom:l=2,h=2,c=64,t=64 2 64" --device cpu)
+        small=(--steps 8 --fp32 "custom:l=2,h=2,c=64,t=64 2 32" --bf16 "custom:l=2,h=2,c=64,t=64 2 32" --device cpu)
     fi
     step numbers 105 "$no_torch" dev/gpu_check/same_training.py "$bin/train_gpt2" --work "$work/numbers" "${small[@]}"
 }
