@@ -72,11 +72,11 @@ TEST_CASE("a run that goes on tells of another HellaSwag file, or validation sha
         return result.output;
     };
     run("1");
-    CHECK_THAT(run("2"), !Contains("other examples") && !Contains("other shards"));
+    CHECK_THAT(run("2"), !Contains("different examples") && !Contains("other shards"));
     HellaSwagBytes(examples_of_letters(4), 257, 256).write(folder.path("examples.bin"));
     CHECK_THAT(run("3"), Contains("  changed: HellaSwag: different examples\n") && !Contains("other shards"));
     ShardBytes(std::vector<std::uint16_t>(500, 97), 257, 256).write(folder.path("val_0.bin"));
-    CHECK_THAT(run("4"), Contains("  changed: validation data: different shards\n") && !Contains("other examples"));
+    CHECK_THAT(run("4"), Contains("  changed: validation data: different shards\n") && !Contains("different examples"));
     // A checkpoint of a version that did not write them down.
     const fs::path state = folder.path("out/step_00000004/trainer_state.json");
     auto json = llmc::parse_json(read_bytes(state));
@@ -84,10 +84,10 @@ TEST_CASE("a run that goes on tells of another HellaSwag file, or validation sha
     write_bytes(state, json.dump());
     make_checksums_right(state.parent_path());
     HellaSwagBytes(examples_of_letters(5), 257, 256).write(folder.path("examples.bin"));
-    CHECK_THAT(run("5"), !Contains("other examples"));
+    CHECK_THAT(run("5"), !Contains("different examples"));
 }
 
-TEST_CASE("--max-minutes end a score that has begun, and whoever goes on begins with it", "[run]") {
+TEST_CASE("--max-minutes ends a HellaSwag score that has begun, and a resumed run starts with it", "[run]") {
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(30000), 257, 256).write(folder.path("many.bin"));
     HellaSwagBytes(examples_of_letters(30), 257, 256).write(folder.path("few.bin"));

@@ -211,7 +211,7 @@ TEST_CASE("a checkpoint that contradicts itself is refused, though all checksums
                }),
                Contains("skipped_steps"));
     CHECK_THAT(refusal("name", [](const fs::path& last) { fs::rename(last, last.parent_path() / "step_00000006"); }),
-               Contains("step_00000006 is 5; expected that of its name"));
+               Contains("step_00000006 is 5; expected the step in its name"));
 }
 
 TEST_CASE("a checkpoint is not gone on with by another run, or without being asked", "[run][resume]") {

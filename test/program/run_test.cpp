@@ -131,7 +131,8 @@ TEST_CASE("--ignore-memory-plan goes on with a note where the plan does not fit"
     const auto result = folder.run(folder.flags({"-e", "gpt3:c12288", "--ignore-memory-plan", "--dry-run"}));
     CAPTURE(result.output);
     CHECK(result.exit_code == 0);
-    CHECK_THAT(result.output, Catch::Contains("note: continuing because of --ignore-memory-plan: --micro-batch is 4; "));
+    CHECK_THAT(result.output,
+               Catch::Contains("note: continuing because of --ignore-memory-plan: --micro-batch is 4; "));
 }
 
 TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {

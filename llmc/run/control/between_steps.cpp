@@ -39,21 +39,28 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
         loop_.step_log.flush();  // then all ranks know the results of the same steps
         if (loop_.step_log.failure()) control_.fail();
     }
-    if (control_.validation_due()) {
-        const int signal = loop_.evaluator.validate(step);
-        if (loop_.evaluator.unreadable()) control_.fail();
-        else control_.end_validation(signal);
-    }
+    validate_if_due();
     if (control_.hellaswag_due()) {
         const HellaSwagScore score =
             loop_.evaluator.score_hellaswag(step, [this] { return control_.out_of_time(); });
-        if (score.signal == 0 && score.out_of_time) control_.run_out_of_time();
-        else control_.end_hellaswag(score.signal);
+        if (score.signal == 0 && score.out_of_time) {
+            control_.run_out_of_time();
+            validate_if_due();  // as at the end of every run
+        } else {
+            control_.end_hellaswag(score.signal);
+        }
     }
     if (control_.samples_due()) control_.end_samples(loop_.evaluator.sample(step));
     if (control_.ends()) return Next::end;
     if (control_.checkpoint_due()) save();
     return Next::step;
+}
+
+void BetweenSteps::validate_if_due() {
+    if (!control_.validation_due()) return;
+    const int signal = loop_.evaluator.validate(step_);
+    if (loop_.evaluator.unreadable()) control_.fail();
+    else control_.end_validation(signal);
 }
 
 bool BetweenSteps::all_can_update() {

@@ -42,6 +42,7 @@ public:
 private:
     std::exception_ptr failure() const;
     RankRequests requests() const;
+    void validate_if_due();
     void save();
 
     Loop loop_;

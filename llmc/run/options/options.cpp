@@ -56,7 +56,7 @@ void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
           Real{0, 1e7});
     entry("shuffle", o.shuffle, "read the sequences in random order, a new one for every epoch (see --seed)");
     entry("mask-document-start", o.mask_document_start,
-          "ignore the loss on the first token of every document, in training and validation");
+          "ignore the loss on the first token of every document, which has no context, in training and validation");
     entry("pad-last", o.pad_last,
           "pad the last sequence of a shard and the last step of an epoch with ignored targets, so that every token is "
           "used");
@@ -81,17 +81,17 @@ void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
           Real{0, 1e30});
     entry("skip-norm-z", o.skip_norm_z, "the same for the gradient norm before clipping; 0: off", Real{0, 1e30});
     entry("optimizer", o.optimizer,
-          "onebit-adam: AdamW until its second moment is frozen; then ranks exchange momentum with 1 bit per element "
-          "instead of gradients",
+          "optimizer; onebit-adam is AdamW until its second moment is frozen; then ranks exchange momentum with 1 bit "
+          "per element instead of gradients",
           kOptimizers);
     group("1-bit Adam");
     entry("onebit-freeze-step", o.onebit_freeze_step,
           "number of updates before the second moment is frozen, 15 to 25 % of a run; auto: after the learning-rate "
           "warm-up, once the second moment no longer changes (checked every 500 updates)");
-    entry("onebit-scale", o.onebit_scale, "which elements share one scale; block: 4096 elements", kOnebitScales);
+    entry("onebit-scale", o.onebit_scale, "elements that share one scale; a block has 4096 elements", kOnebitScales);
     entry("onebit-space", o.onebit_space,
-          "what is compressed: the momentum, or (update) the momentum divided by the root of the second moment, whose "
-          "elements are of similar size",
+          "value that is compressed; update is the momentum divided by the root of the second moment, whose elements "
+          "have similar sizes",
           kOnebitSpaces);
     entry("onebit-exclude", o.onebit_exclude,
           "tensors that stay with AdamW, with uncompressed gradients: an extended regular expression that is searched "
@@ -147,7 +147,7 @@ void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
           "data/gpt2/vocab.bpe (written by scripts/get_gpt2_tokenizer.sh)");
     entry("allow-larger-vocabulary", o.allow_larger_vocabulary,
           "allow a model whose vocabulary is larger than the shards'; the extra ids never occur");
-    group("Rank");
+    group("Data parallelism");
     entry("z,zero-stage", o.zero_stage,
           "ZeRO stage: 0 shards nothing over ranks, 1 the optimizer state (Adam moments; with bf16 also master "
           "weights), 2 also the gradients",
@@ -166,7 +166,7 @@ void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
     entry("stochastic-rounding", o.stochastic_rounding,
           "with bf16: round master weights to parameters stochastically (unbiased) instead of to nearest");
     entry("r,recompute", o.recompute,
-          "activation checkpointing: activations that the backward pass recomputes to save memory", kRecomputeLevels);
+          "activation checkpointing; which activations the backward pass recomputes to save memory", kRecomputeLevels);
     group("Machine");
     entry("attention", o.attention, "attention kernels on a GPU; auto: the fastest that is available (see --tune)",
           kernels::kAttentionMethods);

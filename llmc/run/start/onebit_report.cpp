@@ -23,7 +23,7 @@ std::int64_t earliest_freeze(const OnebitSettings& onebit) {
 // Empty: the run will compress.
 std::string why_not_compressed(const RunPlan& plan, int ranks) {
     const OnebitSettings& onebit = *plan.optimizer.onebit;
-    if (onebit.frozen_only) return "--onebit-bits 32 sends full precision also after the freeze";
+    if (onebit.frozen_only) return "--onebit-bits 32 compresses nothing, also after the freeze";
     if (ranks == 1) return "one rank has nothing to send";
     if (ranks == onebit.ranks_of_node) return "all ranks are on one machine (--onebit-hierarchical)";
     if (plan.frozen_after > 0 || earliest_freeze(onebit) < plan.total_steps) return "";
@@ -55,7 +55,7 @@ std::string excluded_text(const RunPlan& plan) {
     }
     return std::string(kExchange) + "--onebit-exclude matches " + std::to_string(tensors) + " of " +
            counted(std::int64_t(left_out.size()), "tensor") + ", " + std::to_string(parameters) +
-           " parameters, whose gradients stay in full precision: " + names + (tensors > 3 ? ", ..." : "") + '\n';
+           " parameters, whose gradients stay uncompressed: " + names + (tensors > 3 ? ", ..." : "") + '\n';
 }
 
 }  // namespace

@@ -133,7 +133,8 @@ TEST_CASE("a run whose losses are no longer finite ends with an error", "[run]")
     CHECK_THAT(
         result.output,
         Catch::Contains(
-            "error: the number of consecutive steps with a loss or gradient norm that is not finite is 10; expected fewer"));
+            "error: the number of consecutive steps with a loss or gradient norm that is not finite is 10; expected "
+            "fewer"));
     CHECK(folder.log("out", "skip").size() >= 10);
     CHECK(folder.log("out", "skip").back()["reason"] == "loss or gradient norm not finite");
     CHECK(folder.log("out", "end").empty());

@@ -1,4 +1,4 @@
-// trainer_state_test.cpp - the state of a run reads back as it was written, to the last bit
+// trainer_state_test.cpp - the trainer state reads back bit-identical
 #include "llmc/run/checkpoint/trainer_state.h"
 
 #include <catch2/catch.hpp>
@@ -16,7 +16,7 @@ using namespace llmc;
 using Catch::Contains;
 using test::complaint;
 
-TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
+TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     const test::ScratchFolder scratch;
     const double third = 1.0 / 3, tiny = std::numeric_limits<double>::denorm_min(), large = 0x1.fffffffffffffp1023;
     TrainerState state{.step = std::int64_t(1) << 40,
@@ -62,7 +62,7 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     CHECK_THAT(faults("{}"), Contains("the format is none; expected 4"));
     CHECK_THAT(faults(R"({"format": 4})"), Contains("trainer_state.json: not what was written") && Contains("step"));
     auto json = parse_json(whole);
-    // Of a version that did not know of 1-bit Adam.
+    // A format without 1-bit Adam.
     auto older = json;
     older["format"] = 2;
     older["optimizer"].erase("onebit");
@@ -73,7 +73,7 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     CHECK((before.optimizer.onebit == OnebitCounts{} && before.onebit_files == 0));
     CHECK(before.optimizer.losses == state.optimizer.losses);
     CHECK(before.scored);
-    // Of one that did not know of HellaSwag.
+    // A format without HellaSwag.
     older = json;
     older["format"] = 3;
     older.erase("scored");
@@ -111,7 +111,7 @@ TEST_CASE("a run's state reads back as it was written", "[trainer_state]") {
     CHECK_THAT(complaint([&] { read_trainer_state(scratch.path()); }), Contains("without trainer_state.json"));
 }
 
-TEST_CASE("a checkpoint is written from copies of what a rank keeps; rank 0 has the model, too", "[trainer_state]") {
+TEST_CASE("each rank copies its part of a checkpoint; rank 0 also copies the model", "[trainer_state]") {
     const ParameterTable table(ModelConfig{2, 2, 32, 16, 61});
     const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
     CHECK(CheckpointWriter::copy_bytes(table, {}) == 3 * flat);
@@ -122,7 +122,7 @@ TEST_CASE("a checkpoint is written from copies of what a rank keeps; rank 0 has 
     CHECK(all == 3 * flat);
 }
 
-TEST_CASE("other training data are named, however many shards there are", "[trainer_state]") {
+TEST_CASE("the error for different training data names them, for any number of shards", "[trainer_state]") {
     const Options options;
     const auto run_with = [&](const std::vector<Fact>& data) {
         return RunIdentity{.step_tokens = 1, .ranks = 1, .options = to_json(options), .training_data = data};

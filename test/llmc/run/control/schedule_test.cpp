@@ -1,4 +1,4 @@
-// schedule_test.cpp - learning rates against published ones, and at the bends of every schedule
+// schedule_test.cpp - learning rates against published ones, and where each schedule changes
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -15,7 +15,7 @@ struct Expected {
     double rate;
 };
 
-// To 1e-9 of the peak: the cosine cancels near the end.
+// To 1e-9 of the peak: the cosine loses digits near the end.
 void check_rates(const Schedule& schedule, std::initializer_list<Expected> expected) {
     for (const auto& [step, rate] : expected) {
         CAPTURE(step);
@@ -52,7 +52,7 @@ TEST_CASE("cosine learning rates equal the published recipe's", "[schedule]") {
                 {{0, 8.5714285714e-07}, {10000, 2.8871783199e-04}, {18864, 4.4866294114e-12}});
 }
 
-TEST_CASE("the other schedules bend where they say", "[schedule]") {
+TEST_CASE("the other schedules change at their documented steps", "[schedule]") {
     check_rates({.kind = LrSchedule::linear, .peak = 1, .final_fraction = 0.2, .warmup_steps = 10, .total_steps = 110},
                 {{0, 0.1}, {9, 1}, {10, 1}, {60, 0.6}, {110, 0.2}, {500, 0.2}});
     check_rates({.kind = LrSchedule::constant, .peak = 1, .final_fraction = 0.2, .warmup_steps = 4, .total_steps = 100},
@@ -61,7 +61,7 @@ TEST_CASE("the other schedules bend where they say", "[schedule]") {
                 {{4, 0.5}, {10, 1}, {80, 1}, {90, 0.5}, {100, 0}, {101, 0}});
 }
 
-TEST_CASE("a schedule without warm-up, or with nothing else, divides by nothing", "[schedule]") {
+TEST_CASE("a schedule without warm-up, or with nothing but warm-up, does not divide by 0", "[schedule]") {
     for (const auto kind : {LrSchedule::cosine, LrSchedule::linear, LrSchedule::constant, LrSchedule::wsd}) {
         const Schedule no_warmup{.kind = kind, .peak = 1, .final_fraction = 0.5, .warmup_steps = 0, .total_steps = 10};
         CHECK(no_warmup.learning_rate(0) == 1);

@@ -1,4 +1,4 @@
-// generation_test.cpp - samples that grow together against each drawn alone from the logits of its whole text
+// generation_test.cpp - samples generated together against each generated alone from the logits of its whole text
 #include "llmc/run/evaluation/generation.h"
 
 #include <set>
@@ -52,7 +52,7 @@ struct Writer {
 
 }  // namespace
 
-TEST_CASE("ids past the vocabulary of the text are not drawn, however likely", "[generation]") {
+TEST_CASE("ids beyond the vocabulary of the text are never sampled", "[generation]") {
     Writer writer;
     const GenerationSettings settings{.tokens = 40, .samples = 3, .sampling = {.top_k = 0, .temperature = 2},
                                       .seed = 5, .window = 48};
@@ -66,7 +66,7 @@ TEST_CASE("ids past the vocabulary of the text are not drawn, however likely", "
     CHECK(largest() < 10);
 }
 
-TEST_CASE("text made with a cache is the text made without", "[generation]") {
+TEST_CASE("a KV cache does not change the text", "[generation]") {
     const double temperature = GENERATE(0.0, 1.0);
     const std::vector<int> prompt = GENERATE(std::vector<int>{7}, std::vector<int>{1, 2, 3, 4, 5});
     CAPTURE(temperature, prompt);
@@ -81,7 +81,7 @@ TEST_CASE("text made with a cache is the text made without", "[generation]") {
     CHECK(std::set<int>(texts[0].begin(), texts[0].end()).size() > 3);
 }
 
-TEST_CASE("a sample is the same whatever their number, and again", "[generation]") {
+TEST_CASE("a sample does not depend on the number of samples, and is repeatable", "[generation]") {
     Writer writer;
     GenerationSettings settings{.tokens = 20, .samples = 11, .seed = 9, .window = 48};
     const Texts many = writer.generate(settings, {4, 4});
@@ -94,16 +94,16 @@ TEST_CASE("a sample is the same whatever their number, and again", "[generation]
     CHECK(writer.generate(settings, {4, 4})[0] != many[0]);
 }
 
-TEST_CASE("a text longer than the window goes on", "[generation]") {
+TEST_CASE("a text may be longer than the window", "[generation]") {
     Writer writer;
     const auto texts = writer.generate({.tokens = 100, .samples = 2, .seed = 1, .window = 48}, {4, 5, 6});
     for (const auto& text : texts) CHECK(text.size() == 103);
-    // Also a prompt that is longer itself.
+    // Also if the prompt alone is longer.
     const std::vector<int> prompt(60, 8);
     CHECK(writer.generate({.tokens = 5, .seed = 1, .window = 48}, prompt)[0].size() == 65);
 }
 
-TEST_CASE("a sample ends at the end of text, the others go on; stop ends them all", "[generation]") {
+TEST_CASE("a sample ends at the end of text, the others continue; stop ends all", "[generation]") {
     Writer writer;
     const GenerationSettings settings{.tokens = 30, .samples = 3, .seed = 5, .window = 48};
     const Texts whole = writer.generate(settings, {7});
@@ -124,7 +124,7 @@ TEST_CASE("a sample ends at the end of text, the others go on; stop ends them al
         CHECK(stopped[i] == std::vector<int>(whole[i].begin(), whole[i].begin() + 4));
 }
 
-TEST_CASE("samples take as much memory as their text and their number ask for", "[generation]") {
+TEST_CASE("the memory of samples follows from their length and number", "[generation]") {
     CHECK(decoder_shape({.tokens = 64, .samples = 1, .window = 1024}, 1).window == 64);
     CHECK(decoder_shape({.tokens = 64, .samples = 1, .window = 1024}, 100).window == 163);
     CHECK(decoder_shape({.tokens = 5000, .samples = 3, .window = 1024}, 1).window == 1024);

@@ -1,5 +1,4 @@
-// hellaswag_test.cpp - which endings are chosen from known scores, and by a model on any number of ranks, against its
-// logits in fp64
+// hellaswag_test.cpp - predictions from known losses, and from a model on any number of ranks against its fp64 logits
 #include "llmc/run/evaluation/hellaswag.h"
 
 #include <cmath>
@@ -22,7 +21,7 @@ HellaSwagScore score_with(const std::vector<Example>& examples, const std::vecto
 
 const ModelConfig kScored{.layers = 2, .heads = 2, .channels = 32, .max_seq_len = 128, .vocabulary = 61};
 
-// Of the tokens of `ending` after `context`, from logits in fp64 that lie `shift` positions too far: 0 is right.
+// Losses of the tokens of `ending` after `context`, from fp64 logits shifted by `shift` positions: 0 is correct.
 double nats_of(const ParameterTable& table, const std::vector<double>& parameters, const Example& example,
                std::size_t ending, int shift) {
     std::vector<int> tokens(example.context.begin(), example.context.end());
@@ -41,7 +40,7 @@ double nats_of(const ParameterTable& table, const std::vector<double>& parameter
 
 }  // namespace
 
-TEST_CASE("the ending with the least nats wins, by their sum and by their mean", "[hellaswag]") {
+TEST_CASE("the ending with the lowest summed or mean loss wins", "[hellaswag]") {
     const std::array<HellaSwagBytes::Ids, 4> endings{{{1}, {1, 2}, {1, 2, 3}, {1, 2, 3, 4}}};
     const std::vector<Example> both{{.context = {5}, .endings = endings, .right = 0},
                                     {.context = {5}, .endings = endings, .right = 3}};
@@ -52,7 +51,7 @@ TEST_CASE("the ending with the least nats wins, by their sum and by their mean",
     CHECK(score.acc_norm_error() == Approx(std::sqrt(0.125)));
     CHECK(score_with({both[0]}, {2.0, 3.0, 3.6, 4.4}).right == 1);
     CHECK(score_with({both[0]}, {2.0, 3.0, 3.6, 4.4}).right_norm == 0);
-    // Of equal ones the first.
+    // Ties: the first.
     const std::array<HellaSwagBytes::Ids, 4> like{{{1}, {2}, {3}, {4}}};
     for (std::uint16_t right = 0; right < 4; ++right) {
         const HellaSwagScore tie = score_with({{.context = {5}, .endings = like, .right = right}}, {2, 1, 1, 1});
@@ -63,7 +62,7 @@ TEST_CASE("the ending with the least nats wins, by their sum and by their mean",
     }
 }
 
-TEST_CASE("a model's scores on HellaSwag are those of its logits in fp64, on any number of ranks",
+TEST_CASE("a model's HellaSwag scores equal those of its fp64 logits on any number of ranks",
           "[ranks][hellaswag]") {
     const TemporaryFolder folder;
     const auto examples = random_hellaswag(48, 61, 90, 3);
@@ -108,7 +107,7 @@ TEST_CASE("a model's scores on HellaSwag are those of its logits in fp64, on any
 
 namespace {
 
-// Of two ranks, of which rank 1 alone is given the signal, or out of time.
+// Two ranks: only rank 1 receives the signal or is out of time.
 std::vector<HellaSwagScore> scores_where_rank_1_ends(int signal, bool out_of_time) {
     const TemporaryFolder folder;
     const std::string path = HellaSwagBytes(random_hellaswag(8, 61, 9), 61, 0).write(folder / "few.bin");
@@ -130,11 +129,11 @@ std::vector<HellaSwagScore> scores_where_rank_1_ends(int signal, bool out_of_tim
 
 }  // namespace
 
-TEST_CASE("a signal to one rank ends the scores of all", "[ranks][hellaswag]") {
+TEST_CASE("a signal to one rank ends HellaSwag on all", "[ranks][hellaswag]") {
     for (const HellaSwagScore& score : scores_where_rank_1_ends(15, false)) CHECK(score.signal == 15);
 }
 
-TEST_CASE("a rank that is out of time ends the scores of all", "[ranks][hellaswag]") {
+TEST_CASE("a rank that is out of time ends HellaSwag on all", "[ranks][hellaswag]") {
     for (const HellaSwagScore& score : scores_where_rank_1_ends(0, true))
         CHECK((score.out_of_time && score.signal == 0 && score.examples == 0));
 }

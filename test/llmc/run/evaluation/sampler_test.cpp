@@ -1,4 +1,4 @@
-// sampler_test.cpp - how often tokens are drawn, and which never
+// sampler_test.cpp - the frequencies of sampled tokens, and which are never sampled
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 using namespace llmc;
 
-TEST_CASE("samples occur as often as their probability says", "[sampler]") {
-    // Probabilities .5, .25, .25 of the three likeliest of five.
+TEST_CASE("tokens are sampled with their probabilities", "[sampler]") {
+    // Probabilities .5, .25, .25 of the three most likely tokens of five.
     const std::vector<float> logits{std::log(2.0f), -5.0f, 0.0f, -6.0f, 0.0f};
     const int draws = 40000;
     int count[5] = {};
@@ -37,7 +37,7 @@ TEST_CASE("temperature sharpens and flattens", "[sampler]") {
     CHECK(std::fabs(first - draws * probability) <= 5 * std::sqrt(draws * probability * (1 - probability)));
 }
 
-TEST_CASE("the same seed draws the same tokens, another one others", "[sampler]") {
+TEST_CASE("the same seed samples the same tokens, another seed others", "[sampler]") {
     const std::vector<float> logits(300, 0.0f);
     const auto draw = [&](std::uint64_t seed) {
         Sampler sampler(seed, {.top_k = 0});
@@ -49,7 +49,7 @@ TEST_CASE("the same seed draws the same tokens, another one others", "[sampler]"
     CHECK(draw(42) != draw(43));
 }
 
-TEST_CASE("no id at or past the vocabulary is drawn, nor one whose logit is not a number", "[sampler]") {
+TEST_CASE("no id beyond the vocabulary and no id with a NaN logit is sampled", "[sampler]") {
     std::vector<float> logits(50257, 0.0f);
     logits[3] = std::numeric_limits<float>::quiet_NaN();
     Sampler sampler(5, {.top_k = 0});
@@ -61,12 +61,12 @@ TEST_CASE("no id at or past the vocabulary is drawn, nor one whose logit is not 
     CHECK_THROWS_AS(sampler.next(std::vector<float>(4, std::numeric_limits<float>::quiet_NaN())), Error);
 }
 
-TEST_CASE("temperature 0 takes the likeliest, the lowest id among equals", "[sampler]") {
+TEST_CASE("temperature 0 selects the most likely token; ties: the lowest id", "[sampler]") {
     Sampler sampler(5, {.temperature = 0});
     CHECK(sampler.next(std::vector<float>{0, 3, 3, 1}) == 1);
 }
 
-TEST_CASE("top-p keeps the fewest likeliest tokens that have so much of the probability", "[sampler]") {
+TEST_CASE("top-p keeps the smallest set of the most likely tokens with that cumulative probability", "[sampler]") {
     // .4, .3, .2 and .1, out of order.
     const std::vector<float> logits{std::log(2.0f), std::log(4.0f), std::log(1.0f), std::log(3.0f)};
     const auto drawn = [&](const Sampling& sampling) {
@@ -81,17 +81,17 @@ TEST_CASE("top-p keeps the fewest likeliest tokens that have so much of the prob
     CHECK(drawn({.top_k = 0, .top_p = 0.69}) == std::set<int>{1, 3});
     CHECK(drawn({.top_k = 0, .top_p = 0.89}) == std::set<int>{0, 1, 3});
     CHECK(drawn({.top_k = 0, .top_p = 0.91}) == std::set<int>{0, 1, 2, 3});
-    // Of the two likeliest, .57 and .43; sharpened, .64 and .36
+    // The two most likely have .57 and .43; with the lower temperature .64 and .36
     CHECK(drawn({.top_k = 2, .top_p = 0.6}) == std::set<int>{1, 3});
     CHECK(drawn({.top_k = 2, .top_p = 0.6, .temperature = 0.5}) == std::set<int>{1});
-    // Equals come by their ids.
+    // Ties: by id.
     Sampler sampler(3, {.top_k = 0, .top_p = 0.5});
     std::set<int> seen;
     for (int i = 0; i < 500; ++i) seen.insert(sampler.next(std::vector<float>(4, 1.0f)));
     CHECK(seen == std::set<int>{0, 1});
 }
 
-TEST_CASE("what top-p keeps is drawn in proportion to its probabilities", "[sampler]") {
+TEST_CASE("the tokens that top-p keeps are sampled in proportion to their probabilities", "[sampler]") {
     const std::vector<float> logits{0.0f, std::log(3.0f), -1.0f, -9.0f};
     const int draws = 40000;
     int first = 0;
@@ -100,7 +100,7 @@ TEST_CASE("what top-p keeps is drawn in proportion to its probabilities", "[samp
     CHECK(std::fabs(first - draws * 0.75) <= 5 * std::sqrt(draws * 0.75 * 0.25));
 }
 
-TEST_CASE("all of the probability draws what no top-p draws", "[sampler]") {
+TEST_CASE("top-p 1 samples the same tokens as no top-p", "[sampler]") {
     std::vector<float> logits(100);
     for (int i = 0; i < 100; ++i) logits[std::size_t(i)] = float(i * 37 % 100) / 20;
     Sampler all(4, {.top_k = 40}), same(4, {.top_k = 40, .top_p = 1.0});

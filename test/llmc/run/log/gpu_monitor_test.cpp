@@ -1,4 +1,4 @@
-// gpu_monitor_test.cpp - what becomes of NVML's answers, of those it does not give, and of those that come late
+// gpu_monitor_test.cpp - NVML results that are present, missing or late
 #include "llmc/run/log/gpu_monitor.h"
 
 #include <atomic>
@@ -22,8 +22,8 @@ constexpr int kNotSupported = 3, kNotFound = 6, kDriverNotLoaded = 9;
 const std::string kId = "GPU-0123456789abcdef0123456789abcdef";
 const std::chrono::hours kNever{1};
 
-// A library that answers everything.
-Nvml talkative_nvml() {
+// A library in which every function succeeds.
+Nvml working_nvml() {
     Nvml nvml;
     nvml.init = nvml.shutdown = [] { return 0; };
     nvml.error_string = [](int status) { return status == kNotFound ? "Not Found" : "Driver Not Loaded"; };
@@ -39,31 +39,31 @@ Nvml talkative_nvml() {
     return nvml;
 }
 
-std::string facts_text(const Nvml& nvml) { return text_of(to_json(GpuMonitor(nvml, kId, kNever).latest())); }
+std::string reading_text(const Nvml& nvml) { return text_of(to_json(GpuMonitor(nvml, kId, kNever).latest())); }
 
 }  // namespace
 
-TEST_CASE("NVML's answers become facts, each in the unit of its name", "[gpu_facts]") {
-    CHECK(facts_text(talkative_nvml()) ==
+TEST_CASE("NVML's results become readings, each in the unit of its name", "[gpu_monitor]") {
+    CHECK(reading_text(working_nvml()) ==
           R"({"power_w":612.345,"sm_mhz":1980.0,"memory_mhz":2619.0,"temperature_c":61.0,"memory_used_bytes":40.0,)"
           R"("utilization":0.98,"throttle_reasons":[]})");
 }
 
-TEST_CASE("what a GPU does not support, or a driver lacks, is null, and nothing else", "[gpu_facts]") {
-    Nvml nvml = talkative_nvml();
+TEST_CASE("only values that the GPU or the driver does not provide are null", "[gpu_monitor]") {
+    Nvml nvml = working_nvml();
     nvml.power_usage = [](Nvml::Device, unsigned* milliwatts) { return *milliwatts = 1, kNotSupported; };
     nvml.clock = [](Nvml::Device, Nvml::Clock clock, unsigned* mhz) {
         return *mhz = 2619, clock == Nvml::kClockSm ? kNotSupported : 0;
     };
     nvml.utilization = nullptr;
     nvml.throttle_reasons = [](Nvml::Device, unsigned long long*) { return kNotSupported; };
-    CHECK(facts_text(nvml) ==
+    CHECK(reading_text(nvml) ==
           R"({"power_w":null,"sm_mhz":null,"memory_mhz":2619.0,"temperature_c":61.0,"memory_used_bytes":40.0,)"
           R"("utilization":null,"throttle_reasons":null})");
 }
 
-TEST_CASE("what holds clocks down is told by name, and by its bit where it has none yet", "[gpu_facts]") {
-    Nvml nvml = talkative_nvml();
+TEST_CASE("throttle reasons are reported by name, and by bit if they have no name yet", "[gpu_monitor]") {
+    Nvml nvml = working_nvml();
     nvml.throttle_reasons = [](Nvml::Device, unsigned long long* bits) { return *bits = 0x4 | 0x40 | 0x200, 0; };
     CHECK(*GpuMonitor(nvml, kId, kNever).latest().throttle_reasons ==
           std::vector<std::string>{"sw_power_cap", "hw_thermal_slowdown", "bit_9"});
@@ -74,8 +74,8 @@ TEST_CASE("what holds clocks down is told by name, and by its bit where it has n
                                    "hw_power_brake_slowdown", "display_clock_setting"});
 }
 
-TEST_CASE("NVML is asked for the GPU of CUDA's id, and shut down whatever it says", "[gpu_facts]") {
-    Nvml nvml = talkative_nvml();
+TEST_CASE("NVML finds the GPU by CUDA's id, and is shut down even if that fails", "[gpu_monitor]") {
+    Nvml nvml = working_nvml();
     std::string asked;
     int users = 0, unknown = 0;
     nvml.init = [&] { return ++users, 0; };
@@ -92,12 +92,12 @@ TEST_CASE("NVML is asked for the GPU of CUDA's id, and shut down whatever it say
                       Contains("GPU-01234567-89ab-cdef-0123-456789abcdef is \"Not Found\"; expected"));
     CHECK(users == 0);
     nvml.init = [] { return kDriverNotLoaded; };
-    CHECK_THROWS_WITH(GpuMonitor(nvml, kId, kNever), Contains("starts is \"Driver Not Loaded\"; expected"));
+    CHECK_THROWS_WITH(GpuMonitor(nvml, kId, kNever), Contains("nvmlInit is \"Driver Not Loaded\"; expected"));
     CHECK(users == 0);
 }
 
-TEST_CASE("nobody waits for a reading that takes long, and the next one follows", "[gpu_facts]") {
-    Nvml nvml = talkative_nvml();
+TEST_CASE("latest() does not wait for a slow reading, and readings continue after it", "[gpu_monitor]") {
+    Nvml nvml = working_nvml();
     std::promise<void> may_end;
     std::atomic<int> readings = 0;
     nvml.temperature = [&, end = may_end.get_future().share()](Nvml::Device, Nvml::Sensor, unsigned* celsius) {
@@ -113,7 +113,7 @@ TEST_CASE("nobody waits for a reading that takes long, and the next one follows"
     CHECK(watch.latest().temperature_c >= 63);
 }
 
-TEST_CASE("a library that is not there, or another one, is told", "[gpu_facts]") {
+TEST_CASE("a missing or wrong NVML library is an error", "[gpu_monitor]") {
     CHECK_THROWS_WITH(open_nvml("libnot-there.so.1"),
                       Contains("NVML is not found (libnot-there.so.1: ") && Contains("; expected a library of NVIDIA"));
     CHECK_THROWS_WITH(open_nvml("libc.so.6"), Contains("NVML is \"libc.so.6\" without NVML's functions; expected"));
@@ -125,7 +125,7 @@ TEST_CASE("a library that is not there, or another one, is told", "[gpu_facts]")
     CHECK(said.str() == "note: --log-gpu: \"gpu\" is null in the log: this build trains on a CPU\n");
 }
 
-TEST_CASE("a step has GPU facts where they are asked for, null where there are none", "[gpu_facts]") {
+TEST_CASE("a step has a GPU reading with --log-gpu, or null if there is none", "[gpu_monitor]") {
     const ScratchFolder folder;
     const auto step_of = [&](const std::string& name, auto&& prepare) {
         const auto path = folder.path() / name;
@@ -137,7 +137,7 @@ TEST_CASE("a step has GPU facts where they are asked for, null where there are n
     CHECK(!step_of("not asked", [](Report&) {}).contains("gpu"));
     CHECK(step_of("none", [](Report& report) { report.log_gpu(nullptr); })["gpu"].is_null());
     const auto step = step_of("all", [](Report& report) {
-        report.log_gpu(std::make_unique<GpuMonitor>(talkative_nvml(), kId, kNever));
+        report.log_gpu(std::make_unique<GpuMonitor>(working_nvml(), kId, kNever));
     });
     CHECK(step["gpu"]["power_w"] == 612.345);
 }

@@ -1,4 +1,4 @@
-// module_noise_ranks_test.cpp - the noise scale that training measures, against gradients of every small batch in fp64
+// module_noise_ranks_test.cpp - the measured noise scale against fp64 gradients of every small batch
 #include "llmc/run/log/module_noise.h"
 #include "test/support/rank_support.h"
 
@@ -7,7 +7,7 @@ using namespace test;
 
 namespace {
 
-// What one step measured, of everything and of each module.
+// The measurement of one step, for the whole model and each module.
 struct Measured {
     NoiseScale::Report whole;
     std::vector<NoiseScale::Report> modules;
@@ -37,7 +37,7 @@ GlobalBatch rows_of(const GlobalBatch& batch, int first, int count) {
     return {count, batch.seq_len, cut(batch.tokens), cut(batch.targets)};
 }
 
-// The same rows again and again.
+// The same rows repeated.
 GlobalBatch repeated(GlobalBatch batch, int times) {
     const GlobalBatch once = batch;
     for (int i = 1; i < times; ++i) {
@@ -85,7 +85,7 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
         for (const ReferenceGradient& part : gradients) {
             const std::int64_t tokens = part.loss.valid_targets;
             if (tokens == 0) continue;
-            // of the sum over tokens, over their number
+            // sum over tokens, divided by their number
             norms.norms += squares(part.gradient, module) * double(tokens);
             norms.tokens += tokens;
             ++norms.batches;
@@ -94,7 +94,7 @@ TEST_CASE("the noise scale of a step equals that of fp64 gradients, as a whole a
         const NoiseMeasurement want = measure_noise(norms, norm, batch.valid_targets());
         const NoiseScale::Report& report = module < 0 ? got.whole : got.modules[std::size_t(module)];
         CAPTURE(module);
-        // Norms are good to 2e-6; the estimates are differences of norms, weighted by batch sizes.
+        // Norms are accurate to 2e-6; the estimates are differences of norms, weighted by batch sizes.
         const double small_batch = double(norms.tokens) / double(norms.batches),
                      big_batch = double(batch.valid_targets());
         const double small_norm = norms.norms / double(norms.tokens), most = std::max(small_norm, norm);
@@ -117,13 +117,14 @@ TEST_CASE("equal data on all ranks, or in all micro-batches, have no noise", "[r
     const RunResult run = run_ranks(run_with({ranks, micro_batches}, small), {batch});
     const Measured got = measure(run, batch);
     const double norm = std::pow(double(run.ranks[0].scalars[0].grad_norm), 2), big = double(batch.positions());
-    // of 1 / b - 1 / B, which a difference of norms is divided by
+    // 1 / b - 1 / B, the divisor of the difference of norms
     const double per_token = 1 / (big / times) - 1 / big;
     CHECK(std::fabs(got.whole.noise) <= 1e-6 * norm / per_token);
     CHECK(std::fabs(got.whole.signal - norm) <= 2e-6 * norm);
 }
 
-TEST_CASE("the noise scale does not see the size of the loss, nor who computed a micro-batch", "[ranks][noise]") {
+TEST_CASE("the noise scale does not depend on the scale of the loss or on which rank computes a micro-batch",
+          "[ranks][noise]") {
     const GlobalBatch batch = random_batch(6);
     RankRun run = run_with(
         {2, 4}, GENERATE(SmallBatches::ranks, SmallBatches::first_micro_batches, SmallBatches::micro_batches));
@@ -140,7 +141,7 @@ TEST_CASE("the noise scale does not see the size of the loss, nor who computed a
     }
 }
 
-TEST_CASE("a step whose targets all lie on one rank, or in nothing, measures nothing", "[ranks][noise]") {
+TEST_CASE("a step with all targets on one rank, or without targets, measures nothing", "[ranks][noise]") {
     GlobalBatch batch = random_batch(1);
     std::fill(batch.targets.begin() + 128, batch.targets.end(), kernels::kIgnoreTarget);
     const RunResult run = run_ranks(run_with({2, 1}, SmallBatches::ranks), {batch});
@@ -151,7 +152,7 @@ TEST_CASE("a step whose targets all lie on one rank, or in nothing, measures not
     CHECK(std::isnan(measure(run, batch).whole.signal));
 }
 
-TEST_CASE("what --noise-scale means for a run", "[ranks][noise]") {
+TEST_CASE("--noise-scale selects the small batches of a run", "[ranks][noise]") {
     const auto chosen = [](const char* asked, int stage, int ranks, int micro) {
         return choose_noise_estimator(value_by_name("--noise-scale", asked, kNoiseEstimators), stage, ranks, micro);
     };
@@ -179,5 +180,5 @@ TEST_CASE("what --noise-scale means for a run", "[ranks][noise]") {
     CHECK_THROWS_WITH(
         choose("micro", 0, 4, 1),
         Catch::Contains(
-            "--noise-scale is micro for 4 ranks with 1 micro-batch a step; expected at least two micro-batches"));
+            "--noise-scale is micro for 4 ranks with 1 micro-batch per step; expected at least two micro-batches"));
 }

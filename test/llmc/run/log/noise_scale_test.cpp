@@ -1,5 +1,4 @@
-// noise_scale_test.cpp - the noise scale of known gradients, of Gaussian ones, and how far its own error bars may be
-// trusted
+// noise_scale_test.cpp - the noise scale of known and of Gaussian gradients, and the accuracy of its error bars
 #include "llmc/run/log/noise_scale.h"
 
 #include <catch2/catch.hpp>
@@ -94,7 +93,7 @@ TEST_CASE("noise scale of four micro-batches on two ranks, by every choice of sm
     negative.add(by_first);
     CHECK(negative.report().state == NoiseScale::State::invalid);
     CHECK(std::isnan(negative.report().scale));
-    CHECK(negative.averages().count == 1);  // the values enter the averages all the same
+    CHECK(negative.averages().count == 1);  // the averages include negative values
     check_near(negative.report().noise, -8.0 / 3);
 }
 
@@ -109,7 +108,7 @@ TEST_CASE("noise scale of small batches with unequal numbers of tokens", "[noise
     check_near(average.report().scale, 0.75 / 5.875);
 }
 
-TEST_CASE("averages of the noise scale are corrected for their start", "[noise_scale]") {
+TEST_CASE("averages of the noise scale are bias-corrected", "[noise_scale]") {
     NoiseScale average(0.9);
     const double noise[3] = {10, 20, 30}, corrected[3] = {10, 15.2631579, 20.7011070};
     for (int i = 0; i < 3; ++i) {
@@ -207,8 +206,8 @@ TEST_CASE("gradients without noise, and none at all", "[noise_scale]") {
 }
 
 TEST_CASE("the error bar of the noise scale is that of repeated runs", "[noise_scale]") {
-    // 400 runs of independent measurements: the deviation of the results against what a run says of itself, long after
-    // the start and soon after it.
+    // 400 runs of independent measurements: the deviation between runs against the deviation that each run reports,
+    // late and early in a run.
     const auto [beta, measurements] = GENERATE(std::pair(0.95, 300), std::pair(0.99, 40));
     std::mt19937_64 bits(9);
     std::normal_distribution<double> normal;
@@ -226,7 +225,7 @@ TEST_CASE("the error bar of the noise scale is that of repeated runs", "[noise_s
         CHECK(report.at_least < report.scale);
     }
     check_near(scales.mean(), 16, 0.01);
-    // 400 runs know their deviation to 3.5 %, and each estimates it from about 40 measurements.
+    // 400 runs determine their deviation to 3.5 %; each run estimates it from about 40 measurements.
     check_near(claimed.mean(), scales.deviation() / scales.mean(), 0.12);
 }
 
@@ -250,13 +249,13 @@ TEST_CASE("a noise scale without memory has no error bar", "[noise_scale]") {
     check_near(report.scale, 10 / 1.5);
     CHECK(std::isnan(report.relative_deviation));
     CHECK(std::isnan(report.at_least));
-    CHECK(report.state == NoiseScale::State::weak);  // nothing says that the signal is not noise
+    CHECK(report.state == NoiseScale::State::weak);  // without a deviation the signal may be noise
 }
 
-TEST_CASE("the noise scale refuses what gives none", "[noise_scale]") {
+TEST_CASE("invalid input to the noise scale throws", "[noise_scale]") {
     CHECK_THROWS_AS(NoiseScale(1.0), Error);
     CHECK_THROWS_AS(NoiseScale(-0.1), Error);
     CHECK_THROWS_AS(measure_noise({}, 1, 10), Error);
-    // one that is the whole batch
+    // a small batch that is the whole batch
     CHECK_THROWS_AS(measure_noise({.norms = 0.3, .tokens = 10, .batches = 1}, 1, 10), Error);
 }

@@ -1,4 +1,4 @@
-// report_test.cpp - what a run tells of its steps, on the terminal and in the log
+// report_test.cpp - the lines on the terminal and the events in the log
 #include "llmc/run/log/report.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ using namespace test;
 
 namespace {
 
-// What `work` prints.
+// The output of `work`.
 template <class Work>
 std::string printed(Work&& work) {
     const ScratchFolder folder;
@@ -62,7 +62,7 @@ TEST_CASE("steps and validations are rows of one table", "[report]") {
     CHECK(printed([] { Report("", 100, false).step(step_of(2)); }).empty());
 }
 
-TEST_CASE("a number that is none has no sign on the terminal, and is null in the log", "[report]") {
+TEST_CASE("NaN has no sign on the terminal, and is null in the log", "[report]") {
     const ScratchFolder folder;
     const std::string out = (folder.path() / "run").string(), text = printed([&] {
         Report report(out, 3045);
@@ -81,7 +81,7 @@ TEST_CASE("a number that is none has no sign on the terminal, and is null in the
     }
 }
 
-TEST_CASE("columns of what is known of the run are there, others are not, and all fit into 120", "[report]") {
+TEST_CASE("the table has only the columns that the run needs, and fits into 120 columns", "[report]") {
     Report::Step step = step_of(2);
     step.noise = Report::Noise{.whole = {.state = NoiseScale::State::ok, .scale = 12300}, .sequences_per_token = 1e-3,
                                .modules = {}};
@@ -98,7 +98,7 @@ TEST_CASE("columns of what is known of the run are there, others are not, and al
     CHECK_THAT(lines(true, true), Catch::EndsWith("|     n/a |   0.0 % |      n/a |        n/a\n"));
 }
 
-TEST_CASE("the header comes again after thirty rows, and after a sample", "[report]") {
+TEST_CASE("the header is repeated after thirty rows, and after a sample", "[report]") {
     const auto headers = [](int rows, int sample_after) {
         const std::string text = printed([&] {
             Report report("", 100);
@@ -116,7 +116,7 @@ TEST_CASE("the header comes again after thirty rows, and after a sample", "[repo
     CHECK(headers(30, 4) == 2);
 }
 
-TEST_CASE("--log-every thins the lines of steps, and nothing else", "[report]") {
+TEST_CASE("--log-every reduces the lines of steps, and nothing else", "[report]") {
     const ScratchFolder folder;
     const std::string out = (folder.path() / "run").string();
     const std::string text = printed([&] {
@@ -128,7 +128,7 @@ TEST_CASE("--log-every thins the lines of steps, and nothing else", "[report]") 
         }
         report.validation(21, 2, 100, 1, {});
     });
-    // What comes beside the steps, and the end of a run that made fewer, follow the line of the last one.
+    // Other lines, and the end of a run that stops early, follow the line of the last step.
     const std::string cut = printed([&] {
         Report report("", 23, true, false, {.log_every = 10});
         Report::Step step = step_of(2);
@@ -147,13 +147,13 @@ TEST_CASE("--log-every thins the lines of steps, and nothing else", "[report]") 
     for (std::string line; std::getline(lines, line);)
         if (line.starts_with("step ") && line.find("loss") == line.npos)
             numbers.push_back(line.substr(5, line.find('/') - 5));
-    // the first, the skipped one, those that 10 divides, the last, and the validation
+    // the first, the skipped one, multiples of 10, the last, and the validation
     CHECK(numbers == std::vector<std::string>{"4", "7", "10", "20", "23", "21"});
     const std::string log = read_bytes(out + "/log.jsonl");
     CHECK(std::count(log.begin(), log.end(), '\n') == 20 + 1 + 1);
 }
 
-TEST_CASE("a step's line is never cut, however long its numbers are", "[report]") {
+TEST_CASE("a step's line is never truncated, however long its numbers are", "[report]") {
     Report::Step step = step_of(1e300);
     step.scalars.grad_norm = 3e38f;
     step.speed.ms = 1e300;
@@ -163,7 +163,7 @@ TEST_CASE("a step's line is never cut, however long its numbers are", "[report]"
     CHECK_THAT(line, Catch::StartsWith("step 12/100  | ") && Catch::EndsWith(" |  1:00:00\n"));
 }
 
-TEST_CASE("a run that was ended early says last how to go on, where it has saved its model", "[report]") {
+TEST_CASE("a run that ended early and saved its model prints how to resume", "[report]") {
     const auto last = [](std::int64_t saved, std::int64_t steps, const char* reason) {
         const std::string text = printed([&] {
             Report report("", 100, true, false, {.resume_command = "./train_gpt2 --resume=auto"});
@@ -180,7 +180,7 @@ TEST_CASE("a run that was ended early says last how to go on, where it has saved
     CHECK(last(100, 100, "all steps made") == "done: all steps made, 100 steps in 0:01\n");
 }
 
-TEST_CASE("a skipped step tells why", "[report]") {
+TEST_CASE("a skipped step reports the reason", "[report]") {
     const auto reason = [](auto&& change) {
         Report::Step step = step_of(2);
         step.scalars.skip = kernels::kSkipOutlier;
@@ -204,7 +204,7 @@ TEST_CASE("a skipped step tells why", "[report]") {
           "step 12/100  | update skipped: no targets (3 so far)");
 }
 
-TEST_CASE("the log holds one object a line, and null for what is unknown", "[report]") {
+TEST_CASE("the log has one object per line, and null for unknown values", "[report]") {
     const ScratchFolder folder;
     const std::string out = (folder.path() / "run").string();
     printed([&] {
@@ -214,7 +214,7 @@ TEST_CASE("the log holds one object a line, and null for what is unknown", "[rep
         step.speed.mfu.reset();
         step.bytes_sent = std::int64_t(1) << 40;
         report.step(step);
-        report.sample(12, "caf\xe9");  // no UTF-8
+        report.sample(12, "caf\xe9");  // invalid UTF-8
         report.end(12, "all steps made", 1);
     });
     std::ifstream lines(out + "/log.jsonl");
@@ -235,5 +235,5 @@ TEST_CASE("the log holds one object a line, and null for what is unknown", "[rep
     CHECK(events[2]["text"] == "caf\xef\xbf\xbd");
     CHECK(events[3]["reason"] == "all steps made");
     CHECK_THROWS_AS(Report(out, 100), Error);  // another run's log
-    CHECK_NOTHROW(Report(out, 100, false));    // not this rank's
+    CHECK_NOTHROW(Report(out, 100, false));    // a rank that does not write
 }

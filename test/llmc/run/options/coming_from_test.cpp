@@ -1,4 +1,4 @@
-// coming_from_test.cpp - scripts/COMING_FROM.md names flags that are there, with the defaults that they have
+// coming_from_test.cpp - the flags and defaults in scripts/COMING_FROM.md are ours
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-// The rows of all tables, without the lines below their heads.
+// The rows of all tables, without the separator lines.
 std::vector<Cells> rows_of(const std::string& path) {
     std::ifstream in(path);
     REQUIRE(in);
@@ -31,7 +31,7 @@ std::vector<Cells> rows_of(const std::string& path) {
     return rows;
 }
 
-// What stands between backquotes.
+// The texts between backquotes.
 Cells quoted(const std::string& cell) {
     static const std::regex pattern("`([^`]*)`");
     Cells found;
@@ -40,7 +40,7 @@ Cells quoted(const std::string& cell) {
     return found;
 }
 
-// As --help says it; "" for a text that is empty.
+// As in --help; "" for an empty text.
 std::string default_of(const nlohmann::json& value) {
     return value.is_boolean() ? (value.get<bool>() ? "on" : "off")
            : value.is_string() ? value.get<std::string>() : value.dump();
@@ -53,7 +53,7 @@ bool says(const std::string& cell, const nlohmann::json& value) {
 
 }  // namespace
 
-TEST_CASE("the tables for those who come from llm.c or nanoGPT name our flags and their defaults", "[options]") {
+TEST_CASE("the tables that compare llm.c and nanoGPT have our flags and their defaults", "[options]") {
     const nlohmann::json defaults = llmc::to_json(llmc::Options());
     const std::string help = llmc::help_text();
     std::set<std::string> theirs;
@@ -62,7 +62,7 @@ TEST_CASE("the tables for those who come from llm.c or nanoGPT name our flags an
         CAPTURE(row);
         REQUIRE(row.size() >= 4);
         for (const std::string& name : quoted(row[0])) theirs.insert(name);
-        // The column of our flags stands before that of our defaults, in the short table, too.
+        // The column of our flags precedes that of our defaults, in the short table too.
         const std::size_t here = row.size() == 5 ? 2 : 1;
         const Cells flags = quoted(row[here]);
         if (flags.empty()) continue;

@@ -1,4 +1,4 @@
-// options_test.cpp - what the command line gives, refuses and shows in its help
+// options_test.cpp - parsing, errors and --help of the command line
 #include <catch2/catch.hpp>
 
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ std::string refusal(std::vector<std::string> arguments) {
     return "accepted";
 }
 
-// The help's lines are broken anywhere.
+// --help wraps lines at any word.
 std::string unwrapped(const std::string& text) {
     std::string line;
     std::istringstream words(text);
@@ -44,7 +44,7 @@ std::string unwrapped(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("flags set what they name, in both spellings", "[options]") {
+TEST_CASE("flags set their fields, as a letter and by name", "[options]") {
     const Options o = parsed({"-i", "a*.bin", "--val-data=b*.bin", "-b", "8", "--seq-len", "128", "-d", "4096", "-l",
                               "3e-3", "--shuffle", "--seed", "7", "-k", "wsd"});
     CHECK(o.train_data == "a*.bin");
@@ -59,7 +59,7 @@ TEST_CASE("flags set what they name, in both spellings", "[options]") {
     CHECK(o.lr_schedule == "wsd");
 }
 
-TEST_CASE("what is not given keeps the default that --help shows", "[options]") {
+TEST_CASE("an option that is not set has the default that --help shows", "[options]") {
     CHECK(to_json(parsed({"-i", "x"}))["beta2"] == 0.95);
     const std::string help = help_text();
     const auto defaults = to_json(Options{});
@@ -72,12 +72,12 @@ TEST_CASE("what is not given keeps the default that --help shows", "[options]") 
         CHECK(unwrapped(help).find(word) != std::string::npos);
 }
 
-TEST_CASE("help and version need nothing else", "[options]") {
+TEST_CASE("--help and --version need no other flags", "[options]") {
     parsed({"--help"}, Request::help);
     parsed({"--version"}, Request::version);
 }
 
-TEST_CASE("a value that cannot be is named with its flag and what was expected", "[options]") {
+TEST_CASE("the error for an invalid value names the flag, the value and what was expected", "[options]") {
     const auto [arguments, message] = GENERATE(table<std::vector<std::string>, std::string>({
         {{"-b", "0"}, "--micro-batch is \"0\"; expected a whole number from 1 to 1048576"},
         {{"-b", "-4"}, "--micro-batch is \"-4\"; expected a whole number from 1 to 1048576"},
@@ -134,7 +134,7 @@ TEST_CASE("a value that cannot be is named with its flag and what was expected",
     CHECK_THAT(refusal(arguments), Catch::StartsWith(message));
 }
 
-TEST_CASE("an unknown flag is named, and the one that was meant", "[options]") {
+TEST_CASE("the error for an unknown flag suggests a similar one", "[options]") {
     CHECK(refusal({"--optimiser", "adamw"}) ==
           "the flag \"--optimiser\" is unknown; expected one of those that train_gpt2 --help shows; did you mean "
           "--optimizer?");
@@ -151,14 +151,14 @@ TEST_CASE("an unknown flag is named, and the one that was meant", "[options]") {
     CHECK(!parsed({"-i", "x", "--shuffle", "false"}).shuffle);
 }
 
-TEST_CASE("a flag whose value was forgotten does not take the next flag for it", "[options]") {
+TEST_CASE("a flag without its value does not use the next flag as the value", "[options]") {
     CHECK(refusal({"-o", "--shuffle"}) ==
           "--output-dir is followed by the flag \"--shuffle\"; expected a value; if that is the value, join it: "
           "--output-dir=...");
     for (const char* const next : {"-b", "--lr=0.1", "--help"})
         CHECK_THAT(refusal({"--prompt", next}), Catch::StartsWith("--prompt is followed by the flag"));
     CHECK(parsed({"-i", "x", "--prompt=--shuffle"}).prompt == "--shuffle");
-    CHECK(parsed({"-i", "x", "--prompt", "--other"}).prompt == "--other");  // no flag
+    CHECK(parsed({"-i", "x", "--prompt", "--other"}).prompt == "--other");  // not a known flag
 }
 
 TEST_CASE("help has groups, examples first, and no empty defaults", "[options]") {
@@ -175,7 +175,7 @@ TEST_CASE("help has groups, examples first, and no empty defaults", "[options]")
     CHECK(longest > 100);
 }
 
-TEST_CASE("what differs from its default is told as flags that a shell reads back", "[options]") {
+TEST_CASE("options that differ from their defaults are printed as flags that a shell can parse", "[options]") {
     const Options o = parsed({"-i", "it's/*.bin", "--lr", "3e-3", "--shuffle", "-b", "4", "--prompt", "a b"});
     CHECK(flags_of(o, true) ==
           std::vector<std::string>{"--train-data='it'\\''s/*.bin'", "--shuffle", "--lr=0.003", "--prompt='a b'"});
@@ -187,20 +187,20 @@ TEST_CASE("what differs from its default is told as flags that a shell reads bac
     CHECK(to_json(parsed(flags_of(parsed({"-i", "x", "-b", "8"}), true)))["micro-batch"] == 8);
 }
 
-TEST_CASE("llm.c's letters are taken where they are free", "[options]") {
+TEST_CASE("llm.c's values of switches are accepted", "[options]") {
     CHECK(to_json(parsed({"-i", "x", "-a", "1"}))["overfit-batch"] == true);
     CHECK(to_json(parsed({"-i", "x", "-a", "0"}))["overfit-batch"] == false);
     CHECK(to_json(parsed({"-i", "x", "-a", "-f", "0"}))["overfit-batch"] == true);
     CHECK(to_json(parsed({"-i", "x", "--shuffle", "1", "-x", "1"}))["shuffle"] == true);
     CHECK(to_json(parsed({"-i", "x", "-a=1"}))["overfit-batch"] == true);
     CHECK(to_json(parsed({"-i", "x", "--shuffle=false"}))["shuffle"] == false);
-    // A value is no flag, whatever it looks like, and may have several lines.
+    // A value may look like a flag, and may have several lines.
     CHECK(to_json(parsed({"-i", "x", "--prompt=a\n--b=c\rd"}))["prompt"] == "a\n--b=c\rd");
     CHECK(to_json(parsed({"-i", "x", "--prompt="}))["prompt"] == "");
     CHECK(to_json(parsed({"-i", "x", "--prompt", "-nk"}))["prompt"] == "-nk");
 }
 
-TEST_CASE("llm.c's other flags are told what they are here", "[options]") {
+TEST_CASE("the error for a flag of llm.c or nanoGPT names ours", "[options]") {
     const auto [arguments, message] = GENERATE(table<std::vector<std::string>, std::string>({
         {{"-y", "1"}, "--resume is \"1\", a value of llm.c; expected auto; it means the same here"},
         {{"-y", "0"}, "--resume is \"0\", a value of llm.c; expected never"},
@@ -228,12 +228,12 @@ TEST_CASE("llm.c's other flags are told what they are here", "[options]") {
     CHECK_THAT(refusal(arguments), Catch::StartsWith(message));
 }
 
-TEST_CASE("TF32 is asked of GPUs only", "[options]") {
+TEST_CASE("--tf32 needs a GPU", "[options]") {
     if (device::is_gpu()) CHECK(to_json(parsed({"-i", "x", "--tf32"}))["tf32"] == true);
     else CHECK_THAT(refusal({"-i", "x", "--tf32"}), Catch::StartsWith("--tf32 is set on a CPU; expected a GPU"));
 }
 
-TEST_CASE("validation that is switched off needs no shards", "[options]") {
+TEST_CASE("--val-every 0 needs no validation shards", "[options]") {
     CHECK(to_json(parsed({"-i", "x", "-v", "0"}))["val-every"] == 0);
 }
 

@@ -1,5 +1,4 @@
-// shared_facts_test.cpp - what ranks must have alike: the flags, but for those of the host, and the data, wherever they
-// lie
+// shared_facts_test.cpp - what must be the same on all ranks: flags, except those of the host, and data, by content
 #include "llmc/run/start/shared_facts.h"
 
 #include "test/support/agreement_support.h"
@@ -8,7 +7,7 @@ using namespace llmc;
 using namespace test;
 using Catch::Contains;
 
-TEST_CASE("every flag is compared but for those that a host may have of its own",
+TEST_CASE("every flag is compared, except those that may differ between hosts",
           "[start_agreement][statistics]") {
     Options options, other;
     const auto heard = [&] {
@@ -31,7 +30,7 @@ TEST_CASE("every flag is compared but for those that a host may have of its own"
     CHECK(requests == on_this_host(1) + " has --help true, " + on_this_host(0) + " has false; MEND");
 }
 
-TEST_CASE("data are the same if counts, vocabulary and contents are, wherever they lie", "[start_agreement]") {
+TEST_CASE("data with the same counts, vocabulary and contents are the same, whatever their path", "[start_agreement]") {
     const TemporaryFolder folder;
     const auto heard = [&](const ShardBytes& theirs, bool validate = true) {
         const ShardBytes ours(counting(40000), 65536, 65535);

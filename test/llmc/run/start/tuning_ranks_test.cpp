@@ -1,5 +1,4 @@
-// tuning_ranks_test.cpp - choices by time: the file in which they outlive a run, who of several ranks times, and what
-// the others get
+// tuning_ranks_test.cpp - autotuning: the file of results, which ranks time, and what the others use
 #include "llmc/run/start/tuning.h"
 
 #include <nlohmann/json.hpp>
@@ -23,9 +22,9 @@ Options options_with(const std::filesystem::path& file, const char* tune = "auto
     return options;
 }
 
-// What a run of ranks with these devices did.
+// The actions of a run of ranks with these devices.
 struct Tuned {
-    std::vector<int> timed;  // how often each rank was asked to time
+    std::vector<int> timed;  // how often each rank timed
     std::vector<std::string> taken, said, heard;
     std::vector<std::vector<std::string>> notes;
 };
@@ -33,7 +32,7 @@ Tuned tune(const Options& options, const std::vector<std::string>& devices) {
     Tuned tuned{std::vector<int>(devices.size()), {}, {}, {}, std::vector<std::vector<std::string>>(devices.size())};
     tuned.taken.resize(devices.size());
     tuned.said.resize(devices.size());
-    std::vector<int> settled(devices.size());  // Catch2 is not for several threads
+    std::vector<int> settled(devices.size());  // Catch2 assertions are not thread-safe
     tuned.heard = complaints(int(devices.size()), [&](Communicator& ranks) {
         const auto rank = std::size_t(ranks.rank());
         Context context = make_context(ranks);
@@ -64,7 +63,7 @@ using Texts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("choices come back from the file as they went there, beside what others added", "[tuning]") {
+TEST_CASE("results read back from the file as written, together with those that others added", "[tuning]") {
     const ScratchFolder scratch;
     const std::string file = (scratch.path() / "deep" / "choices.json").string();
     CHECK(read_choices(file).choices.empty());
@@ -80,7 +79,7 @@ TEST_CASE("choices come back from the file as they went there, beside what other
     CHECK(read.choices.at("GPU B") == ChoiceTable{{"lib 1", {{"sum", kFirst}}}});
 }
 
-TEST_CASE("where the file is a link, what it names is written", "[tuning]") {
+TEST_CASE("if the file is a link, its target is written", "[tuning]") {
     const ScratchFolder scratch;
     const std::string file = (scratch.path() / "choices.json").string(), link = (scratch.path() / "link").string();
     add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
@@ -97,7 +96,7 @@ std::string nested(int levels) {
     return text + '1' + std::string(std::size_t(levels), '}');
 }
 
-TEST_CASE("a file that this program did not write so is not read in parts, and not written over", "[tuning]") {
+TEST_CASE("a file in another format is not read in parts, and not overwritten", "[tuning]") {
     const ScratchFolder scratch;
     const std::string file = (scratch.path() / "choices.json").string();
     add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
@@ -107,8 +106,8 @@ TEST_CASE("a file that this program did not write so is not read in parts, and n
         return text.replace(text.find(what), what.size(), by);
     };
     const auto [contents, fault] = GENERATE_COPY(table<std::string, std::string>({
-        {"", "it is no JSON"},
-        {whole.substr(0, whole.size() / 2), "it is no JSON, or only a part of it"},
+        {"", "it is not valid JSON"},
+        {whole.substr(0, whole.size() / 2), "it is not valid JSON"},
         {"[]", "its \"format\" is not \"train_gpt2 choices 1\""},
         {"{\"name\": \"another program's\"}", "its \"format\""},
         {replaced("choices 1", "choices 2"), "its \"format\""},
@@ -119,8 +118,8 @@ TEST_CASE("a file that this program did not write so is not read in parts, and n
         {replaced("0.001", "-0.001"), "its \"devices\" are not"},
         {replaced("\"why\": \"", "\"why\": \"\\u001b[31m"), "its \"devices\" are not"},
         {replaced("\"taken\": \"", "\"taken\": \"\\n"), "its \"devices\" are not"},
-        {replaced("{\n", "{" + std::string(100'000, '[') + "\n"), "it is no JSON"},
-        {replaced("\"devices\": ", "\"devices\": " + nested(100'000) + ", \"d\": "), "it is no JSON"},
+        {replaced("{\n", "{" + std::string(100'000, '[') + "\n"), "it is not valid JSON"},
+        {replaced("\"devices\": ", "\"devices\": " + nested(100'000) + ", \"d\": "), "it is not valid JSON"},
     }));
     CAPTURE(contents);
     write_bytes(file, contents);
@@ -137,7 +136,7 @@ TEST_CASE("a file that this program did not write so is not read in parts, and n
     CHECK(read_bytes(file) == contents);
 }
 
-TEST_CASE("the file of the user is where the system says", "[tuning]") {
+TEST_CASE("the default file follows XDG_CACHE_HOME and HOME", "[tuning]") {
     const auto place = [](const char* cache, const char* home) {
         const std::string old_cache = getenv("XDG_CACHE_HOME"), old_home = getenv("HOME") ? getenv("HOME") : "";
         setenv("XDG_CACHE_HOME", cache, 1);
@@ -153,7 +152,7 @@ TEST_CASE("the file of the user is where the system says", "[tuning]") {
     CHECK(place("", "") == "");
 }
 
-TEST_CASE("the first rank of each kind of device times, its equals take the same, and the file has all", "[tuning]") {
+TEST_CASE("the first rank of each kind of device times, the others use its results, and the file has all", "[tuning]") {
     const ScratchFolder scratch;
     const auto file = scratch.path() / "choices.json";
     const Texts devices{"GPU A", "GPU A", "GPU B", "GPU B"};
@@ -188,7 +187,7 @@ TEST_CASE("the first rank of each kind of device times, its equals take the same
         }
 }
 
-TEST_CASE("what fails while one rank times ends all of them", "[tuning]") {
+TEST_CASE("an error while one rank times is thrown on all ranks", "[tuning]") {
     const ScratchFolder scratch;
     const auto file = scratch.path() / "choices.json";
     CHECK(only(tune(options_with(file), {"GPU A", "broken", "broken"}).heard) ==

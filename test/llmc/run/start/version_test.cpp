@@ -1,4 +1,4 @@
-// version_test.cpp - what a build says of itself: every fact a text, the commit only where git knew it
+// version_test.cpp - the properties of a build: all strings, the commit null without git
 #include "llmc/run/start/version.h"
 
 #include <catch2/catch.hpp>
@@ -10,7 +10,7 @@
 using namespace llmc;
 using namespace test;
 
-TEST_CASE("the version names the commit that git knew, or null", "[version]") {
+TEST_CASE("the version has the git commit, or null", "[version]") {
     const auto version = version_json();
     REQUIRE(version.contains("commit"));
     for (const auto& [name, value] : version.items()) {
@@ -21,14 +21,14 @@ TEST_CASE("the version names the commit that git knew, or null", "[version]") {
         CHECK(std::regex_match(version["commit"].get<std::string>(), std::regex("[0-9a-f]{12,40}(-dirty)?")));
 }
 
-TEST_CASE("the version's line leaves out what is not known", "[version]") {
+TEST_CASE("the version line omits unknown values", "[version]") {
     CHECK(version_text({{"train_gpt2", "1.2"}, {"commit", "abc-dirty"}, {"device", "cpu"}}) ==
           "train_gpt2 1.2, commit abc-dirty, device cpu\n");
     CHECK(version_text({{"train_gpt2", "1.2"}, {"commit", nullptr}, {"device", "cpu"}}) ==
           "train_gpt2 1.2, device cpu\n");
 }
 
-TEST_CASE("ranks of other commits are told apart, known or not", "[version][start_agreement]") {
+TEST_CASE("ranks with different commits are refused, also if a commit is unknown", "[version][start_agreement]") {
     const auto heard = [](const nlohmann::ordered_json& ours, const nlohmann::ordered_json& theirs) {
         return only(complaints(2, [&](Communicator& ranks) {
             require_alike(ranks, build_facts({{"commit", ranks.rank() == 0 ? ours : theirs}}), "MEND");
