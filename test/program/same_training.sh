@@ -69,7 +69,7 @@ fault() {
 if [ $device = cpu ]; then
     gelu=kernels/gelu.cu attention=kernels/attention/attention_cpu.cpp
     fault "GELU's slope" $gelu $gelu '/return g + x \* g/s/(1.0f - g)/1.0f/' fp32 bf16
-    fault "a causal mask off by one" $attention $attention '/^IntVector sees/s/>= key/>= key - 1/' fp32 bf16
+    fault "a causal mask off by one" $attention $attention '/^IntVector attends/s/>= key/>= key - 1/' fp32 bf16
 else
     fault "the leading dimension of what GELU was applied to" kernels/matmul/matmul_cublaslt.cpp \
         kernels/matmul/cublaslt_plan.h '/Product::forward ? out : in)/s/: in)/: in + 8)/' bf16 "bf16, fused epilogues"

@@ -31,8 +31,8 @@ struct Errors {
 // Checks part `part` of `parts` of each position, in bands of neighbouring positions of one head, because rows that
 // average over many keys have smaller errors. In each band, of the errors beyond the bound of float arithmetic the
 // maximum and the root mean square may be twice those of `rounded`, which is exact except for the roundings to bf16.
-void check_against_rounded(const std::vector<bf16>& got, const Expected& exact, const Expected& rounded, const Shape& shape,
-                           int parts, int part) {
+void check_against_rounded(const std::vector<bf16>& got, const Expected& exact, const Expected& rounded,
+                           const Shape& shape, int parts, int part) {
     constexpr int kBand = 32;
     REQUIRE(got.size() == exact.value.size());
     for (int b = 0; b < shape.batch; ++b)
