@@ -67,16 +67,20 @@ private:
 // With the instructions that it uses, which environment variables cap.
 std::string library_name() {
     const dnnl_version_t* version = dnnl_version();
-    const char* isa = "instructions before AVX2";
-    switch (dnnl_get_effective_cpu_isa()) {
-        case dnnl_cpu_isa_avx2: isa = "AVX2"; break;
-        case dnnl_cpu_isa_avx2_vnni: isa = "AVX2 VNNI"; break;
-        case dnnl_cpu_isa_avx512_core: isa = "AVX-512"; break;
-        case dnnl_cpu_isa_avx512_core_vnni: isa = "AVX-512 VNNI"; break;
-        case dnnl_cpu_isa_avx512_core_bf16: isa = "AVX-512 BF16"; break;
-        case dnnl_cpu_isa_avx512_core_amx: isa = "AMX"; break;
-        default: break;
-    }
+    // Sets of bits: those of newer processors hold those of older ones, and oneDNN 3 knows more than 2 does.
+    constexpr std::pair<dnnl_cpu_isa_t, const char*> kKnown[] = {
+        {dnnl_cpu_isa_avx512_core_amx, "AMX"},
+        {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 BF16"},
+        {dnnl_cpu_isa_avx512_core_vnni, "AVX-512 VNNI"},
+        {dnnl_cpu_isa_avx512_core, "AVX-512"},
+        {dnnl_cpu_isa_avx2_vnni, "AVX2 VNNI"},
+        {dnnl_cpu_isa_avx2, "AVX2"},
+    };
+    const dnnl_cpu_isa_t has = dnnl_get_effective_cpu_isa();
+    const auto* const found = std::ranges::find_if(kKnown, [&](const auto& known) {
+        return (has & known.first) == known.first;
+    });
+    const std::string isa = found != std::end(kKnown) ? found->second : "instructions before AVX2";
     return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
            std::to_string(version->patch) + ", " + isa;
 }

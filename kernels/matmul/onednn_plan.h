@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "kernels/device/error.h"
+#include "kernels/matmul/onednn_operation.h"
 #include "kernels/matmul/product.h"
 
 namespace kernels::onednn {
@@ -67,7 +68,7 @@ inline Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
             result = memory::desc({out, in}, memory::data_type::f32, Strides{in, 1});
             break;
     }
-    const memory::desc bias({1, out}, type, Strides{out, 1});
+    const memory::desc bias = shape.biased ? memory::desc({1, out}, type, Strides{out, 1}) : memory::desc();
 
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -76,12 +77,10 @@ inline Plan make_plan(const Shape& shape, const dnnl::engine& engine) {
         sum.append_sum(1.0f);
         attributes.set_post_ops(sum);
     }
-    // Named, because the iterator behind next_impl() keeps its address.
-    const auto desc = shape.biased ? dnnl::matmul::desc(source, weights, bias, result)
-                                   : dnnl::matmul::desc(source, weights, result);
-    dnnl::matmul::primitive_desc found(desc, attributes, engine);
+    const Operation operation(source, weights, bias, result);
+    Operation::Implementation found = operation.first(engine, attributes);
     if (shape.product == Product::backward_weight) {
-        dnnl::matmul::primitive_desc other(desc, attributes, engine);
+        Operation::Implementation other = operation.first(engine, attributes);
         do {
             if (std::string_view(other.impl_info_str()).starts_with("gemm")) {
                 found = other;
