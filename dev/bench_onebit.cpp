@@ -252,7 +252,9 @@ void run(const cxxopts::ParseResult& given) {
             "start it with mpirun -np 2 --bind-to none bench_onebit");
 
     std::shared_ptr<Communicator> communicator = open_communicator();
-    require_alike(*communicator, {{.name = "the options", .value = given.arguments_string()}},
+    std::string options;
+    for (const auto& argument : given.arguments()) options += argument.key() + " = " + argument.value() + "\n";
+    require_alike(*communicator, {{.name = "the options", .value = options}},
                   "start all ranks with the same options");
     Placement placement = place_rank(*communicator, threads, 0, Transport::automatic);
     if (placement.nccl) communicator = over_nccl(communicator);

@@ -1,7 +1,6 @@
 // tool_main.h - main() of a tool with options: parses them, prints errors and sets the exit code
 #pragma once
 #include <algorithm>
-#include <cxxopts.hpp>
 #include <exception>
 #include <iostream>
 #include <map>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "kernels/device/error.h"
+#include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/base/terminal.h"
@@ -19,7 +19,7 @@ inline std::vector<std::string> values_apart(const cxxopts::Options& options, in
     for (const std::string& group : options.groups())
         for (const auto& option : options.group_help(group).options) {
             if (!option.s.empty()) takes_value['-' + option.s] = !option.is_boolean;
-            for (const std::string& flag : option.l) takes_value["--" + flag] = !option.is_boolean;
+            for (const std::string& flag : llmc::long_names(option)) takes_value["--" + flag] = !option.is_boolean;
         }
     std::vector<std::string> words{argv, argv + std::min(argc, 1)};
     for (int i = 1; i < argc; ++i) {
@@ -46,28 +46,27 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
     const auto report = [&](const std::string& why) { std::cerr << name << ": error: " << why << '\n'; };
     llmc::secure_standard_streams();
     try {
-        options.allow_unrecognised_options().set_width(std::size_t(llmc::terminal_columns()));
+        options.allow_unrecognised_options();
+        llmc::set_help_width(options, llmc::terminal_columns());
         const std::vector<std::string> words = values_apart(options, argc, argv);
-        std::vector<const char*> pointers;
-        for (const std::string& word : words) pointers.push_back(word.c_str());
-        const cxxopts::ParseResult given = options.parse(int(pointers.size()), pointers.data());
+        const auto [given, unmatched] = llmc::parse_words(options, words);
         if (given.count("help")) {
             std::cout << options.help(groups) << '\n';
             return 0;
         }
-        if (!given.unmatched().empty()) {
+        if (!unmatched.empty()) {
             std::vector<std::string> flags;
             for (const std::string& group : options.groups())
                 for (const auto& option : options.group_help(group).options)
-                    for (const std::string& flag : option.l) flags.push_back("--" + flag);
-            llmc::refuse_argument(given.unmatched().front(), flags, name + " --help");
+                    for (const std::string& flag : llmc::long_names(option)) flags.push_back("--" + flag);
+            llmc::refuse_argument(unmatched.front(), flags, name + " --help");
         }
         run(given);
         return 0;
     } catch (const Error& error) {
         report(error.what());
         return error.blame() == Blame::input ? 2 : 1;
-    } catch (const cxxopts::exceptions::exception& error) {
+    } catch (const llmc::CxxoptsError& error) {
         report(std::string(error.what()) + "; see " + name + " --help");
         return 2;
     } catch (const std::exception& error) {

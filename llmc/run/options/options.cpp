@@ -6,12 +6,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cxxopts.hpp>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "kernels/device/error.h"
+#include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/placement.h"
@@ -267,7 +267,8 @@ struct CommandLine {
 CommandLine command_line() {
     static const Options defaults;
     CommandLine line{cxxopts::Options("train_gpt2", kExamples), {}};
-    line.options.allow_unrecognised_options().set_width(std::size_t(terminal_columns()));
+    line.options.allow_unrecognised_options();
+    set_help_width(line.options, terminal_columns());
     const auto add = [&](const char* flag, const std::string& help, const char* argument, std::string otherwise) {
         auto value = cxxopts::value<std::string>();
         if (!otherwise.empty()) value = value->default_value(std::move(otherwise));
@@ -359,14 +360,13 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
 Request parse(int argc, char** argv, Options& options) {
     CommandLine line = command_line();
     const std::vector<std::string> arguments = read_arguments(argc, argv);
-    std::vector<const char*> words;
-    for (const std::string& argument : arguments) words.push_back(argument.c_str());
     try {
-        const auto given = line.options.parse(int(words.size()), words.data());
+        const auto parsed = parse_words(line.options, arguments);
+        const cxxopts::ParseResult& given = parsed.given;
         if (given.count("help")) return Request::help;
         if (given.count("version")) return Request::version;
-        if (!given.unmatched().empty())
-            refuse_argument(given.unmatched().front(), flag_names(), "train_gpt2 --help");
+        if (!parsed.unmatched.empty())
+            refuse_argument(parsed.unmatched.front(), flag_names(), "train_gpt2 --help");
         for_each_option(options, [&]<class Field, class... Limits>(std::string_view flag, Field& field, const char*,
                                                                    const Limits&... limits) {
             const std::string name = long_name(flag), key = name.substr(2);
@@ -387,7 +387,7 @@ Request parse(int argc, char** argv, Options& options) {
         if (given.count("hellaswag-every") > 0)
             require(!options.hellaswag.empty(), "--hellaswag", "missing",
                     "a file of examples, because --hellaswag-every is set");
-    } catch (const cxxopts::exceptions::exception& error) {
+    } catch (const CxxoptsError& error) {
         throw Error(std::string("command line: ") + error.what() + "; see --help");
     }
     check_together(options);
