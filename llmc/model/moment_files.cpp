@@ -52,7 +52,7 @@ FileFingerprint write_moments(const std::filesystem::path& file, std::vector<Own
 MomentFiles::MomentFiles(const std::filesystem::path& folder, int files, std::int64_t elements) {
     for (int number = 0; number < files; ++number) {
         const auto& file = files_.emplace_back(folder / moment_file_name(number, files));
-        const std::string& of = metadata_of(file, "elements", kMomentsFile);
+        const std::string of = metadata_of(file, "elements", kMomentsFile);
         require(of == std::to_string(elements), file.path() + ": the number of parameters", in_quotes(of),
                 std::to_string(elements), "resume with the model of the checkpoint");
         std::int64_t offset = 0;
