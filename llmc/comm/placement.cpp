@@ -2,6 +2,7 @@
 #include "llmc/comm/placement.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -42,9 +43,19 @@ void bind_to(const std::vector<int>& threads) {
     sched_setaffinity(0, mask.bytes(), mask.sets.data());
 }
 
-// Open MPI 4 reports in the environment that it bound the process, and the policy if the user set one.
+// Open MPI 4 sets one variable if it bound the process, and one if the user set a policy. Open MPI 5 sets neither: ranks
+// on the machine of mpirun, which is their parent, read its command line; those on other machines stay bound.
 bool bound_by_default() {
-    return std::getenv("OMPI_MCA_orte_bound_at_launch") && !std::getenv("OMPI_MCA_hwloc_base_binding_policy");
+    if (std::getenv("OMPI_MCA_orte_bound_at_launch")) return !std::getenv("OMPI_MCA_hwloc_base_binding_policy");
+    if (std::getenv("PRTE_MCA_hwloc_default_binding_policy")) return false;
+    std::ifstream launcher("/proc/" + std::to_string(getppid()) + "/cmdline");
+    std::string word;
+    std::getline(launcher, word, '\0');
+    if (!word.ends_with("prterun")) return false;
+    while (std::getline(launcher, word, '\0'))
+        for (const char* asked : {"-bind-to", "-cpu-set", "-cpu-list"})
+            if (word.ends_with(asked)) return false;
+    return true;
 }
 
 int number_in_file(const std::string& path, int otherwise) {

@@ -2,9 +2,9 @@
 //
 // The cores of a machine are divided among its ranks into contiguous sets of whole cores, so that ranks do not migrate
 // and do not share cores: all hardware threads of a core belong to one rank. The launcher may have bound the ranks
-// already. By default, mpirun of Open MPI 4 binds one or two processes to one core each: this is undone. A binding that
-// the user chose (mpirun --bind-to, srun --cpu-bind, taskset) stays if no two ranks overlap; otherwise the union of the
-// cores is divided.
+// already. By default, mpirun of Open MPI binds one or two processes to one core each: this is undone (with Open MPI 5
+// only on the machine of mpirun). A binding that the user chose (mpirun --bind-to, srun --cpu-bind, taskset) stays if
+// no two ranks overlap; otherwise the union of the cores is divided.
 #pragma once
 #include <string>
 #include <vector>
