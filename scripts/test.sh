@@ -174,6 +174,7 @@ is run && cases cpu "whole runs" build/cpu/tests "[run]~[ranks]~[mpi]"
 is kernels && cases cpu "kernels on the CPU" build/cpu/tests "[kernels]"
 is host && cases cpu "host code" build/cpu/tests "$host"
 is host && one cpu "no flag names a folder of the system" test/program/system_folders.sh
+is host && one cpu "a library that is too old is named, with its version" test/program/install_deps.sh
 is host && one cpu "every program answers --help, and refuses words that it does not use" test/program/help.sh
 is kernels && one cpu "the judge of machine code finds slow kernels" python3 test/dev/kernel_sass_test.py
 is host && one cpu "logs are read as they were written" python3 test/dev/run_log_test.py

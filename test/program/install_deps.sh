@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# install_deps.sh - scripts/install_deps.sh names the library that is too old, its version and the one expected: headers
+# of old versions stand before the system's, and an apt-get that has nothing newer before apt-get
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+printf '#!/bin/sh\nexit 0\n' >"$work/apt-get"
+chmod +x "$work/apt-get"
+cp "$work/apt-get" "$work/sudo"
+# old HEADER EXPECTED TEXT: what is said where the text is the header
+old() {
+    local said status=0
+    rm -rf "$work/include"
+    mkdir -p "$(dirname "$work/include/$1")"
+    echo "$3" >"$work/include/$1"
+    said=$(PATH=$work:$PATH CXX="g++ -isystem $work/include" scripts/install_deps.sh 2>&1) || status=$?
+    if [ $status != 2 ] || [ "$(grep -c '^error: ' <<<"$said")" != 1 ] || ! grep -qF "error: $2" <<<"$said"; then
+        echo "an old $1: exit code $status, not 2, or another line than \"$2\": $said"
+        failed=1
+    fi
+}
+old cxxopts.hpp "cxxopts is 1.4.2; expected version 2.2, Debian's and Ubuntu's packages: libcxxopts-dev (" '
+#define CXXOPTS__VERSION_MAJOR 1
+#define CXXOPTS__VERSION_MINOR 4
+#define CXXOPTS__VERSION_PATCH 2
+namespace cxxopts { class Options {}; class OptionException {}; }'
+old xxhash.h "xxHash is 0.6.5; expected version 0.8, which has XXH3, Debian's and Ubuntu's packages: libxxhash-dev (" '
+#define XXH_VERSION_MAJOR 0
+#define XXH_VERSION_MINOR 6
+#define XXH_VERSION_RELEASE 5
+typedef unsigned long long XXH64_hash_t;'
+old oneapi/dnnl/dnnl.hpp "oneDNN is 1.8.0; expected version 2.6, Debian's and Ubuntu's packages: libdnnl-dev (" '
+#define DNNL_VERSION_MAJOR 1
+#define DNNL_VERSION_MINOR 8
+#define DNNL_VERSION_PATCH 0
+namespace dnnl { class memory; }'
+old zstd.h "zstd is missing; expected version 1.3, Debian's and Ubuntu's packages: libzstd-dev" '#include <not/there.h>'
+[ $failed = 0 ] && echo "old libraries are named with their version and the one expected"
+exit $failed
