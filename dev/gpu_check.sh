@@ -92,7 +92,7 @@ choices=$work/results/choices.json
 train=("$bin/train_gpt2" -i "$shard" -t "$length" -v 0 --dtype bf16 --tune-file "$choices")
 # Ranks of one machine need no network interface that Open MPI might look for, and a sandbox may forbid one process to
 # read another one's memory.
-export OMPI_MCA_pml=ob1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+export OMPI_MCA_pml=ob1 OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma  # Open MPI 4 and 5
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun=(mpirun --bind-to none --oversubscribe)
 

