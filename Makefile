@@ -215,6 +215,9 @@ tests: $(BUILD)/tests
 test: all tests
 	$(BUILD)/tests
 
+# Headers do for version 2 of Catch2, 3 has a library.
+CATCH2    := $(shell $(CXX) -std=c++20 $(BUNDLED:%=-isystem %) -include catch2/catch_test_macros.hpp -E -x c++ \
+               /dev/null >/dev/null 2>&1 && echo -lCatch2)
 link       = $(CXX) -o $@ $(filter %.o,$^) $(LDLIBS) $(EXTRA)
 $(BUILD)/train_gpt2: $(HOSTBUILD)/train_gpt2.cu.o $(LIBRARY) $(BUILD)/library
 	$(link)
@@ -223,9 +226,9 @@ $(TOOLS): $(BUILD)/%: $(HOSTBUILD)/dev/%.cpp.o $(LIBRARY) $(BUILD)/library
 $(BUILD)/bench: $(OPERATIONS)  # measures what the tests check
 # The program's objects come first: of an inline function that a test uses, too, the linker takes what they hold.
 $(BUILD)/tests: $(LIBRARY) $(CASES) $(OPERATIONS) $(SUPPORT) $(BUILD)/library $(BUILD)/cases
-	$(link)
+	$(link) $(CATCH2)
 $(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ) $(BUILD)/library $(BUILD)/cases
-	$(link)
+	$(link) $(CATCH2)
 
 ifneq ($(PLAINBUILD),$(HOSTBUILD))
 $(PLAINBUILD)/%.cpp.o: private CXXFLAGS := $(PLAINFLAGS)
@@ -299,7 +302,7 @@ endif
 
 # What programs are linked from: a library that is there or no longer there changes the objects, or only this.
 $(eval $(call kept,$(BUILD)/library,$(LIBRARY) $(LDLIBS)))
-$(eval $(call kept,$(BUILD)/cases,$(CASES)))
+$(eval $(call kept,$(BUILD)/cases,$(CASES) $(CATCH2)))
 $(eval $(call kept,$(HOSTBUILD)/flags,$(CXX) $(CXXFLAGS)))
 $(if $(filter-out $(HOSTBUILD),$(PLAINBUILD)),$(eval $(call kept,$(PLAINBUILD)/flags,$(CXX) $(PLAINFLAGS))))
 $(eval $(call kept,$(BUILD)/flags,$(if $(filter cuda,$(DEVICE)),$(NVCC) $(NVCCFLAGS),$(CXX) $(CXXFLAGS) $(CUFLAGS) \

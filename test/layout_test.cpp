@@ -1,7 +1,6 @@
 // layout_test.cpp - checks of the source tree: include direction, no include cycles, headers that newer compilers
 // require, lines of at most 120 columns
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -10,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "test/support/catch.h"
+
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Contains;
+using test::Contains;
 using Strings = std::vector<std::string>;
 using Includes = std::map<std::string, Strings>;  // project headers that each file includes
 

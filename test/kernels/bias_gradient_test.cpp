@@ -12,12 +12,12 @@ TEST_CASE("bias_gradient rejects invalid inputs", "[bias_gradient]") {
         kernels::bias_gradient<float>({dbias, scratch, dout, rows, channels, false}, nullptr);
     };
     const auto all = large.span(), few = small.span();
-    CHECK_THROWS_WITH(run(all, all, all, 2, 18), Catch::Contains("channels of a bias gradient is 18"));
-    CHECK_THROWS_WITH(run(all, all, all, 0, 32), Catch::Contains("rows of a bias gradient is 0"));
-    CHECK_THROWS_WITH(run(all, all, few, 2, 32), Catch::Contains("the size of dout is 16"));
-    CHECK_THROWS_WITH(run(few, all, all, 2, 32), Catch::Contains("the size of dbias is 16"));
-    CHECK_THROWS_WITH(run(all, few, all, 2, 32), Catch::Contains("scratch is 16"));
+    CHECK_THROWS_WITH(run(all, all, all, 2, 18), test::Contains("channels of a bias gradient is 18"));
+    CHECK_THROWS_WITH(run(all, all, all, 0, 32), test::Contains("rows of a bias gradient is 0"));
+    CHECK_THROWS_WITH(run(all, all, few, 2, 32), test::Contains("the size of dout is 16"));
+    CHECK_THROWS_WITH(run(few, all, all, 2, 32), test::Contains("the size of dbias is 16"));
+    CHECK_THROWS_WITH(run(all, few, all, 2, 32), test::Contains("scratch is 16"));
     device::Array<bf16> half(64);
     CHECK_THROWS_WITH(kernels::bias_gradient<bf16>({all, all, half.span(), 2, 20, false}, nullptr),
-                      Catch::Contains("is 20"));
+                      test::Contains("is 20"));
 }

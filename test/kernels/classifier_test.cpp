@@ -187,12 +187,12 @@ TEST_CASE("classifier rejects invalid inputs", "[classifier]") {
                            vocabulary, padded, 1.0f, true},
                           nullptr);
     };
-    CHECK_THROWS_WITH(run(3, 61, 62, 3, 3), Catch::Contains("padded_vocabulary is 62; expected a multiple of 4"));
+    CHECK_THROWS_WITH(run(3, 61, 62, 3, 3), Contains("padded_vocabulary is 62; expected a multiple of 4"));
     CHECK_THROWS_WITH(run(3, 61, 60, 3, 3),
-                      Catch::Contains("padded_vocabulary is 60; expected at least the vocabulary"));
-    CHECK_THROWS_WITH(run(4, 61, 64, 3, 3), Catch::Contains("size of logits is 192"));
-    CHECK_THROWS_WITH(run(3, 61, 64, 2, 3), Catch::Contains("size of losses is 2"));
-    CHECK_THROWS_WITH(run(3, 61, 64, 3, 2), Catch::Contains("size of targets is 2"));
-    CHECK_THROWS_WITH(run(-1, 61, 64, 3, 3), Catch::Contains("rows is -1"));
-    CHECK_THROWS_WITH(run(3, 0, 64, 3, 3), Catch::Contains("vocabulary is 0"));
+                      Contains("padded_vocabulary is 60; expected at least the vocabulary"));
+    CHECK_THROWS_WITH(run(4, 61, 64, 3, 3), Contains("size of logits is 192"));
+    CHECK_THROWS_WITH(run(3, 61, 64, 2, 3), Contains("size of losses is 2"));
+    CHECK_THROWS_WITH(run(3, 61, 64, 3, 2), Contains("size of targets is 2"));
+    CHECK_THROWS_WITH(run(-1, 61, 64, 3, 3), Contains("rows is -1"));
+    CHECK_THROWS_WITH(run(3, 0, 64, 3, 3), Contains("vocabulary is 0"));
 }

@@ -40,8 +40,8 @@ TEST_CASE("buckets hold each row once, under its token, in order", "[embedding]"
 
 TEST_CASE("embedding rejects invalid inputs", "[embedding]") {
     const std::vector<int> high{0, 7}, negative{-1};
-    CHECK_THROWS_WITH(kernels::bucket_rows_by_token(high, 7), Catch::Contains("a token id is 7"));
-    CHECK_THROWS_WITH(kernels::bucket_rows_by_token(negative, 7), Catch::Contains("a token id is -1"));
+    CHECK_THROWS_WITH(kernels::bucket_rows_by_token(high, 7), test::Contains("a token id is 7"));
+    CHECK_THROWS_WITH(kernels::bucket_rows_by_token(negative, 7), test::Contains("a token id is -1"));
 
     const device::Array<float> array(1024);
     const device::Array<int> numbers(64);
@@ -52,14 +52,14 @@ TEST_CASE("embedding rejects invalid inputs", "[embedding]") {
         change(op);
         kernels::embedding_forward<float>(op, nullptr);
     };
-    CHECK_THROWS_WITH(forward([](auto& op) { op.channels = 18; }), Catch::Contains("channels of an embedding is 18"));
-    CHECK_THROWS_WITH(forward([](auto& op) { op.batch = 0; }), Catch::Contains("batch of an embedding is 0"));
+    CHECK_THROWS_WITH(forward([](auto& op) { op.channels = 18; }), test::Contains("channels of an embedding is 18"));
+    CHECK_THROWS_WITH(forward([](auto& op) { op.batch = 0; }), test::Contains("batch of an embedding is 0"));
     CHECK_THROWS_WITH(forward([](auto& op) { op.seq_len = 0; }),
-                      Catch::Contains("sequence length of an embedding is 0"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.out = few; }), Catch::Contains("output is 8"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.tokens = ints.first(7); }), Catch::Contains("tokens is 7"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.position_table = few; }), Catch::Contains("position table is 8"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.token_table = few; }), Catch::Contains("token table is 8"));
+                      test::Contains("sequence length of an embedding is 0"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.out = few; }), test::Contains("output is 8"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.tokens = ints.first(7); }), test::Contains("tokens is 7"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.position_table = few; }), test::Contains("position table is 8"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.token_table = few; }), test::Contains("token table is 8"));
 
     const auto backward = [&](auto change) {
         kernels::EmbeddingBackward<float> op{all, all, all, ints.first(3), ints.first(4), ints.first(8), 2, 4, 32, 8,
@@ -67,16 +67,16 @@ TEST_CASE("embedding rejects invalid inputs", "[embedding]") {
         change(op);
         kernels::embedding_backward<float>(op, nullptr);
     };
-    CHECK_THROWS_WITH(backward([](auto& op) { op.channels = 18; }), Catch::Contains("channels of an embedding is 18"));
+    CHECK_THROWS_WITH(backward([](auto& op) { op.channels = 18; }), test::Contains("channels of an embedding is 18"));
     CHECK_THROWS_WITH(backward([](auto& op) { op.max_seq_len = 3; }),
-                      Catch::Contains("sequence length of an embedding is 4"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dout = few; }), Catch::Contains("dout is 8"));
+                      test::Contains("sequence length of an embedding is 4"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dout = few; }), test::Contains("dout is 8"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.bucket_start = ints.first(3); }),
-                      Catch::Contains("bucket starts is 3"));
+                      test::Contains("bucket starts is 3"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.bucket_row = ints.first(7); }),
-                      Catch::Contains("bucketed rows is 7"));
+                      test::Contains("bucketed rows is 7"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.dtoken_table = few; }),
-                      Catch::Contains("token table's gradient is 8"));
+                      test::Contains("token table's gradient is 8"));
     CHECK_THROWS_WITH(backward([&](auto& op) { op.dposition_table = few; }),
-                      Catch::Contains("position table's gradient is 8"));
+                      test::Contains("position table's gradient is 8"));
 }

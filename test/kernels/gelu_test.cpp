@@ -46,14 +46,14 @@ TEMPLATE_TEST_CASE("GELU propagates NaN", "[gelu][one_order]", float, bf16) {
 TEST_CASE("GELU rejects invalid inputs", "[gelu][one_order]") {
     device::Array<float> a(32), b(32);
     const auto part = [](const device::Array<float>& array, std::size_t size) { return array.span().first(size); };
-    CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 18), part(b, 18)}, nullptr), Catch::Contains("is 18"));
+    CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 18), part(b, 18)}, nullptr), test::Contains("is 18"));
     CHECK_THROWS_WITH(kernels::gelu_forward<float>({part(a, 16), part(b, 32)}, nullptr),
-                      Catch::Contains("output is 16"));
+                      test::Contains("output is 16"));
     CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 16), part(b, 32), part(b, 32)}, nullptr),
-                      Catch::Contains("input gradient is 16"));
+                      test::Contains("input gradient is 16"));
     CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 32), part(b, 16), part(b, 32)}, nullptr),
-                      Catch::Contains("output gradient is 16"));
+                      test::Contains("output gradient is 16"));
     CHECK_THROWS_WITH(kernels::gelu_backward<float>({part(a, 18), part(b, 18), part(b, 18)}, nullptr),
-                      Catch::Contains("is 18"));
+                      test::Contains("is 18"));
     CHECK_NOTHROW(kernels::gelu_forward<float>({part(a, 0), part(b, 0)}, nullptr));
 }

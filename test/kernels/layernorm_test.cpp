@@ -83,20 +83,20 @@ TEST_CASE("layernorm rejects invalid inputs", "[layernorm]") {
         change(op);
         kernels::residual_layernorm_forward<float>(op, nullptr);
     };
-    CHECK_THROWS_WITH(forward([](auto& op) { op.channels = 18; }), Catch::Contains("channels of a LayerNorm is 18"));
-    CHECK_THROWS_WITH(forward([](auto& op) { op.rows = 0; }), Catch::Contains("rows of a LayerNorm is 0"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.residual = few; }), Catch::Contains("residual is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.normed = few; }), Catch::Contains("normed is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.mean = few; }), Catch::Contains("mean is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.rstd = few; }), Catch::Contains("rstd is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.left = few; }), Catch::Contains("left is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.right = few; }), Catch::Contains("right is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.weight = few; }), Catch::Contains("weight is 1"));
-    CHECK_THROWS_WITH(forward([&](auto& op) { op.bias = few; }), Catch::Contains("bias is 1"));
+    CHECK_THROWS_WITH(forward([](auto& op) { op.channels = 18; }), test::Contains("channels of a LayerNorm is 18"));
+    CHECK_THROWS_WITH(forward([](auto& op) { op.rows = 0; }), test::Contains("rows of a LayerNorm is 0"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.residual = few; }), test::Contains("residual is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.normed = few; }), test::Contains("normed is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.mean = few; }), test::Contains("mean is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.rstd = few; }), test::Contains("rstd is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.left = few; }), test::Contains("left is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.right = few; }), test::Contains("right is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.weight = few; }), test::Contains("weight is 1"));
+    CHECK_THROWS_WITH(forward([&](auto& op) { op.bias = few; }), test::Contains("bias is 1"));
     CHECK_THROWS_WITH(kernels::layernorm_forward<float>({few, all, all, all, all, all, 2, 32}, nullptr),
-                      Catch::Contains("normed is 1"));
+                      test::Contains("normed is 1"));
     CHECK_THROWS_WITH(kernels::layernorm_forward<float>({all, all, all, all, all, all, 2, 30}, nullptr),
-                      Catch::Contains("is 30"));
+                      test::Contains("is 30"));
 
     const kernels::LayerNormBackward<float> good_backward{all, all, all, all, all, all, all, all, all, 2, 32, false,
                                                           false};
@@ -105,20 +105,20 @@ TEST_CASE("layernorm rejects invalid inputs", "[layernorm]") {
         change(op);
         kernels::layernorm_backward<float>(op, nullptr);
     };
-    CHECK_THROWS_WITH(backward([](auto& op) { op.channels = 18; }), Catch::Contains("is 18"));
-    CHECK_THROWS_WITH(backward([](auto& op) { op.rows = -1; }), Catch::Contains("is -1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dresidual = few; }), Catch::Contains("dresidual is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dnormed = few; }), Catch::Contains("dnormed is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.residual = few; }), Catch::Contains("residual is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.mean = few; }), Catch::Contains("mean is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.rstd = few; }), Catch::Contains("rstd is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.weight = few; }), Catch::Contains("weight is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dweight = few; }), Catch::Contains("dweight is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.dbias = few; }), Catch::Contains("dbias is 1"));
-    CHECK_THROWS_WITH(backward([&](auto& op) { op.scratch = few; }), Catch::Contains("scratch is 1"));
+    CHECK_THROWS_WITH(backward([](auto& op) { op.channels = 18; }), test::Contains("is 18"));
+    CHECK_THROWS_WITH(backward([](auto& op) { op.rows = -1; }), test::Contains("is -1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dresidual = few; }), test::Contains("dresidual is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dnormed = few; }), test::Contains("dnormed is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.residual = few; }), test::Contains("residual is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.mean = few; }), test::Contains("mean is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.rstd = few; }), test::Contains("rstd is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.weight = few; }), test::Contains("weight is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dweight = few; }), test::Contains("dweight is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.dbias = few; }), test::Contains("dbias is 1"));
+    CHECK_THROWS_WITH(backward([&](auto& op) { op.scratch = few; }), test::Contains("scratch is 1"));
 
     CHECK_THROWS_WITH(kernels::layernorm_dresidual_sum<float>({few, all, 2, 32, false}, nullptr),
-                      Catch::Contains("sum of dresidual is 1"));
+                      test::Contains("sum of dresidual is 1"));
     CHECK_THROWS_WITH(kernels::layernorm_dresidual_sum<float>({all, few, 2, 32, false}, nullptr),
-                      Catch::Contains("scratch is 1"));
+                      test::Contains("scratch is 1"));
 }

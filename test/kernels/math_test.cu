@@ -1,12 +1,12 @@
 // math_test.cu - the error bounds stated in math.cuh, compared with libm in double, and values that must be exact
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
 #include "kernels/math.cuh"
+#include "test/support/catch.h"
 
 namespace {
 

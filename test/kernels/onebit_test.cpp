@@ -2,12 +2,12 @@
 // error feedback loses nothing over many calls
 #include "kernels/onebit.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
 
 #include "kernels/device/memory.h"
 #include "test/kernels/onebit_ranks.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace kernels;
@@ -321,11 +321,11 @@ TEST_CASE("arrays that are too short for the layout are rejected by name", "[ker
     const device::Array<double> partial(plan.tiles.size());
     OnebitCompress op{.layout = plan.layout, .tiles = tiles.span(), .values = some.span(), .error = enough.span(),
                       .messages = messages.span(), .partial = partial.span()};
-    CHECK_THAT(test::complaint([&] { onebit_compress(op, nullptr); }), Catch::Contains("the size of values is 200"));
+    CHECK_THAT(test::complaint([&] { onebit_compress(op, nullptr); }), test::Contains("the size of values is 200"));
     op.values = enough.span();
     op.messages = op.messages.first(4);
-    CHECK_THAT(test::complaint([&] { onebit_compress(op, nullptr); }), Catch::Contains("the size of messages is 4"));
-    CHECK_THAT(test::complaint([] { onebit_layout(1, 0); }), Catch::Contains("the number of ranks is 0"));
-    CHECK_THAT(test::complaint([] { onebit_layout(1, 1, 12); }), Catch::Contains("a multiple of 8"));
-    CHECK_THAT(test::complaint([&] { onebit_plan(plan.layout, 48, {}); }), Catch::Contains("a multiple of 32"));
+    CHECK_THAT(test::complaint([&] { onebit_compress(op, nullptr); }), test::Contains("the size of messages is 4"));
+    CHECK_THAT(test::complaint([] { onebit_layout(1, 0); }), test::Contains("the number of ranks is 0"));
+    CHECK_THAT(test::complaint([] { onebit_layout(1, 1, 12); }), test::Contains("a multiple of 8"));
+    CHECK_THAT(test::complaint([&] { onebit_plan(plan.layout, 48, {}); }), test::Contains("a multiple of 32"));
 }

@@ -3,11 +3,11 @@
 
 #include <omp.h>
 
-#include <catch2/catch.hpp>
 #include <cstring>
 
 #include "kernels/device/stream.h"
 #include "test/operations/operation.h"
+#include "test/support/catch.h"
 
 namespace {
 
@@ -168,17 +168,6 @@ void check(const Registration& registration, DType dtype, const Shape& shape) {
     if (forward) check_gradients(*op, *forward, after);
 }
 
-struct RegisteredCase : Catch::ITestInvoker {
-    const Registration& registration;
-    DType dtype;
-    Shape shape;
-    RegisteredCase(const Registration& registration, DType dtype, Shape shape)
-        : registration(registration),
-          dtype(dtype),
-          shape(std::move(shape)) {}
-    void invoke() const override { check(registration, dtype, shape); }
-};
-
 }  // namespace
 
 void register_operation_tests() {
@@ -189,7 +178,7 @@ void register_operation_tests() {
                     const std::string name = registration.name + ", " + name_of(dtype) + ": " +
                                              registration.describe(shape);
                     const std::string tags = "[operations]" + registration.tag;
-                    Catch::AutoReg(new RegisteredCase(registration, dtype, shape), CATCH_INTERNAL_LINEINFO,
-                                   Catch::StringRef(), {name, tags});
+                    test::add_case(name, tags, {__FILE__, __LINE__},
+                                   [&registration, dtype, shape] { check(registration, dtype, shape); });
                 }
 }

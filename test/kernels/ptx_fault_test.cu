@@ -1,11 +1,11 @@
 // ptx_fault_test.cu - how the host executor reports misuse of ptx.cuh: copies that are never waited for, missing
 // barriers and lanes, addresses that are invalid on a GPU
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "kernels/ptx.cuh"
+#include "test/support/catch.h"
 #include "test/support/support.h"
 
 namespace ptx_fault_test {
@@ -161,7 +161,7 @@ std::string fault_of(unsigned threads, Args... args) {
 }
 
 TEST_CASE("misaligned addresses and addresses in the wrong memory are rejected", "[ptx]") {
-    using Catch::Contains;
+    using test::Contains;
     const auto memory = test::on_device(test::normal<bf16>(16, 1));
     const bf16* const global = memory.span().data();
     const auto message = [&](Fault fault) { return fault_of<faulty_address>(32, fault, global); };
@@ -177,7 +177,7 @@ TEST_CASE("misaligned addresses and addresses in the wrong memory are rejected",
 }
 
 TEST_CASE("lanes that never reach a product or a load are reported", "[ptx]") {
-    using Catch::Contains;
+    using test::Contains;
     for (bool loads : {false, true}) {
         const auto message = fault_of<missing_lane>(64, loads, 40);
         CHECK_THAT(message, Contains("kernel ptx_fault_test::missing_lane, block (0, 0, 0) of 64 threads") &&

@@ -3,13 +3,13 @@
 //
 // The tables are written here as in the ISA, by element of a fragment; host code and kernels use them to fill and read
 // registers.
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/ptx.cuh"
+#include "test/support/catch.h"
 #include "test/support/support.h"
 
 // Named: nvcc cannot tell an unnamed namespace from those that Catch2's templates open within it.

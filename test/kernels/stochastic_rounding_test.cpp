@@ -207,14 +207,14 @@ TEST_CASE("rounding rejects invalid inputs", "[adamw][one_order][rounding]") {
     auto odd = good, short_parameter = good, no_scalars = good;
     odd.rounding.first_element = 8;
     CHECK_THROWS_WITH(round_parameters(odd, nullptr),
-                      Catch::Contains("index of the first element is 8; expected a multiple of 16"));
+                      Contains("index of the first element is 8; expected a multiple of 16"));
     odd.rounding.first_element = -16;
-    CHECK_THROWS_WITH(round_parameters(odd, nullptr), Catch::Contains("index of the first element is -16"));
+    CHECK_THROWS_WITH(round_parameters(odd, nullptr), Contains("index of the first element is -16"));
     short_parameter.parameter = short_parameter.parameter.first(16);
-    CHECK_THROWS_WITH(round_parameters(short_parameter, nullptr), Catch::Contains("size of parameter is 16"));
+    CHECK_THROWS_WITH(round_parameters(short_parameter, nullptr), Contains("size of parameter is 16"));
     no_scalars.scalars = {};
-    CHECK_THROWS_WITH(round_parameters(no_scalars, nullptr), Catch::Contains("size of scalars is 0"));
+    CHECK_THROWS_WITH(round_parameters(no_scalars, nullptr), Contains("size of scalars is 0"));
     const AdamW<float> fp32{master.span(), master.span(), m.span(), v.span(), grad.span(), segments.span(),
                             scalars.span(), 0.9f, 0.95f, 1e-8f, 0.1f, {.stochastic = true}};
-    CHECK_THROWS_WITH(adamw(fp32, nullptr), Catch::Contains("rounding of fp32 parameters is stochastic"));
+    CHECK_THROWS_WITH(adamw(fp32, nullptr), Contains("rounding of fp32 parameters is stochastic"));
 }

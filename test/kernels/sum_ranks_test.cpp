@@ -41,9 +41,9 @@ TEST_CASE("a sum over ranks rejects invalid sizes and addresses", "[sum_ranks][o
     const auto array = poisoned<float>(64), rows = poisoned<float>(128);
     const auto a = array.span(), b = rows.span();
     REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a.first(32), b, 64, 0, 2}, nullptr)),
-                        Catch::Contains("own contribution"));
-    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a, b, 64, 0, 3}, nullptr)), Catch::Contains("one row per rank"));
+                        Contains("own contribution"));
+    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a, b, 64, 0, 3}, nullptr)), Contains("one row per rank"));
     REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a.subspan(1), a.subspan(1), b, 64, 0, 2}, nullptr)),
-                        Catch::Contains("64 bytes"));
-    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a, b, 64, 2, 2}, nullptr)), Catch::Contains("rank"));
+                        Contains("64 bytes"));
+    REQUIRE_THROWS_WITH((kernels::sum_ranks<float>({a, a, b, 64, 2, 2}, nullptr)), Contains("rank"));
 }

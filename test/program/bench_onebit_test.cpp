@@ -1,11 +1,10 @@
 // bench_onebit_test.cpp - the program that times the mean at one bit: what it sends and prints, and what it refuses
-#include <catch2/catch.hpp>
 
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -1,8 +1,8 @@
 // busy_machine_test.cpp - how the threads of a run wait, beside other programs or not
-#include <catch2/catch.hpp>
 #include <thread>
 
 #include "kernels/device/memory.h"
+#include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -64,6 +64,6 @@ TEST_CASE("a run has the numbers of the threads that it gets, however few OpenMP
         CHECK(losses(limit) == losses("one"));
         const Result asked = train(limit, "asked", "2");
         CHECK(asked.exit_code == 2);
-        CHECK_THAT(asked.output, Catch::Contains("--threads is 2; expected at most the 1 that OpenMP allows"));
+        CHECK_THAT(asked.output, test::Contains("--threads is 2; expected at most the 1 that OpenMP allows"));
     }
 }

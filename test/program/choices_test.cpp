@@ -1,13 +1,12 @@
 // choices_test.cpp - choices by time as a user meets them: timed by the first run, kept, taken by the next, and never
 // in the way of training
-#include <catch2/catch.hpp>
 
 #include "kernels/matmul/matmul.h"
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Contains;
 
 namespace {
 

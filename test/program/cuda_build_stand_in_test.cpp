@@ -1,18 +1,16 @@
 // cuda_build_stand_in_test.cpp - the CUDA build, whole, where stand-ins take the place of NVIDIA's libraries
 // (test/stand_in): whole runs on every schedule, what the stand-ins find, and what the program says when a call fails
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <set>
 
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Matchers::Contains;
-using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -403,7 +401,7 @@ TEST_CASE("dev/kernel_traffic.py counts what the kernels of a step ask of memory
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
     // A step launches it once; its loads and stores fill their sectors but at the ends of tensors.
-    CHECK_THAT(result.output, Catch::Matchers::Matches(
+    CHECK_THAT(result.output, Matches(
         R"([^]*\n\| `adamw_kernel<float, false, false>` \| 1 \| \d+ \| \d+ \| \d+ \| (0\.9|1\.)\d+ \| - \|\n[^]*)"));
 }
 

@@ -1,8 +1,8 @@
 // data_order_test.cpp - the real program on small shards: what makes up a step follows from the data, -t and -d, every
 // target is trained on or told to be left over, and validation masks what training masks
-#include <catch2/catch.hpp>
 #include <cmath>
 
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
@@ -64,13 +64,13 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
         if (pad) {  // 14 + 6 + 0 + 10 + 4 rows an epoch
             CHECK(steps.size() == 6);
             CHECK(trained == 2 * SmallShards::kTargets);
-            CHECK_THAT(result.output, Catch::Contains("  0 of 519 targets per epoch are left over\n"));
+            CHECK_THAT(result.output, test::Contains("  0 of 519 targets per epoch are left over\n"));
             CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1, 1});
         } else {
             CHECK(steps.size() == 5);
             CHECK(trained == 5 * 192);
             CHECK_THAT(result.output,
-                       Catch::Contains("  7 of 519 targets per epoch are left over\n"
+                       test::Contains("  7 of 519 targets per epoch are left over\n"
                                        "  64 targets more at the end of the last epoch do not fill a step\n"));
             CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1});
             CHECK(trained + 2 * 7 + 64 == 2 * SmallShards::kTargets);
@@ -103,14 +103,14 @@ TEST_CASE("data without a step, or without a target, are refused with the number
     flags[1] = data.folder.path("train_1.bin");
     auto refused = data.folder.run(flags);
     CHECK(refused.exit_code == 2);
-    CHECK_THAT(refused.output, Catch::Contains("whole sequences of 16 tokens in the 97 tokens of the training data is "
+    CHECK_THAT(refused.output, Contains("whole sequences of 16 tokens in the 97 tokens of the training data is "
                                                "6; expected at least 12 for one step") &&
-                                   Catch::Contains("--pad-last"));
+                                   Contains("--pad-last"));
     flags = data.flags("out", {"-x", "1", "--pad-last"});
     flags[1] = data.folder.path("train_2.bin");
     refused = data.folder.run(flags);
     CHECK(refused.exit_code == 2);
-    CHECK_THAT(refused.output, Catch::Contains("number of tokens in the longest shard of the training data is 1; "
+    CHECK_THAT(refused.output, Contains("number of tokens in the longest shard of the training data is 1; "
                                                "expected at least 2, an input and its target"));
 }
 

@@ -2,15 +2,14 @@
 // that is cut off, an output folder that is deleted
 #include <fcntl.h>
 
-#include <catch2/catch.hpp>
 #include <cstdio>
 #include <thread>
 
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Contains;
 
 namespace {
 

@@ -1,10 +1,9 @@
 // export_llmc_test.cpp - the program that writes llm.c's model files: what it writes, refuses and never overwrites
-#include <catch2/catch.hpp>
 
+#include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Contains;
 
 TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has the folder's bits", "[run]") {
     const TrainingFolder folder;

@@ -1,11 +1,10 @@
 // generate_test.cpp - dev/generate as its user starts it: what it prints, when, and what it refuses
-#include <catch2/catch.hpp>
 #include <thread>
 
+#include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Contains;
 
 namespace {
 
@@ -110,7 +109,7 @@ TEST_CASE("text comes as it is made, and Ctrl-C ends it cleanly", "[run]") {
     CHECK(grown == 3);
     process.signal(SIGINT);
     CHECK(process.exit_code(std::chrono::minutes(1)) == 0);
-    CHECK_THAT(process.output(), Contains("tokens/s") && Catch::EndsWith("\n"));
+    CHECK_THAT(process.output(), Contains("tokens/s") && EndsWith("\n"));
 }
 
 TEST_CASE("without a prompt every line of standard input is one", "[run]") {

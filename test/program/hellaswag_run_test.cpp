@@ -1,13 +1,12 @@
 // hellaswag_run_test.cpp - HellaSwag and bits per byte in real runs: when they come, and that ranks change nothing
-#include <catch2/catch.hpp>
 #include <numbers>
 
+#include "test/support/catch.h"
 #include "test/support/hellaswag_support.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Contains;
 
 namespace {
 

@@ -1,8 +1,8 @@
 // memory_test.cpp - the real program takes the memory that its plan says, up to its peak: a save, or loading weights
-#include <catch2/catch.hpp>
 #include <thread>
 
 #include "kernels/device/device.h"
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
@@ -74,7 +74,7 @@ TEST_CASE("a plan beyond the limit of the address space is refused", "[run]") {
         Process run({"bash", "-c", command}, folder.path("output.txt"));
         const bool fits = size == std::string("c=32");
         CHECK(run.exit_code() == (fits ? 0 : 2));
-        if (!fits) CHECK_THAT(run.output(), Catch::Contains("error: --micro-batch is 4; expected a batch whose"));
+        if (!fits) CHECK_THAT(run.output(), Contains("error: --micro-batch is 4; expected a batch whose"));
     }
 }
 

@@ -1,15 +1,14 @@
 // onebit_test.cpp - runs with 1-bit Adam through the real program: what they say and send, and on what they go on
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/grad_norm.h"
 #include "llmc/weights/parameters.h"
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Matchers::Contains;
 
 namespace {
 

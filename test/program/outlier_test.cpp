@@ -1,12 +1,11 @@
 // outlier_test.cpp - steps whose loss lies far above those before, through the real program: skipped on all ranks
 // alike, also after a run has stopped and gone on, and never without an end
-#include <catch2/catch.hpp>
 
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Matchers::Contains;
 
 namespace {
 
@@ -82,8 +81,8 @@ TEST_CASE("an outlier is skipped and told, on any ranks alike", "[run][ranks][mp
         const auto steps = folder.log(out, "step"), skips = folder.log(out, "skip");
         REQUIRE(numbers(skips, "step") == std::vector<double>{kFirstOutlier + 1, kSecondOutlier + 1});
         for (const auto& skip : skips) {
-            CHECK_THAT(skip["reason"].get<std::string>(), Catch::StartsWith("loss is an outlier: z ") &&
-                                                              Catch::EndsWith(" > 6"));
+            CHECK_THAT(skip["reason"].get<std::string>(), StartsWith("loss is an outlier: z ") &&
+                                                              EndsWith(" > 6"));
             CHECK(steps[skip["step"].get<std::size_t>() - 1]["loss_z"] > 6);
         }
         CHECK_THAT(result.output, Contains("step 151/180 | update skipped: loss is an outlier: z "));

@@ -1,6 +1,5 @@
 // ptx_stand_in_test.cpp - what executes the kernels' PTX on a machine without a GPU (test/stand_in/ptx): small kernels
 // written by hand, of which PTX ISA says what they do
-#include <catch2/catch.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,9 +11,10 @@
 
 #include "kernels/device/memory.h"
 #include "test/stand_in/ptx/warp.h"
+#include "test/support/catch.h"
 
 using namespace stand_in::ptx;
-using Catch::Matchers::Contains;
+using test::Contains;
 
 namespace {
 

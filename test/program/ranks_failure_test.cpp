@@ -1,17 +1,16 @@
 // ranks_failure_test.cpp - the real program under mpirun when something is wrong on one rank: no hang, one message, the
 // exit code; stopping
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <fstream>
 #include <thread>
 
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
 using namespace std::chrono_literals;
-using Catch::Contains;
 using Clock = std::chrono::steady_clock;
 using Arguments = std::vector<std::string>;
 
@@ -260,7 +259,7 @@ TEST_CASE("the scripts refuse in one line what they cannot start", "[run][ranks]
         CAPTURE(output);
         CHECK(exit_code == 2);
         CHECK(std::count(output.begin(), output.end(), '\n') == 1);
-        CHECK_THAT(output, Catch::StartsWith("error: " + because));
+        CHECK_THAT(output, StartsWith("error: " + because));
     };
     check_refused("run_one_node.sh", {"PROGRAM=" + folder.path("nowhere")},
                   "PROGRAM is " + folder.path("nowhere") + "; expected ");

@@ -1,11 +1,11 @@
 // ranks_run_test.cpp - the real program under mpirun: any number of ranks and any ZeRO stage train the same model on
 // the same tokens
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/grad_norm.h"
 #include "llmc/weights/parameters.h"
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
@@ -179,17 +179,17 @@ TEST_CASE("what a rank refuses ends all of them, with one line and the exit code
     CHECK(refused.exit_code == 2);
     CHECK_THAT(
         refused.output,
-        Catch::Contains(
+        Contains(
             "--total-batch-tokens is 192; expected a multiple of --micro-batch * --seq-len * ranks = 4 * 16 * 2 = 128; "
             "the nearest are 128 and 256"));
     CHECK_THAT(folder.run_ranks(2, folder.flags({"-x", "1", "-d", "64"})).output,
-               Catch::Contains(" = 128; the nearest is 128\n"));
+               Contains(" = 128; the nearest is 128\n"));
     // Only rank 0 writes; the others hear that it could not, before any of them makes a step.
     fs::create_directories(folder.path("out"));
     write_bytes(folder.path("out/step_00000001"), "in the way");
     const auto failed = folder.run_ranks(2, folder.flags({"-x", "1", "-v", "0", "-o", folder.path("out")}));
     CAPTURE(failed.output);
     CHECK(failed.exit_code == 2);
-    CHECK_THAT(failed.output, Catch::Contains("error: rank 0 on ") && Catch::Contains("step_00000001") &&
-                                  !Catch::Contains("step 1/"));
+    CHECK_THAT(failed.output, Contains("error: rank 0 on ") && Contains("step_00000001") &&
+                                  !Contains("step 1/"));
 }

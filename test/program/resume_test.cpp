@@ -2,17 +2,16 @@
 // checkpoints, and what is refused
 #include <sys/stat.h>
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
 
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -1,6 +1,5 @@
 // run_test.cpp - the real program, started as a user starts it: what it leaves, what it says when something is wrong,
 // what it exits with
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <regex>
 #include <thread>
@@ -8,6 +7,7 @@
 #include "kernels/device/device.h"
 #include "llmc/base/terminal.h"
 #include "llmc/comm/communicator.h"
+#include "test/support/catch.h"
 #include "test/support/hellaswag_support.h"
 #include "test/support/run_support.h"
 
@@ -90,7 +90,7 @@ TEST_CASE("dropout that a foreign checkpoint asks for is said not to be applied,
     REQUIRE(folder.run(folder.flags({"-x", "1", "-v", "0", "-o", folder.path("out")})).exit_code == 0);
     const std::string saved = folder.path("out/step_00000001");
     const auto dry_run = [&] { return folder.run(folder.flags({"-e", saved, "--dry-run"})); };
-    CHECK_THAT(dry_run().output, !Catch::Contains("dropout"));  // of our own
+    CHECK_THAT(dry_run().output, !Contains("dropout"));  // of our own
     auto config = llmc::parse_json(read_bytes(saved + "/config.json"));
     config["attn_pdrop"] = 0.1;
     config["resid_pdrop"] = 0.25;
@@ -98,7 +98,7 @@ TEST_CASE("dropout that a foreign checkpoint asks for is said not to be applied,
     const auto result = dry_run();
     CAPTURE(result.output);
     CHECK(result.exit_code == 0);
-    CHECK_THAT(result.output, Catch::Contains("note: dropout is not applied: config.json of --init has attn_pdrop 0.1, "
+    CHECK_THAT(result.output, test::Contains("note: dropout is not applied: config.json of --init has attn_pdrop 0.1, "
                                               "resid_pdrop 0.25\n"));
     CHECK(result.output.find("dropout") == result.output.rfind("dropout"));
 }
@@ -120,7 +120,7 @@ TEST_CASE("of one there is no plural", "[run]") {
     for (const char* const said : {"1 thread\n", "1 shard, 6,001 tokens", "1 example\n", "1 layer, 1 head, 16 channels",
                                    "training: 1 step of 64 tokens", "validation over 1 token ", "1 example |",
                                    "all steps made, 1 step in ", "1 line ended with CR LF", "1 token in "})
-        CHECK_THAT(all, Catch::Contains(said));
+        CHECK_THAT(all, Contains(said));
     std::smatch plural;
     CHECK_FALSE(std::regex_search(all, plural, std::regex("(^|[^0-9.,/])1 [a-z]+s\\b")));
     CHECK(plural.str() == "");
@@ -132,7 +132,7 @@ TEST_CASE("--ignore-memory-plan goes on with a note where the plan does not fit"
     CAPTURE(result.output);
     CHECK(result.exit_code == 0);
     CHECK_THAT(result.output,
-               Catch::Contains("note: continuing because of --ignore-memory-plan: --micro-batch is 4; "));
+               test::Contains("note: continuing because of --ignore-memory-plan: --micro-batch is 4; "));
 }
 
 TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
@@ -182,12 +182,12 @@ TEST_CASE("the log says when, where and of what model a run was", "[run]") {
     const std::int64_t block = 12 * 32 * 32 + 13 * 32, parameters = (257 + 32) * 32 + 2 * block + 2 * 32;
     CHECK(start["parameters"] == parameters);
     CHECK(start["padding_parameters"] == (384 - 257) * 32);
-    CHECK_THAT(result.output, Catch::Contains("  " + llmc::with_commas(parameters) + " parameters (") &&
-                                  Catch::Contains(", and 4,064 of padding\n"));
+    CHECK_THAT(result.output, Contains("  " + llmc::with_commas(parameters) + " parameters (") &&
+                                  Contains(", and 4,064 of padding\n"));
     // On the terminal the first and the last step, in the log all.
     CHECK(numbers(folder.log("out", "step"), "step") == std::vector<double>{1, 2, 3});
-    CHECK_THAT(result.output, Catch::Contains("\nstep 1/3 | ") && Catch::Contains("\nstep 3/3 | ") &&
-                                  !Catch::Contains("\nstep 2/3"));
+    CHECK_THAT(result.output, Contains("\nstep 1/3 | ") && Contains("\nstep 3/3 | ") &&
+                                  !Contains("\nstep 2/3"));
     std::istringstream lines(result.output);
     for (std::string line; std::getline(lines, line);)
         if (line.find(folder.path("")) == line.npos) CHECK(line.size() <= 120);  // names of files may be long
@@ -246,7 +246,7 @@ TEST_CASE("another run's folder is not written over", "[run]") {
     const std::string before = read_bytes(folder.path("out/log.jsonl"));
     const auto second = folder.run(folder.flags({"-x", "2", "-o", folder.path("out")}));
     CHECK(second.exit_code == 2);
-    CHECK_THAT(second.output, Catch::Contains("--output-dir") && Catch::Contains("another run's log.jsonl"));
+    CHECK_THAT(second.output, Contains("--output-dir") && Contains("another run's log.jsonl"));
     CHECK(read_bytes(folder.path("out/log.jsonl")) == before);
 }
 
@@ -329,7 +329,7 @@ TEST_CASE("what is wrong is one line that names it, and nothing is written", "[r
         CHECK(result.exit_code == 2);
         const auto line = result.output.substr(std::min(result.output.find("error: "), result.output.size()));
         CHECK(std::count(line.begin(), line.end(), '\n') == 1);
-        for (const std::string& part : given.says) CHECK_THAT(line, Catch::Contains(part));
+        for (const std::string& part : given.says) CHECK_THAT(line, Contains(part));
         CHECK(!fs::exists(folder.path("out")));
     }
 }
@@ -342,7 +342,7 @@ TEST_CASE("a token outside the vocabulary ends the run where it is read", "[run]
     const auto result = folder.run(folder.flags({"-x", "100", "-v", "0", "-o", folder.path("out")}));
     CHECK(result.exit_code == 1);
     for (const char* part : {"error: ", "train_0.bin", "321", "300", "257"})
-        CHECK_THAT(result.output, Catch::Contains(part));
+        CHECK_THAT(result.output, Contains(part));
 }
 
 TEST_CASE("text becomes shards that train", "[run]") {

@@ -2,16 +2,15 @@
 // not; a checkpoint on demand; output that nobody reads
 #include <sys/stat.h>
 
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
 
+#include "test/support/catch.h"
 #include "test/support/processes.h"
 #include "test/support/run_support.h"
 
 using namespace test;
 using namespace std::chrono_literals;
-using Catch::Contains;
 
 namespace {
 
@@ -126,7 +125,7 @@ TEST_CASE("only a second Ctrl-C, a second later, gives up, and says so", "[run]"
     CHECK_FALSE(process.ended());
     process.signal(SIGINT);
     CHECK(end_of(process) == 128 + SIGINT);
-    CHECK_THAT(process.output(), Catch::EndsWith("error: a second Ctrl-C: ending at once, without saving\n"));
+    CHECK_THAT(process.output(), test::EndsWith("error: a second Ctrl-C: ending at once, without saving\n"));
     CHECK(run.log("out", "checkpoint").empty());
 }
 
@@ -293,7 +292,7 @@ TEST_CASE("the script goes on when the reader of its output is gone", "[run][ran
     const int exit_code = end_of(script);
     CAPTURE(script.output());
     CHECK(exit_code == 0);
-    CHECK_THAT(script.output(), Catch::StartsWith("train_gpt2 ") && !Contains("mpirun"));
+    CHECK_THAT(script.output(), StartsWith("train_gpt2 ") && !Contains("mpirun"));
     CHECK(run.log("out", "end").size() == 1);
 }
 

@@ -2,12 +2,12 @@
 // does not fit
 #include <sys/stat.h>
 
-#include <catch2/catch.hpp>
 #include <thread>
 
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/tokenizer_files.h"
 #include "llmc/weights/manifest.h"
+#include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
@@ -98,7 +98,7 @@ TEST_CASE("what a killed tokenizer left goes when the next one writes shards of 
     const auto result = folder.run({"-o", shards, "--hold-out", "0", text}, "tokenize");
     CAPTURE(result.output);
     CHECK(result.exit_code == 0);
-    CHECK_THAT(result.output, Catch::Contains("note:       1 file of killed runs found and removed\n"));
+    CHECK_THAT(result.output, test::Contains("note:       1 file of killed runs found and removed\n"));
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(shards)) names.push_back(entry.path().filename());
     CHECK(names == std::vector<std::string>{"text_train_000000.bin"});
@@ -116,7 +116,7 @@ TEST_CASE("GPT-2 shards have prompts and samples in text where the merges are at
     if (merges.empty()) {
         const auto result = folder.run(without_init(folder, sampling));
         CHECK(result.exit_code == 2);
-        CHECK_THAT(result.output, Catch::Contains("scripts/get_gpt2_tokenizer.sh"));
+        CHECK_THAT(result.output, Contains("scripts/get_gpt2_tokenizer.sh"));
         WARN("skipped: scripts/get_gpt2_tokenizer.sh has not put GPT-2's merges into data/gpt2");
         return;
     }

@@ -2,9 +2,10 @@
 #pragma once
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>
+
+#include "test/support/catch.h"
 
 namespace test {
 

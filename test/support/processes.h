@@ -3,13 +3,13 @@
 #pragma once
 #include <sys/wait.h>
 
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "llmc/comm/communicator.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 namespace test {

@@ -2,7 +2,6 @@
 #pragma once
 #include <sys/resource.h>
 
-#include <catch2/catch.hpp>
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "llmc/data/shard_set.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 namespace test {

@@ -1,7 +1,6 @@
 // support.h - shared by the tests of kernels: random device tensors, and comparison with fp64
 #pragma once
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
 #include <span>
@@ -12,6 +11,7 @@
 #include "kernels/device/memory.h"
 #include "kernels/device/types.h"
 #include "test/operations/rounded.h"
+#include "test/support/catch.h"
 
 namespace test {
 

@@ -120,15 +120,15 @@ TEST_CASE("attention rejects invalid inputs", "[attention]") {
             nullptr);
     };
     CHECK_NOTHROW(forward(1, 2, 2, 256));
-    CHECK_THROWS_WITH(forward(1, 2, 2, 260), Catch::Contains("head_size is 260"));
-    CHECK_THROWS_WITH(forward(1, 2, 2, 6), Catch::Contains("head_size is 6"));
-    CHECK_THROWS_WITH(forward(1, 2, 2, 0), Catch::Contains("head_size is 0"));
-    CHECK_THROWS_WITH(forward(1, 0, 2, 8), Catch::Contains("seq_len is 0"));
-    CHECK_THROWS_WITH(forward(0, 2, 2, 8), Catch::Contains("batch is 0"));
-    CHECK_THROWS_WITH(forward(1, 2, 0, 8), Catch::Contains("heads is 0"));
-    CHECK_THROWS_WITH(forward(1, 2, 2, 8, 1), Catch::Contains("attention's out is 31"));
-    CHECK_THROWS_WITH(forward(1, 2, 2, 8, 0, 1), Catch::Contains("attention's logsumexp is 3"));
-    CHECK_THROWS_WITH(forward(1, 2, 2, 8, 0, 0, 1), Catch::Contains("attention's qkv is 95"));
+    CHECK_THROWS_WITH(forward(1, 2, 2, 260), Contains("head_size is 260"));
+    CHECK_THROWS_WITH(forward(1, 2, 2, 6), Contains("head_size is 6"));
+    CHECK_THROWS_WITH(forward(1, 2, 2, 0), Contains("head_size is 0"));
+    CHECK_THROWS_WITH(forward(1, 0, 2, 8), Contains("seq_len is 0"));
+    CHECK_THROWS_WITH(forward(0, 2, 2, 8), Contains("batch is 0"));
+    CHECK_THROWS_WITH(forward(1, 2, 0, 8), Contains("heads is 0"));
+    CHECK_THROWS_WITH(forward(1, 2, 2, 8, 1), Contains("attention's out is 31"));
+    CHECK_THROWS_WITH(forward(1, 2, 2, 8, 0, 1), Contains("attention's logsumexp is 3"));
+    CHECK_THROWS_WITH(forward(1, 2, 2, 8, 0, 0, 1), Contains("attention's qkv is 95"));
 
     const device::Array<bf16> qkv(3 * 16), dqkv(3 * 16), dout(16), out(16);
     const device::Array<float> logsumexp(2), delta(2);
@@ -144,12 +144,12 @@ TEST_CASE("attention rejects invalid inputs", "[attention]") {
         return message;
     };
     CHECK(refused([](auto&) {}).empty());
-    CHECK_THAT(refused([](auto& op) { op.head_size = 4; }), Catch::Contains("head_size is 4"));  // half a pack of bf16
-    CHECK_THAT(refused([](auto& op) { op.dqkv = op.dqkv.first(47); }), Catch::Contains("attention's dqkv is 47"));
-    CHECK_THAT(refused([](auto& op) { op.dout = op.dout.first(15); }), Catch::Contains("attention's dout is 15"));
-    CHECK_THAT(refused([](auto& op) { op.out = op.out.first(15); }), Catch::Contains("attention's out is 15"));
-    CHECK_THAT(refused([](auto& op) { op.qkv = op.qkv.first(47); }), Catch::Contains("attention's qkv is 47"));
+    CHECK_THAT(refused([](auto& op) { op.head_size = 4; }), Contains("head_size is 4"));  // half a pack of bf16
+    CHECK_THAT(refused([](auto& op) { op.dqkv = op.dqkv.first(47); }), Contains("attention's dqkv is 47"));
+    CHECK_THAT(refused([](auto& op) { op.dout = op.dout.first(15); }), Contains("attention's dout is 15"));
+    CHECK_THAT(refused([](auto& op) { op.out = op.out.first(15); }), Contains("attention's out is 15"));
+    CHECK_THAT(refused([](auto& op) { op.qkv = op.qkv.first(47); }), Contains("attention's qkv is 47"));
     CHECK_THAT(refused([](auto& op) { op.logsumexp = op.logsumexp.first(1); }),
-               Catch::Contains("attention's logsumexp is 1"));
-    CHECK_THAT(refused([](auto& op) { op.delta = op.delta.first(1); }), Catch::Contains("attention's delta is 1"));
+               Contains("attention's logsumexp is 1"));
+    CHECK_THAT(refused([](auto& op) { op.delta = op.delta.first(1); }), Contains("attention's delta is 1"));
 }

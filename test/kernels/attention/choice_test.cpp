@@ -61,7 +61,7 @@ TEST_CASE("an attention asked for by name is taken or refused, never replaced",
           "leave the flag out, or choose another number of heads");
     for (AttentionMethod asked : {cudnn, flash, plain})
         CHECK_THAT(refusal(asked, kCpu, DType::bf16, 64),
-                   Catch::EndsWith("expected auto: on a CPU there is one implementation, tiled on the CPU; "
+                   test::EndsWith("expected auto: on a CPU there is one implementation, tiled on the CPU; "
                                    "leave the flag out; on a GPU build with make DEVICE=cuda"));
 }
 
@@ -98,9 +98,9 @@ TEST_CASE("auto takes what a timing found fastest, and the same again", "[attent
     const auto [key, choice] = *choices.timed().at(attention.library()).begin();
     CHECK(key == "auto bf16, batch 1, seq_len 64, heads 1, head_size 64, both passes, deterministic");
     CHECK(choice.seconds > 0);
-    CHECK_THAT(choice.why, Catch::Contains("flash ") && Catch::Contains("; plain ") &&
-                               (Catch::EndsWith(" ms") || Catch::Contains("; not cudnn")));
-    CHECK_THAT(attention.describe(problem), Catch::EndsWith(", chosen by auto (" + choice.why + ")"));
+    CHECK_THAT(choice.why, test::Contains("flash ") && test::Contains("; plain ") &&
+                               (test::EndsWith(" ms") || test::Contains("; not cudnn")));
+    CHECK_THAT(attention.describe(problem), test::EndsWith(", chosen by auto (" + choice.why + ")"));
 
     for (const char* taken : {"flash", "plain"}) {  // whatever the times say
         choices.known.at(attention.library()).at(key).taken = taken;
@@ -159,15 +159,15 @@ TEST_CASE("where cuDNN cannot run, auto goes on without it and says why; asked f
     const Attention attention;
     CHECK(attention.plan(problem).method == flash);
     CHECK_THAT(attention.plan(problem).passed_over,
-               Catch::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") &&
-                   Catch::Contains("CUDNN_STATUS_"));
+               test::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") &&
+                   test::Contains("CUDNN_STATUS_"));
     CHECK_THAT(attention.describe(problem),
-               Catch::StartsWith("flash (mma.sync), chosen by auto; not cuDNN: cudnnCreate"));
+               test::StartsWith("flash (mma.sync), chosen by auto; not cuDNN: cudnnCreate"));
     CHECK_THROWS_WITH(
         Attention({.method = cudnn}).plan(problem),
-        Catch::StartsWith(
+        test::StartsWith(
             "--attention is \"cudnn\"; expected a method that can do this model and GPU; cuDNN refuses: cudnnCreate") &&
-            Catch::EndsWith("use auto, flash or plain"));
+            test::EndsWith("use auto, flash or plain"));
 }
 
 TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[attention][attention_choice][one_order]") {

@@ -5,7 +5,7 @@
 #include "kernels/matmul/few_rows.h"
 #include "test/support/support.h"
 
-using Catch::Contains;
+using test::Contains;
 using kernels::bf16;
 
 TEST_CASE("attention to a cache rejects invalid inputs", "[decode][one_order]") {

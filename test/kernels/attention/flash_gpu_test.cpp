@@ -153,15 +153,15 @@ TEST_CASE("flash attention rejects invalid inputs", "[attention]") {
     };
     CHECK(forward([](auto&) {}).empty());
     CHECK(backward([](auto&) {}).empty());
-    CHECK_THAT(forward([](auto& op) { op.head_size = 48; }), Catch::Contains("head_size is 48"));
-    CHECK_THAT(backward([](auto& op) { op.head_size = 48; }), Catch::Contains("head_size is 48"));
-    CHECK_THAT(forward([](auto& op) { op.head_size = 20; }), Catch::Contains("head_size is 20"));
-    CHECK_THAT(forward([](auto& op) { op.seq_len = 0; }), Catch::Contains("seq_len is 0"));
-    CHECK_THAT(forward([](auto& op) { op.out = op.out.first(127); }), Catch::Contains("attention's out is 127"));
+    CHECK_THAT(forward([](auto& op) { op.head_size = 48; }), Contains("head_size is 48"));
+    CHECK_THAT(backward([](auto& op) { op.head_size = 48; }), Contains("head_size is 48"));
+    CHECK_THAT(forward([](auto& op) { op.head_size = 20; }), Contains("head_size is 20"));
+    CHECK_THAT(forward([](auto& op) { op.seq_len = 0; }), Contains("seq_len is 0"));
+    CHECK_THAT(forward([](auto& op) { op.out = op.out.first(127); }), Contains("attention's out is 127"));
     CHECK_THAT(forward([](auto& op) { op.logsumexp = op.logsumexp.first(1); }),
-               Catch::Contains("attention's logsumexp is 1"));
-    CHECK_THAT(forward([](auto& op) { op.qkv = op.qkv.first(383); }), Catch::Contains("attention's qkv is 383"));
-    CHECK_THAT(backward([](auto& op) { op.dqkv = op.dqkv.first(383); }), Catch::Contains("attention's dqkv is 383"));
-    CHECK_THAT(backward([](auto& op) { op.dout = op.dout.first(127); }), Catch::Contains("attention's dout is 127"));
-    CHECK_THAT(backward([](auto& op) { op.delta = op.delta.first(1); }), Catch::Contains("attention's delta is 1"));
+               Contains("attention's logsumexp is 1"));
+    CHECK_THAT(forward([](auto& op) { op.qkv = op.qkv.first(383); }), Contains("attention's qkv is 383"));
+    CHECK_THAT(backward([](auto& op) { op.dqkv = op.dqkv.first(383); }), Contains("attention's dqkv is 383"));
+    CHECK_THAT(backward([](auto& op) { op.dout = op.dout.first(127); }), Contains("attention's dout is 127"));
+    CHECK_THAT(backward([](auto& op) { op.delta = op.delta.first(1); }), Contains("attention's delta is 1"));
 }

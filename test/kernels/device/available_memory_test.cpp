@@ -1,8 +1,7 @@
 // available_memory_test.cpp - the available memory of a process in simulated machines and control groups
 #include "kernels/device/available_memory.h"
 
-#include <catch2/catch.hpp>
-
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 namespace {

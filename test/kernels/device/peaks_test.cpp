@@ -1,8 +1,9 @@
 // peaks_test.cpp - a GPU's peak comes from its own data sheet, or is unknown
 #include "kernels/device/peaks.h"
 
-#include <catch2/catch.hpp>
 #include <string>
+
+#include "test/support/catch.h"
 
 TEST_CASE("the peaks of a GPU are found by its full name", "[device][one_order]") {
     const auto bf16 = [](const char* name) {

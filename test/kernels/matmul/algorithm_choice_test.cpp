@@ -138,8 +138,8 @@ TEST_CASE("the fastest of all forms is taken and kept, and taken again without t
     const Choice kept = choices.timed().at("lib 1").at(kWeight.problem());
     CHECK(kept.taken == "bare 05");
     CHECK(kept.seconds >= 0.0005);
-    CHECK_THAT(kept.why, Catch::Contains("; the library's first ") &&
-                             Catch::EndsWith("; of 7; 2 cannot run: no such kernel"));
+    CHECK_THAT(kept.why, test::Contains("; the library's first ") &&
+                             test::EndsWith("; of 7; 2 cannot run: no such kernel"));
     fake.bare = {1};
     choices.timing = GENERATE(false, true);
     CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == fastest);
@@ -176,7 +176,7 @@ TEST_CASE("an algorithm whose bits differ from run to run is not chosen", "[matm
     others.timing = true;
     CHECK(choose_algorithm(kWeight, fake.library(), &others, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
     CHECK_THAT(others.timed().at("lib 1").at(kWeight.problem()).why,
-               Catch::EndsWith("; 1 faster, but not repeatable bit for bit"));
+               test::EndsWith("; 1 faster, but not repeatable bit for bit"));
 
     // Where none is compared with itself, as without timing, one whose sums have no fixed order is not offered.
     fake = {.fused = {2, 4}, .bare = {30}, .unordered = {2}};
@@ -187,7 +187,7 @@ TEST_CASE("an algorithm whose bits differ from run to run is not chosen", "[matm
     CHECK(choose_algorithm(kWeight, fake.library(), &none, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
     CHECK(count(none.known) == 0);
     REQUIRE(none.notes().size() == 1);
-    CHECK_THAT(none.notes()[0], Catch::EndsWith("; 3 faster, but not repeatable bit for bit"));
+    CHECK_THAT(none.notes()[0], test::EndsWith("; 3 faster, but not repeatable bit for bit"));
 }
 
 TEST_CASE("without memory to time a product the library's first is used, and a note says why", "[matmul][tuning]") {

@@ -1,16 +1,20 @@
 // bf16_arithmetic_onednn_test.cpp - how oneDNN is made to multiply bf16, by what the processor has
-#include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "kernels/matmul/matmul.h"
+#include "test/support/catch.h"
 
 using kernels::Bf16Arithmetic;
 using kernels::DType;
 using kernels::Matmul;
 
 #if defined(__x86_64__)
+namespace {
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+}  // namespace
+
 // scripts/test.sh runs this with other caps on the library's instructions, which it reads once.
 TEST_CASE("bf16 is multiplied natively where that is faster, and widened where it would be imitated", "[matmul]") {
     const std::string said = Matmul().describe(DType::bf16),
@@ -18,7 +22,7 @@ TEST_CASE("bf16 is multiplied natively where that is faster, and widened where i
     CAPTURE(said, asked);
     const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
     const auto uses = [&](const char* instructions) {
-        return Catch::contains(said, std::string(", ") + instructions + "; bf16 ");
+        return contains(said, std::string(", ") + instructions + "; bf16 ");
     };
     if (cap) {
         const std::string most(cap);
@@ -31,16 +35,16 @@ TEST_CASE("bf16 is multiplied natively where that is faster, and widened where i
         const std::string figures = said.substr(said.find("(one thread: "));
         REQUIRE(std::sscanf(figures.c_str(), "(one thread: %lf GFLOP/s natively, %lf widened)", &native,
                             &widened) == 2);
-        const bool chose_native = Catch::contains(said, "; bf16 multiplied natively (");
-        CHECK(chose_native == !Catch::contains(said, "; bf16 widened to fp32 ("));
+        const bool chose_native = contains(said, "; bf16 multiplied natively (");
+        CHECK(chose_native == !contains(said, "; bf16 widened to fp32 ("));
         if (native > widened) CHECK(chose_native);
         if (widened > 1.3 * native) CHECK(!chose_native);  // in between, noise may decide
-    } else if (uses("AMX")) CHECK(Catch::contains(said, "; bf16 multiplied natively (one thread: "));
+    } else if (uses("AMX")) CHECK(contains(said, "; bf16 multiplied natively (one thread: "));
     else if (uses("AVX-512") || uses("AVX-512 VNNI"))
-        CHECK(Catch::contains(said, "; bf16 widened to fp32 (one thread: "));
-    else CHECK(Catch::contains(said, "; bf16 widened to fp32, because oneDNN has no bf16 products for this processor"));
-    const bool possible = !Catch::contains(said, "has no bf16 products");
-    CHECK(Catch::contains(asked, possible ? "; bf16 multiplied natively as asked"
+        CHECK(contains(said, "; bf16 widened to fp32 (one thread: "));
+    else CHECK(contains(said, "; bf16 widened to fp32, because oneDNN has no bf16 products for this processor"));
+    const bool possible = !contains(said, "has no bf16 products");
+    CHECK(contains(asked, possible ? "; bf16 multiplied natively as asked"
                                           : "; bf16 widened to fp32, because oneDNN has no bf16 products"));
 }
 #endif

@@ -9,6 +9,7 @@
 #include "test/support/support.h"
 
 using namespace kernels;
+using test::Contains;
 using test::on_device;
 using test::poisoned;
 using test::same_bits;
@@ -117,49 +118,49 @@ TEMPLATE_TEST_CASE("a product refuses tensors that do not fit", "[matmul]", floa
     const auto all = tensor.span(), little = tensor.span().subspan(0, 255), none = tensor.span().subspan(0, 0);
     const auto everything = gradient.span(), too_little = gradient.span().subspan(0, 255);
     CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 18, 16}, nullptr),
-                      Catch::Contains("in_channels of a matrix product is 18"));
+                      Contains("in_channels of a matrix product is 18"));
     CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 16, 16, 18}, nullptr),
-                      Catch::Contains("out_channels of a matrix product is 18"));
+                      Contains("out_channels of a matrix product is 18"));
     CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, none, 0, 16, 16}, nullptr),
-                      Catch::Contains("rows of a matrix product is 0"));
+                      Contains("rows of a matrix product is 0"));
     CHECK_THROWS_WITH(matmul.forward<T>({little, none, all, all, none, 16, 16, 16}, nullptr),
-                      Catch::Contains("size of out is 255"));
+                      Contains("size of out is 255"));
     CHECK_THROWS_WITH(matmul.forward<T>({all, little, all, all, none, 16, 16, 16}, nullptr),
-                      Catch::Contains("size of pre is 255"));
+                      Contains("size of pre is 255"));
     CHECK_THROWS_WITH(matmul.forward<T>({all, none, little, all, none, 16, 16, 16}, nullptr),
-                      Catch::Contains("size of in is 255"));
+                      Contains("size of in is 255"));
     CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, little, none, 16, 16, 16}, nullptr),
-                      Catch::Contains("size of weight is 255"));
+                      Contains("size of weight is 255"));
     CHECK_THROWS_WITH(matmul.forward<T>({all, none, all, all, all.subspan(0, 15), 16, 16, 16}, nullptr),
-                      Catch::Contains("size of bias is 15"));
+                      Contains("size of bias is 15"));
     CHECK_THROWS_WITH(matmul.backward_input<T>({little, all, all, none, 16, 16, 16}, nullptr),
-                      Catch::Contains("size of din is 255"));
+                      Contains("size of din is 255"));
     CHECK_THROWS_WITH(matmul.backward_input<T>({all, little, all, none, 16, 16, 16}, nullptr),
-                      Catch::Contains("size of dout is 255"));
+                      Contains("size of dout is 255"));
     CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, little, none, 16, 16, 16}, nullptr),
-                      Catch::Contains("size of weight is 255"));
+                      Contains("size of weight is 255"));
     CHECK_THROWS_WITH(matmul.backward_input<T>({all, all, all, little, 16, 16, 16}, nullptr),
-                      Catch::Contains("size of pre is 255"));
+                      Contains("size of pre is 255"));
     CHECK_THROWS_WITH(matmul.backward_weight<T>({too_little, {}, all, all, 16, 16, 16, false}, nullptr),
-                      Catch::Contains("size of dweight is 255"));
+                      Contains("size of dweight is 255"));
     CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, everything.subspan(0, 15), all, all, 16, 16, 16, false},
                                                 nullptr),
-                      Catch::Contains("size of dbias is 15"));
+                      Contains("size of dbias is 15"));
     CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, little, all, 16, 16, 16, false}, nullptr),
-                      Catch::Contains("size of dout is 255"));
+                      Contains("size of dout is 255"));
     CHECK_THROWS_WITH(matmul.backward_weight<T>({everything, {}, all, little, 16, 16, 16, false}, nullptr),
-                      Catch::Contains("size of in is 255"));
+                      Contains("size of in is 255"));
 }
 
 TEST_CASE("a Matmul says what it is and how it multiplies bf16", "[matmul]") {
     Matmul widened({.bf16 = Bf16Arithmetic::widen}), measured;
     for (Matmul* matmul : {&widened, &measured}) Layer<bf16>({4, 16, 16}, 1).forward(*matmul, true, true);
-    if (!Catch::contains(widened.describe(DType::bf16), "oneDNN")) {
-        CHECK(Catch::contains(widened.describe(DType::bf16), "cuBLASLt"));
+    if (widened.describe(DType::bf16).find("oneDNN") == std::string::npos) {
+        CHECK_THAT(widened.describe(DType::bf16), Contains("cuBLASLt"));
         return;
     }
-    CHECK(Catch::contains(widened.describe(DType::bf16), "bf16 widened to fp32 as asked"));
-    CHECK((Catch::contains(measured.describe(DType::bf16), "bf16 multiplied natively (") ||
-           Catch::contains(measured.describe(DType::bf16), "bf16 widened to fp32")));
+    CHECK_THAT(widened.describe(DType::bf16), Contains("bf16 widened to fp32 as asked"));
+    CHECK_THAT(measured.describe(DType::bf16),
+               Contains("bf16 multiplied natively (") || Contains("bf16 widened to fp32"));
     CHECK(widened.workspace_bytes() > 0);
 }

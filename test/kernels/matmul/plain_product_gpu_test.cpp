@@ -58,6 +58,6 @@ TEST_CASE("a product refuses what does not fit", "[plain_product][one_order]") {
     const auto run = [&](int m, int n, int k) {
         kernels::plain_product<float, float>({out.span(), view, view, nullptr, m, n, k, false}, nullptr);
     };
-    CHECK_THROWS_WITH(run(2, 4, 1), Catch::Contains("the size of out is 6"));
-    CHECK_THROWS_WITH(run(2, 3, 0), Catch::Contains("is 0; expected at least 1"));
+    CHECK_THROWS_WITH(run(2, 4, 1), Contains("the size of out is 6"));
+    CHECK_THROWS_WITH(run(2, 3, 0), Contains("is 0; expected at least 1"));
 }

@@ -4,7 +4,6 @@
 // A report names the kernel, the block, which threads wait where, and what is wrong; afterwards the executor works
 // normally. If a message depends on the order of threads, the test expects the one of ascending threads; every kernel
 // must be reported in all orders.
-#include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
@@ -13,13 +12,14 @@
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
+#include "test/support/catch.h"
 
 // The number of the next line.
 #define NEXT_LINE (__LINE__ + 1)
 
 namespace {
 
-using Catch::Contains;
+using test::Contains;
 using kernels::kAllLanes;
 
 __global__ void healthy(int* out) {

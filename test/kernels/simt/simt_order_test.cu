@@ -4,7 +4,6 @@
 // is correct in all of them. No single order finds everything: forward misses a missing barrier if threads read values
 // of lower threads, reverse if they read values of higher threads.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -16,11 +15,12 @@
 #include "kernels/device/error.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_order.h"
+#include "test/support/catch.h"
 #include "test/support/child.h"
 
 namespace {
 
-using Catch::Contains;
+using test::Contains;
 using simt::Order;
 using Kind = Order::Kind;
 

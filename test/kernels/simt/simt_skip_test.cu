@@ -1,5 +1,4 @@
 // simt_skip_test.cu - SIMT_SKIP_BARRIER skips the barriers of exactly one line, and reports a line without barriers
-#include <catch2/catch.hpp>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -7,6 +6,7 @@
 #include "kernels/device/error.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_skip.h"
+#include "test/support/catch.h"
 #include "test/support/child.h"
 
 // The number of the next line.
@@ -14,7 +14,7 @@
 
 namespace {
 
-using Catch::Contains;
+using test::Contains;
 
 constexpr int kBlockLine = NEXT_LINE + 4, kWarpLine = kBlockLine + 2, kVoteLine = kWarpLine + 2;
 __global__ void hands_on(int* out) {

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -21,6 +20,7 @@
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
+#include "test/support/catch.h"
 
 namespace {
 

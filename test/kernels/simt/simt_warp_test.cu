@@ -2,12 +2,12 @@
 //
 // Expected values follow the CUDA C++ programming guide and are implemented here independently.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <limits>
 #include <vector>
 
 #include "kernels/reduce.cuh"
 #include "kernels/simt/simt.h"
+#include "test/support/catch.h"
 
 namespace {
 

@@ -54,7 +54,7 @@ TEST_CASE("without memory to empty the cache candidates are timed all the same, 
           "[tuning][one_order]") {
     const Timing timing = time_candidates(1, [](int) {}, std::size_t(1) << 50, nullptr);
     CHECK(timing.ranking == std::vector<int>{0});
-    CHECK_THAT(timing.notes, Catch::StartsWith("; timed with warm caches: "));
+    CHECK_THAT(timing.notes, test::StartsWith("; timed with warm caches: "));
 }
 
 TEST_CASE("whether runs leave the same bits is compared with the first of them", "[tuning][one_order]") {

@@ -2,10 +2,9 @@
 #include <atomic>
 #include <stdexcept>
 
-#include <catch2/catch.hpp>
-
 #include "kernels/device/error.h"
 #include "llmc/base/background_task.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 

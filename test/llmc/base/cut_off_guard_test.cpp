@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <thread>
 
 #include "llmc/base/mapped_file.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;

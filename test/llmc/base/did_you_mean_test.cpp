@@ -1,9 +1,8 @@
 // did_you_mean_test.cpp - edit distances worked out by hand, suggested names, and refused arguments
 #include "llmc/base/did_you_mean.h"
 
-#include <catch2/catch.hpp>
-
 #include "kernels/device/error.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 
@@ -48,11 +47,11 @@ TEST_CASE("arguments that are no flags are refused", "[did_you_mean]") {
     CHECK(refusal("--nmae=3") == "the flag \"--nmae\" is unknown; " + expected + "; did you mean --name?");
     CHECK(refusal("-name") == "the flag \"-name\" is unknown; " + expected + "; did you mean --name?");
     for (const char* flag : {"-x", "---", "--=", "--"})
-        CHECK_THAT(refusal(flag), Catch::EndsWith(expected));
+        CHECK_THAT(refusal(flag), test::EndsWith(expected));
     for (const char* word : {"\u2013name", "\u2014name", "\u2212n"})
-        CHECK_THAT(refusal(word), Catch::EndsWith("is preceded by a long dash; expected hyphens; type the flag as "
+        CHECK_THAT(refusal(word), test::EndsWith("is preceded by a long dash; expected hyphens; type the flag as "
                                                   "--flag or -f"));
     for (const char* word : {"", "-", "a.bin"})
-        CHECK_THAT(refusal(word), Catch::EndsWith("is not understood; expected flags only; see tool --help; quote a "
+        CHECK_THAT(refusal(word), test::EndsWith("is not understood; expected flags only; see tool --help; quote a "
                                                   "glob"));
 }

@@ -1,8 +1,9 @@
 // json_text_test.cpp - invalid UTF-8 is replaced, excerpts are short, invalid JSON is discarded
 #include "llmc/base/json_text.h"
 
-#include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+
+#include "test/support/catch.h"
 
 using namespace llmc;
 using nlohmann::json;

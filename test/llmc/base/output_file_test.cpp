@@ -4,10 +4,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using llmc::OutputFile;

@@ -4,9 +4,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <csignal>
 
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 namespace fs = std::filesystem;
@@ -49,8 +49,8 @@ TEST_CASE("if a staged file cannot be written, the old one stays and nothing is 
 
     fs::create_directory(scratch.path() / "folder");
     CHECK_THAT(test::complaint([&] { llmc::write_whole(scratch.path() / "folder", "x"); }),
-               Catch::StartsWith("cannot write " + (scratch.path() / "folder").string() + ": "));
+               test::StartsWith("cannot write " + (scratch.path() / "folder").string() + ": "));
     CHECK_THAT(test::complaint([&] { llmc::write_whole(place / "below", "x"); }),
-               Catch::StartsWith("cannot create " + place.string() + ": "));
+               test::StartsWith("cannot create " + place.string() + ": "));
     CHECK(entries(scratch.path()) == 2);
 }

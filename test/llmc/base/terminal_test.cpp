@@ -6,11 +6,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <regex>
 
 #include "llmc/base/counted.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
@@ -111,7 +111,7 @@ TEST_CASE("progress is shown on a terminal, at most four times a second, and era
     const std::string shown = on_terminal(STDERR_FILENO, 80, work(true));
     CAPTURE(shown, seconds);
     CHECK(std::regex_match(shown, std::regex("(\r\x1b\\[Kvalidation (10|25) %, 0:[0-9]{2} left)+\r\x1b\\[K")));
-    CHECK_THAT(shown, Catch::Contains("validation 25 %"));
+    CHECK_THAT(shown, Contains("validation 25 %"));
     CHECK(double(std::count(shown.begin(), shown.end(), 'v')) <= seconds / 0.25);
     CHECK(on_terminal(STDERR_FILENO, 80, work(false)).empty());
     CHECK(written(STDERR_FILENO, work(true)).empty());

@@ -5,7 +5,6 @@
 
 using namespace llmc;
 using namespace test;
-using Catch::Contains;
 
 TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agreement]") {
     const auto of_rank = [](const std::vector<std::vector<Fact>>& facts) {

@@ -10,7 +10,6 @@
 
 using namespace llmc;
 using namespace test;
-using Catch::Contains;
 
 namespace {
 

@@ -16,7 +16,6 @@
 using namespace llmc;
 using namespace test;
 using namespace std::chrono_literals;
-using Catch::Contains;
 
 TEST_CASE("shards cover an array without overlap, start aligned, and all but the last are equal", "[communicator]") {
     for (const std::int64_t elements :

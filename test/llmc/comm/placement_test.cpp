@@ -1,9 +1,8 @@
 // placement_test.cpp - the cores and the GPU of a rank, and the transport of its tensors
 #include "llmc/comm/placement.h"
 
-#include <catch2/catch.hpp>
-
 #include "kernels/device/device.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
@@ -78,9 +77,9 @@ TEST_CASE("NCCL is used if every rank has a GPU and the build has NCCL", "[place
               "a GPU is shared by ranks: A; expected one GPU per rank, starting with --device; "
               "start fewer ranks on that host, or add --comm mpi, which lets them share it");
     CHECK_THAT(complaint([&] { uses_nccl(Transport::automatic, shared, "NCCL"); }),
-               Catch::Contains("shared by ranks"));
+               test::Contains("shared by ranks"));
     CHECK_THAT(complaint([&] { uses_nccl(Transport::nccl, own, "NCCL: none"); }),
-               Catch::Contains("this build lacks NCCL: none"));
+               test::Contains("this build lacks NCCL: none"));
 }
 
 TEST_CASE("if NCCL cannot be opened, the control plane stays usable", "[placement]") {

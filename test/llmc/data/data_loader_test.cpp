@@ -12,7 +12,7 @@
 #include "test/support/shard_support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using kernels::kIgnoreTarget;
 using test::counting_shards;
 using test::ShardBytes;

@@ -5,7 +5,7 @@
 #include "test/support/hellaswag_support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using kernels::kIgnoreTarget;
 using test::HellaSwagBytes;
 using test::TemporaryFolder;

@@ -14,7 +14,7 @@
 #include "test/support/shard_support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using test::counting;
 using test::FullDisk;
 using test::ShardBytes;
@@ -295,7 +295,7 @@ TEST_CASE("a series does not replace a shard that another program has written me
     series.seal();
     test::write_file(folder / "s_000001.bin", "another's");
     CHECK_THROWS_WITH(series.publish(),
-                      Catch::Contains("s_000001.bin is already present; expected no file of that name"));
+                      test::Contains("s_000001.bin is already present; expected no file of that name"));
     std::ifstream in(folder / "s_000001.bin");
     CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == "another's");
 }

@@ -3,10 +3,9 @@
 #include <map>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "kernels/device/error.h"
 #include "llmc/data/shuffle.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 

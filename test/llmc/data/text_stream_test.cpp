@@ -1,10 +1,10 @@
 // text_stream_test.cpp - text that arrives in pieces is shown like the whole text
 #include "llmc/data/text_stream.h"
 
-#include <catch2/catch.hpp>
 #include <random>
 
 #include "llmc/data/tokenizer.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 

@@ -7,7 +7,7 @@
 #include "test/support/shard_support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using nlohmann::json;
 
 TEST_CASE("the files of the byte tokenizer have a token for each byte, with its value as id", "[tokenizer]") {

@@ -9,7 +9,7 @@
 #include "test/support/shard_support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using test::TemporaryFolder;
 using Documents = std::vector<std::string_view>;
 

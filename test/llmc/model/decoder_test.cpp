@@ -5,7 +5,6 @@
 
 using namespace llmc;
 using namespace test;
-using Catch::Contains;
 using kernels::DType;
 
 namespace {

@@ -94,13 +94,13 @@ TEST_CASE("gradient_copy refuses invalid arguments", "[ranks][gradient_copy]") {
     device::Array<float> out(32), in(32);
     device::Array<kernels::bf16> narrow(32);
     CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(16), .in = in.span()}, nullptr)),
-                      Catch::Contains("size of a gradient's copy is 16"));
+                      Contains("size of a gradient's copy is 16"));
     CHECK_THROWS_WITH((kernels::gradient_copy<float, float>({.out = out.span().first(8),
                                                              .in = in.span().first(8)}, nullptr)),
-                      Catch::Contains("a multiple of 16"));
+                      Contains("a multiple of 16"));
     CHECK_THROWS_WITH((kernels::gradient_copy<kernels::bf16, float>({.out = narrow.span(), .in = in.span(),
                                                                      .accumulate = true}, nullptr)),
-                      Catch::Contains("added to is bf16; expected fp32"));
+                      Contains("added to is bf16; expected fp32"));
 }
 
 // Replaces the model: every token has a vector of small integers as its gradient. All partial sums are integers below

@@ -98,9 +98,9 @@ TEST_CASE("the plan counts bf16 copies of gradients and the gather for a checkpo
     std::int64_t largest = 0;
     for (const GradientBucket& bucket : buckets.all()) largest = std::max(largest, bucket.size);
     CHECK(bytes_of(setup, context).gathered == std::size_t(largest) * sizeof(float));
-    CHECK_THAT(planned(setup, context).text(), Catch::Contains("master weights gathered to save"));
+    CHECK_THAT(planned(setup, context).text(), Contains("master weights gathered to save"));
     setup.training = false;
-    CHECK_THAT(planned(setup, context).text(), !Catch::Contains("master weights gathered to save"));
+    CHECK_THAT(planned(setup, context).text(), !Contains("master weights gathered to save"));
 }
 
 TEST_CASE("if host memory is device memory, host copies are counted", "[memory_plan][ranks]") {
@@ -110,7 +110,7 @@ TEST_CASE("if host memory is device memory, host copies are counted", "[memory_p
     const std::size_t flat = std::size_t(table.elements()) * sizeof(float);
     const auto with_copies = plan_memory(kSmall, table, context, false, 5 << 20);
     CHECK(with_copies.total() == planned(kSmall, context).total() + (5 << 20));
-    CHECK_THAT(with_copies.text(), Catch::Contains("copies for a checkpoint"));
+    CHECK_THAT(with_copies.text(), test::Contains("copies for a checkpoint"));
     // A model that is only evaluated needs less than loading it: the fp32 array and its bf16 copy.
     ModelSetup setup = kSmall;
     setup.dtype = kernels::DType::bf16;
@@ -119,7 +119,7 @@ TEST_CASE("if host memory is device memory, host copies are counted", "[memory_p
     if (shared)
         CHECK(planned(setup, context).total() == flat + flat / 2 + flat + flat / 2 + context.device.library_bytes);
     CHECK((planned(setup, context).text().find("more while weights are loaded") != std::string::npos) == shared);
-    CHECK_THAT(planned(kSmall, context).text(), !Catch::Contains("more while weights are loaded"));
+    CHECK_THAT(planned(kSmall, context).text(), !Contains("more while weights are loaded"));
 }
 
 TEST_CASE("1-bit Adam's memory is counted by the number of ranks", "[memory_plan][onebit]") {
@@ -162,13 +162,13 @@ TEST_CASE("a batch that does not fit is refused with the largest that does", "[m
     CHECK(refusal(kSmall, context) == "accepted");
     context.device.memory_free = total(16) - 1;
     CHECK_THAT(refusal(kSmall, context),
-               Catch::StartsWith("--micro-batch is 16; ") && Catch::Contains("the largest that fits is 15"));
+               StartsWith("--micro-batch is 16; ") && Contains("the largest that fits is 15"));
     context.device.memory_free = total(5) + 1;
-    CHECK_THAT(refusal(kSmall, context), Catch::Contains("the largest that fits is 5"));
+    CHECK_THAT(refusal(kSmall, context), Contains("the largest that fits is 5"));
     context.device.memory_free = total(1);
-    CHECK_THAT(refusal(kSmall, context), Catch::Contains("the largest that fits is 1;"));
+    CHECK_THAT(refusal(kSmall, context), Contains("the largest that fits is 1;"));
     context.device.memory_free = total(1) - 1;
-    CHECK_THAT(refusal(kSmall, context), Catch::Contains("not even one sequence fits"));
+    CHECK_THAT(refusal(kSmall, context), test::Contains("not even one sequence fits"));
     context.device.memory_free = 0;  // unknown: no check
     CHECK(refusal(kSmall, context) == "accepted");
 }
@@ -201,8 +201,8 @@ TEST_CASE("memory that libraries allocate later is counted", "[memory_plan]") {
     CHECK(refusal(kSmall, context) == "accepted");
     context.device.library_bytes = 1 << 20;
     CHECK(planned(kSmall, context).total() == without + (1 << 20));
-    CHECK_THAT(planned(kSmall, context).text(), Catch::Contains("loaded when first used"));
-    CHECK_THAT(refusal(kSmall, context), Catch::StartsWith("--micro-batch is 16; "));
+    CHECK_THAT(planned(kSmall, context).text(), Contains("loaded when first used"));
+    CHECK_THAT(refusal(kSmall, context), StartsWith("--micro-batch is 16; "));
 }
 
 TEST_CASE("bf16 copies of gradients reduce the largest batch", "[memory_plan]") {
@@ -212,8 +212,8 @@ TEST_CASE("bf16 copies of gradients reduce the largest batch", "[memory_plan]") 
     context.device.memory_free = planned(setup, context, true).total();
     CHECK_NOTHROW(require_room(planned(setup, context, true)));
     setup.shape.batch = 16;
-    CHECK_THROWS_WITH(require_room(planned(setup, context, true)), Catch::Contains("the largest that fits is 8;"));
-    CHECK_THROWS_WITH(require_room(planned(setup, context)), !Catch::Contains("the largest that fits is 8;"));
+    CHECK_THROWS_WITH(require_room(planned(setup, context, true)), Contains("the largest that fits is 8;"));
+    CHECK_THROWS_WITH(require_room(planned(setup, context)), !Contains("the largest that fits is 8;"));
 }
 
 TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]") {
@@ -223,5 +223,5 @@ TEST_CASE("a plan beyond 64 bits is refused, not wrapped around", "[memory_plan]
                                      .vocabulary = 50257},
                           .shape = {2047, 1 << 20}};
     CHECK(planned(vast, context).total() == std::numeric_limits<std::size_t>::max());
-    CHECK_THAT(refusal(vast, context), Catch::Contains("not even one sequence fits"));
+    CHECK_THAT(refusal(vast, context), Contains("not even one sequence fits"));
 }

@@ -243,7 +243,7 @@ TEST_CASE("logits equal fp64 and do not depend on later tokens", "[model]") {
     CHECK(largest_error(row, {want.begin() + 6 * kTinyModel.vocabulary, want.begin() + 7 * kTinyModel.vocabulary}) <=
           2e-6 * (1 + largest_magnitude(want)));
     CHECK_THROWS_WITH(trainer.model().logits(std::vector<int>(17), 0, 1),
-                      Catch::Contains("the length of a sequence is 17; expected 1 to 16 tokens"));
+                      Contains("the length of a sequence is 17; expected 1 to 16 tokens"));
 }
 
 TEST_CASE("autotuning before a run does not change its results", "[model]") {

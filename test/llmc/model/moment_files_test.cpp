@@ -1,14 +1,14 @@
 // moment_files_test.cpp - moments written by any number of ranks can be read by any other number
 #include "llmc/model/moment_files.h"
 
-#include <catch2/catch.hpp>
 #include <numeric>
 
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using test::complaint;
 
 TEST_CASE("moments of any number of ranks and stage can be read in any ranges", "[moments]") {

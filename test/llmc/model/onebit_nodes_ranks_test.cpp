@@ -8,7 +8,6 @@
 
 using namespace llmc;
 using namespace test;
-using Catch::Matchers::Contains;
 
 namespace {
 

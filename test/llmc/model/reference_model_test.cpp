@@ -2,12 +2,12 @@
 #include "test/support/reference_model.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 #include <random>
 
 #include "kernels/device/types.h"
+#include "test/support/catch.h"
 
 using namespace test;
 using llmc::ModelConfig;

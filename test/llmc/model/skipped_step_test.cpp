@@ -1,6 +1,6 @@
 // skipped_step_test.cpp - steps without an update: no targets, or a non-finite gradient, also if only on one rank
-#include <catch2/catch.hpp>
 
+#include "test/support/catch.h"
 #include "test/support/rank_support.h"
 #include "test/support/run_support.h"
 
@@ -41,11 +41,11 @@ TEST_CASE("a step without targets is skipped, reported and counted, and the run 
     REQUIRE(skips.size() == 1);
     CHECK(skips[0]["step"] == kSkipped + 1);
     CHECK(skips[0]["skipped_steps"] == 1);
-    CHECK_THAT(result.output, Catch::Contains("step 9/12  | update skipped: no targets (1 so far)"));
+    CHECK_THAT(result.output, test::Contains("step 9/12  | update skipped: no targets (1 so far)"));
     // The noise scale is known in tokens, but not in sequences for a step without valid tokens.
     CHECK(skipped["noise_scale_tokens"].is_number());
     const auto line = result.output.substr(result.output.find("step 9/12  |      nan | "));
-    CHECK_THAT(line.substr(0, line.find('\n')), Catch::EndsWith(" |        n/a"));
+    CHECK_THAT(line.substr(0, line.find('\n')), EndsWith(" |        n/a"));
 }
 
 TEST_CASE("a non-finite gradient on one rank skips the step on all", "[ranks]") {
@@ -132,7 +132,7 @@ TEST_CASE("a run whose losses are no longer finite ends with an error", "[run]")
     CHECK(result.exit_code == 1);
     CHECK_THAT(
         result.output,
-        Catch::Contains(
+        test::Contains(
             "error: the number of consecutive steps with a loss or gradient norm that is not finite is 10; expected "
             "fewer"));
     CHECK(folder.log("out", "skip").size() >= 10);

@@ -1,7 +1,6 @@
 // checkpoint_test.cpp - a saved model is read back bit-identical; damaged and unsupported ones are refused by name
 #include "llmc/weights/checkpoint.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -10,11 +9,12 @@
 #include "llmc/base/staged_folder.h"
 #include "llmc/weights/config_json.h"
 #include "llmc/weights/safetensors.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using nlohmann::json;
 using test::complaint;
 using test::same_bits;

@@ -3,18 +3,18 @@
 
 #include <array>
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 
 #include "llmc/weights/checkpoint.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using kernels::DType;
 
 namespace {

@@ -1,14 +1,14 @@
 // manifest_test.cpp - files of a checkpoint that have changed are detected and named
 #include "llmc/weights/manifest.h"
 
-#include <catch2/catch.hpp>
 #include <fstream>
 
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using test::complaint;
 
 namespace fs = std::filesystem;

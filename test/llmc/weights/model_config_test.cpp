@@ -1,8 +1,8 @@
 // model_config_test.cpp - names of models, their sizes, and refused ones
-#include <catch2/catch.hpp>
 
 #include "kernels/device/error.h"
 #include "llmc/weights/model_config.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 
@@ -59,7 +59,7 @@ TEST_CASE("the padded vocabulary is the next multiple of 128", "[model_config]")
 }
 
 TEST_CASE("an unknown name is refused with the text, the fault and the known names", "[model_config]") {
-    using Catch::Contains;
+    using test::Contains;
     CHECK_THAT(message("d13"), Contains("\"d13\"") && Contains("not in the table") && Contains("d6, d12, d24"));
     CHECK_THAT(message("d012x"), Contains("\"d012x\""));
     CHECK_THAT(message("gpt3:c769"), Contains("\"gpt3:c769\"") && Contains("gpt3:c384, gpt3:c768"));
@@ -90,7 +90,7 @@ TEST_CASE("check() names the invalid size", "[model_config]") {
         }
         return std::string("accepted");
     };
-    using Catch::Contains;
+    using test::Contains;
     CHECK_THAT(fault(&ModelConfig::layers, 0), Contains("layers is 0"));
     CHECK_THAT(fault(&ModelConfig::heads, 0), Contains("heads is 0"));
     CHECK_THAT(fault(&ModelConfig::channels, -32), Contains("channels is -32"));

@@ -1,10 +1,9 @@
 // model_path_test.cpp - names of Hugging Face's hub and incomplete checkpoints are recognized
 #include "llmc/weights/model_path.h"
 
-#include <catch2/catch.hpp>
-
 #include "kernels/device/error.h"
 #include "llmc/weights/checkpoint.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
@@ -29,14 +28,14 @@ TEST_CASE("for a name of Hugging Face's hub the error says how to download it", 
           "\"gpt2\" is a model on Hugging Face's hub; expected a model on this machine; download it: hf download "
           "openai-community/gpt2 config.json model.safetensors merges.txt --local-dir gpt2, then pass gpt2; or pass "
           "d12, its size with random weights");
-    CHECK_THAT(path_fault("openai-community/gpt2-xl"), Catch::Contains("hf download openai-community/gpt2-xl ") &&
-                                                          Catch::Contains("--local-dir gpt2-xl, then pass gpt2-xl; ") &&
-                                                          Catch::Contains("or pass d48, "));
+    CHECK_THAT(path_fault("openai-community/gpt2-xl"), test::Contains("hf download openai-community/gpt2-xl ") &&
+                                                          test::Contains("--local-dir gpt2-xl, then pass gpt2-xl; ") &&
+                                                          test::Contains("or pass d48, "));
     CHECK_THAT(path_fault("somebody/My_gpt2.v1"),
-               Catch::StartsWith("\"somebody/My_gpt2.v1\" is missing; expected a model on this machine; if it is "
+               test::StartsWith("\"somebody/My_gpt2.v1\" is missing; expected a model on this machine; if it is "
                                  "on Hugging Face's hub: hf download somebody/My_gpt2.v1 ") &&
-                   Catch::EndsWith("then pass My_gpt2.v1"));
-    CHECK_THROWS_WITH(Checkpoint("openai-community/gpt2"), Catch::Contains("hf download"));
+                   test::EndsWith("then pass My_gpt2.v1"));
+    CHECK_THROWS_WITH(Checkpoint("openai-community/gpt2"), test::Contains("hf download"));
 }
 
 TEST_CASE("paths and names of sizes are not taken for names of the hub", "[model_path]") {
@@ -60,7 +59,7 @@ TEST_CASE("an incomplete checkpoint, or a path in it, is refused", "[model_path]
     for (const std::string end : {"", "/", "/model.safetensors"}) {
         CAPTURE(end);
         CHECK_THAT(path_fault(partial.string() + end),
-                   Catch::Contains("is an incomplete checkpoint; expected a complete one; pass a step_XXXXXXXX beside "
+                   test::Contains("is an incomplete checkpoint; expected a complete one; pass a step_XXXXXXXX beside "
                                    "it; --resume auto resumes its run from the newest one"));
         CHECK(path_fault(whole.string() + end).empty());
     }

@@ -1,5 +1,4 @@
 // parameters_test.cpp - counts, layout and initial values of the parameter table
-#include <catch2/catch.hpp>
 #include <omp.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "kernels/device/error.h"
 #include "llmc/weights/parameters.h"
+#include "test/support/catch.h"
 #include "test/support/support.h"
 
 using namespace llmc;
@@ -202,8 +202,8 @@ TEST_CASE("initial values depend on the seed and the tensor, not on threads or o
 }
 
 TEST_CASE("the table refuses invalid sizes and arrays of the wrong length", "[parameters]") {
-    CHECK_THROWS_WITH(ParameterTable(ModelConfig{2, 3, 32, 16, 61}), Catch::Contains("channels is 32"));
+    CHECK_THROWS_WITH(ParameterTable(ModelConfig{2, 3, 32, 16, 61}), test::Contains("channels is 32"));
     const ParameterTable table(ModelConfig{1, 1, 8, 4, 5});
     std::vector<float> flat(std::size_t(table.elements()) - 1);
-    CHECK_THROWS_WITH(table.initialise(flat, 1), Catch::Contains(std::to_string(flat.size())));
+    CHECK_THROWS_WITH(table.initialise(flat, 1), test::Contains(std::to_string(flat.size())));
 }

@@ -1,7 +1,6 @@
 // safetensors_set_test.cpp - a model in several files equals the model in one; a contradicting index is refused
 #include "llmc/weights/safetensors_set.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -9,11 +8,12 @@
 
 #include "llmc/base/json_text.h"
 #include "llmc/weights/checkpoint.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 
 namespace {
 

@@ -1,5 +1,4 @@
 // safetensors_test.cpp - safetensors files: round trip, and an error for every kind of damage
-#include <catch2/catch.hpp>
 
 #include <bit>
 #include <cmath>
@@ -7,10 +6,11 @@
 
 #include "kernels/device/types.h"
 #include "llmc/weights/safetensors.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using test::complaint;
 
 namespace {

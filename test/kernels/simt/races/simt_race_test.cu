@@ -1,6 +1,5 @@
 // simt_race_test.cu - races that the executor must report, with kernel, block, threads and source lines, in every
 // thread order; and correct kernels, which it must accept. Only in builds with race detection (simt_race.h)
-#include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
@@ -8,6 +7,7 @@
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/simt/simt.h"
+#include "test/support/catch.h"
 #include "test/support/support.h"
 
 // The number of the next line.
@@ -15,7 +15,7 @@
 
 namespace {
 
-using Catch::Contains;
+using test::Contains;
 using kernels::bf16;
 
 std::string at(int line) { return "at test/kernels/simt/races/simt_race_test.cu:" + std::to_string(line); }

@@ -1,7 +1,6 @@
 // trainer_state_test.cpp - the trainer state reads back bit-identical
 #include "llmc/run/checkpoint/trainer_state.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 
@@ -9,11 +8,12 @@
 #include "llmc/run/checkpoint/checkpoint_writer.h"
 #include "llmc/run/checkpoint/resume.h"
 #include "llmc/run/options/options.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/support.h"
 
 using namespace llmc;
-using Catch::Contains;
+using test::Contains;
 using test::complaint;
 
 TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {

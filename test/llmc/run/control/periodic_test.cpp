@@ -1,8 +1,9 @@
 // periodic_test.cpp - when a periodic task is due, in a run and in a resumed run
 #include "llmc/run/control/periodic.h"
 
-#include <catch2/catch.hpp>
 #include <vector>
+
+#include "test/support/catch.h"
 
 using llmc::Periodic;
 

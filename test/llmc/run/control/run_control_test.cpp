@@ -1,12 +1,12 @@
 // run_control_test.cpp - when a run ends, what is due before its next step, and that all ranks agree
 #include "llmc/run/control/run_control.h"
 
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "test/support/catch.h"
 #include "test/support/communicator_local.h"
 
 using namespace llmc;

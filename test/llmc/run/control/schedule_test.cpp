@@ -1,10 +1,10 @@
 // schedule_test.cpp - learning rates against published ones, and where each schedule changes
-#include <catch2/catch.hpp>
 
 #include <cmath>
 
 #include "kernels/device/error.h"
 #include "llmc/run/control/schedule.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 

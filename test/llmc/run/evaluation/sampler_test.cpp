@@ -1,5 +1,4 @@
 // sampler_test.cpp - the frequencies of sampled tokens, and which are never sampled
-#include <catch2/catch.hpp>
 
 #include <cmath>
 #include <limits>
@@ -7,6 +6,7 @@
 
 #include "kernels/device/error.h"
 #include "llmc/run/evaluation/sampler.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 

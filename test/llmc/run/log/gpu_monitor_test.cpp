@@ -2,7 +2,6 @@
 #include "llmc/run/log/gpu_monitor.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <future>
 #include <iostream>
 #include <sstream>
@@ -10,11 +9,11 @@
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/run/log/report.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
 using namespace test;
-using Catch::Contains;
 
 namespace {
 

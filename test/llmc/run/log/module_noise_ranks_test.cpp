@@ -174,11 +174,11 @@ TEST_CASE("--noise-scale selects the small batches of a run", "[ranks][noise]") 
     CHECK(name_of(choose("auto", 0, 1, 2)) == std::string("micro"));
     CHECK(name_of(choose("auto", 2, 2, 1)) == std::string("micro"));
     CHECK_THROWS_WITH(choose("rank", 0, 1, 4),
-                      Catch::Contains("--noise-scale is rank with one rank; expected at least two ranks"));
+                      Contains("--noise-scale is rank with one rank; expected at least two ranks"));
     CHECK_THROWS_WITH(choose("rank", 2, 4, 4),
-                      Catch::Contains("--noise-scale is rank at --zero-stage 2; expected micro or auto"));
+                      Contains("--noise-scale is rank at --zero-stage 2; expected micro or auto"));
     CHECK_THROWS_WITH(
         choose("micro", 0, 4, 1),
-        Catch::Contains(
+        test::Contains(
             "--noise-scale is micro for 4 ranks with 1 micro-batch per step; expected at least two micro-batches"));
 }

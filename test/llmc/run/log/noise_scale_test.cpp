@@ -1,13 +1,13 @@
 // noise_scale_test.cpp - the noise scale of known and of Gaussian gradients, and the accuracy of its error bars
 #include "llmc/run/log/noise_scale.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/device/error.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 

@@ -4,12 +4,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
 #include <regex>
 
 #include "llmc/base/json_text.h"
+#include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
@@ -71,8 +71,8 @@ TEST_CASE("NaN has no sign on the terminal, and is null in the log", "[report]")
         report.step(step);
         report.validation(12, std::copysign(NAN, -1), 100, 1, std::copysign(NAN, -1));
     });
-    CHECK_THAT(text, Catch::Contains("|      nan | 1.00e-03 |      inf |") && Catch::Contains("| nan bits per byte\n"));
-    CHECK_THAT(text, !Catch::Contains("-nan"));
+    CHECK_THAT(text, test::Contains("|      nan | 1.00e-03 |      inf |") && test::Contains("| nan bits per byte\n"));
+    CHECK_THAT(text, !test::Contains("-nan"));
     std::istringstream lines(read_bytes(folder.path() / "run" / kLogName));
     for (std::string line; std::getline(lines, line);) {
         CAPTURE(line);
@@ -89,13 +89,13 @@ TEST_CASE("the table has only the columns that the run needs, and fits into 120 
         return printed([&] { Report("", 1000000, true, false, {.mfu = mfu, .noise = noise}).step(step); });
     };
     const std::string all = lines(true, true);
-    CHECK_THAT(all, Catch::Contains("|     MFU |    done |     left |      noise\n") &&
-                        Catch::EndsWith("|  25.0 % |   0.0 % |  1:00:00 |   12.3 seq\n"));
+    CHECK_THAT(all, Contains("|     MFU |    done |     left |      noise\n") &&
+                        EndsWith("|  25.0 % |   0.0 % |  1:00:00 |   12.3 seq\n"));
     CHECK(all.find('\n') <= 120);
     CHECK(all.size() == 2 * all.find('\n') + 2);
-    CHECK_THAT(lines(false, false), !Catch::Contains("MFU") && !Catch::Contains("noise") && !Catch::Contains("n/a"));
+    CHECK_THAT(lines(false, false), !Contains("MFU") && !Contains("noise") && !Contains("n/a"));
     step.speed.mfu.reset(), step.noise.reset(), step.seconds_left.reset();
-    CHECK_THAT(lines(true, true), Catch::EndsWith("|     n/a |   0.0 % |      n/a |        n/a\n"));
+    CHECK_THAT(lines(true, true), EndsWith("|     n/a |   0.0 % |      n/a |        n/a\n"));
 }
 
 TEST_CASE("the header is repeated after thirty rows, and after a sample", "[report]") {
@@ -160,7 +160,7 @@ TEST_CASE("a step's line is never truncated, however long its numbers are", "[re
     step.speed.tokens_per_s = 1e300;
     const std::string lines = printed([&] { Report("", 100).step(step); }), line = lines.substr(lines.find('\n') + 1);
     CHECK(line.size() > 600);
-    CHECK_THAT(line, Catch::StartsWith("step 12/100  | ") && Catch::EndsWith(" |  1:00:00\n"));
+    CHECK_THAT(line, StartsWith("step 12/100  | ") && EndsWith(" |  1:00:00\n"));
 }
 
 TEST_CASE("a run that ended early and saved its model prints how to resume", "[report]") {

@@ -1,5 +1,4 @@
 // coming_from_test.cpp - the flags and defaults in scripts/COMING_FROM.md are ours
-#include <catch2/catch.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "llmc/run/options/options.h"
+#include "test/support/catch.h"
 
 namespace {
 

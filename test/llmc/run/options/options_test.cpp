@@ -1,5 +1,4 @@
 // options_test.cpp - parsing, errors and --help of the command line
-#include <catch2/catch.hpp>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -8,6 +7,7 @@
 #include "llmc/run/options/options.h"
 
 #include "kernels/device/device.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 
@@ -131,23 +131,23 @@ TEST_CASE("the error for an invalid value names the flag, the value and what was
          "the argument \"stray.bin\" is not understood; expected flags only; see train_gpt2 --help; quote a glob"},
     }));
     CAPTURE(message);
-    CHECK_THAT(refusal(arguments), Catch::StartsWith(message));
+    CHECK_THAT(refusal(arguments), test::StartsWith(message));
 }
 
 TEST_CASE("the error for an unknown flag suggests a similar one", "[options]") {
     CHECK(refusal({"--optimiser", "adamw"}) ==
           "the flag \"--optimiser\" is unknown; expected one of those that train_gpt2 --help shows; did you mean "
           "--optimizer?");
-    CHECK_THAT(refusal({"--warmup=3"}), Catch::StartsWith("the flag \"--warmup\"") &&
-                                            Catch::EndsWith("did you mean --warmup-steps?"));
-    CHECK_THAT(refusal({"-D", "3"}), Catch::StartsWith("the flag \"-D\" is unknown"));
+    CHECK_THAT(refusal({"--warmup=3"}), test::StartsWith("the flag \"--warmup\"") &&
+                                            test::EndsWith("did you mean --warmup-steps?"));
+    CHECK_THAT(refusal({"-D", "3"}), test::StartsWith("the flag \"-D\" is unknown"));
     CHECK(refusal({"--optimizer", "admw"}) ==
           "--optimizer is \"admw\"; expected adamw or onebit-adam; did you mean adamw?");
-    CHECK_THAT(refusal({"--learning-rate", "1"}), Catch::Contains("learning-rate") && Catch::Contains("--help"));
-    CHECK_THAT(refusal({"-b"}), Catch::Contains("--help"));
-    CHECK_THAT(refusal({"--", "-x", "3"}), Catch::StartsWith("the flag \"--\" is unknown"));
+    CHECK_THAT(refusal({"--learning-rate", "1"}), test::Contains("learning-rate") && test::Contains("--help"));
+    CHECK_THAT(refusal({"-b"}), test::Contains("--help"));
+    CHECK_THAT(refusal({"--", "-x", "3"}), test::StartsWith("the flag \"--\" is unknown"));
     CHECK(refusal({"--shuffle", "yes"}) == "--shuffle is \"yes\"; expected true, false, 1 or 0, or the flag alone");
-    CHECK_THAT(refusal({"--shuffle", "b.bin"}), Catch::StartsWith("the argument \"b.bin\" is not understood"));
+    CHECK_THAT(refusal({"--shuffle", "b.bin"}), test::StartsWith("the argument \"b.bin\" is not understood"));
     CHECK(!parsed({"-i", "x", "--shuffle", "false"}).shuffle);
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("a flag without its value does not use the next flag as the value", "[
           "--output-dir is followed by the flag \"--shuffle\"; expected a value; if that is the value, join it: "
           "--output-dir=...");
     for (const char* const next : {"-b", "--lr=0.1", "--help"})
-        CHECK_THAT(refusal({"--prompt", next}), Catch::StartsWith("--prompt is followed by the flag"));
+        CHECK_THAT(refusal({"--prompt", next}), test::StartsWith("--prompt is followed by the flag"));
     CHECK(parsed({"-i", "x", "--prompt=--shuffle"}).prompt == "--shuffle");
     CHECK(parsed({"-i", "x", "--prompt", "--other"}).prompt == "--other");  // not a known flag
 }
@@ -166,8 +166,8 @@ TEST_CASE("help has groups, examples first, and no empty defaults", "[options]")
     const auto usage = help.find("Usage:");
     REQUIRE(usage != help.npos);
     CHECK(help.find("train_gpt2 ... --dry-run") < usage);
-    CHECK_THAT(help, Catch::Contains(" Optimizer options:\n") && Catch::Contains("  -l, --lr X ") &&
-                         !Catch::Contains("default: \"\""));
+    CHECK_THAT(help, test::Contains(" Optimizer options:\n") && test::Contains("  -l, --lr X ") &&
+                         !test::Contains("default: \"\""));
     std::istringstream lines(help);
     std::size_t longest = 0;
     for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
@@ -183,7 +183,7 @@ TEST_CASE("options that differ from their defaults are printed as flags that a s
     const auto others = flags_of(o, false);
     CHECK(others.size() + 4 == to_json(o).size());
     for (const char* flag : {"--val-data=''", "--micro-batch=4", "--pad-last=false", "--lr-schedule=cosine"})
-        CHECK_THAT(others, Catch::VectorContains(std::string(flag)));
+        CHECK_THAT(others, test::VectorContains(std::string(flag)));
     CHECK(to_json(parsed(flags_of(parsed({"-i", "x", "-b", "8"}), true)))["micro-batch"] == 8);
 }
 
@@ -225,12 +225,12 @@ TEST_CASE("the error for a flag of llm.c or nanoGPT names ours", "[options]") {
         {{"--shuffle=no"}, "--shuffle is \"no\"; expected true, false, 1 or 0, or the flag alone"},
     }));
     CAPTURE(message);
-    CHECK_THAT(refusal(arguments), Catch::StartsWith(message));
+    CHECK_THAT(refusal(arguments), test::StartsWith(message));
 }
 
 TEST_CASE("--tf32 needs a GPU", "[options]") {
     if (device::is_gpu()) CHECK(to_json(parsed({"-i", "x", "--tf32"}))["tf32"] == true);
-    else CHECK_THAT(refusal({"-i", "x", "--tf32"}), Catch::StartsWith("--tf32 is set on a CPU; expected a GPU"));
+    else CHECK_THAT(refusal({"-i", "x", "--tf32"}), test::StartsWith("--tf32 is set on a CPU; expected a GPU"));
 }
 
 TEST_CASE("--val-every 0 needs no validation shards", "[options]") {
@@ -238,5 +238,5 @@ TEST_CASE("--val-every 0 needs no validation shards", "[options]") {
 }
 
 TEST_CASE("training needs training shards", "[options]") {
-    CHECK_THROWS_WITH(parsed({"-j", "val"}), Catch::StartsWith("--train-data is missing; expected training shards"));
+    CHECK_THROWS_WITH(parsed({"-j", "val"}), test::StartsWith("--train-data is missing; expected training shards"));
 }

@@ -5,7 +5,6 @@
 
 using namespace llmc;
 using namespace test;
-using Catch::Contains;
 
 TEST_CASE("every flag is compared, except those that may differ between hosts",
           "[start_agreement][statistics]") {

@@ -124,13 +124,13 @@ TEST_CASE("a file in another format is not read in parts, and not overwritten", 
     CAPTURE(contents);
     write_bytes(file, contents);
     CHECK(read_choices(file).choices.empty());
-    CHECK_THAT(read_choices(file).fault, Catch::StartsWith(fault));
-    CHECK_THAT(complaint([&] { add_choices(file, {}); }), Catch::StartsWith(fault));
+    CHECK_THAT(read_choices(file).fault, StartsWith(fault));
+    CHECK_THAT(complaint([&] { add_choices(file, {}); }), StartsWith(fault));
     CHECK(read_bytes(file) == contents);
     const Tuned tuned = tune(options_with(file), {"GPU A"});
     CHECK(tuned.taken == Texts{"by rank 0"});
     REQUIRE(tuned.notes[0].size() == 1);
-    CHECK_THAT(tuned.notes[0][0], Catch::StartsWith("autotuning results are neither read from " + file +
+    CHECK_THAT(tuned.notes[0][0], test::StartsWith("autotuning results are neither read from " + file +
                                                     " nor stored there: " + fault));
     CHECK(tuned.said[0] == "autotuned algorithms: 1 timed now");
     CHECK(read_bytes(file) == contents);

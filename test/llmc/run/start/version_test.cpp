@@ -1,11 +1,11 @@
 // version_test.cpp - the properties of a build: all strings, the commit null without git
 #include "llmc/run/start/version.h"
 
-#include <catch2/catch.hpp>
 #include <regex>
 
 #include "llmc/run/start/shared_facts.h"
 #include "test/support/agreement_support.h"
+#include "test/support/catch.h"
 
 using namespace llmc;
 using namespace test;
