@@ -34,7 +34,7 @@ const std::vector<Strings> kLayers = {
     {"llmc/run/control"},
     {"llmc/run/start"},
     {"train_gpt2.cu"},
-    {"test", "dev"},
+    {"test", "dev", "scripts/probes"},
 };
 
 struct Position {

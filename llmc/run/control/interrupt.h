@@ -10,8 +10,9 @@
 // sends SIGTERM after SIGUSR1, launch.sh repeats its own. So signals after the first change nothing, except a second
 // SIGINT a second or more after the first: a user pressed Ctrl-C again to end the program at once.
 //
-// mpirun of Open MPI 4 does not forward Ctrl-C and SIGTERM. It ends its processes: SIGCONT at once, then SIGTERM and
-// SIGKILL a second apart (--mca odls_base_sigkill_timeout). So SIGCONT from the launcher counts as an interruption.
+// mpirun of Open MPI does not forward Ctrl-C and SIGTERM. It ends its processes: SIGCONT at once, then SIGTERM and
+// SIGKILL, a second apart (version 4: --mca odls_base_sigkill_timeout) or a quarter of a second (version 5). So SIGCONT
+// from the launcher is the interruption.
 // mpirun forwards SIGUSR1 and SIGUSR2 at once.
 #pragma once
 #include <atomic>
