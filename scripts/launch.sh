@@ -1,9 +1,11 @@
 # shellcheck shell=bash disable=SC2034,SC2317
-# launch.sh - for the scripts that start ranks: what is started, on how many GPUs, what mpirun of Open MPI is given, and
-# how it is stopped. Sourced, not run
+# launch.sh - for the scripts that start ranks: what is started, on how many GPUs, what mpirun is given, and how it is
+# stopped. Sourced, not run
 
 # Ranks share out the cores themselves (scripts/README.md, "Devices and cores").
 mpirun_flags=(--bind-to none)
+# More ranks than cores, by Open MPI 4 and 5. MPICH, which asks for nothing, knows no flag --oversubscribe.
+oversubscribe() { export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe; }
 
 refuse() {
     echo "error: $*" >&2

@@ -17,4 +17,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 gpus=$(count_gpus)
 ranks=${RANKS:-$((gpus > 0 ? gpus : 2))}
-launch mpirun "${mpirun_flags[@]}" --oversubscribe -np "$ranks" "$program" "$@"
+oversubscribe
+# Ranks of one machine need no network; Open MPI 5 warns where it finds no path from a machine to itself.
+export OMPI_MCA_btl_tcp_if_include=${OMPI_MCA_btl_tcp_if_include:-lo}
+launch mpirun "${mpirun_flags[@]}" -np "$ranks" "$program" "$@"

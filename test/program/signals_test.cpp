@@ -276,7 +276,7 @@ TEST_CASE("the script loses no signal while mpirun starts the ranks, and leaves 
     const LongRun run;
     Process script = start_script(run, run.flags_with({}));
     // as early as mpirun is there
-    REQUIRE(comes_true([&] { return !processes_with(run.path("out"), "--oversubscribe").empty(); }));
+    REQUIRE(comes_true([&] { return !processes_with(run.path("out"), "--bind-to").empty(); }));
     std::this_thread::sleep_for(20ms);
     script.signal(SIGTERM);
     const int exit_code = end_of(script);
