@@ -12,7 +12,7 @@
 //
 // mpirun of Open MPI does not forward Ctrl-C and SIGTERM. It ends its processes: SIGCONT at once, then SIGTERM and
 // SIGKILL, a second apart (version 4: --mca odls_base_sigkill_timeout) or a quarter of a second (version 5). So SIGCONT
-// from the launcher is the interruption.
+// from the launcher counts as an interruption.
 // mpirun forwards SIGUSR1 and SIGUSR2 at once.
 #pragma once
 #include <atomic>
