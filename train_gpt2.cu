@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
         const auto [request, options] = parse_on_all_ranks(argc, argv, *communicator);
         switch (request) {
             case Request::help: if (first_rank) std::cout << help_text(); return 0;
-            case Request::version: if (first_rank) std::cout << version_text(version_json()); return 0;
+            case Request::version: if (first_rank) std::cout << version_text(); return 0;
             case Request::run: return run(options, communicator, *interrupt);
         }
     } catch (const SharedError& error) {

@@ -26,7 +26,11 @@ inline std::vector<std::string> values_apart(const cxxopts::Options& options, in
         const std::string word = argv[i];
         if (word == "--") return words.insert(words.end(), argv + i, argv + argc), words;
         const auto equals = word.find('=');
-        const auto flag = takes_value.find(word.substr(0, equals));
+        const auto flag = takes_value.find(word.substr(0, equals)), one_letter = takes_value.find(word.substr(0, 2));
+        if (flag == takes_value.end() && one_letter != takes_value.end() && one_letter->second) {  // -ofolder
+            words.insert(words.end(), {one_letter->first, word.substr(2)});
+            continue;
+        }
         const bool apart = flag != takes_value.end() && flag->second;
         words.push_back(apart ? flag->first : word);
         if (!apart) continue;

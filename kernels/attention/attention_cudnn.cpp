@@ -2,6 +2,7 @@
 // those of its plans that were asked for (cudnn_graph.h)
 #include <algorithm>
 #include <map>
+#include <sstream>
 #include <unordered_map>
 #include <vector>
 

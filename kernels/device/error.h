@@ -2,11 +2,11 @@
 //
 // Library code throws it, or adds context and rethrows it; only main() prints it, on one line, and sets the exit code.
 #pragma once
-#include <algorithm>
-#include <sstream>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 // input: the user can fix it before a run starts; exit code 2. runtime: a failure during the run; exit code 1.
 enum class Blame { input, runtime };
@@ -25,7 +25,7 @@ private:
 // Quotes text from a user or a file for a one-line message: control characters become \x0a, text is cut to 300 bytes.
 inline std::string in_quotes(std::string_view text) {
     constexpr std::size_t kMaxBytes = 300, kMaxUtf8Bytes = 4;
-    std::size_t length = std::min(text.size(), kMaxBytes);
+    std::size_t length = text.size() < kMaxBytes ? text.size() : kMaxBytes;
     if (length < text.size())  // do not cut within a UTF-8 character
         while (length > kMaxBytes - kMaxUtf8Bytes + 1 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80)
             --length;
@@ -39,15 +39,30 @@ inline std::string in_quotes(std::string_view text) {
     return quoted.append(length < text.size() ? "..." : "").append(1, '"');
 }
 
+// Formats a value for a message: text unchanged, a number with at most 10 significant digits. Without <sstream>, which
+// every file that includes this header would have to compile.
+template <class Value>
+std::string text_in_message(const Value& value) {
+    if constexpr (std::is_floating_point_v<Value>) {
+        char digits[32];
+        std::snprintf(digits, sizeof digits, "%.10g", double(value));
+        return digits;
+    } else if constexpr (std::is_integral_v<Value> && !std::is_same_v<Value, char>) return std::to_string(value);
+    else if constexpr (std::is_pointer_v<Value> && !std::is_convertible_v<Value, std::string_view>) {
+        char address[32];
+        std::snprintf(address, sizeof address, "%p", static_cast<const void*>(value));
+        return address;
+    } else return std::string(std::string_view(value));
+}
+
 // Throws "WHAT is VALUE; expected EXPECTED; MEND". An empty `mend` is omitted.
 template <class Value>
 [[noreturn]] void fail(std::string_view what, const Value& value, std::string_view expected, std::string_view mend = {},
                        Blame blame = Blame::input) {
-    std::ostringstream message;
-    message.precision(10);
-    message << what << " is " << value << "; expected " << expected;
-    if (!mend.empty()) message << "; " << mend;
-    throw Error(message.str(), blame);
+    std::string message(what);
+    message.append(" is ").append(text_in_message(value)).append("; expected ").append(expected);
+    if (!mend.empty()) message.append("; ").append(mend);
+    throw Error(message, blame);
 }
 
 template <class Value>

@@ -13,12 +13,25 @@ namespace llmc {
 template <class Value>
 using Named = std::pair<std::string_view, Value>;
 
-// "none, gelu or block"
 template <class Value, std::size_t N>
-std::string list_names(const Named<Value> (&table)[N]) {
+std::vector<std::string> names_of(const Named<Value> (&table)[N]) {
+    std::vector<std::string> names;
+    for (const auto& entry : table) names.emplace_back(entry.first);
+    return names;
+}
+
+// "none, gelu or block"
+inline std::string list_names(const std::vector<std::string>& names) {
     std::string list;
-    for (std::size_t i = 0; i < N; ++i) list += (i == 0 ? "" : i + 1 < N ? ", " : " or ") + std::string(table[i].first);
+    for (std::size_t i = 0; i < names.size(); ++i)
+        list += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
     return list;
+}
+
+// Throws Error that names the flag and the known names.
+[[noreturn]] inline void refuse_name(std::string_view flag, std::string_view name,
+                                     const std::vector<std::string>& known) {
+    fail(flag, '"' + std::string(name) + '"', list_names(known), did_you_mean(name, known));
 }
 
 // Throws Error that names the flag and the known names.
@@ -26,9 +39,7 @@ template <class Value, std::size_t N>
 Value value_by_name(std::string_view flag, std::string_view name, const Named<Value> (&table)[N]) {
     for (const auto& [known, value] : table)
         if (name == known) return value;
-    std::vector<std::string> names;
-    for (const auto& entry : table) names.emplace_back(entry.first);
-    fail(flag, '"' + std::string(name) + '"', list_names(table), did_you_mean(name, names));
+    refuse_name(flag, name, names_of(table));
 }
 
 // The name of a value in the table.
@@ -36,7 +47,7 @@ template <class Value, std::size_t N>
 std::string name_of(Value wanted, const Named<Value> (&table)[N]) {
     for (const auto& [name, value] : table)
         if (value == wanted) return std::string(name);
-    fail("a value", int(wanted), list_names(table));
+    fail("a value", int(wanted), list_names(names_of(table)));
 }
 
 }  // namespace llmc

@@ -2,6 +2,7 @@
 #include "llmc/weights/manifest.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "kernels/device/error.h"
 #include "llmc/base/counted.h"
@@ -11,6 +12,9 @@
 #include "llmc/base/staged_file.h"
 
 namespace llmc {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FileFingerprint, bytes, xxh3)
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -53,6 +57,9 @@ Manifest read_manifest(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::string text_of(const Manifest& manifest) { return text_of(json(manifest)); }
+Manifest manifest_of(std::string_view text) { return parse_json(text).get<Manifest>(); }
 
 void write_manifest(const fs::path& folder, const Manifest& manifest) {
     const json files = manifest;

@@ -9,18 +9,20 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "llmc/base/fingerprint.h"
 
 namespace llmc {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FileFingerprint, bytes, xxh3)
-
 using Manifest = std::map<std::string, FileFingerprint>;  // by name within the folder
 
 inline constexpr const char* kManifestName = "manifest.json";
+
+// As JSON on one line, to send to other ranks, and back.
+std::string text_of(const Manifest& manifest);
+Manifest manifest_of(std::string_view text);
 
 // Throws a run-time Error if the system refuses.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);

@@ -2,6 +2,7 @@
 // unpacking first, tensors that are not updated, and skipped steps
 #include "kernels/onebit_adam.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "test/kernels/onebit_ranks.h"

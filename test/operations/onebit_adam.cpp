@@ -1,6 +1,7 @@
 // onebit_adam.cpp - the update of 1-bit Adam from the sent message and the replies, and the worker's new error
 #include "kernels/onebit_adam.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "test/operations/onebit.h"

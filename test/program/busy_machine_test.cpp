@@ -1,4 +1,5 @@
 // busy_machine_test.cpp - how the threads of a run wait, beside other programs or not
+#include <sstream>
 #include <thread>
 
 #include "kernels/device/memory.h"

@@ -1,10 +1,12 @@
 // cuda_build_stand_in_test.cpp - the CUDA build, whole, where stand-ins take the place of NVIDIA's libraries
 // (test/stand_in): whole runs on every schedule, what the stand-ins find, and what the program says when a call fails
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "test/support/catch.h"
 #include "test/support/processes.h"

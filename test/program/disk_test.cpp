@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <cstdio>
+#include <sstream>
 #include <thread>
 
 #include "test/support/catch.h"

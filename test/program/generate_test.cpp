@@ -1,4 +1,6 @@
 // generate_test.cpp - dev/generate as its user starts it: what it prints, when, and what it refuses
+#include <algorithm>
+#include <sstream>
 #include <thread>
 
 #include "test/support/catch.h"

@@ -1,4 +1,5 @@
 // memory_test.cpp - the real program takes the memory that its plan says, up to its peak: a save, or loading weights
+#include <algorithm>
 #include <thread>
 
 #include "kernels/device/device.h"

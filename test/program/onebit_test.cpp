@@ -1,4 +1,5 @@
 // onebit_test.cpp - runs with 1-bit Adam through the real program: what they say and send, and on what they go on
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

@@ -1,5 +1,6 @@
 // ranks_failure_test.cpp - the real program under mpirun when something is wrong on one rank: no hang, one message, the
 // exit code; stopping
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>

@@ -1,5 +1,6 @@
 // ranks_run_test.cpp - the real program under mpirun: any number of ranks and any ZeRO stage train the same model on
 // the same tokens
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

@@ -1,5 +1,6 @@
 // resume_test.cpp - runs that stop and go on, through the real program: to the same bits, on other ranks, past damaged
 // checkpoints, and what is refused
+#include <sstream>
 #include <sys/stat.h>
 
 #include <cmath>

@@ -1,7 +1,9 @@
 // run_test.cpp - the real program, started as a user starts it: what it leaves, what it says when something is wrong,
 // what it exits with
+#include <algorithm>
 #include <cmath>
 #include <regex>
+#include <sstream>
 #include <thread>
 
 #include "kernels/device/device.h"

@@ -1,5 +1,6 @@
 // misuse.cpp - misuse NAME: a program with one deliberate error, or the same code without it; for
 // test/program/cuda_build_stand_in_test.cpp
+#include <algorithm>
 #include <cuda_runtime_api.h>
 
 #include <cstdio>

@@ -1,5 +1,6 @@
 // rank_support.h - ranks, as threads or as processes, that train a tiny model together, and the final state of each
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string_view>

@@ -1,8 +1,10 @@
 // run_support.h - runs the real program from its command line, in a folder with training data
 #pragma once
+#include <algorithm>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sstream>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>

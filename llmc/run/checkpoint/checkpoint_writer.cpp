@@ -19,7 +19,6 @@ namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr std::uintmax_t kOtherBytes = 256 << 10;  // small files, headers, and some lines of the log
 
@@ -151,7 +150,7 @@ void CheckpointWriter::end(bool last) {
         if (!begun_->failure.empty()) throw SharedError(begun_->failure, Blame::runtime);
         together(ranks, [&] { writing_.wait(); });
         Manifest all;
-        for (const json& of_rank : gather_json(ranks, written_)) all.merge(of_rank.get<Manifest>());
+        for (const std::string& of_rank : ranks.host_gather(text_of(written_))) all.merge(manifest_of(of_rank));
         on_first_rank(ranks, [&] { publish(all); });
     } catch (const SharedError& error) {  // but not if ranks lost their connection
         staged_.reset();

@@ -5,6 +5,7 @@
 #include <array>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <ranges>
 
 #include "llmc/base/counted.h"
@@ -183,20 +184,20 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
         require(then == today, what, today, then + ", as in the run that --resume continues",
                 "use the same, or start a new run from its model with --init");
     };
+    const nlohmann::json &then = *before.options, &today = *now.options;
     constexpr std::array kSame{"init", "seq-len", "seed", "shuffle", "pad-last", "mask-document-start",
                                "overfit-batch"};
     for (const char* const name : kSame)
-        if (before.options.contains(name))
-            require_same(std::string("--") + name, text_of(before.options[name]), text_of(now.options[name]));
+        if (then.contains(name)) require_same(std::string("--") + name, text_of(then[name]), text_of(today[name]));
     require(before.step_tokens == now.step_tokens, "the number of tokens per step", now.step_tokens,
             std::to_string(before.step_tokens) + ", as in the run that --resume continues",
             "set --total-batch-tokens " + std::to_string(before.step_tokens) +
                 ", and a --micro-batch that divides it over the ranks");
     // Otherwise the first checkpoint would silently delete them.
     const auto number = [](const nlohmann::json& of, const char* name) { return of.value(name, std::int64_t(0)); };
-    require(number(now.options, "keep-checkpoints") == 0 || number(before.options, "major-every") == 0 ||
-                number(now.options, "major-every") != 0,
-            "--major-every", 0, text_of(before.options["major-every"]) + ", as in the run that --resume continues: "
+    require(number(today, "keep-checkpoints") == 0 || number(then, "major-every") == 0 ||
+                number(today, "major-every") != 0,
+            "--major-every", 0, text_of(then["major-every"]) + ", as in the run that --resume continues: "
             "--keep-checkpoints would delete the checkpoints it kept", "set it again, or to another value");
     Changes changes;
     for (std::size_t i = 0; i < std::max(before.training_data.size(), now.training_data.size()); ++i) {
@@ -226,9 +227,9 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
         if (then != today) changes.options.push_back(what + ' ' + then + " -> " + today);
     };
     compare("ranks", std::to_string(before.ranks), std::to_string(now.ranks));
-    for (const auto& [name, value] : now.options.items())
-        if (before.options.contains(name) && std::ranges::find(kIgnored, name) == kIgnored.end())
-            compare("--" + name, text_of(before.options[name]), text_of(value));
+    for (const auto& [name, value] : today.items())
+        if (then.contains(name) && std::ranges::find(kIgnored, name) == kIgnored.end())
+            compare("--" + name, text_of(then[name]), text_of(value));
     return changes;
 }
 

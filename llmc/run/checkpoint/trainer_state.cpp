@@ -2,6 +2,7 @@
 #include "llmc/run/checkpoint/trainer_state.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "kernels/device/error.h"
 #include "llmc/base/json_text.h"
@@ -10,11 +11,15 @@
 
 namespace llmc {
 
+void to_json(nlohmann::json& json, const Fact& fact) { json = {{"name", fact.name}, {"value", fact.value}}; }
+void from_json(const nlohmann::json& json, Fact& fact) {
+    json.at("name").get_to(fact.name);
+    json.at("value").get_to(fact.value);
+}
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OnebitCounts, frozen_after, moment_sum, moment_sum_after)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Optimizer::Counts, updates, skipped_steps, losses, norms, onebit)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fact, name, value)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunIdentity, step_tokens, ranks, options, training_data, validation_data,
                                    hellaswag)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainerState, step, optimizer, failed_in_a_row, without_update, validated, scored,
@@ -111,7 +116,8 @@ TrainerState read_trainer_state(const std::filesystem::path& folder) {
     require_within("moment_sum_after", onebit.moment_sum_after, 0, state.optimizer.updates);
     require(std::isfinite(onebit.moment_sum) && onebit.moment_sum >= 0, file.string() + ": moment_sum",
             onebit.moment_sum, "finite, 0 or more", "restore it");
-    require(state.run.options.is_object(), file.string() + ": options", excerpt(state.run.options), "those of the run");
+    require(state.run.options->is_object(), file.string() + ": options", excerpt(*state.run.options),
+            "those of the run");
     return state;
 }
 

@@ -4,9 +4,10 @@
 //   OUT/step_00000100/trainer_state.json
 #pragma once
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
+#include "llmc/base/json_value.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/data/data_loader.h"
 #include "llmc/model/optimizer.h"
@@ -18,10 +19,14 @@ namespace llmc {
 struct RunIdentity {
     std::int64_t step_tokens = 0;     // positions per step
     int ranks = 1;
-    nlohmann::json options{};         // by long flag name
+    JsonValue options{};              // by long flag name
     std::vector<Fact> training_data{};                 // shard_facts()
     std::vector<Fact> validation_data{}, hellaswag{};  // and hellaswag_facts(); empty: none, or unknown
 };
+
+// A fact in trainer_state.json.
+void to_json(nlohmann::json& json, const Fact& fact);
+void from_json(const nlohmann::json& json, Fact& fact);
 
 // Training progress between two steps.
 struct TrainerState {

@@ -2,6 +2,7 @@
 #include "llmc/run/log/gpu_monitor.h"
 
 #include <dlfcn.h>
+#include <nlohmann/json.hpp>
 
 #include "kernels/device/error.h"
 #include "llmc/base/standard_streams.h"

@@ -9,6 +9,8 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <variant>
 
 #include "kernels/device/error.h"
 #include "llmc/base/cxxopts_versions.h"
@@ -27,12 +29,32 @@ struct Range { Number least, most; };
 
 constexpr std::int64_t kMany = std::int64_t(1) << 40;  // more steps or tokens than any run has
 
+using Whole = Range<std::int64_t>;
+using Real = Range<double>;
+using Names = std::vector<std::string>;
+
+// One flag. Its values are limited by a Range for a number, by names for a choice, and by nothing otherwise.
+struct Option {
+    const char *group, *flag, *help;
+    std::variant<std::string*, std::int64_t*, double*, bool*> field;  // of the Options that the table was made for
+    std::variant<std::monostate, Whole, Real, Names> limits;
+
+    bool is_switch() const { return std::holds_alternative<bool*>(field); }
+};
+
 // The table of flags, in the order of --help: `entry(flag, field, help)`, with a Range for a number or the table of
-// names for a choice. Entries after `group(name)` belong to that group of --help.
-template <class SomeOptions, class Entry, class Group>
-void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
-    using Whole = Range<std::int64_t>;
-    using Real = Range<double>;
+// names for a choice. Entries after `group(name)` belong to that group of --help. It is a list, so that the code that
+// reads it is compiled once instead of once per flag.
+std::vector<Option> option_table(Options& o) {
+    std::vector<Option> table;
+    const char* current_group = "";
+    const auto group = [&](const char* name) { current_group = name; };
+    const auto entry = [&]<class... Limits>(const char* flag, auto& field, const char* help, const Limits&... limits) {
+        Option option{current_group, flag, help, &field, {}};
+        if constexpr (std::is_same_v<decltype(&field), std::string*>) ((option.limits = names_of(limits)), ...);
+        else ((option.limits = limits), ...);
+        table.push_back(std::move(option));
+    };
     group("Data and model");
     entry("i,train-data", o.train_data, "training shards: a glob pattern, in quotes");
     entry("j,val-data", o.val_data, "validation shards: a glob pattern, in quotes");
@@ -197,16 +219,12 @@ void for_each_option(SomeOptions& o, Entry&& entry, Group&& group) {
           "steps between lines on the terminal, which also shows the first and the last step; log.jsonl has every step",
           Whole{1, kMany});
     entry("dry-run", o.dry_run, "print all options, the data and the memory plan, then exit");
+    return table;
 }
 
 std::string long_name(std::string_view flag) {
     const auto comma = flag.find(',');
     return "--" + std::string(comma == flag.npos ? flag : flag.substr(comma + 1));
-}
-
-template <class SomeOptions, class Entry>
-void for_each_option(SomeOptions& o, Entry&& entry) {
-    for_each_option(o, entry, [](const char*) {});
 }
 
 template <class Number>
@@ -222,13 +240,29 @@ Number parse_number(const std::string& name, const std::string& text, Range<Numb
     return value;
 }
 
-// The shortest decimal text that parses to the same value.
-template <class Value>
-std::string text_of_value(const Value& value) {
-    if constexpr (std::is_arithmetic_v<Value>) {
-        char text[64];
-        return {text, std::to_chars(text, text + sizeof text, value).ptr};
-    } else return value;
+// The shortest decimal text that parses to the same number; a switch as "true" or "false".
+std::string text_of_value(const Option& option) {
+    return std::visit([]<class Value>(const Value* value) -> std::string {
+        if constexpr (std::is_same_v<Value, std::string>) return *value;
+        else if constexpr (std::is_same_v<Value, bool>) return *value ? "true" : "false";
+        else {
+            char text[64];
+            return {text, std::to_chars(text, text + sizeof text, *value).ptr};
+        }
+    }, option.field);
+}
+
+// Sets the field. Throws Error that names the flag if the value is outside its limits.
+void set_value(const Option& option, const std::string& name, const std::string& value) {
+    if (auto* const* whole = std::get_if<std::int64_t*>(&option.field))
+        **whole = parse_number(name, value, std::get<Whole>(option.limits));
+    else if (auto* const* real = std::get_if<double*>(&option.field))
+        **real = parse_number(name, value, std::get<Real>(option.limits));
+    else {
+        const auto* const names = std::get_if<Names>(&option.limits);
+        if (names && std::ranges::find(*names, value) == names->end()) refuse_name(name, value, *names);
+        *std::get<std::string*>(option.field) = value;
+    }
 }
 
 // Quoted for a shell if needed, on one line.
@@ -265,27 +299,25 @@ struct CommandLine {
 };
 
 CommandLine command_line() {
-    static const Options defaults;
+    Options defaults;
     CommandLine line{cxxopts::Options("train_gpt2", kExamples), {}};
     line.options.allow_unrecognised_options();
     set_help_width(line.options, terminal_columns());
-    const auto add = [&](const char* flag, const std::string& help, const char* argument, std::string otherwise) {
+    for (const Option& option : option_table(defaults)) {
+        if (line.groups.empty() || line.groups.back() != option.group) line.groups.emplace_back(option.group);
+        if (option.is_switch()) {
+            line.options.add_options(option.group)(option.flag, option.help);
+            continue;
+        }
+        const auto* const names = std::get_if<Names>(&option.limits);
+        const std::string otherwise = text_of_value(option);
         auto value = cxxopts::value<std::string>();
-        if (!otherwise.empty()) value = value->default_value(std::move(otherwise));
-        line.options.add_options(line.groups.back())(flag, help, value, argument);
-    };
-    for_each_option(
-        defaults,
-        [&]<class Field, class... Limits>(const char* flag, const Field& field, const char* help,
-                                          const Limits&... limits) {
-            if constexpr (std::is_same_v<Field, bool>) line.options.add_options(line.groups.back())(flag, help);
-            else if constexpr (!std::is_same_v<Field, std::string>)
-                add(flag, help, std::is_integral_v<Field> ? "N" : "X", text_of_value(field));
-            else if constexpr (sizeof...(Limits) > 0)
-                add(flag, (list_names(limits), ...) + ": " + help, "NAME", field);
-            else add(flag, help, "TEXT", field);
-        },
-        [&](const char* group) { line.groups.emplace_back(group); });
+        if (!otherwise.empty()) value = value->default_value(otherwise);
+        const bool is_text = std::holds_alternative<std::string*>(option.field);
+        line.options.add_options(option.group)(
+            option.flag, (names ? list_names(*names) + ": " : "") + option.help, value,
+            names ? "NAME" : is_text ? "TEXT" : std::holds_alternative<double*>(option.field) ? "X" : "N");
+    }
     line.options.add_options(line.groups.back())("h,help", "print this help, then exit")(
         "version", "print the version and the libraries of this build, then exit");
     return line;
@@ -298,15 +330,13 @@ struct KnownFlag {
 };
 std::map<std::string, KnownFlag> known_flags() {
     std::map<std::string, KnownFlag> known;
-    static const Options defaults;
+    Options defaults;
     const auto add = [&](std::string_view flag, bool is_switch) {
         const KnownFlag entry{long_name(flag), is_switch};
         if (flag.find(',') == 1) known[std::string("-") + flag[0]] = entry;
         known[entry.name] = entry;
     };
-    for_each_option(defaults, [&]<class Field>(const char* flag, const Field&, const auto&...) {
-        add(flag, std::is_same_v<Field, bool>);
-    });
+    for (const Option& option : option_table(defaults)) add(option.flag, option.is_switch());
     add("h,help", true);
     add("version", true);
     return known;
@@ -336,8 +366,10 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
         if (is_llmc_flag(word, next)) refuse_llmc_flag(word, flag_names());
         refuse_nanogpt_flag(word);
         const auto equals = word.find('=');
-        const auto flag = known.find(word.substr(0, equals));
-        if (flag == known.end()) {
+        const auto flag = known.find(word.substr(0, equals)), one_letter = known.find(word.substr(0, 2));
+        if (flag == known.end() && one_letter != known.end() && !one_letter->second.is_switch) {  // -l3e-4
+            arguments.insert(arguments.end(), {one_letter->second.name, word.substr(2)});
+        } else if (flag == known.end()) {
             arguments.push_back(word);
         } else if (flag->second.is_switch) {
             constexpr std::string_view kAnswers[] = {"0", "1", "true", "false", "yes", "no"};  // valid or not
@@ -367,20 +399,16 @@ Request parse(int argc, char** argv, Options& options) {
         if (given.count("version")) return Request::version;
         if (!parsed.unmatched.empty())
             refuse_argument(parsed.unmatched.front(), flag_names(), "train_gpt2 --help");
-        for_each_option(options, [&]<class Field, class... Limits>(std::string_view flag, Field& field, const char*,
-                                                                   const Limits&... limits) {
-            const std::string name = long_name(flag), key = name.substr(2);
-            if (given.count(key) == 0) return;
-            if constexpr (std::is_same_v<Field, bool>) field = given[key].as<bool>();
+        for (const Option& option : option_table(options)) {
+            const std::string name = long_name(option.flag), key = name.substr(2);
+            if (given.count(key) == 0) continue;
+            if (option.is_switch()) *std::get<bool*>(option.field) = given[key].as<bool>();
             else {
                 const auto& value = given[key].as<std::string>();
                 refuse_llmc_value(name, value);
-                if constexpr (std::is_same_v<Field, std::string>) {
-                    field = value;
-                    (value_by_name(name, field, limits), ...);
-                } else field = parse_number(name, value, limits...);
+                set_value(option, name, value);
             }
-        });
+        }
         if (given.count("val-every") > 0 && options.val_every > 0)  // the default needs no such data
             require(!options.val_data.empty(), "--val-data", "missing",
                     "validation shards, because --val-every is set", "set -j, or remove --val-every");
@@ -410,22 +438,25 @@ std::string help_text() {
 }
 
 std::vector<std::string> flags_of(const Options& options, bool changed) {
-    const nlohmann::json defaults = to_json(Options{});
+    Options read = options, defaults;
+    const std::vector<Option> table = option_table(read), table_of_defaults = option_table(defaults);
     std::vector<std::string> flags;
-    for_each_option(options, [&]<class Field>(std::string_view flag, const Field& field, const auto&...) {
-        const std::string name = long_name(flag);
-        if ((defaults[name.substr(2)] != field) != changed) return;
-        if constexpr (std::is_same_v<Field, bool>) flags.push_back(name + (field ? "" : "=false"));
-        else flags.push_back(name + '=' + for_shell(text_of_value(field)));
-    });
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        const std::string name = long_name(table[i].flag), value = text_of_value(table[i]);
+        if ((value != text_of_value(table_of_defaults[i])) != changed) continue;
+        if (table[i].is_switch()) flags.push_back(name + (value == "true" ? "" : "=false"));
+        else flags.push_back(name + '=' + for_shell(value));
+    }
     return flags;
 }
 
 nlohmann::json to_json(const Options& options) {
+    Options read = options;
     nlohmann::json json;
-    for_each_option(options, [&](std::string_view flag, const auto& field, const auto&...) {
-        json[long_name(flag).substr(2)] = field;
-    });
+    for (const Option& option : option_table(read)) {
+        nlohmann::json& value = json[long_name(option.flag).substr(2)];
+        std::visit([&](const auto* field) { value = *field; }, option.field);
+    }
     return json;
 }
 

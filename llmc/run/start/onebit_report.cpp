@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "llmc/base/counted.h"
 #include "llmc/model/onebit_adam.h"

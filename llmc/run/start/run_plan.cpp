@@ -1,6 +1,8 @@
 // run_plan.cpp - from options, data and checkpoint to the values of a run
 #include "llmc/run/start/run_plan.h"
 
+#include <nlohmann/json.hpp>
+
 #include "kernels/device/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/data/bpe_merges.h"
@@ -76,7 +78,7 @@ void plan_resumption(RunPlan& plan, const Options& o, Vocabulary vocabulary, con
     if (is_model_name(o.init)) {
         ModelConfig named = model_by_name(o.init, vocabulary.size).config;
         named.vocabulary = config.vocabulary;  // the checkpoint's, which may be larger than the data's
-        const std::string before = resumption.state.run.options.value("init", o.init);
+        const std::string before = resumption.state.run.options->value("init", o.init);
         require(named == config || before == o.init, "--init", in_quotes(o.init),
                 "the model of the checkpoint, " + describe(config), "use " + before);
         require(named == config, "the model in " + resumption.folder.string(), describe(config),
@@ -106,7 +108,7 @@ RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& st
     if (plan.peak_flops) *plan.peak_flops *= ranks;
     plan.step_tokens = data.step_tokens;
     plan.micro_batches = data.micro_batches;
-    plan.identity = {.step_tokens = plan.step_tokens, .ranks = ranks, .options = to_json(o),
+    plan.identity = {.step_tokens = plan.step_tokens, .ranks = ranks, .options = JsonValue(to_json(o)),
                      .training_data = data.train_facts};
     if (data.val) plan.identity.validation_data = data.val_facts;
     if (data.hellaswag) plan.identity.hellaswag = data.hellaswag_facts;
@@ -124,7 +126,7 @@ RunPlan make_plan(const Options& o, const RunData& data, const StartingPoint& st
 
 Changes check_resumption(const RunPlan& plan, const Options& options, const Resumption& resumption) {
     const Changes changes = changes_since(resumption.state.run, plan.identity, options.allow_new_data);
-    const nlohmann::json &before = resumption.state.run.options, &now = plan.identity.options;
+    const nlohmann::json &before = *resumption.state.run.options, &now = *plan.identity.options;
     const auto same = [&](const char* name) { return before.value(name, 0.0) == now.value(name, 0.0); };
     const auto same_text = [&](const char* name, const char* absent) {
         return before.value(name, absent) == now.value(name, absent);

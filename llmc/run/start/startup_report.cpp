@@ -2,6 +2,7 @@
 #include "llmc/run/start/startup_report.h"
 
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "llmc/base/counted.h"
@@ -107,6 +108,10 @@ StartupItem training_item(const RunPlan& plan) {
 
 }  // namespace
 
+StartupItem::StartupItem(std::string lines, const nlohmann::ordered_json& fields)
+    : lines(std::move(lines)),
+      fields(std::make_shared<const nlohmann::ordered_json>(fields)) {}
+
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,
                                        const Options& options, Context& context) {
     const std::string communication = context.communicator->describe(),
@@ -127,9 +132,10 @@ std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data,
 }
 
 StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context& context) {
-    const std::string line = tuning.describe();
-    StartupItem item{line.empty() ? "" : line + '\n', {{"choices", tuning.fields()}}};
-    if (!plan.setup.training || !kernels::Matmul::chooses_by_shape()) return item;
+    std::string lines = tuning.describe();
+    if (!lines.empty()) lines += '\n';
+    Json fields = {{"choices", tuning.fields()}};
+    if (!plan.setup.training || !kernels::Matmul::chooses_by_shape()) return {lines, fields};
     const auto sums = [&](bool accumulate) -> std::string {
         const auto pair = mlp_pair(plan.setup.config, int(plan.setup.shape.rows()), accumulate);
         return context.matmul.rounds_bias_gradient(plan.setup.dtype, pair) ? "bf16" : "fp32";
@@ -139,11 +145,11 @@ StartupItem tuning_item(const Tuning& tuning, const RunPlan& plan, const Context
         const auto words = [&](const std::string& type) {
             return "in " + type + (type == "bf16" ? " by " + context.matmul.library() + "'s epilogue" : "");
         };
-        item.lines += "bias gradient of the MLP's first layer: summed " + words(first) +
-                      (first == later ? "" : ", of later micro-batches " + words(later)) + '\n';
+        lines += "bias gradient of the MLP's first layer: summed " + words(first) +
+                 (first == later ? "" : ", of later micro-batches " + words(later)) + '\n';
     }
-    item.fields["fc_bias_gradient"] = first == later ? Json(first) : Json{first, later};
-    return item;
+    fields["fc_bias_gradient"] = first == later ? Json(first) : Json{first, later};
+    return {lines, fields};
 }
 
 std::string terminal_text(const std::vector<StartupItem>& items) {
@@ -157,7 +163,8 @@ nlohmann::ordered_json start_event(const std::vector<StartupItem>& items) {
     Json event = {{"event", "start"}, {"log_version", kLogVersion}, {"time", utc_text()}, {"host", host_name()},
                   {"version", nullptr}, {"options", nullptr}};
     for (const StartupItem& item : items)
-        for (const auto& [name, value] : item.fields.items()) event[name] = value;
+        if (item.fields)
+            for (const auto& [name, value] : item.fields->items()) event[name] = value;
     return event;
 }
 

@@ -1,7 +1,8 @@
 // startup_report.h - what a run reports before its first step. One list of items makes the lines on the terminal, which
 // are all that --dry-run prints, and the log's start event
 #pragma once
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,11 @@ namespace llmc {
 
 // Either part may be empty.
 struct StartupItem {
-    std::string lines;              // for the terminal, each with its newline
-    nlohmann::ordered_json fields;  // for the log: an object
+    StartupItem() = default;
+    StartupItem(std::string lines, const nlohmann::ordered_json& fields);
+
+    std::string lines;                                     // for the terminal, each with its newline
+    std::shared_ptr<const nlohmann::ordered_json> fields;  // for the log: an object, or null
 };
 // In the order of the terminal.
 std::vector<StartupItem> startup_items(const RunPlan& plan, const RunData& data, const MemoryPlan& memory,

@@ -1,6 +1,8 @@
 // version.cpp - properties of the build, most of them from the compiler
 #include "llmc/run/start/version.h"
 
+#include <nlohmann/json.hpp>
+
 #include "kernels/device/device.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/mapped_file.h"
@@ -44,5 +46,7 @@ std::string version_text(const nlohmann::ordered_json& version) {
         if (!value.is_null()) text += (text.empty() ? "" : ", ") + key + ' ' + value.get<std::string>();
     return text + '\n';
 }
+
+std::string version_text() { return version_text(version_json()); }
 
 }  // namespace llmc

@@ -1,6 +1,6 @@
 // version.h - the version, compiler, device and libraries of this build
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace llmc {
@@ -10,5 +10,6 @@ namespace llmc {
 nlohmann::ordered_json version_json();
 // The same in one line, without null values.
 std::string version_text(const nlohmann::ordered_json& version);
+std::string version_text();  // of version_json()
 
 }  // namespace llmc

@@ -1,6 +1,8 @@
 // manifest.cpp - the manifest of a checkpoint, with a correct checksum of its own, which mutations would not find
 #include "llmc/weights/manifest.h"
 
+#include <nlohmann/json.hpp>
+
 #include "llmc/base/json_text.h"
 #include "test/fuzz/target.h"
 

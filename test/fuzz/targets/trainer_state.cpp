@@ -1,6 +1,8 @@
 // trainer_state.cpp - a run's state: the parsed values equal those in the file
 #include "llmc/run/checkpoint/trainer_state.h"
 
+#include <nlohmann/json.hpp>
+
 #include "llmc/base/json_text.h"
 #include "test/fuzz/target.h"
 
@@ -11,7 +13,7 @@ const fuzz::Target trainer_state("trainer_state", [](std::string_view bytes) {
     const llmc::TrainerState state = llmc::read_trainer_state(fuzz::scratch_folder());
     const nlohmann::json text = llmc::parse_json(bytes);
     fuzz::must(text["step"] == state.step && text["moment_files"] == state.moment_files &&
-                   text["run"]["ranks"] == state.run.ranks && text["run"]["options"] == state.run.options &&
+                   text["run"]["ranks"] == state.run.ranks && text["run"]["options"] == *state.run.options &&
                    text["run"]["step_tokens"] == state.run.step_tokens &&
                    text["optimizer"]["losses"] == state.optimizer.losses &&
                    text["optimizer"]["norms"] == state.optimizer.norms &&

@@ -1,6 +1,7 @@
 // terminal_test.cpp - word wrapping, numbers with commas, the terminal's width, and the progress line
 #include "llmc/base/terminal.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <pty.h>
 #include <sys/ioctl.h>

@@ -1,6 +1,8 @@
 // gradient_exchange_ranks_test.cpp - buckets and shards cover every parameter once, and sums of integers are exact for
 // any division of the tokens among ranks and micro-batches
 #include "kernels/device/memory.h"
+
+#include <algorithm>
 #include "kernels/gradient_copy.h"
 #include "test/support/processes.h"
 #include "test/support/rank_support.h"

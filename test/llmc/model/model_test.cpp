@@ -1,4 +1,5 @@
 // model_test.cpp - a whole GPT-2: loss, gradients and training against fp64, at the geometry of this build
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/device/memory.h"

@@ -1,6 +1,7 @@
 // moment_files_test.cpp - moments written by any number of ranks can be read by any other number
 #include "llmc/model/moment_files.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "test/support/catch.h"

@@ -2,6 +2,8 @@
 // ranks' gradients; masks, skipped steps, checkpoints, and bit-identical results in any order of arrival
 #include "llmc/model/onebit_adam.h"
 
+#include <algorithm>
+
 #include "test/support/onebit_support.h"
 #include "test/support/processes.h"
 

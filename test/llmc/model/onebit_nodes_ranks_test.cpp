@@ -2,6 +2,9 @@
 // bit-identical results on all ranks and in any order of arrival, skipped steps, and checkpoints of the same and of
 // other nodes
 #include "llmc/model/onebit_adam.h"
+
+#include <algorithm>
+
 #include "llmc/model/onebit_files.h"
 #include "test/support/onebit_support.h"
 #include "test/support/processes.h"

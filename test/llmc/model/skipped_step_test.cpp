@@ -1,4 +1,5 @@
 // skipped_step_test.cpp - steps without an update: no targets, or a non-finite gradient, also if only on one rank
+#include <algorithm>
 
 #include "test/support/catch.h"
 #include "test/support/rank_support.h"

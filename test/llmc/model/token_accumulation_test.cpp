@@ -1,5 +1,6 @@
 // token_accumulation_test.cpp - every valid token of a global batch has the same weight, for any number of
 // micro-batches
+#include <algorithm>
 #include <cstring>
 
 #include "test/support/model_support.h"

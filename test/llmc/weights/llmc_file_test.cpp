@@ -1,6 +1,7 @@
 // llmc_file_test.cpp - llm.c's model files: round trip and layout
 #include "llmc/weights/llmc_file.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "llmc/base/json_text.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
@@ -26,7 +27,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
                        .noise = {{.count = 7, .signal = third, .noise = tiny, .product = -large},
                                  {.count = 1, .signal_squared = 0x1.0000000000001p-1000}},
                        .moment_files = 8, .onebit_files = 4,
-                       .run = {.step_tokens = 524288, .ranks = 8, .options = to_json(Options{}),
+                       .run = {.step_tokens = 524288, .ranks = 8, .options = JsonValue(to_json(Options{})),
                                .training_data = {{"a number of training shards of", "2"}, {"shard \xff", "\xfe"}}}};
     state.data = {.epoch = 3, .row = std::int64_t(1) << 50};
     write_trainer_state(scratch.path(), state);
@@ -125,7 +126,8 @@ TEST_CASE("each rank copies its part of a checkpoint; rank 0 also copies the mod
 TEST_CASE("the error for different training data names them, for any number of shards", "[trainer_state]") {
     const Options options;
     const auto run_with = [&](const std::vector<Fact>& data) {
-        return RunIdentity{.step_tokens = 1, .ranks = 1, .options = to_json(options), .training_data = data};
+        return RunIdentity{.step_tokens = 1, .ranks = 1, .options = JsonValue(to_json(options)),
+                           .training_data = data};
     };
     const auto fault = [&](const std::vector<Fact>& now) {
         return complaint([&] { changes_since(run_with({{"shards", "1"}}), run_with(now), false); });

@@ -1,6 +1,7 @@
 // generation_test.cpp - samples generated together against each generated alone from the logits of its whole text
 #include "llmc/run/evaluation/generation.h"
 
+#include <algorithm>
 #include <set>
 
 #include "test/support/model_support.h"

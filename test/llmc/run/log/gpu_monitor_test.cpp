@@ -4,6 +4,7 @@
 #include <atomic>
 #include <future>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "kernels/device/error.h"

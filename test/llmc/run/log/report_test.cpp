@@ -1,7 +1,10 @@
 // report_test.cpp - the lines on the terminal and the events in the log
 #include "llmc/run/log/report.h"
 
+#include <algorithm>
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <unistd.h>
 
 #include <cmath>

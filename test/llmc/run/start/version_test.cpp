@@ -1,6 +1,7 @@
 // version_test.cpp - the properties of a build: all strings, the commit null without git
 #include "llmc/run/start/version.h"
 
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "llmc/run/start/shared_facts.h"
