@@ -30,7 +30,7 @@ dtype=${QUICKSTART_DTYPE:-fp32}
 
 scripts/install_deps.sh
 echo "building"
-telling_what_is_built build.log make -j"$(nproc)" || {
+telling_what_is_built build.log make -j"$(nproc)" train_gpt2 dev/tokenize || {
     tail -n 30 build.log >&2
     echo "error: the build failed; all of its output is in build.log" >&2
     exit 1

@@ -142,11 +142,11 @@ run_cases() {
 # ---- what a tier runs
 
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null)
-build cpu DEVICE=cpu all tests
+build cpu DEVICE=cpu all tools tests
 is kernels host && build fibers DEVICE=fibers build/fibers/tests
 is kernels && build fibers-thread DEVICE=fibers SANITIZE=thread TESTS=test/kernels build/fibers-thread/tests
 cuda=build/cuda
-is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda $cuda/train_gpt2 $cuda/tests
+is cuda && [ -n "$nvcc" ] && build cuda DEVICE=cuda CUDA_ARCHS=all $cuda/train_gpt2 $cuda/tests
 stand_in=build/stand-in
 is cuda && [ -n "$nvcc" ] && build fibers-program DEVICE=fibers build/fibers/train_gpt2
 is cuda && [ -n "$nvcc" ] && build stand-in -f test/stand_in/Makefile
@@ -176,6 +176,7 @@ is host && cases cpu "host code" build/cpu/tests "$host"
 is host && one cpu "no flag names a folder of the system" test/program/system_folders.sh
 is host && one cpu "a library that is too old is named, with its version" test/program/install_deps.sh
 is host && one cpu "every program answers --help, and refuses words that it does not use" test/program/help.sh
+is host && one cpu "the CUDA build compiles for the GPUs of a machine" test/program/cuda_archs.sh
 is kernels && one cpu "the judge of machine code finds slow kernels" python3 test/dev/kernel_sass_test.py
 is host && one cpu "logs are read as they were written" python3 test/dev/run_log_test.py
 is host && one cpu "pictures of runs: what is drawn, and that nothing else is overwritten" python3 test/dev/plot_test.py

@@ -98,7 +98,7 @@ std::string cycle(const Includes& includes) {
 
 // All files of the project's folders, and the files next to them.
 Strings files_of_project() {
-    Strings files = {"CONTRIBUTING.md", "Makefile", "README.md", "train_gpt2.cu"};
+    Strings files = {"CONTRIBUTING.md", "Makefile", "README.md", "config.mk", "train_gpt2.cu"};
     for (const char* folder : {"kernels", "llmc", "test", "dev", "scripts"})
         for (const auto& entry : fs::recursive_directory_iterator(folder))
             if (entry.is_regular_file() && !entry.is_symlink()) files.push_back(entry.path().string());
@@ -208,7 +208,7 @@ TEST_CASE("files that use fixed-size integers include <cstdint>", "[layout]") {
 
 TEST_CASE("lines have at most 120 columns, and every source file starts with its name and purpose", "[layout]") {
     const Strings sources = {".h", ".cpp", ".cu", ".cuh"};
-    const Strings others = {".sh", ".sbatch", ".py", ".md", "Makefile", "dev/plot", "dev/watch",
+    const Strings others = {".sh", ".sbatch", ".py", ".md", "Makefile", ".mk", "dev/plot", "dev/watch",
                             "dev/data/prepare"};
     for (const std::string& file : files_of_project()) {
         const bool source = ends_with_any(file, sources);
