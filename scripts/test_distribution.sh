@@ -92,7 +92,7 @@ run_inside() {
         if env -i HOME=/root LANG=C.UTF-8 TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
             PYTHONPATH=/opt/python QUICKSTART_MINUTES="$QUICKSTART_MINUTES" nice -n 15 chroot "$system" \
             bash -c 'cd /root/train_gpt2 && "$@"' step "$@" >>"$log" 2>&1; then
-            tail -n 4 "$log"
+            tail -n 4 "$log" | cut -c 1-200
             echo "ok: $name ($((SECONDS - began)) s)"
         else
             tail -n 40 "$log"
@@ -111,7 +111,7 @@ run_inside() {
 }
 export -f run_inside
 if unshare --mount --pid --fork --kill-child bash -c run_inside; then
-    echo "$distribution: both commands ran; all of their output is in $log"
+    echo "$distribution: everything ran; all of their output is in $log"
 else
     echo "error: $distribution: not everything ran; all of the output is in $log" >&2
     exit 1
