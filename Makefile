@@ -99,9 +99,11 @@ sources    = $(filter-out $(LEFT_OUT),$(sort $(shell find $(1) -name '*.$(2)' $(
 # tests that are built once. Files that have flags of their own, or are not for every device, or define the same name
 # differently are compiled separately.
 UNITE     ?= llmc
-APART     := %/processor_check.cpp %/commit.cpp test/support/% test/operations/% test/main% \
+APART     := %/processor_check.cpp %/commit.cpp %/fingerprint.cpp test/support/% test/operations/% test/main% \
              $(call with_end,$(ENDS) $(ENDS:%=%_absent))
-is_united  = $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1)))
+EXECUTOR_ONE := $(if $(UNITE),kernels/simt/%.cpp)
+is_united  = $(strip $(filter-out $(APART),$(filter $(UNITE:%=%/%),$(1))) \
+               $(filter-out %/races/%,$(filter $(EXECUTOR_ONE),$(1))))
 united     = $(dir $(1))united$(if $(filter %_ranks_test.cpp,$(1)),_ranks)$(if $(filter %_test.cpp \
                %_test.cu,$(1)),_test)$(suffix $(1))
 # $(call objects,FOLDER,SOURCES)
@@ -159,14 +161,15 @@ $(BUILD)/rank_tests: $(LIBRARY) $(RANK_OBJ) $(BUILD)/library $(BUILD)/cases
 
 # ---- objects
 
-# Without garbage collection the compiler takes a tenth less time for a long file, and up to 1.6 GB of memory.
+# A compiler that does not collect garbage in its memory takes a tenth less time for a long file, and up to 1.6 GB.
+KEEP      := --param ggc-min-heapsize=4000000
 define compile_host
 @mkdir -p $(@D)
-$(CXX) $(CXXFLAGS) $(if $(filter build/%,$<),--param ggc-min-heapsize=4000000) -MMD -MP -c $< -o $@
+$(CXX) $(CXXFLAGS) $(KEEP) -MMD -MP -c $< -o $@
 endef
 define compile_executor
 @mkdir -p $(@D)
-$(CXX) $(CXXFLAGS) $(CUFLAGS) $(KERNELDEF) -MMD -MP -x c++ -c $< -o $@
+$(CXX) $(CXXFLAGS) $(CUFLAGS) $(KERNELDEF) $(KEEP) -MMD -MP -x c++ -c $< -o $@
 endef
 
 # The second rule of a pair is for united files.
@@ -195,10 +198,12 @@ endif
 $(BUILD)/kernels/simt/%.cpp.o: private CUFLAGS :=
 $(BUILD)/kernels/simt/%.cpp.o: kernels/simt/%.cpp $(MAKE_FILES) $(BUILD)/flags
 	$(compile_executor)
+$(BUILD)/kernels/simt/%.cpp.o: $(BUILD)/kernels/simt/%.cpp $(MAKE_FILES) $(BUILD)/flags
+	$(compile_executor)
 # main() is host code; only its name says CUDA.
 $(HOSTBUILD)/train_gpt2.cu.o: train_gpt2.cu $(MAKE_FILES) $(HOSTBUILD)/flags
 	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS) -MMD -MP -x c++ -c $< -o $@
+	$(CXX) $(CXXFLAGS) $(KEEP) -MMD -MP -x c++ -c $< -o $@
 # Runs before anything else and must itself run on every processor.
 $(HOSTBUILD)/llmc/base/processor_check.cpp.o: llmc/base/processor_check.cpp $(MAKE_FILES) $(HOSTBUILD)/flags
 	@mkdir -p $(@D)
@@ -220,10 +225,14 @@ $(if $(SANITIZE),$(filter-out $(PLAINBUILD)/%,$(CASES))): private CXXFLAGS += -O
 ifneq ($(and $(SANITIZE),$(if $(RACES),,host)),)
 $(HOSTBUILD)/llmc/%.o: private CXXFLAGS += -O0
 endif
-# No code of these runs once per token or per element, and optimizing JSON and options takes long.
+# Most of the time of host code goes to the optimiser, although nothing waits for JSON, files and messages. Code that runs
+# once per step or checkpoint has -Og; code that also computes has -O1, with the fused multiply-adds of -O3; text and
+# collectives have -O2, checksums -O3.
 ifeq ($(if $(RACES),,$(SANITIZE)),)
-$(HOSTBUILD)/train_gpt2.cu.o $(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/llmc/weights/%.o $(HOSTBUILD)/dev/%.o: \
-  private CXXFLAGS += $(QUICK)
+$(HOSTBUILD)/train_gpt2.cu.o $(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(QUICK:%=-Og)
+$(filter-out %/fingerprint.cpp.o,$(filter $(foreach folder,base model weights,$(HOSTBUILD)/llmc/$(folder)/%),\
+  $(LIBRARY))): private CXXFLAGS += $(QUICK:%=% -fexpensive-optimizations)
+$(HOSTBUILD)/llmc/comm/%.o $(HOSTBUILD)/llmc/data/%.o: private CXXFLAGS += $(QUICK:%=-O2)
 endif
 # cuDNN's frontend is templates that only build plans, and takes longest of all: 154 s with -O3, 90 s with -O1, 52 s
 # without the JSON in which it could write plans (user time on a shared machine).
@@ -270,7 +279,7 @@ unite      = $(foreach one,$(sort $(foreach file,$(call is_united,$(2)),$(call u
                united,$(file))),$(file))))))
 $(call unite,$(HOSTBUILD),$(HOST_SRC))
 $(call unite,$(CASEBUILD),$(TEST_CPP))
-$(call unite,$(BUILD),$(TEST_CU))
+$(call unite,$(BUILD),$(TEST_CU) $(EXECUTOR))
 
 # ---- for developers
 
