@@ -225,9 +225,9 @@ $(if $(SANITIZE),$(filter-out $(PLAINBUILD)/%,$(CASES))): private CXXFLAGS += -O
 ifneq ($(and $(SANITIZE),$(if $(RACES),,host)),)
 $(HOSTBUILD)/llmc/%.o: private CXXFLAGS += -O0
 endif
-# Most of the time of host code goes to the optimiser, although nothing waits for JSON, files and messages. Code that runs
-# once per step or checkpoint has -Og; code that also computes has -O1, with the fused multiply-adds of -O3; text and
-# collectives have -O2, checksums -O3.
+# Most of the time of host code goes to the optimiser, although nothing waits for JSON, files and messages. Code that
+# runs once per step or checkpoint has -Og; code that also computes has -O1, with the fused multiply-adds of -O3; text
+# and collectives have -O2, checksums -O3.
 ifeq ($(if $(RACES),,$(SANITIZE)),)
 $(HOSTBUILD)/train_gpt2.cu.o $(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(QUICK:%=-Og)
 $(filter-out %/fingerprint.cpp.o,$(filter $(foreach folder,base model weights,$(HOSTBUILD)/llmc/$(folder)/%),\

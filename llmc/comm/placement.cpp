@@ -43,8 +43,8 @@ void bind_to(const std::vector<int>& threads) {
     sched_setaffinity(0, mask.bytes(), mask.sets.data());
 }
 
-// Open MPI 4 sets one variable if it bound the process, and one if the user set a policy. Open MPI 5 sets neither: ranks
-// on the machine of mpirun, which is their parent, read its command line; those on other machines stay bound.
+// Open MPI 4 sets one variable if it bound the process, and one if the user set a policy. Open MPI 5 sets neither:
+// ranks on the machine of mpirun, which is their parent, read its command line; those on other machines stay bound.
 bool bound_by_default() {
     if (std::getenv("OMPI_MCA_orte_bound_at_launch")) return !std::getenv("OMPI_MCA_hwloc_base_binding_policy");
     if (std::getenv("PRTE_MCA_hwloc_default_binding_policy")) return false;
