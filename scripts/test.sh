@@ -177,6 +177,8 @@ is host && one cpu "no flag names a folder of the system" test/program/system_fo
 is host && one cpu "a library that is too old is named, with its version" test/program/install_deps.sh
 is host && one cpu "every program answers --help, and refuses words that it does not use" test/program/help.sh
 is host && one cpu "the CUDA build compiles for the GPUs of a machine" test/program/cuda_archs.sh
+is host && one cpu "clang-tidy finds nothing in llmc/base" sh -c \
+    'command -v clang-tidy >/dev/null || { echo "there is no clang-tidy"; exit 77; }; make -s tidy DEVICE=cpu'
 is kernels && one cpu "the judge of machine code finds slow kernels" python3 test/dev/kernel_sass_test.py
 is host && one cpu "logs are read as they were written" python3 test/dev/run_log_test.py
 is host && one cpu "pictures of runs: what is drawn, and that nothing else is overwritten" python3 test/dev/plot_test.py

@@ -201,8 +201,8 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
                 tensor.dtype + " of shape " + describe_shape(tensor.shape),
                 "a known dtype, a size that fits in 64 bits and a unique name");
         header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape},
-                               {"data_offsets", {expected_, expected_ + *size}}};
-        expected_ += size.value_or(0);  // *size, but with it g++ -O1 warns that it may be uninitialized
+                               {"data_offsets", {expected_, expected_ + size.value()}}};
+        expected_ += size.value();
     }
     std::string text = text_of(header);
     text.resize((text.size() + 7) / 8 * 8, ' ');  // the data then starts aligned for every dtype

@@ -16,6 +16,7 @@ void from_json(const nlohmann::json& json, Fact& fact) {
     json.at("name").get_to(fact.name);
     json.at("value").get_to(fact.value);
 }
+
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoaderPosition, epoch, row)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NoiseAverages, count, signal, noise, signal_squared, noise_squared, product)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OnebitCounts, frozen_after, moment_sum, moment_sum_after)

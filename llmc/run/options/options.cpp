@@ -355,6 +355,21 @@ std::string with_value(const std::string& name, const std::string& value) {
     return name + (yes ? "=true" : "=false");
 }
 
+// -fl3e-4: switches of one letter, and a flag with its value. The word itself if it is anything else.
+std::vector<std::string> flags_of_letters(const std::string& word, const std::map<std::string, KnownFlag>& known) {
+    std::vector<std::string> flags;
+    for (std::size_t i = 1; i < word.size(); ++i) {
+        const auto flag = known.find(std::string("-") + word[i]);
+        if (word[0] != '-' || flag == known.end()) return {word};
+        flags.push_back(flag->second.name);
+        if (flag->second.is_switch) continue;
+        if (i + 1 == word.size()) return {word};
+        flags.push_back(word.substr(i + 1));
+        return flags;
+    }
+    return flags.empty() ? std::vector{word} : flags;
+}
+
 // The words for cxxopts: "--flag=value" as two words, because a joined value must not contain newlines there, and the
 // value of a switch joined to it. Throws Error for a flag of another program that has another name here.
 std::vector<std::string> read_arguments(int argc, char** argv) {
@@ -366,11 +381,10 @@ std::vector<std::string> read_arguments(int argc, char** argv) {
         if (is_llmc_flag(word, next)) refuse_llmc_flag(word, flag_names());
         refuse_nanogpt_flag(word);
         const auto equals = word.find('=');
-        const auto flag = known.find(word.substr(0, equals)), one_letter = known.find(word.substr(0, 2));
-        if (flag == known.end() && one_letter != known.end() && !one_letter->second.is_switch) {  // -l3e-4
-            arguments.insert(arguments.end(), {one_letter->second.name, word.substr(2)});
-        } else if (flag == known.end()) {
-            arguments.push_back(word);
+        const auto flag = known.find(word.substr(0, equals));
+        if (flag == known.end()) {
+            const std::vector<std::string> letters = flags_of_letters(word, known);
+            arguments.insert(arguments.end(), letters.begin(), letters.end());
         } else if (flag->second.is_switch) {
             constexpr std::string_view kAnswers[] = {"0", "1", "true", "false", "yes", "no"};  // valid or not
             const bool apart = equals == word.npos && std::ranges::find(kAnswers, next) != std::end(kAnswers);

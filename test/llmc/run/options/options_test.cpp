@@ -59,6 +59,16 @@ TEST_CASE("flags set their fields, as a letter and by name", "[options]") {
     CHECK(o.lr_schedule == "wsd");
 }
 
+TEST_CASE("a value may be joined to a flag of one letter, and switches of one letter to each other", "[options]") {
+    const Options o = parsed({"-ia*.bin", "-l3e-4", "-b8", "-aoruns/small run"});
+    CHECK(o.train_data == "a*.bin");
+    CHECK(o.lr == 3e-4);
+    CHECK(o.micro_batch == 8);
+    CHECK(o.overfit_batch);
+    CHECK(o.output_dir == "runs/small run");
+    CHECK(refusal({"-a3e-4"}).find("-a3e-4") != std::string::npos);
+}
+
 TEST_CASE("an option that is not set has the default that --help shows", "[options]") {
     CHECK(to_json(parsed({"-i", "x"}))["beta2"] == 0.95);
     const std::string help = help_text();
