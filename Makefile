@@ -144,9 +144,6 @@ tests: $(BUILD)/tests
 test: all tools tests
 	$(BUILD)/tests
 
-# Catch2 3 has a library; version 2 is headers only.
-CATCH2    := $(shell $(CXX) -std=c++20 $(BUNDLED:%=-isystem %) -include catch2/catch_test_macros.hpp -E -x c++ \
-               /dev/null >/dev/null 2>&1 && echo -lCatch2)
 link       = $(CXX) -o $@ $(filter %.o,$^) $(LDLIBS) $(EXTRA)
 $(BUILD)/train_gpt2: $(HOSTBUILD)/train_gpt2.cu.o $(LIBRARY) $(BUILD)/library
 	$(link)
