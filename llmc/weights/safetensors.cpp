@@ -200,9 +200,9 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
                 path_ + ": tensor " + in_quotes(tensor.name),
                 tensor.dtype + " of shape " + describe_shape(tensor.shape),
                 "a known dtype, a size that fits in 64 bits and a unique name");
-        header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape},
-                               {"data_offsets", {expected_, expected_ + size.value()}}};
-        expected_ += size.value();
+        const std::uint64_t end = expected_ + size.value_or(0);  // g++ -O1 warns that *size may be uninitialized
+        header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {expected_, end}}};
+        expected_ = end;
     }
     std::string text = text_of(header);
     text.resize((text.size() + 7) / 8 * 8, ' ');  // the data then starts aligned for every dtype
