@@ -1,5 +1,5 @@
-// attention_cudnn.cpp - attention by cuDNN's flash attention kernels: for each pass and shape a graph, made once, and
-// those of its plans that were asked for (cudnn_graph.h)
+// attention_cudnn.cpp - attention by cuDNN's flash attention kernels: one graph per pass and shape, with the requested
+// plans (cudnn_graph.h)
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -16,12 +16,12 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// What the library says takes part in lines of ours.
+// The library's messages, as part of one line.
 std::string on_one_line(std::string words) {
     std::ranges::replace_if(words, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
     return words;
 }
-// The library's own words on its last error.
+// The library's message about its last error.
 std::string last_words() {
     char text[1024] = "";
     cudnnGetLastErrorString(text, sizeof text);
@@ -45,7 +45,7 @@ struct Plan {
     cudnn_graph::BuiltPlan selected;
 };
 
-// Where an operand starts in its buffer.
+// Offset of an operand in its buffer.
 template <class Element>
 std::pair<std::int64_t, void*> address(CudnnOperand operand, const AttentionShape& shape, std::span<Element> buffer) {
     return {std::int64_t(operand),
@@ -84,7 +84,7 @@ struct CudnnAttention::State {
         try {
             plans.emplace(key, build(key));
             return "";
-        } catch (const std::exception& error) {  // ours, or one that the frontend lets through
+        } catch (const std::exception& error) {  // this code's, or one that the frontend does not catch
             return refusals.emplace(key, on_one_line(error.what())).first->second;
         }
     }

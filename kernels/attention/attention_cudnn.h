@@ -1,5 +1,5 @@
-// attention_cudnn.h - attention by cuDNN, bf16: attention_cudnn.cpp | attention_cudnn_absent.cpp, which refuses
-// everything
+// attention_cudnn.h - attention by cuDNN, bf16: attention_cudnn.cpp, or attention_cudnn_absent.cpp, which always
+// refuses
 #pragma once
 #include <string>
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace kernels {
 
-// Of the library that runs, such as "9.19.0"; empty: this build has none.
+// Version of the loaded library, such as "9.19.0"; empty: this build has no cuDNN.
 std::string cudnn_version();
 
-// Owns the handle, the plans and the workspace; all are made when first needed, so a GPU is not.
+// Owns the handle, the plans and the workspace. All are created on first use, so construction needs no GPU.
 class CudnnAttention {
 public:
     CudnnAttention();
@@ -19,19 +19,19 @@ public:
     CudnnAttention(CudnnAttention&&) noexcept;
     CudnnAttention& operator=(CudnnAttention&&) noexcept;
 
-    // Plans a pass of a shape, by the first plan that cuDNN offers. Empty if cuDNN can do it, else its reason.
+    // Plans a pass of a shape, with the first plan that cuDNN offers. Empty if cuDNN supports it, otherwise the reason.
     std::string refusal(const AttentionShape& shape, CudnnPass pass);
-    // Of a pass that is planned for the shape: the bytes of the selected plan.
+    // Bytes of the selected plan; the pass must be planned for the shape.
     std::size_t workspace_bytes(const AttentionShape& shape, CudnnPass pass) const;
-    // The same: builds the first `most` plans, and gives the names of those within the workspace, in cuDNN's order.
+    // Builds the first `most` plans, and returns the names of those within the workspace limit, in cuDNN's order.
     std::vector<std::string> plans(const AttentionShape& shape, CudnnPass pass, int most, std::size_t most_workspace);
-    // The same: runs by the plan of that name from now on. False: this cuDNN does not offer it, or cannot build it.
+    // Selects the plan of that name. False if this cuDNN does not offer it, or cannot build it.
     bool select(const AttentionShape& shape, CudnnPass pass, const std::string& plan);
-    // Gives the workspace back, until the next run of a pass; waits for the device.
+    // Frees the workspace until the next run of a pass; waits for the device.
     void free_workspace();
 
-    // Enqueue on `stream`, without waiting for anything once a shape has run; outputs are ready when the stream has
-    // passed this point. Throw a run-time Error that names cuDNN's status, or says that the shape has not been planned.
+    // Enqueue on `stream`, without waiting except in the first run of a shape; outputs are ready when the stream has
+    // passed this point. Throw a run-time Error with cuDNN's status, or if the shape has not been planned.
     void forward(const AttentionForward<bf16>& op, StreamRef stream);
     void backward(const AttentionBackward<bf16>& op, CudnnPass pass, StreamRef stream);
 

@@ -1,4 +1,4 @@
-// attention_cudnn_absent.cpp - attention_cudnn.h of a build without cuDNN
+// attention_cudnn_absent.cpp - attention_cudnn.h for builds without cuDNN
 #include "kernels/attention/attention_cudnn.h"
 #include "kernels/device/error.h"
 

@@ -19,11 +19,11 @@
 namespace kernels {
 namespace {
 
-// cuDNN's deterministic backward pass on Hopper keeps seq_len^2 numbers a head: beyond this, flash attention's none are
-// worth more than its speed.
+// cuDNN's deterministic backward pass on Hopper stores seq_len^2 numbers per head. Above this limit auto selects flash
+// attention, which needs no workspace.
 constexpr std::size_t kAutomaticWorkspace = std::size_t(4) << 30;
 
-// Of one pass, plans of cuDNN that compete: cuDNN 9.19 offers two to four, and each takes up to half a second to build.
+// Plans of cuDNN to time per pass: cuDNN 9.19 offers two to four, and each takes up to half a second to build.
 constexpr int kMostPlans = 4;
 
 std::string name_of(AttentionMethod method) {
@@ -60,17 +60,17 @@ std::vector<AttentionMethod> attention_candidates(AttentionMethod asked, const A
     }
     if (!build.choice)
         refuse(asked, "auto: on a CPU there is one implementation, " + std::string(build.plain),
-               "leave the flag out; on a GPU build with make DEVICE=cuda");
+               "omit the flag; on a GPU build with make DEVICE=cuda");
     if (asked == cudnn && !build.cudnn)
         refuse(asked, "auto, flash or plain: this build has no cuDNN",
                "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
     if (asked != plain && dtype != DType::bf16)
-        refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "give --dtype bf16");
+        refuse(asked, "auto or plain: " + name_of(asked) + " computes in bf16 only", "set --dtype bf16");
     if (asked == flash && !flash_takes(build, head_size))
         refuse(asked,
-               "auto or plain: the model's heads have " + std::to_string(head_size) + " channels, flash takes " +
+               "auto or plain: the model's heads have " + std::to_string(head_size) + " channels, flash supports " +
                    flash_head_sizes(build),
-               "leave the flag out, or choose another number of heads");
+               "omit the flag, or choose another number of heads");
     return {asked};
 }
 
@@ -105,7 +105,7 @@ struct Attention::State {
         return ", batch " + std::to_string(s.batch) + ", seq_len " + std::to_string(s.seq_len) + ", heads " +
                std::to_string(s.heads) + ", head_size " + std::to_string(s.head_size);
     }
-    // What was asked, with all that decides which forms compete.
+    // Key of stored choices: the problem, and everything that determines the candidates.
     std::string key(const AttentionProblem& problem) const {
         return name_of(options.method) + (problem.dtype == DType::bf16 ? " bf16" : " fp32") + text_of(problem.shape) +
                (problem.backward ? ", both passes" : ", forward") + (options.deterministic ? ", deterministic" : "");
@@ -126,7 +126,7 @@ struct Attention::State {
     std::size_t most_workspace() const {
         return options.method == AttentionMethod::cudnn ? std::size_t(-1) : kAutomaticWorkspace;
     }
-    // cuDNN's plans of a pass. What runs them needs a probe; the backward pass reads what a forward one left there.
+    // cuDNN's plans of a pass. Running them needs a probe; the backward pass reads the results of a forward pass there.
     PlanLibrary plans_of(CudnnPass pass, const AttentionShape& shape, const AttentionProbe* probe = nullptr,
                          StreamRef stream = nullptr) {
         const auto run = [this, pass, probe, stream] {
@@ -143,7 +143,7 @@ struct Attention::State {
                 .run = run,
                 .repeats =
                     [run, pass, probe, stream] {
-                        if (pass == CudnnPass::backward_fast) return true;  // need not
+                        if (pass == CudnnPass::backward_fast) return true;  // not required
                         FirstBits first[2];
                         bool same = true;
                         for (int i = 0; i < 3 && same; ++i) {
@@ -163,7 +163,7 @@ struct Attention::State {
             most = std::max(most, cudnn.workspace_bytes(problem.shape, pass));
         return most;
     }
-    // Empty if the form computes it, by the stored plans where there are some; otherwise why not.
+    // Empty if the form supports the problem (with stored plans, if any); otherwise the reason why not.
     std::string refusal(const AttentionForm& form, const AttentionProblem& problem) {
         for (const CudnnPass pass : passes(form, problem)) {
             if (std::string why = cudnn.refusal(problem.shape, pass); !why.empty()) return why;
@@ -171,7 +171,7 @@ struct Attention::State {
         }
         const std::size_t bytes = workspace_bytes(form, problem);
         if (bytes <= most_workspace()) return "";
-        return "its workspace would take " + std::to_string(bytes >> 20) + " MiB, and auto allows " +
+        return "its workspace takes " + std::to_string(bytes >> 20) + " MiB, and the limit of auto is " +
                std::to_string(kAutomaticWorkspace >> 20);
     }
 
@@ -179,7 +179,7 @@ struct Attention::State {
         return {.method = form.method, .deterministic = form.deterministic,
                 .workspace_bytes = workspace_bytes(form, problem)};
     }
-    // By the choice, if there is one that can be used here.
+    // The stored choice, if it can be used.
     std::optional<AttentionPlan> chosen(const AttentionProblem& problem, const std::vector<AttentionForm>& forms) {
         const Choice* const known = options.choices && forms.size() > 1 ? options.choices->find(library(), key(problem))
                                                                         : nullptr;
@@ -207,7 +207,7 @@ struct Attention::State {
             if (form.method != AttentionMethod::cudnn) plan.passed_over = passed_over;
             return plan;
         }
-        refuse(options.method, "a method that can do this model and GPU; cuDNN refuses: " + passed_over,
+        refuse(options.method, "a method that supports this model and GPU; cuDNN's reason: " + passed_over,
                "use auto, flash or plain");
     }
     const AttentionPlan& plan(const AttentionProblem& problem) {
@@ -236,14 +236,14 @@ struct Attention::State {
         attention_backward(op, stream);
     }
 
-    // First cuDNN's plans of each pass, then both passes of every form that can, one after the other as in training;
+    // Times first cuDNN's plans of each pass, then both passes of every supported form, in sequence as in training;
     // only bf16 has more than one form.
     void choose(const AttentionProblem& problem, StreamRef stream) {
         if (!options.choices || !options.choices->timing || problem.dtype != DType::bf16) return;
         std::vector<AttentionForm> able;
         try {
             able = forms(problem);
-        } catch (const Error&) {  // plan() says it, to every rank alike
+        } catch (const Error&) {  // plan() throws it, on all ranks
             return;
         }
         const auto known = chosen(problem, able);
@@ -267,7 +267,7 @@ struct Attention::State {
             }
             if (able.size() > 1) compete(problem, able, refused, probe, stream);
         } catch (const Error& error) {
-            options.choices->note(key(problem) + ": the first that can; " + error.what());
+            options.choices->note(key(problem) + ": the first supported method; " + error.what());
         }
         cudnn.free_workspace();
         decisions.clear();
@@ -282,7 +282,7 @@ struct Attention::State {
                 if (problem.backward) backward(form.method, form.deterministic, probe.backward(), stream);
             },
             options.choices->cache_bytes, stream);
-        if (timing.ranking.empty()) throw Error("none runs" + timing.notes, Blame::runtime);
+        if (timing.ranking.empty()) throw Error("no method runs" + timing.notes, Blame::runtime);
         const auto fastest = std::size_t(timing.ranking.front());
         std::string times;
         for (std::size_t i = 0; i < able.size(); ++i) {
@@ -311,7 +311,7 @@ std::string Attention::describe(const AttentionProblem& problem) const {
                                                                : std::string(state_->build.plain);
     if (plan.method == AttentionMethod::cudnn && problem.backward)
         text += plan.deterministic ? ", deterministic" : ", last bits differ from run to run";
-    if (state_->build.choice && state_->options.method == AttentionMethod::automatic) text += ", chosen by auto";
+    if (state_->build.choice && state_->options.method == AttentionMethod::automatic) text += ", selected by auto";
     if (!plan.times.empty()) text += " (" + plan.times + ")";
     return plan.passed_over.empty() ? text : text + "; not cuDNN: " + plan.passed_over;
 }

@@ -1,8 +1,8 @@
-// cudnn_graph.h - attention as cuDNN is told of it: a graph of its frontend for each pass
+// cudnn_graph.h - attention for cuDNN: a graph of its frontend for each pass
 //
-// Forward (scaled, causal, statistics kept), backward by the algorithm that adds in a fixed order, and by the one that
-// does not. The first of these keeps a seq_len x seq_len matrix of bf16 per head in its workspace on Hopper (2 GiB at
-// batch 64, 16 heads, 1024 tokens). For attention_cudnn.cpp, and for the test that asks cuDNN itself without a GPU.
+// Forward (scaled, causal, with statistics), deterministic backward and nondeterministic backward. On Hopper the
+// deterministic one stores a seq_len x seq_len matrix of bf16 per head in its workspace (2 GiB at batch 64, 16 heads,
+// 1024 tokens). For attention_cudnn.cpp, and for the test that calls cuDNN without a GPU.
 #pragma once
 #include <cudnn_frontend.h>
 
@@ -28,7 +28,7 @@ inline std::shared_ptr<fe::graph::Tensor_attributes> tensor(fe::graph::Graph& gr
     return graph.tensor(attributes);
 }
 
-// What the graph computes takes the layout and the identity of an operand.
+// Layout and unique id of an operand.
 inline void output(const std::shared_ptr<fe::graph::Tensor_attributes>& result, CudnnOperand operand,
                    const AttentionShape& shape) {
     const CudnnLayout layout = cudnn_layout(operand, shape);
@@ -74,20 +74,20 @@ inline void describe(fe::graph::Graph& graph, const CudnnPlanKey& key) {
     else describe_backward(graph, key.shape, key.pass == CudnnPass::backward_deterministic);
 }
 
-// A plan that is ready to run: its position among those that cuDNN offers, and cuDNN's name of its engine and knobs.
+// A plan that is ready to run: its index in cuDNN's list, and cuDNN's name of its engine and knobs.
 struct BuiltPlan {
     std::int64_t index;
     std::string name;
     std::size_t workspace_bytes;
 };
 
-// What cuDNN's heuristics offer for a graph whose operations are built, best estimate first. None is built yet.
+// Queries cuDNN's heuristics for plans of a built operation graph, best estimate first. Builds none of them.
 inline fe::error_t offer_plans(fe::graph::Graph& graph) {
     const fe::error_t status = graph.create_execution_plans({fe::HeurMode_t::A});
     return status.is_bad() ? status : graph.check_support();
 }
 
-// Builds a plan by its position, unless that is done already.
+// Builds the plan of that index, unless it is built already.
 inline fe::error_t build_plan(fe::graph::Graph& graph, std::int64_t index, BuiltPlan& built) {
     std::int64_t bytes = 0;
     built.index = index;
@@ -98,7 +98,7 @@ inline fe::error_t build_plan(fe::graph::Graph& graph, std::int64_t index, Built
     return status;
 }
 
-// The first `most` of the offered plans that can be built. Bad, with the first reason: there is none.
+// The first `most` of the offered plans that can be built. If there is none, an error with the first reason.
 inline fe::error_t build_plans(fe::graph::Graph& graph, int most, std::vector<BuiltPlan>& built) {
     fe::error_t first_fault{fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "cuDNN offers no plan"};
     built.clear();
@@ -111,7 +111,7 @@ inline fe::error_t build_plans(fe::graph::Graph& graph, int most, std::vector<Bu
     return built.empty() ? first_fault : fe::error_t{};
 }
 
-// Builds the offered plan of that name. False: there is none, or it cannot be built.
+// Builds the offered plan of that name. False if there is none, or it cannot be built.
 inline bool build_plan(fe::graph::Graph& graph, const std::string& name, BuiltPlan& built) {
     for (std::int64_t i = 0; i < graph.get_execution_plan_count(); ++i) {
         std::string found;

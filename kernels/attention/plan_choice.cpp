@@ -1,4 +1,4 @@
-// plan_choice.cpp - the competition of a library's plans of one pass
+// plan_choice.cpp - times a library's plans of one pass
 #include "kernels/attention/plan_choice.h"
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// plan_choice.h - which plan of a library computes a pass of attention: the stored one, otherwise the fastest, where
-// timing is allowed, otherwise the library's first. Host code; the library is behind functions
+// plan_choice.h - selects a library's plan for a pass of attention: the stored one, otherwise the fastest if timing is
+// allowed, otherwise the library's first. Host code; the library is behind functions
 #pragma once
 #include <functional>
 #include <string>
@@ -13,18 +13,18 @@ namespace kernels {
 // A library, for one pass of one shape.
 struct PlanLibrary {
     std::string name;     // with its version
-    std::string problem;  // under which the choice is stored
-    std::function<std::vector<std::string>()> plans;  // that compete, by their names, in the library's order
+    std::string problem;  // key of the stored choice
+    std::function<std::vector<std::string>()> plans;  // names of the plans to time, in the library's order
     std::function<bool(const std::string& plan)> select;  // false: the library has no plan of that name
     std::function<void()> run;      // enqueues the pass by the selected plan
-    std::function<bool()> repeats;  // whether that is bit-identical each time
+    std::function<bool()> repeats;  // whether its results are bit-identical in every run
 };
 
-// Selects the stored plan. False: none is stored that the library has; one that it does not have is forgotten.
+// Selects the stored plan. False if there is none; a stored plan that the library does not have is removed.
 // choices may be nullptr.
 bool select_stored_plan(const PlanLibrary& library, Choices* choices);
-// Times the plans, selects the fastest whose results repeat, and stores it; leaves the library's first selected where
-// there is no other, or none runs. Waits.
+// Times the plans, selects the fastest with bit-identical results, and stores it. The library's first stays selected if
+// it is the only one, or none runs. Waits.
 void choose_plan(const PlanLibrary& library, Choices& choices, StreamRef stream);
 
 }  // namespace kernels

@@ -1,4 +1,4 @@
-// probe.h - tensors of a shape, filled with numbers of the size that training has, to time attention on
+// probe.h - tensors of a shape with values as large as in training, to time attention
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -10,7 +10,7 @@ namespace kernels {
 
 class AttentionProbe {
 public:
-    // Throws Error where there is no room.
+    // Throws Error if memory is insufficient.
     AttentionProbe(const AttentionProblem& problem, StreamRef stream)
         : shape_(problem.shape), qkv_(3 * elements()), out_(elements()), dout_(problem.backward ? elements() : 0),
           dqkv_(problem.backward ? 3 * elements() : 0), logsumexp_(rows()), delta_(problem.backward ? rows() : 0) {
@@ -21,11 +21,11 @@ public:
         return {out_.span(), logsumexp_.span(), qkv_.span(), shape_.batch, shape_.seq_len, shape_.heads,
                 shape_.head_size};
     }
-    AttentionBackward<bf16> backward() const {  // of what forward() left
+    AttentionBackward<bf16> backward() const {  // reads the results of forward()
         return {dqkv_.span(), delta_.span(), dout_.span(), qkv_.span(), out_.span(), logsumexp_.span(), shape_.batch,
                 shape_.seq_len, shape_.heads, shape_.head_size};
     }
-    // What a pass leaves, in two parts, the second of which may be empty.
+    // The result of a pass, in two parts, the second of which may be empty.
     std::span<const std::byte> result(bool of_forward, int part) const {
         if (!of_forward) return part == 0 ? std::as_bytes(dqkv_.span()) : std::span<const std::byte>();
         return part == 0 ? std::as_bytes(out_.span()) : std::as_bytes(logsumexp_.span());
@@ -34,7 +34,7 @@ public:
 private:
     std::size_t rows() const { return std::size_t(shape_.batch) * shape_.heads * shape_.seq_len; }
     std::size_t elements() const { return rows() * shape_.head_size; }
-    // Uniform in (-1.7, 1.7), variance 1, again after 2^20 elements: far apart for any cache of a multiprocessor.
+    // Uniform in (-1.7, 1.7), variance 1, with a period of 2^20 elements, more than a multiprocessor's caches hold.
     static void fill(std::span<bf16> to, StreamRef stream) {
         std::vector<bf16> numbers(std::min(to.size(), std::size_t(1) << 20));
         std::uint32_t state = 1;

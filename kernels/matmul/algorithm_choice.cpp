@@ -1,4 +1,4 @@
-// algorithm_choice.cpp - an algorithm as text, and the competition of all forms of a product
+// algorithm_choice.cpp - algorithms as text, and the timing of all forms of a product
 #include "kernels/matmul/algorithm_choice.h"
 
 #include <charconv>
@@ -10,27 +10,27 @@
 namespace kernels {
 namespace {
 
-// Of each form of a product. The library orders them by its own estimate; at which position the fastest usually stands
-// was not measured.
+// For each form of a product. The library orders them by its own estimate; the usual position of the fastest was not
+// measured.
 constexpr int kCandidates = 32;
 
-// Bias placement changes only where the sum of two times is below this share of the other sum. Within one product the
-// fastest median wins, but the products compared here were timed one after the other, not in turns: the GPU's clock may
-// have changed in between. Not measured on a GPU.
-constexpr double kWorthAChange = 0.98;
+// The place of a bias sum changes only if the sum of two times is below this fraction of the other sum. Within one
+// product the fastest median wins, but the products compared here were timed one after the other, not in turns: the
+// GPU's clock may have changed in between. Not measured on a GPU.
+constexpr double kMaxTimeRatio = 0.98;
 
-std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const ProductLibrary& library, int most_of_a_form) {
+std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const ProductLibrary& library, int max_per_form) {
     std::vector<ChosenAlgorithm> all;
     for (const ProductForm& form : forms_of(shape))
-        for (AlgorithmBytes& algorithm : library.algorithms(form, most_of_a_form, true))
+        for (AlgorithmBytes& algorithm : library.algorithms(form, max_per_form, true))
             all.push_back({form, std::move(algorithm)});
     return all;
 }
 
-std::optional<ChosenAlgorithm> kept(const ProductShape& shape, const ProductLibrary& library, Choices& choices) {
+std::optional<ChosenAlgorithm> stored(const ProductShape& shape, const ProductLibrary& library, Choices& choices) {
     const Choice* const known = choices.find(library.name, shape.problem());
     if (!known) return std::nullopt;
-    for (const ProductForm& form : forms_of(shape))  // a form without an algorithm: written by hand, to force it
+    for (const ProductForm& form : forms_of(shape))  // a form without an algorithm: an entry to force it
         if (known->taken == name_of(form))
             if (auto first = library.algorithms(form, 1, false); !first.empty())
                 return ChosenAlgorithm{form, std::move(first.front())};
@@ -96,7 +96,7 @@ bool bias_is_faster_with_input(const Choices* choices, const std::string& librar
     };
     const double with_input = seconds(places.input_with_bias, places.weight_without),
                  with_weight = seconds(places.input_without, places.weight_with_bias);
-    return with_input > 0 && with_input < kWorthAChange * with_weight;
+    return with_input > 0 && with_input < kMaxTimeRatio * with_weight;
 }
 
 bool bias_gradient_is_rounded(const Choices* choices, const std::string& library, DType dtype, bool tf32,
@@ -116,13 +116,13 @@ bool bias_is_faster_with_weight(const Choices* choices, const std::string& libra
         return choices->find(library, shape.problem());
     };
     const Choice *const with = find(true), *const without = find(false);
-    return with && without && with->seconds < kWorthAChange * without->seconds;
+    return with && without && with->seconds < kMaxTimeRatio * without->seconds;
 }
 
 std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,
                                                 Choices* choices, StreamRef stream) {
     if (choices)
-        if (const auto known = kept(shape, library, *choices)) return known;
+        if (const auto known = stored(shape, library, *choices)) return known;
     if (choices && choices->timing)
         if (const auto timed = fastest(shape, library, *choices, stream)) return timed;
     for (const ProductForm& form : forms_of(shape))

@@ -1,5 +1,5 @@
-// algorithm_choice.h - which form and which algorithm of a library computes a product: the one kept, else the fastest,
-// where timing is allowed, else the library's first. Host code; the library is behind functions
+// algorithm_choice.h - selects the form and algorithm of a library for a product: the stored one, otherwise the fastest
+// if timing is allowed, otherwise the library's first. Host code; the library is behind functions
 #pragma once
 #include <functional>
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace kernels {
 
-// The library's own business: what only the version that gave it reads.
+// Opaque: only the library version that returned it can read it.
 using AlgorithmBytes = std::vector<unsigned char>;
 
 struct ChosenAlgorithm {
@@ -21,41 +21,41 @@ struct ChosenAlgorithm {
     AlgorithmBytes algorithm;
     bool operator==(const ChosenAlgorithm&) const = default;
 };
-// As a choice keeps it: "fused-gelu 0a1b..."
+// As it is stored: "fused-gelu 0a1b..."
 std::string text_of(const ChosenAlgorithm& chosen);
-// Empty: not what text_of() gives for a form of this shape.
+// Empty if the text is not what text_of() returns for a form of this shape.
 std::optional<ChosenAlgorithm> parse_algorithm(const std::string& text, const ProductShape& shape);
 
 // A library, for one product.
 struct ProductLibrary {
     std::string name;  // with its version
-    // At most `most` of a form, in the library's order; none: it lacks the form. `compared`: repeats() is called before
-    // one of them is used, so the order of their sums need not be fixed.
+    // At most `most` of a form, in the library's order; none if it lacks the form. `compared`: repeats() is called
+    // before one of them is used, so the order of their sums need not be fixed.
     std::function<std::vector<AlgorithmBytes>(const ProductForm& form, int most, bool compared)> algorithms;
-    // Whether it can run what was kept.
+    // Whether it can run a stored algorithm.
     std::function<bool(const ChosenAlgorithm&)> accepts;
-    // Enqueues the product with all that its form leaves to other kernels. What a run adds to must not change.
+    // Enqueues the product and the other kernels that its form needs. Must not change tensors that it would add to.
     std::function<void(const ChosenAlgorithm&)> run;
-    // Whether all that it computes is bit-identical each time. Called after run() only.
+    // Whether all its results are bit-identical in every run. Called after run() only.
     std::function<bool(const ChosenAlgorithm&)> repeats;
 };
 
-// Empty: the library has no algorithm for any form. choices may be nullptr.
+// Empty if the library has no algorithm for any form. choices may be nullptr.
 std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,
                                                 Choices* choices, StreamRef stream);
 
-// Whether the gradient of the bias of a pair is faster summed with the second layer's input gradient than with the
-// first one's weight gradient: by the times of all four products, where all are known. choices may be nullptr.
+// Whether the bias gradient of a pair is summed faster with the second layer's input gradient than with the first
+// layer's weight gradient, by the times of all four products; false if one is unknown. choices may be nullptr.
 bool bias_is_faster_with_input(const Choices* choices, const std::string& library, DType dtype, bool tf32,
                                const GeluPair& pair);
-// Whether it is, and a library in bf16 sums it as it multiplies, which rounds the sums to bf16.
+// Whether it is, and the library fuses the sum into a bf16 product, which rounds it to bf16.
 bool bias_gradient_is_rounded(const Choices* choices, const std::string& library, DType dtype, bool tf32,
                               const GeluPair& pair);
-// Whether a weight's gradient is faster with that of the bias than without, where both times are known.
+// Whether the weight gradient is faster with the bias gradient than without; false if one time is unknown.
 bool bias_is_faster_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
                               const LinearShape& layer);
 
-// The answers of both, remembered, as every block asks again: from the first question on the choices must stay.
+// Caches both answers, because every block asks again: after the first call the choices must not change.
 class BiasSums {
 public:
     // choices may be nullptr.

@@ -1,4 +1,4 @@
-// check.h - what every implementation of matmul.h refuses: shapes and spans that do not fit
+// check.h - input checks of every implementation of matmul.h: shapes and sizes of spans
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-// cublaslt_handles.h - cuBLASLt's handles with their owners, and attributes that are set with their type
+// cublaslt_handles.h - owners of cuBLASLt's handles, and typed setters of their attributes
 #pragma once
 #include <cublasLt.h>
 

@@ -1,4 +1,4 @@
-// cublaslt_plan.h - a product as cuBLASLt is told of it, and the algorithms that it offers; the table of m, n, k and
+// cublaslt_plan.h - the cuBLASLt descriptors of a product, and the algorithms that it offers; the table of m, n, k and
 // operands: matmul_cublaslt.cpp
 #pragma once
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 namespace kernels::cublaslt {
 
-// In which ways partial sums of a product that is cut along k may be added. COMPUTE_TYPE keeps them in float, whatever
-// the result's type, and adds them in a fixed order. Where the result is float, so are the partial sums of OUTPUT_TYPE,
-// which are added in the same way, and of INPLACE, which adds to the result as they come: cublasLt.h documents that
-// they are added one after the other, not in which order. So INPLACE only where the result is compared with that of
-// other runs before it is used (`compared`).
+// The allowed reduction schemes of split-k. COMPUTE_TYPE keeps partial sums in float for any type of the result, and
+// adds them in a fixed order. If the result is float, so are the partial sums of OUTPUT_TYPE, which are added in the
+// same way, and of INPLACE, which are added to the result: cublasLt.h documents that they are added one after the
+// other, but not in which order. So INPLACE is allowed only if the result is compared with that of other runs before
+// it is used (`compared`).
 inline std::uint32_t reductions_of(const ProductShape& shape, bool compared) {
     const bool into_float = shape.dtype == DType::fp32 || shape.product == Product::backward_weight;
     std::uint32_t mask = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -22,14 +22,14 @@ inline std::uint32_t reductions_of(const ProductShape& shape, bool compared) {
     if (into_float && compared) mask |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
     return mask;
 }
-// Whether the order of the result's sums may differ from run to run, so that repeats() compares it.
+// Whether the summation order of the result may differ from run to run, so that repeats() compares it.
 inline bool order_may_vary(const ProductShape& shape) {
     return (reductions_of(shape, true) & CUBLASLT_REDUCTION_SCHEME_INPLACE) != 0;
 }
 
 using Algorithm = cublasLtMatmulAlgo_t;
 
-// Addresses of one call. `bias` is read by a forward product and written by BGRADB.
+// Addresses of one call. A forward product reads `bias`, BGRADB writes it.
 struct Operands {
     const void *a, *b;
     void* d;
@@ -66,7 +66,7 @@ inline cublasLtEpilogue_t epilogue_of(const ProductShape& shape, const ProductFo
     return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// Only what the epilogue names may be set: an address that it does not use would make the library refuse.
+// Sets only pointers that the epilogue uses: the library refuses others.
 inline void set_addresses(const Plan& plan, const ProductShape& shape, const Operands& operands) {
     if (shape.product == Product::forward ? shape.biased : plan.form.bias_gradient)
         set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
@@ -93,7 +93,7 @@ inline Plan describe(const ProductShape& shape, const Operands& operands, const 
     return plan;
 }
 
-// The library's algorithms for this form, in its order; empty: it has none.
+// The library's algorithms for this form, in its order; empty if it has none.
 inline std::vector<Algorithm> algorithms(const Library& library, std::size_t workspace_bytes, const Plan& plan,
                                          const ProductShape& shape, int most, bool compared) {
     const Preference preference = make_preference();
@@ -109,7 +109,7 @@ inline std::vector<Algorithm> algorithms(const Library& library, std::size_t wor
         library.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(),
         preference.get(), most, results.data(), &found);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-    // how some versions say that they lack an epilogue
+    // some versions return these if they lack an epilogue
     if (status == CUBLAS_STATUS_INVALID_VALUE && plan.form != ProductForm()) return {};
     throw_fault(fault_of(status), "cublasLtMatmulAlgoGetHeuristic()", __FILE__, __LINE__);
     std::vector<Algorithm> usable;
@@ -118,8 +118,8 @@ inline std::vector<Algorithm> algorithms(const Library& library, std::size_t wor
     return usable;
 }
 
-// Whether this library runs the algorithm on this GPU, within the workspace and with sums as they may be. For
-// algorithms that were compared when they were chosen.
+// Whether this library can run the algorithm on this GPU, within the workspace and with an allowed reduction scheme.
+// For algorithms that were compared when they were selected.
 inline bool accepts(const Library& library, std::size_t workspace_bytes, const Plan& plan, const ProductShape& shape,
                     const Algorithm& algorithm) {
     cublasLtMatmulHeuristicResult_t result{};

@@ -1,8 +1,8 @@
-// few_rows.cu - few_rows.h, each weight read once
+// few_rows.cu - few_rows.h; reads each weight once
 //
-// A warp owns two outputs and walks along their weights, the loads of four packs of each under way before the first is
-// needed; a CPU's thread reads the weights of one output after another, as they lie: one stream that the processor
-// fetches ahead. The rows themselves come from the caches.
+// On a GPU a warp computes two outputs, and issues the loads of four packs of each one's weights before it uses the
+// first. On a CPU a thread reads the weights of one output after another, in memory order: one stream that the
+// processor prefetches. The rows themselves come from the caches.
 #include "kernels/matmul/few_rows.h"
 
 #include "kernels/gelu.h"
@@ -13,12 +13,12 @@
 namespace kernels {
 namespace {
 
-// Outputs: of a warp at a time. Sums: partial sums of a row's product with an output's weights, one
-// for each element of a pack on a CPU, where they are a vector.
+// outputs: per warp at a time. sums: partial sums of the product of a row and an output's weights; on a CPU one per
+// element of a pack, as a vector.
 template <class T, int Rows, int Lanes, int PackBytes>
 struct FewRowsGeometry {
     static constexpr int rows = Rows, lanes = Lanes, pack_bytes = PackBytes, pack_size = PackBytes / sizeof(T);
-    // One output on a CPU: 36-38 GB/s of weights a core of Zen 5, four 26-31 (fp32, one row).
+    // On a CPU one output reads 36-38 GB/s of weights per Zen 5 core, four read 26-31 (fp32, one row).
     static constexpr int outputs = simt::gpu_geometry ? 2 : 1;
     static constexpr int sums = Lanes == 1 ? pack_size : 1;
     static constexpr int packs_under_way = 4;
@@ -28,7 +28,7 @@ struct FewRowsGeometry {
 template <class T, class G>
 using FewRowsSums = Partial<G::sums>[G::rows][G::outputs];
 
-// += the products of a pack of each row with the same pack of an output's weights
+// Adds the products of a pack of each row with the same pack of an output's weights.
 template <class T, class G>
 __device__ __forceinline__ void add_products(FewRowsSums<T, G>& sums, int output, const LinearForward<T>& op,
                                              const Pack<T, G::pack_bytes>& weight, std::size_t at) {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void add_products(FewRowsSums<T, G>& sums, int output
     }
 }
 
-// Four blocks a multiprocessor leave registers for all loads; without the number some kernels spill.
+// Four blocks per multiprocessor leave registers for all loads; without this bound some kernels spill.
 template <class T, class G>
 __global__ void __launch_bounds__(G::warps* G::lanes, 4)
 few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
@@ -47,7 +47,7 @@ few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
     const int packs = op.in_channels / G::pack_size;
     const int end = (int(blockIdx.x) + 1) * outputs_per_block < op.out_channels
                         ? (int(blockIdx.x) + 1) * outputs_per_block : op.out_channels;
-    // Numbers of outputs are multiples of G::outputs, so that a warp has all of its own or none.
+    // The number of outputs is a multiple of G::outputs, so a warp has all of its outputs or none.
     for (int first = int(blockIdx.x) * outputs_per_block + warp * G::outputs; first < end;
          first += G::warps * G::outputs) {
         FewRowsSums<T, G> sums{};
@@ -84,7 +84,7 @@ few_rows_kernel(LinearForward<T> op, int outputs_per_block) {
     }
 }
 
-// A block of a CPU reads 64 KiB of weights or more; on a GPU each warp has its outputs once.
+// On a CPU a block reads at least 64 KiB of weights; on a GPU each warp computes its outputs once.
 template <class T, int Rows, int Lanes, int PackBytes>
 void launch_few_rows(const LinearForward<T>& op, StreamRef stream) {
     using G = FewRowsGeometry<T, Rows, Lanes, PackBytes>;
@@ -106,7 +106,7 @@ void launch_for_rows(const LinearForward<T>& op, StreamRef stream) {
     else launch_few_rows<T, 4, Lanes, PackBytes>(op, stream);
 }
 
-// A template, so that a build has the instantiations of its geometry only.
+// A template, so that a build instantiates only the kernels of its geometry.
 template <class T, bool GpuGeometry = simt::gpu_geometry>
 void launch_rows(const LinearForward<T>& op, StreamRef stream) {
     constexpr int kCpuPackElements = 32;  // as in row_sum.cuh

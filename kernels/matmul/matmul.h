@@ -2,7 +2,7 @@
 //
 //   forward:          out = in weight^T + bias;   with GELU: pre = in weight^T + bias, out = gelu(pre)
 //   backward, input:  din = dout weight;          with GELU: din = (dout weight) * gelu'(pre),
-//                                                 dbias (+)= sum over rows of din, of the bias of the layer before
+//                                                 dbias (+)= sum over rows of din (bias of the preceding layer)
 //   backward, weight: dweight (+)= dout^T in,  dbias (+)= sum over rows of dout
 //
 // Shapes    in, din: (rows, in_channels) T; out, pre, dout: (rows, out_channels) T; weight: (out_channels, in_channels)
@@ -10,9 +10,9 @@
 //           row-major.
 // Signals   on a CPU no signal handler may run on a thread that multiplies (llmc/run/control/interrupt.h).
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
-//           float (Bf16Arithmetic). The sums of backward_input's dbias may be rounded to T before they are added: the
-//           library that sums them as it multiplies gives them in the type of its result (rounds_bias_gradient).
-// Choices   where options.choices is given: algorithms by time, the same again once they are kept (kernels/tuning).
+//           float (Bf16Arithmetic). backward_input's dbias sums may be rounded to T before they are added, because a
+//           library that fuses them returns them in the type of its result (rounds_bias_gradient).
+// Tuning    with options.choices algorithms are autotuned, and stored ones are used again (kernels/tuning).
 // Work      2 * rows * in_channels * out_channels flops each.
 #pragma once
 #include <compare>
@@ -36,9 +36,9 @@ template <class T>
 struct LinearBackwardInput {
     std::span<T> din;
     std::span<const T> dout, weight;
-    std::span<const T> pre;   // (rows, in_channels): the input was gelu(pre). Empty: it was not
+    std::span<const T> pre;   // (rows, in_channels): the input is gelu(pre). Empty: no GELU
     int rows, in_channels, out_channels;
-    std::span<float> dbias{};       // (in_channels): of the bias within pre. Empty: summed elsewhere
+    std::span<float> dbias{};       // (in_channels): gradient of the bias in pre. Empty: summed elsewhere
     bool accumulate_dbias = false;  // false: overwritten, true: added to
 };
 
@@ -76,7 +76,7 @@ struct LinearShape {
     auto operator<=>(const LinearShape&) const = default;
 };
 
-// Owns the library's handles, its workspace and the plans it has made, one per shape. Not for two threads at once.
+// Owns the library's handles, its workspace and the plans, one per shape. Not thread-safe.
 class Matmul {
 public:
     explicit Matmul(const MatmulOptions& options = {});
@@ -85,29 +85,29 @@ public:
     Matmul& operator=(Matmul&&) noexcept;
 
     // All enqueue on `stream`; outputs are ready when the stream has passed this point. All throw Error if a span is
-    // too short or a channel count is not a multiple of 16 / sizeof(T), and a run-time Error that names the library's
-    // status when the library refuses.
+    // too short or a channel count is not a multiple of 16 / sizeof(T), and a run-time Error with the library's status
+    // if the library fails.
     template <class T> void forward(const LinearForward<T>& op, StreamRef stream);
     template <class T> void backward_input(const LinearBackwardInput<T>& op, StreamRef stream);
     template <class T> void backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream);
 
-    // Whether the gradient of the bias of a pair is better summed with backward_input of the second layer than with
-    // backward_weight of the first: by the times of all four products, where they are known; else it is not.
+    // Whether to sum the bias gradient of a pair in backward_input of the second layer instead of backward_weight of
+    // the first: by the times of all four products; false if one is unknown.
     bool sums_bias_with_input(DType dtype, const GeluPair& pair) const;
-    // Whether sums_bias_with_input() holds and the algorithm chosen for that product rounds the sums to T.
+    // Whether sums_bias_with_input() is true and the algorithm selected for that product rounds the sums to T.
     bool rounds_bias_gradient(DType dtype, const GeluPair& pair) const;
-    // Of a layer whose bias' gradient is at hand elsewhere: whether backward_weight should sum it all the same, because
-    // it is faster with it, by the times of both products; where they are not known it should not.
+    // For a layer whose bias gradient is available elsewhere: whether backward_weight should still sum it because it
+    // is faster with the sum, by the times of both products; false if one is unknown.
     bool sums_bias_with_weight(DType dtype, const LinearShape& layer) const;
-    // Whether algorithms are chosen for each shape, so that products are worth timing before a run.
+    // Whether there are several algorithms per shape, so that products should be timed before a run.
     static bool chooses_by_shape();
-    // With its version, as choices are kept under it, such as "cuBLASLt 13.1.2".
+    // With its version, the key of stored algorithms, such as "cuBLASLt 13.1.2".
     std::string library() const;
 
-    // Device bytes held for the library's own use, for the memory plan.
+    // Device bytes of the library's workspace, for the memory plan.
     std::size_t workspace_bytes() const;
-    // For the log of a run in `dtype`: library, version, instruction set, and how bf16 is multiplied, which is decided
-    // now if it has not been yet.
+    // For the log of a run in `dtype`: library, version, instruction set, and how bf16 is multiplied, which is
+    // determined now if it has not been yet.
     std::string describe(DType dtype);
 
     struct State;

@@ -1,6 +1,6 @@
 // matmul_cublaslt.cpp - matmul.h on a GPU
 //
-// cuBLASLt thinks in columns: a row-major matrix (r, c) is to it a column-major one (c, r). D = op(A) op(B), (m, n) =
+// cuBLASLt is column-major: it sees a row-major matrix (r, c) as a column-major one (c, r). D = op(A) op(B), (m, n) =
 // (m, k) (k, n) column-major, is:
 //
 //                      m     n     k     A              B             D         fused epilogue
@@ -11,15 +11,15 @@
 //   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB: sums of B along k, one per
 //                      column of D
 //
-// Which epilogues have an algorithm depends on the shape and the GPU, and which is faster on more: BGRADB, for one, may
-// rule out that a product with few tiles and many rows is cut along k. So where choices are timed, algorithms of all
-// forms compete (algorithm_choice.h), each with the kernels of our own that it needs; elsewhere it is the library's
-// first of the first form that it has, among those that add in a fixed order. Where the library has nothing, as for
-// products of one row on some GPUs: plain_product.h. Each shape is planned once.
+// The epilogues that have an algorithm depend on the shape and the GPU, and the fastest one on more: BGRADB, for
+// example, may exclude split-k for a product with few tiles and many rows. So autotuning times algorithms of all forms
+// (algorithm_choice.h), each with the additional kernels that it needs. Without it the library's first algorithm of the
+// first form that it has is used, among those that add in a fixed order. If the library has none, as for products of
+// one row on some GPUs: plain_product.h. Each shape is planned once.
 //
-// An algorithm is kept as the 64 bytes of cublasLtMatmulAlgo_t: cublasLt.h documents that they can be stored and used
-// again with the same version of the library, under which they are kept. Its attributes one by one (tile, stages, cuts
-// along k, ...) would be readable, but no document says that there are no others.
+// An algorithm is stored as the 64 bytes of cublasLtMatmulAlgo_t, with the version of the library: cublasLt.h documents
+// that they can be stored and used again with the same version. Its attributes (tile, stages, split-k, ...) would be
+// readable, but the list is not documented to be complete.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -41,10 +41,9 @@ namespace {
 
 using namespace cublaslt;
 
-// A function of the GPU alone: were it less in a run that is short of memory, that run would not accept an algorithm
-// which another one chose and stored, and would compute other bits. What NVIDIA recommends for Hopper (cuBLAS
-// documentation, cublasSetWorkspace) is 32 MiB; the gradient of a 768 x 3072 weight cut into eight along k takes 72 for
-// partial sums.
+// Depends only on the GPU: with a smaller workspace, a run that is short of memory would not accept an algorithm that
+// another run stored, and would compute other bits. NVIDIA recommends 32 MiB for Hopper (cuBLAS documentation,
+// cublasSetWorkspace); the gradient of a 768 x 3072 weight with split-k 8 takes 72 for partial sums.
 std::size_t most_workspace() {
     int device = 0, major = 0;
     CHECKED(cudaGetDevice(&device));
@@ -97,7 +96,7 @@ struct Matmul::State {
                           std::as_writable_bytes(std::span(&plan.algorithm, 1)).begin());
         return plan;
     }
-    // The library for one call. Its runs go to memory that they share, taken by the first of them.
+    // The library for one call. Its runs share the memory that the first of them allocates.
     template <class Op>
     ProductLibrary library_for(const ProductShape& shape, const Op& op, StreamRef stream) {
         const auto rehearsal = std::make_shared<std::optional<Rehearsal<Op, Plan>>>();
@@ -130,13 +129,13 @@ struct Matmul::State {
                 .run = run,
                 .repeats =
                     [this, run, rehearsal, shape, stream](const ChosenAlgorithm& chosen) {
-                        // That the order of a fused sum of a bias' gradient is fixed is documented nowhere.
+                        // The order of a fused bias gradient's sums is not documented to be fixed.
                         const bool result = order_may_vary(shape);
                         if (!result && !chosen.form.bias_gradient) return true;
                         return (*rehearsal)->repeats([&] { run(chosen); }, result_of((*rehearsal)->op), result, stream);
                     }};
     }
-    // Of the product itself; what GELU makes of it follows from that.
+    // The result of the product itself; GELU is a function of it.
     template <class T> static std::span<const std::byte> result_of(const LinearForward<T>& op) {
         const std::span<const T> result = op.pre.empty() ? op.out : op.pre;
         return std::as_bytes(result.first(std::size_t(op.rows) * op.out_channels));
@@ -160,7 +159,7 @@ struct Matmul::State {
     }
 
     float* sums() const { return reinterpret_cast<float*>(bias_scratch.data()); }
-    // Before operands_of() of a call that sums a bias' gradient.
+    // Called before operands_of() for a call that sums a bias gradient.
     void make_room_for_sums(std::span<float> dbias, int channels) {
         if (!dbias.empty())
             bias_scratch.at_least((std::size_t(channels) + bias_gradient_scratch(channels)) * sizeof(float));
@@ -175,7 +174,7 @@ struct Matmul::State {
         return {op.weight.data(), op.dout.data(), op.din.data(), op.dbias.empty() ? nullptr : sums(),
                 op.pre.empty() ? nullptr : op.pre.data()};
     }
-    // BGRADB overwrites: what is added to gets its sums from elsewhere.
+    // BGRADB overwrites, so accumulated sums are added separately.
     template <class T> Operands operands_of(const LinearBackwardWeight<T>& op) const {
         return {op.in.data(), op.dout.data(), op.dweight.data(),
                 op.dbias.empty() ? nullptr : op.accumulate ? sums() : op.dbias.data()};
@@ -217,7 +216,7 @@ struct Matmul::State {
             gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
         }
         if (op.dbias.empty()) return;
-        // One row of sums of T, or all rows.
+        // The fused sums, one row of T, or all rows.
         const std::span<const T> from = plan.form.bias_gradient
                                             ? std::span(reinterpret_cast<const T*>(sums()), std::size_t(op.in_channels))
                                             : std::span<const T>(op.din);

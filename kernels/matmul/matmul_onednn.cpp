@@ -1,7 +1,7 @@
 // matmul_onednn.cpp - matmul.h on a CPU
 //
-// oneDNN 2.6 holds two families of GEMM: "brg" (batch-reduce kernels, which copy a factor into panels as they go) and
-// "gemm" (the older packed driver, which is also what dnnl_sgemm calls). Measured on 2 cores of Zen 5 (AVX-512 BF16),
+// oneDNN 2.6 has two families of GEMM: "brg" (batch-reduce kernels, which copy a factor into panels during the product)
+// and "gemm" (the older packed driver, which dnnl_sgemm calls, too). Measured on 2 cores of Zen 5 (AVX-512 BF16),
 // GFLOP/s at 256 rows and channels 768 -> 3072, 3072 -> 768 and 768 -> 50304:
 //
 //                             fp32 brg        fp32 gemm       bf16 brg        bf16 gemm
@@ -10,13 +10,12 @@
 //   backward, weight          507 438 494     468 488 472     963 949 892     928 1001 956
 //   backward, weight, added   386 388 384     476 474 478     637 608 604     749 879 -
 //
-// Weights reordered to oneDNN's own layout before each product (they change every step) lost everywhere: the reordering
-// takes 15-30 % of the product.
-// So: forward by brg with the bias fused, fp32 gradients by dnnl_sgemm, bf16 input gradients by brg (gemm would need a
-// float copy of its result as scratch), bf16 weight gradients by gemm. brg is what oneDNN offers first where the
-// processor has AVX-512; elsewhere all of it is gemm. dnnl_sgemm does not survive a signal handler on its thread
-// (llmc/run/control/interrupt.h). The rule is fixed, so that two runs with the same number of threads give the same
-// bits.
+// Reordering the weights to oneDNN's layout before each product (they change every step) was always slower: it takes
+// 15-30 % of the product's time.
+// So forward uses brg with a fused bias, fp32 gradients dnnl_sgemm, bf16 input gradients brg (gemm would need a float
+// copy of its result as scratch), bf16 weight gradients gemm. oneDNN offers brg first if the processor has AVX-512;
+// otherwise everything is gemm. dnnl_sgemm fails if a signal handler runs on its thread (llmc/run/control/interrupt.h).
+// The rule is fixed, so that two runs with the same number of threads are bit-identical.
 #include <omp.h>
 
 #include <algorithm>
@@ -40,15 +39,15 @@ namespace {
 
 using namespace onednn;
 
-// Native bf16 arithmetic stays unless widening is faster by more than noise explains. It took 0.42 of the time of
-// widening with AVX-512's bf16 instructions on a Zen 5, 0.2 with a Xeon's AMX, and 2.0 times as long where it is
-// emulated. Near the limit are that Xeon's bf16 instructions without AMX: 1.2 to 1.3.
+// Native bf16 arithmetic is used unless widening is faster by more than noise. It took 0.42 of the time of widening
+// with AVX-512's bf16 instructions on a Zen 5, 0.2 with a Xeon's AMX, and 2.0 times as long if it is emulated. Close to
+// the limit: that Xeon's bf16 instructions without AMX, 1.2 to 1.3.
 constexpr double kClearlyFaster = 1.2;
 
-// As kept and as shown.
+// As stored and as printed.
 constexpr const char *kNative = "multiplied natively", *kWidened = "widened to fp32";
 
-// Time that this thread itself has computed: other programs do not show in it.
+// CPU time of this thread, which excludes other programs.
 double thread_seconds() {
     timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -64,10 +63,10 @@ private:
     int before_ = omp_get_max_threads();
 };
 
-// With the instructions that it uses, which environment variables cap.
+// With the instruction set that it uses, which environment variables can limit.
 std::string library_name() {
     const dnnl_version_t* version = dnnl_version();
-    // Sets of bits: those of newer processors hold those of older ones, and oneDNN 3 knows more than 2 does.
+    // Bit sets: newer instruction sets include older ones, and oneDNN 3 has more of them than oneDNN 2.
     constexpr std::pair<dnnl_cpu_isa_t, const char*> kKnown[] = {
         {dnnl_cpu_isa_avx512_core_amx, "AMX"},
         {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 BF16"},
@@ -85,7 +84,7 @@ std::string library_name() {
            std::to_string(version->patch) + ", " + isa;
 }
 
-// oneDNN takes inputs by addresses that are not const.
+// oneDNN takes inputs as pointers to non-const.
 template <class T> void* address(std::span<const T> input) { return const_cast<T*>(input.data()); }
 template <class T> void* address(std::span<T> output) { return output.data(); }
 
@@ -103,7 +102,7 @@ struct Matmul::State {
     std::map<Shape, Plan> plans;
     BiasSums bias_sums{options.choices, library_name()};
     device::Workspace workspace;
-    std::optional<Bf16Choice> bf16_choice;  // made when the first bf16 product comes
+    std::optional<Bf16Choice> bf16_choice;  // made by the first bf16 product
 
     Plan& plan_for(const Shape& shape) {
         const auto found = plans.find(shape);
@@ -208,16 +207,16 @@ struct Matmul::State {
                             status);
     }
 
-    // What was chosen for this processor and library before; else times both, where that is allowed.
+    // The stored choice for this processor and library; otherwise times both if that is allowed.
     Bf16Choice choose_bf16() {
-        if (options.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as asked"};
+        if (options.bf16 == Bf16Arithmetic::widen) return {false, "widened to fp32 as requested"};
         constexpr int kRows = 256, kChannels = 768;
         try {
             plan_for({Product::forward, DType::bf16, kRows, kChannels, kChannels, false, false, omp_get_max_threads()});
         } catch (const dnnl::error&) {
             return {false, "widened to fp32, because oneDNN has no bf16 products for this processor"};
         }
-        if (options.bf16 == Bf16Arithmetic::native) return {true, "multiplied natively as asked"};
+        if (options.bf16 == Bf16Arithmetic::native) return {true, "multiplied natively as requested"};
         Choices* const choices = options.choices;
         const std::string problem = "arithmetic of bf16 products";
         if (const Choice* known = choices ? choices->find(library_name(), problem) : nullptr) {
@@ -227,7 +226,7 @@ struct Matmul::State {
         }
         if (choices && !choices->timing) {
             const bool has_bf16 = dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;
-            return {has_bf16, std::string(has_bf16 ? kNative : kWidened) + ", by its instructions, not timed"};
+            return {has_bf16, std::string(has_bf16 ? kNative : kWidened) + " (by instruction set, not timed)"};
         }
         const auto [native, widened] = seconds_of_bf16(kRows, kChannels);
         const bool keep_native = widened * kClearlyFaster > native;
@@ -240,8 +239,8 @@ struct Matmul::State {
         return {keep_native, choice.taken + " (" + choice.why + ")"};
     }
 
-    // A product of middling size both ways on one thread, so that a busy machine does not change the choice and with it
-    // the bits: 10-40 ms.
+    // Times a product of medium size both ways, on one thread, so that a busy machine does not change the choice and
+    // therefore the bits: 10-40 ms.
     std::pair<double, double> seconds_of_bf16(int rows, int channels) {
         constexpr int kRepetitions = 3;
         const std::vector<bf16> in(std::size_t(rows) * channels, bf16_from_float(0.5f));
@@ -250,7 +249,7 @@ struct Matmul::State {
         const LinearForward<bf16> probe{out, {}, in, weight, {}, rows, channels, channels};
         const OneThread one_thread;
         double native = 1e30, widened = 1e30;
-        for (int i = 0; i <= kRepetitions; ++i) {  // the first of each warms up
+        for (int i = 0; i <= kRepetitions; ++i) {  // the first is a warm-up
             const double start = thread_seconds();
             multiply(probe, probe.out, false);
             const double middle = thread_seconds();
@@ -274,15 +273,15 @@ struct Matmul::State {
 
 Matmul::Matmul(const MatmulOptions& options) try : state_(new State{options}) {
 } catch (const dnnl::error& error) {
-    fail_in_library("an engine for the processor", error.message, error.status);
+    fail_in_library("an engine for the CPU", error.message, error.status);
 }
 Matmul::~Matmul() = default;
 Matmul::Matmul(Matmul&&) noexcept = default;
 Matmul& Matmul::operator=(Matmul&&) noexcept = default;
 
-// GELU follows the whole product: taking both in turns of 64 to 512 rows, so that GELU finds its input in the cache,
-// was never faster (768 -> 3072, 2048 rows, one thread, fp32: 45.2 ms whole, 45.8 in turns of 512, 48.6 of 128; bf16
-// 24.4, 24.3, 26.6).
+// GELU follows the whole product: alternating both in chunks of 64 to 512 rows, so that GELU finds its input in the
+// cache, was never faster (768 -> 3072, 2048 rows, one thread, fp32: 45.2 ms whole, 45.8 in chunks of 512, 48.6 of 128;
+// bf16 24.4, 24.3, 26.6).
 template <class T>
 void Matmul::forward(const LinearForward<T>& op, StreamRef stream) {
     matmul_check::check(op);
@@ -311,7 +310,7 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
     state_->sum_bias<T>(op.dbias, op.dout, op.rows, op.out_channels, op.accumulate, stream);
 }
 
-// No times are taken here: in either place the sums are the same pass over dout, and have the same bits.
+// Never timed on a CPU: in both places the sums are the same pass over dout, and bit-identical.
 bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
     return state_->bias_sums.with_input(dtype, false, pair);
 }
@@ -332,7 +331,7 @@ std::string Matmul::library() const { return library_name(); }
 
 std::string Matmul::describe(DType dtype) {
     if (dtype == DType::fp32) return library();
-    state_->widens<bf16>();  // decides, if that is still to do
+    state_->widens<bf16>();  // determines bf16_choice if it has not been yet
     return library() + "; bf16 " + state_->bf16_choice->reason;
 }
 

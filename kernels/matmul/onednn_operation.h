@@ -1,12 +1,12 @@
-// onednn_operation.h - a matmul operation of oneDNN, whose implementations can be listed: the one difference between
-// versions 2 and 3 that this project meets
+// onednn_operation.h - a matmul operation of oneDNN, whose implementations can be listed: the only difference between
+// versions 2 and 3 that concerns this project
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>
 
 namespace kernels::onednn {
 
-// result = source weights (+ bias). An empty bias is none. Keep it while an iterator over its implementations
-// (primitive_desc::next_impl()) is used: that of version 2 holds its address.
+// result = source weights (+ bias). An empty bias means no bias. It must outlive iterators over its implementations
+// (primitive_desc::next_impl()): in version 2 they hold its address.
 class Operation {
 public:
     using Implementation = dnnl::matmul::primitive_desc;
@@ -18,7 +18,7 @@ public:
           weights_(weights),
           bias_(bias),
           result_(result) {}
-    // The one that oneDNN offers first.
+    // oneDNN's first implementation.
     Implementation first(const dnnl::engine& engine, const dnnl::primitive_attr& attributes) const {
         return {engine, source_, weights_, bias_, result_, attributes};
     }

@@ -1,5 +1,5 @@
-// onednn_plan.h - one oneDNN matmul primitive for each product of a linear layer; which implementation serves which
-// product: matmul_onednn.cpp
+// onednn_plan.h - one oneDNN matmul primitive for each product of a linear layer; the implementation of each:
+// matmul_onednn.cpp
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>
 #include <oneapi/dnnl/dnnl_debug.h>
@@ -26,7 +26,7 @@ inline std::string dimensions(int rows, int in_channels, int out_channels) {
     throw Error("oneDNN refused " + call + ": " + what + " (" + dnnl_status2str(status) + ")", Blame::runtime);
 }
 
-// What one matmul primitive is made for. oneDNN cuts the work for a number of threads when it makes the primitive.
+// The key of a matmul primitive. oneDNN divides the work by the number of threads when it creates the primitive.
 struct Shape {
     Product product;
     DType dtype;

@@ -3,9 +3,9 @@
 //
 //   out (+)= left * right     left: (rows, inner) bf16, right: (inner, columns) bf16, either of them stored transposed
 //
-// Tiles of both factors are widened into a scratch of kScratchFloats floats (6.5 MB, within the last cache) and
-// multiplied by oneDNN's float GEMM; sums over the tiles stay in float, and a bf16 result is rounded once. Cost beside
-// the GEMM: each element of a factor is widened once per tile of the other, 1 / 512 + 1 / 1024 of the multiplications.
+// Tiles of both factors are widened into a scratch of kScratchFloats floats (6.5 MB, fits in the last-level cache) and
+// multiplied by oneDNN's float GEMM; sums over the tiles stay in float, and a bf16 result is rounded once. Overhead:
+// each element of a factor is widened once per tile of the other, 1 / 512 + 1 / 1024 of the multiplications.
 #pragma once
 #include <oneapi/dnnl/dnnl.h>
 
@@ -19,15 +19,14 @@ inline constexpr std::int64_t kTileRows = 512, kTileColumns = 1024, kTileInner =
 inline constexpr std::size_t kScratchFloats = kTileRows * kTileInner + kTileInner * kTileColumns +
                                               kTileRows * kTileColumns;
 
-// Row-major with `stride` elements a row. `transposed`: element (i, j) of the factor is element (j, i) of what is
-// stored.
+// Row-major with `stride` elements per row. `transposed`: element (i, j) of the factor is element (j, i) in memory.
 struct Factor {
     const bf16* data;
     std::int64_t stride;
     bool transposed;
 };
 
-// The tile (first_row .. + rows, first_column .. + columns) of a factor, in the order in which it is stored.
+// The tile (first_row .. + rows, first_column .. + columns) of a factor, in its memory order.
 inline void widen(float* to, const Factor& from, std::int64_t first_row, std::int64_t rows, std::int64_t first_column,
                   std::int64_t columns) {
     if (from.transposed) std::swap(first_row, first_column), std::swap(rows, columns);
@@ -38,7 +37,7 @@ inline void widen(float* to, const Factor& from, std::int64_t first_row, std::in
     }
 }
 
-// `tile` (rows, columns) plus bias, rounded to bf16. An empty bias is none.
+// `tile` (rows, columns) plus bias, rounded to bf16. nullptr: no bias.
 inline void narrow(bf16* to, std::int64_t stride, const float* tile, std::int64_t rows, std::int64_t columns,
                    const bf16* bias) {
 #pragma omp parallel for
@@ -51,13 +50,13 @@ inline void narrow(bf16* to, std::int64_t stride, const float* tile, std::int64_
 struct Product {
     std::int64_t rows, columns, inner;
     Factor left, right;
-    bf16* out = nullptr;        // one of the two, row-major and dense
+    bf16* out = nullptr;        // set one of the two, row-major and dense
     float* out_float = nullptr;
-    const bf16* bias = nullptr;  // (columns), of a bf16 result
-    bool accumulate = false;     // of a float result
+    const bf16* bias = nullptr;  // (columns), with `out` only
+    bool accumulate = false;     // with `out_float` only
 };
 
-// Returns the library's status. The same product gives the same bits again.
+// Returns the library's status. Results are bit-identical in every run.
 inline dnnl_status_t multiply(const Product& op, float* scratch) {
     float* const left = scratch;
     float* const right = left + kTileRows * kTileInner;

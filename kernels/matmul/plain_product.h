@@ -1,14 +1,14 @@
-// plain_product.h - a matrix product of any shape, for the few that a library has no algorithm for
+// plain_product.h - a matrix product of any shape, for the few shapes for which a library has no algorithm
 //
 //   out[i, j] (+)= bias[j] + sum over k of a[i, k] b[k, j]
 //
-// Sums in float, in the order of k. Reads each factor once for every row or column of the other one: right, not fast.
+// Sums in float, in the order of k. Reads each factor once for every row or column of the other one: simple, not fast.
 #pragma once
 #include "kernels/device/types.h"
 
 namespace kernels {
 
-// A matrix in memory: element (i, j) is at[i * row + j * column], in elements.
+// A matrix in memory: element (i, j) is at[i * row + j * column]; `row` and `column` are strides in elements.
 template <class T>
 struct MatrixView {
     const T* at;
@@ -24,8 +24,8 @@ struct PlainProduct {
     bool accumulate;
 };
 
-// Device memory, on `stream`; returns before it has run. Throws Error where `out` is too small or a size is not
-// positive. For Out = T and for Out = float.
+// Spans are device memory. Enqueues on `stream`. Throws Error if `out` is too small or a size is not positive.
+// Instantiated for Out = T and for Out = float.
 template <class T, class Out> void plain_product(const PlainProduct<T, Out>& op, StreamRef stream);
 
 }  // namespace kernels

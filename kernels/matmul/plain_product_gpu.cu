@@ -1,4 +1,4 @@
-// plain_product_gpu.cu - plain_product.h: a thread an element
+// plain_product_gpu.cu - plain_product.h: one thread per element
 #include <algorithm>
 
 #include "kernels/device/error.h"

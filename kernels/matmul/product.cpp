@@ -1,10 +1,10 @@
-// product.cpp - forms, and words that choices are kept under
+// product.cpp - forms of products, and their keys for stored algorithms
 #include "kernels/matmul/product.h"
 
 namespace kernels {
 namespace {
 
-// The documented rule for the leading dimension of what GELU_AUX writes and DGELU reads.
+// Documented alignment of the leading dimension of the matrix that GELU_AUX writes and DGELU reads.
 constexpr int kAuxiliaryMultiple = 8;
 
 }  // namespace
@@ -35,7 +35,7 @@ std::string name_of(const ProductForm& form) {
 std::vector<ProductForm> forms_of(const ProductShape& shape) {
     std::vector<ProductForm> forms;
     const int channels = shape.product == Product::forward ? shape.out_channels : shape.in_channels;
-    // GELU in fp32 is always our own: the accuracy of a library's tanh is not documented.
+    // GELU in fp32 always uses kernels/gelu.h: the accuracy of a library's tanh is not documented.
     const bool gelu = shape.with_gelu && shape.dtype == DType::bf16 && channels % kAuxiliaryMultiple == 0;
     const bool gradient = shape.biased && shape.product != Product::forward;
     if (shape.product == Product::backward_weight && gradient) forms.push_back({.bias_gradient = true});

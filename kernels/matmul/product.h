@@ -1,5 +1,5 @@
-// product.h - the three products of a linear layer: what tells two of them apart, in which forms a library that fuses
-// can compute each. Host code without a library
+// product.h - the three products of a linear layer: the key of each, and the forms in which a library with fused
+// epilogues can compute it. Host code without a library
 #pragma once
 #include <compare>
 #include <string>
@@ -17,27 +17,27 @@ struct ProductShape {
     Product product;
     DType dtype;
     int rows, in_channels, out_channels;
-    bool biased;      // forward: a bias is added; backward: a bias' gradient is summed
+    bool biased;      // forward: a bias is added; backward: a bias gradient is summed
     bool with_gelu;
-    bool accumulate;  // what backward gives is added to what is there
+    bool accumulate;  // backward: gradients are added to, not overwritten
     bool tf32 = false;
-    std::uintptr_t alignment = kTensorAlignment;  // of all tensors, in bytes: algorithms are chosen by it
+    std::uintptr_t alignment = kTensorAlignment;  // of all tensors, in bytes: algorithms depend on it
     auto operator<=>(const ProductShape&) const = default;
 
     std::string call() const;     // for messages
-    std::string problem() const;  // for choices: two shapes have the same only if they are the same
+    std::string problem() const;  // key of stored algorithms: unique to the shape
 };
 
-// What the library does beside the product; the rest is left to our own kernels.
+// The operations that the library fuses into the product; other kernels do the rest.
 struct ProductForm {
     bool gelu = false, bias_gradient = false;
     bool operator==(const ProductForm&) const = default;
 };
 std::string name_of(const ProductForm& form);
-// In the order in which they are tried where no times are known: the most that can be fused first, bare last.
+// In the order in which they are tried without timing: the most fused first, bare last.
 std::vector<ProductForm> forms_of(const ProductShape& shape);
 
-// The four products that tell where the gradient of the bias of `pair` is best summed.
+// The four products whose times determine where the bias gradient of `pair` is summed.
 struct BiasPlaces {
     ProductShape input_with_bias, weight_without, input_without, weight_with_bias;
 };

@@ -1,5 +1,5 @@
-// rehearsal.h - a product that runs to be timed and compared with itself, before a run: what it would add to stays as
-// it is
+// rehearsal.h - runs a product before training, to time it and to compare its results: gradients that it would add to
+// do not change
 #pragma once
 #include <utility>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace kernels {
 
-// A call whose gradients of parameters go to memory of its own. Plans are made once, so that making them is not timed.
+// A call with its own memory for parameter gradients. Plans are created once, so that their creation is not timed.
 template <class Op, class Plan>
 struct Rehearsal {
     Op op;
@@ -27,9 +27,8 @@ struct Rehearsal {
         return scratch.span();
     }
 
-    // Whether run() leaves the same bits in the gradient of the bias and, where `and_result`, in `result`, each time
-    // from the same start: gradients are added to what the runs before left, because sums that start from zero may come
-    // out the same in either order.
+    // Whether every run() leaves the same bits in the bias gradient and, if `and_result`, in `result`. Each run starts
+    // from the same nonzero gradients of earlier runs, because sums that start from zero may be equal in any order.
     template <class Run>
     bool repeats(Run&& run, std::span<const std::byte> result, bool and_result, StreamRef stream) {
         constexpr int kRuns = 3;

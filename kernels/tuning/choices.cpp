@@ -1,4 +1,4 @@
-// choices.cpp - the table, and what of it was asked for
+// choices.cpp - lookups in the table, and a record of the entries used
 #include "kernels/tuning/choices.h"
 
 namespace kernels {

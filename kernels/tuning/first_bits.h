@@ -1,4 +1,4 @@
-// first_bits.h - whether runs leave the same bits in device memory
+// first_bits.h - checks whether repeated runs leave bit-identical results in device memory
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace kernels {
 
-// Compares the bits of device memory with those at the first call. In pieces: results can take gigabytes. Waits.
+// Compares device memory with its bits at the first call, in chunks, because results can take gigabytes. Waits.
 class FirstBits {
 public:
     bool match(const void* data, std::size_t bytes, StreamRef stream) {

@@ -13,7 +13,7 @@ namespace kernels {
 namespace {
 
 constexpr int kFirstRounds = 3, kFinalRounds = 15;
-// How much slower than the fastest a median of three may be and still take part in the final. Not measured on a GPU.
+// Candidates up to this multiple of the fastest median of three enter the second pass. Not measured on a GPU.
 constexpr double kFinalists = 1.05;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -91,7 +91,7 @@ Timing time_candidates(int count, const std::function<void(int candidate)>& run,
     std::ranges::copy(finalists, timing.ranking.begin());
     std::erase_if(timing.ranking, [&](int candidate) { return by_time(candidate) == kNever; });
     if (rounds.failed() > 0)
-        timing.notes += "; " + std::to_string(rounds.failed()) + " cannot run: " + rounds.first_fault();
+        timing.notes += "; " + std::to_string(rounds.failed()) + " failed to run: " + rounds.first_fault();
     return timing;
 }
 
@@ -104,7 +104,7 @@ int fastest_that_repeats(Timing& timing, const std::function<bool(int candidate)
         }
         ++rejected;
     }
-    if (rejected > 0) timing.notes += "; " + std::to_string(rejected) + " faster, but not repeatable bit for bit";
+    if (rejected > 0) timing.notes += "; " + std::to_string(rejected) + " faster, but not bit-identical when repeated";
     return found;
 }
 

@@ -1,4 +1,4 @@
-// timing.h - how long each of some candidates takes, and in which order to prefer them
+// timing.h - times candidates and ranks them
 #pragma once
 #include <functional>
 #include <span>
@@ -12,21 +12,21 @@ namespace kernels {
 struct Timing {
     std::vector<double> seconds;  // medians; infinity: the candidate threw Error
     std::vector<int> ranking;     // the candidates that ran, fastest first; ties: the first
-    std::string notes;            // for people, each begins with "; ": what could not be done, and why
+    std::string notes;            // for the output, each starts with "; ": what failed, and why
 };
 
-// Times candidates in two passes. run(candidate) enqueues one on `stream`. In the first pass all run once to warm up,
+// Times candidates in two passes. run(candidate) enqueues one on `stream`. In the first pass all run once as a warm-up,
 // then three times; in the second those within 5 % of the fastest run fifteen times more, and only those times rank
-// them. Candidates take turns, so that a clock that changes affects all of them, each after more than `cache_bytes`
-// were written elsewhere, so that operands come from memory as they do in training; without memory for that, caches are
-// warm, and `notes` says so. A candidate that throws Error is not run again. Waits.
+// them. Candidates are interleaved, so that clock changes affect all of them. Before each run more than `cache_bytes`
+// are written elsewhere, so that operands come from memory as in training; without memory for that, caches are warm,
+// and `notes` says so. A candidate that throws Error is not run again. Waits.
 Timing time_candidates(int count, const std::function<void(int candidate)>& run, std::size_t cache_bytes,
                        StreamRef stream);
 
-// The fastest candidate whose results repeat bit for bit; -1: none. Adds to `notes` how many were passed over.
+// The fastest candidate whose repeated results are bit-identical; -1: none. Adds the number of others to `notes`.
 int fastest_that_repeats(Timing& timing, const std::function<bool(int candidate)>& repeats);
 
-// Device memory that time_candidates() takes to empty a cache, for plans.
+// Device memory that time_candidates() allocates to flush the cache, for memory plans.
 constexpr std::size_t timing_bytes(std::size_t cache_bytes) { return 2 * cache_bytes; }
 
 }  // namespace kernels

@@ -82,7 +82,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and as its kernels 
         {"one rank", 1, {}},
         {"bf16, flash attention, recomputed, with samples", 1,
          {"--dtype", "bf16", "--recompute", "block", "-e", "custom:l=2,h=1,c=64,t=16", "-s", "2", "--sample-tokens",
-          "3"}, "attention: flash (mma.sync), chosen by auto"},
+          "3"}, "attention: flash (mma.sync), selected by auto"},
         {"2 ranks over NCCL, ZeRO 2, bf16 on the way", 2,
          {"--comm", "nccl", "-z", "2", "--dtype", "bf16", "--reduce-dtype", "bf16"}},
         {"3 ranks over NCCL, unequal shards", 3, {"--comm", "nccl", "-z", "1"}},
@@ -193,7 +193,7 @@ TEST_CASE("an algorithm that adds in place is chosen only into fp32, and only if
                     CHECK((!is || into_fp32));
                     if (mode == "unordered" && into_fp32 && problem.find("forward") == problem.npos)
                         CHECK_THAT(choice["why"].get<std::string>(),
-                                   Contains("; 1 faster, but not repeatable bit for bit"));
+                                   Contains("; 1 faster, but not bit-identical when repeated"));
                     count.first += is;
                     count.second += into_fp32;
                 }

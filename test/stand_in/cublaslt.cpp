@@ -1,14 +1,14 @@
-// cublaslt.cpp - a stand-in for libcublasLt: the functions of it that the program calls, in the host process
+// cublaslt.cpp - a stand-in for libcublasLt: the functions that the program calls, in the host process
 //
-// Three algorithms: 0 adds along k in one sequence, 1 and 2 cut k into 2 and 4 parts, so that last bits differ. Two
-// settings add a fourth, 3, which the library puts first and which is the fastest: it cuts k into 4 parts and adds them
-// in place.
+// Three algorithms: 0 adds along k in one sequence, 1 and 2 split k into 2 and 4 parts, so that last bits differ. Two
+// settings add a fourth, 3, which is the fastest and first in the library's order: it splits k into 4 parts and adds
+// them in place.
 //
 //   STAND_IN_CUBLASLT=nothing            no product has an algorithm
 //                     no-epilogues       DEFAULT and BIAS have one, others are CUBLAS_STATUS_NOT_SUPPORTED
 //                     invalid-epilogues  the same, others are CUBLAS_STATUS_INVALID_VALUE
 //                     in-place           algorithm 3, which adds the parts in one order
-//                     unordered          algorithm 3, which begins with another part each time
+//                     unordered          algorithm 3, which starts with a different part each time
 //   STAND_IN_CUBLASLT_SECONDS=A,B,C      how long algorithms 0, 1 and 2 take; without it 3e-6, 4e-6 and 5e-6. 3 takes
 //                                        1e-6
 #include <cublasLt.h>
@@ -58,8 +58,8 @@ cublasStatus_t create(Handle* handle, const char* kind, const Object& object) {
 }
 template <class Object>
 cublasStatus_t destroy(const char* function, void* handle, const char* kind) {
-    const bool fails = stand_in::told_to_fail(function);  // and gives back all the same
-    if (handle) stand_in::given_back(handle, kind);  // that none is no fault: seen
+    const bool fails = stand_in::told_to_fail(function);  // frees the handle in any case
+    if (handle) stand_in::given_back(handle, kind);  // seen: NULL is not an error
     delete static_cast<Object*>(handle);
     return fails ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
 }
@@ -73,7 +73,7 @@ cublasStatus_t set(Value& attribute, const void* value, std::size_t bytes) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// Header, cublasLtMatmulAlgoConfigGetAttribute: without a buffer's size it gives the size that it needs.
+// Header, cublasLtMatmulAlgoConfigGetAttribute: with a buffer size of 0 it returns the required size.
 template <class Value>
 cublasStatus_t get(Value attribute, void* value, std::size_t bytes, std::size_t* written) {
     if (bytes == 0 ? !written : !value || bytes != sizeof attribute) return CUBLAS_STATUS_INVALID_VALUE;
@@ -102,32 +102,31 @@ void fill(cublasLtMatmulHeuristicResult_t& result, const Algorithm& algorithm, c
 
 extern "C" {
 
-// Guide: the name of the status as the header has it, and words for it, which are not documented.
+// Guide: the name of the status as in the header, and a description, whose text is not documented.
 const char* cublasLtGetStatusName(cublasStatus_t status) { return text_of(status).name; }
 const char* cublasLtGetStatusString(cublasStatus_t status) { return text_of(status).text; }
 // Guide: the version of the library; here that of the header.
 std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 
-// Guide: makes the library's handle, which other calls need, for the current device; NOT_INITIALIZED where CUDA does
-// not start, ALLOC_FAILED without room.
+// Guide: creates the library's handle, which other calls need, for the current device; NOT_INITIALIZED if CUDA does
+// not initialize, ALLOC_FAILED without memory.
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_NOT_INITIALIZED);
     return create(handle, "cublasLtHandle_t", cublasLtContext{});
 }
-// Guide: gives back what the handle holds, after its last use. Here it waits for nothing: nobody may lean on it.
+// Guide: frees the handle's resources, after its last use. Here it does not synchronize: no code may rely on that.
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     if (!handle) return CUBLAS_STATUS_INVALID_VALUE;  // seen
     return destroy<cublasLtContext>(__func__, handle, "cublasLtHandle_t");
 }
 
-// Header: a new description of a matrix, or ALLOC_FAILED. Seen: what it says is not checked here.
+// Header: a new description of a matrix, or ALLOC_FAILED. Seen: its values are not checked here.
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* handle, cudaDataType type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t ld) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_ALLOC_FAILED);
     return create(handle, "cublasLtMatrixLayout_t", Layout{type, rows, columns, ld});
 }
-// Header: destroys it. That products which were given to a stream need it no longer is not documented, but kept, here
-// and below.
+// Header: destroys it. That enqueued products no longer need it is not documented, but holds here, as below.
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
     return destroy<Layout>(__func__, handle, "cublasLtMatrixLayout_t");
 }
@@ -188,14 +187,14 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
     }
 }
 
-// Guide: algorithms that compute the product and keep the preferences, as many as asked for and found.
+// Guide: algorithms that compute the product within the preferences, at most as many as requested.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference_handle, int most,
                                               cublasLtMatmulHeuristicResult_t results[], int* found) {
     STAND_IN_MAY_FAIL(CUBLAS_STATUS_INTERNAL_ERROR);
-    // Header: INVALID_VALUE where no algorithm is asked for.
+    // Header: INVALID_VALUE if no algorithm is requested.
     if (!preference_handle || most <= 0 || !results || !found) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 0;
     Product product;
@@ -222,7 +221,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// Header: whether the device has the algorithm for the product; what fails here would not run.
+// Header: whether the device has the algorithm for the product; an algorithm that fails here does not run.
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                        cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm_bytes,
@@ -238,7 +237,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// Header: what an algorithm is made of; get() keeps the rest of it.
+// Header: an attribute of an algorithm; get() has the rest of the contract.
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm_bytes,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
                                                     std::size_t bytes, std::size_t* written) {
@@ -265,7 +264,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     const Epilogue epilogue = product.epilogue();
 
-    // Guide: NULL against expectation is INVALID_VALUE; no algorithm means the one that default preferences find.
+    // Guide: an unexpected NULL is INVALID_VALUE; no algorithm means the one that default preferences find.
     if (!alpha || !beta || !a_data || !b_data || !d_data) return CUBLAS_STATUS_INVALID_VALUE;
     if (algorithm_bytes && !read(product.algorithm, algorithm_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
     // Header, CUBLASLT_MATMUL_DESC_POINTER_MODE: by default alpha and beta are the host's.
@@ -275,7 +274,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     product.b_data = b_data;
     product.c_data = c_data;
     product.d_data = d_data;
-    // That C may be NULL where beta is 0 is not documented.
+    // That C may be NULL if beta is 0 is not documented.
     if (product.beta != 0 && !c_data) return CUBLAS_STATUS_INVALID_VALUE;
     // Guide: C is D only with the same layout.
     if (c_data == d_data && product.c != product.d) return CUBLAS_STATUS_INVALID_VALUE;
@@ -283,8 +282,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (epilogue.has_auxiliary() && !product.description.auxiliary) return CUBLAS_STATUS_INVALID_VALUE;
 
     if (!computes(product.algorithm, product)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    // Header, cublasLtMatmulAlgoCheck: an algorithm fails where addresses are not as aligned as it needs. With which
-    // status is not documented.
+    // Header, cublasLtMatmulAlgoCheck: an algorithm fails if addresses are less aligned than it needs. The status is
+    // not documented.
     if (!aligned_as_promised(product)) return CUBLAS_STATUS_INVALID_VALUE;
     // Guide: the workspace starts at a multiple of 256 bytes; one smaller than the algorithm needs is INVALID_VALUE.
     const std::size_t needed = product.workspace_bytes(product.algorithm);

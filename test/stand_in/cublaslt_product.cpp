@@ -1,4 +1,4 @@
-// cublaslt_product.cpp - a product of the stand-in for libcublasLt, which its device computes in plain loops
+// cublaslt_product.cpp - a product of the stand-in for libcublasLt, computed in plain loops in the device process
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -16,14 +16,14 @@ float value_at(const void* data, cudaDataType type, std::size_t index) {
     return type == CUDA_R_16BF ? __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index])
                                : static_cast<const float*>(data)[index];
 }
-// How results are rounded is not documented; here to nearest, ties to even.
+// The rounding of results is not documented; here to nearest, ties to even.
 void put(void* data, cudaDataType type, std::size_t index, float value) {
     if (type == CUDA_R_16BF) static_cast<__nv_bfloat16*>(data)[index] = __float2bfloat16_rn(value);
     else static_cast<float*>(data)[index] = value;
 }
 
-// cublas_api.h, CUBLAS_COMPUTE_32F_FAST_TF32: fp32 inputs as TF32, which has 10 bits of mantissa. How they are rounded
-// is not documented; here to nearest, ties to even.
+// cublas_api.h, CUBLAS_COMPUTE_32F_FAST_TF32: fp32 inputs as TF32, with a mantissa of 10 bits. The rounding is not
+// documented; here to nearest, ties to even.
 float to_tf32(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     return std::isfinite(value) ? std::bit_cast<float>((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu) : value;
@@ -39,8 +39,8 @@ std::vector<float> load(const void* data, const Layout& layout, bool transposed)
     return values;
 }
 
-// Products of a (m, k) and b (k, n) along first..last of k, added in that order. The columns of `a` of one block stay
-// in a cache for all columns of b, and four steps along k at once read and write a sum once.
+// Products of a (m, k) and b (k, n) over first..last of k, added in that order. The columns of `a` of one block stay
+// in a cache for all columns of b; k is unrolled by four, so that a sum is read and written once for four terms.
 void multiply(const float* a, const float* b, float* sums, std::size_t m, std::size_t n, std::size_t k,
               std::size_t first, std::size_t last) {
     constexpr std::size_t kBlock = 64;
@@ -62,7 +62,7 @@ void multiply(const float* a, const float* b, float* sums, std::size_t m, std::s
     }
 }
 
-// GELU in its tanh form. Which form the library's is, is not documented.
+// GELU in its tanh form. The library's form is not documented.
 constexpr float kSlope = 0.7978845608f, kCube = 0.044715f;  // sqrt(2 / pi)
 float gelu(float x) { return 0.5f * x * (1 + std::tanh(kSlope * (x + kCube * x * x * x))); }
 float gelu_slope(float x) {
@@ -99,8 +99,8 @@ bool compute(std::byte* payload) {
         return product.beta * value_at(product.c_data, type, column * std::size_t(product.c.ld) + row);
     };
     if (in_place) {
-        // Header, CUBLASLT_REDUCTION_SCHEME_INPLACE: one part after the other is added to the output. In which order
-        // is not documented.
+        // Header, CUBLASLT_REDUCTION_SCHEME_INPLACE: one part after the other is added to the output. The order is not
+        // documented.
         if (product.beta != 0)
             for (std::size_t i = 0; i < results.size(); ++i) results[i] = c_at(i % m, i / m);
         std::vector<float> partial(m * n);
@@ -122,16 +122,16 @@ bool compute(std::byte* payload) {
             float value = results[column * m + row];
             if (!in_place) value *= product.alpha;
             if (!in_place && product.beta != 0) value += c_at(row, column);
-            // Header, CUBLASLT_EPILOGUE_BIAS: a value for each row, for all columns, before what else is done.
+            // Header, CUBLASLT_EPILOGUE_BIAS: a value for each row, for all columns, before other operations.
             if (epilogue.adds_bias) value += value_at(description.bias, type, row);
             const std::size_t at = column * std::size_t(description.auxiliary_ld) + row;
-            // Header, CUBLASLT_EPILOGUE_GELU_AUX: stores what GELU is applied to. That GELU is applied to that before
-            // it is rounded, and that below the unrounded gradients are summed, is not documented.
+            // Header, CUBLASLT_EPILOGUE_GELU_AUX: stores GELU's input. Not documented: GELU is applied to the
+            // unrounded input, and below the unrounded gradients are summed.
             if (epilogue.gelu) {
                 put(description.auxiliary, type, at, value);
                 value = gelu(value);
             }
-            // Header, CUBLASLT_EPILOGUE_DGELU: times GELU's slope there. _BGRAD: and the bias' gradient, stored.
+            // Header, CUBLASLT_EPILOGUE_DGELU: times GELU's slope at its input. _BGRAD: also stores the bias gradient.
             if (epilogue.gelu_gradient) value *= gelu_slope(value_at(description.auxiliary, type, at));
             if (epilogue.sums == Sums::of_d) sums[row] += value;
             put(product.d_data, type, column * std::size_t(product.d.ld) + row, value);

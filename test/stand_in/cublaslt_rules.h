@@ -1,7 +1,7 @@
-// cublaslt_rules.h - what the stand-in for libcublasLt knows of a product, and what it refuses
+// cublaslt_rules.h - descriptors of the stand-in for libcublasLt, and the rules by which it refuses calls
 //
-// Sources: "header" is cublasLt.h of CUDA 13, "guide" the cuBLAS guide's section of that name. "Seen" is what the
-// library of CUDA 13.1 answers without a GPU (handles, attributes). What nothing documents says so.
+// Sources: "header" is cublasLt.h of CUDA 13, "guide" the cuBLAS guide's section of that name, "seen" the behaviour of
+// the library of CUDA 13.1 without a GPU (handles, attributes). Undocumented behaviour is marked.
 #pragma once
 #include <cublasLt.h>
 
@@ -21,10 +21,10 @@
 namespace stand_in::cublaslt {
 
 inline constexpr std::uint64_t kMagic = 0x6e692d646e617473;
-inline constexpr std::array kParts = {1, 2, 4, 4};  // by the number of an algorithm
-inline constexpr std::int32_t kInPlace = 3;         // the number of the one that adds in place
+inline constexpr std::array kParts = {1, 2, 4, 4};  // by algorithm id
+inline constexpr std::int32_t kInPlace = 3;         // id of the algorithm that adds in place
 
-// What handles point to. Attributes have the types and defaults of the header.
+// The objects behind the handles. Attributes have the types and defaults of the header.
 struct Layout {
     cudaDataType type;
     std::uint64_t rows, columns;
@@ -50,12 +50,12 @@ struct Preference {
     Alignments alignments = {256, 256, 256, 256};
 };
 
-// What the bytes of an algorithm hold, all of them defined, so that one choice has the same bytes each time.
+// The bytes of an algorithm, without uninitialized padding, so that equal algorithms have equal bytes.
 struct Algorithm {
     std::uint64_t magic = kMagic;
     std::int32_t id = 0;
-    std::int32_t parts = 1;  // that k is cut into
-    Alignments alignments = Preference().alignments;  // what was promised
+    std::int32_t parts = 1;  // of split-k
+    Alignments alignments = Preference().alignments;  // promised at selection
     std::uint32_t bias_alignment = 1, auxiliary_alignment = 1;
 
     std::uint32_t reduction() const {
@@ -89,7 +89,7 @@ inline std::optional<Epilogue> find_epilogue(std::uint32_t epilogue) {
     }
 }
 
-// One product; the payload of its work.
+// One product: the payload of its task.
 struct Product {
     Description description;
     Layout a, b, c, d;
@@ -109,20 +109,20 @@ struct Product {
     // cublasLtMatmul: its type is D's.
     std::size_t bias_bytes() const { return (epilogue().sums == Sums::of_b ? n() : m()) * d.element_bytes(); }
     // Header, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums are in the workspace, in the compute type; _INPLACE:
-    // counters are. How many bytes that takes is not documented.
+    // counters are. The number of bytes is not documented.
     std::size_t workspace_bytes(const Algorithm& chosen) const {
         if (chosen.id == kInPlace) return 1024;
         return chosen.parts > 1 ? m() * n() * sizeof(float) * std::size_t(chosen.parts) : 0;
     }
 };
 
-// Its work, in the device process: cublaslt_product.cpp.
+// Computes it, in the device process: cublaslt_product.cpp.
 bool compute(std::byte* payload);
 
 // ---- the rules
 
 // Guide, cublasLtMatmul, types supported: scale type fp32; with compute type 32F bf16 matrices give bf16 or fp32, fp32
-// ones fp32; 32F_FAST_TF32 takes and gives fp32. That C and D have one type: the same section, out of place.
+// ones fp32; 32F_FAST_TF32 has fp32 inputs and results. C and D have the same type: the same section, out of place.
 inline bool types_supported(const Product& product) {
     const auto compute = product.description.compute;
     const cudaDataType in = product.a.type, out = product.d.type;
@@ -132,8 +132,8 @@ inline bool types_supported(const Product& product) {
            out == CUDA_R_32F;
 }
 
-// Header, CUBLASLT_MATRIX_LAYOUT_LD: large enough that columns do not overlap. What becomes of empty matrices is not
-// documented; here they are refused.
+// Header, CUBLASLT_MATRIX_LAYOUT_LD: large enough that columns do not overlap. Empty matrices are not documented; here
+// they are refused.
 inline bool valid(const Layout& layout) {
     return layout.rows > 0 && layout.columns > 0 && layout.ld >= std::int64_t(layout.rows);
 }
@@ -170,13 +170,13 @@ inline std::uint32_t alignment_of(const void* address) {
     return 1u << std::countr_zero(reinterpret_cast<std::uintptr_t>(address) | 256);
 }
 
-// The product that the handles describe, if it has algorithms.
+// Sets `product` from the handles, and checks that it has algorithms.
 inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                    cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                    cublasLtMatrixLayout_t d) {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;  // seen
-    // Guide, cublasLtMatmul: INVALID_VALUE where parameters are NULL against expectation, in conflict or impossible;
-    // NOT_SUPPORTED where the device has no such operation; where Cdesc is omitted, C is laid out as D.
+    // Guide, cublasLtMatmul: INVALID_VALUE if parameters are unexpectedly NULL, in conflict or impossible;
+    // NOT_SUPPORTED if the device does not support the operation; if Cdesc is omitted, C has the layout of D.
     if (!description || !a || !b || !d) return CUBLAS_STATUS_INVALID_VALUE;
     const auto layout = [](cublasLtMatrixLayout_t from) { return *reinterpret_cast<const Layout*>(from); };
     product = {.description = *reinterpret_cast<const Description*>(description),
@@ -191,14 +191,14 @@ inline cublasStatus_t find_product(Product& product, cublasLtHandle_t handle, cu
         // Header, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: for GELU a multiple of 8, and no less than D's rows.
         if (described.auxiliary_ld % 8 != 0 || described.auxiliary_ld < std::int64_t(product.m()))
             return CUBLAS_STATUS_INVALID_VALUE;
-        // Not documented: 16 bytes. Header, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: only that algorithms depend on
-        // the address' alignment.
+        // 16 bytes are not documented. Header, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: says only that algorithms
+        // depend on the alignment of the address.
         if (alignment_of(described.auxiliary) < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     return left_out_by_environment(product);
 }
 
-// Which epilogues the library cuts along k is not documented; here none that sums A or B, and in place only DEFAULT.
+// The epilogues with split-k are not documented; here none that sums A or B, and in place only DEFAULT.
 inline bool computes(const Algorithm& algorithm, const Product& product) {
     const Sums sums = product.epilogue().sums;
     if (algorithm.id == kInPlace && product.description.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return false;
@@ -206,15 +206,15 @@ inline bool computes(const Algorithm& algorithm, const Product& product) {
            (product.k() >= std::uint64_t(algorithm.parts) && sums != Sums::of_a && sums != Sums::of_b);
 }
 
-// False: not the bytes of an algorithm.
+// False if these are not the bytes of an algorithm.
 inline bool read(Algorithm& algorithm, const cublasLtMatmulAlgo_t* from) {
     if (!from) return false;
     std::memcpy(static_cast<void*>(&algorithm), from, sizeof algorithm);
     return algorithm.magic == kMagic && algorithm.id >= 0 && std::size_t(algorithm.id) < kParts.size();
 }
 
-// Header, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES (B, C, D): an algorithm may need what was promised at its choice;
-// CUBLASLT_MATMUL_DESC_BIAS_POINTER, _EPILOGUE_AUX_POINTER: the addresses at the choice tell how aligned these will be.
+// Header, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES (B, C, D): an algorithm may need the alignment promised at its
+// selection; CUBLASLT_MATMUL_DESC_BIAS_POINTER, _EPILOGUE_AUX_POINTER: that of the addresses at the selection.
 inline bool aligned_as_promised(const Product& product) {
     const auto aligned = [](const void* address, std::uint32_t promised, const Layout& layout) {
         return reinterpret_cast<std::uintptr_t>(address) %

@@ -1,5 +1,5 @@
-// choice_test.cpp - which implementation of attention is taken, what is refused and in which words, and how
-// cuDNN is told of the tensors
+// choice_test.cpp - which attention implementation is selected, the errors for refused ones, and the tensor layout
+// passed to cuDNN
 #include <set>
 
 #include "kernels/attention/attention_cudnn.h"
@@ -44,7 +44,7 @@ TEST_CASE("auto tries cuDNN, then flash, then plain, as far as build, dtype and 
     CHECK(attention_candidates(automatic, kCpu, DType::bf16, 64) == Methods{plain});
 }
 
-TEST_CASE("an attention asked for by name is taken or refused, never replaced",
+TEST_CASE("attention requested by name is used or refused, never replaced",
           "[attention][attention_choice][one_order]") {
     CHECK(attention_candidates(cudnn, kEverything, DType::bf16, 64) == Methods{cudnn});
     CHECK(attention_candidates(flash, kEverything, DType::bf16, 80) == Methods{flash});
@@ -53,19 +53,19 @@ TEST_CASE("an attention asked for by name is taken or refused, never replaced",
           "--attention is \"cudnn\"; expected auto, flash or plain: this build has no cuDNN; "
           "build where make finds cudnn.h, libcudnn and cuDNN's frontend (README)");
     CHECK(refusal(cudnn, kEverything, DType::fp32, 64) ==
-          "--attention is \"cudnn\"; expected auto or plain: cudnn computes in bf16 only; give --dtype bf16");
+          "--attention is \"cudnn\"; expected auto or plain: cudnn computes in bf16 only; set --dtype bf16");
     CHECK(refusal(flash, kEverything, DType::fp32, 64) ==
-          "--attention is \"flash\"; expected auto or plain: flash computes in bf16 only; give --dtype bf16");
+          "--attention is \"flash\"; expected auto or plain: flash computes in bf16 only; set --dtype bf16");
     CHECK(refusal(flash, kEverything, DType::bf16, 48) ==
-          "--attention is \"flash\"; expected auto or plain: the model's heads have 48 channels, flash takes 64, 80; "
-          "leave the flag out, or choose another number of heads");
+          "--attention is \"flash\"; expected auto or plain: the model's heads have 48 channels, flash supports 64, "
+          "80; omit the flag, or choose another number of heads");
     for (AttentionMethod asked : {cudnn, flash, plain})
         CHECK_THAT(refusal(asked, kCpu, DType::bf16, 64),
                    test::EndsWith("expected auto: on a CPU there is one implementation, tiled on the CPU; "
-                                   "leave the flag out; on a GPU build with make DEVICE=cuda"));
+                                   "omit the flag; on a GPU build with make DEVICE=cuda"));
 }
 
-TEST_CASE("cuDNN has two forms of the backward pass, of which the repeatable one alone is deterministic",
+TEST_CASE("cuDNN has a deterministic and a nondeterministic backward pass",
           "[attention][attention_choice][one_order]") {
     using Forms = std::vector<AttentionForm>;
     const Methods all{cudnn, flash, plain};
@@ -78,13 +78,13 @@ TEST_CASE("cuDNN has two forms of the backward pass, of which the repeatable one
     CHECK(names == std::set<std::string>{"cudnn", "cudnn, deterministic", "flash", "plain"});
 }
 
-TEST_CASE("auto takes what a timing found fastest, and the same again", "[attention][attention_choice][one_order]") {
+TEST_CASE("auto selects the fastest method, and then the stored one", "[attention][attention_choice][one_order]") {
     const AttentionBuild build = attention_build();
     const AttentionProblem problem{DType::bf16, {1, 64, 1, 64}, true};
     Choices choices;
     Attention attention({.choices = &choices}), same({.choices = &choices});
     attention.choose(problem, nullptr);
-    CHECK(count(choices.known) == 0);  // no leave to time
+    CHECK(count(choices.known) == 0);  // timing is off
     choices.timing = true;
     attention.choose({DType::fp32, problem.shape, true}, nullptr);
     CHECK(count(choices.known) == 0);  // plain attention only
@@ -100,9 +100,9 @@ TEST_CASE("auto takes what a timing found fastest, and the same again", "[attent
     CHECK(choice.seconds > 0);
     CHECK_THAT(choice.why, test::Contains("flash ") && test::Contains("; plain ") &&
                                (test::EndsWith(" ms") || test::Contains("; not cudnn")));
-    CHECK_THAT(attention.describe(problem), test::EndsWith(", chosen by auto (" + choice.why + ")"));
+    CHECK_THAT(attention.describe(problem), test::EndsWith(", selected by auto (" + choice.why + ")"));
 
-    for (const char* taken : {"flash", "plain"}) {  // whatever the times say
+    for (const char* taken : {"flash", "plain"}) {  // for any times
         choices.known.at(attention.library()).at(key).taken = taken;
         Attention kept({.choices = &choices});
         kept.choose(problem, nullptr);
@@ -113,7 +113,7 @@ TEST_CASE("auto takes what a timing found fastest, and the same again", "[attent
     choices.known.at(attention.library()).at(key).taken = "sparse";
     choices.timing = false;
     CHECK(same.plan(problem).times.empty());
-    CHECK(count(choices.known) == 0);  // of no use
+    CHECK(count(choices.known) == 0);  // unusable
     choices.timing = true;
     Attention by_name({.method = plain, .choices = &choices});
     by_name.choose(problem, nullptr);
@@ -129,7 +129,7 @@ TEST_CASE("every method of attention has one name", "[attention][attention_choic
     CHECK(names.size() == 4);
 }
 
-TEST_CASE("what was chosen is said", "[attention][attention_choice][one_order]") {
+TEST_CASE("the description names the selected method", "[attention][attention_choice][one_order]") {
     const AttentionBuild build = attention_build();
     const Attention attention;
     const std::string fp32 = attention.describe({DType::fp32, {2, 64, 2, 64}, true});
@@ -139,14 +139,14 @@ TEST_CASE("what was chosen is said", "[attention][attention_choice][one_order]")
         CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "tiled on the CPU");
         return;
     }
-    CHECK(fp32 == "plain, chosen by auto");
+    CHECK(fp32 == "plain, selected by auto");
     CHECK(Attention({.method = plain}).describe({DType::bf16, {2, 64, 2, 64}, true}) == "plain");
     CHECK(Attention({.method = flash}).describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync)");
     if (!build.cudnn)
-        CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync), chosen by auto");
+        CHECK(attention.describe({DType::bf16, {2, 64, 2, 64}, true}) == "flash (mma.sync), selected by auto");
 }
 
-TEST_CASE("where cuDNN cannot run, auto goes on without it and says why; asked for by name it is refused",
+TEST_CASE("if cuDNN cannot run, auto skips it and says why; requested by name it is refused",
           "[attention][attention_choice][one_order]") {
     if (!attention_build().cudnn) return;
     try {
@@ -162,15 +162,16 @@ TEST_CASE("where cuDNN cannot run, auto goes on without it and says why; asked f
                test::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") &&
                    test::Contains("CUDNN_STATUS_"));
     CHECK_THAT(attention.describe(problem),
-               test::StartsWith("flash (mma.sync), chosen by auto; not cuDNN: cudnnCreate"));
+               test::StartsWith("flash (mma.sync), selected by auto; not cuDNN: cudnnCreate"));
     CHECK_THROWS_WITH(
         Attention({.method = cudnn}).plan(problem),
         test::StartsWith(
-            "--attention is \"cudnn\"; expected a method that can do this model and GPU; cuDNN refuses: cudnnCreate") &&
+            "--attention is \"cudnn\"; expected a method that supports this model and GPU; cuDNN's reason: "
+            "cudnnCreate") &&
             test::EndsWith("use auto, flash or plain"));
 }
 
-TEST_CASE("cuDNN is told where every element of attention's tensors lies", "[attention][attention_choice][one_order]") {
+TEST_CASE("cuDNN gets the layout of attention's tensors", "[attention][attention_choice][one_order]") {
     const AttentionShape shape{2, 5, 3, 8};
     const auto element = [](const CudnnLayout& layout, int b, int h, int t, int c) {
         const auto& s = layout.strides;

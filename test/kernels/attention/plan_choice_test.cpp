@@ -1,5 +1,5 @@
-// plan_choice_test.cpp - which plan of a library is selected for a pass of attention: plans take as long as their names
-// say
+// plan_choice_test.cpp - which plan of a library is selected for a pass of attention, with fake plans whose names are
+// their run times
 #include "kernels/attention/plan_choice.h"
 
 #include <chrono>
@@ -37,7 +37,7 @@ struct FakePlans {
 
 }  // namespace
 
-TEST_CASE("the fastest plan that repeats is selected, and again by its name", "[attention][tuning][host_time]") {
+TEST_CASE("the fastest repeatable plan is selected, and later found by name", "[attention][tuning][host_time]") {
     FakePlans fake{.names = {"8", "2", "4"}};
     Choices choices;
     choose_plan(fake.library(), choices, nullptr);

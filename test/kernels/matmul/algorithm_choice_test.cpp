@@ -1,5 +1,5 @@
-// algorithm_choice_test.cpp - which form and algorithm of a library is taken for a product, with a library that takes
-// as long as it is told
+// algorithm_choice_test.cpp - which form and algorithm of a library is selected for a product, with a fake library of
+// given run times
 #include <chrono>
 #include <set>
 #include <thread>
@@ -16,13 +16,13 @@ constexpr ProductShape kWeight{.product = Product::backward_weight, .dtype = DTy
                                .accumulate = true};
 const ProductForm kBare{}, kFusedBias{.bias_gradient = true};
 
-// Algorithms of one byte, which says how long they run in units of 0.3 ms; 0 cannot run. They sleep: on a busy machine
-// a thread that computes may wait for a core for longer than any of them runs.
+// Algorithms of one byte, their run time in units of 0.3 ms; 0 cannot run. They sleep, because on a busy machine a
+// thread that computes may wait for a core for longer than any of them runs.
 struct FakeLibrary {
     AlgorithmBytes fused, bare;
     std::set<int> unsteady;         // bits differ from run to run
-    std::set<int> unordered;        // offered only where results are compared
-    int asked_for = 0, checks = 0;
+    std::set<int> unordered;        // offered only if results are compared
+    int requested = 0, checks = 0;
     bool has_room = true;
     bool accepts_all = true;
 
@@ -34,7 +34,7 @@ struct FakeLibrary {
                         for (const unsigned char byte : form.bias_gradient ? fused : bare)
                             if (int(all.size()) < most && (compared || !unordered.contains(byte)))
                                 all.push_back({byte});
-                        asked_for = most;
+                        requested = most;
                         return all;
                     },
                 .accepts =
@@ -78,7 +78,7 @@ TEST_CASE("a product has the forms that its epilogues allow, the most fused firs
     CHECK(forms(backward_weight, fp32, false, false) == "bare");
 }
 
-TEST_CASE("products that differ have choices of their own", "[matmul][tuning]") {
+TEST_CASE("different products have different keys", "[matmul][tuning]") {
     std::set<std::string> problems;
     std::vector<ProductShape> others(12, kWeight);
     others[1].product = Product::backward_input;
@@ -97,7 +97,7 @@ TEST_CASE("products that differ have choices of their own", "[matmul][tuning]") 
     CHECK(kWeight.problem() == "matmul backward_weight bf16, rows 64, in_channels 16, out_channels 32, bias, added");
 }
 
-TEST_CASE("an algorithm is text that only its form's shapes read", "[matmul][tuning]") {
+TEST_CASE("an algorithm is stored as text that parses only for shapes with its form", "[matmul][tuning]") {
     const ChosenAlgorithm chosen{kFusedBias, {0x00, 0x9a, 0xff}};
     CHECK(text_of(chosen) == "fused-bias 009aff");
     CHECK(parse_algorithm("fused-bias 009aff", kWeight) == chosen);
@@ -112,13 +112,13 @@ TEST_CASE("an algorithm is text that only its form's shapes read", "[matmul][tun
     CHECK(!parse_algorithm("fused-bias 009aff", unbiased));
 }
 
-TEST_CASE("without timing the library's first of the first form that it has is taken, and not kept",
+TEST_CASE("without timing the library's first algorithm of its first form is used, and not stored",
           "[matmul][tuning]") {
     FakeLibrary fake{.fused = {9, 1}, .bare = {5, 2}};
     Choices choices;
     for (Choices* given : {static_cast<Choices*>(nullptr), &choices}) {
         CHECK(choose_algorithm(kWeight, fake.library(), given, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
-        CHECK(fake.asked_for == 1);
+        CHECK(fake.requested == 1);
     }
     fake.fused = {};
     CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == ChosenAlgorithm{kBare, {5}});
@@ -129,7 +129,7 @@ TEST_CASE("without timing the library's first of the first form that it has is t
     CHECK(count(choices.known) == 0);
 }
 
-TEST_CASE("the fastest of all forms is taken and kept, and taken again without timing", "[matmul][tuning][host_time]") {
+TEST_CASE("the fastest of all forms is stored, and used again without timing", "[matmul][tuning][host_time]") {
     FakeLibrary fake{.fused = {20, 30, 0}, .bare = {40, 0, 5, 60}};
     Choices choices;
     choices.timing = true;
@@ -139,18 +139,18 @@ TEST_CASE("the fastest of all forms is taken and kept, and taken again without t
     CHECK(kept.taken == "bare 05");
     CHECK(kept.seconds >= 0.0005);
     CHECK_THAT(kept.why, test::Contains("; the library's first ") &&
-                             test::EndsWith("; of 7; 2 cannot run: no such kernel"));
+                             test::EndsWith("; of 7; 2 failed to run: no such kernel"));
     fake.bare = {1};
     choices.timing = GENERATE(false, true);
     CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == fastest);
     CHECK(fake.checks == 1);
 
-    fake.accepts_all = false;  // such as one of a GPU that has another name for the same thing
+    fake.accepts_all = false;  // such as one stored on another GPU
     const auto instead = choose_algorithm(kWeight, fake.library(), &choices, nullptr);
     CHECK(instead == (choices.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {20}}));
 }
 
-TEST_CASE("a kept form without an algorithm has the library's first of that form", "[matmul][tuning]") {
+TEST_CASE("a stored form without an algorithm selects the library's first of that form", "[matmul][tuning]") {
     FakeLibrary fake{.fused = {9, 1}, .bare = {5, 2}};
     Choices choices;
     const auto forced = [&](const char* form) {
@@ -166,7 +166,7 @@ TEST_CASE("a kept form without an algorithm has the library's first of that form
     CHECK(forced("fused-gelu") == ChosenAlgorithm{kFusedBias, {9}});  // which the product has not
 }
 
-TEST_CASE("an algorithm whose bits differ from run to run is not chosen", "[matmul][tuning][host_time]") {
+TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[matmul][tuning][host_time]") {
     FakeLibrary fake{.fused = {2, 4}, .bare = {30, 8}, .unsteady = {2, 4}};
     Choices choices;
     choices.timing = true;
@@ -176,9 +176,9 @@ TEST_CASE("an algorithm whose bits differ from run to run is not chosen", "[matm
     others.timing = true;
     CHECK(choose_algorithm(kWeight, fake.library(), &others, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
     CHECK_THAT(others.timed().at("lib 1").at(kWeight.problem()).why,
-               test::EndsWith("; 1 faster, but not repeatable bit for bit"));
+               test::EndsWith("; 1 faster, but not bit-identical when repeated"));
 
-    // Where none is compared with itself, as without timing, one whose sums have no fixed order is not offered.
+    // If results are not compared, as without timing, algorithms without a fixed summation order are not offered.
     fake = {.fused = {2, 4}, .bare = {30}, .unordered = {2}};
     CHECK(choose_algorithm(kWeight, fake.library(), nullptr, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
     fake.unsteady = {2, 4, 30};
@@ -187,20 +187,20 @@ TEST_CASE("an algorithm whose bits differ from run to run is not chosen", "[matm
     CHECK(choose_algorithm(kWeight, fake.library(), &none, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
     CHECK(count(none.known) == 0);
     REQUIRE(none.notes().size() == 1);
-    CHECK_THAT(none.notes()[0], test::EndsWith("; 3 faster, but not repeatable bit for bit"));
+    CHECK_THAT(none.notes()[0], test::EndsWith("; 3 faster, but not bit-identical when repeated"));
 }
 
-TEST_CASE("without memory to time a product the library's first is used, and a note says why", "[matmul][tuning]") {
+TEST_CASE("without memory for timing the library's first algorithm is used, and a note says why", "[matmul][tuning]") {
     FakeLibrary fake{.fused = {9, 1}, .bare = {5}, .has_room = false};
     Choices choices;
     choices.timing = true;
     CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
     CHECK(count(choices.known) == 0);
-    CHECK(choices.notes() == std::vector<std::string>{kWeight.problem() + ": the library's first algorithm; 3 cannot "
-                                                                          "run: cannot allocate 9 bytes"});
+    CHECK(choices.notes() == std::vector<std::string>{kWeight.problem() + ": the library's first algorithm; 3 failed "
+                                                                          "to run: cannot allocate 9 bytes"});
 }
 
-TEST_CASE("a bias whose gradient is at hand has it from its product only where that is faster", "[matmul][tuning]") {
+TEST_CASE("an available bias gradient is summed again in its product only if that is faster", "[matmul][tuning]") {
     const LinearShape layer{.rows = 64, .in_channels = 16, .out_channels = 32, .accumulate = true};
     ProductShape bare = kWeight;
     bare.biased = false;
@@ -215,12 +215,12 @@ TEST_CASE("a bias whose gradient is at hand has it from its product only where t
     CHECK(faster_with_weight(1.9, 2));
     CHECK(!faster_with_weight(1.99, 2));  // no more than noise
     CHECK(!faster_with_weight(2.1, 2));
-    CHECK(!faster_with_weight(0, 2));     // not both times are known
+    CHECK(!faster_with_weight(0, 2));     // one time is unknown
     CHECK(!faster_with_weight(2, 0));
     CHECK(!bias_is_faster_with_weight(nullptr, "lib 1", DType::bf16, false, layer));
 }
 
-TEST_CASE("a bias' gradient is summed where both products together take less time", "[matmul][tuning]") {
+TEST_CASE("a bias gradient is summed where both products together take less time", "[matmul][tuning]") {
     const GeluPair pair{.rows = 64, .in_channels = 16, .hidden_channels = 64, .out_channels = 16, .accumulate = true};
     const BiasPlaces places = bias_places(DType::bf16, false, pair);
     const auto faster_with_input = [&](double input_with, double weight_without, double input_without,
@@ -237,12 +237,12 @@ TEST_CASE("a bias' gradient is summed where both products together take less tim
     CHECK(faster_with_input(4, 2, 3, 4));
     CHECK(!faster_with_input(5, 2, 3, 4));
     CHECK(!faster_with_input(4.95, 2, 3, 4));  // no more than noise
-    CHECK(!faster_with_input(0, 2, 3, 4));     // not all times are known
+    CHECK(!faster_with_input(0, 2, 3, 4));     // one time is unknown
     CHECK(!faster_with_input(4, 2, 3, 0));
     CHECK(!bias_is_faster_with_input(nullptr, "lib 1", DType::bf16, false, pair));
 }
 
-TEST_CASE("a bias' gradient is rounded only where a bf16 library sums it as it multiplies", "[matmul][tuning]") {
+TEST_CASE("a bias gradient is rounded only if it is fused into a bf16 product", "[matmul][tuning]") {
     const GeluPair pair{.rows = 64, .in_channels = 16, .hidden_channels = 64, .out_channels = 16, .accumulate = true};
     const auto rounded = [&](DType dtype, const char* chosen, double with_input) {
         const BiasPlaces places = bias_places(dtype, false, pair);
@@ -253,7 +253,7 @@ TEST_CASE("a bias' gradient is rounded only where a bf16 library sums it as it m
         return bias_gradient_is_rounded(&choices, "lib 1", dtype, false, pair);
     };
     CHECK(rounded(DType::bf16, "fused-gelu-and-bias 00", 1));
-    CHECK(!rounded(DType::bf16, "fused-gelu-and-bias 00", 3));  // summed with the weight's gradient, which is fp32
+    CHECK(!rounded(DType::bf16, "fused-gelu-and-bias 00", 3));  // summed with the weight gradient, which is fp32
     CHECK(!rounded(DType::bf16, "fused-gelu 00", 1));           // summed from din by bias_gradient
     CHECK(!rounded(DType::fp32, "bare 00", 1));
     CHECK(!bias_gradient_is_rounded(nullptr, "lib 1", DType::bf16, false, pair));

@@ -1,4 +1,4 @@
-// bf16_arithmetic_onednn_test.cpp - how oneDNN is made to multiply bf16, by what the processor has
+// bf16_arithmetic_onednn_test.cpp - how oneDNN multiplies bf16 with the processor's instruction sets
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -15,8 +15,8 @@ namespace {
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 }  // namespace
 
-// scripts/test.sh runs this with other caps on the library's instructions, which it reads once.
-TEST_CASE("bf16 is multiplied natively where that is faster, and widened where it would be imitated", "[matmul]") {
+// scripts/test.sh runs this with different limits on the library's instruction set, which it reads only once.
+TEST_CASE("bf16 is multiplied natively if that is faster, and widened if it would be emulated", "[matmul]") {
     const std::string said = Matmul().describe(DType::bf16),
                       asked = Matmul({.bf16 = Bf16Arithmetic::native}).describe(DType::bf16);
     CAPTURE(said, asked);
@@ -30,7 +30,7 @@ TEST_CASE("bf16 is multiplied natively where that is faster, and widened where i
         if (most == "AVX512_CORE" && __builtin_cpu_supports("avx512dq")) CHECK(uses("AVX-512"));
         if (most == "AVX512_CORE_BF16" && __builtin_cpu_supports("avx512bf16")) CHECK(uses("AVX-512 BF16"));
     }
-    if (uses("AVX-512 BF16")) {  // which is faster depends on the processor: the choice follows the figures it names
+    if (uses("AVX-512 BF16")) {  // depends on the processor: compare with the printed times
         double native = 0, widened = 0;
         const std::string figures = said.substr(said.find("(one thread: "));
         REQUIRE(std::sscanf(figures.c_str(), "(one thread: %lf GFLOP/s natively, %lf widened)", &native,
@@ -44,7 +44,7 @@ TEST_CASE("bf16 is multiplied natively where that is faster, and widened where i
         CHECK(contains(said, "; bf16 widened to fp32 (one thread: "));
     else CHECK(contains(said, "; bf16 widened to fp32, because oneDNN has no bf16 products for this processor"));
     const bool possible = !contains(said, "has no bf16 products");
-    CHECK(contains(asked, possible ? "; bf16 multiplied natively as asked"
+    CHECK(contains(asked, possible ? "; bf16 multiplied natively as requested"
                                           : "; bf16 widened to fp32, because oneDNN has no bf16 products"));
 }
 #endif

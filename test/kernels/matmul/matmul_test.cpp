@@ -1,4 +1,4 @@
-// matmul_test.cpp - plans that are used again, what products refuse, and what the library says of itself (the products:
+// matmul_test.cpp - cached plans, errors of products, and the description of the library (results of products:
 // operations/linear.cpp)
 #include <cstdio>
 #include <cstdlib>
@@ -84,8 +84,8 @@ using Widened = Case<bf16, Bf16Arithmetic::widen>;
 
 }  // namespace
 
-// What a fresh object gives is checked in operations/linear.cpp.
-TEMPLATE_TEST_CASE("a plan is used again for other tensors of its shape, by each of two objects, to the same bits",
+// operations/linear.cpp checks the results of a new object.
+TEMPLATE_TEST_CASE("a cached plan is bit-identical for other tensors of its shape, in each of two objects",
                    "[matmul]", Fp32, Native, Widened) {
     using T = typename TestType::type;
     Matmul first(TestType::options), other(TestType::options);
@@ -110,7 +110,7 @@ TEMPLATE_TEST_CASE("a plan is used again for other tensors of its shape, by each
         }
 }
 
-TEMPLATE_TEST_CASE("a product refuses tensors that do not fit", "[matmul]", float, bf16) {
+TEMPLATE_TEST_CASE("a product refuses tensors of the wrong size", "[matmul]", float, bf16) {
     using T = TestType;
     Matmul matmul;
     device::Array<T> tensor(16 * 16);
@@ -152,14 +152,14 @@ TEMPLATE_TEST_CASE("a product refuses tensors that do not fit", "[matmul]", floa
                       Contains("size of in is 255"));
 }
 
-TEST_CASE("a Matmul says what it is and how it multiplies bf16", "[matmul]") {
+TEST_CASE("Matmul::describe() names the library and its bf16 arithmetic", "[matmul]") {
     Matmul widened({.bf16 = Bf16Arithmetic::widen}), measured;
     for (Matmul* matmul : {&widened, &measured}) Layer<bf16>({4, 16, 16}, 1).forward(*matmul, true, true);
     if (widened.describe(DType::bf16).find("oneDNN") == std::string::npos) {
         CHECK_THAT(widened.describe(DType::bf16), Contains("cuBLASLt"));
         return;
     }
-    CHECK_THAT(widened.describe(DType::bf16), Contains("bf16 widened to fp32 as asked"));
+    CHECK_THAT(widened.describe(DType::bf16), Contains("bf16 widened to fp32 as requested"));
     CHECK_THAT(measured.describe(DType::bf16),
                Contains("bf16 multiplied natively (") || Contains("bf16 widened to fp32"));
     CHECK(widened.workspace_bytes() > 0);

@@ -12,7 +12,7 @@ using kernels::PlainProduct;
 
 namespace {
 
-// One of the three products of a linear layer, which differ in what is transposed.
+// One of the three products of a linear layer, which differ in the transposed factors.
 template <class T, class Out>
 void check(int m, int n, int k, bool a_transposed, bool b_transposed, bool biased, bool accumulate) {
     CAPTURE(m, n, k, a_transposed, b_transposed, biased, accumulate);
@@ -43,7 +43,7 @@ void check(int m, int n, int k, bool a_transposed, bool b_transposed, bool biase
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a product of any shape follows fp64", "[plain_product][one_order]", float, bf16) {
+TEMPLATE_TEST_CASE("a plain product of any shape equals fp64", "[plain_product][one_order]", float, bf16) {
     for (const auto& [m, n, k] : {std::array{1, 1, 1}, {1, 24, 40}, {24, 1, 40}, {24, 40, 1}, {37, 29, 19}}) {
         check<TestType, TestType>(m, n, k, false, true, true, false);   // forward
         check<TestType, TestType>(m, n, k, false, false, false, false); // gradient of the input
@@ -52,7 +52,7 @@ TEMPLATE_TEST_CASE("a product of any shape follows fp64", "[plain_product][one_o
     }
 }
 
-TEST_CASE("a product refuses what does not fit", "[plain_product][one_order]") {
+TEST_CASE("a plain product refuses invalid sizes", "[plain_product][one_order]") {
     const auto out = on_device(std::vector<float>(6));
     const MatrixView<float> view{out.span().data(), 1, 1};
     const auto run = [&](int m, int n, int k) {
