@@ -1,4 +1,4 @@
-// bench_onebit_test.cpp - the program that times the mean at one bit: what it sends and prints, and what it refuses
+// bench_onebit_test.cpp - the benchmark of the 1-bit mean: bytes sent, output and errors
 
 #include "test/support/catch.h"
 #include "test/support/processes.h"
@@ -21,7 +21,7 @@ Result time_means(const ScratchFolder& folder, int ranks, std::vector<std::strin
 
 }  // namespace
 
-TEST_CASE("the mean at one bit is timed beside sums that send 16 and 32 times as much", "[run][onebit][mpi]") {
+TEST_CASE("the 1-bit mean is timed together with sums that send 16 and 32 times as much", "[run][onebit][mpi]") {
     if (!have_mpi()) return;
     const ScratchFolder folder;
     const int ranks = GENERATE(2, 3);
@@ -33,7 +33,7 @@ TEST_CASE("the mean at one bit is timed beside sums that send 16 and 32 times as
     const double elements = json["elements"], sent = 2.0 * (ranks - 1) / ranks * elements;
     CHECK(elements == Approx(3e6).epsilon(0.01));
     CHECK(json["ranks"] == ranks);
-    // Of 3 ranks rank 0 has a shard that is rounded up, and messages a multiple of 128 bytes.
+    // With 3 ranks the shard of rank 0 is rounded up, and messages are a multiple of 128 bytes.
     CHECK(double(json["fp32"]["bytes_sent"]) == Approx(4 * sent).epsilon(1e-3));
     CHECK(double(json["bf16"]["bytes_sent"]) == Approx(2 * sent).epsilon(1e-3));
     CHECK(double(json["1-bit"]["bytes_sent"]) == Approx(sent / 8).epsilon(0.01));
@@ -55,7 +55,7 @@ TEST_CASE("the mean at one bit is timed beside sums that send 16 and 32 times as
         CHECK_THAT(table.output, Contains(text));
 }
 
-TEST_CASE("what times the mean at one bit refuses what cannot be", "[run][onebit]") {
+TEST_CASE("the benchmark of the 1-bit mean refuses invalid arguments", "[run][onebit]") {
     const ScratchFolder folder;
     using Texts = std::vector<std::string>;
     for (const auto& [arguments, said] :

@@ -1,4 +1,4 @@
-// busy_machine_test.cpp - how the threads of a run wait, beside other programs or not
+// busy_machine_test.cpp - OpenMP wait policy and number of threads of a run
 #include <sstream>
 #include <thread>
 
@@ -10,7 +10,7 @@ using namespace test;
 
 namespace {
 
-// What a run has of these settings in its environment once it trains: the program's own, or as `env` was asked to.
+// The wait settings in the environment of a training run: the program's, or those of `env`.
 std::string settings_of(const std::vector<std::string>& env) {
     const TrainingFolder folder;
     auto command = env;
@@ -34,14 +34,14 @@ std::string settings_of(const std::vector<std::string>& env) {
 
 }  // namespace
 
-TEST_CASE("threads of a run that wait for each other sleep soon, unless the user has said how they wait", "[run]") {
+TEST_CASE("waiting threads of a run soon sleep, unless the user sets the wait policy", "[run]") {
     CHECK(settings_of({}) == (device::memory_is_host_memory() ? "GOMP_SPINCOUNT=6000 " : ""));
     CHECK(settings_of({"OMP_WAIT_POLICY=passive"}) == "OMP_WAIT_POLICY=passive ");
     CHECK(settings_of({"GOMP_SPINCOUNT=7"}) == "GOMP_SPINCOUNT=7 ");
 }
 
-// oneDNN leaves undone what is for a thread that does not come: a run must know how many do.
-TEST_CASE("a run has the numbers of the threads that it gets, however few OpenMP gives it", "[run]") {
+// oneDNN skips the work of threads that OpenMP does not provide, so a run must know their number.
+TEST_CASE("a run is correct with any number of threads that OpenMP provides", "[run]") {
     if (!device::memory_is_host_memory()) return;
     const TrainingFolder folder;
     const auto train = [&](const std::string& variable, const std::string& out, const std::string& threads) {

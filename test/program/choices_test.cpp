@@ -1,5 +1,5 @@
-// choices_test.cpp - choices by time as a user meets them: timed by the first run, kept, taken by the next, and never
-// in the way of training
+// choices_test.cpp - autotuning in whole runs: the first run times and stores algorithms, the next one uses them, and
+// errors of the file never stop training
 
 #include "kernels/matmul/matmul.h"
 #include "test/support/catch.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kNative = "multiplied natively", *kWidened = "widened to fp32";
 
-// Whether there is anything to choose.
+// Whether there is anything to autotune.
 bool has_choices() {
     if (kernels::Matmul::chooses_by_shape()) return true;
     const std::string said = kernels::Matmul().describe(kernels::DType::bf16);
@@ -34,7 +34,7 @@ std::string weights_of(const TrainingFolder& folder, const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("the first run times and keeps what the next one takes, to the same bits", "[run]") {
+TEST_CASE("the first run stores autotuned algorithms; the next one uses them and is bit-identical", "[run]") {
     if (!has_choices()) return;
     const TrainingFolder folder;
     const std::string file = folder.path("choices.json");
@@ -57,18 +57,18 @@ TEST_CASE("the first run times and keeps what the next one takes, to the same bi
 
     const auto again = folder.run(bf16_flags(folder, "again", {"--tune", "again"}));
     CHECK_THAT(again.output, Contains(" timed now, stored in " + file + '\n'));
-    CHECK(read_bytes(file) != kept);  // a time to the last digit
+    CHECK(read_bytes(file) != kept);  // other times
     const auto off = folder.run(bf16_flags(folder, "off", {"--tune", "off"}));
     CHECK_THAT(off.output, Contains("autotuned algorithms: none (--tune off)\n"));
     CHECK(start_of(folder, "off")["choices"]["file"].is_null());
 }
 
-TEST_CASE("a kept choice decides the bits, whatever times would say", "[run]") {
+TEST_CASE("the stored algorithm determines the bits, whichever is fastest", "[run]") {
     if (!has_choices() || kernels::Matmul::chooses_by_shape()) return;
     const TrainingFolder folder;
     for (const char* arithmetic : {"native", "widen"})
         REQUIRE(folder.run(bf16_flags(folder, arithmetic, {"--bf16-arithmetic", arithmetic})).exit_code == 0);
-    CHECK(!fs::exists(folder.path("choices.json")));  // asked for by name: nothing to choose
+    CHECK(!fs::exists(folder.path("choices.json")));  // set by a flag: nothing to time
     REQUIRE(folder.run(bf16_flags(folder, "timed")).exit_code == 0);
     std::string text = read_bytes(folder.path("choices.json"));
     const bool was_native = text.find(kNative) != text.npos;
@@ -82,7 +82,7 @@ TEST_CASE("a kept choice decides the bits, whatever times would say", "[run]") {
     CHECK(weights_of(folder, "forged") != weights_of(folder, "timed"));
 }
 
-TEST_CASE("where choices cannot be read or kept, one line says so and training goes on", "[run]") {
+TEST_CASE("if the tuning file cannot be read or written, one note says so and training continues", "[run]") {
     if (!has_choices()) return;
     const TrainingFolder folder;
     const std::string file = folder.path("choices.json");
@@ -101,7 +101,7 @@ TEST_CASE("where choices cannot be read or kept, one line says so and training g
                                                          " nor stored there: it is not valid JSON; "
                                                          "remove it, or set another --tune-file\n");
     CHECK(read_bytes(file) == damaged);
-    // No folder can be made below a file, by root neither.
+    // No folder can be created below a file, not even by root.
     const std::string nowhere = folder.path("train_0.bin/choices.json");
     notes(folder.run(bf16_flags(folder, "nowhere", {"--tune-file", nowhere})),
           "the autotuning results of this run are not stored in " + nowhere + ": cannot create " +
@@ -111,7 +111,7 @@ TEST_CASE("where choices cannot be read or kept, one line says so and training g
     CHECK(!fs::exists(folder.path("dry.json")));
 }
 
-TEST_CASE("ranks take what rank 0 found, from one file", "[run][ranks][mpi]") {
+TEST_CASE("all ranks use the algorithms that rank 0 timed, from one file", "[run][ranks][mpi]") {
     if (!has_choices() || !have_mpi()) return;
     const TrainingFolder folder;
     const std::string file = folder.path("choices.json");

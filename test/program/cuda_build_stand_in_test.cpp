@@ -1,5 +1,5 @@
-// cuda_build_stand_in_test.cpp - the CUDA build, whole, where stand-ins take the place of NVIDIA's libraries
-// (test/stand_in): whole runs on every schedule, what the stand-ins find, and what the program says when a call fails
+// cuda_build_stand_in_test.cpp - the whole CUDA build with stand-ins for NVIDIA's libraries (test/stand_in): whole runs
+// on every schedule, errors that the stand-ins find, and error lines when a call fails
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -18,7 +18,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// Eight times what losses were measured to differ by: other kernels and libraries round otherwise.
+// Eight times the measured difference of losses: other kernels and libraries round differently.
 constexpr double kFp32 = 8 * 2.3e-8, kBf16 = 8 * 3.9e-4;
 
 const char* const kSchedules[] = {"eager", "late", "random"};
@@ -28,7 +28,7 @@ Texts operator+(Texts all, const Texts& more) {
     return all;
 }
 
-// A run of `ranks` with environment variables of its own.
+// A run of `ranks` with additional environment variables.
 Result run_with(const TrainingFolder& folder, const Texts& environment, int ranks, const Texts& arguments,
                 const std::string& binary = program("train_gpt2")) {
     Texts all = Texts{"env", "STAND_IN_GPUS=4", "XDG_CACHE_HOME=" + folder.path("cache")} + environment;
@@ -53,7 +53,7 @@ std::string model_of(const TrainingFolder& folder, const std::string& out, const
     return read_bytes(fs::path(folder.path(out)) / step / "model.safetensors");
 }
 
-// All numbers of the log that are no times.
+// All numbers of the log except times.
 Texts numbers_of(const TrainingFolder& folder, const std::string& out) {
     Texts all;
     for (const char* const event : {"step", "val"})
@@ -68,13 +68,13 @@ Texts numbers_of(const TrainingFolder& folder, const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("the CUDA build trains the same on every schedule, and as its kernels do without a device", "[stand_in]") {
+TEST_CASE("the CUDA build trains the same on every schedule, and like its kernels on the host", "[stand_in]") {
     struct Run {
         const char* name;
         int ranks;
         Texts flags;
         const char* attention = nullptr;
-        // Of losses, where other ranks compute something else: the sign of a sum that cancels is rounding's.
+        // Only losses with other ranks: the sign of a sum that cancels depends on rounding.
         double tolerance_of_signs = 0;
         std::string last = "step_00000002";
     };
@@ -96,7 +96,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and as its kernels 
     if (run.ranks > 1 && !have_mpi()) return;
     const TrainingFolder folder;
     const auto kept = folder.path("choices.json");
-    // What the host frees is overwritten, so that a copy that is under way shows.
+    // Freed host memory is overwritten, so that copies still in flight show.
     const Texts overwrite{"MALLOC_PERTURB_=85", "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"};
     for (const std::string schedule : kSchedules) {
         CAPTURE(run.name, schedule);
@@ -105,7 +105,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and as its kernels 
                      flags_of(folder, schedule, run.flags + Texts{"--tune-file", kept}));
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
-        // cuDNN's stand-in, where this build has cuDNN, supports nothing.
+        // cuDNN's stand-in, if this build has cuDNN, supports nothing.
         if (run.attention) CHECK_THAT(result.output, Contains(run.attention));
         if (run.attention && result.output.find(", cuDNN no,") == std::string::npos)
             CHECK_THAT(result.output, Contains("; not cudnn: "));
@@ -133,7 +133,7 @@ TEST_CASE("the CUDA build trains the same on every schedule, and as its kernels 
     }
 }
 
-TEST_CASE("every product of the CUDA build comes out the same without the library's epilogues", "[stand_in]") {
+TEST_CASE("every product of the CUDA build is the same without the library's epilogues", "[stand_in]") {
     const TrainingFolder folder;
     for (const std::string dtype : {"fp32", "bf16"}) {
         std::vector<double> want;
@@ -153,7 +153,7 @@ TEST_CASE("every product of the CUDA build comes out the same without the librar
     }
 }
 
-TEST_CASE("the CUDA build takes the algorithm that the device's clock finds fastest", "[stand_in]") {
+TEST_CASE("the CUDA build selects the fastest algorithm by the device's clock", "[stand_in]") {
     const TrainingFolder folder;
     const auto taken = [&](const std::string& out, const std::string& seconds) {
         const auto file = folder.path(out + ".json");
@@ -168,7 +168,7 @@ TEST_CASE("the CUDA build takes the algorithm that the device's clock finds fast
     CHECK(first == taken("again", "1e-4,2e-4,3e-4"));
 }
 
-TEST_CASE("an algorithm that adds in place is chosen only into fp32, and only if its results repeat", "[stand_in]") {
+TEST_CASE("an INPLACE algorithm is selected only for fp32 results, and only if they are repeatable", "[stand_in]") {
     const TrainingFolder folder;
     const std::string dtype = GENERATE("fp32", "bf16");
     const Texts bf16 = {"--dtype", dtype};
@@ -203,14 +203,14 @@ TEST_CASE("an algorithm that adds in place is chosen only into fp32, and only if
     const auto [steady, could] = in_place("in-place");
     CHECK(steady > could / 2);
     CHECK(in_place("unordered").first == 0);
-    // Without times nothing compares results: the library's first that adds in a fixed order.
+    // Without timing no results are compared: the library's first algorithm with a fixed summation order.
     for (const std::string mode : {"", "unordered"})
         REQUIRE(run_with(folder, {"STAND_IN_CUBLASLT=" + mode}, 1,
                          flags_of(folder, "off" + mode, bf16 + Texts{"--tune=off"})).exit_code == 0);
     CHECK(model_of(folder, "off") == model_of(folder, "offunordered"));
 }
 
-TEST_CASE("a run says whether the gradient of the MLP's first bias is rounded", "[stand_in]") {
+TEST_CASE("a run prints whether the bias gradient of fc is rounded", "[stand_in]") {
     const TrainingFolder folder;
     const auto file = folder.path("choices.json");
     const std::string line = "bias gradient of the MLP's first layer: summed in ";
@@ -223,7 +223,7 @@ TEST_CASE("a run says whether the gradient of the MLP's first bias is rounded", 
         return model_of(folder, out);
     };
     const std::string separate = says("separate", "fp32\n", "fp32");
-    // The same choices with another time, by which the library sums it in the product that leaves its dout.
+    // The same entries with a different time, with which the product that computes dout sums it.
     auto json = nlohmann::json::parse(read_bytes(file));
     int changed = 0;
     for (auto& [device, libraries] : json["devices"].items())
@@ -231,12 +231,12 @@ TEST_CASE("a run says whether the gradient of the MLP's first bias is rounded", 
             for (auto& [problem, choice] : choices.items())
                 if (choice["taken"].get<std::string>().starts_with("fused-gelu-and-bias "))
                     choice["seconds"] = 1e-9, ++changed;
-    REQUIRE(changed == 2);  // the first micro-batch, and those that add
+    REQUIRE(changed == 2);  // the first micro-batch, and those that accumulate
     write_bytes(file, json.dump());
     CHECK(says("fused", "bf16 by cuBLASLt", "bf16") != separate);
 }
 
-TEST_CASE("--log-gpu logs what NVML says of rank 0's own GPU", "[stand_in]") {
+TEST_CASE("--log-gpu logs NVML's readings of rank 0's own GPU", "[stand_in]") {
     struct Case {
         const char* nvml;
         std::string gpu, note;  // of GPU 2
@@ -267,7 +267,7 @@ TEST_CASE("--log-gpu logs what NVML says of rank 0's own GPU", "[stand_in]") {
     }
 }
 
-TEST_CASE("the CUDA build saves on a signal, and goes on from a checkpoint", "[stand_in]") {
+TEST_CASE("the CUDA build saves on a signal, and resumes from a checkpoint", "[stand_in]") {
     const TrainingFolder folder;
     const Texts command = Texts{"env", "STAND_IN_SCHEDULE=late", program("train_gpt2")} +
                           flags_of(folder, "out", {"-x", "100000", "--tune=off"});
@@ -332,7 +332,7 @@ TEST_CASE("the stand-ins report errors of a program on the device, and report no
     }
 }
 
-TEST_CASE("the stand-ins refuse what they cannot be told, and name what they can", "[stand_in]") {
+TEST_CASE("the stand-ins refuse unknown settings, and list the known ones", "[stand_in]") {
     const auto [told, says] = GENERATE(table<const char*, const char*>({
         {"STAND_IN_SCHEDULE=later", "STAND_IN_SCHEDULE is \"later\"; expected eager, late or random"},
         {"STAND_IN_SEED=", "STAND_IN_SEED is \"\"; expected a number"},
@@ -360,7 +360,7 @@ TEST_CASE("the stand-ins refuse what they cannot be told, and name what they can
     CHECK_THAT(output, StartsWith("stand-in: ") && Contains(says));
 }
 
-TEST_CASE("the stand-in for NCCL says where ranks part, instead of hanging", "[stand_in]") {
+TEST_CASE("the stand-in for NCCL reports where the ranks' calls differ, instead of hanging", "[stand_in]") {
     if (!have_mpi()) return;
     struct Case {
         const char* name;
@@ -384,7 +384,7 @@ TEST_CASE("the stand-in for NCCL says where ranks part, instead of hanging", "[s
     for (const std::string& text : says) CHECK_THAT(result.output, Contains(text));
 }
 
-TEST_CASE("memory that is reused before the device has read it shows on a late schedule", "[stand_in]") {
+TEST_CASE("memory reused before the device has read it shows on a late schedule", "[stand_in]") {
     const auto printed = [](const std::string& schedule, const std::string& name) {
         Process process({"env", "STAND_IN_SCHEDULE=" + schedule, program("misuse"), name},
                         fs::temp_directory_path() / ("misuse." + std::to_string(getpid())));
@@ -395,19 +395,19 @@ TEST_CASE("memory that is reused before the device has read it shows on a late s
     for (const std::string schedule : kSchedules) CHECK(printed(schedule, "pinned memory reused in order") == "1\n");
 }
 
-TEST_CASE("dev/kernel_traffic.py counts what the kernels of a step ask of memory", "[stand_in]") {
+TEST_CASE("dev/kernel_traffic.py counts the memory traffic of the kernels of a step", "[stand_in]") {
     const TrainingFolder folder;
     const Result result = run_with(folder, {}, 1, {"-i", folder.path("train_*.bin"), "-v", "0", "-b", "1", "-t", "16",
                                                    "-d", "16", "-x", "1", "-e", "custom:l=1,h=2,c=32,t=16"},
                                    "dev/kernel_traffic.py");
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
-    // A step launches it once; its loads and stores fill their sectors but at the ends of tensors.
+    // A step launches it once; its loads and stores use whole sectors, except at the ends of tensors.
     CHECK_THAT(result.output, Matches(
         R"([^]*\n\| `adamw_kernel<float, false, false>` \| 1 \| \d+ \| \d+ \| \d+ \| (0\.9|1\.)\d+ \| - \|\n[^]*)"));
 }
 
-TEST_CASE("dev/mutate_events.sh fails for changes that go unnoticed and are not listed, or are and are noticed",
+TEST_CASE("dev/mutate_events.sh fails for unlisted changes without a failure, and listed ones with a failure",
           "[stand_in]") {
     const TrainingFolder folder;
     const auto script = fs::path(program("train_gpt2")).parent_path() / "../../dev/mutate_events.sh";
@@ -417,7 +417,7 @@ TEST_CASE("dev/mutate_events.sh fails for changes that go unnoticed and are not 
         const int exit_code = process.exit_code();
         return {exit_code, process.output()};
     };
-    // Without lines it names what it lists.
+    // Without lines it prints its list.
     const std::string absent = "no such place, but listed | ";
     std::istringstream named(judge("").output);
     Texts listed;
@@ -434,7 +434,7 @@ TEST_CASE("dev/mutate_events.sh fails for changes that go unnoticed and are not 
     const auto [lines, says] = GENERATE_REF(table<std::string, std::string>({
         {all, ""},
         {all + of("noticed", other), ""},
-        {all + of("unnoticed", other) + of("noticed", other), ""},  // one way to it that notices is enough
+        {all + of("unnoticed", other) + of("noticed", other), ""},  // one detecting caller is enough
         {all + of("unnoticed", other), "unnoticed | " + other},
         {all + of("noticed", listed[0]), "noticed, but listed | " + listed[0]},
         {without_first, absent + listed[0]},
@@ -445,12 +445,12 @@ TEST_CASE("dev/mutate_events.sh fails for changes that go unnoticed and are not 
     CHECK_THAT(result.output, Contains(says.empty() ? ", 0 not as listed" : says + "\n"));
 }
 
-// Every function of CUDA and its libraries fails, the first time that it is called and the last.
-TEST_CASE("a call that fails ends the CUDA build with one line that names it", "[stand_in]") {
+// Every function of CUDA and its libraries fails, at its first call and at its last.
+TEST_CASE("a failed call ends the CUDA build with one line that names it", "[stand_in]") {
     struct Run {
         int ranks;
         Texts flags;
-        const char* of;  // the functions whose names begin so
+        const char* of;  // prefix of the functions' names
     };
     const Run run = GENERATE(values<Run>({{1, {"--tune=off", "--dtype", "bf16"}, "cu"},
                                           {2, {"--tune=off", "--comm", "nccl", "-z", "2"}, "nccl"},
@@ -470,7 +470,7 @@ TEST_CASE("a call that fails ends the CUDA build with one line that names it", "
         for (std::int64_t count; lines >> function >> count;)
             if (function.starts_with(run.of)) counts[function] = count;
     }
-    if (run.of == std::string("nccl")) counts.emplace("ncclCommGetAsyncError", 1);  // is asked for every 200 ms only
+    if (run.of == std::string("nccl")) counts.emplace("ncclCommGetAsyncError", 1);  // called every 200 ms only
     REQUIRE(counts.size() >= (run.of == std::string("cudaEventRecord") ? 1 : 8));
     for (const auto& [function, count] : counts)
         for (const std::int64_t number : std::set<std::int64_t>{1, function == "cudaMemcpyAsync" ? 2 : 1, count}) {
@@ -478,10 +478,10 @@ TEST_CASE("a call that fails ends the CUDA build with one line that names it", "
                                      (run.ranks > 1 && function != "ncclGetUniqueId" ? "@1" : "");  // rank 0's alone
             const Result result =
                 run_with(folder, {"STAND_IN_FAIL=" + told, "STAND_IN_SCHEDULE=late", "MALLOC_MMAP_THRESHOLD_=2048"},
-                         run.ranks, flags);  // what the host frees is then out of reach
+                         run.ranks, flags);  // freed host memory is then inaccessible
             CAPTURE(function, number, count, result.exit_code, result.output);
             CHECK_THAT(result.output, !Contains("stand-in:"));
-            // Destructors throw nothing; what the program asks again it is told again; others do what cuDNN cannot.
+            // Destructors do not throw; repeated queries succeed; other methods replace cuDNN.
             const bool may_pass = function.find("Destroy") != function.npos || function.find("Free") != function.npos ||
                                   function == "cudaGetDeviceCount" || function == "ncclCommGetAsyncError" ||
                                   function == "ncclCommAbort" || function == "cudaDeviceSynchronize" ||
@@ -494,7 +494,7 @@ TEST_CASE("a call that fails ends the CUDA build with one line that names it", "
             Texts errors;
             for (std::string line; std::getline(output, line);)
                 if (line.starts_with("error: ")) errors.push_back(line);
-            // Others wait for a rank that does not come to NCCL, and say that it is gone.
+            // The others wait for a rank that does not call NCCL, and report that it is gone.
             CHECK(errors.size() >= 1);
             CHECK(errors.size() <= (function == "ncclCommInitRank" ? 2 : 1));
             const std::string expected = function == "cudaMalloc"              ? "an allocation of device memory"

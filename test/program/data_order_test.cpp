@@ -1,5 +1,5 @@
-// data_order_test.cpp - the real program on small shards: what makes up a step follows from the data, -t and -d, every
-// target is trained on or told to be left over, and validation masks what training masks
+// data_order_test.cpp - the real program on small shards: the tokens of a step depend only on the data, -t and -d;
+// every target is trained on or reported as left over; validation masks the same tokens as training
 #include <cmath>
 
 #include "test/support/catch.h"
@@ -10,8 +10,8 @@ using namespace test;
 
 namespace {
 
-// Shards whose sizes are multiples of nothing, one of them without any target. In rows of 16 tokens they hold 13 + 6 +
-// 0 + 9 + 4 whole ones, and 2 + 0 + 0 + 5 + 0 targets more.
+// Shards of irregular sizes, one of them without any target. They hold 13 + 6 + 0 + 9 + 4 complete rows of 16 tokens,
+// and 2 + 0 + 0 + 5 + 0 further targets.
 struct SmallShards {
     TrainingFolder folder;
     static constexpr int kTargets = 210 + 96 + 0 + 149 + 64;
@@ -61,7 +61,7 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
         REQUIRE(result.exit_code == 0);
         const auto steps = data.folder.log(out, "step");
         const double trained = sum_of(numbers(steps, "valid_tokens"));
-        if (pad) {  // 14 + 6 + 0 + 10 + 4 rows an epoch
+        if (pad) {  // 14 + 6 + 0 + 10 + 4 rows per epoch
             CHECK(steps.size() == 6);
             CHECK(trained == 2 * SmallShards::kTargets);
             CHECK_THAT(result.output, test::Contains("  0 of 519 targets per epoch are left over\n"));
@@ -80,13 +80,13 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
         for (std::size_t i = 0; i < steps.size(); ++i) {
             CAPTURE(i);
             CHECK(steps[i]["valid_tokens"] == want[i]["valid_tokens"]);
-            // Rounding of losses of 5.5 over six updates; other tokens make 1e-2.
+            // Rounding of losses of 5.5 over six updates; other tokens differ by 1e-2.
             CHECK(std::fabs(steps[i]["loss"].get<double>() - want[i]["loss"].get<double>()) < 1e-5);
         }
     }
 }
 
-TEST_CASE("--pad-last trains on the last, partial step, also where it is the only one", "[data_order][run]") {
+TEST_CASE("--pad-last trains on the last, partial step, even if it is the only one", "[data_order][run]") {
     const SmallShards data;
     auto flags = data.flags("out", {"--pad-last", "--epochs", "3"});
     flags[1] = data.folder.path("train_1.bin");  // 6 rows; a step has 12
@@ -97,7 +97,7 @@ TEST_CASE("--pad-last trains on the last, partial step, also where it is the onl
     CHECK(numbers(data.folder.log("out", "step"), "epoch") == std::vector<double>{0, 1, 2});
 }
 
-TEST_CASE("data without a step, or without a target, are refused with the number that would do", "[data_order][run]") {
+TEST_CASE("data without a step, or without a target, are refused with the number required", "[data_order][run]") {
     const SmallShards data;
     auto flags = data.flags("out", {"-x", "1"});
     flags[1] = data.folder.path("train_1.bin");
@@ -114,7 +114,7 @@ TEST_CASE("data without a step, or without a target, are refused with the number
                                                "expected at least 2, an input and its target"));
 }
 
-TEST_CASE("--mask-document-start holds in validation, too", "[data_order][run]") {
+TEST_CASE("--mask-document-start also applies to validation", "[data_order][run]") {
     const SmallShards data;
     const auto validation = [&](const std::string& out, std::vector<std::string> more) {
         more.insert(more.end(), {"--eval-only", "-o", data.folder.path(out)});
@@ -128,7 +128,7 @@ TEST_CASE("--mask-document-start holds in validation, too", "[data_order][run]")
     const auto all = validation("all", {}), masked = validation("masked", {"--mask-document-start"});
     CHECK(all["valid_tokens"] == 96);
     CHECK(masked["valid_tokens"] == 96 - 5);
-    // Five random tokens of 257 less: the mean moves, but stays one of log(257).
+    // Five of 257 random tokens fewer: the mean changes, but stays near log(257).
     CHECK(masked["loss"] != all["loss"]);
     CHECK(std::fabs(masked["loss"].get<double>() - std::log(257.0)) < 0.2);
 }

@@ -1,5 +1,5 @@
-// disk_test.cpp - the real program when files change or fill up under it: names that are taken, a full disk, a shard
-// that is cut off, an output folder that is deleted
+// disk_test.cpp - the real program when files change during a run: existing names, a full disk, a truncated shard, a
+// deleted output folder
 #include <fcntl.h>
 
 #include <cstdio>
@@ -20,14 +20,14 @@ int errors_in(const std::string& output) {
     return errors;
 }
 
-// Whether what is awaited came within half a minute.
+// Whether the condition becomes true within half a minute.
 template <class Condition> bool comes(Condition&& awaited) {
     for (int i = 0; i < 3000; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(10)))
         if (awaited()) return true;
     return false;
 }
 
-// A run that has made three steps and goes on for half a minute if nothing ends it.
+// A run that has made three steps and continues for half a minute if nothing ends it.
 Process long_run(const TrainingFolder& folder, const std::vector<std::string>& more = {}) {
     auto flags = folder.flags({"-x", "100000000", "--max-minutes", "0.5", "-v", "0", "-o", folder.path("out")});
     flags.insert(flags.end(), more.begin(), more.end());
@@ -46,7 +46,7 @@ fs::path only_model(const TrainingFolder& folder) {
     return models[0];
 }
 
-// A run that has lost its folder saves where no other run looks.
+// A run that has lost its folder saves to a path that no other run uses.
 void check_saved_beside(const TrainingFolder& folder, const std::string& output) {
     const auto saved = output.rfind("| saved " + folder.path("out") + ".process-");
     REQUIRE(saved != std::string::npos);
@@ -58,7 +58,7 @@ void check_saved_beside(const TrainingFolder& folder, const std::string& output)
 
 }  // namespace
 
-TEST_CASE("a name that a run may write is looked for before its first step", "[run]") {
+TEST_CASE("a run checks all names that it may write before its first step", "[run]") {
     const TrainingFolder folder;
     fs::create_directories(folder.path("out"));
     const auto run = [&](std::vector<std::string> more) {
@@ -75,12 +75,12 @@ TEST_CASE("a name that a run may write is looked for before its first step", "[r
     };
     fs::create_directory(folder.path("out/step_00000004"));
     check_refused(run({"-x", "4"}), "step_00000004");
-    check_refused(run({"-x", "5"}), "step_00000004");  // where an interruption may end it
+    check_refused(run({"-x", "5"}), "step_00000004");  // if it is interrupted there
     check_refused(run({"-x", "4", "--dry-run"}), "step_00000004");
     write_bytes(folder.path("out/step_00000002"), "a file");
     check_refused(run({"-x", "4", "-n", "2"}), "step_00000002");
     fs::remove(folder.path("out/step_00000002"));
-    // Names that no step of the run has.
+    // Names of no step of the run.
     fs::create_directory(folder.path("out/step_4"));
     fs::create_directory(folder.path("out/step_00000001.old"));
     const auto accepted = run({"-x", "3"});
@@ -88,7 +88,7 @@ TEST_CASE("a name that a run may write is looked for before its first step", "[r
     CHECK(accepted.exit_code == 0);
 }
 
-TEST_CASE("a full disk leaves a log of whole lines, and an empty one does not block the next run", "[run]") {
+TEST_CASE("a full disk leaves complete log lines, and an empty log does not block the next run", "[run]") {
     const TrainingFolder folder;
     const auto on_full_disk = [&](const char* kib) {
         std::vector<std::string> command{"bash", "-c", "ulimit -f " + std::string(kib) + "; exec \"$@\"",
@@ -107,13 +107,13 @@ TEST_CASE("a full disk leaves a log of whole lines, and an empty one does not bl
     const std::string log = read_bytes(folder.path("out/log.jsonl"));
     REQUIRE(log.size() > 15000);
     CHECK(log.back() == '\n');
-    CHECK(folder.log("out", "step").size() > 5);  // throws for what is no JSON
+    CHECK(folder.log("out", "step").size() > 5);  // throws for invalid JSON
 }
 
-TEST_CASE("a shard that is cut off under a run ends it in one line, with the model saved", "[run]") {
+TEST_CASE("a shard truncated during a run ends it with one error line and the model saved", "[run]") {
     const TrainingFolder folder;
     const auto shuffle = GENERATE(std::vector<std::string>{}, std::vector<std::string>{"--shuffle"});
-    // All of it; up to the end of a page; within one; within the last one, where zeros are all that tells of it.
+    // To nothing; to the end of a page; within a page; within the last page, where it only reads as zeros.
     const auto left = GENERATE(0, 8192, 5000, 12500);
     CAPTURE(shuffle, left);
     Process run = long_run(folder, shuffle);
@@ -131,7 +131,7 @@ TEST_CASE("a shard that is cut off under a run ends it in one line, with the mod
     CHECK(folder.log("out", "skip").empty());
 }
 
-TEST_CASE("a validation shard that is cut off ends the run in one line, with the model saved", "[run]") {
+TEST_CASE("a truncated validation shard ends the run with one error line and the model saved", "[run]") {
     const TrainingFolder folder;
     Process run = long_run(folder, {"-v", "5"});
     fs::resize_file(folder.path("val_0.bin"), 1100);
@@ -157,10 +157,10 @@ TEST_CASE("an output folder that is deleted or moved away ends the run at once, 
     check_saved_beside(folder, run.output());
 }
 
-TEST_CASE("a run whose folder is another run's now leaves that alone", "[run]") {
+TEST_CASE("a run whose folder now belongs to another run does not change it", "[run]") {
     const TrainingFolder folder;
     Process run = long_run(folder, {"--keep-checkpoints", "1"});
-    // As the next run leaves it that was started after a deletion or a move, here at one blow.
+    // As a new run leaves it that was started after a deletion or a move, here in one step.
     const fs::path next = folder.path("next");
     fs::create_directories(next / "step_00000001");
     write_bytes(next / "log.jsonl", "{\"event\":\"start\"}\n");
@@ -175,7 +175,7 @@ TEST_CASE("a run whose folder is another run's now leaves that alone", "[run]") 
     check_saved_beside(folder, run.output());
 }
 
-TEST_CASE("ranks end alike when one of them cannot read on, with the model saved once", "[run][ranks][mpi]") {
+TEST_CASE("all ranks end if one of them cannot read its data, with the model saved once", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     // -n 1: the last model has been saved when the data end.

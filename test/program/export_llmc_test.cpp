@@ -1,11 +1,11 @@
-// export_llmc_test.cpp - the program that writes llm.c's model files: what it writes, refuses and never overwrites
+// export_llmc_test.cpp - export to llm.c's model files: contents, errors, and files that are not overwritten
 
 #include "test/support/catch.h"
 #include "test/support/run_support.h"
 
 using namespace test;
 
-TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has the folder's bits", "[run]") {
+TEST_CASE("a run from an exported llm.c .bin is bit-identical to one from the folder", "[run]") {
     const TrainingFolder folder;
     const auto run = [&](const char* out, std::vector<std::string> more) {
         more.insert(more.end(), {"-x", "1", "-v", "0", "--deterministic", "-o", folder.path(out)});
@@ -35,7 +35,7 @@ TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has 
     CHECK(read_bytes(narrow) == read_bytes(folder.path("narrow2.bin")));
     CHECK(read_bytes(wide) != read_bytes(bin));
 
-    // What is there is replaced only when that is asked for.
+    // An existing file is replaced only with --overwrite.
     const auto before = read_bytes(wide);
     CHECK_THAT(exports({"--checkpoint", bin, "-o", wide}, 2), Contains("wide.bin, which already exists") &&
                                                                   Contains("--overwrite"));
@@ -46,7 +46,7 @@ TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has 
     CHECK_THAT(exports({"--checkpoint", bin, "-o", folder.path("link.bin"), "--overwrite"}, 2),
                Contains("link.bin, a device, pipe or link; expected a file"));
 
-    // A checkpoint that is none, words that are none, a folder that cannot be.
+    // An invalid checkpoint, unknown arguments, an impossible folder.
     const std::string shard = folder.path("train_0.bin"), out = folder.path("out.bin");
     CHECK_THAT(exports({"--checkpoint", shard, "-o", out}, 2), Contains("token shard"));
     CHECK_THAT(exports({"--checkpoint", bin, "-o", out, "--dtype", "fp16"}, 2), Contains("--dtype is \"fp16\""));
@@ -58,14 +58,14 @@ TEST_CASE("a model goes to llm.c's .bin and back: a run that starts from it has 
     CHECK_THAT(exports({"--checkpoint", bin, "-o", shard + "/out.bin"}, 1), Contains("train_0.bin"));
     CHECK(!fs::exists(out));
     for (const auto& entry : fs::directory_iterator(folder.path("")))
-        CHECK(!entry.path().filename().string().starts_with('.'));  // nothing half written
+        CHECK(!entry.path().filename().string().starts_with('.'));  // no partial file
     CHECK_THAT(folder.run({"--help"}, "export_llmc").output, Contains("--overwrite") && Contains("--dtype"));
     CHECK(folder.run({"--overwirte"}, "export_llmc").output ==
           "dev/export_llmc: error: the flag \"--overwirte\" is unknown; expected one of those that dev/export_llmc "
           "--help shows; did you mean --overwrite?\n");
 }
 
-TEST_CASE("--init says why a file of llm.c is no model to start from", "[run]") {
+TEST_CASE("--init says why it cannot start from a file of llm.c", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-e", folder.path("train_0.bin"), "-o", folder.path("out")}));
     CHECK(result.exit_code == 2);

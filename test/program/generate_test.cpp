@@ -1,4 +1,4 @@
-// generate_test.cpp - dev/generate as its user starts it: what it prints, when, and what it refuses
+// generate_test.cpp - dev/generate as a user starts it: output, its timing, and errors
 #include <algorithm>
 #include <sstream>
 #include <thread>
@@ -10,7 +10,7 @@ using namespace test;
 
 namespace {
 
-// Models of a folder, and what dev/generate prints of them: on standard output and, apart, on standard error.
+// Models of a folder, and dev/generate's standard output and standard error for them.
 class Models : public TrainingFolder {
 public:
     struct Printed {
@@ -18,13 +18,13 @@ public:
         std::string out, err;
     };
 
-    // Two checkpoints of a model of bytes: run/step_00000001 and 2.
+    // Two checkpoints of a byte model: run/step_00000001 and 2.
     Models() {
         const auto result = run(flags({"-x", "2", "-n", "1", "-v", "0", "-o", path("run")}));
         CAPTURE(result.output);
         REQUIRE(result.exit_code == 0);
     }
-    // Of a shell's words, so that standard input may be a pipe.
+    // Runs a shell command, so that standard input may be a pipe.
     Printed shell(const std::string& before, const std::string& words) const {
         Process process({"bash", "-c", before + "'" + program("generate") + "' " + words + " --threads 1 2>'" +
                                            path("err.txt") + "'"}, path("out.txt"));
@@ -40,7 +40,7 @@ int lines_of(const std::string& text) { return int(std::count(text.begin(), text
 
 }  // namespace
 
-TEST_CASE("generate knows the text of a model that has more ids than its text", "[run]") {
+TEST_CASE("generate decodes the text of a model whose vocabulary is larger than its tokenizer's", "[run]") {
     const Models models;
     const auto trained = models.run(models.flags({"-e", "custom:l=1,h=2,c=32,t=32,v=300", "--allow-larger-vocabulary",
                                                   "-x", "1", "-v", "0", "-o", models.path("larger")}));
@@ -57,7 +57,7 @@ TEST_CASE("generate knows the text of a model that has more ids than its text", 
 
 TEST_CASE("generate prints the prompt and the text that training samples, from the newest checkpoint", "[run]") {
     const Models models;
-    // Hot, so that most bytes are no UTF-8, and what is held back shows at the end.
+    // A high temperature, so that most bytes are invalid UTF-8, and buffered bytes appear at the end.
     const std::string sampling = " --temperature 3 --top-k 0 --top-p 0.99 --seed 4";
     auto evaluation = models.flags({"-e", models.checkpoint(2), "--eval-only", "-s", "1", "-g", "12", "--prompt", "ab",
                                     "--samples", "3", "-o", models.path("samples")});
@@ -85,7 +85,7 @@ TEST_CASE("generate prints the prompt and the text that training samples, from t
     CHECK(first.out != one.out);
     CHECK(models.generate(models.run_folder() + "--prompt ab -n 12 --seed 5").out != one.out);
     CHECK(models.generate(models.run_folder() + "--prompt ab -n 3 --dtype bf16").exit_code == 0);
-    // Past the model's positions.
+    // Beyond the model's positions.
     const auto longer = models.generate(models.run_folder() + "--prompt abcdefg -n 60 --temperature 0");
     CHECK_THAT(longer.err, Contains("60 tokens in"));
 
@@ -97,7 +97,7 @@ TEST_CASE("generate prints the prompt and the text that training samples, from t
                Contains("note: skips") && Contains("step_00000002: ") && Contains("step_00000001: 2 layers"));
 }
 
-TEST_CASE("text comes as it is made, and Ctrl-C ends it cleanly", "[run]") {
+TEST_CASE("text is printed as it is generated, and Ctrl-C ends it cleanly", "[run]") {
     const Models models;
     Process process({program("generate"), "-e", models.path("run"), "--prompt", "ab", "-n", "1000000", "--top-k", "1",
                      "--threads", "1"}, models.path("output.txt"));
@@ -114,7 +114,7 @@ TEST_CASE("text comes as it is made, and Ctrl-C ends it cleanly", "[run]") {
     CHECK_THAT(process.output(), Contains("tokens/s") && EndsWith("\n"));
 }
 
-TEST_CASE("without a prompt every line of standard input is one", "[run]") {
+TEST_CASE("without --prompt every line of standard input is a prompt", "[run]") {
     const Models models;
     const std::string sampling = "-n 9 --seed 6";
     const auto asked = models.shell("printf 'ab\\n\\nab' | ", models.run_folder() + sampling);
@@ -122,7 +122,7 @@ TEST_CASE("without a prompt every line of standard input is one", "[run]") {
     CHECK(asked.exit_code == 0);
     CHECK(std::count(asked.err.begin(), asked.err.end(), '>') == 4);
     CHECK_THAT(asked.err, Contains("Ctrl-D exits"));
-    // Each has a seed of its own; the prompt itself is not repeated.
+    // Each has its own seed; the prompt itself is not printed again.
     const auto one = models.generate(models.run_folder() + "--prompt ab " + sampling).out;
     const auto start = models.generate(models.run_folder() + "--prompt '' -n 9 --seed 7").out;
     const auto again = models.generate(models.run_folder() + "--prompt ab -n 9 --seed 8").out;
@@ -137,7 +137,7 @@ TEST_CASE("without a prompt every line of standard input is one", "[run]") {
     CHECK(waits.exit_code(std::chrono::seconds(10)) == 0);
 }
 
-TEST_CASE("a model whose vocabulary has no table goes on with ids", "[run]") {
+TEST_CASE("a model without a tokenizer generates ids", "[run]") {
     const TrainingFolder folder;
     const std::string out = folder.path("ids");
     ShardBytes(std::vector<std::uint16_t>(200, 7), 300, 299).write(folder.path("ids.bin"));
@@ -164,14 +164,14 @@ TEST_CASE("a model whose vocabulary has no table goes on with ids", "[run]") {
                Contains("--prompt-ids is \"1 300\"; expected token ids from 0 to 299"));
     CHECK_THAT(generate("--prompt-ids '1 x'"), Contains("--prompt-ids is \"1 x\""));
     CHECK_THAT(generate("--prompt-ids ''"), Contains("at least one token id"));
-    // Asked for, a line that is none is refused, and the next one taken.
+    // An interactive line that is not a list of ids is refused, and the next one read.
     const std::string asked = generate("-n 2 < <(printf '1 2\\nab\\n3\\n')");
     CAPTURE(asked);
     CHECK_THAT(asked, Contains("the prompt is \"ab\"; expected token ids"));
     CHECK(std::count(asked.begin(), asked.end(), '>') == 4);
 }
 
-TEST_CASE("a value of several lines may be joined to its flag, as train_gpt2 takes it", "[run]") {
+TEST_CASE("a value of several lines may be joined to its flag, as in train_gpt2", "[run]") {
     const Models models;
     for (const char* const flag : {"-n=1 --prompt=", "-n 1 --prompt "}) {
         const auto printed = models.generate(models.run_folder() + flag + "$'a\\nb=c'");
@@ -182,7 +182,7 @@ TEST_CASE("a value of several lines may be joined to its flag, as train_gpt2 tak
     CHECK_THAT(models.generate("--prompt=ab --checkpoint=").err, Contains("error"));  // empty, not the next word
 }
 
-TEST_CASE("generate refuses what cannot be in a line that names the flag", "[run]") {
+TEST_CASE("generate refuses invalid arguments with one line that names the flag", "[run]") {
     const Models models;
     const auto refusal = [&](const std::string& words) {
         const auto printed = models.generate(words);
@@ -211,7 +211,7 @@ TEST_CASE("generate refuses what cannot be in a line that names the flag", "[run
     const auto help = models.generate("--help");
     CHECK(help.exit_code == 0);
     CHECK_THAT(help.out, Contains("--prompt \"In the beginning\"") && Contains("Sampling options"));
-    // A reader that leaves ends it.
+    // It ends when its reader is gone.
     const auto closed = models.shell("set -o pipefail; ",
                                      models.run_folder() + "--prompt ab -n 100000 --top-k 1 | true");
     CHECK(closed.exit_code != 0);

@@ -1,4 +1,4 @@
-// hellaswag_run_test.cpp - HellaSwag and bits per byte in real runs: when they come, and that ranks change nothing
+// hellaswag_run_test.cpp - HellaSwag and bits per byte in whole runs: when they are computed, with any number of ranks
 #include <numbers>
 
 #include "test/support/catch.h"
@@ -10,7 +10,7 @@ using namespace test;
 
 namespace {
 
-// In the language of TrainingFolder, where a letter mostly follows the one before: the right ending does so, too.
+// In the language of TrainingFolder, where letters mostly follow alphabetically, as in the correct ending.
 std::vector<HellaSwagBytes::Example> examples_of_letters(int count) {
     std::mt19937 engine(5);
     std::vector<HellaSwagBytes::Example> examples(static_cast<std::size_t>(count));
@@ -31,7 +31,7 @@ std::vector<HellaSwagBytes::Example> examples_of_letters(int count) {
 
 }  // namespace
 
-TEST_CASE("a run scores its model on HellaSwag, and any number of ranks finds the same", "[run]") {
+TEST_CASE("a run scores its model on HellaSwag, with the same scores for any number of ranks", "[run]") {
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(60), 257, 256).write(folder.path("examples.bin"));
     const auto result = folder.run(folder.flags({"-x", "60", "-d", "128", "-v", "0", "--hellaswag",
@@ -46,7 +46,7 @@ TEST_CASE("a run scores its model on HellaSwag, and any number of ranks finds th
     CHECK_THAT(result.output, Contains("HellaSwag: 60 examples") && Contains("HellaSwag acc_norm"));
     CHECK(llmc::parse_json(read_bytes(fs::path(folder.path("out")) / "step_00000025/trainer_state.json"))["scored"] ==
           true);
-    // What is saved has the same scores, whoever computes them.
+    // The saved model has the same scores.
     for (int ranks = 1; ranks <= (have_mpi() ? 3 : 1); ++ranks) {
         const std::string out = "ranks" + std::to_string(ranks);
         const auto flags = folder.flags({"--eval-only", "--hellaswag", folder.path("examples.bin"), "-o",
@@ -60,7 +60,7 @@ TEST_CASE("a run scores its model on HellaSwag, and any number of ranks finds th
     }
 }
 
-TEST_CASE("a run that goes on tells of another HellaSwag file, or validation shard, of the old one's name", "[run]") {
+TEST_CASE("a resumed run warns if a HellaSwag file or validation shard has the same name but new contents", "[run]") {
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(3), 257, 256).write(folder.path("examples.bin"));
     const auto run = [&](const char* steps) {
@@ -77,7 +77,7 @@ TEST_CASE("a run that goes on tells of another HellaSwag file, or validation sha
     ShardBytes(std::vector<std::uint16_t>(500, 97), 257, 256).write(folder.path("val_0.bin"));
     CHECK_THAT(run("4"),
                Contains("  changed: validation data: different shards\n") && !Contains("different examples"));
-    // A checkpoint of a version that did not write them down.
+    // A checkpoint of a version that did not store fingerprints.
     const fs::path state = folder.path("out/step_00000004/trainer_state.json");
     auto json = llmc::parse_json(read_bytes(state));
     for (const char* const key : {"hellaswag", "validation_data"}) CHECK(json["run"].erase(key) == 1);
@@ -87,7 +87,7 @@ TEST_CASE("a run that goes on tells of another HellaSwag file, or validation sha
     CHECK_THAT(run("5"), !Contains("different examples"));
 }
 
-TEST_CASE("--max-minutes ends a HellaSwag score that has begun, and a resumed run starts with it", "[run]") {
+TEST_CASE("--max-minutes ends a HellaSwag score that has started, and the resumed run starts with it", "[run]") {
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(30000), 257, 256).write(folder.path("many.bin"));
     HellaSwagBytes(examples_of_letters(30), 257, 256).write(folder.path("few.bin"));
@@ -110,7 +110,7 @@ TEST_CASE("--max-minutes ends a HellaSwag score that has begun, and a resumed ru
     CHECK(numbers(folder.log("out", "hellaswag"), "step") == std::vector<double>{1, 2});
 }
 
-TEST_CASE("HellaSwag files that do not fit a run are refused before anything is written", "[run]") {
+TEST_CASE("HellaSwag files that do not match a run are refused before anything is written", "[run]") {
     const TrainingFolder folder;
     HellaSwagBytes(examples_of_letters(3)).write(folder.path("gpt2.bin"));
     HellaSwagBytes({{.context = {1}, .endings = {{{1}, HellaSwagBytes::Ids(17, 1), {2}, {3}}}}}, 257, 256)
@@ -130,7 +130,7 @@ TEST_CASE("HellaSwag files that do not fit a run are refused before anything is 
     refused({"--hellaswag-every", "5"}, "--hellaswag is missing");
 }
 
-TEST_CASE("validation tells bits per byte where the bytes of tokens are known", "[run]") {
+TEST_CASE("validation reports bits per byte if the bytes of tokens are known", "[run]") {
     const TrainingFolder folder;
     REQUIRE(folder.run(folder.flags({"--eval-only", "-o", folder.path("bytes")})).exit_code == 0);
     const auto validation = folder.log("bytes", "val").at(0);

@@ -1,4 +1,4 @@
-// interrupt_test.cpp - signals do no harm to what computes
+// interrupt_test.cpp - signals do not disturb computation
 #include <omp.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -15,12 +15,12 @@ using namespace test;
 
 namespace {
 
-// How a child process ends that runs `work`: its exit code, or minus the signal that killed it.
+// Runs `work` in a child process. Returns its exit code, or minus the signal that killed it.
 template <class Work>
 int outcome(Work&& work) {
     const pid_t child = fork();
     if (child == 0) {
-        // Ignored in what a shell starts in the background, or nohup.
+        // Ignored in background processes of a shell, and under nohup.
         for (const int signal : {SIGINT, SIGHUP}) std::signal(signal, SIG_DFL);
         _exit(work());
     }
@@ -29,8 +29,7 @@ int outcome(Work&& work) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-// Products in fp32, 2000 times a second a signal that has a handler, heap blocks coming and going: what is destroyed
-// shows.
+// Products in fp32 with 2000 handled signals per second, and heap blocks allocated and freed, so that corruption shows.
 int multiply_under_fire() {
     omp_set_num_threads(1);
     std::signal(SIGALRM, [](int) {});
@@ -55,8 +54,8 @@ int multiply_under_fire() {
 
 }  // namespace
 
-TEST_CASE("handlers of other signals do not run where products are computed", "[interrupt]") {
-    // CUDA cannot be used in a forked child, and a GPU's products are out of a signal's reach.
+TEST_CASE("handlers of other signals do not run on threads that compute products", "[interrupt]") {
+    // CUDA cannot be used in a forked child, and signals do not affect a GPU's products.
     if (device::is_gpu()) return;
     CHECK(outcome([] {
               const llmc::Interrupt interrupt;
@@ -64,7 +63,7 @@ TEST_CASE("handlers of other signals do not run where products are computed", "[
           }) == 0);
 }
 
-TEST_CASE("the first interruption is remembered, and others after it change nothing", "[interrupt]") {
+TEST_CASE("the first interrupt is stored, and later ones change nothing", "[interrupt]") {
     const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1), next = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1);
     CHECK(outcome([&] {
               const llmc::Interrupt interrupt;
@@ -77,8 +76,8 @@ TEST_CASE("the first interruption is remembered, and others after it change noth
           }) == 128 + signal);
 }
 
-// The parent takes the launcher's part; raise() stands for anybody else.
-TEST_CASE("SIGCONT of the launcher interrupts, and its SIGTERM after that adds nothing", "[interrupt]") {
+// The parent acts as the launcher; raise() as any other sender.
+TEST_CASE("SIGCONT of the launcher interrupts, and its later SIGTERM changes nothing", "[interrupt]") {
     const auto child_of_launcher = [](const char* ranks, std::initializer_list<int> signals) {
         int ready[2];
         REQUIRE(pipe(ready) == 0);

@@ -1,4 +1,4 @@
-// memory_test.cpp - the real program takes the memory that its plan says, up to its peak: a save, or loading weights
+// memory_test.cpp - the real program uses the memory of its plan, up to its peak: a save, or loading weights
 #include <algorithm>
 #include <thread>
 
@@ -11,13 +11,13 @@ using namespace test;
 
 namespace {
 
-// The number of MiB behind a word at the start of a line, as in "  total   12.5 MiB" or "VmHWM:  512 kB"; 0: not there.
+// The number of MiB after a word at the start of a line, as in "  total   12.5 MiB" or "VmHWM:  512 kB"; 0: not found.
 double number_after(const std::string& text, const std::string& word) {
     const auto at = text.find('\n' + word);
     return at == std::string::npos ? 0 : std::atof(text.c_str() + at + 1 + word.size());
 }
 
-// Of all processes of the program that write to `out`.
+// For all processes of the program that write to `out`.
 std::vector<double> peaks_in_mib(const std::string& out) {
     std::vector<double> peaks;
     std::error_code gone;
@@ -31,8 +31,8 @@ std::vector<double> peaks_in_mib(const std::string& out) {
     return peaks;
 }
 
-// Trains until a model has been saved twice, and compares the peak of every rank with the plan, which rank 0 prints. It
-// has at least what the others have.
+// Trains until a model has been saved twice, and compares the peak of every rank with the plan of rank 0, whose memory
+// is at least that of the others.
 void check_peaks(const TrainingFolder& folder, int ranks, std::vector<std::string> more) {
     auto flags = folder.flags({"-e", "custom:l=4,h=4,c=512,t=16", "-b", "1", "-x", "1000000", "--max-minutes", "1",
                                "-n", "2", "-v", "0", "-o", folder.path("out")});
@@ -59,8 +59,8 @@ void check_peaks(const TrainingFolder& folder, int ranks, std::vector<std::strin
 
 }  // namespace
 
-TEST_CASE("the peak of a run's memory is that of its plan", "[run]") {
-    if (device::is_gpu()) return;  // the plan is of the GPU's memory
+TEST_CASE("the peak memory of a run equals its plan", "[run]") {
+    if (device::is_gpu()) return;  // there the plan is for GPU memory
     const TrainingFolder folder;
     check_peaks(folder, 1, {"--dtype", "bf16"});
 }
@@ -79,7 +79,7 @@ TEST_CASE("a plan beyond the limit of the address space is refused", "[run]") {
     }
 }
 
-TEST_CASE("the peak of memory of ranks that save what they share is that of the plan", "[run][ranks][mpi]") {
+TEST_CASE("the peak memory of ranks that save their shards equals the plan", "[run][ranks][mpi]") {
     if (device::is_gpu() || !have_mpi()) return;
     const TrainingFolder folder;
     check_peaks(folder, 2, {"--dtype", "bf16", "-z", "1"});

@@ -1,4 +1,4 @@
-// onebit_test.cpp - runs with 1-bit Adam through the real program: what they say and send, and on what they go on
+// onebit_test.cpp - whole runs with 1-bit Adam: output, bytes sent, and the checkpoints that they resume from
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -35,7 +35,7 @@ std::vector<double> losses_of(const TrainingFolder& folder, const std::string& o
 
 }  // namespace
 
-TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage it is", "[run][onebit][mpi]") {
+TEST_CASE("a run with 1-bit Adam learns, sends 1/32 of the bytes, and logs its stage", "[run][onebit][mpi]") {
     if (!have_mpi()) return;
     const int ranks = GENERATE(2, 4);
     const TrainingFolder folder;
@@ -46,12 +46,12 @@ TEST_CASE("a run with 1-bit Adam learns, sends a 32nd, and says in which stage i
     REQUIRE(steps.size() == 24);
     const double full = steps[0]["bytes_sent"], compressed = steps[4]["bytes_sent"];
     const llmc::ParameterTable table({.layers = 2, .heads = 2, .channels = 64, .max_seq_len = 16, .vocabulary = 257});
-    // An all-reduce or its like sends this share of what it reduces, twice; a row of sums goes to each other rank.
+    // An all-reduce sends this fraction of its buffer twice; a row of sums goes to each other rank.
     const double share = double(ranks - 1) / ranks, elements = double(table.elements());
     const double sums = double(kernels::rank_sums_size(9)) * sizeof(double) * (ranks - 1);
     CHECK(full == Approx(2 * share * 4 * elements + sums).epsilon(1e-3));
-    // A bit an element, a sketch that is reduced to shards, and for each of three buckets messages whose length is a
-    // multiple of 128 bytes with their scales.
+    // 1 bit per element, a reduce-scattered sketch, and for each of three buckets messages of a multiple of 128 bytes
+    // with their scales.
     const double sketch = share * 4 * 16384;
     CHECK(compressed >= 2 * share * elements / 8 + sketch + sums);
     CHECK(compressed <= 2 * share * elements / 8 + sketch + sums + 3 * 2 * (ranks - 1) * (128 + 16 + 16));
@@ -91,7 +91,7 @@ TEST_CASE("--onebit-hierarchical on one machine freezes, and says that it compre
     CHECK(losses_of(folder, "one") == losses_of(folder, "frozen"));
 }
 
-TEST_CASE("1-bit Adam goes on with other ranks, and says what becomes of the errors", "[run][onebit][resume][mpi]") {
+TEST_CASE("1-bit Adam resumes with other ranks, and reports what happens to the errors", "[run][onebit][resume][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     REQUIRE(run_onebit(folder, 2, "whole").exit_code == 0);
@@ -115,7 +115,7 @@ TEST_CASE("1-bit Adam goes on with other ranks, and says what becomes of the err
     }
 }
 
-TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another", "[run][onebit][resume][mpi]") {
+TEST_CASE("a checkpoint of 1-bit Adam is not resumed with other options", "[run][onebit][resume][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     REQUIRE(run_onebit(folder, 2, "whole", {"-x", "6", "--onebit-exclude", "ln_"}).exit_code == 0);
@@ -139,7 +139,7 @@ TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another"
     CHECK_THAT(scaled.output, Contains("note: 1-bit Adam: all errors start at 0, because those of the checkpoint are "
                                        "for --onebit-"));
 
-    // A number that no run can have left, under right checksums.
+    // A value that no run can write, with correct checksums.
     const fs::path last = onebit_step(folder, "whole", 6), file = last / "onebit-00001-of-00002.safetensors";
     std::string bytes = read_bytes(file);
     const float nan = NAN;
@@ -152,7 +152,7 @@ TEST_CASE("a checkpoint of 1-bit Adam is not gone on with as if it were another"
     CHECK_THAT(bad.output, Contains("error: rank 1 on ") && Contains("a value of server_error is nan; expected"));
 }
 
-TEST_CASE("the freeze may not be asked for where it would be late, and is known by its number",
+TEST_CASE("--onebit-freeze-step must lie after the checkpoint, or be the step at which auto froze",
           "[run][onebit][resume]") {
     const TrainingFolder folder;
     const auto go_on = [&](const Texts& more, const std::string& out = "refused") {
@@ -169,7 +169,7 @@ TEST_CASE("the freeze may not be asked for where it would be late, and is known 
     CHECK_THAT(other.output, Contains("--init is \"custom:l=1,h=2,c=64,t=16\"; expected the model of the checkpoint") &&
                                  Contains("use custom:l=2,h=2,c=64,t=16"));
 
-    // A slow second moment that no run can have left.
+    // A slow second moment that no run can write.
     const fs::path step = onebit_step(folder, "whole", 6), file = step / "onebit-00000-of-00001.safetensors";
     const std::string whole = read_bytes(file);
     const float less = -1;
@@ -198,7 +198,7 @@ TEST_CASE("the freeze may not be asked for where it would be late, and is known 
     CHECK(again("8").exit_code == 2);
 }
 
-TEST_CASE("a run that will compress nothing says why", "[run][onebit]") {
+TEST_CASE("a run that never compresses says why", "[run][onebit]") {
     const TrainingFolder folder;
     const Result alone = run_onebit(folder, 1, "alone", {"-x", "5"});
     CHECK(alone.exit_code == 0);
@@ -217,7 +217,7 @@ TEST_CASE("a run that will compress nothing says why", "[run][onebit]") {
     CHECK_THAT(late.output, Contains("once the second moment has settled a rank sends "));
 }
 
-TEST_CASE("a run with 1-bit Adam says before it starts what it leaves out, and that it begins early",
+TEST_CASE("a run with 1-bit Adam prints excluded tensors and warns of an early freeze",
           "[run][onebit][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
@@ -235,7 +235,7 @@ TEST_CASE("a run with 1-bit Adam says before it starts what it leaves out, and t
     CHECK_THAT(counted.output, Contains("expected no counts in braces"));
 }
 
-TEST_CASE("after the freeze a run says how long its steps take, and took before", "[run][onebit][mpi]") {
+TEST_CASE("after the freeze a run prints the step times before and after it", "[run][onebit][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     const Result result = run_onebit(folder, 2, "onebit", {"-x", "44", "-v", "0", "--onebit-freeze-step", "22"});
@@ -255,7 +255,7 @@ TEST_CASE("after the freeze a run says how long its steps take, and took before"
     CHECK_THAT(result.output, Contains("step 43/44 | a compressed step takes "));
 }
 
-TEST_CASE("a run of AdamW does not turn into one of 1-bit Adam", "[run][onebit][resume]") {
+TEST_CASE("a run of AdamW cannot be resumed with 1-bit Adam", "[run][onebit][resume]") {
     const TrainingFolder folder;
     const Texts flags{"-i", folder.path("train_*.bin"), "-e", "custom:l=2,h=2,c=64,t=16", "-b", "1", "-t", "16",
                       "--threads", "1", "--tune=off", "-o", folder.path("out")};

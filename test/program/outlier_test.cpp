@@ -1,5 +1,5 @@
-// outlier_test.cpp - steps whose loss lies far above those before, through the real program: skipped on all ranks
-// alike, also after a run has stopped and gone on, and never without an end
+// outlier_test.cpp - outlier steps in whole runs: skipped on all ranks, also in resumed runs, and too many of them end
+// the run
 
 #include "test/support/catch.h"
 #include "test/support/processes.h"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kStepTokens = 64, kFirstOutlier = 150, kSecondOutlier = 165;
 
-// Letters in their order, which a model soon knows, but for the steps from `first` on, `size` of them: noise of bytes
-// that it has not seen.
+// Letters in alphabetical order, which a model soon learns, except in `size` steps starting with `first`: noise of
+// bytes that it has not seen.
 struct Noise {
     int first, size;
 };
@@ -38,7 +38,7 @@ Result train(const TrainingFolder& folder, int ranks, const std::string& data, c
     return result;
 }
 
-// Those after so many steps.
+// The log's steps after step `first`.
 std::vector<nlohmann::json> steps_after(const TrainingFolder& folder, const std::string& out, int first) {
     std::vector<nlohmann::json> steps;
     for (auto& step : folder.log(out, "step")) {
@@ -50,7 +50,7 @@ std::vector<nlohmann::json> steps_after(const TrainingFolder& folder, const std:
     return steps;
 }
 
-// What of a checkpoint training goes on from, but for the options.
+// The training state of a checkpoint, except the options.
 std::string state_of(const TrainingFolder& folder, const std::string& out, const std::string& step) {
     std::string all;
     for (const char* const name : {"model.safetensors", "optimizer-00000-of-00001.safetensors",
@@ -62,7 +62,7 @@ std::string state_of(const TrainingFolder& folder, const std::string& out, const
 
 }  // namespace
 
-TEST_CASE("an outlier is skipped and told, on any ranks alike", "[run][ranks][mpi]") {
+TEST_CASE("an outlier is skipped and reported, identically on all ranks", "[run][ranks][mpi]") {
     const TrainingFolder folder;
     write_shard(folder, "data.bin", 180, {{kFirstOutlier, 1}, {kSecondOutlier, 1}});
     train(folder, 1, "data.bin", "all", {"--noise-scale", "off"});
@@ -95,15 +95,15 @@ TEST_CASE("an outlier is skipped and told, on any ranks alike", "[run][ranks][mp
         CHECK(state["optimizer"]["losses"].size() == 128);
         states.push_back(read_bytes(folder.path(out + "/step_00000180/model.safetensors")));
         if (ranks > 1) continue;
-        // The run that skips nothing is the same up to the outlier's loss, and tells its z, too.
+        // The run that skips nothing is the same up to the outlier's loss, and logs the same z.
         const auto before = steps_after(folder, out, 0), all = steps_after(folder, "all", 0);
         for (int i = 0; i <= kFirstOutlier; ++i) CHECK(before[std::size_t(i)] == all[std::size_t(i)]);
         CHECK(before[kFirstOutlier + 1]["loss"] != all[kFirstOutlier + 1]["loss"]);
     }
-    if (states.size() == 3) CHECK(states[1] == states[2]);  // every rank left its shards as they were, or none
+    if (states.size() == 3) CHECK(states[1] == states[2]);  // no rank changed its shards
 }
 
-TEST_CASE("a run goes on in the middle of its outlier window to the same bits", "[run][resume][ranks][mpi]") {
+TEST_CASE("a run resumed in the middle of its outlier window is bit-identical", "[run][resume][ranks][mpi]") {
     struct Run {
         int ranks;
         Flags flags;
@@ -133,11 +133,11 @@ TEST_CASE("a run goes on in the middle of its outlier window to the same bits", 
     if (as.ranks > 1 || !have_mpi()) return;
     go_on(2, "140", "others");
     const auto got = steps_after(folder, "others", 0), want = steps_after(folder, "whole", 140);
-    for (std::size_t i = 0; i < 10; ++i)  // to rounding, and so is the window
+    for (std::size_t i = 0; i < 10; ++i)  // equal within rounding, as the window is
         CHECK(std::fabs(got[i]["loss_z"].get<double>() - want[i]["loss_z"].get<double>()) < 1e-2);
 }
 
-TEST_CASE("a run that makes no update any more ends, says so and saves its model", "[run]") {
+TEST_CASE("a run that makes no more updates ends, says so and saves its model", "[run]") {
     const TrainingFolder folder;
     write_shard(folder, "changes.bin", 300, {{140, 160}});
     Flags flags{"-i", folder.path("changes.bin"), "-e", "custom:l=1,h=2,c=32,t=16", "-b", "4", "-t", "16", "--lr",

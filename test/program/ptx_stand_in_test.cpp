@@ -1,5 +1,5 @@
-// ptx_stand_in_test.cpp - what executes the kernels' PTX on a machine without a GPU (test/stand_in/ptx): small kernels
-// written by hand, of which PTX ISA says what they do
+// ptx_stand_in_test.cpp - the PTX interpreter for machines without a GPU (test/stand_in/ptx): small handwritten kernels
+// whose results the PTX ISA defines
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ constexpr Order kOrders[] = {Order::forward, Order::backward, Order::random};
 
 std::uint32_t word(float x) { return std::bit_cast<std::uint32_t>(x); }
 
-// Registers that every kernel has: %r0 the thread's number, %rd0 where its word of the result lies.
+// Registers of every kernel: %r0 is the thread index, %rd0 the address of the thread's word of the result.
 std::string kernel(const std::string& body, const std::string& before = "") {
     return "\n.version 9.0\n.target sm_90a\n.address_size 64\n" + before + R"(
 .entry k(.param .u64 k_out, .param .u32 k_number)
@@ -44,7 +44,7 @@ add.s64 %rd0, %rd0, %rd1;
 )" + body + "\nret;\n}\n";
 }
 
-// Page-locked, which both the host and a kernel may touch.
+// Page-locked memory, which both the host and a kernel may access.
 struct Result {
     device::PinnedMemory memory{kWords * sizeof(std::uint32_t)};
     std::uint32_t* words() { return reinterpret_cast<std::uint32_t*>(memory.data()); }
@@ -73,12 +73,12 @@ Words run(const std::string& text, unsigned threads = 32, Order order = Order::f
     return {result.words(), result.words() + threads};
 }
 
-// What lane 0 leaves in `result`, a register of 32 bits.
+// The final value of lane 0's `result`, a register of 32 bits.
 std::uint32_t value(const std::string& body, const std::string& result) {
     return run(kernel(body + "\nst.global.u32 [%rd0], " + result + ";"), 1)[0];
 }
 
-// What the process says that runs it, and ends of it.
+// Runs it in a process. Returns the error with which that ends.
 std::string fault(const std::string& text, unsigned threads = 32) {
     Result result;
     int ends[2];
@@ -103,7 +103,7 @@ std::string fault(const std::string& text, unsigned threads = 32) {
 
 }  // namespace
 
-TEST_CASE("instructions of PTX compute what is said of them", "[stand_in][ptx]") {
+TEST_CASE("PTX instructions compute their documented results", "[stand_in][ptx]") {
     const float infinity = std::numeric_limits<float>::infinity();
     struct Case {
         const char *body, *result;
@@ -125,7 +125,7 @@ TEST_CASE("instructions of PTX compute what is said of them", "[stand_in][ptx]")
         {"mov.u32 %r1, 0xffff; mov.b32 {%rs1, %rs2}, %r1; mov.b32 %r2, {%rs2, %rs1};", "%r2", 0xffff0000},
         {"mov.u16 %rs1, 0x80; cvt.s16.s8 %rs2, %rs1; cvt.u32.u16 %r1, %rs2;", "%r1", 0xff80},
         {"mov.u32 %r1, 3; setp.gt.s32 %p1, %r1, 4; selp.b32 %r2, 1, 2, %p1;", "%r2", 2},
-        // numbers that are none: nothing is less, equal or more, and everything is unordered
+        // NaN: never less, equal or greater, always unordered
         {"mov.f32 %f1, 0f7FC00000; setp.lt.f32 %p1, %f1, 0f00000000; selp.b32 %r2, 1, 2, %p1;", "%r2", 2},
         {"mov.f32 %f1, 0f7FC00000; setp.ltu.f32 %p1, %f1, 0f00000000; selp.b32 %r2, 1, 2, %p1;", "%r2", 1},
         {"mov.f32 %f1, 0f7FC00000; setp.neu.f32 %p1, %f1, %f1; selp.b32 %r2, 1, 2, %p1;", "%r2", 1},
@@ -152,8 +152,8 @@ TEST_CASE("instructions of PTX compute what is said of them", "[stand_in][ptx]")
     }
 }
 
-TEST_CASE("lanes that part come together again, in any order", "[stand_in][ptx]") {
-    // Lane l goes round l times, then all add up what each counted.
+TEST_CASE("diverged lanes reconverge, in any order", "[stand_in][ptx]") {
+    // Lane l runs l iterations, then all lanes sum the counts.
     const std::string text = kernel(R"(
 mov.u32 %r1, 0;
 $L_loop:
@@ -171,8 +171,8 @@ st.global.u32 [%rd0], %r1;)");
     for (const Order order : kOrders) CHECK(run(text, 32, order) == Words(32, 31 * 32 / 2));
 }
 
-TEST_CASE("warps wait for each other at a barrier, and those that ended are not waited for", "[stand_in][ptx]") {
-    // Thread t of the first three warps leaves t in shared memory, and takes what thread 95 - t left.
+TEST_CASE("warps wait for each other at a barrier, except for exited ones", "[stand_in][ptx]") {
+    // Thread t of the first three warps writes t to shared memory, and reads the value of thread 95 - t.
     const std::string text = kernel(R"(
 setp.ge.u32 %p1, %r0, 96;
 @%p1 ret;
@@ -206,7 +206,7 @@ TEST_CASE("shuffles stay within their segment", "[stand_in][ptx]") {
     }
 }
 
-TEST_CASE("lanes of several masks do each with their own, and who has left is not waited for", "[stand_in][ptx]") {
+TEST_CASE("lanes synchronize within their masks, without waiting for exited lanes", "[stand_in][ptx]") {
     // Halves, each with its mask in a register.
     const Words halves = run(kernel(R"(
 setp.lt.u32 %p1, %r0, 16;
@@ -214,7 +214,7 @@ selp.b32 %r3, 65535, 0xffff0000, %p1;
 shfl.sync.bfly.b32 %r2|%p2, %r0, 8, 31, %r3;
 st.global.u32 [%rd0], %r2;)"));
     for (unsigned lane = 0; lane < 32; ++lane) CHECK(halves[lane] == (lane ^ 8));
-    // The second eight leave; the first eight name them, too, and the others wait at the block's barrier.
+    // Lanes 8 to 15 exit, although the mask of the first eight has them; the others wait at the block's barrier.
     const std::string leaving = kernel(R"(
 setp.ge.u32 %p1, %r0, 16;
 @%p1 bra $L_barrier;
@@ -230,7 +230,7 @@ bar.sync 0;)");
     }
 }
 
-TEST_CASE("a copy of cp.async is not there before it was waited for", "[stand_in][ptx]") {
+TEST_CASE("a cp.async copy is not visible before the wait", "[stand_in][ptx]") {
     const auto copied = [](const std::string& between) {
         return run(kernel(R"(
 shl.b32 %r1, %r0, 4;
@@ -247,11 +247,11 @@ add.s32 %r7, %r8, %r10;
 st.global.u32 [%rd0], %r7;)", ".shared .align 16 .b8 words[512];"))[31];
     };
     CHECK(copied("") == 0xfffffffe);                           // two words of NaN
-    CHECK(copied("cp.async.wait_group 1;") == 0xfffffffe);     // the newest group may be under way
-    CHECK(copied("cp.async.wait_group 0;") == 1);              // word 1, and zero behind the 12 bytes
+    CHECK(copied("cp.async.wait_group 1;") == 0xfffffffe);     // the newest group may be in flight
+    CHECK(copied("cp.async.wait_group 0;") == 1);              // word 1, and zeros after the 12 bytes
 }
 
-TEST_CASE("functions are called, and parameters read at places that are computed", "[stand_in][ptx]") {
+TEST_CASE("functions can be called, and parameters read at computed addresses", "[stand_in][ptx]") {
     const std::string called = R"(
 .func (.param .b32 twice_result) twice(.param .b32 twice_x)
 {
@@ -276,7 +276,7 @@ ld.param.u32 %r2, [retval0];
 st.global.u32 [%rd0], %r2;)", called), 1, Order::forward, 21)[0] == 42);
 }
 
-TEST_CASE("sectors of global memory and conflicts of banks are counted", "[stand_in][ptx]") {
+TEST_CASE("sectors of global memory and bank conflicts are counted", "[stand_in][ptx]") {
     Result result;
     const auto traffic = [&](const std::string& body) {
         Traffic all;
@@ -291,7 +291,7 @@ TEST_CASE("sectors of global memory and conflicts of banks are counted", "[stand
     CHECK(side_by_side.sectors == 4);
     CHECK(traffic("mul.wide.u32 %rd2, %r0, 28;\nadd.s64 %rd2, %rd0, %rd2;\nld.global.u32 %r1, [%rd2];").sectors == 32);
     CHECK(traffic("setp.lt.u32 %p1, %r0, 3;\n@%p1 ld.global.u32 %r1, [%rd0];").global_bytes == 12);
-    // words `stride` apart: as many passes as words want the same bank
+    // words `stride` apart: as many passes as words in the same bank
     const auto passes = [&](unsigned stride, const std::string& load) {
         const Traffic all = traffic("mul.lo.s32 %r6, %r0, " + std::to_string(stride) +
                                     ";\nadd.s32 %r6, %r5, %r6;\n" + load);
@@ -310,7 +310,7 @@ TEST_CASE("sectors of global memory and conflicts of banks are counted", "[stand
     CHECK(passes(144, "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r6];") == Passes(1, 1));
 }
 
-TEST_CASE("what a kernel does wrong is told, with its place", "[stand_in][ptx]") {
+TEST_CASE("errors of a kernel are reported with their location", "[stand_in][ptx]") {
     const std::string words = ".shared .align 16 .b8 words[256];";
     CHECK(fault(kernel("st.global.u32 [%rd0], %r0;")) == "no fault");
     CHECK_THAT(fault(kernel("ld.global.v2.u32 {%r1, %r2}, [%rd0+4];")),
@@ -324,7 +324,7 @@ TEST_CASE("what a kernel does wrong is told, with its place", "[stand_in][ptx]")
     CHECK(fault(kernel(stack + "st.local.u32 [%rd2+12], %r0;")) == "no fault");
     for (const char* const outside : {"-4", "-8", "16"})
         CHECK_THAT(fault(kernel(stack + "st.local.u32 [%rd2+" + outside + "], %r0;")), Contains("of 16 on its stack"));
-    // half of the lanes go another way
+    // half of the lanes diverge
     const std::string halves = "setp.lt.u32 %p1, %r0, 16;\n";
     CHECK_THAT(fault(kernel(halves + "@%p1 bra $L_a;\nshfl.sync.bfly.b32 %r1|%p2, %r0, 1, 31, -1;\nbra.uni $L_b;\n"
                                      "$L_a:\nshfl.sync.bfly.b32 %r1|%p2, %r0, 1, 31, -1;\n$L_b:")),

@@ -1,5 +1,5 @@
-// resume_test.cpp - runs that stop and go on, through the real program: to the same bits, on other ranks, past damaged
-// checkpoints, and what is refused
+// resume_test.cpp - interrupted and resumed runs: bit-identical, with other ranks, with damaged checkpoints, and the
+// options that are refused
 #include <sstream>
 #include <sys/stat.h>
 
@@ -36,7 +36,7 @@ fs::path step(const TrainingFolder& folder, const std::string& out, int number) 
     return fs::path(folder.path(out)) / ("step_000000" + std::string(number < 10 ? "0" : "") + std::to_string(number));
 }
 
-// A folder as a run leaves it that was killed after its checkpoint of step 5.
+// The folder of a run that was killed after its checkpoint of step 5.
 void copy_stopped(const TrainingFolder& folder, const std::string& from, const std::string& to) {
     fs::create_directories(folder.path(to));
     fs::copy(step(folder, from, 5), step(folder, to, 5));
@@ -48,7 +48,7 @@ void copy_stopped(const TrainingFolder& folder, const std::string& from, const s
         log << line << '\n';
         if (event["event"] == "step" && event["step"] == 9) break;
     }
-    log << R"({"event":"step","st)";  // killed while it wrote
+    log << R"({"event":"step","st)";  // killed while writing a line
 }
 
 std::string bytes_of(const fs::path& folder) {
@@ -63,7 +63,7 @@ std::string bytes_of(const fs::path& folder) {
     return all;
 }
 
-// Every step once, as the log says which were made again; what it took does not count.
+// Every step once, without steps that were repeated later, and without times.
 std::map<std::int64_t, std::string> steps_of(const TrainingFolder& folder, const std::string& out) {
     std::map<std::int64_t, std::string> steps;
     std::istringstream lines(read_bytes(fs::path(folder.path(out)) / "log.jsonl"));
@@ -88,7 +88,7 @@ void replace_in(const fs::path& file, const std::string& from, const std::string
 
 }  // namespace
 
-TEST_CASE("a run that goes on from a checkpoint is bit for bit the one that was not stopped", "[run][resume]") {
+TEST_CASE("a resumed run is bit-identical to an uninterrupted one", "[run][resume]") {
     struct Run {
         int ranks;
         Texts flags;
@@ -120,7 +120,7 @@ TEST_CASE("a run that goes on from a checkpoint is bit for bit the one that was 
     CHECK(steps_of(folder, "stopped").size() == 12);
 }
 
-TEST_CASE("a run goes on with other ranks, stages and micro-batches", "[run][resume][ranks][mpi]") {
+TEST_CASE("a run resumes with other ranks, stages and micro-batches", "[run][resume][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
     const auto losses = [&](const std::string& out) { return numbers(folder.log(out, "step"), "loss"); };
@@ -148,7 +148,7 @@ TEST_CASE("a run goes on with other ranks, stages and micro-batches", "[run][res
     }
 }
 
-TEST_CASE("one flipped bit in any file of a checkpoint is noticed, and the older one taken", "[run][resume]") {
+TEST_CASE("one flipped bit in any file of a checkpoint is detected, and the older checkpoint used", "[run][resume]") {
     const TrainingFolder folder;
     REQUIRE(run(folder, 1, "whole").exit_code == 0);
     for (const auto& entry : fs::directory_iterator(step(folder, "whole", 10))) {
@@ -170,7 +170,7 @@ TEST_CASE("one flipped bit in any file of a checkpoint is noticed, and the older
     }
 }
 
-TEST_CASE("moments that no run can have left are refused by all ranks, though all checksums are right",
+TEST_CASE("impossible Adam moments are refused by all ranks, even with correct checksums",
           "[run][resume][ranks][mpi]") {
     if (!have_mpi()) return;
     const TrainingFolder folder;
@@ -188,7 +188,7 @@ TEST_CASE("moments that no run can have left are refused by all ranks, though al
                                   Contains(": a value of second_moments is nan; expected "));
 }
 
-TEST_CASE("a checkpoint that contradicts itself is refused, though all checksums are right", "[run][resume]") {
+TEST_CASE("an inconsistent checkpoint is refused, even with correct checksums", "[run][resume]") {
     const TrainingFolder folder;
     REQUIRE(run(folder, 1, "whole", {"-x", "5"}).exit_code == 0);
     const auto refusal = [&](const std::string& out, auto&& change) {
@@ -214,7 +214,7 @@ TEST_CASE("a checkpoint that contradicts itself is refused, though all checksums
                Contains("step_00000006 is 5; expected the step in its name"));
 }
 
-TEST_CASE("a checkpoint is not gone on with by another run, or without being asked", "[run][resume]") {
+TEST_CASE("a checkpoint is not resumed by a different run, or without -y", "[run][resume]") {
     const TrainingFolder folder;
     REQUIRE(run(folder, 1, "whole").exit_code == 0);
     fs::create_directory(folder.path("model"));
@@ -264,7 +264,7 @@ TEST_CASE("a checkpoint is not gone on with by another run, or without being ask
     CHECK(steps_of(folder, "other").size() == 1);
 }
 
-TEST_CASE("a run goes on from a checkpoint of its start, by any name of its folder", "[run][resume]") {
+TEST_CASE("a run resumes from a checkpoint of step 0, by any path of its folder", "[run][resume]") {
     const TrainingFolder folder;
     REQUIRE(run(folder, 1, "whole").exit_code == 0);
     REQUIRE(run(folder, 1, "start", {"--max-minutes", "1e-12"}).exit_code == 0);
@@ -280,7 +280,7 @@ TEST_CASE("a run goes on from a checkpoint of its start, by any name of its fold
     CHECK(steps_of(folder, "start").size() == 12);
 }
 
-TEST_CASE("what another run left, or may still write, is let alone by a run that is refused", "[run][resume]") {
+TEST_CASE("a refused run does not change the files of another run, or those it may still write", "[run][resume]") {
     const TrainingFolder folder;
     REQUIRE(run(folder, 1, "whole").exit_code == 0);
     const auto refused = [&](const std::string& out, const Texts& flags, const char* says) {
@@ -289,29 +289,29 @@ TEST_CASE("what another run left, or may still write, is let alone by a run that
         CHECK(result.exit_code == 2);
         CHECK_THAT(result.output, Contains(says));
     };
-    // Another way on from step 5, while the first one's checkpoints lie behind it.
+    // Resumed from step 5, although the run has later checkpoints.
     refused("whole", {"-y", step(folder, "whole", 5), "-x", "9"}, "after the step that --resume continues from");
     // A branch into a folder that has a step below it, which --keep-checkpoints would delete.
     fs::create_directories(step(folder, "branch", 3));
     refused("branch", {"-y", step(folder, "whole", 5), "--keep-checkpoints", "1"}, "step_00000003");
-    // A command that cannot start, beside a run that is saving.
+    // A command that cannot start, while a run is saving.
     fs::create_directories(folder.path("whole/.step_00000011.partial"));
     write_bytes(step(folder, "whole", 12) / "model.safetensors", "damaged");
     refused("whole", {"-y", "auto", "-i", folder.path("nothing*.bin")}, "nothing*.bin");
     CHECK(fs::exists(folder.path("whole/.step_00000011.partial")));
     CHECK(fs::exists(step(folder, "whole", 12)));
-    // A branch that has no checkpoint of its own does not begin with random weights.
+    // A branch without a checkpoint of its own does not start from random weights.
     REQUIRE(run(folder, 1, "lost", {"-y", step(folder, "whole", 5), "-x", "7"}).exit_code == 0);
     fs::remove_all(step(folder, "lost", 7));
     std::ofstream(folder.path("lost/log.jsonl"), std::ios::app) << "{\"event\":5}\n[]\nno JSON\n";
     refused("lost", {"-y", "auto"}, "whose run resumed from ");
-    // A pipe in place of the log is not waited for.
+    // A pipe in place of the log does not block.
     fs::create_directories(folder.path("pipe"));
     REQUIRE(mkfifo(folder.path("pipe/log.jsonl").c_str(), 0600) == 0);
     refused("pipe", {"-y", "auto"}, "--output-dir");
 }
 
-TEST_CASE("old checkpoints go when a newer one is complete, but for those of major steps", "[run][resume]") {
+TEST_CASE("old checkpoints are deleted when a newer one is complete, except those of major steps", "[run][resume]") {
     const TrainingFolder folder;
     const std::string name = GENERATE("out", "out/");
     REQUIRE(run(folder, 1, name, {"-n", "1", "--keep-checkpoints", "2", "--major-every", "4"}).exit_code == 0);
@@ -321,7 +321,7 @@ TEST_CASE("old checkpoints go when a newer one is complete, but for those of maj
                                         "step_00000012"});
 }
 
-TEST_CASE("checkpoints of major steps are not deleted because a flag was not given again", "[run][resume]") {
+TEST_CASE("checkpoints of major steps are not deleted if a flag is not passed again", "[run][resume]") {
     const TrainingFolder folder;
     const Texts kept{"-n", "2", "--keep-checkpoints", "1"};
     REQUIRE(run(folder, 1, "out", kept + Texts{"--major-every", "4", "-x", "10"}).exit_code == 0);
@@ -335,7 +335,7 @@ TEST_CASE("checkpoints of major steps are not deleted because a flag was not giv
     CHECK(fs::exists(step(folder, "out", 8)));
 }
 
-TEST_CASE("a checkpoint that cannot be written is said and tried again; the last one ends the run", "[run][resume]") {
+TEST_CASE("a failed checkpoint is reported and the next one tried; the last failure ends the run", "[run][resume]") {
     const TrainingFolder folder;
     // 100 KiB are enough for the log, not for the model.
     Process process({"bash", "-c", "ulimit -f 100; exec \"$@\"", "bash", program("train_gpt2"), "-i",
@@ -354,7 +354,7 @@ TEST_CASE("a checkpoint that cannot be written is said and tried again; the last
     CHECK(left == std::set<std::string>{"log.jsonl"});
 }
 
-TEST_CASE("the script for Slurm goes on from what is there, and queues its job again before the time limit",
+TEST_CASE("the Slurm script resumes from the newest checkpoint, and requeues its job before the time limit",
           "[run][resume]") {
     const TrainingFolder folder;
     const auto command = [&](const std::string& name, const std::string& text) {
@@ -379,8 +379,8 @@ TEST_CASE("the script for Slurm goes on from what is there, and queues its job a
     CHECK(started(128 + SIGUSR1));
 }
 
-// Killed again and again at any moment, most of them while a checkpoint is written, and started anew each time.
-TEST_CASE("a run that is killed again and again loses nothing and repeats nothing", "[run][resume]") {
+// Killed repeatedly at any moment, mostly while a checkpoint is written, and restarted each time.
+TEST_CASE("a run that is killed repeatedly loses and repeats no step", "[run][resume]") {
     const TrainingFolder folder;
     const Texts flags{"-n", "1", "-v", "0", "--shuffle"};
     REQUIRE(run(folder, 1, "whole", flags).exit_code == 0);

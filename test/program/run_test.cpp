@@ -1,5 +1,4 @@
-// run_test.cpp - the real program, started as a user starts it: what it leaves, what it says when something is wrong,
-// what it exits with
+// run_test.cpp - the real program, started as a user starts it: its files, error messages and exit codes
 #include <algorithm>
 #include <cmath>
 #include <regex>
@@ -15,7 +14,7 @@
 
 using namespace test;
 
-TEST_CASE("a run trains, validates, samples, logs and keeps the model", "[run]") {
+TEST_CASE("a run trains, validates, samples, logs and saves the model", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-x", "60", "-d", "128", "-v", "20", "-s", "30", "-g", "20", "-n",
                                                  "25", "--shuffle", "-o", folder.path("out")}));
@@ -61,7 +60,7 @@ TEST_CASE("without a GPU --log-gpu logs null, and says so once", "[run]") {
     CHECK(result.output.find(note) == result.output.rfind(note));
 }
 
-TEST_CASE("the same command gives the same bits", "[run]") {
+TEST_CASE("a repeated command is bit-identical", "[run]") {
     const TrainingFolder folder;
     const auto dtype = GENERATE("fp32", "bf16");
     for (const char* out : {"one", "two"})
@@ -72,7 +71,7 @@ TEST_CASE("the same command gives the same bits", "[run]") {
           read_bytes(folder.path("two/step_00000008/model.safetensors")));
 }
 
-TEST_CASE("a run starts from what another one saved", "[run]") {
+TEST_CASE("a run starts from another run's model", "[run]") {
     const TrainingFolder folder;
     REQUIRE(folder.run(folder.flags({"-x", "20", "-o", folder.path("first")})).exit_code == 0);
     const double saved = folder.log("first", "val").back()["loss"];
@@ -87,12 +86,12 @@ TEST_CASE("a run starts from what another one saved", "[run]") {
     CHECK(folder.log("third", "val").front()["loss"].get<double>() == saved);
 }
 
-TEST_CASE("dropout that a foreign checkpoint asks for is said not to be applied, once", "[run]") {
+TEST_CASE("one note says that dropout of another program's model is not applied", "[run]") {
     const TrainingFolder folder;
     REQUIRE(folder.run(folder.flags({"-x", "1", "-v", "0", "-o", folder.path("out")})).exit_code == 0);
     const std::string saved = folder.path("out/step_00000001");
     const auto dry_run = [&] { return folder.run(folder.flags({"-e", saved, "--dry-run"})); };
-    CHECK_THAT(dry_run().output, !Contains("dropout"));  // of our own
+    CHECK_THAT(dry_run().output, !Contains("dropout"));  // the program's own model
     auto config = llmc::parse_json(read_bytes(saved + "/config.json"));
     config["attn_pdrop"] = 0.1;
     config["resid_pdrop"] = 0.25;
@@ -105,7 +104,7 @@ TEST_CASE("dropout that a foreign checkpoint asks for is said not to be applied,
     CHECK(result.output.find("dropout") == result.output.rfind("dropout"));
 }
 
-TEST_CASE("of one there is no plural", "[run]") {
+TEST_CASE("messages use the singular for one", "[run]") {
     const TrainingFolder folder;
     const std::string one = HellaSwagBytes(random_hellaswag(1, 257, 5), 257, 256).write(folder.path("one.bin"));
     const auto run = folder.run(folder.flags({"-e", "custom:l=1,h=1,c=16,t=16", "-x", "1", "--val-tokens", "1",
@@ -128,7 +127,7 @@ TEST_CASE("of one there is no plural", "[run]") {
     CHECK(plural.str() == "");
 }
 
-TEST_CASE("--ignore-memory-plan goes on with a note where the plan does not fit", "[run]") {
+TEST_CASE("--ignore-memory-plan continues with a note if the plan does not fit", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-e", "gpt3:c12288", "--ignore-memory-plan", "--dry-run"}));
     CAPTURE(result.output);
@@ -151,7 +150,7 @@ TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     CHECK(fs::exists(fs::path(checkpoints[0]["folder"].get<std::string>()) / "model.safetensors"));
     CHECK(checkpoints[0]["step"] == folder.log("out", "step").size());
     CHECK(folder.log("out", "end").front()["reason"] == "interrupted");
-    // The last line goes on with it, as it stands there.
+    // The command in the last line resumes it.
     const std::string said = process.output(), mark = "\nto resume: ", all_steps = "--max-steps=100000000";
     const auto last = said.rfind(mark);
     REQUIRE(last != said.npos);
@@ -169,7 +168,7 @@ TEST_CASE("Ctrl-C ends a run with its model saved", "[run]") {
     CHECK(folder.log("out", "checkpoint").back()["step"] == checkpoints[0]["step"].get<std::int64_t>() + 2);
 }
 
-TEST_CASE("the log says when, where and of what model a run was", "[run]") {
+TEST_CASE("the log has the time, host and model of a run", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-x", "3", "-v", "0", "--log-every", "10", "-o", folder.path("out")}));
     CAPTURE(result.output);
@@ -186,13 +185,13 @@ TEST_CASE("the log says when, where and of what model a run was", "[run]") {
     CHECK(start["padding_parameters"] == (384 - 257) * 32);
     CHECK_THAT(result.output, Contains("  " + llmc::with_commas(parameters) + " parameters (") &&
                                   Contains(", and 4,064 of padding\n"));
-    // On the terminal the first and the last step, in the log all.
+    // The terminal has the first and the last step, the log all.
     CHECK(numbers(folder.log("out", "step"), "step") == std::vector<double>{1, 2, 3});
     CHECK_THAT(result.output, Contains("\nstep 1/3 | ") && Contains("\nstep 3/3 | ") &&
                                   !Contains("\nstep 2/3"));
     std::istringstream lines(result.output);
     for (std::string line; std::getline(lines, line);)
-        if (line.find(folder.path("")) == line.npos) CHECK(line.size() <= 120);  // names of files may be long
+        if (line.find(folder.path("")) == line.npos) CHECK(line.size() <= 120);  // paths may be long
 }
 
 TEST_CASE("--max-minutes ends a run cleanly", "[run]") {
@@ -205,7 +204,7 @@ TEST_CASE("--max-minutes ends a run cleanly", "[run]") {
     CHECK(folder.log("out", "end").front()["reason"] == "out of time (--max-minutes)");
 }
 
-TEST_CASE("--dry-run tells the plan and writes nothing", "[run]") {
+TEST_CASE("--dry-run prints the plan and writes nothing", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-x", "10", "--dry-run", "-o", folder.path("out")}));
     CHECK(result.exit_code == 0);
@@ -218,22 +217,22 @@ TEST_CASE("--dry-run tells the plan and writes nothing", "[run]") {
     CHECK(!fs::exists(folder.path("out")));
 }
 
-TEST_CASE("--overfit-batch learns one batch by heart", "[run]") {
+TEST_CASE("--overfit-batch memorizes one batch", "[run]") {
     const TrainingFolder folder;
     REQUIRE(folder.run(folder.flags({"-x", "150", "--overfit-batch", "-c", "0", "-v", "0", "-o",
                                      folder.path("out")})).exit_code == 0);
     CHECK(folder.log("out", "step").back()["loss"].get<double>() < 0.05);
 }
 
-TEST_CASE("without an output folder nothing is written, and that is said", "[run]") {
+TEST_CASE("without an output folder nothing is written, and a note says so", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-x", "2", "-v", "0"}));
     CHECK(result.exit_code == 0);
     CHECK(result.output.find("no --output-dir") != std::string::npos);
-    CHECK(result.output.find("--beta1") == std::string::npos);  // what is as it was is not told
+    CHECK(result.output.find("--beta1") == std::string::npos);  // default values are not printed
 }
 
-TEST_CASE("a folder may have a name that is no UTF-8", "[run]") {
+TEST_CASE("a folder name may be invalid UTF-8", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(folder.flags({"-x", "1", "-o", folder.path("no\xffutf8")}));
     CAPTURE(result.output);
@@ -242,7 +241,7 @@ TEST_CASE("a folder may have a name that is no UTF-8", "[run]") {
     CHECK(folder.log("no\xffutf8", "end").size() == 1);
 }
 
-TEST_CASE("another run's folder is not written over", "[run]") {
+TEST_CASE("another run's folder is not overwritten", "[run]") {
     const TrainingFolder folder;
     REQUIRE(folder.run(folder.flags({"-x", "2", "-o", folder.path("out")})).exit_code == 0);
     const std::string before = read_bytes(folder.path("out/log.jsonl"));
@@ -252,7 +251,7 @@ TEST_CASE("another run's folder is not written over", "[run]") {
     CHECK(read_bytes(folder.path("out/log.jsonl")) == before);
 }
 
-TEST_CASE("what is wrong is one line that names it, and nothing is written", "[run]") {
+TEST_CASE("an error is one line that names the value, and nothing is written", "[run]") {
     const TrainingFolder folder;
     ShardBytes bad_id({1, 2, 3, 300, 5, 6, 7, 8}, 257, 256);
     ShardBytes magic(std::vector<std::uint16_t>(100, 1), 257,
@@ -347,7 +346,7 @@ TEST_CASE("a token outside the vocabulary ends the run where it is read", "[run]
         CHECK_THAT(result.output, Contains(part));
 }
 
-TEST_CASE("text becomes shards that train", "[run]") {
+TEST_CASE("text is tokenized to shards that train", "[run]") {
     const TrainingFolder folder;
     std::string text;
     for (int i = 0; i < 400; ++i)

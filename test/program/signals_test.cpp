@@ -1,5 +1,5 @@
-// signals_test.cpp - the real program and its script under signals: what ends a run, early and in order, and what does
-// not; a checkpoint on demand; output that nobody reads
+// signals_test.cpp - signals to the real program and its script: which of them end a run, early but in order; a
+// checkpoint on demand; output without a reader
 #include <sys/stat.h>
 
 #include <chrono>
@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 namespace {
 
 using Flags = std::vector<std::string>;
-constexpr auto kGoodTime = 20s;  // for what takes a second or two on a machine that does nothing else
+constexpr auto kGoodTime = 20s;  // for what takes a second or two on an idle machine
 
 template <class Condition>
 bool comes_true(Condition&& condition) {
@@ -27,35 +27,35 @@ bool comes_true(Condition&& condition) {
     return true;
 }
 
-// A folder, and a run that goes on for hours.
+// A folder, and a run that takes hours.
 struct LongRun : TrainingFolder {
     Flags flags_with(Flags more) const {
         more.insert(more.begin(), {"-x", "100000000", "-v", "0", "-o", path("out")});
         return flags(more);
     }
-    Flags with_steps_of(int micro_batches, Flags more = {}) const {  // 1000 take half a second, or two
-        more.insert(more.end(), {"-d", std::to_string(64 * micro_batches), "--pad-last"});  // more than there are
+    Flags with_steps_of(int micro_batches, Flags more = {}) const {  // 1000 take 0.5 to 2 s
+        more.insert(more.end(), {"-d", std::to_string(64 * micro_batches), "--pad-last"});  // more than the data have
         return flags_with(more);
     }
-    // A validation of half a minute, before the first step.
+    // A validation that takes half a minute, before the first step.
     Flags with_long_validation(Flags more = {}) const {
         ShardBytes(std::vector<std::uint16_t>(2'000'000, 5), 257, 256).write(path("val_0.bin"));
         more.insert(more.end(), {"-e", "custom:l=4,h=4,c=128,t=16", "-v", "1"});
         return flags_with(more);
     }
-    // Samples for minutes, after the first step, where there is one.
+    // Samples that take minutes, after the first step, if there is one.
     Flags with_long_sample(Flags more = {}) const {
         more.insert(more.end(), {"-s", "1", "-g", "1000", "--samples", "1000"});
         return flags_with(more);
     }
-    bool logs(const std::string& event) const {  // by now, or in a moment
+    bool logs(const std::string& event) const {  // waits for it
         return comes_true([&] { return fs::exists(path("out/log.jsonl")) && !log("out", event).empty(); });
     }
-    bool goes_on() const {
+    bool continues() const {
         const std::size_t steps = log("out", "step").size();
         return comes_true([&] { return log("out", "step").size() >= steps + 5; });
     }
-    // The run was interrupted after `steps` updates (-1: some), saved these and said so.
+    // The run was interrupted after `steps` updates (-1: any number), saved and said so.
     void check_saved(long long steps = -1) const {
         const auto end = log("out", "end");
         REQUIRE(end.size() == 1);
@@ -70,7 +70,7 @@ struct LongRun : TrainingFolder {
 
 int end_of(Process& process) { return process.exit_code(kGoodTime); }
 
-// Processes whose command line holds both texts.
+// Processes whose command line contains both texts.
 std::vector<pid_t> processes_with(const std::string& text, const std::string& another = "",
                                   const std::string& in_environment = "") {
     std::vector<pid_t> found;
@@ -86,7 +86,7 @@ std::vector<pid_t> processes_with(const std::string& text, const std::string& an
     return found;
 }
 
-// The script for one node, two ranks. `before`: what a shell does first.
+// The script for one node, two ranks. `before`: shell commands to run first.
 Process start_script(const TrainingFolder& folder, const Flags& flags, const std::string& before = "",
                      const std::string& after = "") {
     const std::string script = (fs::path(program("")) / "../../scripts/run_one_node.sh").string();
@@ -98,7 +98,7 @@ Process start_script(const TrainingFolder& folder, const Flags& flags, const std
 
 }  // namespace
 
-TEST_CASE("one wish to end that arrives as two signals ends a run once, saved", "[run]") {
+TEST_CASE("one interrupt that arrives as two signals ends a run once, with the model saved", "[run]") {
     const LongRun run;
     const auto [first, second] = GENERATE(std::pair(SIGINT, SIGINT), std::pair(SIGUSR1, SIGTERM));
     Process process = run.start(run.flags_with({}));
@@ -110,7 +110,7 @@ TEST_CASE("one wish to end that arrives as two signals ends a run once, saved", 
     run.check_saved();
 }
 
-TEST_CASE("only a second Ctrl-C, a second later, gives up, and says so", "[run]") {
+TEST_CASE("only a second Ctrl-C, a second later, ends the run without saving, and says so", "[run]") {
     const LongRun run;
     Process process = run.start(run.with_steps_of(100000, {"-v", "1000"}));
     REQUIRE(run.logs("val"));  // so the first step is under way
@@ -129,7 +129,7 @@ TEST_CASE("only a second Ctrl-C, a second later, gives up, and says so", "[run]"
     CHECK(run.log("out", "checkpoint").empty());
 }
 
-TEST_CASE("a signal that was ignored when the program started stays so", "[run]") {
+TEST_CASE("a signal that was ignored when the program started stays ignored", "[run]") {
     const LongRun run;
     Flags all{"sh", "-c", "trap '' HUP INT USR1; exec \"$@\"", "sh", program("train_gpt2")};
     const Flags flags = run.flags_with({});
@@ -138,7 +138,7 @@ TEST_CASE("a signal that was ignored when the program started stays so", "[run]"
     REQUIRE(run.logs("step"));
     for (const int ignored : {SIGHUP, SIGINT, SIGUSR1}) process.signal(ignored);
     std::this_thread::sleep_for(50ms);
-    CHECK(run.goes_on());
+    CHECK(run.continues());
     process.signal(SIGTERM);
     CHECK(end_of(process) == 128 + SIGTERM);
     run.check_saved();
@@ -163,7 +163,7 @@ TEST_CASE("--eval-only says how it ended, and a signal ends it early", "[run]") 
     CHECK(run.log("out", "sample").empty());
 }
 
-TEST_CASE("a signal ends validation and samples of a run early; the model is saved, and who goes on makes them",
+TEST_CASE("a signal ends validation and samples early; the model is saved, and the resumed run makes them",
           "[run]") {
     const LongRun run;
     const bool samples = GENERATE(false, true);
@@ -191,7 +191,7 @@ TEST_CASE("a signal ends validation and samples of a run early; the model is sav
     CHECK(steps_of("sample") == (samples ? Steps{1, 2} : Steps{}));
 }
 
-TEST_CASE("a signal to one rank ends validation and samples of all early", "[run][ranks][mpi]") {
+TEST_CASE("a signal to one rank ends validation and samples of all ranks early", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const LongRun run;
     const bool samples = GENERATE(false, true);
@@ -208,14 +208,14 @@ TEST_CASE("a signal to one rank ends validation and samples of all early", "[run
     CHECK(run.log("out", "sample").empty());
 }
 
-TEST_CASE("SIGUSR2 saves, and the run goes on", "[run]") {
+TEST_CASE("SIGUSR2 saves, and the run continues", "[run]") {
     const LongRun run;
     Process process = run.start(run.flags_with({}));
     REQUIRE(run.logs("step"));
     process.signal(SIGUSR2);
     REQUIRE(run.logs("checkpoint"));
-    process.signal(SIGUSR2);  // the same wish once more, as ranks hear of it one after the other
-    CHECK(run.goes_on());
+    process.signal(SIGUSR2);  // the same request again, because ranks receive it one after the other
+    CHECK(run.continues());
     CHECK(run.log("out", "checkpoint").size() == 1);
     std::this_thread::sleep_for(1100ms);
     process.signal(SIGUSR2);
@@ -226,7 +226,7 @@ TEST_CASE("SIGUSR2 saves, and the run goes on", "[run]") {
     CHECK(run.log("out", "checkpoint").size() == 3);
 }
 
-TEST_CASE("SIGUSR2 asks for nothing more where the step has its checkpoint, or a run no folder", "[run]") {
+TEST_CASE("SIGUSR2 has no effect if the step has a checkpoint, or the run no folder", "[run]") {
     const LongRun run;
     Process process = run.start(run.with_steps_of(400, {"-x", "2", "-v", "1000", "-n", "1"}));
     REQUIRE(run.logs("val"));  // so the first step is under way
@@ -242,7 +242,7 @@ TEST_CASE("SIGUSR2 asks for nothing more where the step has its checkpoint, or a
     CHECK(end_of(elsewhere) == 128 + SIGTERM);
 }
 
-TEST_CASE("a run goes on when nobody reads its output any more, or nobody ever did", "[run]") {
+TEST_CASE("a run continues if the reader of its output is gone, or never existed", "[run]") {
     const LongRun run;
     SECTION("it is interrupted") {
         REQUIRE(mkfifo(run.path("fifo").c_str(), 0600) == 0);
@@ -253,7 +253,7 @@ TEST_CASE("a run goes on when nobody reads its output any more, or nobody ever d
         REQUIRE(run.logs("start"));
         close(reader);
         REQUIRE(run.logs("step"));
-        CHECK(run.goes_on());
+        CHECK(run.continues());
         process.signal(SIGINT);
         CHECK(end_of(process) == 128 + SIGINT);
         run.check_saved();
@@ -266,16 +266,16 @@ TEST_CASE("a run goes on when nobody reads its output any more, or nobody ever d
         all.insert(all.end(), flags.begin(), flags.end());
         Process process(all, run.path("output.txt"));
         CHECK(end_of(process) == 0);
-        CHECK(run.log("out", "step").size() == 50);  // and no line that is no event
+        CHECK(run.log("out", "step").size() == 50);  // and no line that is not an event
         CHECK(run.log("out", "end").size() == 1);
     }
 }
 
-TEST_CASE("the script loses no signal while mpirun starts the ranks, and leaves none behind", "[run][ranks][mpi]") {
+TEST_CASE("the script loses no signal while mpirun starts the ranks, and no process survives", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const LongRun run;
     Process script = start_script(run, run.flags_with({}));
-    // as early as mpirun is there
+    // as soon as mpirun exists
     REQUIRE(comes_true([&] { return !processes_with(run.path("out"), "--bind-to").empty(); }));
     std::this_thread::sleep_for(20ms);
     script.signal(SIGTERM);
@@ -285,7 +285,7 @@ TEST_CASE("the script loses no signal while mpirun starts the ranks, and leaves 
     CHECK(comes_true([&] { return processes_with(run.path("out")).empty(); }));
 }
 
-TEST_CASE("the script goes on when the reader of its output is gone", "[run][ranks][mpi]") {
+TEST_CASE("the script continues if the reader of its output is gone", "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const LongRun run;
     Process script = start_script(run, run.flags_with({"-x", "300"}), "", "| head -n 1; exit ${PIPESTATUS[0]}");
@@ -296,8 +296,8 @@ TEST_CASE("the script goes on when the reader of its output is gone", "[run][ran
     CHECK(run.log("out", "end").size() == 1);
 }
 
-// An mpirun whose ranks are busy: it takes a request to end only after a moment, or never.
-TEST_CASE("the script repeats a request to end, and gives up only on a second Ctrl-C a second later",
+// An mpirun whose ranks are busy: it handles a request to end late, or never.
+TEST_CASE("the script repeats a request to end, and kills only on a second Ctrl-C a second later",
           "[run][ranks][mpi]") {
     if (!have_mpi()) return;
     const LongRun run;

@@ -1,5 +1,5 @@
-// tokenizer_run_test.cpp - tokenizers of real runs: saved with the model, used for samples, and shards that a model
-// does not fit
+// tokenizer_run_test.cpp - tokenizers in whole runs: saved with the model, used for samples, and shards that do not
+// match the model
 #include <sys/stat.h>
 
 #include <thread>
@@ -22,7 +22,7 @@ std::vector<std::string> without_init(const TrainingFolder& folder, std::vector<
 
 }  // namespace
 
-TEST_CASE("every saved folder has its tokenizer, which its manifest names", "[run]") {
+TEST_CASE("every checkpoint has its tokenizer, which the manifest lists", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(without_init(folder, {}));
     CAPTURE(result.output);
@@ -37,21 +37,21 @@ TEST_CASE("every saved folder has its tokenizer, which its manifest names", "[ru
     CHECK_NOTHROW(llmc::check_manifest(saved));
 }
 
-TEST_CASE("a model with a larger vocabulary than its shards trains where it is asked for", "[run]") {
+TEST_CASE("a model with a larger vocabulary than its shards trains if requested", "[run]") {
     const TrainingFolder folder;
     const auto result = folder.run(
         without_init(folder, {"-e", "custom:l=2,h=2,c=32,t=32,v=400", "-s", "1", "-g", "64", "--prompt", "ab",
                               "--top-k", "0", "--temperature", "50", "--allow-larger-vocabulary"}));
     CAPTURE(result.output);
     REQUIRE(result.exit_code == 0);
-    // At such a temperature a third of what is drawn of 400 ids would be beyond the 257 that have a meaning.
+    // At this temperature a third of the tokens sampled from 400 ids would be beyond the 257 of the tokenizer.
     CHECK(folder.log("out", "sample").size() == 2);
     const auto config = llmc::parse_json(read_bytes(fs::path(folder.path("out/step_00000002")) / "config.json"));
     CHECK(config["vocab_size"] == 400);
     CHECK(config["eos_token_id"] == 256);
 }
 
-TEST_CASE("a tokenizer that is stopped leaves nothing behind, also while it waits for its input", "[run]") {
+TEST_CASE("an interrupted tokenizer leaves no files, also while it waits for input", "[run]") {
     const TrainingFolder folder;
     const int number = GENERATE(SIGINT, SIGTERM);
     const bool waits = GENERATE(true, false);
@@ -59,25 +59,25 @@ TEST_CASE("a tokenizer that is stopped leaves nothing behind, also while it wait
     const std::string pipe = folder.path("pipe"), shards = folder.path("shards");
     REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
     Process tokenize = folder.start({"-o", shards, "--hold-out", "0", "--shard-tokens", "1000000", pipe}, "tokenize");
-    const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK);  // reading, too: so nothing waits for the program
+    const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK);  // also for reading, so that open() does not block
     REQUIRE(end >= 0);
     const std::string text(1 << 16, 'a');
     const auto write_more = [&] { return write(end, text.data(), text.size()) > 0; };
-    // Until it has begun a shard.
+    // Until it has started a shard.
     const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     const auto begun = [&] { return fs::exists(shards) && !fs::is_empty(shards); };
     while (!begun() && std::chrono::steady_clock::now() < until) write_more();
     REQUIRE(begun());
     if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     tokenize.signal(number);
-    tokenize.signal(number);  // as of somebody, or a batch system, that sends it to a group and its members
+    tokenize.signal(number);  // as if sent to a process group and its members
     while (!waits && !tokenize.ended() && std::chrono::steady_clock::now() < until) write_more();
     CHECK(tokenize.exit_code(std::chrono::seconds(30)) == -number);
     close(end);
     CHECK_FALSE(fs::exists(shards));
 }
 
-TEST_CASE("what a killed tokenizer left goes when the next one writes shards of that name", "[run]") {
+TEST_CASE("files of a killed tokenizer are removed when the next one writes shards of that name", "[run]") {
     const TrainingFolder folder;
     const std::string pipe = folder.path("text"), shards = folder.path("shards"), text = folder.path("a.txt");
     REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
@@ -104,7 +104,7 @@ TEST_CASE("what a killed tokenizer left goes when the next one writes shards of 
     CHECK(names == std::vector<std::string>{"text_train_000000.bin"});
 }
 
-TEST_CASE("GPT-2 shards have prompts and samples in text where the merges are at hand", "[run]") {
+TEST_CASE("GPT-2 shards have prompts and samples in text if the merges are available", "[run]") {
     const TrainingFolder folder;
     std::vector<std::uint16_t> ids(3000, 995);
     for (std::size_t i = 0; i < ids.size(); i += 10) ids[i] = 50256;
