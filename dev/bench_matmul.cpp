@@ -1,10 +1,10 @@
-// bench_matmul.cpp - how fast the matrix products of one whole training step of GPT-2 124M run, together and each by
-// itself, and what a call costs (other shapes: bench.cpp)
+// bench_matmul.cpp - times the matrix products of a training step of GPT-2 124M, together and each separately, and the
+// overhead of a call (other shapes: bench.cpp)
 //
-// A step is twelve blocks of four layers with bias, GELU in the third, and the head without. Every block has weights of
-// its own, as in training, so that they come from memory; those of a product by itself may come from a cache.
-// Algorithms, and which product sums a bias' gradient, are autotuned as in training, and printed at the end. The step
-// leaves out biases that LayerNorm sums.
+// A step is twelve blocks of four layers with bias, GELU in the third, and the head without bias. Every block has its
+// own weights, as in training, so that they come from memory; those of a separate product may come from a cache.
+// Algorithms, and the products that sum bias gradients, are autotuned as in training, and printed at the end. The step
+// excludes biases that LayerNorm sums.
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <vector>
@@ -32,8 +32,8 @@ struct Layer {
     double flops() const { return 2.0 * rows * in * out; }
     std::size_t weights() const { return std::size_t(in) * out; }
 };
-// What one product reads and writes at most, shared by all of them. Nothing but `pre` is written and read: results fed
-// back would grow without bound, and a GPU multiplies infinities faster than numbers.
+// Buffers as large as the largest product, shared by all. Only `pre` is both written and read: results fed back would
+// grow without bound, and a GPU multiplies infinities faster than finite numbers.
 template <class T> struct Tensors {
     device::Array<T> in, dout, result, pre, weight, bias;
     device::Array<float> dweight, dbias;
@@ -50,7 +50,7 @@ template <class T> struct Tensors {
         dweight.zero(nullptr);
         dbias.zero(nullptr);
     }
-    // Random in [-0.125, 0.125), the same again after kPeriod elements: one core makes new ones more slowly than a GPU
+    // Random in [-0.125, 0.125), with a period of kPeriod elements: one core generates them more slowly than a GPU
     // multiplies them.
     static device::Array<T> filled(std::size_t size) {
         std::vector<T> host(std::min(size, kPeriod));
@@ -71,7 +71,7 @@ template <class T> struct Tensors {
     }
 
 private:
-    static constexpr std::size_t kPeriod = (1 << 20) - 3;  // prime: no row begins as another one near it
+    static constexpr std::size_t kPeriod = (1 << 20) - 3;  // prime: nearby rows start with different values
 };
 
 template <class T> class Products {
@@ -107,7 +107,7 @@ struct NamedLayer {
     Layer layer;
     bool bias, gelu;
 };
-// Of a block, in their order, and the head.
+// The layers of a block, in order, and the head.
 std::vector<NamedLayer> layers_of(int rows) {
     return {{"attention in", {rows, 768, 2304}, true, false},
             {"attention out", {rows, 768, 768}, true, false},
@@ -116,7 +116,7 @@ std::vector<NamedLayer> layers_of(int rows) {
             {"head", {rows, 768, kVocabulary}, false, false}};
 }
 
-// Times what training times (Model::choose_products): backward products with each bias and without.
+// Autotunes the same products as training (Model::choose_products): backward products with and without each bias.
 template <class T>
 void choose(Products<T>& products, const std::vector<NamedLayer>& layers) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -131,7 +131,7 @@ void choose(Products<T>& products, const std::vector<NamedLayer>& layers) {
     }
 }
 
-// Which products of a layer sum biases' gradients, as backward_block() of llmc/model decides it.
+// The products of a layer that sum bias gradients, as backward_block() of llmc/model selects them.
 struct BiasSums {
     bool with_weight = false, before_with_input = false;
 };
@@ -147,7 +147,7 @@ std::vector<BiasSums> bias_sums(const Matmul& matmul, const std::vector<NamedLay
             {after_layernorm(second), with_input}};
 }
 
-// Every product of one training step of the 124M model, in its order.
+// Every product of one training step of the 124M model, in order.
 template <class T>
 void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows, double budget) {
     Products<T> products(matmul, tensors);
@@ -185,7 +185,7 @@ void time_step(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
     std::fflush(stdout);
 }
 
-// Each product by itself, again and again. backward_weight sums over the rows.
+// Times each product separately, repeatedly. backward_weight sums over the rows.
 template <class T>
 void time_each(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows, double budget) {
     Products<T> products(matmul, tensors);
@@ -205,7 +205,7 @@ void time_each(const char* label, Matmul& matmul, Tensors<T>& tensors, int rows,
     }
 }
 
-// What a call costs beside the multiplication itself: 1 x 16 x 16 is 512 flops.
+// The overhead of a call besides the multiplication: 1 x 16 x 16 is 512 flops.
 template <class T>
 void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
     constexpr int kCalls = 1000;
@@ -220,7 +220,7 @@ void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
                 microseconds([&] { products.backward_weight(tiny, 0, false, false); }));
 }
 
-// What was chosen for each product on a GPU, with its time alone.
+// The algorithm selected for each product on a GPU, with its time.
 void print_choices(const char* label, const kernels::Choices& choices) {
     for (const auto& [library, chosen] : choices.timed())
         for (const auto& [problem, choice] : chosen)

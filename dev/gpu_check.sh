@@ -7,11 +7,11 @@
 #   3   more speed: batch sizes from 1 to 64, what autotuning gains, GPT-2 350M, traces
 #
 # Needs a GPU and no network. The programs come from build/packed/gpu_check.tar.xz (gpu_check/pack.sh makes it on
-# another machine) or from build/cuda if they are of these sources; otherwise they are built first, which needs nvcc and
-# g++ and takes minutes. After that a part takes 9 minutes at most. Every step has a limit, and a step that fails stops
-# nothing. A part writes three files: summary.md as it goes, logs.tar.gz and results.tar.gz after every step
-# (gpu_check/steps.sh). --rehearse needs no GPU: the same steps with the CPU build, at tiny sizes. --list prints the
-# steps and their limits in seconds, and runs nothing.
+# another machine) or from build/cuda if they were built from these sources; otherwise they are built first, which needs
+# nvcc and g++ and takes minutes. After that a part takes at most 9 minutes. Every step has a time limit; if one fails,
+# the others still run. A part writes three files: summary.md continuously, logs.tar.gz and results.tar.gz after every
+# step (gpu_check/steps.sh). --rehearse needs no GPU: the same steps with the CPU build, at tiny sizes. --list prints
+# the steps and their limits in seconds, and runs nothing.
 #
 # Exit codes: 0 every step that ran passed, 1 a step failed, 2 there is no GPU or the command line is wrong.
 set -uo pipefail
@@ -45,7 +45,7 @@ fi
 # shellcheck source=dev/gpu_check/report.sh
 . dev/gpu_check/report.sh
 
-# ---- what this machine has, and why a step cannot run: the first of several reasons, or nothing
+# ---- the tools of this machine, and the first reason why a step cannot run, if any
 
 first() { local reason; for reason in "$@"; do [ -z "$reason" ] || { echo "$reason"; return; }; done; }
 found() { compgen -G "$1" | sort -V | tail -n 1; }
@@ -66,7 +66,7 @@ done
 no_nvcc=$(lacks "$nvcc" nvcc)
 no_gpu=$(if $rehearse; then echo "needs a GPU"; fi)
 no_mpi=$(lacks "$(command -v mpirun)" mpirun)
-# Found, not imported: the first import on a machine may take half a minute of disk reads.
+# Only located, because the first import on a machine may take half a minute of disk reads.
 no_torch=$(python3 -c 'from importlib.util import find_spec
 find_spec("torch").name, find_spec("numpy").name' 2>/dev/null || echo "no python3 with torch and numpy")
 no_ncu=$(lacks "$ncu" ncu)
@@ -75,7 +75,7 @@ no_sanitizer=$(lacks "$sanitizer" compute-sanitizer)
 python3 dev/gpu_check/loopback.py
 no_hosts=$(unshare --uts true 2>/dev/null || echo "unshare --uts is not permitted")
 
-# ---- sizes: GPT-2 124M on a GPU; on a CPU what takes seconds
+# ---- sizes: GPT-2 124M on a GPU; sizes that take seconds on a CPU
 
 bin=build/cuda model=d12 length=1024 batches="64 32 16 8 4 2 1" accumulated=8 steps=200 peer_steps=23
 layer=custom:l=2,h=12,c=768,t=1024 larger=d24
@@ -84,14 +84,13 @@ if $rehearse; then
     bin=build/cpu model=custom:l=2,h=2,c=64,t=64 length=32 batches="4 2" accumulated=2 steps=8 peer_steps=5
     layer=$model larger=custom:l=3,h=2,c=64,t=64
     rows=32 bench=(--seconds 0.001 gelu)
-    export OMP_WAIT_POLICY=passive  # other programs use the cores, too
+    export OMP_WAIT_POLICY=passive  # other programs use the same cores
 fi
 shard=$work/text.bin
-# The first run autotunes and stores its choices here, so that the runs that are profiled do not.
+# The first run autotunes and stores the results here, so that profiled runs do not autotune.
 choices=$work/results/choices.json
 train=("$bin/train_gpt2" -i "$shard" -t "$length" -v 0 --dtype bf16 --tune-file "$choices")
-# Ranks of one machine need no network interface that Open MPI might look for, and a sandbox may forbid one process to
-# read another one's memory.
+# Ranks of one machine need no network interface, and a sandbox may forbid a process to read the memory of another.
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma  # Open MPI 4 and 5
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun=(mpirun --bind-to none --oversubscribe)
@@ -109,7 +108,7 @@ data() {
     tokens=$((batch * length))
 }
 
-# What the machine is, for readers of the results.
+# A description of the machine, for readers of the results.
 machine() {
     # shellcheck disable=SC2016
     step machine 15 "" timeout -k 2 20 bash -c '
@@ -119,8 +118,7 @@ machine() {
         python3 -m pip list 2>/dev/null | grep -iE "torch|triton|nvidia"; true' - "$bin"
 }
 
-# kernel_times NAME LIMIT TRAIN-ARGUMENTS...: results/NAME.tsv, NAME.trace.tsv and their table; once the library is
-# built
+# kernel_times NAME LIMIT TRAIN-ARGUMENTS...: results/NAME.tsv, NAME.trace.tsv and their table; builds the library once
 kernel_times_library() {
     step kernel_times_build 10 "$no_cupti" "${CXX:-g++}" -std=c++20 -O1 -shared -fPIC -I"$cupti/include" \
         -I"$toolkit/include" -o "$work/kernel_times.so" dev/gpu_check/kernel_times.cpp "$cupti_library" \

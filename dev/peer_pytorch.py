@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same training run in PyTorch: the peer that train_gpt2 is measured against, for speed and for loss.
+"""The same training run in PyTorch, the reference for train_gpt2's speed and loss.
 
 Model, initial deviations, optimizer groups, schedule and order of the data are those of train_gpt2; the kernels are
 PyTorch's (torch.compile, scaled_dot_product_attention, fused AdamW). With --init set to a checkpoint folder both start
@@ -33,7 +33,7 @@ BY_DEPTH = {6: (384, 6), 12: (768, 12), 24: (1024, 16), 36: (1280, 20), 48: (160
             72: (2880, 30), 84: (3456, 36)}
 
 
-# The kernels that scaled_dot_product_attention may take; auto leaves the choice to PyTorch.
+# The kernels that scaled_dot_product_attention may use; auto: PyTorch selects them.
 SDPA = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
         "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 
@@ -165,7 +165,7 @@ class Shards:
             stop(f"{pattern}: no file; expected token shards")
 
     def batches(self, rows, length):
-        """Micro-batches in order, for ever. A shard is left when the next one does not fit."""
+        """Yields micro-batches in order, endlessly. Skips the rest of a shard that is shorter than a micro-batch."""
         size = rows * length
         if all(len(tokens) <= size for tokens in self.tokens):
             stop(f"--micro-batch {rows} x --seq-len {length}: no shard holds {size + 1} tokens; "
@@ -177,7 +177,7 @@ class Shards:
                     yield chunk[:-1].view(rows, length), chunk[1:].view(rows, length)
 
     def validation(self, count, rows, length):
-        """Batches that predict the first `count` tokens of the first shard; the last one is filled up with targets
+        """Batches that predict the first `count` tokens of the first shard; the last one is padded with targets
         -1."""
         tokens = self.tokens[0]
         count = min(count, len(tokens) - 1)
@@ -190,7 +190,7 @@ class Shards:
 
 
 def random_batches(rows, length, vocabulary, seed):
-    """Token ids as frequent as in text (test/operations/text_tokens.h), independent of each other."""
+    """Independent random token ids with the frequencies of text (test/operations/text_tokens.h)."""
     generator = torch.Generator().manual_seed(seed)
     weights = 1 / (torch.randperm(vocabulary, generator=generator) + 2.15)
     while True:
@@ -215,10 +215,10 @@ def parse():
     add("-i", "--train-data")
     add("-j", "--val-data")
     add("--random-data", action="store_true",
-        help="random tokens, as frequent as in text, instead of shards: speed only")
+        help="random tokens with the frequencies of text instead of shards: for speed only")
     add("-b", "--micro-batch", type=int, default=4)
     add("-t", "--seq-len", type=int, default=1024)
-    add("-d", "--total-batch-tokens", type=int, default=0, help="tokens of one update (default: one micro-batch)")
+    add("-d", "--total-batch-tokens", type=int, default=0, help="tokens per update (default: one micro-batch)")
     add("-x", "--max-steps", type=int, default=20)
     add("--max-minutes", type=float, default=math.inf)
     add("-l", "--lr", type=float, default=6e-4)
@@ -230,16 +230,16 @@ def parse():
     add("--eps", type=float, default=1e-8)
     add("--grad-clip", type=float, default=1.0)
     add("--val-tokens", type=int, default=1 << 20)
-    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast, fp32 masters")
+    add("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast, fp32 master weights")
     add("--pure-bf16", action="store_true", help="parameters and optimizer state in bf16 too")
     add("--tf32", action="store_true")
     add("--threads", type=int, default=0)
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--seed", type=int, default=1337)
-    add("--sdpa", choices=("auto", *SDPA), default="auto", help="attention's kernels (default %(default)s)")
+    add("--sdpa", choices=("auto", *SDPA), default="auto", help="attention kernels (default %(default)s)")
     add("--no-compile", dest="compile", action="store_false")
     add("--timing-skip", type=int, default=3,
-        help="first steps left out of the median: compilation and warm-up (default %(default)s)")
+        help="first steps excluded from the median: compilation and warm-up (default %(default)s)")
     args = parser.parse_args()
     micro = args.micro_batch * args.seq_len
     args.total_batch_tokens = args.total_batch_tokens or micro
@@ -250,13 +250,13 @@ def parse():
     if args.device == "cpu" and args.sdpa in ("cudnn", "efficient"):
         parser.error(f"--sdpa is {args.sdpa}, on a CPU; expected auto, flash or math there")
     if not args.random_data and not args.train_data:
-        parser.error("give --train-data or --random-data")
+        parser.error("expected --train-data or --random-data")
     return args
 
 
 def main():
     args = parse()
-    # Around everything: torch.compile decides when it traces, and the backward pass follows.
+    # Around everything: torch.compile selects the kernels when it traces, also those of the backward pass.
     with sdpa_kernel([SDPA[args.sdpa]]) if args.sdpa != "auto" else contextlib.nullcontext():
         train(args)
 

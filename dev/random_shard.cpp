@@ -1,6 +1,5 @@
-// random_shard.cpp - a shard of random tokens that are distributed as in text (test/operations/text_tokens.h), to
-// measure speed with; a model's loss falls below the entropy of single tokens, as half of them follow from the one
-// before
+// random_shard.cpp - a shard of random tokens distributed as in text (test/operations/text_tokens.h), to measure speed;
+// a model's loss falls below the entropy of single tokens, because half of them are determined by the preceding one
 #include <charconv>
 #include <cxxopts.hpp>
 #include <vector>
@@ -13,7 +12,7 @@
 namespace {
 
 cxxopts::Options command_line() {
-    cxxopts::Options options("random_shard", "Writes a shard of random tokens that are distributed as in text.\n");
+    cxxopts::Options options("random_shard", "Writes a shard of random tokens distributed as in text.\n");
     options.custom_help("[OPTION...] PATH TOKENS").positional_help("");
     options.add_options()
         ("vocabulary", "number of ids", cxxopts::value<int>()->default_value("50257"), "N")

@@ -1,12 +1,12 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# build.sh - for gpu_check.sh: finds the programs, in build/cuda or in the archive that pack.sh made on another machine,
-# if they are of these sources and start here; otherwise builds them. Sourced, not run
+# build.sh - for gpu_check.sh: uses the programs in build/cuda, or in the archive that pack.sh made on another machine,
+# if they were built from these sources and start here; otherwise builds them. Sourced, not run
 #
-# Of the script that sources it: those that steps.sh takes; `nvcc`, `toolkit`, `python` and `no_nvcc`; `rehearse`: the
-# programs are those of the CPU build.
+# Variables of the script that sources it: those of steps.sh; `nvcc`, `toolkit`, `python` and `no_nvcc`; `rehearse`: use
+# the CPU build.
 programs_start() { build/cuda/train_gpt2 --version && build/cuda/tests --help; } >/dev/null 2>&1
 
-# Programs of another machine do not know where CUDA's libraries are on this one.
+# Programs built on another machine do not have this machine's paths of CUDA's libraries.
 find_libraries() {
     local folder
     programs_start && return
@@ -16,7 +16,7 @@ find_libraries() {
     programs_start
 }
 
-# Outside the limits of a part: minutes where nothing is packed.
+# Not within the limits of a part: takes minutes if nothing is packed.
 build() {
     local stamp=build/cuda/gpu_check.sources packed=build/packed/gpu_check.tar.xz sources limit=7200
     sources=$(dev/gpu_check/sources.sh)
@@ -25,7 +25,7 @@ build() {
     # shellcheck source=/dev/null
     if [ -e build/deps/env.sh ]; then . build/deps/env.sh; fi
     if ! { is_current && find_libraries; }; then
-        # Files of a folder as one, as for the tests on CPUs.
+        # One translation unit per folder, as for the tests on CPUs.
         step build $limit "$no_nvcc" make -k -j"$(nproc)" DEVICE=cuda NVCC="$nvcc" CUDA_ARCHS=all UNITE="llmc test" \
             build/cuda/train_gpt2 tools tests
         if [ -z "$no_nvcc" ] && [ "$last_status" -eq 0 ]; then echo "$sources" >$stamp; fi

@@ -8,10 +8,10 @@ correctness() {
         kernels="[gelu]" rest="[schedule],[shard],[model_config]" runs="*dry-run*,a run trains*"
         ranks="[local],integer gradients of processes*,what a rank refuses*"
     fi
-    # Nothing is timed, and the programs share the cores: threads that spin while they wait would delay the others.
+    # Nothing is timed, and the programs share the cores: waiting threads that spin would delay the others.
     export OMP_WAIT_POLICY=passive
     data
-    # All at once, on the many cores of such a machine; the sanitizer's tools below, too.
+    # Concurrently, because such a machine has many cores; the same for the sanitizer's tools below.
     start tests_ranks 165 "" "$bin/tests" "$ranks" --durations yes
     start tests_kernels 0 "" "$bin/tests" "$kernels" --durations yes
     start tests_host 0 "" "$bin/tests" "$rest" --durations yes
@@ -26,9 +26,8 @@ correctness() {
     step ranks_nccl_2 25 "$no_two" env NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$work/logs/nccl.%h" "${mpirun[@]}" -np 2 \
         dev/gpu_check/own_host.sh "${train[@]}" "${small[@]}" -z 1 --comm nccl
     step same_losses 0 "$no_two" dev/gpu_check/same_losses.sh "$work"/logs/ranks_{mpi,nccl_2}.log
-    # In libraries' kernels racecheck and synccheck report false errors, because they do not know all of wgmma and of
-    # bulk copies, and initcheck does not see the writes of a kernel that it is told to skip: it gets cases that call no
-    # library.
+    # In kernels of libraries racecheck and synccheck report false errors, because they do not support all of wgmma and
+    # bulk copies. initcheck does not see the writes of kernels that it skips, so it gets cases that call no library.
     local ours=(--kernel-name kns=7kernels)
     local tiny="loss and gradients of a whole model equal fp64,bf16 follows fp64*,plain attention*,flash attention*"
     local alone="[embedding],[layernorm],[gelu],[bias_gradient],[classifier],[grad_norm],[adamw],[sketch],"
@@ -39,12 +38,12 @@ correctness() {
         "$work/planted_faults" "${sanitizer:-none}" "${ours[@]}"
     local why_not port=50000
     why_not=$(first "$no_sanitizer" "$no_gpu")
-    # check NAME LIMIT TOOL [OPTIONS...] PROGRAM ARGUMENTS; each tool reaches its programs through ports of its own
+    # check NAME LIMIT TOOL [OPTIONS...] PROGRAM ARGUMENTS; each tool connects to its programs through its own ports
     check() {
         port=$((port + 100))
         start "$1" "$2" "$why_not" "$sanitizer" --error-exitcode 9 --port $port --launch-timeout 60 --tool "${@:3}"
     }
-    # One layer has every call of a library that twelve have: cuBLASLt under memcheck takes minutes for a whole run.
+    # One layer makes the same library calls as twelve; with twelve, cuBLASLt under memcheck takes minutes.
     local one_layer=("${train[@]}" -e "custom:l=1,h=2,c=128,t=64" -t 64 -b 2 -x 2 --tune=off)
     check memcheck 100 memcheck --report-api-errors no "$bin/tests" "[kernels]~[matmul]" --durations yes
     check memcheck_layer 0 memcheck --report-api-errors no "${one_layer[@]}"

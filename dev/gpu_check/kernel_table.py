@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""kernel_table.py FILE - a table of the kernels of a step: launches, time, share, and what ncu measured of each.
+"""kernel_table.py FILE - a table of the kernels of a step: launches, time, share, and ncu's metrics of each.
 
-FILE is what kernel_times.cpp writes (KERNEL_TIMES), or what ncu writes with --csv --page raw --print-units base. A row
+FILE is the output of kernel_times.cpp (KERNEL_TIMES), or of ncu with --csv --page raw --print-units base. A row
 is a kernel at one launch grid; averages over its launches weigh them equally.
 """
 import csv
@@ -29,7 +29,7 @@ class Row:
 
 
 def number(text):
-    """0 for what ncu could not measure, "n/a" among others."""
+    """0 for values that ncu could not measure, such as "n/a"."""
     try:
         return float(text.replace(",", ""))
     except ValueError:
@@ -44,7 +44,7 @@ def demangled(names):
 
 
 def short(name):
-    """Without namespaces of ours, return type and parameters."""
+    """The name without this project's namespaces, return type and parameters."""
     name = re.sub(r"kernels::|\(anonymous namespace\)::|^void ", "", name)
     end = name.find(">(")
     return name[:end + 1] if end >= 0 else name.split("(")[0]
@@ -79,7 +79,7 @@ def read_times(lines):
 
 
 def measured(row):
-    """The cells of what ncu counts."""
+    """The cells of ncu's metrics."""
     metrics = {key: value / row.launches for key, value in row.metrics.items()}
     cells = [f"{row.bytes / row.ns:.0f}"]
     cells += [f"{metrics[key]:.0f} %" if key in metrics else "-" for key in PERCENTAGES]

@@ -1,10 +1,10 @@
-// kernel_times.cpp - a library that CUDA loads into train_gpt2: records with CUPTI what runs on the GPU in a step
+// kernel_times.cpp - a library that CUDA loads into train_gpt2: records the GPU activities of a step with CUPTI
 //
 //   CUDA_INJECTION64_PATH=./kernel_times.so KERNEL_TIMES=FILE [KERNEL_TRACE=FILE] train_gpt2 ...
 //
 // KERNEL_TIMES gets one line for each kernel and launch shape, memory copy and memory fill of an average step,
 // separated by tabs: nanoseconds, launches, grid, block, name. The last two lines are "step", the time from the end of
-// one step to the end of the next, and "idle", the part of it in which nothing ran. The first two steps are left out.
+// one step to the end of the next, and "idle", the part of it in which nothing ran. The first two steps are excluded.
 // KERNEL_TRACE gets every activity of the last step as a row of the table that its first line names: nanoseconds since
 // the end of the step before, stream, grid, block, shared memory, registers, bytes copied or filled, name. One kernel
 // of a library serves several shapes under one name; grid and stream tell them apart.

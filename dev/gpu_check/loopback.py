@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Brings up the loopback interface where it is down, as on a small machine without a network: without any interface
-neither mpirun nor NCCL starts. Needs root where there is something to do."""
+"""Brings up the loopback interface if it is down, as on a small machine without a network: without any interface
+neither mpirun nor NCCL starts. Needs root if the interface is down."""
 import fcntl
 import socket
 import struct

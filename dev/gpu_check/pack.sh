@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
-# pack.sh [FILE] - builds what gpu_check.sh would build on a machine with a GPU and packs it, with build/deps and the
-# text that training is compared on (text.sh), into FILE (build/packed/gpu_check.tar.xz), for a machine whose time is
-# short
+# pack.sh [FILE] - builds the programs of gpu_check.sh and packs them, with build/deps and the text for the comparison
+# with PyTorch (text.sh), into FILE (build/packed/gpu_check.tar.xz), to save time on the machine with the GPU
 #
-# In the root of a copy of these sources with FILE at its default place, dev/gpu_check.sh unpacks it. Programs that do
-# not start there, or are of other sources, are built there. They need a processor of x86-64-v3 (or MARCH=), a C library
-# and libstdc++ at least as new as here, and the same major versions of CUDA's libraries, in the toolkit or in python3's
-# packages.
+# dev/gpu_check.sh unpacks FILE from its default path in a copy of these sources, and builds programs that do not start
+# or were built from other sources. They need a processor of x86-64-v3 (or MARCH=), a C library and libstdc++ at least
+# as new as here, and the same major versions of CUDA's libraries, in the toolkit or in python3's packages.
 set -euo pipefail
 # shellcheck source=scripts/help.sh
 . "$(dirname "$(realpath "$0")")/../../scripts/help.sh"
@@ -23,7 +21,7 @@ make -j"$(nproc)" DEVICE=cuda CUDA_ARCHS=all MARCH="${MARCH:-x86-64-v3}" UNITE="
 echo "$sources" >build/cuda/gpu_check.sources
 mkdir -p build/gpu_check_text
 dev/gpu_check/text.sh build/cuda build/gpu_check_text || [ $? -eq 77 ]
-# The programs have their kernels in common, which -9 alone sees: 12 MB instead of 40.
+# The programs contain the same kernels, and only the window of -9 is large enough to see it: 12 MB instead of 40.
 find build/deps build/cuda build/gpu_check_text -maxdepth 1 -type f -executable -o -path build/deps \
     -o -path build/gpu_check_text -o -name gpu_check.sources |
     XZ_OPT=-9 tar -cJf "$file.new" -T -

@@ -1,5 +1,5 @@
-// planted_faults.cu - for each tool of compute-sanitizer a kernel that is wrong: a tool that does not find this one,
-// under the filter by which it knows our kernels, would find nothing in the others either
+// planted_faults.cu - a faulty kernel for each tool of compute-sanitizer: a tool that misses it, with the filter for
+// this project's kernels, would miss faults in the other kernels, too
 //
 //   planted_faults memcheck|racecheck|synccheck|initcheck
 #include <cstdio>
@@ -46,6 +46,6 @@ int main(int argc, char** argv) {
     else if (!std::strcmp(tool, "synccheck")) kernels::waits_with_some_threads<<<1, kernels::kThreads>>>(data);
     else if (!std::strcmp(tool, "initcheck")) kernels::reads_what_nobody_wrote<<<1, kernels::kThreads>>>(data, nothing);
     else return 2;
-    cudaDeviceSynchronize();  // under a tool the fault may become an error here: it is the tool that is to name it
+    cudaDeviceSynchronize();  // its error is ignored: the tool must report the fault
     return 0;
 }

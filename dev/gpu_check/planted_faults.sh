@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# planted_faults.sh PROGRAM SANITIZER ARGUMENTS... - whether each of compute-sanitizer's tools, given these arguments,
-# finds the fault that planted_faults.cu has for it
+# planted_faults.sh PROGRAM SANITIZER ARGUMENTS... - checks that each of compute-sanitizer's tools, with these
+# arguments, finds its fault in planted_faults.cu
 set -uo pipefail
 program=$1
 shift

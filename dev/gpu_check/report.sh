@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2154
-# report.sh - for gpu_check.sh: what the summary says about a step: `note NAME`, one line of its result, and `details
-# NAME`, further lines of its log. Sourced, not run
+# report.sh - for gpu_check.sh: a step's text in the summary: `note NAME` prints its result in one line, `details NAME`
+# further lines of its log. Sourced, not run
 
-# The step of median time of a run, without the first ones, which autotune and fill caches.
+# The median step of a run, without the first three, which autotune and warm up caches.
 median_step() {
     awk -F ' *[|] *' '/^step .* MFU / { mfu = 1 }
         /^step [0-9]/ && NF >= 8 && ++n > 3 { print $5 " ms, " $6 " tok/s, MFU " (mfu ? $7 : "n/a") }' \

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Whether train_gpt2 trains as PyTorch does: losses and gradient norms of every step from the same weights on the same
-tokens, in fp32 and in bf16, with every attention and with fused and unfused matmul epilogues.
+"""Compares train_gpt2 with PyTorch: losses and gradient norms of every step from the same weights on the same tokens,
+in fp32 and in bf16, with every attention method and with fused and unfused matmul epilogues.
 
     same_training.py PROGRAM --work FOLDER                            # on the King James Bible (text.sh)
     same_training.py PROGRAM -i SHARD --work FOLDER --expect FILE     # PyTorch's numbers from a file, without PyTorch
 
-Each run is compared with PyTorch's, and each further one in bf16 with the program's first. The last line is PASS, or
-each run that differs has a line FAIL: with the step, both values and the tolerance. Exit codes: 0 PASS, 1 FAIL, 2 the
-command line is wrong, 77 there is no text."""
+Each run is compared with PyTorch's, and each further one in bf16 with the program's first. The last line is PASS;
+otherwise each run that differs has a line FAIL: with the step, both values and the tolerance. Exit codes: 0 PASS, 1
+FAIL, 2 invalid command line, 77 there is no text."""
 import argparse
 import glob
 import hashlib
@@ -19,8 +19,8 @@ import shutil
 import subprocess
 import sys
 
-# |difference| of a step's loss, in nats; of its gradient norm, relative to the other's, at the first step, where the
-# weights are still the same, and at later ones, where rounding has added up. What was measured: dev/README.md.
+# |difference| of a step's loss, in nats; relative |difference| of its gradient norm, at the first step, where the
+# weights are still equal, and at later steps, where rounding errors accumulate. Measurements: dev/README.md.
 TOLERANCE = {"fp32": (1e-4, 1e-3, 5e-3), "bf16": (0.01, 0.005, 0.05)}
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEER = os.path.join(os.path.dirname(HERE), "peer_pytorch.py")
@@ -29,7 +29,7 @@ METHODS = ("flash", "plain", "cudnn")
 
 
 class Failure(Exception):
-    """A run that ended without its numbers. The text says what happened."""
+    """A run that ended without its numbers. The text gives the reason."""
 
 
 def last_line(text):
@@ -46,16 +46,16 @@ def parse(words=None):
     add = parser.add_argument
     add("program", help="train_gpt2")
     add("-i", "--train-data", metavar="GLOB", help="token shards (default: those of text.sh)")
-    add("--work", required=True, metavar="FOLDER", help="for checkpoints and logs; made, and left with the logs")
+    add("--work", required=True, metavar="FOLDER", help="for checkpoints and logs; created, and left with the logs")
     add("--steps", type=int, default=40)
-    # Higher rates, or no warm-up, are unstable at first, and rounding grows: dev/README.md.
+    # Higher rates, or no warm-up, are unstable at first and amplify rounding errors: dev/README.md.
     add("--lr", type=float, default=2e-4, help="peak learning rate (default %(default)s)")
     add("--warmup", type=int, default=10, help="steps of warm-up (default %(default)s)")
     add("--fp32", type=size, default="custom:l=4,h=6,c=384,t=256 8 256", metavar="'MODEL BATCH LENGTH'")
     add("--bf16", type=size, default="custom:l=6,h=12,c=768,t=1024 8 1024", metavar="'MODEL BATCH LENGTH'")
-    add("--attention", nargs="*", default=METHODS, choices=METHODS, help="of these, those that the build has")
+    add("--attention", nargs="*", default=METHODS, choices=METHODS, help="methods to test, if the build has them")
     add("--python", default=sys.executable, help="a Python with torch and numpy, for peer_pytorch.py")
-    add("--device", help="PyTorch's (default: its own)")
+    add("--device", help="PyTorch's device (default: PyTorch's default)")
     add("--expect", metavar="FILE", help="PyTorch's numbers, recorded by --record with the same sizes and tokens")
     add("--record", metavar="FILE", help="write PyTorch's numbers for --expect")
     args = parser.parse_args(words)
@@ -72,7 +72,7 @@ def parse(words=None):
 
 
 def recipe(args, dtype):
-    """What the numbers depend on, besides the tokens."""
+    """The settings that determine the numbers, besides the tokens."""
     return {**getattr(args, dtype), "steps": args.steps, "lr": args.lr, "warmup": args.warmup}
 
 
@@ -83,7 +83,7 @@ def flags(args, dtype, init, steps, lr):
 
 
 def run_program(args, name, dtype, init, steps, lr, *more):
-    """Runs train_gpt2. Returns its output folder, the events of its log, and how it ended where that is an error."""
+    """Runs train_gpt2. Returns its output folder, the events of its log, and its error, if any."""
     out = os.path.join(args.work, re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_"))
     shutil.rmtree(out, ignore_errors=True)
     command = [args.program, *flags(args, dtype, init, steps, lr), "-v", "0", "--noise-scale", "off", "-o", out, *more]
@@ -98,7 +98,7 @@ def run_program(args, name, dtype, init, steps, lr, *more):
 
 
 def initial_models(args):
-    """By dtype, the folder of a checkpoint with the initial weights: a step at a learning rate of 0 changes none."""
+    """By dtype, a checkpoint folder with the initial weights: a step at a learning rate of 0 does not change them."""
     folders = {}
     for dtype in TOLERANCE:
         model = getattr(args, dtype)["model"]
@@ -111,8 +111,8 @@ def initial_models(args):
 
 
 class Numbers:
-    """Losses and gradient norms of a run, by step from 1; not finite where a step was skipped. `ended`: by which
-    error."""
+    """Losses and gradient norms of a run, by step from 1; not finite for skipped steps. `ended`: the error that ended
+    it."""
 
     def __init__(self, losses, norms, ended=""):
         self.losses, self.norms, self.ended = losses, norms, ended
@@ -136,14 +136,14 @@ def variant(args, name, dtype, init, *more):
 
 
 class Peer:
-    """PyTorch's run, started when this is made."""
+    """PyTorch's run, started by the constructor."""
 
     def __init__(self, args, dtype, init):
         command = [args.python, PEER, *flags(args, dtype, init, args.steps, args.lr), "--no-compile"]
         if args.device:
             command += ["--device", args.device]
         self.log = os.path.join(args.work, f"pytorch_{dtype}.log")
-        # By the libraries that it brings along.
+        # With its bundled libraries.
         environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
@@ -161,7 +161,7 @@ class Peer:
 
 
 def expected(args, dtype):
-    """Recorded numbers; refuses those of other tokens or sizes."""
+    """Reads recorded numbers; refuses those of other tokens or sizes."""
     with open(args.expect) as file:
         recorded = json.load(file)
     for what, here in (("tokens", fingerprint(args)), (dtype, recipe(args, dtype))):
@@ -180,7 +180,7 @@ def fingerprint(args):
 
 
 def difference(ours, theirs, whose, dtype, steps):
-    """The largest differences of loss and norm, and the first that is out of tolerance, in words, or nothing."""
+    """The largest differences of loss and norm, and a description of the first out of tolerance, or nothing."""
     worst, fault = [0.0, 0.0], None
     for step, numbers in enumerate(zip(ours.losses, theirs.losses, ours.norms, theirs.norms), 1):
         for i, what in enumerate(("loss", "gradient norm")):
@@ -221,15 +221,15 @@ class Report:
         self.faults.append(f"{name}: {why}")
 
 
-# ---- forms of matrix products: what the library fuses
+# ---- forms of matrix products: the operations that the library fuses
 
 def bare(_problem):
     return "bare", 1
 
 
 def fused(problem):
-    """The most that kernels/matmul/product.cpp fuses into a product of bf16, and times by which the program takes all
-    sums of bias gradients that products fuse."""
+    """The form with the most fused operations of kernels/matmul/product.cpp for a bf16 product, and a time with which
+    the program selects every fused bias gradient."""
     biased, gelu = ", bias" in problem, ", gelu" in problem
     if "backward_weight" in problem:
         return ("fused-bias", 0.5) if biased else ("bare", 1)
@@ -239,7 +239,7 @@ def fused(problem):
 
 
 def force(tune_file, to, form_of):
-    """Copies a file of --tune with other forms, and times, of cuBLASLt's products. Returns whether there are any."""
+    """Copies a --tune-file with other forms and times of cuBLASLt's products. Returns whether there are any."""
     with open(tune_file) as file:
         choices = json.load(file)
     found = False
@@ -255,7 +255,7 @@ def force(tune_file, to, form_of):
 
 
 def forms_taken(start):
-    """'5 fused-gelu, 7 bare', of the products of a run's start event."""
+    """'5 fused-gelu, 7 bare': counts the forms of products in a run's start event."""
     taken = [choice["taken"].split()[0] for library, choices in start["choices"]["taken"].items()
              if library.startswith("cuBLASLt") for choice in choices.values()]
     return ", ".join(f"{taken.count(form)} {form}" for form in sorted(set(taken)))
@@ -291,7 +291,7 @@ def compare_bf16(args, report, init, peer):
         if forms:
             print(f"    {name}: {forms_taken(begun)}")
         report.compare(name, "bf16", ours, "PyTorch's", theirs)
-        if first_passes:  # else its own line says all
+        if first_passes:  # otherwise its own line says everything
             report.compare(name, "bf16", ours, "the first run's", first)
 
     for method in args.attention:

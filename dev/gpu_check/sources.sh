@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# sources.sh - one line that tells what a build is made of, by content: what is copied to a machine twice has other
-# times, and make would build it all again
+# sources.sh - prints one line that identifies the contents of a build's sources: copying them again changes their
+# modification times, and make would rebuild everything
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 find Makefile config.mk train_gpt2.cu kernels llmc dev test -type f \( -name Makefile -o -name '*.cu' -o -name '*.cpp' \

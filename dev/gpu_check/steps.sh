@@ -1,14 +1,14 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # steps.sh - for gpu_check.sh: runs steps, each with a time limit, and writes their results after each. Sourced, not run
 #
-# Of the script that sources it: `folder` gets summary.md, logs.tar.gz and results.tar.gz; `work` holds logs/, results/
-# (the files to keep), runs/ (output folders, of which the logs are kept) and what steps leave for each other; `list` is
-# true to print the steps instead of running them; `note NAME` prints the result of a step in one line, and `details
-# NAME` further lines for the summary.
+# The script that sources it defines: `folder`, for summary.md, logs.tar.gz and results.tar.gz; `work`, for logs/,
+# results/ (the files to keep), runs/ (output folders; only logs are kept) and files that steps pass to each other;
+# `list`: print the steps instead of running them; `note NAME`, which prints the result of a step in one line, and
+# `details NAME`, which prints further lines for the summary.
 #
 # If the machine is killed, only the running step is lost: its name is in the summary before it starts, and after every
 # step the summary and both archives are complete.
-readonly largest_file=$((16 << 20))  # bytes; what may be fetched from a borrowed machine
+readonly largest_file=$((16 << 20))  # bytes; the limit of files fetched from a lent machine
 deadline=0 limits=0 failed=0 steps_run=0 last_status=0 overview=()
 declare -A name_of=() began_of=()  # by process, of the running steps
 
@@ -19,7 +19,7 @@ say() {
 in_order() { overview+=("| $1 | $2 | $3 | $4 |"); }
 
 # start NAME LIMIT WHY-NOT COMMAND...: starts a step, unless WHY-NOT says why it cannot run here. It may take LIMIT
-# seconds plus what earlier steps left of theirs; LIMIT 0: it runs concurrently with the step started before it, and has
+# seconds plus the unused time of earlier steps; LIMIT 0: it runs concurrently with the previously started step, and has
 # the same deadline.
 start() {
     local name=$1 limit=$2 why_not=$3 left
@@ -75,7 +75,7 @@ finish() {
     archive
 }
 
-# Both ends of a log that grew too long, then logs.tar.gz and results.tar.gz. Of `runs`, only their logs.
+# Keeps both ends of logs that are too long, then writes logs.tar.gz and results.tar.gz. Of `runs`, only the logs.
 archive() {
     local log
     for log in "$work"/logs/*; do
@@ -87,10 +87,10 @@ archive() {
     # shellcheck disable=SC2046
     pack results results $(cd "$work" && ls runs/*/log.jsonl 2>/dev/null)
 }
-# pack NAME PATHS...: FOLDER/NAME.tar.gz, whole at any moment
+# pack NAME PATHS...: FOLDER/NAME.tar.gz, replaced atomically
 pack() { tar -C "$work" -czf "$work/$1.tar.gz" "${@:2}" && mv "$work/$1.tar.gz" "$folder/$1.tar.gz"; }
 
-# stop SIGNAL-NUMBER: on a signal.
+# stop SIGNAL-NUMBER: the signal handler.
 stop() {
     local process
     trap '' INT TERM HUP
@@ -103,7 +103,7 @@ stop() {
     exit $((128 + $1))
 }
 
-# begin TITLE: empty folders and the head of the summary.
+# begin TITLE: empties the folders and writes the heading of the summary.
 begin() {
     rm -rf "$folder"/{summary.md,logs.tar.gz,results.tar.gz} "$work"
     mkdir -p "$folder" "$work"/{logs,results,runs} || exit 1

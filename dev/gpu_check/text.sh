@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# text.sh BIN FOLDER - puts the first 2 MB of the King James Bible into FOLDER as a shard: 537 k of GPT-2's ids, or
-# bytes where GPT-2's merges cannot be had; BIN has the program `tokenize`. Does nothing where a shard is there
+# text.sh BIN FOLDER - writes the first 2 MB of the King James Bible to FOLDER as a shard: 537 k of GPT-2's ids, or
+# bytes if GPT-2's merges are not available; BIN has the program `tokenize`. Does nothing if there is a shard
 #
-# Exit code 77, and a line that says why: it cannot be made here.
+# Exit code 77, with a line that says why: the shard cannot be made here.
 set -euo pipefail
 bin=$(realpath "$1") folder=$(realpath -m "$2")
 cd "$(dirname "$0")/../.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bench.sh - the benchmark of the operations: it explains its columns once, reports operations not supported here, and
-# its ceiling is one
+# bench.sh - tests the benchmark of the operations: it explains its columns once, reports unsupported operations, and no
+# operation exceeds its ceiling
 #
 #   test/program/bench.sh [BUILD]     with the program in BUILD (build/cpu)
 set -euo pipefail
@@ -15,10 +15,9 @@ for column in "ms, +-" GB/s GFLOP/s "x plain" roofline; do
 done
 grep -q "not supported here" "$out" || { cat "$out"; echo "wrong: unsupported operations are not reported"; exit 1; }
 
-# Operations that read, copy, and do both, on 3 to 37 MB. Whatever else runs meanwhile, no share exceeds 1. That the
-# loops are what bounds them is seen where nothing held them up, so on one thread, and in three attempts: they take at
-# most a fifth more than the fastest call of the operation. One large copy as the ceiling of all took 1.2 to 5 times as
-# long.
+# Operations that read, copy, and do both, on 3 to 37 MB. No fraction of the roofline exceeds 1, whatever else runs. The
+# ceiling's loops take at most a fifth more than the fastest call of the operation; this is checked without
+# interference: on one thread, in three attempts. One large copy as the ceiling of all took 1.2 to 5 times as long.
 wrong=
 for ((attempt = 0; attempt < 3; attempt++)); do
     "$bench" gelu "bias gradient" "layernorm forward" --dtype fp32 --threads 1 --json --seconds 0.1 >"$out"

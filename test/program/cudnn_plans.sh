@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# cudnn_plans.sh - cuDNN takes the program's graphs of attention and compiles its kernels for GPUs that are not there,
-# with the libraries that the program is linked to and none that only the loader's cache knows, as where they lie in
-# python3's packages
+# cudnn_plans.sh - cuDNN accepts the program's attention graphs and compiles its kernels without a GPU, using only the
+# libraries that the program is linked to and none from the loader's cache, as with libraries in python3's packages
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 program=build/stand-in/cudnn_plans

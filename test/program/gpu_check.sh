@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gpu_check.sh - tests what dev/gpu_check.sh does without a GPU: refused arguments, limits of 9 minutes a part, steps
-# that fail, hang or are stopped, the files to keep, the table of kernels and the times in it, which builds are reused
+# gpu_check.sh - tests the parts of dev/gpu_check.sh that need no GPU: refused arguments, limits of 9 minutes per part,
+# steps that fail, hang or are stopped, the files to keep, the table of kernels and its times, which builds are reused
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 scratch=$(mktemp -d)
@@ -30,7 +30,7 @@ for part in 1 2 3; do
     [ "$total" -gt 300 ] && [ "$total" -le 540 ] || wrong "the limits of part $part add up to $total"
 done
 
-# Steps of every kind. `steps FOLDER` runs them as gpu_check.sh would.
+# Steps of every kind. `steps FOLDER` runs them as gpu_check.sh does.
 steps() {
     list=false folder=$1 work=$1/work
     note() { tail -n 1 "$work/logs/$1.log"; }
@@ -42,7 +42,7 @@ steps() {
     step lacks 1 "no such tool" false
     step leaves 1 "" sh -c "mkdir -p $work/runs/a/step_1; echo '{}' >$work/runs/a/log.jsonl
         head -c 3000 /dev/zero >$work/results/trace.tsv; echo weights >$work/runs/a/step_1/model"
-    deadline=$SECONDS  # nothing left over: the least that a step gets is 5 s
+    deadline=$SECONDS  # no unused time: a step gets at least 5 s
     "$2"
     conclude
 }
@@ -82,7 +82,7 @@ wait $check
 grep -q "hangs.* stopped by signal 15" "$scratch/killed/summary.md" || wrong "the summary hides what was stopped"
 tar -xzOf "$scratch/killed/logs.tar.gz" logs/hangs.log | grep -q before || wrong "the archive lacks what was stopped"
 
-# The table: what ncu writes, and what kernel_times.cpp writes.
+# The table: from ncu's output, and from kernel_times.cpp's.
 {
     echo "==PROF== Connected to process 1"
     stall=smsp__average_warps_issue_stalled
@@ -115,8 +115,8 @@ for missing in "$scratch/none" "$scratch/empty"; do
     [[ $said == "error: "* ]] || wrong "of a file without kernels kernel_table.py prints: $said"
 done
 
-# What kernel_times.cpp makes of records as CUPTI gives them: five steps of 20 ns, of which the next one's tokens are
-# copied between two AdamW kernels.
+# kernel_times.cpp with CUPTI's records of five steps of 20 ns; the next step's tokens are copied between two AdamW
+# kernels.
 cat >"$scratch/cupti.h" <<'CPP'
 #pragma once
 #include <cstddef>
@@ -179,7 +179,7 @@ KERNEL_TIMES=$scratch/times KERNEL_TRACE=$scratch/trace "$scratch/records"
 18 20 7 16,1,1 256,1,1 0 40 0 adamw" ] || { cat "$scratch/trace"; wrong "the trace is of something else"; }
 [ "$(head -n 1 "$scratch/trace" | wc -w)" -eq 9 ] || wrong "the trace's columns are: $(head -n 1 "$scratch/trace")"
 
-# What another machine built is taken where it is of these sources and starts; its libraries are looked for.
+# A build of another machine is used if it was built from these sources and starts; its libraries are searched.
 tree=$scratch/tree
 mkdir -p "$tree/build/cuda" "$tree/dev/gpu_check" "$tree/toolkit/lib64"
 printf '#!/bin/sh\necho of these sources\n' >"$tree/dev/gpu_check/sources.sh"
@@ -215,7 +215,7 @@ echo "of other sources" >"$tree/build/cuda/gpu_check.sources"
 printf '#!/bin/sh\nexit 127\n' >"$tree/build/cuda/tests"
 [ "$(builds)" = "build** started" ] || wrong "a build that does not start was taken"
 
-# Losses of two runs, and a host of its own.
+# Losses of two runs, and a separate host name.
 row() { echo "step $1/4 |   $2 | 6.00e-04 |   $3 |     101.2 |   1.0 k |  25.0 % |     0:01"; }
 { row 1 5.5 1.25; row 2 5.25 1.5; } >"$scratch/one"
 { echo "ranks over NCCL"; row 1 5.5 1.25; row 2 5.25 1.5; } >"$scratch/same"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# help.sh - every program and script answers --help without doing anything else, and refuses words that it does not use
+# help.sh - every program and script prints --help without doing anything else, and refuses unknown arguments
 #
-#   test/program/help.sh [BUILD]     of the tools in BUILD (build/cpu)
+#   test/program/help.sh [BUILD]     with the tools in BUILD (build/cpu)
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build/cpu}
@@ -12,7 +12,7 @@ fail() {
 }
 empty=$(mktemp -d)
 trap 'rm -rf "$empty"' EXIT
-# answers NAME COMMAND...: in an empty folder, which stays empty
+# answers NAME COMMAND...: checks --help in an empty folder, which must stay empty
 answers() {
     local name=$1 said
     shift
@@ -36,9 +36,9 @@ for script in scripts/*.sh dev/*.sh; do
         dev/limited_link.sh) continue ;;
     esac
     answers "$script" bash "$root/$script" --help
-    case $script in  # what takes any word, as a file or a flag of train_gpt2
+    case $script in  # accept any argument, as a file or a flag of train_gpt2
         scripts/quickstart.sh | scripts/run_*) ;;
-        dev/mutate_*) ;;  # names of what is to be left out
+        dev/mutate_*) ;;  # names of the lines to remove
         dev/bench_onebit.sh) refuses "$script" bash "$root/$script" --word ;;
         *) refuses "$script" bash "$root/$script" 1 2 3 4 5 ;;
     esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# no_gpu.sh TRAIN_GPT2 - a CUDA build on a machine without a GPU: one line that says what and how to mend it, exit code
-# 2, nothing written; --version says all the same whether cuDNN is there
+# no_gpu.sh TRAIN_GPT2 - a CUDA build on a machine without a GPU: one error line with a fix, exit code 2, nothing
+# written; --version still prints whether cuDNN is available
 set -uo pipefail
 if nvidia-smi -L 2>/dev/null | grep -q GPU; then echo "this machine has a GPU: nothing to check"; exit 0; fi
 folder=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# quickstart.sh - how long a quickstart takes: what its estimate counts, that a machine that gets slower does not make
-# it longer, and that a build says how far it is
+# quickstart.sh - tests the duration of a quickstart: what its estimate includes, that it is not exceeded if the machine
+# becomes slower, and that a build prints its progress
 #
 #   test/program/quickstart.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -euo pipefail
@@ -13,7 +13,7 @@ wrong() {
     exit 1
 }
 
-# STEP_MS VALIDATION_MS END_MS STEPS: the log of a probe that took so long, the first step three times as long
+# STEP_MS VALIDATION_MS END_MS STEPS: the log of a probe with these times; the first step takes three times as long
 log() {
     awk -v step="$1" -v val="$2" -v end="$3" -v steps="$4" 'BEGIN {
         printf "{\"event\":\"start\"}\n{\"event\":\"val\",\"ms\":%g,\"valid_tokens\":16384}\n", val
@@ -25,7 +25,7 @@ log() {
 # MINUTES TOKENS < LOG
 plan() { jq -rs --argjson minutes "$1" --argjson tokens "$2" -f scripts/quickstart_plan.jq; }
 
-# ---- the estimate: by what the probe measured, steps, validations, samples and checkpoint fill the time
+# ---- the estimate: with the times of the probe, steps, validations, samples and checkpoint fill the time
 while read -r step val end minutes tokens; do
     { read -r flags && read -r said; } < <(log "$step" "$val" "$end" 60 | plan "$minutes" "$tokens")
     set -- $flags
@@ -47,11 +47,11 @@ done <<'CASES'
     400 20000 2000 3 215408
     2500 12000 15000 3 215408
 CASES
-# Where there is no time for anything: a few steps, of which those that take too long are left out.
+# If there is too little time: a few steps; those that would take too long are skipped.
 { read -r flags && read -r said; } < <(log 20000 60000 9000 1 | plan 0.1 215408)
 [[ "$flags" == "-x 20 -u 5 -v "*" --val-tokens 1024 -s 20 --max-minutes 0.05" ]] || wrong "0.1 minutes: $flags"
 
-# ---- a machine that makes every step, validation and sample many times as slow as the probe found
+# ---- a machine on which steps, validations and samples are many times slower than in the probe
 "$build/tokenize" -o "$scratch" --name text --document-start '^$' README.md llmc/README.md >"$scratch/out"
 read -r -a flags < <(log 0.2 2 20 60 | plan 0.03 1000000)
 "$build/train_gpt2" -i "$scratch/text_train_*.bin" -j "$scratch/text_val_*.bin" -e custom:l=2,h=2,c=64,t=64 -b 8 -t 64 \
@@ -64,7 +64,7 @@ jq -es --argjson planned "${flags[1]}" '
       and (map(select(.event == "sample")) | length) == 2 and (map(select(.event == "checkpoint")) | length) == 1
 ' "$scratch/run/log.jsonl" >/dev/null || wrong "a machine slower than measured: $(tail -n 5 "$scratch/run/log.jsonl")"
 
-# ---- a build tells the share of its files, and its exit code
+# ---- a build prints the fraction of compiled files, and returns its exit code
 cat >"$scratch/Makefile" <<'MAKE'
 all: build/a.o build/b.o build/c.o
 build/%.o:
@@ -81,4 +81,4 @@ said=$(cd "$scratch" && PROGRESS_SECONDS=1 telling_what_is_built log make)
 (cd "$scratch" && PROGRESS_SECONDS=1 telling_what_is_built log make fails) >"$scratch/out" &&
     wrong "a failed build passes"
 [ ! -s "$scratch/out" ] && grep -q "Error 3" "$scratch/log" || wrong "a build of no files"
-echo "a quickstart takes as long as it says"
+echo "a quickstart takes the time that it prints"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# recipes.sh - the scripts that repeat a published run: the plan of the true model, 20 steps of a tiny one, what they
-# refuse; a model of Hugging Face's files goes on with text; the command for those who come from llm.c runs
+# recipes.sh - the scripts that repeat a published run: the plan of the real model, 20 steps of a tiny one, errors;
+# finetuning of a Hugging Face model on text; llm.c's command in scripts/COMING_FROM.md
 #
-#   test/program/recipes.sh [BUILD]     of the programs in BUILD (build/cpu)
+#   test/program/recipes.sh [BUILD]     with the programs in BUILD (build/cpu)
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=$(realpath -m "${1:-build/cpu}")
@@ -10,13 +10,13 @@ export PROGRAM=$build/train_gpt2 OMP_NUM_THREADS=1
 unset RANKS HOSTFILE DATA MEASURE CUDA_VISIBLE_DEVICES
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-export XDG_CACHE_HOME=$scratch/cache # of what --tune keeps
+export XDG_CACHE_HOME=$scratch/cache # for autotuning results
 failed=0
 fail() {
     echo "$1"
     failed=1
 }
-# says WHAT SAID EXPECTED...: each in its text
+# says WHAT SAID EXPECTED...: the text SAID contains each EXPECTED
 says() {
     local what=$1 said=$2 expected
     shift 2
@@ -33,7 +33,7 @@ refused() {
     says "$what" "$said" "error: " "$expected"
 }
 
-# Tells of as many GPUs as GPUS says, whatever this machine has; and a program that says that it is a build for GPUs.
+# An nvidia-smi that lists the GPUs in GPUS, and a program that reports a CUDA build.
 mkdir "$scratch/bin"
 # shellcheck disable=SC2016 # these are for the scripts written here
 {
@@ -60,11 +60,11 @@ export DATA=$scratch/data
 out=(-o "$scratch/run")
 tiny=(-e "custom:l=1,h=1,c=16,t=32" -b 4 -t 32 -d 128 -x 20 -g 8 "${out[@]}")
 
-# of_log FOLDER FILTER: what jq finds in the events of its log, whichever they are
+# of_log FOLDER FILTER: the output of a jq filter on all events of its log
 of_log() { jq -s "$2" "$scratch/$1/log.jsonl"; }
 
-# recipe NAME STEPS OPTIONS...: the true model's plan, and 20 steps of a tiny model with the other flags, of which
-# OPTIONS, as jq tests them, are true
+# recipe NAME STEPS OPTIONS...: the real model's plan, and 20 steps of a tiny model with the other flags; the jq
+# expressions OPTIONS must be true for its options
 recipe() {
     local name=$1 steps=$2 said option
     shift 2
@@ -92,16 +92,16 @@ GB=1.5 recipe gpt3_125M "572,204 steps of 524,288 tokens" '.lr == 6e-4 and ."fin
     '."skip-loss-z" == 7 and ."skip-norm-z" == 7' '."keep-checkpoints" == 5 and ."major-every" == 50000'
 
 script=scripts/run_gpt2_124M.sh
-# The same command goes on; the time is that of its log. Without one three steps are timed.
+# The same command resumes, with the time per step of its log. Without a log three steps are timed.
 said=$($script "${tiny[@]}" -x 21 -o "$scratch/gpt2_124M" 2>&1) || fail "going on: exit code $?: $said"
 says "going on" "$said" "for 1 step," "the median of its last steps"
-[ "$(of_log gpt2_124M 'map(select(.event == "step")) | length')" = 21 ] || fail "the run did not go on"
+[ "$(of_log gpt2_124M 'map(select(.event == "step")) | length')" = 21 ] || fail "the run did not resume"
 says "a timed plan" "$($script "${tiny[@]}" --dry-run 2>&1)" "minutes for 20 steps" "by three steps of 32 tokens"
 says "two GPUs" "$(GPUS="0 1" PROGRAM=$scratch/bin/train_gpt2 MEASURE=no $script "${tiny[@]}" -b 2 --dry-run 2>&1)" \
     "ranks        2, on GPUs" run_one_node.sh
 says "a build for CPUs" "$(GPUS="0 1" MEASURE=no $script "${tiny[@]}" --dry-run 2>&1)" "there are 2 GPUs; make" \
     "ranks        1, on this CPU"
-# HellaSwag follows validation; what is published is compared with this run; the command is what a shell takes.
+# HellaSwag follows validation; published numbers are compared with this run; a shell accepts the printed command.
 options_of() { sed -n '/^options:/,/^training data:/p' <<<"$1"; }
 plan=$(MEASURE=no $script "${tiny[@]}" -v 100 --val-every=5 -s3 --prompt "it's \$5" -o "$scratch/a run" \
     --dry-run 2>&1) || fail "a plan: exit code $?: $plan"
@@ -115,7 +115,7 @@ for flag in -d -n -b -e -o --val-every; do
 done
 [[ $command != *" -v "* ]] || fail "-v is there, which --val-every overrides: $command"
 [ -z "$(awk 'length > 100 && NF > 3' <<<"$command")" ] || fail "lines of more than 100 columns: $command"
-# A value joined by =, also to a letter, and a switch with an answer; one that lacks its value is told as it stands.
+# Values joined by =, also to a letter; switches with a value; a flag without its value is reported as it was passed.
 plan=$(MEASURE=no $script "${tiny[@]}" -x=3 -d=256 -o="$scratch/joined" --shuffle false --pad-last false \
     --dry-run=true 2>&1) || fail "a plan of joined values: exit code $?: $plan"
 says "a plan of joined values" "$plan" "checkpoints  in $scratch/joined," "3 steps of 256 tokens" " -x=3 " \
@@ -135,7 +135,7 @@ for flag in -b --lr; do
 done
 says "a forgotten value, and a warm-up chosen here" "$($script "${tiny[@]}" -b 2>&1)" "note: -u 2 instead of 700" \
     "‘micro-batch’ is missing an argument"
-# Brackets in the name of a folder are no pattern.
+# Brackets in the name of a folder are not a pattern.
 cp -r "$DATA" "$scratch/data [a] {b}"
 plan=$(DATA="$scratch/data [a] {b}" MEASURE=no $script "${tiny[@]}" --dry-run 2>&1) || fail "brackets: $plan"
 says "a folder with brackets" "$plan" "1 shard, 1,050,000 tokens" "HellaSwag: 1 example"
@@ -162,7 +162,7 @@ refused "shards of bytes" "a vocabulary of 257; expected GPT-2's 50257" $script 
 "$PROGRAM" "${bytes[@]}" -e custom:l=1,h=2,c=32,t=64 -b 4 -t 64 -x 60 -l 1e-2 -v 0 -o "$scratch/bytes_model" \
     >"$scratch/out" 2>&1 || fail "no model of bytes: $(cat "$scratch/out")"
 finetune=scripts/finetune_gpt2.sh
-model=$scratch/bytes_model # the run: its checkpoint is taken
+model=$scratch/bytes_model # a run folder: its checkpoint is used
 seq 300 | sed 's/$/ fish swim in a lake/' >"$scratch/fish.txt"
 said=$(PROMPT="7 fish" $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 -u 3 2>&1) ||
     fail "finetuning: exit code $?: $said"
@@ -171,7 +171,7 @@ read -r before after < <(sed -n 's/^held-out loss: \([0-9.]*\) before, \([0-9.]*
 awk -v before="$before" -v after="$after" 'BEGIN { exit !(after < 0.9 * before) }' ||
     fail "finetuning took the held-out loss from $before to $after"
 [ "$(of_log fish 'map(select(.event == "val")) | length')" = 14 ] || fail "-u N turns off validation on the way"
-# What a run has left is gone on with, or stays as it is.
+# An existing run is resumed, or stays unchanged.
 # shellcheck disable=SC2317 # refused calls it
 quietly() { "$@" >/dev/null; }
 contents() { (cd "$scratch/$1" && find . -type f -exec sha256sum {} + | sort); }
@@ -182,7 +182,7 @@ refused "finetuning on other text" "\"$scratch/fish\" has a run on other text; e
 said=$($finetune "$model" "$scratch/fish.txt" -o "$scratch/fish" -l 1e-3 -u 3 2>&1) ||
     fail "going on: exit code $?: $said"
 says "finetuning again" "$said" "resuming after step"
-# The last line of a short text, a value that looks like a flag, a loss that nobody measured.
+# The last line of a short text, a value that looks like a flag, a loss that was not measured.
 mkdir "$scratch/a [b]"
 cp "$scratch"/bytes_model/step_*/* "$scratch/a [b]"
 printf 'one\nTHE LAST LINE' >"$scratch/short.txt"
@@ -190,10 +190,10 @@ said=$($finetune "$scratch/a [b]" "$scratch/fish.txt" "$scratch/short.txt" -o "$
     --prompt "-other" --dry-run false 2>&1) || fail "finetuning on a short text: exit code $?: $said"
 says "finetuning without validation" "$said" "held-out loss: not measured"
 [ -e "$scratch/fish [4]/step_00000002" ] || fail "--dry-run false has not trained: $said"
-[[ $said != *perplexity* ]] || fail "a loss that nobody measured: $said"
+[[ $said != *perplexity* ]] || fail "a loss that was not measured: $said"
 cat "$scratch/fish [4]"/shards/text_train_*.bin | tr -d '\0' | grep -qa "THE LAST LINE" ||
     fail "the last line of a text is not trained on"
-# before it reads text; what only data tell, after
+# before it reads text; then errors that depend on the data
 refused "finetuning with a wrong flag" '--dtype is "fp16"; expected' \
     $finetune "$model" "$scratch/fish.txt" -o "$scratch/fish3" --dtype fp16
 refused "finetuning with flags that exclude each other" "--warmup-steps is 5; expected at most --max-steps = 2" \
@@ -217,7 +217,7 @@ refused "finetuning a model that is not here" "hf download openai-community/gpt2
 merges.txt tokenizer.json --local-dir $scratch/gpt2-large" $finetune "$scratch/gpt2-large" "$scratch/fish.txt"
 refused "finetuning without text" "no text is given" $finetune "$model"
 refused "finetuning with a missing text" "is not a file" $finetune "$model" "$scratch/none.txt"
-# GPT-2's ids, with the merges of the model's own folder.
+# GPT-2's ids, with the merges of the model's folder.
 if [ -e data/gpt2/vocab.bpe ]; then
     "$PROGRAM" -i "$DATA/fineweb/*_train_*.bin" "${tiny[@]}" -x 1 --merges data/gpt2/vocab.bpe \
         -o "$scratch/gpt2_model" >"$scratch/out" 2>&1 || fail "no model of GPT-2's ids: $(cat "$scratch/out")"
@@ -231,7 +231,7 @@ else
     echo "skipped: finetuning with GPT-2's ids: data/gpt2/vocab.bpe is missing"
 fi
 
-# ---- the command of scripts/COMING_FROM.md, as it stands there, but for data, size and ranks
+# ---- the command of scripts/COMING_FROM.md, unchanged except for data, size and ranks
 
 command=$(sed -n '/^    mpirun .*train_gpt2/,/[^\\]$/p' scripts/COMING_FROM.md | sed 's/\\$//' | tr '\n' ' ')
 [[ $command == *"./train_gpt2 "*" --shuffle "*"--hellaswag "* ]] || fail "no command in COMING_FROM.md: $command"
@@ -241,5 +241,5 @@ eval "set -- ${command#*./train_gpt2 }"
     fail "llm.c's command: $(cat "$scratch/out")"
 [ "$(of_log llmc 'map(select(.event == "hellaswag")) | length')" = 1 ] || fail "llm.c's command ran no HellaSwag"
 
-[ $failed = 0 ] && echo "recipes plan, train, go on and refuse as they should"
+[ $failed = 0 ] && echo "recipes plan, train, resume and refuse correctly"
 exit $failed

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# same_training.sh cpu|stand-in [--record PYTHON] - dev/gpu_check/same_training.py passes with a right build of the
-# program and fails, naming what differs, with faults planted in it: on a CPU in a kernel and in attention, in the CUDA
-# build on stand-ins in the layout of what an epilogue stores
+# same_training.sh cpu|stand-in [--record PYTHON] - dev/gpu_check/same_training.py passes with a correct build of the
+# program, and fails and names the run with planted faults: on a CPU in a kernel and in attention, in the CUDA build on
+# stand-ins in the layout of an epilogue's output
 #
-# A fault is a line changed in a copy of a source, compiled and linked as make does. What PyTorch computed, once, is in
+# A fault is a changed line in a copy of a source, compiled and linked as make does. PyTorch's numbers are recorded in
 # same_training_BUILD.json, so this needs no PyTorch; --record makes that file with a Python that has it.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -36,7 +36,7 @@ train $program "${numbers[@]}" --attention flash plain || wrong "a right build d
 [ "${2:-}" != --record ] || { cat "$scratch/out"; exit 0; }
 cat "$scratch/out"
 
-# fault NAME SOURCE CHANGED-FILE SED RUN...: with this change, in SOURCE or a header of it, the check fails and says
+# fault NAME SOURCE CHANGED-FILE SED RUN...: with this change in SOURCE or one of its headers, the check fails and says
 # that these runs differ from PyTorch's
 faults=0
 fault() {
@@ -46,7 +46,7 @@ fault() {
     object=build/$([[ $source == *.cu ]] && echo $device || echo host)/$source.o
     compile=$(make -n -W "$source" DEVICE=$device UNITE="llmc test" "$object" | grep -F -- " -c $source ")
     link=$(make -n "${from[@]}" -W "$object" DEVICE=$device UNITE="llmc test" $program | grep -F -- " -o $program ")
-    # What a file includes is looked for beside it first.
+    # Includes are searched beside the including file first.
     mkdir -p "$copy/$(dirname "$changed")"
     cp "$source" "$copy/"
     [ "$changed" != "$source" ] || changed=$(basename "$source")

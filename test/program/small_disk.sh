@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# small_disk.sh - a run on a disk of its own that has no room, that another program fills, that becomes read-only: it
-# says so, loses nothing that was complete, and goes on to the bits of an undisturbed run when there is room again
+# small_disk.sh - a run on a small disk that is full, that another program fills, or that becomes read-only: it reports
+# that, keeps everything that was complete, and with free space again resumes bit-identical to an uninterrupted run
 #
 #   test/program/small_disk.sh [build/cpu/train_gpt2]
 #
@@ -43,7 +43,7 @@ fail() {
 }
 says() { grep -qF "$1" "$work/said" || fail "not said: $1"; }
 complete() { [ -e "$1/manifest.json" ] || fail "no $1"; }
-# What a log says of each step once, without times.
+# Every step of a log once, without times.
 steps() {
     python3 - "$1" <<'PYTHON'
 import json, sys
@@ -67,7 +67,7 @@ same() {
 train "$work/whole"
 [ $status = 0 ] || fail "the undisturbed run"
 
-# Room for one checkpoint: the second one is said and done without, the last one is an error.
+# Space for one checkpoint: the failure of the second one is reported, that of the last one is an error.
 train "$disk/a"
 [ $status = 1 ] || fail "exit code $status"
 says "note: no checkpoint of step 8: "
@@ -82,7 +82,7 @@ says "resuming after step 4/12"
 same "$disk/a"
 rm -rf "$disk/a"
 
-# Another program takes all room as soon as a checkpoint is being written, and gives it back later.
+# Another program fills the disk as soon as a checkpoint is being written, and frees it later.
 for try in 1 2 3; do
     (
         until ls -d "$disk/b/".step_*.partial >/dev/null 2>&1; do :; done
@@ -101,7 +101,7 @@ for try in 1 2 3; do
     rm -rf "$disk/b"
 done
 
-# Read-only from now on: refused before the first step, and what is there stays.
+# Read-only from now on: refused before the first step, and existing files stay.
 train "$disk/c" -x 8
 [ $status = 0 ] || fail "exit code $status"
 mount -o remount,ro "$disk"
@@ -114,10 +114,10 @@ resize 8m
 train "$disk/c" -y auto
 [ $status = 0 ] || fail "exit code $status with a disk that can be written again"
 
-# No room for a byte.
+# No space at all.
 dd if=/dev/zero of="$disk/filler" bs=4k 2>/dev/null || true
 train "$disk/d"
 [ $status = 1 ] || fail "exit code $status on a full disk"
 says "No space left on device"
 ! grep -q '^step 2/' "$work/said" || fail "steps on a full disk"
-echo "a disk that is full, fills up or is read-only: said, and nothing lost"
+echo "a disk that is full, fills up or is read-only: reported, and nothing lost"

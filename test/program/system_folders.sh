@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# system_folders.sh - wherever a library is said to be, no command of the build names a folder that compiler and linker
-# look through by themselves: -isystem /usr/include hides the C library from the headers of C++. What mpicxx says of its
-# own folder reaches the linker whole, the bundle's headers every compiler of host code, and what python3's packages
-# bring both
+# system_folders.sh - for any folder of a library, no command of the build names a default search folder of compiler or
+# linker: -isystem /usr/include hides the C library from C++ headers. All linker arguments of mpicxx reach the linker,
+# the bundle's headers every host compiler, and libraries of python3's packages both
 #
-# Needs no CUDA: of nvcc the Makefile asks only where it is.
+# Needs no CUDA: the Makefile only queries nvcc for its path.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-nvcc_of() {  # ROOT: an nvcc that says that its toolkit is there
+nvcc_of() {  # ROOT: an nvcc that reports its toolkit there
     printf '#!/bin/sh\necho "#\\$ _HERE_=%s/bin" >&2\n' "$1" >"$folder/nvcc"
     chmod +x "$folder/nvcc"
 }
@@ -36,11 +35,11 @@ for root in /usr /usr/; do
         CUDNN_FRONTEND="${root%/}/include"
 done
 
-# Open MPI 5 names its folder in an argument of its own; without it -rpath takes the next one, which is -lmpi.
+# Open MPI 5 names its folder in a separate argument; without it -rpath takes the next one, which is -lmpi.
 says="-L$folder/mpi -Wl,-rpath -Wl,$folder/mpi -lmpi"
 printf '#!/bin/sh\n[ "$1" != --showme:link ] || echo "-pthread %s"\n' "$says" >"$folder/mpicxx"
 chmod +x "$folder/mpicxx"
-# grep reads to the end: make would fail where nobody reads on.
+# grep reads to the end, because make fails if its reader stops.
 PATH=$folder:$PATH make -n -B DEVICE=cpu SUFFIX=-none build/cpu-none/train_gpt2 2>/dev/null |
     grep -- "^g++.* $says" >/dev/null || {
     echo "the linker is not told what mpicxx says: $says"; failed=1
@@ -51,7 +50,7 @@ without=$(make -n -B DEVICE=cuda SUFFIX=-none NVCC="$folder/nvcc" BUNDLED="$fold
     grep -E -- ' -c .*\.cpp' | grep -vE -- "-isystem $folder/headers|/processor_check.cpp")
 [ -z "$without" ] || { echo "these do not look into the bundle:"; echo "$without"; failed=1; }
 
-# What python3's packages bring: NVRTC's second half, which nothing calls, and the ranges' headers.
+# From python3's packages: NVRTC's second library, which is only loaded by name, and the headers of NVTX ranges.
 packages=$folder/python/nvidia
 mkdir -p "$packages"/{cu13,cudnn}/{include,lib} "$packages/nvtx/include/nvtx3" "$folder/headers"
 touch "$packages"/{cu13/include/nvrtc.h,nvtx/include/nvtx3/nvToolsExt.h,cudnn/include/cudnn.h} \
