@@ -12,7 +12,7 @@
 namespace llmc {
 namespace {
 
-constexpr const char* kVersion = "0.1.0";
+constexpr const char* kVersion = "0.2.0";
 
 const char* instruction_set() {
 #if defined(__AVX512BF16__)
