@@ -5,6 +5,7 @@ FILE is the output of kernel_times.cpp (KERNEL_TIMES), or of ncu with --csv --pa
 is a kernel at one launch grid; averages over its launches weigh them equally.
 """
 import csv
+import math
 import re
 import shutil
 import subprocess
@@ -51,10 +52,11 @@ def short(name):
 
 
 def read_ncu(lines):
+    """Kernels whose time ncu could not measure are left out."""
     rows = defaultdict(Row)
     for record in csv.DictReader(lines[next(i for i, line in enumerate(lines) if line.startswith('"ID"')):]):
-        if not record["ID"]:
-            continue  # the row of units
+        if not record["ID"] or None in record.values() or not number(record[TIME]) > 0:
+            continue  # the row of units, a truncated row, no time
         row = rows[short(record["Kernel Name"]), re.sub(r"[() ]", "", record["Grid Size"])]
         row.ns += number(record[TIME])
         row.bytes += number(record.get(BYTES, "0"))
@@ -67,6 +69,7 @@ def read_ncu(lines):
 
 def read_times(lines):
     fields = [line.rstrip("\n").split("\t") for line in lines]
+    fields = [f for f in fields if len(f) == 5 and number(f[0]) >= 0 and number(f[1]) > 0]
     rows, whole = defaultdict(Row), {}
     for (ns, launches, grid, _, _), name in zip(fields, demangled([f[4] for f in fields])):
         if name in ("step", "idle"):
@@ -89,13 +92,16 @@ def measured(row):
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
-        sys.exit(__doc__)
+    if len(sys.argv) == 2 and sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return
+    if len(sys.argv) != 2:
+        sys.exit("error: expected one argument, the file; see --help")
     try:
         with open(sys.argv[1], encoding="utf-8", errors="replace") as file:
             lines = file.readlines()
     except OSError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {sys.argv[1]}: {error.strerror}")
     is_ncu = any(line.startswith('"ID"') for line in lines)
     rows, whole = read_ncu(lines) if is_ncu else read_times(lines)
     if not rows:
@@ -110,7 +116,7 @@ def main():
                  f"{row.ns / 1e6:.3f}", f"{100 * row.ns / total:.1f} %", *(measured(row) if is_ncu else [])]
         print("| " + " | ".join(cells) + " |")
     print(f"| all | - | {launches:g} | {total / launches / 1e3:.1f} | {total / 1e6:.3f} | 100 % |" + " - |" * len(more))
-    if "step" in whole:
+    if whole.get("step") and "idle" in whole:
         print(f"\na whole step: {whole['step'] / 1e6:.3f} ms, of which nothing ran for {whole['idle'] / 1e6:.3f} ms "
               f"({100 * whole['idle'] / whole['step']:.1f} %)")
 

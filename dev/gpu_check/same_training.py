@@ -41,6 +41,50 @@ def size(text):
     return {"model": model, "batch": int(batch), "length": int(length)}
 
 
+HAS_TORCH = "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('torch', 'numpy'))))"
+
+
+def check(parser, args):
+    """Reports invalid arguments with exit code 2, before anything is trained."""
+    if args.expect and args.record:
+        parser.error("--expect and --record exclude each other")
+    if not (os.path.isfile(args.program) and os.access(args.program, os.X_OK)):
+        parser.error(f'the program is "{args.program}"; expected an executable train_gpt2')
+    for flag, value, least in (("--steps", args.steps, 1), ("--warmup", args.warmup, 0)):
+        if value < least:
+            parser.error(f"{flag} is {value}; expected {least} or more")
+    if not 0 < args.lr < math.inf:
+        parser.error(f"--lr is {args.lr}; expected a positive number")
+    if args.record and not os.access(os.path.dirname(args.record) or ".", os.W_OK):
+        parser.error(f'--record is "{args.record}"; expected a file in a writable folder')
+    if args.expect:
+        try:
+            args.recorded = read_recorded(args.expect)
+        except (OSError, ValueError) as error:
+            parser.error(f'--expect is "{args.expect}"; expected a file that --record wrote: {error}')
+    else:
+        try:
+            missing = subprocess.run([args.python, "-c", HAS_TORCH], check=False).returncode
+        except OSError:
+            missing = True
+        if missing:
+            parser.error(f'--python is "{args.python}"; expected a Python with torch and numpy, or --expect')
+    try:
+        os.makedirs(args.work, exist_ok=True)
+    except OSError as error:
+        parser.error(f'--work is "{args.work}"; expected a folder that can be created: {error.strerror}')
+
+
+def read_recorded(path):
+    """What --record wrote. Raises ValueError for anything else."""
+    with open(path, encoding="utf-8") as file:
+        recorded = json.load(file)
+    if not (isinstance(recorded, dict) and {"tokens", *TOLERANCE} <= recorded.keys() and all(
+            {"losses", "norms"} <= recorded[dtype].keys() for dtype in TOLERANCE)):
+        raise ValueError("it lacks tokens, losses or norms")
+    return recorded
+
+
 def parse(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -59,8 +103,7 @@ def parse(words=None):
     add("--expect", metavar="FILE", help="PyTorch's numbers, recorded by --record with the same sizes and tokens")
     add("--record", metavar="FILE", help="write PyTorch's numbers for --expect")
     args = parser.parse_args(words)
-    if args.expect and args.record:
-        parser.error("--expect and --record exclude each other")
+    check(parser, args)
     if not args.train_data:
         made = subprocess.run([os.path.join(HERE, "text.sh"), os.path.dirname(args.program), TEXT], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -162,8 +205,7 @@ class Peer:
 
 def expected(args, dtype):
     """Reads recorded numbers; refuses those of other tokens or sizes."""
-    with open(args.expect) as file:
-        recorded = json.load(file)
+    recorded = args.recorded
     for what, here in (("tokens", fingerprint(args)), (dtype, recipe(args, dtype))):
         there = recorded[what] if what == "tokens" else {key: recorded[what].get(key) for key in here}
         if there != here:
@@ -304,7 +346,6 @@ def compare_bf16(args, report, init, peer):
 
 def main():
     args = parse()
-    os.makedirs(args.work, exist_ok=True)
     report = Report(args.steps)
     recorded = {"tokens": fingerprint(args)}
     peers = {}

@@ -62,21 +62,52 @@ class SameTraining(WithFolder):
             json.dump([{'flags': [], 'losses': LOSSES}, *runs], file)
         arguments = ['-i', self.shard, '--work', self.path_of('work'), '--steps', '3', '--fp32', 'd6 1 8', '--bf16',
                      'd6 1 8']
-        args = same_training.parse([self.program, *arguments])
+        arguments += ['--expect', self.path_of('expect.json')]
         numbers = {'losses': LOSSES, 'norms': [1.0] * 3}
+        with open(self.path_of('expect.json'), 'w') as file:
+            json.dump({'tokens': '', 'fp32': numbers, 'bf16': numbers}, file)
+        args = same_training.parse([self.program, *arguments])
         expect = {'tokens': same_training.fingerprint(args)}
         for dtype in ('fp32', 'bf16'):
             expect[dtype] = {**same_training.recipe(args, dtype), **numbers, **recorded}
         with open(self.path_of('expect.json'), 'w') as file:
             json.dump(expect, file)
-        result = subprocess.run([sys.executable, SCRIPT, self.program, *arguments, '--expect',
-                                 self.path_of('expect.json')], capture_output=True, text=True, check=False)
+        result = subprocess.run([sys.executable, SCRIPT, self.program, *arguments], capture_output=True, text=True,
+                                check=False)
         return result.returncode, result.stdout + result.stderr
 
     def fails(self, lines, *runs, **recorded):
         code, output = self.run_with(*runs, **recorded)
         self.assertEqual(code, 1, output)
         self.assertEqual([line for line in output.splitlines() if line.startswith('FAIL')], lines)
+
+    def test_invalid_arguments_end_with_2_and_one_line(self):
+        good = {'--work': self.path_of('work'), '-i': self.shard, '--expect': self.path_of('good.json')}
+        numbers = {'losses': LOSSES, 'norms': [1.0] * 3}
+        for name, content in (('good', {'tokens': '', 'fp32': numbers, 'bf16': numbers}), ('empty', {}), ('list', [1]),
+                              ('half', {'tokens': '', 'fp32': {}, 'bf16': {}})):
+            with open(self.path_of(name + '.json'), 'w') as file:
+                json.dump(content, file)
+        for program, wrong, message in (
+                (self.path_of('none'), {}, 'the program is "'),
+                (self.shard, {}, 'the program is "'),
+                (self.program, {'--steps': '0'}, '--steps is 0; expected 1 or more'),
+                (self.program, {'--lr': 'nan'}, '--lr is nan; expected a positive number'),
+                (self.program, {'--work': '/proc/none'}, '--work is "/proc/none"; expected a folder'),
+                (self.program, {'--expect': self.path_of('none')}, 'expected a file that --record wrote'),
+                (self.program, {'--expect': self.shard}, 'expected a file that --record wrote'),
+                (self.program, {'--expect': self.path_of('empty.json')}, 'expected a file that --record wrote'),
+                (self.program, {'--expect': self.path_of('list.json')}, 'expected a file that --record wrote'),
+                (self.program, {'--expect': self.path_of('half.json')}, 'expected a file that --record wrote'),
+                (self.program, {'--expect': None, '--python': '/none'}, 'expected a Python with torch and numpy'),
+                (self.program, {'--expect': None, '--python': '/bin/false'}, 'expected a Python with torch and numpy'),
+                (self.program, {'--expect': None, '--record': '/none/x'}, 'expected a file in a writable folder')):
+            words = [word for flag, value in {**good, **wrong}.items() if value for word in (flag, value)]
+            result = subprocess.run([sys.executable, SCRIPT, program, *words], capture_output=True, text=True,
+                                    check=False)
+            errors = [line for line in result.stderr.splitlines() if 'error: ' in line]
+            self.assertEqual((result.returncode, len(errors), result.stdout), (2, 1, ''), result.stderr)
+            self.assertIn(message, errors[0])
 
     def test_what_is_the_same_passes(self):
         code, output = self.run_with()

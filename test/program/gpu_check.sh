@@ -109,7 +109,14 @@ for line in \
     'a whole step: 0.005 ms, of which nothing ran for 0.002 ms (40.0 %)'; do
     grep -qF -- "$line" "$scratch/table" || { cat "$scratch/table"; wrong "the table lacks: $line"; }
 done
-for missing in "$scratch/none" "$scratch/empty"; do
+# Times that ncu could not measure, truncated rows and other files.
+{ head -n 3 "$scratch/ncu"; grep '^"0"' "$scratch/ncu"; echo '"3","none","(1, 1, 1)","n/a","n/a"'; } >"$scratch/odd"
+[ "$(dev/gpu_check/kernel_table.py "$scratch/odd" | grep -c '^| `')" -eq 1 ] || wrong "kernel_table.py reads other rows"
+printf '%s\t%s\t%s\t%s\t%s\n' 2500 4 8,1,1 32,1,1 a 100 0 2,1,1 32,1,1 b 5000 1 - - step >"$scratch/odd"
+[ "$(dev/gpu_check/kernel_table.py "$scratch/odd" | tail -n 1)" = "| all | - | 4 | 0.6 | 0.003 | 100 % |" ] ||
+    wrong "kernel_table.py reads a truncated file otherwise"
+printf '\xff\xfe' >"$scratch/bytes"
+for missing in "$scratch/bytes" README.md "$scratch/none" "$scratch/empty"; do
     [ "$missing" = "$scratch/none" ] || : >"$missing"
     said=$(dev/gpu_check/kernel_table.py "$missing" 2>&1) && wrong "a table of nothing"
     [[ $said == "error: "* ]] || wrong "of a file without kernels kernel_table.py prints: $said"
