@@ -57,7 +57,7 @@ class Sets(Prepares):
             pyarrow.parquet.write_table(pyarrow.table(columns), folder / '001_00000.parquet')
         for wrong, said, code in ((lambda: rows(text=['a', None]), 'the text in row 2 of ', 2),
                                   (lambda: rows(texts=['a'], id=['b']), '.parquet" is a table with columns "texts", '
-                                   '"id"; expected one with a column "text"', 2),
+                                   '"id"; expected a table with a column "text"', 2),
                                   (lambda: (folder / '001_00000.parquet').write_bytes(whole[:-9]), 'not a compl', 1)):
             wrong()
             self.out = self.folder / f'wrong{code}{said[:4]}'
