@@ -227,6 +227,7 @@ endif
 # and collectives have -O2, checksums -O3.
 ifeq ($(if $(RACES),,$(SANITIZE)),)
 $(HOSTBUILD)/train_gpt2.cu.o $(HOSTBUILD)/llmc/run/%.o $(HOSTBUILD)/dev/%.o: private CXXFLAGS += $(QUICK:%=-Og)
+$(HOSTBUILD)/dev/bench%.o: private CXXFLAGS += $(QUICK)  # its loops are the ceilings, which -Og does not vectorise
 $(filter-out %/fingerprint.cpp.o,$(filter $(foreach folder,base model weights,$(HOSTBUILD)/llmc/$(folder)/%),\
   $(LIBRARY))): private CXXFLAGS += $(QUICK:%=% -fexpensive-optimizations)
 $(HOSTBUILD)/llmc/comm/%.o $(HOSTBUILD)/llmc/data/%.o: private CXXFLAGS += $(QUICK:%=-O2)

@@ -43,7 +43,7 @@ on_first_host env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 time
     --mca oob_tcp_if_include veth0 --host 10.98.0.1,10.98.0.2 -np 2 \
     bash -c 'exec "$@" --seed $((OMPI_COMM_WORLD_RANK + 1))' seeds "$program" "${flags[@]}" \
     >"$work/refused.txt" 2>&1 || status=$?
-refusal='error: rank 1 on hostb has --seed 2, rank 0 on hosta has 1; start all ranks alike'
+refusal='error: rank 1 on hostb has --seed 2, rank 0 on hosta has 1; start all ranks with the same flags'
 if ! grep -qx "$refusal" "$work/refused.txt" || [ $status != 2 ]; then
     cat "$work/refused.txt"
     echo "two hosts with other seeds: exit code $status, expected 2 and a message that names both"
