@@ -102,7 +102,7 @@ TEST_CASE("gradient_copy refuses invalid arguments", "[ranks][gradient_copy]") {
                       Contains("a multiple of 16"));
     CHECK_THROWS_WITH((kernels::gradient_copy<kernels::bf16, float>({.out = narrow.span(), .in = in.span(),
                                                                      .accumulate = true}, nullptr)),
-                      Contains("added to is bf16; expected fp32"));
+                      Contains("accumulate into is bf16; expected fp32"));
 }
 
 // Replaces the model: every token has a vector of small integers as its gradient. All partial sums are integers below
