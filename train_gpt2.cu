@@ -124,7 +124,7 @@ int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 
 // Prints why the program ends, ends the other ranks too, and returns the exit code.
 int end(Communicator* communicator, const std::string& why, int exit_code) {
     if (communicator && communicator->size() > 1) communicator->abort(why, exit_code);
-    tell_stderr("error: " + why);
+    print_stderr("error: " + why);
     return exit_code;
 }
 
@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
             case Request::run: return run(options, communicator, *interrupt);
         }
     } catch (const SharedError& error) {
-        if (communicator->rank() == 0) tell_stderr(std::string("error: ") + error.what());
+        if (communicator->rank() == 0) print_stderr(std::string("error: ") + error.what());
         return exit_code_of(error);
     } catch (const Error& error) {
         return end(communicator.get(), error.what(), exit_code_of(error));

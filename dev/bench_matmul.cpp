@@ -15,7 +15,7 @@
 #include "kernels/device/error.h"
 #include "kernels/device/memory.h"
 #include "kernels/matmul/matmul.h"
-#include "kernels/tuning/choices.h"
+#include "kernels/tuning/tuned_algorithms.h"
 
 namespace {
 
@@ -221,25 +221,25 @@ void time_overhead(const char* label, Matmul& matmul, Tensors<T>& tensors) {
 }
 
 // The algorithm selected for each product on a GPU, with its time.
-void print_choices(const char* label, const kernels::Choices& choices) {
-    for (const auto& [library, chosen] : choices.timed())
+void print_choices(const char* label, const kernels::TunedAlgorithms& tuned) {
+    for (const auto& [library, chosen] : tuned.timed())
         for (const auto& [problem, choice] : chosen)
             std::printf("%-14s %s, %s: %s (%s)\n", label, library.c_str(), problem.c_str(), choice.taken.c_str(),
                         choice.why.c_str());
-    for (const std::string& note : choices.notes()) std::printf("%-14s not timed, %s\n", label, note.c_str());
+    for (const std::string& note : tuned.notes()) std::printf("%-14s not timed, %s\n", label, note.c_str());
 }
 
 template <class T>
 void time_all(const char* label, Bf16Arithmetic how, double budget, int step_rows, std::size_t cache_bytes) {
-    kernels::Choices choices;
-    choices.timing = true;
-    choices.cache_bytes = cache_bytes;
-    Matmul matmul({.bf16 = how, .choices = &choices});
+    kernels::TunedAlgorithms tuned;
+    tuned.timing = true;
+    tuned.cache_bytes = cache_bytes;
+    Matmul matmul({.bf16 = how, .tuned = &tuned});
     Tensors<T> tensors(static_cast<std::size_t>(step_rows));
     time_overhead(label, matmul, tensors);
     time_step(label, matmul, tensors, step_rows, budget);
     time_each(label, matmul, tensors, step_rows, budget);
-    print_choices(label, choices);
+    print_choices(label, tuned);
 }
 
 cxxopts::Options command_line() {

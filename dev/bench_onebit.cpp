@@ -254,8 +254,8 @@ void run(const cxxopts::ParseResult& given) {
     std::shared_ptr<Communicator> communicator = open_communicator();
     std::string options;
     for (const auto& argument : given.arguments()) options += argument.key() + " = " + argument.value() + "\n";
-    require_alike(*communicator, {{.name = "the options", .value = options}},
-                  "start all ranks with the same options");
+    require_same(*communicator, {{.name = "the options", .value = options}},
+                 "start all ranks with the same options");
     Placement placement = place_rank(*communicator, threads, 0, Transport::automatic);
     if (placement.nccl) communicator = over_nccl(communicator);
     Context context{.device = std::move(placement.device), .stream = {}, .matmul = kernels::Matmul(),

@@ -343,7 +343,7 @@ void run(const cxxopts::ParseResult& given) {
 
     const llmc::Interrupt interrupt;  // before anything starts a thread
     const auto newest = llmc::newest_model(given["checkpoint"].as<std::string>());
-    for (const auto& [folder, why] : newest.passed_over)
+    for (const auto& [folder, why] : newest.skipped)
         std::cerr << "note: skips " << folder.string() << ": " << why << '\n';
     const llmc::Checkpoint checkpoint(newest.path);
     const auto tokenizer = tokenizer_of(checkpoint, newest.path);

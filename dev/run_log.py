@@ -161,11 +161,11 @@ def find_log(given):
     if given.is_dir():
         if (given / LOG_NAME).is_file(): return given / LOG_NAME
         below = sorted(path.parent.name for path in given.glob('*/' + LOG_NAME))
-        if below: mend = 'it contains ' + ', '.join(str(given / name) for name in below[:4]) + \
+        if below: hint = 'it contains ' + ', '.join(str(given / name) for name in below[:4]) + \
                          (f' and {len(below) - 4} more' if len(below) > 4 else '')
-        elif (given.parent / LOG_NAME).is_file(): mend = f'did you mean {given.parent}?'
-        else: mend = 'a run writes one if -o is set'
-        return fail(quoted, 'a folder without log.jsonl', expected, mend)
+        elif (given.parent / LOG_NAME).is_file(): hint = f'did you mean {given.parent}?'
+        else: hint = 'a run writes one if -o is set'
+        return fail(quoted, 'a folder without log.jsonl', expected, hint)
     if given.is_file(): return given
     if given.exists(): return fail(quoted, 'not a regular file', expected)
     try:

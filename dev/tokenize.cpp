@@ -88,7 +88,7 @@ std::shared_ptr<const llmc::Tokenizer> tokenizer(const cxxopts::ParseResult& giv
         return llmc::tokenizer_for(llmc::kByteVocabulary);
     }
     const std::string file =
-        merges ? given["merges"].as<std::string>() : llmc::gpt2_merges_at_hand().string();
+        merges ? given["merges"].as<std::string>() : llmc::find_gpt2_merges().string();
     require(!file.empty(), "data/gpt2/vocab.bpe, GPT-2's merges,", "missing", "a file of merges",
             "run scripts/get_gpt2_tokenizer.sh, or pass --merges FILE");
     return llmc::tokenizer_for(llmc::kGpt2Vocabulary, file);

@@ -23,9 +23,9 @@ def in_quotes(text, most=300):
     return '"' + shown.encode('utf-8', 'replace').decode() + ('..."' if len(str(text)) > most else '"')
 
 
-def fail(what, value, expected, mend='', exit_code=2):
-    """Throws ToolError: "WHAT is VALUE; expected EXPECTED; MEND"."""
-    raise ToolError(f'{what} is {value}; expected {expected}' + (f'; {mend}' if mend else ''), exit_code)
+def fail(what, value, expected, hint='', exit_code=2):
+    """Throws ToolError: "WHAT is VALUE; expected EXPECTED; HINT"."""
+    raise ToolError(f'{what} is {value}; expected {expected}' + (f'; {hint}' if hint else ''), exit_code)
 
 
 def why_not(error):

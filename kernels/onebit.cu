@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads) onebit_scales_kernel(OnebitScales op
         op.messages[message * op.layout.message_words()] = scale;
 }
 
-__global__ void __launch_bounds__(kThreads) onebit_verdict_kernel(OnebitVerdict op) {
+__global__ void __launch_bounds__(kThreads) onebit_verdict_kernel(OnebitScalesCheck op) {
     double bad = 0;
     for (std::size_t i = threadIdx.x; i < op.groups.size(); i += kThreads) {
         const OnebitGroup& group = op.groups[i];
@@ -366,7 +366,7 @@ void onebit_serve(const OnebitServe& op, StreamRef stream) {
     simt::launch<onebit_serve_kernel>({.grid = unsigned(op.tiles.size()), .block = kThreads, .stream = stream}, op);
 }
 
-void onebit_verdict(const OnebitVerdict& op, StreamRef stream) {
+void onebit_check_scales(const OnebitScalesCheck& op, StreamRef stream) {
     require_size("finite", op.finite.size(), 1);
     require_size("replies", op.replies.size(), op.layout.ranks * op.layout.message_words());
     if (op.groups.empty()) return;

@@ -9,7 +9,7 @@
 //   onebit_serve:    s = sum over r, in their order, of (a_r / R) * sign_r + server error, bits = s >= 0, squares of s
 //   onebit_scales:   b, as above, into the reply
 //                    (exchange of replies: every rank gets the reply of every chunk)
-//   onebit_verdict:  whether all scales are finite; if a number on any rank is not, no rank changes anything
+//   onebit_check_scales:  whether all scales are finite; if a number on any rank is not, no rank changes anything
 //   onebit_unpack:   y = b * sign; worker error = z - a * sign(z)
 //                    (1-bit Adam does this within its update, from the same bits: onebit_adam.h)
 //   onebit_commit:   server error = s - b * sign(s)
@@ -119,13 +119,13 @@ struct OnebitServe {
 };
 void onebit_serve(const OnebitServe& op, StreamRef stream);
 
-struct OnebitVerdict {
+struct OnebitScalesCheck {
     OnebitLayout layout;
     std::span<const OnebitGroup> groups;       // of the bucket
     std::span<const std::uint32_t> replies;    // (ranks, message_words)
     std::span<std::int32_t> finite;            // (1): 1 or 0; ANDed with its old value, so that buckets can share it
 };
-void onebit_verdict(const OnebitVerdict& op, StreamRef stream);
+void onebit_check_scales(const OnebitScalesCheck& op, StreamRef stream);
 
 struct OnebitUnpack {
     OnebitLayout layout;

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) onebit_adam_kernel(OnebitAdam<T> op)
             if (in_tile >= tile.size || i >= size) continue;
             while (op.segments[segment].end <= op.rounding.first_element + i) ++segment;
             const std::int32_t decays = op.segments[segment].decays;
-            if (decays == kLeftAlone) continue;
+            if (decays == kUnchanged) continue;
             const float decay = decays ? op.weight_decay : 0.0f;
             const std::uint32_t signs = signs_of(z[j]);
             Values error, m;

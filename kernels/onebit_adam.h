@@ -20,13 +20,13 @@
 
 namespace kernels {
 
-// Sets finite[0] to 1, or to 0 if the step is skipped. Call it before onebit_verdict.
+// Sets finite[0] to 1, or to 0 if the step is skipped. Call it before onebit_check_scales.
 void onebit_admit(std::span<std::int32_t> finite, std::span<const StepScalars> scalars, StreamRef stream);
-// Call it after the last onebit_verdict. If a scale is not finite, the step is skipped as kSkipNonFinite and adam_step
-// restored; the outlier window keeps the step's loss and norm.
+// Call it after the last onebit_check_scales. If a scale is not finite, the step is skipped as kSkipNonFinite and
+// adam_step restored; the outlier window keeps the step's loss and norm.
 void onebit_settle(std::span<StepScalars> scalars, std::span<const std::int32_t> finite, StreamRef stream);
 
-inline constexpr std::int32_t kLeftAlone = 2;  // DecaySegment::decays of tensors that onebit_adam does not touch
+inline constexpr std::int32_t kUnchanged = 2;  // DecaySegment::decays of tensors that onebit_adam does not touch
 
 template <class T>
 struct OnebitAdam {

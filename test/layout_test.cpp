@@ -222,5 +222,6 @@ TEST_CASE("lines have at most 120 columns, and every source file starts with its
             if (source && number == 1 && !line.starts_with(opening))
                 FAIL_CHECK(file << " does not start with " << opening);
         }
+        if (number == 0) FAIL_CHECK(file << " is empty");
     }
 }

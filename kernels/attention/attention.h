@@ -56,12 +56,12 @@ inline constexpr std::pair<std::string_view, AttentionMethod> kAttentionMethods[
     {"flash", AttentionMethod::flash},
     {"plain", AttentionMethod::plain}};
 
-class Choices;
+class TunedAlgorithms;
 
 struct AttentionOptions {
     AttentionMethod method = AttentionMethod::automatic;
     bool deterministic = true;   // false: also allow cuDNN's faster backward pass, whose last bits differ between runs
-    Choices* choices = nullptr;  // must outlive this object; nullptr: nothing is timed
+    TunedAlgorithms* tuned = nullptr;  // must outlive this object; nullptr: nothing is timed
 };
 
 struct AttentionShape {
@@ -80,7 +80,7 @@ struct AttentionPlan {
     AttentionMethod method;           // never automatic
     bool deterministic = true;        // bit-identical in every run
     std::size_t workspace_bytes = 0;  // device memory for the library's workspace
-    std::string passed_over;          // why automatic cannot use cuDNN; empty: it can, or was not tried
+    std::string why_not_cudnn;          // why automatic cannot use cuDNN; empty: it can, or was not tried
     std::string times;                // the measured times of the candidates; empty: selected without timing
 };
 
@@ -92,7 +92,7 @@ public:
     Attention(Attention&&) noexcept;
     Attention& operator=(Attention&&) noexcept;
 
-    // Autotuning: times all candidates on its own tensors, if options.choices allows it and has no result yet.
+    // Autotuning: times all candidates on its own tensors, if options.tuned allows it and has no result yet.
     // Synchronizes. Does nothing if there is only one candidate, no memory for the tensors, or plan() would throw.
     void choose(const AttentionProblem& problem, StreamRef stream);
     // Selects the method for one shape, using the autotuned result if there is one; allocates nothing. Throws Error

@@ -12,7 +12,7 @@
 #include "kernels/attention/check.h"
 #include "kernels/attention/plan_choice.h"
 #include "kernels/attention/probe.h"
-#include "kernels/tuning/choices.h"
+#include "kernels/tuning/tuned_algorithms.h"
 #include "kernels/tuning/first_bits.h"
 #include "kernels/tuning/timing.h"
 
@@ -31,8 +31,8 @@ std::string name_of(AttentionMethod method) {
                                          [](const auto& entry) { return entry.second; })->first);
 }
 
-[[noreturn]] void refuse(AttentionMethod asked, std::string_view expected, std::string_view mend) {
-    fail("--attention", '"' + name_of(asked) + '"', expected, mend);
+[[noreturn]] void refuse(AttentionMethod asked, std::string_view expected, std::string_view hint) {
+    fail("--attention", '"' + name_of(asked) + '"', expected, hint);
 }
 
 bool flash_takes(const AttentionBuild& build, int head_size) {
@@ -105,7 +105,7 @@ struct Attention::State {
         return ", batch " + std::to_string(s.batch) + ", seq_len " + std::to_string(s.seq_len) + ", heads " +
                std::to_string(s.heads) + ", head_size " + std::to_string(s.head_size);
     }
-    // Key of stored choices: the problem, and everything that determines the candidates.
+    // Key of stored results: the problem, and everything that determines the candidates.
     std::string key(const AttentionProblem& problem) const {
         return name_of(options.method) + (problem.dtype == DType::bf16 ? " bf16" : " fp32") + text_of(problem.shape) +
                (problem.backward ? ", both passes" : ", forward") + (options.deterministic ? ", deterministic" : "");
@@ -167,7 +167,7 @@ struct Attention::State {
     std::string refusal(const AttentionForm& form, const AttentionProblem& problem) {
         for (const CudnnPass pass : passes(form, problem)) {
             if (std::string why = cudnn.refusal(problem.shape, pass); !why.empty()) return why;
-            select_stored_plan(plans_of(pass, problem.shape), options.choices);
+            select_stored_plan(plans_of(pass, problem.shape), options.tuned);
         }
         const std::size_t bytes = workspace_bytes(form, problem);
         if (bytes <= most_workspace()) return "";
@@ -179,10 +179,10 @@ struct Attention::State {
         return {.method = form.method, .deterministic = form.deterministic,
                 .workspace_bytes = workspace_bytes(form, problem)};
     }
-    // The stored choice, if it can be used.
+    // The stored algorithm, if it can be used.
     std::optional<AttentionPlan> chosen(const AttentionProblem& problem, const std::vector<AttentionForm>& forms) {
-        const Choice* const known = options.choices && forms.size() > 1 ? options.choices->find(library(), key(problem))
-                                                                        : nullptr;
+        const TunedAlgorithm* const known =
+            options.tuned && forms.size() > 1 ? options.tuned->find(library(), key(problem)) : nullptr;
         if (!known) return std::nullopt;
         for (const AttentionForm& form : forms)
             if (form.name() == known->taken && refusal(form, problem).empty()) {
@@ -190,24 +190,24 @@ struct Attention::State {
                 plan.times = known->why;
                 return plan;
             }
-        options.choices->reject(library(), key(problem));
+        options.tuned->reject(library(), key(problem));
         return std::nullopt;
     }
     AttentionPlan decide(const AttentionProblem& problem) {
         const std::vector<AttentionForm> all = forms(problem);
         if (const auto plan = chosen(problem, all)) return *plan;
-        std::string passed_over;
+        std::string why_not_cudnn;
         for (const AttentionForm& form : all) {
             const std::string why = refusal(form, problem);
             if (!why.empty()) {
-                passed_over = why;
+                why_not_cudnn = why;
                 continue;
             }
             AttentionPlan plan = plan_of(form, problem);
-            if (form.method != AttentionMethod::cudnn) plan.passed_over = passed_over;
+            if (form.method != AttentionMethod::cudnn) plan.why_not_cudnn = why_not_cudnn;
             return plan;
         }
-        refuse(options.method, "a method that supports this model and GPU; cuDNN's reason: " + passed_over,
+        refuse(options.method, "a method that supports this model and GPU; cuDNN's reason: " + why_not_cudnn,
                "use auto, flash or plain");
     }
     const AttentionPlan& plan(const AttentionProblem& problem) {
@@ -239,7 +239,7 @@ struct Attention::State {
     // Times first cuDNN's plans of each pass, then both passes of every supported form, in sequence as in training;
     // only bf16 has more than one form.
     void choose(const AttentionProblem& problem, StreamRef stream) {
-        if (!options.choices || !options.choices->timing || problem.dtype != DType::bf16) return;
+        if (!options.tuned || !options.tuned->timing || problem.dtype != DType::bf16) return;
         std::vector<AttentionForm> able;
         try {
             able = forms(problem);
@@ -257,17 +257,17 @@ struct Attention::State {
         std::set<CudnnPass> untimed;
         for (const AttentionForm& form : able)
             for (const CudnnPass pass : passes(form, problem))
-                if (!options.choices->find(library(), plans_of(pass, problem.shape).problem)) untimed.insert(pass);
+                if (!options.tuned->find(library(), plans_of(pass, problem.shape).problem)) untimed.insert(pass);
         if (untimed.empty() && able.size() < 2) return;
         try {
             const AttentionProbe probe(problem, stream);
             for (const CudnnPass pass : untimed) {
                 if (pass != CudnnPass::forward) cudnn.forward(probe.forward(), stream);
-                choose_plan(plans_of(pass, problem.shape, &probe, stream), *options.choices, stream);
+                choose_plan(plans_of(pass, problem.shape, &probe, stream), *options.tuned, stream);
             }
             if (able.size() > 1) compete(problem, able, refused, probe, stream);
         } catch (const Error& error) {
-            options.choices->note(key(problem) + ": the first supported method; " + error.what());
+            options.tuned->note(key(problem) + ": the first supported method; " + error.what());
         }
         cudnn.free_workspace();
         decisions.clear();
@@ -281,7 +281,7 @@ struct Attention::State {
                 forward(form.method, probe.forward(), stream);
                 if (problem.backward) backward(form.method, form.deterministic, probe.backward(), stream);
             },
-            options.choices->cache_bytes, stream);
+            options.tuned->cache_bytes, stream);
         if (timing.ranking.empty()) throw Error("no method runs" + timing.notes, Blame::runtime);
         const auto fastest = std::size_t(timing.ranking.front());
         std::string times;
@@ -290,8 +290,8 @@ struct Attention::State {
             std::snprintf(text, sizeof text, " %.3f ms", 1e3 * timing.seconds[i]);
             times += (i > 0 ? "; " : "") + able[i].name() + text;
         }
-        options.choices->keep(library(), key(problem),
-                              {able[fastest].name(), times + timing.notes + refused, timing.seconds[fastest]});
+        options.tuned->keep(library(), key(problem),
+                            {able[fastest].name(), times + timing.notes + refused, timing.seconds[fastest]});
     }
 };
 
@@ -313,7 +313,7 @@ std::string Attention::describe(const AttentionProblem& problem) const {
         text += plan.deterministic ? ", deterministic" : ", last bits differ from run to run";
     if (state_->build.choice && state_->options.method == AttentionMethod::automatic) text += ", selected by auto";
     if (!plan.times.empty()) text += " (" + plan.times + ")";
-    return plan.passed_over.empty() ? text : text + "; not cuDNN: " + plan.passed_over;
+    return plan.why_not_cudnn.empty() ? text : text + "; not cuDNN: " + plan.why_not_cudnn;
 }
 
 std::string Attention::library() const { return state_->library(); }

@@ -8,15 +8,15 @@
 
 namespace kernels {
 
-bool select_stored_plan(const PlanLibrary& library, Choices* choices) {
-    const Choice* const known = choices ? choices->find(library.name, library.problem) : nullptr;
+bool select_stored_plan(const PlanLibrary& library, TunedAlgorithms* tuned) {
+    const TunedAlgorithm* const known = tuned ? tuned->find(library.name, library.problem) : nullptr;
     if (!known) return false;
     if (library.select(known->taken)) return true;
-    choices->reject(library.name, library.problem);
+    tuned->reject(library.name, library.problem);
     return false;
 }
 
-void choose_plan(const PlanLibrary& library, Choices& choices, StreamRef stream) {
+void choose_plan(const PlanLibrary& library, TunedAlgorithms& tuned, StreamRef stream) {
     const std::vector<std::string> plans = library.plans();
     if (plans.size() < 2) return;
     const auto select = [&](int i) {
@@ -27,21 +27,21 @@ void choose_plan(const PlanLibrary& library, Choices& choices, StreamRef stream)
         select(i);
         library.run();
     };
-    Timing timing = time_candidates(int(plans.size()), run, choices.cache_bytes, stream);
+    Timing timing = time_candidates(int(plans.size()), run, tuned.cache_bytes, stream);
     const int chosen = fastest_that_repeats(timing, [&](int i) {
         select(i);
         return library.repeats();
     });
     select(chosen < 0 ? 0 : chosen);
-    if (chosen < 0) return choices.note(library.problem + ": the library's first plan" + timing.notes);
+    if (chosen < 0) return tuned.note(library.problem + ": the library's first plan" + timing.notes);
     std::string times;
     for (std::size_t i = 0; i < plans.size(); ++i) {
         char text[32];
         std::snprintf(text, sizeof text, " %.4f ms", 1e3 * timing.seconds[i]);
         times += (i > 0 ? "; " : "") + plans[i] + text;
     }
-    choices.keep(library.name, library.problem,
-                 {plans[std::size_t(chosen)], times + timing.notes, timing.seconds[std::size_t(chosen)]});
+    tuned.keep(library.name, library.problem,
+               {plans[std::size_t(chosen)], times + timing.notes, timing.seconds[std::size_t(chosen)]});
 }
 
 }  // namespace kernels

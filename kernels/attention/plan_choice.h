@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/device/types.h"
-#include "kernels/tuning/choices.h"
+#include "kernels/tuning/tuned_algorithms.h"
 
 namespace kernels {
 
@@ -21,10 +21,10 @@ struct PlanLibrary {
 };
 
 // Selects the stored plan. False if there is none; a stored plan that the library does not have is removed.
-// choices may be nullptr.
-bool select_stored_plan(const PlanLibrary& library, Choices* choices);
+// tuned may be nullptr.
+bool select_stored_plan(const PlanLibrary& library, TunedAlgorithms* tuned);
 // Times the plans, selects the fastest with bit-identical results, and stores it. The library's first stays selected if
 // it is the only one, or none runs. Waits.
-void choose_plan(const PlanLibrary& library, Choices& choices, StreamRef stream);
+void choose_plan(const PlanLibrary& library, TunedAlgorithms& tuned, StreamRef stream);
 
 }  // namespace kernels

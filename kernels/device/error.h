@@ -55,18 +55,18 @@ std::string text_in_message(const Value& value) {
     } else return std::string(std::string_view(value));
 }
 
-// Throws "WHAT is VALUE; expected EXPECTED; MEND". An empty `mend` is omitted.
+// Throws "WHAT is VALUE; expected EXPECTED; HINT". An empty `hint` is omitted.
 template <class Value>
-[[noreturn]] void fail(std::string_view what, const Value& value, std::string_view expected, std::string_view mend = {},
+[[noreturn]] void fail(std::string_view what, const Value& value, std::string_view expected, std::string_view hint = {},
                        Blame blame = Blame::input) {
     std::string message(what);
     message.append(" is ").append(text_in_message(value)).append("; expected ").append(expected);
-    if (!mend.empty()) message.append("; ").append(mend);
+    if (!hint.empty()) message.append("; ").append(hint);
     throw Error(message, blame);
 }
 
 template <class Value>
 void require(bool holds, std::string_view what, const Value& value, std::string_view expected,
-             std::string_view mend = {}) {
-    if (!holds) fail(what, value, expected, mend);
+             std::string_view hint = {}) {
+    if (!holds) fail(what, value, expected, hint);
 }

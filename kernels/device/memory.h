@@ -35,7 +35,7 @@ private:
 };
 
 // Bytes that a Memory of `bytes` occupies after rounding up, for memory plans.
-std::size_t taken_by(std::size_t bytes);
+std::size_t allocation_size(std::size_t bytes);
 
 // Owns host memory whose copies overlap with kernels (page-locked on a GPU build).
 class PinnedMemory {

@@ -5,7 +5,7 @@
 
 namespace device {
 
-std::size_t taken_by(std::size_t bytes) { return bytes; }
+std::size_t allocation_size(std::size_t bytes) { return bytes; }
 
 Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;

@@ -19,7 +19,7 @@ constexpr std::size_t kHugePage = std::size_t(2) << 20;
 std::size_t alignment_of(std::size_t bytes) { return bytes >= 4 * kHugePage ? kHugePage : kernels::kTensorAlignment; }
 
 std::byte* allocate(std::size_t bytes) {
-    const std::size_t alignment = alignment_of(bytes), rounded = taken_by(bytes);
+    const std::size_t alignment = alignment_of(bytes), rounded = allocation_size(bytes);
     auto* const data = rounded >= bytes ? static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)) : nullptr;
     if (data && alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
     return data;
@@ -36,7 +36,7 @@ void copy(void* to, const void* from, std::size_t bytes) {
 
 }  // namespace
 
-std::size_t taken_by(std::size_t bytes) {
+std::size_t allocation_size(std::size_t bytes) {
     const std::size_t alignment = alignment_of(bytes);
     return (bytes + alignment - 1) / alignment * alignment;
 }

@@ -27,8 +27,9 @@ std::vector<ChosenAlgorithm> candidates(const ProductShape& shape, const Product
     return all;
 }
 
-std::optional<ChosenAlgorithm> stored(const ProductShape& shape, const ProductLibrary& library, Choices& choices) {
-    const Choice* const known = choices.find(library.name, shape.problem());
+std::optional<ChosenAlgorithm> stored(const ProductShape& shape, const ProductLibrary& library,
+                                      TunedAlgorithms& tuned) {
+    const TunedAlgorithm* const known = tuned.find(library.name, shape.problem());
     if (!known) return std::nullopt;
     for (const ProductForm& form : forms_of(shape))  // a form without an algorithm: an entry to force it
         if (known->taken == name_of(form))
@@ -36,26 +37,26 @@ std::optional<ChosenAlgorithm> stored(const ProductShape& shape, const ProductLi
                 return ChosenAlgorithm{form, std::move(first.front())};
     const auto chosen = parse_algorithm(known->taken, shape);
     if (chosen && library.accepts(*chosen)) return chosen;
-    choices.reject(library.name, shape.problem());
+    tuned.reject(library.name, shape.problem());
     return std::nullopt;
 }
 
-std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, const ProductLibrary& library, Choices& choices,
-                                       StreamRef stream) {
+std::optional<ChosenAlgorithm> fastest(const ProductShape& shape, const ProductLibrary& library,
+                                       TunedAlgorithms& tuned, StreamRef stream) {
     const std::vector<ChosenAlgorithm> all = candidates(shape, library, kCandidates);
     if (all.empty()) return std::nullopt;
     Timing timing = time_candidates(
-        int(all.size()), [&](int i) { library.run(all[std::size_t(i)]); }, choices.cache_bytes, stream);
+        int(all.size()), [&](int i) { library.run(all[std::size_t(i)]); }, tuned.cache_bytes, stream);
     const int chosen = fastest_that_repeats(timing, [&](int i) { return library.repeats(all[std::size_t(i)]); });
     if (chosen < 0) {
-        choices.note(shape.problem() + ": the library's first algorithm" + timing.notes);
+        tuned.note(shape.problem() + ": the library's first algorithm" + timing.notes);
         return std::nullopt;
     }
     const double best = timing.seconds[std::size_t(chosen)];
     char times[96];
     std::snprintf(times, sizeof times, "%.4f ms; the library's first %.4f ms; of %zu", 1e3 * best,
                   1e3 * timing.seconds.front(), all.size());
-    choices.keep(library.name, shape.problem(), {text_of(all[std::size_t(chosen)]), times + timing.notes, best});
+    tuned.keep(library.name, shape.problem(), {text_of(all[std::size_t(chosen)]), times + timing.notes, best});
     return all[std::size_t(chosen)];
 }
 
@@ -85,13 +86,13 @@ std::optional<ChosenAlgorithm> parse_algorithm(const std::string& text, const Pr
     return std::nullopt;
 }
 
-bool bias_is_faster_with_input(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+bool bias_is_faster_with_input(const TunedAlgorithms* tuned, const std::string& library, DType dtype, bool tf32,
                                const GeluPair& pair) {
-    if (!choices) return false;
+    if (!tuned) return false;
     const BiasPlaces places = bias_places(dtype, tf32, pair);
     const auto seconds = [&](const ProductShape& one, const ProductShape& other) {
-        const Choice* const first = choices->find(library, one.problem());
-        const Choice* const second = choices->find(library, other.problem());
+        const TunedAlgorithm* const first = tuned->find(library, one.problem());
+        const TunedAlgorithm* const second = tuned->find(library, other.problem());
         return first && second ? first->seconds + second->seconds : 0.0;
     };
     const double with_input = seconds(places.input_with_bias, places.weight_without),
@@ -99,32 +100,32 @@ bool bias_is_faster_with_input(const Choices* choices, const std::string& librar
     return with_input > 0 && with_input < kMaxTimeRatio * with_weight;
 }
 
-bool bias_gradient_is_rounded(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+bool bias_gradient_is_rounded(const TunedAlgorithms* tuned, const std::string& library, DType dtype, bool tf32,
                               const GeluPair& pair) {
-    if (dtype != DType::bf16 || !bias_is_faster_with_input(choices, library, dtype, tf32, pair)) return false;
+    if (dtype != DType::bf16 || !bias_is_faster_with_input(tuned, library, dtype, tf32, pair)) return false;
     const ProductShape shape = bias_places(dtype, tf32, pair).input_with_bias;
-    const auto chosen = parse_algorithm(choices->find(library, shape.problem())->taken, shape);
+    const auto chosen = parse_algorithm(tuned->find(library, shape.problem())->taken, shape);
     return chosen && chosen->form.bias_gradient;
 }
 
-bool bias_is_faster_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+bool bias_is_faster_with_weight(const TunedAlgorithms* tuned, const std::string& library, DType dtype, bool tf32,
                               const LinearShape& layer) {
-    if (!choices) return false;
+    if (!tuned) return false;
     const auto find = [&](bool biased) {
         const ProductShape shape{Product::backward_weight, dtype, layer.rows, layer.in_channels, layer.out_channels,
                                  biased, false, layer.accumulate, tf32};
-        return choices->find(library, shape.problem());
+        return tuned->find(library, shape.problem());
     };
-    const Choice *const with = find(true), *const without = find(false);
+    const TunedAlgorithm *const with = find(true), *const without = find(false);
     return with && without && with->seconds < kMaxTimeRatio * without->seconds;
 }
 
 std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,
-                                                Choices* choices, StreamRef stream) {
-    if (choices)
-        if (const auto known = stored(shape, library, *choices)) return known;
-    if (choices && choices->timing)
-        if (const auto timed = fastest(shape, library, *choices, stream)) return timed;
+                                                TunedAlgorithms* tuned, StreamRef stream) {
+    if (tuned)
+        if (const auto known = stored(shape, library, *tuned)) return known;
+    if (tuned && tuned->timing)
+        if (const auto timed = fastest(shape, library, *tuned, stream)) return timed;
     for (const ProductForm& form : forms_of(shape))
         if (auto first = library.algorithms(form, 1, false); !first.empty())
             return ChosenAlgorithm{form, std::move(first.front())};

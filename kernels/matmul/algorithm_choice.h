@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/matmul/product.h"
-#include "kernels/tuning/choices.h"
+#include "kernels/tuning/tuned_algorithms.h"
 
 namespace kernels {
 
@@ -40,34 +40,34 @@ struct ProductLibrary {
     std::function<bool(const ChosenAlgorithm&)> repeats;
 };
 
-// Empty if the library has no algorithm for any form. choices may be nullptr.
+// Empty if the library has no algorithm for any form. tuned may be nullptr.
 std::optional<ChosenAlgorithm> choose_algorithm(const ProductShape& shape, const ProductLibrary& library,
-                                                Choices* choices, StreamRef stream);
+                                                TunedAlgorithms* tuned, StreamRef stream);
 
 // Whether the bias gradient of a pair is summed faster with the second layer's input gradient than with the first
-// layer's weight gradient, by the times of all four products; false if one is unknown. choices may be nullptr.
-bool bias_is_faster_with_input(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+// layer's weight gradient, by the times of all four products; false if one is unknown. tuned may be nullptr.
+bool bias_is_faster_with_input(const TunedAlgorithms* tuned, const std::string& library, DType dtype, bool tf32,
                                const GeluPair& pair);
 // Whether it is, and the library fuses the sum into a bf16 product, which rounds it to bf16.
-bool bias_gradient_is_rounded(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+bool bias_gradient_is_rounded(const TunedAlgorithms* tuned, const std::string& library, DType dtype, bool tf32,
                               const GeluPair& pair);
 // Whether the weight gradient is faster with the bias gradient than without; false if one time is unknown.
-bool bias_is_faster_with_weight(const Choices* choices, const std::string& library, DType dtype, bool tf32,
+bool bias_is_faster_with_weight(const TunedAlgorithms* tuned, const std::string& library, DType dtype, bool tf32,
                               const LinearShape& layer);
 
-// Caches both answers, because every block asks again: after the first call the choices must not change.
+// Caches both answers, because every block asks again: after the first call the table must not change.
 class BiasSums {
 public:
-    // choices may be nullptr.
-    BiasSums(const Choices* choices, std::string library) : choices_(choices), library_(std::move(library)) {}
+    // tuned may be nullptr.
+    BiasSums(const TunedAlgorithms* tuned, std::string library) : tuned_(tuned), library_(std::move(library)) {}
 
     bool with_input(DType dtype, bool tf32, const GeluPair& pair) {
         return remembered(with_input_, {dtype, pair},
-                          [&] { return bias_is_faster_with_input(choices_, library_, dtype, tf32, pair); });
+                          [&] { return bias_is_faster_with_input(tuned_, library_, dtype, tf32, pair); });
     }
     bool with_weight(DType dtype, bool tf32, const LinearShape& layer) {
         return remembered(with_weight_, {dtype, layer},
-                          [&] { return bias_is_faster_with_weight(choices_, library_, dtype, tf32, layer); });
+                          [&] { return bias_is_faster_with_weight(tuned_, library_, dtype, tf32, layer); });
     }
 
 private:
@@ -79,7 +79,7 @@ private:
         return answer->second;
     }
 
-    const Choices* choices_;
+    const TunedAlgorithms* tuned_;
     std::string library_;
     Answers<GeluPair> with_input_;
     Answers<LinearShape> with_weight_;

@@ -12,7 +12,7 @@
 // Numerics  products accumulate in float. bf16 on a CPU without fast bf16 instructions is widened and multiplied in
 //           float (Bf16Arithmetic). backward_input's dbias sums may be rounded to T before they are added, because a
 //           library that fuses them returns them in the type of its result (rounds_bias_gradient).
-// Tuning    with options.choices algorithms are autotuned, and stored ones are used again (kernels/tuning).
+// Tuning    with options.tuned algorithms are autotuned, and stored ones are used again (kernels/tuning).
 // Work      2 * rows * in_channels * out_channels flops each.
 #pragma once
 #include <compare>
@@ -54,12 +54,12 @@ struct LinearBackwardWeight {
 // How bf16 tensors are multiplied on a CPU: by bf16 instructions, or widened to float in tiles that stay in the cache.
 enum class Bf16Arithmetic { measure, native, widen };
 
-class Choices;
+class TunedAlgorithms;
 
 struct MatmulOptions {
     bool tf32 = false;                               // GPUs: fp32 products on tensor cores with 10-bit mantissas
     Bf16Arithmetic bf16 = Bf16Arithmetic::measure;   // CPUs: `measure` times both once
-    Choices* choices = nullptr;  // outlives this; nullptr: the library's first algorithm, and bf16 as measured here
+    TunedAlgorithms* tuned = nullptr;  // outlives this; nullptr: the library's first algorithm, bf16 as measured here
 };
 
 // Two layers with GELU between them: pre = in weight1^T + bias, out = gelu(pre) weight2^T.

@@ -79,7 +79,7 @@ struct Matmul::State {
     Library library = make_library();
     const std::size_t workspace_bytes = most_workspace();
     std::map<ProductShape, Plan> plans{};
-    BiasSums bias_sums{options.choices, name()};
+    BiasSums bias_sums{options.tuned, name()};
     device::Workspace workspace{};
     device::Workspace bias_scratch{};  // one vector of channels for the library's sums, then bias_gradient's scratch
 
@@ -151,7 +151,7 @@ struct Matmul::State {
     const Plan& plan_for(const ProductShape& shape, const Op& op, StreamRef stream) {
         if (const auto known = plans.find(shape); known != plans.end()) return known->second;
         workspace.at_least(workspace_bytes);
-        const auto chosen = choose_algorithm(shape, library_for(shape, op, stream), options.choices, stream);
+        const auto chosen = choose_algorithm(shape, library_for(shape, op, stream), options.tuned, stream);
         Plan plan;
         if (chosen) plan = plan_of(shape, operands_of(op), *chosen);
         else plan.by_library = false;
@@ -277,7 +277,7 @@ bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
 }
 
 bool Matmul::rounds_bias_gradient(DType dtype, const GeluPair& pair) const {
-    return bias_gradient_is_rounded(state_->options.choices, library(), dtype, state_->tf32(dtype), pair);
+    return bias_gradient_is_rounded(state_->options.tuned, library(), dtype, state_->tf32(dtype), pair);
 }
 
 bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {

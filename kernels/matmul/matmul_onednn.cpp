@@ -100,7 +100,7 @@ struct Matmul::State {
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream{engine};
     std::map<Shape, Plan> plans;
-    BiasSums bias_sums{options.choices, library_name()};
+    BiasSums bias_sums{options.tuned, library_name()};
     device::Workspace workspace;
     std::optional<Bf16Choice> bf16_choice;  // made by the first bf16 product
 
@@ -217,14 +217,14 @@ struct Matmul::State {
             return {false, "widened to fp32, because oneDNN has no bf16 products for this processor"};
         }
         if (options.bf16 == Bf16Arithmetic::native) return {true, "multiplied natively as requested"};
-        Choices* const choices = options.choices;
+        TunedAlgorithms* const tuned = options.tuned;
         const std::string problem = "arithmetic of bf16 products";
-        if (const Choice* known = choices ? choices->find(library_name(), problem) : nullptr) {
+        if (const TunedAlgorithm* known = tuned ? tuned->find(library_name(), problem) : nullptr) {
             if (known->taken == kNative || known->taken == kWidened)
                 return {known->taken == kNative, known->taken + " (" + known->why + ")"};
-            choices->reject(library_name(), problem);
+            tuned->reject(library_name(), problem);
         }
-        if (choices && !choices->timing) {
+        if (tuned && !tuned->timing) {
             const bool has_bf16 = dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;
             return {has_bf16, std::string(has_bf16 ? kNative : kWidened) + " (by instruction set, not timed)"};
         }
@@ -234,8 +234,8 @@ struct Matmul::State {
         char times[80];
         std::snprintf(times, sizeof times, "one thread: %.0f GFLOP/s natively, %.0f widened", 1e-9 * flops / native,
                       1e-9 * flops / widened);
-        const Choice choice{keep_native ? kNative : kWidened, times, keep_native ? native : widened};
-        if (choices) choices->keep(library_name(), problem, choice);
+        const TunedAlgorithm choice{keep_native ? kNative : kWidened, times, keep_native ? native : widened};
+        if (tuned) tuned->keep(library_name(), problem, choice);
         return {keep_native, choice.taken + " (" + choice.why + ")"};
     }
 
@@ -316,7 +316,7 @@ bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
 }
 
 bool Matmul::rounds_bias_gradient(DType dtype, const GeluPair& pair) const {
-    return bias_gradient_is_rounded(state_->options.choices, library(), dtype, false, pair);
+    return bias_gradient_is_rounded(state_->options.tuned, library(), dtype, false, pair);
 }
 
 bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {

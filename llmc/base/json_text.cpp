@@ -34,25 +34,25 @@ nlohmann::json parse_json(std::string_view text) {
     return too_deep ? nlohmann::json(nlohmann::json::value_t::discarded) : value;
 }
 
-nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view mend) {
+nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view hint) {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
         using Event = nlohmann::json::parse_event_t;
         if (depth > kMostJsonLevels)
-            fail(what, "more than " + std::to_string(kMostJsonLevels) + " levels deep", "a shallow JSON object", mend);
+            fail(what, "more than " + std::to_string(kMostJsonLevels) + " levels deep", "a shallow JSON object", hint);
         if (event == Event::object_start) keys.emplace_back();
         if (event == Event::object_end) keys.pop_back();
         if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)
-            fail(what + "'s key", excerpt(parsed), "each key once", mend);
+            fail(what + "'s key", excerpt(parsed), "each key once", hint);
         return true;
     };
     try {
         auto object = nlohmann::json::parse(text.begin(), text.end(), watch);
-        if (!object.is_object()) fail(what, excerpt(object), "a JSON object", mend);
+        if (!object.is_object()) fail(what, excerpt(object), "a JSON object", hint);
         return object;
     } catch (const nlohmann::json::exception& error) {
         const auto* syntax = dynamic_cast<const nlohmann::json::parse_error*>(&error);
-        fail(what, syntax ? "invalid at byte " + std::to_string(syntax->byte) : std::string("invalid"), "JSON", mend);
+        fail(what, syntax ? "invalid at byte " + std::to_string(syntax->byte) : std::string("invalid"), "JSON", hint);
     }
 }
 

@@ -20,7 +20,7 @@ inline constexpr int kMostJsonLevels = 100;
 nlohmann::json parse_json(std::string_view text);
 
 // A JSON object without duplicate keys, which parse_json() accepts. Throws Error otherwise: "WHAT is invalid at byte 7;
-// expected JSON; MEND".
-nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view mend);
+// expected JSON; HINT".
+nlohmann::json parse_json_object(const std::string& what, std::string_view text, std::string_view hint);
 
 }  // namespace llmc

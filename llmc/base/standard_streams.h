@@ -12,6 +12,6 @@ namespace llmc {
 void secure_standard_streams();
 
 // Prints a line to stderr in one write: mpirun mixes partial lines with those of stdout and of other ranks.
-inline void tell_stderr(const std::string& line) { std::cerr << line + '\n' << std::flush; }
+inline void print_stderr(const std::string& line) { std::cerr << line + '\n' << std::flush; }
 
 }  // namespace llmc

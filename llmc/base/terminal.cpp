@@ -87,7 +87,7 @@ void ProgressLine::show(const std::string& text) {
     if (interval_ == 0) return;
     last_ = seconds_now();
     if (terminal_) std::cerr << "\r\x1b[K" + text << std::flush;
-    else tell_stderr(text);
+    else print_stderr(text);
 }
 
 void ProgressLine::show_share(const std::string& work, double share) {

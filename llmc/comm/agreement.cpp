@@ -72,7 +72,7 @@ void share_failure(Communicator& communicator, const std::exception_ptr& mine) {
         blame((*first)["input"].get<bool>()));
 }
 
-void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend) {
+void require_same(Communicator& communicator, const std::vector<Fact>& facts, const std::string& hint) {
     if (communicator.size() == 1) return;
     json entry = {{"host", host_name()}, {"facts", json::array()}};
     for (const Fact& fact : facts) entry["facts"].push_back({fact.name, fact.value, fact.detail});
@@ -101,7 +101,7 @@ void require_alike(Communicator& communicator, const std::vector<Fact>& facts, c
                               name_of_first = theirs[0] == first[i][0] ? "" : first[i][0].get<std::string>() + ' ';
             throw SharedError(name_of(rank, all[rank]) + one_of(count, "that differ") + " has " + name + ' ' +
                               text_of_fact(theirs) + ", " + name_of(0, all[0]) + " has " + name_of_first +
-                              text_of_fact(first[i]) + "; " + mend);
+                              text_of_fact(first[i]) + "; " + hint);
         }
 }
 

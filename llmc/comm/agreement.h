@@ -61,7 +61,7 @@ struct Fact {
     std::string detail = {};  // only for the message; not compared
 };
 // If a rank's facts differ from those of rank 0, throws SharedError on every rank. It names ranks, hosts and the first
-// difference: "rank 1 on hostB has --seed 2, rank 0 on hostA has 1; MEND".
-void require_alike(Communicator& communicator, const std::vector<Fact>& facts, const std::string& mend);
+// difference: "rank 1 on hostB has --seed 2, rank 0 on hostA has 1; HINT".
+void require_same(Communicator& communicator, const std::vector<Fact>& facts, const std::string& hint);
 
 }  // namespace llmc

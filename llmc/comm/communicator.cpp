@@ -148,7 +148,7 @@ public:
     std::vector<std::string> host_gather(std::string_view mine) override { return {std::string(mine)}; }
     void barrier() override {}
     [[noreturn]] void abort(std::string_view reason, int exit_code) override {
-        tell_stderr("error: " + std::string(reason));
+        print_stderr("error: " + std::string(reason));
         std::cout << std::flush;
         std::_Exit(exit_code);
     }

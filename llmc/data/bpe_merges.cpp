@@ -337,7 +337,7 @@ BpeMerges read_gpt2_merges(const std::filesystem::path& file) {
     return merges;
 }
 
-std::filesystem::path gpt2_merges_at_hand() {
+std::filesystem::path find_gpt2_merges() {
     const std::filesystem::path file = "data/gpt2/vocab.bpe";
     std::error_code none;
     if (std::filesystem::is_regular_file(file, none)) return file;

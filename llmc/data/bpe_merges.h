@@ -59,6 +59,6 @@ BpeMerges read_gpt2_merges(const std::filesystem::path& file);
 
 // The merges file that scripts/get_gpt2_tokenizer.sh writes: data/gpt2/vocab.bpe below the current folder, else below
 // the source folder that this program was built in. Empty if neither exists.
-std::filesystem::path gpt2_merges_at_hand();
+std::filesystem::path find_gpt2_merges();
 
 }  // namespace llmc

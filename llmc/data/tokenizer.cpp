@@ -96,7 +96,7 @@ std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary, const std::files
 }
 
 std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary) {
-    return tokenizer_for(vocabulary, vocabulary == kGpt2Vocabulary ? gpt2_merges_at_hand() : "");
+    return tokenizer_for(vocabulary, vocabulary == kGpt2Vocabulary ? find_gpt2_merges() : "");
 }
 
 std::string printable(std::string_view text) {

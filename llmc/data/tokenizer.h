@@ -44,7 +44,7 @@ inline constexpr std::string_view kEndOfTextLine = "\n<|endoftext|>\n";
 // decodes to kEndOfTextLine, and bytes are not changed, so generated text may be invalid UTF-8 (see printable). For
 // every other vocabulary decode lists the ids, separated by spaces, and encode throws.
 std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary, const std::filesystem::path& gpt2_merges);
-// With the merges file that gpt2_merges_at_hand() finds.
+// With the merges file that find_gpt2_merges() finds.
 std::unique_ptr<Tokenizer> tokenizer_for(Vocabulary vocabulary);
 
 // `text` escaped for terminals and JSON: valid UTF-8 is unchanged; invalid bytes, and control characters except \n and

@@ -20,7 +20,7 @@ using TokenizerFiles = std::map<std::string, std::string>;
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int positions);
 
 // The tokenizer of a model's folder. For GPT-2's vocabulary it reads the first that exists of tokenizer.json,
-// merges.txt and vocab.bpe in the folder, and the file of gpt2_merges_at_hand(); other vocabularies use
+// merges.txt and vocab.bpe in the folder, and the file of find_gpt2_merges(); other vocabularies use
 // tokenizer_for(). Throws Error if such a file is damaged or has another table than GPT-2's.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, Vocabulary vocabulary);
 

@@ -6,7 +6,7 @@
 #include "kernels/device/device.h"
 #include "kernels/device/stream.h"
 #include "kernels/matmul/matmul.h"
-#include "kernels/tuning/choices.h"
+#include "kernels/tuning/tuned_algorithms.h"
 #include "llmc/comm/communicator.h"
 
 namespace llmc {
@@ -18,7 +18,7 @@ struct Context {
     kernels::Matmul matmul;
     kernels::Attention attention{};
     std::shared_ptr<Communicator> communicator = alone();
-    std::unique_ptr<kernels::Choices> choices{};  // autotuned algorithms of matmul and attention; null: the defaults
+    std::unique_ptr<kernels::TunedAlgorithms> tuned{};  // of matmul and attention; null: the defaults
 };
 
 }  // namespace llmc

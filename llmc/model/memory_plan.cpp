@@ -49,14 +49,14 @@ std::vector<MemoryPlan::Line> count_bytes(const ModelSetup& setup, const Paramet
     lines.push_back({"more while weights are loaded", model.load && at_load > later ? at_load - later : 0});
     // Products are timed when there is the model with its libraries, and neither gradients nor an optimizer yet.
     // Attention was timed before, on tensors that take less than the activations. Counted with --tune=off, too.
-    const kernels::Choices* const choices = context.choices.get();
-    const bool times = kernels::Matmul::chooses_by_shape() && choices && choices->cache_bytes > 0;
+    const kernels::TunedAlgorithms* const tuned = context.tuned.get();
+    const bool times = kernels::Matmul::chooses_by_shape() && tuned && tuned->cache_bytes > 0;
     std::size_t at_timing = 0;
     if (times)
         for (const std::size_t bytes :
              {model.parameters, model.master_weights, model.activations, context.matmul.workspace_bytes(),
               context.attention.plan(attention_problem(setup)).workspace_bytes, context.device.library_bytes,
-              BatchUpload::device_bytes(setup.shape), model.chooses, kernels::timing_bytes(choices->cache_bytes)})
+              BatchUpload::device_bytes(setup.shape), model.chooses, kernels::timing_bytes(tuned->cache_bytes)})
             at_timing = saturating_sum(at_timing, bytes);
     const std::size_t other = total_of(lines);
     lines.push_back({"more while algorithms are timed", at_timing > other ? at_timing - other : 0});

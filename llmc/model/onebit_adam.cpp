@@ -76,7 +76,7 @@ public:
             if (range.live) live_.push_back(range.flat);
             for (std::size_t i = range.first_segment; i < range.first_segment + range.segments; ++i) {
                 each.push_back({all[i].end - range.flat.first, all[i].decays});
-                if (range.live) all[i].decays = kernels::kLeftAlone;
+                if (range.live) all[i].decays = kernels::kUnchanged;
             }
         }
         const device::SyncIfThrown guard(context.stream);
@@ -344,7 +344,7 @@ std::unique_ptr<Optimizer> make_onebit_adam(const Model& model, GradientExchange
 std::size_t onebit_bytes(const ParameterTable& table, const Sharding& sharding, const OnebitSettings& settings) {
     tensors_left_out(table, settings.exclude);
     const std::size_t elements = std::size_t(table.elements());
-    const std::size_t shadow = device::taken_by(elements * sizeof(float));
+    const std::size_t shadow = device::allocation_size(elements * sizeof(float));
     if (!compresses(settings, sharding.ranks)) return shadow;
     const int local_ranks = settings.ranks_of_node;
     const int workers = workers_of(settings, sharding.ranks);

@@ -100,7 +100,7 @@ std::size_t OnebitMean::bytes(const ParameterTable& table, int workers, int loca
     divide(table, workers, local_ranks, scale, sizes);
     std::size_t bytes = 0;
     const auto add = [&](std::size_t arrays, std::size_t elements) {
-        bytes += arrays * device::taken_by(elements * sizeof(float));
+        bytes += arrays * device::allocation_size(elements * sizeof(float));
     };
     add(local_ranks > 1 ? 2 : 1, sizes.error);
     add(2, sizes.served);
@@ -259,9 +259,9 @@ void OnebitMean::exchange(const Input& input) {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const Bucket& bucket = buckets_[i];
         if (within) within->wait(stream, shared_[i / std::size_t(local_ranks_)]);
-        kernels::onebit_verdict({.layout = bucket.layout,
-                                 .groups = groups_.span().subspan(bucket.group, bucket.groups),
-                                 .replies = replies_in(bucket), .finite = finite_.span()}, stream);
+        kernels::onebit_check_scales({.layout = bucket.layout,
+                                      .groups = groups_.span().subspan(bucket.group, bucket.groups),
+                                      .replies = replies_in(bucket), .finite = finite_.span()}, stream);
     }
 }
 

@@ -260,7 +260,7 @@ NewestModel newest_model(const fs::path& path) {
             newest.path = folder;
             return newest;
         } catch (const Error& error) {
-            newest.passed_over.emplace(folder, error.what());
+            newest.skipped.emplace(folder, error.what());
         }
     }
     return newest;

@@ -85,8 +85,8 @@ public:
     const std::string& path() const { return path_; }
 
 private:
-    [[noreturn]] void refuse(const char* key, const std::string& expected, const char* mend) const {
-        fail(path_ + ": " + key, excerpt(config_[key]), expected, mend);
+    [[noreturn]] void refuse(const char* key, const std::string& expected, const char* hint) const {
+        fail(path_ + ": " + key, excerpt(config_[key]), expected, hint);
     }
 
     std::string path_;

@@ -146,7 +146,7 @@ TEMPLATE_TEST_CASE("the update from bits equals the update from the unpacked mea
     // The tensor in the middle is not updated; the last one has no weight decay.
     std::vector<DecaySegment> segments = one_segment(size);
     if (size >= 96)
-        segments = {{1024 + 32, 1}, {1024 + 64, kLeftAlone}, {1024 + size, 0}};
+        segments = {{1024 + 32, 1}, {1024 + 64, kUnchanged}, {1024 + size, 0}};
     const std::int64_t first = size >= 96 ? 1024 : 0;
     const auto segments_on_device = on_device(segments);
     const Floats before = host(rank.error);
@@ -170,7 +170,7 @@ TEMPLATE_TEST_CASE("the update from bits equals the update from the unpacked mea
     for (std::size_t i = 0; i < elements; ++i) {
         const auto segment = std::ranges::find_if(
             segments, [&](const DecaySegment& s) { return s.end > first + std::int64_t(i); });
-        if (segment->decays == kLeftAlone) {
+        if (segment->decays == kUnchanged) {
             wrong += got_error[i] != before[i] || got[i] != weights[i] || !std::isnan(got_m[i]);
             continue;
         }
@@ -207,8 +207,8 @@ TEST_CASE("a skipped step or a non-finite scale changes nothing", "[kernels][one
     OnebitRanks::Rank& rank = ranks.rank[0];
     onebit_admit(rank.finite.span(), scalars.span(), nullptr);
     CHECK(host(rank.finite)[0] == (skipped ? 0 : 1));
-    onebit_verdict({.layout = ranks.plan.layout, .groups = ranks.groups.span(), .replies = rank.replies.span(),
-                    .finite = rank.finite.span()}, nullptr);
+    onebit_check_scales({.layout = ranks.plan.layout, .groups = ranks.groups.span(), .replies = rank.replies.span(),
+                         .finite = rank.finite.span()}, nullptr);
     onebit_settle(scalars.span(), rank.finite.span(), nullptr);
     const StepScalars settled = host(scalars)[0];
     CHECK(settled.skip == (skipped ? kSkipOutlier : kSkipNonFinite));

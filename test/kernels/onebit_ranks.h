@@ -137,8 +137,8 @@ struct OnebitRanks {
         std::vector<Floats> means;
         for (int r = 0; r < layout.ranks; ++r) {
             Rank& mine = rank[std::size_t(r)];
-            kernels::onebit_verdict({.layout = layout, .groups = groups.span(), .replies = mine.replies.span(),
-                                     .finite = mine.finite.span()}, nullptr);
+            kernels::onebit_check_scales({.layout = layout, .groups = groups.span(), .replies = mine.replies.span(),
+                                          .finite = mine.finite.span()}, nullptr);
             kernels::onebit_unpack({.layout = layout, .tiles = tiles.span(), .compensated = mine.values.span(),
                                     .error = mine.error.span(), .mean = mine.mean.span(),
                                     .messages = mine.messages.span(), .replies = mine.replies.span(),

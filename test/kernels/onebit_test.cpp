@@ -321,11 +321,11 @@ TEST_CASE("arrays that are too short for the layout are rejected by name", "[ker
     const device::Array<double> partial(plan.tiles.size());
     OnebitCompress op{.layout = plan.layout, .tiles = tiles.span(), .values = some.span(), .error = enough.span(),
                       .messages = messages.span(), .partial = partial.span()};
-    CHECK_THAT(test::complaint([&] { onebit_compress(op, nullptr); }), test::Contains("the size of values is 200"));
+    CHECK_THAT(test::error_of([&] { onebit_compress(op, nullptr); }), test::Contains("the size of values is 200"));
     op.values = enough.span();
     op.messages = op.messages.first(4);
-    CHECK_THAT(test::complaint([&] { onebit_compress(op, nullptr); }), test::Contains("the size of messages is 4"));
-    CHECK_THAT(test::complaint([] { onebit_layout(1, 0); }), test::Contains("the number of ranks is 0"));
-    CHECK_THAT(test::complaint([] { onebit_layout(1, 1, 12); }), test::Contains("a multiple of 8"));
-    CHECK_THAT(test::complaint([&] { onebit_plan(plan.layout, 48, {}); }), test::Contains("a multiple of 32"));
+    CHECK_THAT(test::error_of([&] { onebit_compress(op, nullptr); }), test::Contains("the size of messages is 4"));
+    CHECK_THAT(test::error_of([] { onebit_layout(1, 0); }), test::Contains("the number of ranks is 0"));
+    CHECK_THAT(test::error_of([] { onebit_layout(1, 1, 12); }), test::Contains("a multiple of 8"));
+    CHECK_THAT(test::error_of([&] { onebit_plan(plan.layout, 48, {}); }), test::Contains("a multiple of 32"));
 }

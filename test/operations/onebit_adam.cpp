@@ -21,7 +21,7 @@ std::vector<DecaySegment> tensors_of(std::int64_t elements) {
     std::int64_t end = 0;
     for (int i = 0; end < elements; ++i)
         segments.push_back({end = std::min(elements, end + std::max(least, lengths[i % 7])),
-                            i % 3 == 2 ? kernels::kLeftAlone : i % 3});
+                            i % 3 == 2 ? kernels::kUnchanged : i % 3});
     return segments;
 }
 
@@ -86,7 +86,7 @@ struct OnebitAdam : Onebit {
             for (std::int64_t at = tile.first; at < std::min(tile.first + tile.size, layout.size); ++at) {
                 const auto i = std::size_t(at);
                 const int decays = std::ranges::upper_bound(segments, at, {}, &DecaySegment::end)->decays;
-                if (decays == kernels::kLeftAlone) continue;
+                if (decays == kernels::kUnchanged) continue;
                 const bool counts = is_active(mask, at);
                 const std::uint32_t signs = word(got[std::size_t(first_word(tile.chunk, at - chunk))]);
                 const N y = counts ? times_sign<N>(b, signs >> (at - chunk) % 32 & 1) : N(0);

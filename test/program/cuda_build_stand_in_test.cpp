@@ -182,9 +182,9 @@ TEST_CASE("an INPLACE algorithm is selected only for fp32 results, and only if t
         std::pair<int, int> count;
         const auto json = nlohmann::json::parse(read_bytes(file));
         for (const auto& [device, libraries] : json["devices"].items())
-            for (const auto& [library, choices] : libraries.items()) {
+            for (const auto& [library, tuned] : libraries.items()) {
                 if (!library.starts_with("cuBLASLt")) continue;
-                for (const auto& [problem, choice] : choices.items()) {
+                for (const auto& [problem, choice] : tuned.items()) {
                     CAPTURE(problem, choice.dump());
                     // Bytes of stand_in::cublaslt::Algorithm: eight that are the same in all, then the number.
                     const auto taken = choice["taken"].get<std::string>();
@@ -227,8 +227,8 @@ TEST_CASE("a run prints whether the bias gradient of fc is rounded", "[stand_in]
     auto json = nlohmann::json::parse(read_bytes(file));
     int changed = 0;
     for (auto& [device, libraries] : json["devices"].items())
-        for (auto& [library, choices] : libraries.items())
-            for (auto& [problem, choice] : choices.items())
+        for (auto& [library, tuned] : libraries.items())
+            for (auto& [problem, choice] : tuned.items())
                 if (choice["taken"].get<std::string>().starts_with("fused-gelu-and-bias "))
                     choice["seconds"] = 1e-9, ++changed;
     REQUIRE(changed == 2);  // the first micro-batch, and those that accumulate

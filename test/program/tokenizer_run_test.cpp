@@ -110,7 +110,7 @@ TEST_CASE("GPT-2 shards have prompts and samples in text if the merges are avail
     for (std::size_t i = 0; i < ids.size(); i += 10) ids[i] = 50256;
     ShardBytes(ids).write(folder.path("train_0.bin"));
     ShardBytes(ids).write(folder.path("val_0.bin"));
-    const auto merges = llmc::gpt2_merges_at_hand();
+    const auto merges = llmc::find_gpt2_merges();
     const std::vector<std::string> sampling = {"-e",   "custom:l=1,h=1,c=16,t=32", "-s", "2", "-g", "4", "--prompt",
                                                "Hello"};
     if (merges.empty()) {

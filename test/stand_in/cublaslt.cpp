@@ -58,8 +58,8 @@ cublasStatus_t create(Handle* handle, const char* kind, const Object& object) {
 }
 template <class Object>
 cublasStatus_t destroy(const char* function, void* handle, const char* kind) {
-    const bool fails = stand_in::told_to_fail(function);  // frees the handle in any case
-    if (handle) stand_in::given_back(handle, kind);  // seen: NULL is not an error
+    const bool fails = stand_in::failure_injected(function);  // frees the handle in any case
+    if (handle) stand_in::released(handle, kind);  // seen: NULL is not an error
     delete static_cast<Object*>(handle);
     return fails ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
 }

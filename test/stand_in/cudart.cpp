@@ -37,10 +37,10 @@ cudaError_t set_status(cudaError_t status) {
     return status;
 }
 #define MAY_FAIL(status) \
-    if (told_to_fail(__func__)) return set_status(status)
+    if (failure_injected(__func__)) return set_status(status)
 // For functions that release or wait: they do so even if they return an error.
 #define DOES_AND_MAY_FAIL(status) \
-    const cudaError_t outcome = told_to_fail(__func__) ? set_status(status) : cudaSuccess
+    const cudaError_t outcome = failure_injected(__func__) ? set_status(status) : cudaSuccess
 
 int device_count() { return int(setting("STAND_IN_GPUS", 1)); }
 
@@ -260,7 +260,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 // Returns at once; pending work of the stream still completes.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
-    given_back(stream, kStream);
+    released(stream, kStream);
     return outcome;
 }
 // Waits until all preceding work of the stream is done.
@@ -300,7 +300,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 // May be called while captured work is pending; waiters still wait for it.
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     DOES_AND_MAY_FAIL(cudaErrorInvalidResourceHandle);
-    given_back(event, kEvent);
+    released(event, kEvent);
     send({.kind = Kind::destroy_event, .event = event->number});
     return outcome;
 }

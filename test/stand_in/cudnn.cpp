@@ -18,8 +18,8 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
 }
 // Releases the handle's resources, after its last use.
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
-    const bool fails = stand_in::told_to_fail(__func__);
-    stand_in::given_back(handle, "cudnnHandle_t");
+    const bool fails = stand_in::failure_injected(__func__);
+    stand_in::released(handle, "cudnnHandle_t");
     delete handle;
     return fails ? CUDNN_STATUS_INTERNAL_ERROR : CUDNN_STATUS_SUCCESS;
 }

@@ -276,7 +276,7 @@ void stop(const std::string& what) {
     report_wrong(what);
 }
 
-bool told_to_fail(std::string_view function) {
+bool failure_injected(std::string_view function) {
     if (!is_host()) return false;
     if (in_host_function) stop(std::string(function) + " is called by a function of cudaLaunchHostFunc");
     Host& mine = host();
@@ -293,7 +293,7 @@ void made(const void* handle, std::string_view kind) {
     mine.handles[handle] = kind;
 }
 
-void given_back(const void* handle, std::string_view kind) {
+void released(const void* handle, std::string_view kind) {
     Host& mine = host();
     std::unique_lock lock(mine.sending);
     const auto found = mine.handles.find(handle);

@@ -191,9 +191,9 @@ std::string wait_for_ranks(const Shared& shared, int size, std::int64_t seconds)
 
 // Common part of ncclCommDestroy and ncclCommAbort: frees the communicator.
 ncclResult_t leave(const char* function, ncclComm_t comm, State state) {
-    const bool fails = stand_in::told_to_fail(function);
+    const bool fails = stand_in::failure_injected(function);
     if (!comm) return fail(ncclInvalidArgument, "no communicator");
-    stand_in::given_back(comm, "ncclComm_t");
+    stand_in::released(comm, "ncclComm_t");
     comm->shared->rank[comm->rank].state = state;
     delete comm;
     return fails ? requested_failure(ncclUnhandledCudaError) : ncclSuccess;

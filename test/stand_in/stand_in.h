@@ -34,13 +34,13 @@ void enqueue(cudaStream_t stream, std::string_view name, Work work, std::span<co
 
 // Called first in every library function: whether this call must fail. STAND_IN_FAIL="FUNCTION:N" selects the N-th
 // call, from 1; "FUNCTION:N@RANK" only on that rank of Open MPI.
-bool told_to_fail(std::string_view function);
+bool failure_injected(std::string_view function);
 
 // Records a handle that the program must release before it ends. `kind`, such as "cublasLtMatmulDesc_t", is for
 // messages.
 void made(const void* handle, std::string_view kind);
 // Records the release of a handle; ends the program if it is invalid or was already released.
-void given_back(const void* handle, std::string_view kind);
+void released(const void* handle, std::string_view kind);
 
 // A number from the environment; settings.cpp has checked its format.
 std::int64_t setting(const char* variable, std::int64_t otherwise);
@@ -49,4 +49,4 @@ std::int64_t setting(const char* variable, std::int64_t otherwise);
 
 // First statement of every library function, except those that release or wait: these do so even if they fail.
 #define STAND_IN_MAY_FAIL(status) \
-    if (stand_in::told_to_fail(__func__)) return status
+    if (stand_in::failure_injected(__func__)) return status

@@ -15,7 +15,7 @@ using namespace llmc;
 inline std::vector<std::string> complaints(int ranks, const std::function<void(Communicator&)>& work) {
     std::vector<std::string> heard(static_cast<std::size_t>(ranks));
     llmc::run_ranks(ranks, [&](Communicator& communicator) {
-        heard[std::size_t(communicator.rank())] = complaint([&] { work(communicator); });
+        heard[std::size_t(communicator.rank())] = error_of([&] { work(communicator); });
     });
     return heard;
 }

@@ -44,7 +44,7 @@ inline void write_bytes(const std::filesystem::path& file, const std::string& by
 }
 
 // The message of the Error that `work` throws; "accepted" if it throws none.
-template <class Work> std::string complaint(Work&& work) {
+template <class Work> std::string error_of(Work&& work) {
     try {
         work();
     } catch (const Error& error) {

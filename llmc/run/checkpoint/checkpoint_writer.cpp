@@ -193,7 +193,7 @@ void CheckpointWriter::delete_older() const {
         if (!fault) fs::rename(folder, hidden, fault);
         if (!fault) fs::remove_all(hidden, fault);
         if (fault)
-            tell_stderr("note: the old checkpoint " + folder.string() + " cannot be deleted: " + fault.message());
+            print_stderr("note: the old checkpoint " + folder.string() + " cannot be deleted: " + fault.message());
     }
 }
 
@@ -228,7 +228,7 @@ void load_moments(Optimizer& optimizer, const fs::path& folder, const TrainerSta
         if (!read.values.empty()) optimizer.load_onebit(read.values);
         return read.note;
     });
-    if (!note.empty() && communicator.rank() == 0) tell_stderr("note: " + note);
+    if (!note.empty() && communicator.rank() == 0) print_stderr("note: " + note);
 }
 
 }  // namespace llmc

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-void note(const std::string& text) { tell_stderr("note: " + text); }
+void note(const std::string& text) { print_stderr("note: " + text); }
 
 // Shows progress: large checkpoints take long to read.
 void check_and_show(const fs::path& folder) {

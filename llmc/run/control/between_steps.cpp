@@ -33,7 +33,7 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
         if (loop_.ranks.rank() == 0 && !has_output_dir_)
-            tell_stderr("note: SIGUSR2: no --output-dir is set, so no checkpoint is written");
+            print_stderr("note: SIGUSR2: no --output-dir is set, so no checkpoint is written");
     }
     if (control_.pauses()) {
         loop_.step_log.flush();  // then all ranks know the results of the same steps

@@ -27,7 +27,7 @@ HellaSwagScore Evaluator::score_hellaswag(std::int64_t step, const OutOfTime& ou
         hellaswag_score(*inputs_.hellaswag, model_, upload_, context_, received_signal(), out_of_time);
     if (x.signal == 0 && !x.out_of_time) report_.hellaswag(step, x);
     if (x.signal == 0 && x.out_of_time && context_.communicator->rank() == 0)
-        tell_stderr("note: --max-minutes ended HellaSwag before it was scored; a resumed run starts with it");
+        print_stderr("note: --max-minutes ended HellaSwag before it was scored; a resumed run starts with it");
     return x;
 }
 

@@ -153,7 +153,7 @@ std::unique_ptr<GpuMonitor> monitor_gpu(const std::string& id) {
     } catch (const Error& error) {
         why = error.what();
     }
-    tell_stderr("note: --log-gpu: \"gpu\" is null in the log: " + why);
+    print_stderr("note: --log-gpu: \"gpu\" is null in the log: " + why);
     return {};
 }
 

@@ -248,7 +248,7 @@ void Report::checkpoint(std::int64_t step, const std::string& folder, double wai
 }
 
 void Report::checkpoint_failed(std::int64_t step, const std::string& reason) {
-    if (prints_) tell_stderr("note: " + reason);
+    if (prints_) print_stderr("note: " + reason);
     write({{"event", "checkpoint_failed"}, {"step", step}, {"reason", reason}});
 }
 

@@ -12,7 +12,7 @@ void load_initial_weights(Model& model, StartingPoint start, const ParameterTabl
     const auto weights = together(ranks, [&] { return initial_weights(start, table, seed); });
     start.checkpoint.reset();
     const std::string bits = ranks.size() > 1 ? fingerprint(std::as_bytes(std::span(weights))) : "";
-    require_alike(ranks, {{"initial weights with the fingerprint", bits}}, "use the same --init on all ranks");
+    require_same(ranks, {{"initial weights with the fingerprint", bits}}, "use the same --init on all ranks");
     model.load(weights);
 }
 

@@ -11,12 +11,12 @@ Context open_context(const Options& options, std::shared_ptr<Communicator>& comm
     const auto transport = value_by_name("--comm", options.comm, kTransports);
     Placement placement = place_rank(*communicator, int(options.threads), int(options.device), transport);
     if (placement.nccl) communicator = over_nccl(communicator);
-    auto choices = std::make_unique<kernels::Choices>();
-    kernels::Matmul matmul({.tf32 = options.tf32, .bf16 = bf16, .choices = choices.get()});
+    auto tuned = std::make_unique<kernels::TunedAlgorithms>();
+    kernels::Matmul matmul({.tf32 = options.tf32, .bf16 = bf16, .tuned = tuned.get()});
     return {std::move(placement.device), device::Stream(), std::move(matmul),
             kernels::Attention({.method = attention, .deterministic = options.deterministic,
-                                .choices = choices.get()}),
-            communicator, std::move(choices)};
+                                .tuned = tuned.get()}),
+            communicator, std::move(tuned)};
 }
 
 }  // namespace llmc

@@ -55,7 +55,7 @@ std::pair<Request, Options> parse_on_all_ranks(int argc, char** argv, Communicat
         const Request request = parse(argc, argv, options);
         return std::pair(request, options);
     });
-    require_alike(ranks, command_line_facts(start.first, start.second), "start all ranks with the same flags");
+    require_same(ranks, command_line_facts(start.first, start.second), "start all ranks with the same flags");
     return start;
 }
 

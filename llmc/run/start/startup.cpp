@@ -27,8 +27,8 @@ MemoryPlan memory_of(const RunPlan& plan, const Options& options, const Context&
 
 std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint& start, const Context& context) {
     std::vector<std::string> notes;
-    const std::string& passed_over = context.attention.plan(attention_problem(plan.setup)).passed_over;
-    if (!passed_over.empty()) notes.push_back("attention does not use cuDNN: " + passed_over);
+    const std::string& why_not_cudnn = context.attention.plan(attention_problem(plan.setup)).why_not_cudnn;
+    if (!why_not_cudnn.empty()) notes.push_back("attention does not use cuDNN: " + why_not_cudnn);
     if (!start.note.empty()) notes.push_back(start.note);
     if (!plan.tokenizer_note.empty()) notes.push_back(plan.tokenizer_note);
     if (const auto& onebit = plan.optimizer.onebit; onebit && plan.frozen_after == 0 && onebit->freeze_after > 0 &&
@@ -41,7 +41,7 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint&
 }
 
 void print_notes(const std::vector<std::string>& notes) {
-    for (const std::string& note : notes) tell_stderr("note: " + note);
+    for (const std::string& note : notes) print_stderr("note: " + note);
 }
 
 void print_tuning(std::vector<StartupItem>& items, const Tuning& tuning, const RunPlan& plan, const Context& context,
@@ -78,7 +78,7 @@ Startup prepare_run(const Options& options, Context& context) {
     const RunPlan plan =
         together(ranks, [&] { return make_plan(options, data, start, resumption, nodes, context); });
     for (const auto& facts : {data.train_facts, data.val_facts, data.hellaswag_facts})
-        require_alike(ranks, facts, "use the same files on all ranks");
+        require_same(ranks, facts, "use the same files on all ranks");
     const bool appends = appends_to_log(options, resumption);
     on_first_rank(ranks, [&] {
         if (!appends) require_free_log(options.output_dir);
@@ -105,7 +105,7 @@ Startup prepare_run(const Options& options, Context& context) {
         together(ranks, [&] { require_room(memory); });
     } catch (const Error& error) {
         if (!options.ignore_memory_plan) throw;
-        if (first_rank) tell_stderr(std::string("note: continuing because of --ignore-memory-plan: ") + error.what());
+        if (first_rank) print_stderr(std::string("note: continuing because of --ignore-memory-plan: ") + error.what());
     }
     if (options.dry_run) print_tuning(items, tuning, plan, context, first_rank);
     return {std::move(tuning), std::move(search), std::move(data), std::move(start),

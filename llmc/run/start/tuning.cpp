@@ -13,15 +13,15 @@ using nlohmann::json;
 Tuning::Tuning(const Options& options, Context& context)
     : tune_(value_by_name("--tune", options.tune, kTunes)),
       context_(context),
-      file_(options.tune_file.empty() ? default_choice_file() : options.tune_file),
+      file_(options.tune_file.empty() ? default_tune_file() : options.tune_file),
       times_(tune_ != Tune::off && !options.dry_run) {
-    context_.choices->cache_bytes = context_.device.cache;
+    context_.tuned->cache_bytes = context_.device.cache;
     if (tune_ == Tune::off) return;
     Communicator& ranks = *context_.communicator;
     json mine = {{"kind", context_.device.name + ", " + context_.matmul.library() + ", " +
                               context_.attention.library()}};
     if (ranks.rank() == 0) {
-        const ChoiceFile file = file_.empty() ? ChoiceFile() : read_choices(file_);
+        const TuneFile file = file_.empty() ? TuneFile() : read_tune_file(file_);
         if (file_.empty())
             notes_.push_back("autotuning results are not stored: neither XDG_CACHE_HOME nor HOME is set; set "
                              "--tune-file");
@@ -29,27 +29,27 @@ Tuning::Tuning(const Options& options, Context& context)
             notes_.push_back("autotuning results are neither read from " + file_ + " nor stored there: " + file.fault +
                              "; remove it, or set another --tune-file");
         may_write_ = !file_.empty() && file.fault.empty();
-        mine["choices"] = to_json(tune_ == Tune::again ? ChoicesByDevice() : file.choices);
+        mine["choices"] = to_json(tune_ == Tune::again ? TunedByDevice() : file.choices);
     }
     const std::vector<json> all = gather_json(ranks, mine);
     const auto same = [&](const json& rank) { return rank["kind"] == all[std::size_t(ranks.rank())]["kind"]; };
     is_first_of_kind_ = std::ranges::find_if(all, same) - all.begin() == ranks.rank();
-    context_.choices->known = choices_from_json(all[0]["choices"])[context_.device.name];
+    context_.choices->known = tuned_from_json(all[0]["choices"])[context_.device.name];
 }
 
 void Tuning::share() {
-    const json mine = {{context_.device.name, to_json(context_.choices->timed())}};
+    const json mine = {{context_.device.name, to_json(context_.tuned->timed())}};
     for (const json& timed : gather_json(*context_.communicator, mine))
-        for (const auto& [device, table] : choices_from_json(timed))
-            for (const auto& [library, choices] : table)
-                for (const auto& [problem, choice] : choices) {
+        for (const auto& [device, table] : tuned_from_json(timed))
+            for (const auto& [library, tuned] : table)
+                for (const auto& [problem, choice] : tuned) {
                     news_[device][library][problem] = choice;
-                    if (device == context_.device.name) context_.choices->known[library][problem] = choice;
+                    if (device == context_.device.name) context_.tuned->known[library][problem] = choice;
                 }
 }
 
 void Tuning::report_notes() {
-    const std::vector<std::string>& notes = context_.choices->notes();
+    const std::vector<std::string>& notes = context_.tuned->notes();
     if (notes.size() == noted_) return;
     const std::size_t more = notes.size() - noted_ - 1;
     notes_.push_back("not timed, " + notes[noted_] +
@@ -60,7 +60,7 @@ void Tuning::report_notes() {
 void Tuning::save() {
     if (news_.empty() || !may_write_) return;
     try {
-        add_choices(file_, news_);
+        add_to_tune_file(file_, news_);
     } catch (const Error& error) {
         notes_.push_back("the autotuning results of this run are not stored in " + file_ + ": " + error.what() +
                          "; the next run times again");
@@ -69,7 +69,7 @@ void Tuning::save() {
 
 std::string Tuning::describe() const {
     if (tune_ == Tune::off) return "autotuned algorithms: none (--tune off)";
-    const std::size_t used = count(context_.choices->used()), timed = count(context_.choices->timed());
+    const std::size_t used = count(context_.tuned->used()), timed = count(context_.tuned->timed());
     if (used == 0) return "";
     std::string text = "autotuned algorithms: ";
     if (timed > 0) text += std::to_string(timed) + " timed now";
@@ -83,8 +83,8 @@ std::string Tuning::describe() const {
 nlohmann::ordered_json Tuning::fields() const {
     using Json = nlohmann::ordered_json;
     return {{"file", tune_ == Tune::off || file_.empty() ? Json() : Json(file_)},
-            {"timed", count(context_.choices->timed())},
-            {"taken", Json(to_json(context_.choices->used()))}};
+            {"timed", count(context_.tuned->timed())},
+            {"taken", Json(to_json(context_.tuned->used()))}};
 }
 
 }  // namespace llmc

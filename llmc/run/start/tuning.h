@@ -4,7 +4,7 @@
 #include "llmc/comm/agreement.h"
 #include "llmc/model/context.h"
 #include "llmc/run/options/options.h"
-#include "llmc/run/start/choice_file.h"
+#include "llmc/run/start/tune_file.h"
 
 namespace llmc {
 
@@ -12,7 +12,7 @@ namespace llmc {
 // device and libraries the first one times, and the others use its results: so all of them use the same algorithms.
 class Tuning {
 public:
-    // Reads the file into context.choices. The context must outlive it. With --dry-run nothing is timed or written.
+    // Reads the file into context.tuned. The context must outlive it. With --dry-run nothing is timed or written.
     Tuning(const Options& options, Context& context);
 
     // Calls `ask`, which requests algorithms, on the ranks that time; it must not call the communicator. On return
@@ -20,11 +20,11 @@ public:
     template <class Ask>
     void choose(Ask&& ask) {
         if (!times_) return;
-        context_.choices->timing = is_first_of_kind_;
+        context_.tuned->timing = is_first_of_kind_;
         together(*context_.communicator, [&] {
             if (is_first_of_kind_) ask();
         });
-        context_.choices->timing = false;
+        context_.tuned->timing = false;
         share();
         report_notes();
     }
@@ -39,14 +39,14 @@ public:
 
 private:
     void share();
-    void report_notes();  // of choices that could not be made on this rank
+    void report_notes();  // of autotuning that failed on this rank
 
     Tune tune_;
     Context& context_;
     std::string file_;
     bool times_, is_first_of_kind_ = true, may_write_ = false;
-    ChoicesByDevice news_;  // of all ranks
-    std::size_t noted_ = 0;  // of the choices' notes
+    TunedByDevice news_;  // of all ranks
+    std::size_t noted_ = 0;  // of the notes that are printed
     std::vector<std::string> notes_;
 };
 

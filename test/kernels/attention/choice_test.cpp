@@ -6,7 +6,7 @@
 #include "kernels/attention/build.h"
 #include "kernels/attention/cudnn_layout.h"
 #include "kernels/device/device.h"
-#include "kernels/tuning/choices.h"
+#include "kernels/tuning/tuned_algorithms.h"
 #include "llmc/base/names.h"
 #include "test/support/support.h"
 
@@ -81,21 +81,21 @@ TEST_CASE("cuDNN has a deterministic and a nondeterministic backward pass",
 TEST_CASE("auto selects the fastest method, and then the stored one", "[attention][attention_choice][one_order]") {
     const AttentionBuild build = attention_build();
     const AttentionProblem problem{DType::bf16, {1, 64, 1, 64}, true};
-    Choices choices;
-    Attention attention({.choices = &choices}), same({.choices = &choices});
+    TunedAlgorithms tuned;
+    Attention attention({.tuned = &tuned}), same({.tuned = &tuned});
     attention.choose(problem, nullptr);
-    CHECK(count(choices.known) == 0);  // timing is off
-    choices.timing = true;
+    CHECK(count(tuned.known) == 0);  // timing is off
+    tuned.timing = true;
     attention.choose({DType::fp32, problem.shape, true}, nullptr);
-    CHECK(count(choices.known) == 0);  // plain attention only
+    CHECK(count(tuned.known) == 0);  // plain attention only
     attention.choose(problem, nullptr);
     if (!build.choice) {
-        CHECK(count(choices.known) == 0);
+        CHECK(count(tuned.known) == 0);
         CHECK(attention.describe(problem) == "tiled on the CPU");
         return;
     }
-    REQUIRE(count(choices.timed()) == 1);
-    const auto [key, choice] = *choices.timed().at(attention.library()).begin();
+    REQUIRE(count(tuned.timed()) == 1);
+    const auto [key, choice] = *tuned.timed().at(attention.library()).begin();
     CHECK(key == "auto bf16, batch 1, seq_len 64, heads 1, head_size 64, both passes, deterministic");
     CHECK(choice.seconds > 0);
     CHECK_THAT(choice.why, test::Contains("flash ") && test::Contains("; plain ") &&
@@ -103,21 +103,21 @@ TEST_CASE("auto selects the fastest method, and then the stored one", "[attentio
     CHECK_THAT(attention.describe(problem), test::EndsWith(", selected by auto (" + choice.why + ")"));
 
     for (const char* taken : {"flash", "plain"}) {  // for any times
-        choices.known.at(attention.library()).at(key).taken = taken;
-        Attention kept({.choices = &choices});
+        tuned.known.at(attention.library()).at(key).taken = taken;
+        Attention kept({.tuned = &tuned});
         kept.choose(problem, nullptr);
         CHECK(kept.plan(problem).method == (std::string_view(taken) == "flash" ? flash : plain));
         CHECK(kept.plan({DType::bf16, {2, 64, 1, 64}, true}).times.empty());  // another shape
-        CHECK(choices.known.at(attention.library()).at(key).taken == taken);
+        CHECK(tuned.known.at(attention.library()).at(key).taken == taken);
     }
-    choices.known.at(attention.library()).at(key).taken = "sparse";
-    choices.timing = false;
+    tuned.known.at(attention.library()).at(key).taken = "sparse";
+    tuned.timing = false;
     CHECK(same.plan(problem).times.empty());
-    CHECK(count(choices.known) == 0);  // unusable
-    choices.timing = true;
-    Attention by_name({.method = plain, .choices = &choices});
+    CHECK(count(tuned.known) == 0);  // unusable
+    tuned.timing = true;
+    Attention by_name({.method = plain, .tuned = &tuned});
     by_name.choose(problem, nullptr);
-    CHECK(count(choices.known) == 0);  // one form
+    CHECK(count(tuned.known) == 0);  // one form
 }
 
 TEST_CASE("every method of attention has one name", "[attention][attention_choice][one_order]") {
@@ -158,7 +158,7 @@ TEST_CASE("if cuDNN cannot run, auto skips it and says why; requested by name it
     const AttentionProblem problem{DType::bf16, {2, 64, 2, 64}, true};
     const Attention attention;
     CHECK(attention.plan(problem).method == flash);
-    CHECK_THAT(attention.plan(problem).passed_over,
+    CHECK_THAT(attention.plan(problem).why_not_cudnn,
                test::StartsWith("cudnnCreate(&created) failed at kernels/attention/attention_cudnn.cpp:") &&
                    test::Contains("CUDNN_STATUS_"));
     CHECK_THAT(attention.describe(problem),

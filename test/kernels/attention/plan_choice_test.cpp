@@ -39,26 +39,26 @@ struct FakePlans {
 
 TEST_CASE("the fastest repeatable plan is selected, and later found by name", "[attention][tuning][host_time]") {
     FakePlans fake{.names = {"8", "2", "4"}};
-    Choices choices;
-    choose_plan(fake.library(), choices, nullptr);
+    TunedAlgorithms tuned;
+    choose_plan(fake.library(), tuned, nullptr);
     CHECK(fake.selected == "2");
-    const Choice kept = choices.timed().at("lib 1").at("forward");
+    const TunedAlgorithm kept = tuned.timed().at("lib 1").at("forward");
     CHECK((kept.taken == "2" && kept.seconds >= 0.001));
 
     FakePlans later{.names = {"8", "4", "2"}};
-    CHECK(select_stored_plan(later.library(), &choices));
+    CHECK(select_stored_plan(later.library(), &tuned));
     CHECK((later.selected == "2" && later.runs == 0));
     FakePlans without{.names = {"8", "4"}};  // a library that lacks it
-    CHECK(!select_stored_plan(without.library(), &choices));
+    CHECK(!select_stored_plan(without.library(), &tuned));
     CHECK(without.selected == "8");
-    CHECK(count(choices.known) == 0);        // so that it is timed again
+    CHECK(count(tuned.known) == 0);        // so that it is timed again
     CHECK(!select_stored_plan(without.library(), nullptr));
 
     FakePlans unsteady{.names = {"8", "2", "4"}, .unsteady = {"2"}};
-    choose_plan(unsteady.library(), choices, nullptr);
+    choose_plan(unsteady.library(), tuned, nullptr);
     CHECK(unsteady.selected == "4");
     FakePlans none{.names = {"4", "2"}, .unsteady = {"2", "4"}};
-    Choices others;
+    TunedAlgorithms others;
     choose_plan(none.library(), others, nullptr);
     CHECK(none.selected == "4");
     CHECK((count(others.known) == 0 && others.notes().size() == 1));
@@ -66,7 +66,7 @@ TEST_CASE("the fastest repeatable plan is selected, and later found by name", "[
 
 TEST_CASE("a library's only plan is not timed", "[attention][tuning]") {
     FakePlans fake{.names = {"8"}};
-    Choices choices;
-    choose_plan(fake.library(), choices, nullptr);
-    CHECK((fake.runs == 0 && count(choices.known) == 0));
+    TunedAlgorithms tuned;
+    choose_plan(fake.library(), tuned, nullptr);
+    CHECK((fake.runs == 0 && count(tuned.known) == 0));
 }

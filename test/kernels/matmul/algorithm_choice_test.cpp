@@ -115,64 +115,64 @@ TEST_CASE("an algorithm is stored as text that parses only for shapes with its f
 TEST_CASE("without timing the library's first algorithm of its first form is used, and not stored",
           "[matmul][tuning]") {
     FakeLibrary fake{.fused = {9, 1}, .bare = {5, 2}};
-    Choices choices;
-    for (Choices* given : {static_cast<Choices*>(nullptr), &choices}) {
+    TunedAlgorithms tuned;
+    for (TunedAlgorithms* given : {static_cast<TunedAlgorithms*>(nullptr), &tuned}) {
         CHECK(choose_algorithm(kWeight, fake.library(), given, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
         CHECK(fake.requested == 1);
     }
     fake.fused = {};
-    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == ChosenAlgorithm{kBare, {5}});
+    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == ChosenAlgorithm{kBare, {5}});
     fake.bare = {};
-    CHECK(!choose_algorithm(kWeight, fake.library(), &choices, nullptr));
-    choices.timing = true;
-    CHECK(!choose_algorithm(kWeight, fake.library(), &choices, nullptr));
-    CHECK(count(choices.known) == 0);
+    CHECK(!choose_algorithm(kWeight, fake.library(), &tuned, nullptr));
+    tuned.timing = true;
+    CHECK(!choose_algorithm(kWeight, fake.library(), &tuned, nullptr));
+    CHECK(count(tuned.known) == 0);
 }
 
 TEST_CASE("the fastest of all forms is stored, and used again without timing", "[matmul][tuning][host_time]") {
     FakeLibrary fake{.fused = {20, 30, 0}, .bare = {40, 0, 5, 60}};
-    Choices choices;
-    choices.timing = true;
+    TunedAlgorithms tuned;
+    tuned.timing = true;
     const ChosenAlgorithm fastest{kBare, {5}};
-    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == fastest);
-    const Choice kept = choices.timed().at("lib 1").at(kWeight.problem());
+    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == fastest);
+    const TunedAlgorithm kept = tuned.timed().at("lib 1").at(kWeight.problem());
     CHECK(kept.taken == "bare 05");
     CHECK(kept.seconds >= 0.0005);
     CHECK_THAT(kept.why, test::Contains("; the library's first ") &&
                              test::EndsWith("; of 7; 2 failed to run: no such kernel"));
     fake.bare = {1};
-    choices.timing = GENERATE(false, true);
-    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == fastest);
+    tuned.timing = GENERATE(false, true);
+    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == fastest);
     CHECK(fake.checks == 1);
 
     fake.accepts_all = false;  // such as one stored on another GPU
-    const auto instead = choose_algorithm(kWeight, fake.library(), &choices, nullptr);
-    CHECK(instead == (choices.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {20}}));
+    const auto instead = choose_algorithm(kWeight, fake.library(), &tuned, nullptr);
+    CHECK(instead == (tuned.timing ? ChosenAlgorithm{kBare, {1}} : ChosenAlgorithm{kFusedBias, {20}}));
 }
 
 TEST_CASE("a stored form without an algorithm selects the library's first of that form", "[matmul][tuning]") {
     FakeLibrary fake{.fused = {9, 1}, .bare = {5, 2}};
-    Choices choices;
+    TunedAlgorithms tuned;
     const auto forced = [&](const char* form) {
-        choices.known["lib 1"][kWeight.problem()] = {form, "", 0};
-        return choose_algorithm(kWeight, fake.library(), &choices, nullptr);
+        tuned.known["lib 1"][kWeight.problem()] = {form, "", 0};
+        return choose_algorithm(kWeight, fake.library(), &tuned, nullptr);
     };
     CHECK(forced("bare") == ChosenAlgorithm{kBare, {5}});
     CHECK(forced("fused-bias") == ChosenAlgorithm{kFusedBias, {9}});
-    CHECK(choices.used().at("lib 1").at(kWeight.problem()).taken == "fused-bias");
+    CHECK(tuned.used().at("lib 1").at(kWeight.problem()).taken == "fused-bias");
     fake.bare = {};
     CHECK(forced("bare") == ChosenAlgorithm{kFusedBias, {9}});  // which the library lacks
-    CHECK(count(choices.used()) == 0);
+    CHECK(count(tuned.used()) == 0);
     CHECK(forced("fused-gelu") == ChosenAlgorithm{kFusedBias, {9}});  // which the product has not
 }
 
 TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[matmul][tuning][host_time]") {
     FakeLibrary fake{.fused = {2, 4}, .bare = {30, 8}, .unsteady = {2, 4}};
-    Choices choices;
-    choices.timing = true;
-    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == ChosenAlgorithm{kBare, {8}});
+    TunedAlgorithms tuned;
+    tuned.timing = true;
+    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == ChosenAlgorithm{kBare, {8}});
     fake.unsteady = {2};
-    Choices others;
+    TunedAlgorithms others;
     others.timing = true;
     CHECK(choose_algorithm(kWeight, fake.library(), &others, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
     CHECK_THAT(others.timed().at("lib 1").at(kWeight.problem()).why,
@@ -182,7 +182,7 @@ TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[ma
     fake = {.fused = {2, 4}, .bare = {30}, .unordered = {2}};
     CHECK(choose_algorithm(kWeight, fake.library(), nullptr, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
     fake.unsteady = {2, 4, 30};
-    Choices none;
+    TunedAlgorithms none;
     none.timing = true;
     CHECK(choose_algorithm(kWeight, fake.library(), &none, nullptr) == ChosenAlgorithm{kFusedBias, {4}});
     CHECK(count(none.known) == 0);
@@ -192,11 +192,11 @@ TEST_CASE("an algorithm whose bits differ from run to run is not selected", "[ma
 
 TEST_CASE("without memory for timing the library's first algorithm is used, and a note says why", "[matmul][tuning]") {
     FakeLibrary fake{.fused = {9, 1}, .bare = {5}, .has_room = false};
-    Choices choices;
-    choices.timing = true;
-    CHECK(choose_algorithm(kWeight, fake.library(), &choices, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
-    CHECK(count(choices.known) == 0);
-    CHECK(choices.notes() == std::vector<std::string>{kWeight.problem() + ": the library's first algorithm; 3 failed "
+    TunedAlgorithms tuned;
+    tuned.timing = true;
+    CHECK(choose_algorithm(kWeight, fake.library(), &tuned, nullptr) == ChosenAlgorithm{kFusedBias, {9}});
+    CHECK(count(tuned.known) == 0);
+    CHECK(tuned.notes() == std::vector<std::string>{kWeight.problem() + ": the library's first algorithm; 3 failed "
                                                                           "to run: cannot allocate 9 bytes"});
 }
 
@@ -205,12 +205,12 @@ TEST_CASE("an available bias gradient is summed again in its product only if tha
     ProductShape bare = kWeight;
     bare.biased = false;
     const auto faster_with_weight = [&](double with_bias, double without) {
-        Choices choices;
-        if (with_bias > 0) choices.known["lib 1"][kWeight.problem()] = {"fused-bias 00", "", with_bias};
-        if (without > 0) choices.known["lib 1"][bare.problem()] = {"bare 00", "", without};
-        CHECK(!bias_is_faster_with_weight(&choices, "lib 2", DType::bf16, false, layer));
-        CHECK(!bias_is_faster_with_weight(&choices, "lib 1", DType::fp32, false, layer));
-        return bias_is_faster_with_weight(&choices, "lib 1", DType::bf16, false, layer);
+        TunedAlgorithms tuned;
+        if (with_bias > 0) tuned.known["lib 1"][kWeight.problem()] = {"fused-bias 00", "", with_bias};
+        if (without > 0) tuned.known["lib 1"][bare.problem()] = {"bare 00", "", without};
+        CHECK(!bias_is_faster_with_weight(&tuned, "lib 2", DType::bf16, false, layer));
+        CHECK(!bias_is_faster_with_weight(&tuned, "lib 1", DType::fp32, false, layer));
+        return bias_is_faster_with_weight(&tuned, "lib 1", DType::bf16, false, layer);
     };
     CHECK(faster_with_weight(1.9, 2));
     CHECK(!faster_with_weight(1.99, 2));  // no more than noise
@@ -225,14 +225,14 @@ TEST_CASE("a bias gradient is summed where both products together take less time
     const BiasPlaces places = bias_places(DType::bf16, false, pair);
     const auto faster_with_input = [&](double input_with, double weight_without, double input_without,
                                        double weight_with) {
-        Choices choices;
+        TunedAlgorithms tuned;
         for (const auto& [shape, seconds] : {std::pair(places.input_with_bias, input_with),
                                              {places.weight_without, weight_without},
                                              {places.input_without, input_without},
                                              {places.weight_with_bias, weight_with}})
-            if (seconds > 0) choices.known["lib 1"][shape.problem()] = {"bare 00", "", seconds};
-        CHECK(!bias_is_faster_with_input(&choices, "lib 2", DType::bf16, false, pair));
-        return bias_is_faster_with_input(&choices, "lib 1", DType::bf16, false, pair);
+            if (seconds > 0) tuned.known["lib 1"][shape.problem()] = {"bare 00", "", seconds};
+        CHECK(!bias_is_faster_with_input(&tuned, "lib 2", DType::bf16, false, pair));
+        return bias_is_faster_with_input(&tuned, "lib 1", DType::bf16, false, pair);
     };
     CHECK(faster_with_input(4, 2, 3, 4));
     CHECK(!faster_with_input(5, 2, 3, 4));
@@ -246,11 +246,11 @@ TEST_CASE("a bias gradient is rounded only if it is fused into a bf16 product", 
     const GeluPair pair{.rows = 64, .in_channels = 16, .hidden_channels = 64, .out_channels = 16, .accumulate = true};
     const auto rounded = [&](DType dtype, const char* chosen, double with_input) {
         const BiasPlaces places = bias_places(dtype, false, pair);
-        Choices choices;
+        TunedAlgorithms tuned;
         for (const auto& shape : {places.weight_without, places.input_without, places.weight_with_bias})
-            choices.known["lib 1"][shape.problem()] = {"bare 00", "", 2};
-        choices.known["lib 1"][places.input_with_bias.problem()] = {chosen, "", with_input};
-        return bias_gradient_is_rounded(&choices, "lib 1", dtype, false, pair);
+            tuned.known["lib 1"][shape.problem()] = {"bare 00", "", 2};
+        tuned.known["lib 1"][places.input_with_bias.problem()] = {chosen, "", with_input};
+        return bias_gradient_is_rounded(&tuned, "lib 1", dtype, false, pair);
     };
     CHECK(rounded(DType::bf16, "fused-gelu-and-bias 00", 1));
     CHECK(!rounded(DType::bf16, "fused-gelu-and-bias 00", 3));  // summed with the weight gradient, which is fp32

@@ -1,4 +1,4 @@
-// tuning_test.cpp - timing and ranking of candidates, and the table of stored choices
+// tuning_test.cpp - timing and ranking of candidates, and the table of stored results
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "kernels/device/memory.h"
-#include "kernels/tuning/choices.h"
+#include "kernels/tuning/tuned_algorithms.h"
 #include "kernels/tuning/first_bits.h"
 #include "kernels/tuning/timing.h"
 #include "test/support/support.h"
@@ -66,20 +66,20 @@ TEST_CASE("FirstBits compares the bits of later runs with those of the first", "
     }
 }
 
-TEST_CASE("choices are found by library and problem; used and timed ones are listed", "[tuning][one_order]") {
-    Choices choices;
-    choices.known["lib 1"] = {{"a", {"x", "as kept", 1}}, {"b", {"y", "", 2}}};
-    CHECK(choices.find("lib 2", "a") == nullptr);
-    CHECK(choices.find("lib 1", "c") == nullptr);
-    REQUIRE(choices.find("lib 1", "a"));
-    CHECK(choices.find("lib 1", "a")->taken == "x");
-    choices.keep("lib 2", "a", {"z", "timed", 3});
-    CHECK(choices.find("lib 2", "a")->seconds == 3);
-    const Choice kept{"x", "as kept", 1}, timed{"z", "timed", 3};
-    CHECK(choices.used() == ChoiceTable{{"lib 1", {{"a", kept}}}, {"lib 2", {{"a", timed}}}});
-    CHECK(choices.timed() == ChoiceTable{{"lib 2", {{"a", timed}}}});
-    CHECK(count(choices.known) == 3);
-    choices.reject("lib 1", "a");
-    CHECK(choices.find("lib 1", "a") == nullptr);
-    CHECK(count(choices.used()) == 1);
+TEST_CASE("algorithms are found by library and problem; used and timed ones are listed", "[tuning][one_order]") {
+    TunedAlgorithms tuned;
+    tuned.known["lib 1"] = {{"a", {"x", "as kept", 1}}, {"b", {"y", "", 2}}};
+    CHECK(tuned.find("lib 2", "a") == nullptr);
+    CHECK(tuned.find("lib 1", "c") == nullptr);
+    REQUIRE(tuned.find("lib 1", "a"));
+    CHECK(tuned.find("lib 1", "a")->taken == "x");
+    tuned.keep("lib 2", "a", {"z", "timed", 3});
+    CHECK(tuned.find("lib 2", "a")->seconds == 3);
+    const TunedAlgorithm kept{"x", "as kept", 1}, timed{"z", "timed", 3};
+    CHECK(tuned.used() == TunedTable{{"lib 1", {{"a", kept}}}, {"lib 2", {{"a", timed}}}});
+    CHECK(tuned.timed() == TunedTable{{"lib 2", {{"a", timed}}}});
+    CHECK(count(tuned.known) == 3);
+    tuned.reject("lib 1", "a");
+    CHECK(tuned.find("lib 1", "a") == nullptr);
+    CHECK(count(tuned.used()) == 1);
 }

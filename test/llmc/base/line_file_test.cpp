@@ -28,7 +28,7 @@ TEST_CASE("after a full disk the log has complete lines and accepts more", "[lin
     file.append("first");
     {
         const FullDisk full(10);
-        CHECK_THAT(complaint([&] { file.append("second, too long"); }),
+        CHECK_THAT(error_of([&] { file.append("second, too long"); }),
                    StartsWith("writing " + path.string() + " is refused by the system (File too large)"));
         CHECK(read_bytes(path) == "first\n");
         file.append("abc");
@@ -78,5 +78,5 @@ TEST_CASE("a log that was deleted or moved away is not written to", "[line_file]
         std::filesystem::remove(path);
         write_bytes(path, "other\n");
     }
-    CHECK_THAT(complaint([&] { file.append("two"); }), StartsWith(gone));
+    CHECK_THAT(error_of([&] { file.append("two"); }), StartsWith(gone));
 }

@@ -57,7 +57,7 @@ TEST_CASE("an output file reports a full disk, wherever the space ends", "[outpu
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);
     const rlimit little{room, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &little);
-    const std::string heard = test::complaint([&] {
+    const std::string heard = test::error_of([&] {
         OutputFile file(place, "the file of this test");
         file.append(std::as_bytes(std::span(text)));
         file.finish();
@@ -70,9 +70,9 @@ TEST_CASE("an output file reports a full disk, wherever the space ends", "[outpu
 
 TEST_CASE("an output file that cannot be created throws an error", "[output_file]") {
     const test::ScratchFolder scratch;
-    CHECK(test::complaint([&] { OutputFile(scratch.path() / "none" / "file", "it"); }) ==
+    CHECK(test::error_of([&] { OutputFile(scratch.path() / "none" / "file", "it"); }) ==
           "cannot create it: No such file or directory");
-    CHECK(test::complaint([&] {
+    CHECK(test::error_of([&] {
               OutputFile full("/dev/full");
               full.append(std::as_bytes(std::span("x")));
               full.finish();

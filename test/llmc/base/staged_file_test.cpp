@@ -40,7 +40,7 @@ TEST_CASE("if a staged file cannot be written, the old one stays and nothing is 
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);
     const rlimit little{100, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &little);
-    const std::string heard = test::complaint([&] { llmc::write_whole(place, std::string(1000, 'x')); });
+    const std::string heard = test::error_of([&] { llmc::write_whole(place, std::string(1000, 'x')); });
     setrlimit(RLIMIT_FSIZE, &before);
     std::signal(SIGXFSZ, handler);
     CHECK(heard == "cannot write " + place.string() + ": File too large");
@@ -48,9 +48,9 @@ TEST_CASE("if a staged file cannot be written, the old one stays and nothing is 
     CHECK(entries(scratch.path()) == 1);
 
     fs::create_directory(scratch.path() / "folder");
-    CHECK_THAT(test::complaint([&] { llmc::write_whole(scratch.path() / "folder", "x"); }),
+    CHECK_THAT(test::error_of([&] { llmc::write_whole(scratch.path() / "folder", "x"); }),
                test::StartsWith("cannot write " + (scratch.path() / "folder").string() + ": "));
-    CHECK_THAT(test::complaint([&] { llmc::write_whole(place / "below", "x"); }),
+    CHECK_THAT(test::error_of([&] { llmc::write_whole(place / "below", "x"); }),
                test::StartsWith("cannot create " + place.string() + ": "));
     CHECK(entries(scratch.path()) == 2);
 }

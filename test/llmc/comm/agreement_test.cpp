@@ -9,7 +9,7 @@ using namespace test;
 TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agreement]") {
     const auto of_rank = [](const std::vector<std::vector<Fact>>& facts) {
         return only(complaints(int(facts.size()), [&](Communicator& ranks) {
-            require_alike(ranks, facts[std::size_t(ranks.rank())], "MEND");
+            require_same(ranks, facts[std::size_t(ranks.rank())], "HINT");
         }));
     };
     const std::vector<Fact> one{{"--lr", "1"}, {"--seed", "1"}, {"--tf32", "false"}};
@@ -18,17 +18,17 @@ TEST_CASE("the first difference from rank 0 is named on every rank", "[start_agr
     std::vector<Fact> other = one;
     other[1].value = "2";
     other[2].value = "true";
-    CHECK(of_rank({one, other}) == on_this_host(1) + " has --seed 2, " + on_this_host(0) + " has 1; MEND");
+    CHECK(of_rank({one, other}) == on_this_host(1) + " has --seed 2, " + on_this_host(0) + " has 1; HINT");
     CHECK(of_rank({one, one, other, other}) ==
-          on_this_host(2) + " (one of 2 that differ) has --seed 2, " + on_this_host(0) + " has 1; MEND");
+          on_this_host(2) + " (one of 2 that differ) has --seed 2, " + on_this_host(0) + " has 1; HINT");
     CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "6 tokens", "/b"}}}) ==
-          on_this_host(1) + " has a shard of 6 tokens (/b), " + on_this_host(0) + " has 5 tokens (/a); MEND");
+          on_this_host(1) + " has a shard of 6 tokens (/b), " + on_this_host(0) + " has 5 tokens (/a); HINT");
     // paths may differ
     CHECK(of_rank({{{"a shard of", "5 tokens", "/a"}}, {{"a shard of", "5 tokens", "/b"}}}) == "accepted");
     CHECK(of_rank({{{"first", "1"}, {"second", "2"}}, {{"first", "1"}}}) ==
-          on_this_host(1) + " has nothing more , " + on_this_host(0) + " has second 2; MEND");
+          on_this_host(1) + " has nothing more , " + on_this_host(0) + " has second 2; HINT");
     CHECK(of_rank({{{"--prompt", "\xff"}}, {{"--prompt", "a"}}}) ==  // not UTF-8
-          on_this_host(1) + " has --prompt a, " + on_this_host(0) + " has \xef\xbf\xbd; MEND");
+          on_this_host(1) + " has --prompt a, " + on_this_host(0) + " has \xef\xbf\xbd; HINT");
 }
 
 TEST_CASE("the failure of one rank is an error on all ranks", "[start_agreement]") {

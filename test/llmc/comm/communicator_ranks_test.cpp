@@ -111,7 +111,7 @@ TEST_CASE("groups after a failed one report its error", "[communicator][local]")
         if (comm.rank() == 1) throw Error("no memory");
         const auto data = on_device(std::vector<float>(1000, 1));
         for (int group = 0; group < 3; ++group)
-            errors.push_back(complaint([&] {
+            errors.push_back(error_of([&] {
                 comm.group_begin(nullptr);
                 comm.all_reduce(data.span());
                 comm.sync(comm.group_end());
@@ -180,7 +180,7 @@ TEST_CASE("ranks that wait for a failed rank in a split communicator get its err
         const auto pair = comm.split(comm.rank() / 2);
         if (comm.rank() == 3) throw Error("no memory");
         const auto data = on_device(std::vector<float>(1000, 1));
-        errors[comm.rank()] = complaint([&] {
+        errors[comm.rank()] = error_of([&] {
             for (int group = 0; group < 2; ++group) {  // the other pair's first group succeeds
                 pair->group_begin(nullptr);
                 pair->all_reduce(data.span());
@@ -196,7 +196,7 @@ TEST_CASE("different numbers of ranks per machine are refused on all ranks", "[c
     for (const int ranks : {4, 5}) {
         std::vector<std::string> errors(ranks);
         run_ranks(ranks, [&](Communicator& comm) {
-            errors[comm.rank()] = complaint([&] { expect(ranks_of_node(nodes_of(comm)) == 2, "two ranks on each"); });
+            errors[comm.rank()] = error_of([&] { expect(ranks_of_node(nodes_of(comm)) == 2, "two ranks on each"); });
         }, {.ranks_of_node = 2});
         for (const std::string& error : errors)
             CHECK(error == (ranks == 4 ? "accepted"

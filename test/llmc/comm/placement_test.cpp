@@ -6,7 +6,7 @@
 #include "test/support/scratch_folder.h"
 
 using namespace llmc;
-using test::complaint;
+using test::error_of;
 using Threads = std::vector<int>;
 
 namespace {
@@ -28,7 +28,7 @@ TEST_CASE("the cores of a machine are divided among its ranks", "[placement]") {
     CHECK(share_of_cores({{0}, {1}}, 1, 4) == Threads{0});
     CHECK(share_of_cores({{0}, {1}}, 3, 4) == Threads{1});
     CHECK(share_of_cores({}, 0, 1).empty());
-    CHECK(complaint([] { share_of_cores(machine_of(4), 2, 2); }) != "accepted");
+    CHECK(error_of([] { share_of_cores(machine_of(4), 2, 2); }) != "accepted");
     for (int cores = 1; cores <= 20; ++cores)
         for (int ranks = 1; ranks <= cores; ++ranks) {
             std::vector<int> owners(std::size_t(2 * cores));
@@ -73,12 +73,12 @@ TEST_CASE("NCCL is used if every rank has a GPU and the build has NCCL", "[place
     CHECK(uses_nccl(Transport::nccl, {"A"}, ""));  // one rank, on request
     CHECK_FALSE(uses_nccl(Transport::mpi, shared, ""));
     for (const Transport requested : {Transport::automatic, Transport::nccl})
-        CHECK(complaint([&] { uses_nccl(requested, shared, ""); }) ==
+        CHECK(error_of([&] { uses_nccl(requested, shared, ""); }) ==
               "a GPU is shared by ranks: A; expected one GPU per rank, starting with --device; "
               "start fewer ranks on that host, or add --comm mpi, which lets them share it");
-    CHECK_THAT(complaint([&] { uses_nccl(Transport::automatic, shared, "NCCL"); }),
+    CHECK_THAT(error_of([&] { uses_nccl(Transport::automatic, shared, "NCCL"); }),
                test::Contains("shared by ranks"));
-    CHECK_THAT(complaint([&] { uses_nccl(Transport::nccl, own, "NCCL: none"); }),
+    CHECK_THAT(error_of([&] { uses_nccl(Transport::nccl, own, "NCCL: none"); }),
                test::Contains("this build lacks NCCL: none"));
 }
 

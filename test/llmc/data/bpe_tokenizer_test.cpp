@@ -244,7 +244,7 @@ TEST_CASE("invalid files of merges are refused with line and reason", "[tokenize
 }
 
 TEST_CASE("GPT-2's ids equal those of OpenAI's program", "[tokenizer]") {
-    const auto file = gpt2_merges_at_hand();
+    const auto file = find_gpt2_merges();
     if (file.empty()) {
         WARN("skipped: scripts/get_gpt2_tokenizer.sh has not put GPT-2's merges into data/gpt2");
         return;

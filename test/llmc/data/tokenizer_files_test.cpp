@@ -37,7 +37,7 @@ TEST_CASE("the merges in a model's folder take precedence", "[tokenizer]") {
     test::write_file(folder / "merges.txt", "h e\n");
     CHECK_THROWS_WITH(load_tokenizer(folder.path(), kGpt2Vocabulary), Contains("merges.txt is another table"));
     CHECK_FALSE(load_tokenizer(folder.path(), {300, 299})->has_table());
-    const auto merges = gpt2_merges_at_hand();
+    const auto merges = find_gpt2_merges();
     if (merges.empty()) {
         WARN("skipped: scripts/get_gpt2_tokenizer.sh has not put GPT-2's merges into data/gpt2");
         return;

@@ -176,9 +176,9 @@ TEST_CASE("a batch that does not fit is refused with the largest that does", "[m
 TEST_CASE("memory for timing is counted if it exceeds what is allocated later", "[memory_plan]") {
     Context context = make_context();
     const MemoryPlan without = planned(kSmall, context);
-    context.choices = std::make_unique<kernels::Choices>();
+    context.tuned = std::make_unique<kernels::TunedAlgorithms>();
     CHECK(planned(kSmall, context).total() == without.total());  // there is no cache to empty
-    context.choices->cache_bytes = std::size_t(1) << 30;
+    context.tuned->cache_bytes = std::size_t(1) << 30;
     const MemoryPlan with = planned(kSmall, context);
     const bool times = kernels::Matmul::chooses_by_shape();
     CHECK((with.text().find("more while algorithms are timed") != std::string::npos) == times);
@@ -189,7 +189,7 @@ TEST_CASE("memory for timing is counted if it exceeds what is allocated later", 
     // Less by gradients and moments, which come later.
     CHECK(with.total() >= std::size_t(2) << 30);
     CHECK(with.total() < without.total() + (std::size_t(2) << 30));
-    context.choices->cache_bytes = 1;
+    context.tuned->cache_bytes = 1;
     CHECK(planned(kSmall, context).total() == without.total());
 }
 

@@ -270,15 +270,15 @@ namespace {
 // Two contexts with the same arithmetic: `untimed` uses the default place to sum biases, `timed` the fastest according
 // to `choices`.
 struct UntimedAndTimed {
-    kernels::Choices choices;
+    kernels::TunedAlgorithms tuned;
     Context untimed = make_context(), timed = make_context();
 
     UntimedAndTimed() {
         untimed.matmul = kernels::Matmul({.bf16 = kernels::Bf16Arithmetic::widen});
-        timed.matmul = kernels::Matmul({.bf16 = kernels::Bf16Arithmetic::widen, .choices = &choices});
+        timed.matmul = kernels::Matmul({.bf16 = kernels::Bf16Arithmetic::widen, .tuned = &tuned});
     }
     void took(const kernels::ProductShape& shape, double seconds) {
-        choices.known[timed.matmul.library()][shape.problem()].seconds = seconds;
+        tuned.known[timed.matmul.library()][shape.problem()].seconds = seconds;
     }
 };
 

@@ -10,7 +10,7 @@
 
 using namespace llmc;
 using test::Contains;
-using test::complaint;
+using test::error_of;
 
 TEST_CASE("moments of any number of ranks and stage can be read in any ranges", "[moments]") {
     const ParameterTable table(ModelConfig{3, 2, 32, 16, 61});
@@ -41,12 +41,12 @@ TEST_CASE("moments of any number of ranks and stage can be read in any ranges", 
             CHECK(std::equal(some_first.begin(), some_first.end(), first.begin() + std::ptrdiff_t(from)));
             CHECK(std::equal(some_second.begin(), some_second.end(), second.begin() + std::ptrdiff_t(from)));
         }
-        CHECK_THAT(complaint([&] { MomentFiles(folder, ranks, table.elements() + 64); }),
+        CHECK_THAT(error_of([&] { MomentFiles(folder, ranks, table.elements() + 64); }),
                    Contains("the number of parameters"));
         if (ranks == 1) continue;
         std::filesystem::copy_file(folder / moment_file_name(0, ranks), folder / moment_file_name(1, ranks),
                                    std::filesystem::copy_options::overwrite_existing);
-        CHECK_THAT(complaint([&] { MomentFiles(folder, ranks, table.elements()); }), Contains("each element once"));
+        CHECK_THAT(error_of([&] { MomentFiles(folder, ranks, table.elements()); }), Contains("each element once"));
     }
 }
 
@@ -57,7 +57,7 @@ TEST_CASE("invalid metadata of a moment file is quoted on one line", "[moments]"
                                  {{"first_moments", "F32", {0}}, {"second_moments", "F32", {0}}},
                                  {{"elements", elements}, {"stretches", stretches}});
         writer.finish();
-        return complaint([&] { MomentFiles(scratch.path(), 1, 6); });
+        return error_of([&] { MomentFiles(scratch.path(), 1, 6); });
     };
     CHECK_THAT(fault("6\n7", ""), Contains(R"(is "6\x0a7"; expected 6)"));
     CHECK_THAT(fault("6", "0\n-6"), Contains(R"(its stretches is "0\x0a-6")"));
@@ -78,7 +78,7 @@ TEST_CASE("invalid moments are refused at any position", "[moments]") {
                   second);
     const MomentFiles files(scratch.path(), 1, table.elements());
     std::vector<float> read_first(elements), read_second(elements);
-    const std::string heard = complaint([&] { files.read(0, read_first, read_second); });
+    const std::string heard = error_of([&] { files.read(0, read_first, read_second); });
     if (bad == -1e-30f && !in_second) CHECK(heard == "accepted");
     else CHECK_THAT(heard, Contains(file.string() + ": a value of " + (in_second ? "second" : "first") + "_moments"));
 }

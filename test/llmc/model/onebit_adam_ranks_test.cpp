@@ -243,7 +243,7 @@ TEST_CASE("tensors excluded from compression are updated as by AdamW", "[ranks][
 
 TEST_CASE("invalid regular expressions, and ones that match no or all tensors, are refused", "[onebit]") {
     const ParameterTable table(kTinyModel);
-    const auto complaint = [&](const std::string& exclude) {
+    const auto error_of = [&](const std::string& exclude) {
         try {
             onebit_bytes(table, {.rank = 0, .ranks = 2}, {.exclude = exclude});
         } catch (const Error& error) {
@@ -251,13 +251,13 @@ TEST_CASE("invalid regular expressions, and ones that match no or all tensors, a
         }
         return std::string();
     };
-    CHECK_THAT(complaint("attention"), test::Contains("matches none of the tensors"));
-    CHECK_THAT(complaint("."), test::Contains("matches all of the tensors"));
-    CHECK_THAT(complaint("(wte"), test::Contains("expected an extended regular expression"));
-    CHECK_THAT(complaint(std::string(20000, '(') + 'w' + std::string(20000, ')')),
+    CHECK_THAT(error_of("attention"), test::Contains("matches none of the tensors"));
+    CHECK_THAT(error_of("."), test::Contains("matches all of the tensors"));
+    CHECK_THAT(error_of("(wte"), test::Contains("expected an extended regular expression"));
+    CHECK_THAT(error_of(std::string(20000, '(') + 'w' + std::string(20000, ')')),
                test::Contains("the length of --onebit-exclude is 40001; expected at most 1000"));
-    CHECK_THAT(complaint("(.*.*.*.*.*.*)*X"), test::Contains("matches none of the tensors"));
-    CHECK(complaint("wte") == "");
+    CHECK_THAT(error_of("(.*.*.*.*.*.*)*X"), test::Contains("matches none of the tensors"));
+    CHECK(error_of("wte") == "");
 }
 
 TEST_CASE("a checkpoint has the complete state of 1-bit Adam", "[ranks][onebit]") {

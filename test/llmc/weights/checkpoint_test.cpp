@@ -16,7 +16,7 @@
 using namespace llmc;
 using test::Contains;
 using nlohmann::json;
-using test::complaint;
+using test::error_of;
 using test::same_bits;
 
 namespace {
@@ -57,7 +57,7 @@ struct Saved {
         return read;
     }
     std::string fault() const {
-        const std::string text = complaint([&] { load(folder); });
+        const std::string text = error_of([&] { load(folder); });
         CHECK_THAT(text, !Contains("\n"));
         if (text != "accepted") CHECK_THAT(text, Contains("; expected ") && Contains(folder.string()));
         return text;
@@ -180,14 +180,14 @@ TEST_CASE("values may be passed tensor by tensor, and a model may have no end of
     CHECK(folder.filename() == "step_123456789");
     CHECK(test::read_bytes(folder / "model.safetensors") == test::read_bytes(saved.tensors()));
     CHECK(llmc::parse_json(test::read_bytes(folder / "config.json"))["eos_token_id"].is_null());
-    CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, by_tensor, 61); }),
+    CHECK_THAT(error_of([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, by_tensor, 61); }),
                Contains("end-of-text id is 61"));
-    CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), -5, saved.table, by_tensor, -1); }),
+    CHECK_THAT(error_of([&] { save_checkpoint(saved.scratch.path(), -5, saved.table, by_tensor, -1); }),
                Contains("step of a checkpoint is -5"));
     const TensorSource wrong_length = [&](int) { return std::span<const float>(saved.flat).first(3); };
-    CHECK_THAT(complaint([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, wrong_length, -1); }),
+    CHECK_THAT(error_of([&] { save_checkpoint(saved.scratch.path(), 5, saved.table, wrong_length, -1); }),
                Contains("wte.weight is 3"));
-    CHECK_THAT(complaint([&] { from_flat(saved.table, std::span<const float>(saved.flat).first(3)); }),
+    CHECK_THAT(error_of([&] { from_flat(saved.table, std::span<const float>(saved.flat).first(3)); }),
                Contains("to save is 3"));
 }
 
@@ -301,9 +301,9 @@ TEST_CASE("invalid sizes, and sizes that do not match the file, are refused", "[
     const Saved saved;
     const ParameterTable other(ModelConfig{2, 3, 72, 11, 61});
     std::vector<float> flat(std::size_t(other.elements()));
-    CHECK_THAT(complaint([&] { Checkpoint(saved.folder).read(other, flat); }),
+    CHECK_THAT(error_of([&] { Checkpoint(saved.folder).read(other, flat); }),
                Contains("11 positions") && Contains("10 positions"));
-    CHECK_THAT(complaint([&] { Checkpoint(saved.folder).read(saved.table, std::span(flat).first(7)); }),
+    CHECK_THAT(error_of([&] { Checkpoint(saved.folder).read(saved.table, std::span(flat).first(7)); }),
                Contains("to fill is 7"));
 }
 
@@ -315,20 +315,20 @@ TEST_CASE("missing keys have the defaults of GPT2Config", "[checkpoint]") {
         "hidden_size": 64, "max_position_embeddings": 99, "n_embd": 64})");  // transformers' other names
     CHECK(read_config_json(scratch.path() / "config.json") == ModelConfig{3, 2, 64, 99, 50257});
     test::write_bytes(scratch.path() / "config.json", "[]");
-    CHECK_THAT(complaint([&] { read_config_json(scratch.path() / "config.json"); }), Contains("not a JSON object"));
+    CHECK_THAT(error_of([&] { read_config_json(scratch.path() / "config.json"); }), Contains("not a JSON object"));
     for (const char* text : {"", "{", "{\"n_layer\": 2", "nonsense"}) {
         test::write_bytes(scratch.path() / "config.json", text);
-        CHECK_THAT(complaint([&] { read_config_json(scratch.path() / "config.json"); }),
+        CHECK_THAT(error_of([&] { read_config_json(scratch.path() / "config.json"); }),
                    Contains("config.json") && Contains("not valid JSON"));
     }
 }
 
 TEST_CASE("for an incomplete checkpoint the error names what is missing", "[checkpoint]") {
     const Saved saved;
-    CHECK_THAT(complaint([&] { Checkpoint(saved.folder / "none"); }), Contains("none") && Contains("missing"));
-    CHECK_THAT(complaint([&] { Checkpoint(saved.scratch.path()); }), Contains("without model.safetensors"));
+    CHECK_THAT(error_of([&] { Checkpoint(saved.folder / "none"); }), Contains("none") && Contains("missing"));
+    CHECK_THAT(error_of([&] { Checkpoint(saved.scratch.path()); }), Contains("without model.safetensors"));
     fs::remove(saved.folder / "config.json");
-    CHECK_THAT(complaint([&] { Checkpoint(saved.folder); }), Contains("config.json is missing"));
+    CHECK_THAT(error_of([&] { Checkpoint(saved.folder); }), Contains("config.json is missing"));
 }
 
 TEST_CASE("a model truncated at any length is refused", "[checkpoint]") {
@@ -353,15 +353,15 @@ TEST_CASE("a step folder appears atomically and is never overwritten", "[checkpo
     const auto folders = [&] { return std::distance(fs::directory_iterator(run), fs::directory_iterator()); };
 
     saved.flat[5] += 1;
-    CHECK_THAT(complaint([&] { save_checkpoint(run, 100, saved.table, source, -1); }),
+    CHECK_THAT(error_of([&] { save_checkpoint(run, 100, saved.table, source, -1); }),
                Contains("step_00000100 is already present"));
     // before anything is written
-    CHECK_THAT(complaint([&] { StagedFolder(run / "step_00000100"); }), Contains("is already present"));
+    CHECK_THAT(error_of([&] { StagedFolder(run / "step_00000100"); }), Contains("is already present"));
     CHECK(test::read_bytes(saved.tensors()) == before);
     CHECK(folders() == 1);
 
     fs::create_directory(run / "step_00000101");
-    CHECK_THAT(complaint([&] { save_checkpoint(run, 101, saved.table, source, -1); }),
+    CHECK_THAT(error_of([&] { save_checkpoint(run, 101, saved.table, source, -1); }),
                Contains("step_00000101 is already present"));
     fs::remove(run / "step_00000101");
 
@@ -370,7 +370,7 @@ TEST_CASE("a step folder appears atomically and is never overwritten", "[checkpo
         if (++calls == 3) throw Error("the device is gone", Blame::runtime);
         return source(tensor);
     };
-    CHECK(complaint([&] { save_checkpoint(run, 102, saved.table, failing, -1); }) == "the device is gone");
+    CHECK(error_of([&] { save_checkpoint(run, 102, saved.table, failing, -1); }) == "the device is gone");
     CHECK(folders() == 1);
 
     // The hidden folder of a killed run is replaced.
@@ -384,7 +384,7 @@ TEST_CASE("a step folder appears atomically and is never overwritten", "[checkpo
     // The name appears while the folder is being written.
     StagedFolder staged(run / "step_00000104");
     fs::create_directory(run / "step_00000104");
-    CHECK_THAT(complaint([&] { staged.commit(); }), Contains("step_00000104 is already present"));
+    CHECK_THAT(error_of([&] { staged.commit(); }), Contains("step_00000104 is already present"));
 }
 
 TEST_CASE("an impossible output folder is a run-time error that names it", "[checkpoint]") {

@@ -53,7 +53,7 @@ struct Exported {
     std::string fault_of(const std::string& bytes) const {
         const std::filesystem::path changed = scratch.path() / "changed.bin";
         test::write_bytes(changed, bytes);
-        const std::string text = test::complaint([&] {
+        const std::string text = test::error_of([&] {
             std::vector<float> values(flat.size());
             Checkpoint(changed).read(table, values);
         });
@@ -204,7 +204,7 @@ TEST_CASE("a file of llm.c that is truncated or too long is refused", "[llmc_fil
     for (const std::size_t more : {1, 2, 4096})
         CHECK_THAT(model.fault_of(whole + std::string(more, '\0')),
                    Contains("expected " + std::to_string(whole.size()) + " bytes") && Contains("damaged"));
-    CHECK_THAT(test::complaint([&] { Checkpoint(model.scratch.path() / "none.bin"); }),
+    CHECK_THAT(test::error_of([&] { Checkpoint(model.scratch.path() / "none.bin"); }),
                Contains("none.bin is missing"));
 }
 
@@ -216,9 +216,9 @@ TEST_CASE("the error names a value that is not finite, or that bf16 cannot repre
 
     const std::string before = test::read_bytes(model.file);
     model.flat[2] = 3.4e38f;  // the next bf16 is infinity
-    CHECK_THAT(test::complaint([&] { write_llmc_file(model.file, model.table, model.flat, DType::bf16); }),
+    CHECK_THAT(test::error_of([&] { write_llmc_file(model.file, model.table, model.flat, DType::bf16); }),
                Contains("a value of wte.weight is 3.399999952e+38") && Contains("export in fp32"));
     CHECK(test::read_bytes(model.file) == before);
     CHECK(std::distance(std::filesystem::directory_iterator(model.scratch.path()), {}) == 2);  // nothing left behind
-    CHECK(test::complaint([&] { write_llmc_file(model.file, model.table, model.flat, DType::fp32); }) == "accepted");
+    CHECK(test::error_of([&] { write_llmc_file(model.file, model.table, model.flat, DType::fp32); }) == "accepted");
 }

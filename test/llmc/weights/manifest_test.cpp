@@ -11,14 +11,14 @@
 
 using namespace llmc;
 using test::Contains;
-using test::complaint;
+using test::error_of;
 
 namespace fs = std::filesystem;
 
 TEST_CASE("a manifest detects files, including itself, that are missing, shorter, longer or changed", "[manifest]") {
     const test::ScratchFolder scratch;
     const fs::path folder = scratch.path();
-    const auto complain = [&] { return complaint([&] { check_manifest(folder); }); };
+    const auto complain = [&] { return error_of([&] { check_manifest(folder); }); };
     CHECK_THAT(complain(), Contains("without manifest.json"));
     const std::string large(3 << 20, 'x');  // larger than one read
     test::write_bytes(folder / "a", "abc");
@@ -64,7 +64,7 @@ TEST_CASE("a manifest with a path or an unprintable file name is refused", "[man
                                     std::string("a\nb"), std::string(256, 'x'), std::string()}) {
         write_manifest(folder, {{name, file}});
         CAPTURE(name);
-        CHECK_THAT(complaint([&] { check_manifest(folder); }), Contains("manifest.json is damaged"));
+        CHECK_THAT(error_of([&] { check_manifest(folder); }), Contains("manifest.json is damaged"));
     }
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("sizes in a manifest must be integers, and checksums 16 digits", "[man
         const nlohmann::json whole = {{"files", files}, {"xxh3", fingerprint(std::as_bytes(std::span(text)))}};
         test::write_bytes(scratch.path() / kManifestName, whole.dump());
         CAPTURE(bytes, xxh3);
-        CHECK_THAT(complaint([&] { check_manifest(scratch.path()); }), Contains("manifest.json is damaged"));
+        CHECK_THAT(error_of([&] { check_manifest(scratch.path()); }), Contains("manifest.json is damaged"));
     }
 }
 
@@ -108,5 +108,5 @@ TEST_CASE("fingerprints of memory and of files are XXH3", "[manifest]") {
     const test::ScratchFolder scratch;
     test::write_bytes(scratch.path() / "file", text);
     CHECK(fingerprint_of_file(scratch.path() / "file") == FileFingerprint{7, "c0b88d47a1993541"});
-    CHECK_THAT(complaint([&] { fingerprint_of_file(scratch.path() / "none"); }), Contains("none"));
+    CHECK_THAT(error_of([&] { fingerprint_of_file(scratch.path() / "none"); }), Contains("none"));
 }

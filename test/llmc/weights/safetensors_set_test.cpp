@@ -68,7 +68,7 @@ struct Sharded {
         return values;
     }
     std::string fault() const {
-        const std::string text = test::complaint([&] { read(); });
+        const std::string text = test::error_of([&] { read(); });
         CHECK_THAT(text, !Contains("\n"));
         if (text != "accepted") CHECK_THAT(text, Contains(path().string()) && Contains("; expected "));
         return text;

@@ -11,7 +11,7 @@
 
 using namespace llmc;
 using test::Contains;
-using test::complaint;
+using test::error_of;
 
 namespace {
 
@@ -26,7 +26,7 @@ const std::string kGood =
 std::string open_fault(const std::string& bytes) {
     const test::ScratchFolder folder;
     test::write_bytes(folder.path() / "x.safetensors", bytes);
-    const std::string text = complaint([&] { SafetensorsFile file(folder.path() / "x.safetensors"); });
+    const std::string text = error_of([&] { SafetensorsFile file(folder.path() / "x.safetensors"); });
     if (text != "accepted") {  // every error has one line, with the file and the expected value
         CHECK_THAT(text, Contains("x.safetensors") && Contains("; expected ") && !Contains("\n"));
     }
@@ -68,9 +68,9 @@ TEST_CASE("tensors written in parts are read back bit-identical, in order, with 
     std::vector<float> middle(2);
     file.read(file.tensors()[0], 3, middle);
     CHECK(std::memcmp(middle.data(), &values[3], 8) == 0);
-    CHECK_THAT(complaint([&] { file.read(file.tensors()[0], 5, middle); }),
+    CHECK_THAT(error_of([&] { file.read(file.tensors()[0], 5, middle); }),
                Contains("2 from 5") && Contains("its 6 elements"));
-    CHECK_THAT(complaint([&] { file.read(file.tensors()[0], -1, middle); }), Contains("from -1"));
+    CHECK_THAT(error_of([&] { file.read(file.tensors()[0], -1, middle); }), Contains("from -1"));
 }
 
 TEST_CASE("the data of a written file starts at a multiple of 8 bytes", "[safetensors]") {
@@ -119,7 +119,7 @@ TEST_CASE("a tensor of another dtype is listed but cannot be read as floats", "[
                       file_of(R"({"mask":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}})", "abcd"));
     const SafetensorsFile file(folder.path() / "x");
     CHECK(std::memcmp(file.bytes(file.tensors()[0]).data(), "abcd", 4) == 0);
-    CHECK_THAT(complaint([&] { read_all(file, file.tensors()[0]); }),
+    CHECK_THAT(error_of([&] { read_all(file, file.tensors()[0]); }),
                Contains("\"mask\"") && Contains("BOOL") && Contains("F32, F16 or BF16"));
 }
 
@@ -206,23 +206,23 @@ TEST_CASE("if one extent is 0, the others may have any size", "[safetensors]") {
 TEST_CASE("a file without tensors is accepted, a folder or a missing file is refused", "[safetensors]") {
     CHECK(open_fault(file_of("{}", "")) == "accepted");
     const test::ScratchFolder folder;
-    CHECK_THAT(complaint([&] { SafetensorsFile file(folder.path() / "none"); }),
+    CHECK_THAT(error_of([&] { SafetensorsFile file(folder.path() / "none"); }),
                Contains("none") && Contains("missing"));
-    CHECK_THAT(complaint([&] { SafetensorsFile file(folder.path()); }), Contains("a folder"));
+    CHECK_THAT(error_of([&] { SafetensorsFile file(folder.path()); }), Contains("a folder"));
 }
 
 TEST_CASE("the writer refuses arguments that would give an invalid file", "[safetensors]") {
     const test::ScratchFolder folder;
     const auto path = folder.path() / "m";
-    CHECK_THAT(complaint([&] {
+    CHECK_THAT(error_of([&] {
                    SafetensorsWriter(path, {{"a", "F32", {1}}, {"a", "F32", {1}}}, {});
                }),
                Contains("\"a\""));
-    CHECK_THAT(complaint([&] { SafetensorsWriter(path, {{"a", "F31", {1}}}, {}); }), Contains("F31"));
+    CHECK_THAT(error_of([&] { SafetensorsWriter(path, {{"a", "F31", {1}}}, {}); }), Contains("F31"));
     SafetensorsWriter writer(path, {{"a", "F32", {2}}}, {});
     writer.append(std::vector<float>{1});
-    CHECK_THAT(complaint([&] { writer.finish(); }), Contains("appended is 4") && Contains("expected 8"));
-    CHECK_THAT(complaint([&] {
+    CHECK_THAT(error_of([&] { writer.finish(); }), Contains("appended is 4") && Contains("expected 8"));
+    CHECK_THAT(error_of([&] {
                    writer.append(std::vector<float>{2, 3});
                }),
                Contains("8 bytes") && Contains("the remaining 4 bytes of the header's tensors"));
@@ -241,7 +241,7 @@ TEST_CASE("truncation of an open file is a run-time error and does not end the p
     const SafetensorsFile file(path);
     std::filesystem::resize_file(path, left);
     std::vector<float> values(kSize);
-    CHECK_THAT(complaint([&] { file.read(file.tensors()[0], 0, values); }),
+    CHECK_THAT(error_of([&] { file.read(file.tensors()[0], 0, values); }),
                Contains(path.string() + " is truncated while it is read"));
 }
 
@@ -260,5 +260,5 @@ TEST_CASE("a full disk and a missing folder are run-time errors that name the fi
         writer.append(std::vector<float>{1});
         writer.finish();
     };
-    CHECK_THAT(complaint(write_to_full_disk), Contains("/dev/full") && Contains("No space left"));
+    CHECK_THAT(error_of(write_to_full_disk), Contains("/dev/full") && Contains("No space left"));
 }

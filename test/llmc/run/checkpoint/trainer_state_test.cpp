@@ -15,7 +15,7 @@
 
 using namespace llmc;
 using test::Contains;
-using test::complaint;
+using test::error_of;
 
 TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     const test::ScratchFolder scratch;
@@ -55,7 +55,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     const std::string whole = test::read_bytes(file);
     const auto faults = [&](const std::string& text) {
         test::write_bytes(file, text);
-        return complaint([&] { read_trainer_state(scratch.path()); });
+        return error_of([&] { read_trainer_state(scratch.path()); });
     };
     CHECK_THAT(faults(""), Contains("trainer_state.json"));
     CHECK_THAT(faults("[]"), Contains("trainer_state.json is no valid JSON"));
@@ -109,7 +109,7 @@ TEST_CASE("the trainer state reads back as it was written", "[trainer_state]") {
     CHECK_THAT(faults(text_of(json)), Contains("trainer_state.json") && Contains("number"));
     CHECK(faults(whole) == "accepted");
     std::filesystem::remove(file);
-    CHECK_THAT(complaint([&] { read_trainer_state(scratch.path()); }), Contains("without trainer_state.json"));
+    CHECK_THAT(error_of([&] { read_trainer_state(scratch.path()); }), Contains("without trainer_state.json"));
 }
 
 TEST_CASE("each rank copies its part of a checkpoint; rank 0 also copies the model", "[trainer_state]") {
@@ -130,7 +130,7 @@ TEST_CASE("the error for different training data names them, for any number of s
                            .training_data = data};
     };
     const auto fault = [&](const std::vector<Fact>& now) {
-        return complaint([&] { changes_since(run_with({{"shards", "1"}}), run_with(now), false); });
+        return error_of([&] { changes_since(run_with({{"shards", "1"}}), run_with(now), false); });
     };
     CHECK(fault({{"shards", "1"}}) == "accepted");
     CHECK_THAT(fault({{"shards", "2"}}), Contains("shards 2; expected shards 1"));

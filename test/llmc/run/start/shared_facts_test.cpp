@@ -11,22 +11,22 @@ TEST_CASE("every flag is compared, except those that may differ between hosts",
     Options options, other;
     const auto heard = [&] {
         return only(complaints(2, [&](Communicator& ranks) {
-            require_alike(ranks, command_line_facts(Request::run, ranks.rank() == 0 ? options : other), "MEND");
+            require_same(ranks, command_line_facts(Request::run, ranks.rank() == 0 ? options : other), "HINT");
         }));
     };
     other.train_data = "elsewhere", other.val_data = "there", other.threads = 3, other.device = 1;
     CHECK(heard() == "accepted");
     other.output_dir = "out";
-    CHECK(heard() == on_this_host(1) + " has --output-dir \"out\", " + on_this_host(0) + " has \"\"; MEND");
+    CHECK(heard() == on_this_host(1) + " has --output-dir \"out\", " + on_this_host(0) + " has \"\"; HINT");
     other.lr = 1;
     CHECK_THAT(heard(), Contains(" has --lr 1.0, "));
     other.beta1 = 0.5;
     CHECK_THAT(heard(), Contains(" has --beta1 0.5, "));
     CHECK(command_line_facts(Request::run, options)[0].name == "train_gpt2");  // the build comes first
     const auto requests = only(complaints(2, [&](Communicator& ranks) {
-        require_alike(ranks, command_line_facts(ranks.rank() == 0 ? Request::run : Request::help, options), "MEND");
+        require_same(ranks, command_line_facts(ranks.rank() == 0 ? Request::run : Request::help, options), "HINT");
     }));
-    CHECK(requests == on_this_host(1) + " has --help true, " + on_this_host(0) + " has false; MEND");
+    CHECK(requests == on_this_host(1) + " has --help true, " + on_this_host(0) + " has false; HINT");
 }
 
 TEST_CASE("data with the same counts, vocabulary and contents are the same, whatever their path", "[start_agreement]") {
@@ -38,13 +38,13 @@ TEST_CASE("data with the same counts, vocabulary and contents are the same, what
         return only(complaints(2, [&](Communicator& ranks) {
             const ShardSet shards(folder / (ranks.rank() == 0 ? "ours.bin" : "theirs.bin"));
             const bool has_them = ranks.rank() == 0 || validate;
-            require_alike(ranks, shard_facts("training", has_them ? &shards : nullptr), "MEND");
+            require_same(ranks, shard_facts("training", has_them ? &shards : nullptr), "HINT");
         }));
     };
     ShardBytes other(counting(40000), 65536, 65535);
     CHECK(heard(other) == "accepted");
     CHECK_THAT(heard(other, false), Contains(on_this_host(1) + " has a number of training shards of 0, " +
-                                             on_this_host(0) + " has 1; MEND"));
+                                             on_this_host(0) + " has 1; HINT"));
     other.header[4] = 65534;
     CHECK_THAT(heard(other),
                Contains("has training shard 0 with 40000 tokens, vocabulary 65536, end of text 65534, ") &&

@@ -8,12 +8,12 @@
 
 using namespace llmc;
 using namespace test;
-using kernels::Choice;
-using kernels::ChoiceTable;
+using kernels::TunedAlgorithm;
+using kernels::TunedTable;
 
 namespace {
 
-const Choice kFirst{"first", "1 ms", 1e-3}, kOther{"other \xc3\xbc", "2 ms", 2e-3};
+const TunedAlgorithm kFirst{"first", "1 ms", 1e-3}, kOther{"other \xc3\xbc", "2 ms", 2e-3};
 
 Options options_with(const std::filesystem::path& file, const char* tune = "auto") {
     Options options;
@@ -37,22 +37,22 @@ Tuned tune(const Options& options, const std::vector<std::string>& devices) {
         const auto rank = std::size_t(ranks.rank());
         Context context = make_context(ranks);
         context.device.name = devices[rank];
-        context.choices = std::make_unique<kernels::Choices>();
+        context.tuned = std::make_unique<kernels::TunedAlgorithms>();
         Tuning tuning(options, context);
         const auto ask = [&] {
             ++tuned.timed[rank];
-            if (context.choices->find("lib 1", "sum")) return;
-            if (!context.choices->timing) throw Error("asked without leave to time");
+            if (context.tuned->find("lib 1", "sum")) return;
+            if (!context.tuned->timing) throw Error("asked without leave to time");
             if (devices[rank] == "broken") throw Error("a fault of the device", Blame::runtime);
-            context.choices->keep("lib 1", "sum", {"by rank " + std::to_string(rank), "", 1});
+            context.tuned->keep("lib 1", "sum", {"by rank " + std::to_string(rank), "", 1});
         };
         tuning.choose(ask);
         tuning.save();
-        const Choice* const found = context.choices->find("lib 1", "sum");
+        const TunedAlgorithm* const found = context.tuned->find("lib 1", "sum");
         tuned.taken[rank] = found ? found->taken : "nothing";
         tuned.said[rank] = tuning.describe();
         tuned.notes[rank] = tuning.notes();
-        settled[rank] = !context.choices->timing && context.choices->cache_bytes == context.device.cache;
+        settled[rank] = !context.tuned->timing && context.tuned->cache_bytes == context.device.cache;
     });
     for (std::size_t rank = 0; rank < devices.size(); ++rank)
         CHECK((settled[rank] || tuned.heard[rank] != "accepted"));
@@ -66,27 +66,28 @@ using Texts = std::vector<std::string>;
 TEST_CASE("results read back from the file as written, together with those that others added", "[tuning]") {
     const ScratchFolder scratch;
     const std::string file = (scratch.path() / "deep" / "choices.json").string();
-    CHECK(read_choices(file).choices.empty());
-    CHECK(read_choices(file).fault.empty());
-    add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
-    add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kOther}, {"product", kFirst}}}, {"lib 2", {{"sum", kFirst}}}}},
-                       {"GPU B", {{"lib 1", {{"sum", kFirst}}}}}});
-    const ChoiceFile read = read_choices(file);
+    CHECK(read_tune_file(file).tuned.empty());
+    CHECK(read_tune_file(file).fault.empty());
+    add_to_tune_file(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
+    add_to_tune_file(file,
+                     {{"GPU A", {{"lib 1", {{"sum", kOther}, {"product", kFirst}}}, {"lib 2", {{"sum", kFirst}}}}},
+                      {"GPU B", {{"lib 1", {{"sum", kFirst}}}}}});
+    const TuneFile read = read_tune_file(file);
     CHECK(read.fault.empty());
-    CHECK(read.choices.size() == 2);
-    CHECK(read.choices.at("GPU A") ==
-          ChoiceTable{{"lib 1", {{"sum", kOther}, {"product", kFirst}}}, {"lib 2", {{"sum", kFirst}}}});
-    CHECK(read.choices.at("GPU B") == ChoiceTable{{"lib 1", {{"sum", kFirst}}}});
+    CHECK(read.tuned.size() == 2);
+    CHECK(read.tuned.at("GPU A") ==
+          TunedTable{{"lib 1", {{"sum", kOther}, {"product", kFirst}}}, {"lib 2", {{"sum", kFirst}}}});
+    CHECK(read.tuned.at("GPU B") == TunedTable{{"lib 1", {{"sum", kFirst}}}});
 }
 
 TEST_CASE("if the file is a link, its target is written", "[tuning]") {
     const ScratchFolder scratch;
     const std::string file = (scratch.path() / "choices.json").string(), link = (scratch.path() / "link").string();
-    add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
+    add_to_tune_file(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
     std::filesystem::create_symlink("choices.json", link);
-    add_choices(link, {{"GPU B", {{"lib 1", {{"sum", kFirst}}}}}});
+    add_to_tune_file(link, {{"GPU B", {{"lib 1", {{"sum", kFirst}}}}}});
     CHECK(std::filesystem::is_symlink(link));
-    CHECK(read_choices(file).choices.size() == 2);
+    CHECK(read_tune_file(file).tuned.size() == 2);
 }
 
 // {"a":{"a": ... 1 ...}}
@@ -99,7 +100,7 @@ std::string nested(int levels) {
 TEST_CASE("a file in another format is not read in parts, and not overwritten", "[tuning]") {
     const ScratchFolder scratch;
     const std::string file = (scratch.path() / "choices.json").string();
-    add_choices(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
+    add_to_tune_file(file, {{"GPU A", {{"lib 1", {{"sum", kFirst}}}}}});
     const std::string whole = read_bytes(file);
     const auto replaced = [&](const std::string& what, const std::string& by) {
         std::string text = whole;
@@ -123,9 +124,9 @@ TEST_CASE("a file in another format is not read in parts, and not overwritten", 
     }));
     CAPTURE(contents);
     write_bytes(file, contents);
-    CHECK(read_choices(file).choices.empty());
-    CHECK_THAT(read_choices(file).fault, StartsWith(fault));
-    CHECK_THAT(complaint([&] { add_choices(file, {}); }), StartsWith(fault));
+    CHECK(read_tune_file(file).tuned.empty());
+    CHECK_THAT(read_tune_file(file).fault, StartsWith(fault));
+    CHECK_THAT(error_of([&] { add_to_tune_file(file, {}); }), StartsWith(fault));
     CHECK(read_bytes(file) == contents);
     const Tuned tuned = tune(options_with(file), {"GPU A"});
     CHECK(tuned.taken == Texts{"by rank 0"});
@@ -141,7 +142,7 @@ TEST_CASE("the default file follows XDG_CACHE_HOME and HOME", "[tuning]") {
         const std::string old_cache = getenv("XDG_CACHE_HOME"), old_home = getenv("HOME") ? getenv("HOME") : "";
         setenv("XDG_CACHE_HOME", cache, 1);
         setenv("HOME", home, 1);
-        const std::string file = default_choice_file();
+        const std::string file = default_tune_file();
         setenv("XDG_CACHE_HOME", old_cache.c_str(), 1);
         setenv("HOME", old_home.c_str(), 1);
         return file;
@@ -160,8 +161,8 @@ TEST_CASE("the first rank of each kind of device times, the others use its resul
     CHECK(first.timed == std::vector<int>{1, 0, 1, 0});
     CHECK(first.taken == Texts{"by rank 0", "by rank 0", "by rank 2", "by rank 2"});
     CHECK(first.said[0] == "autotuned algorithms: 1 timed now, stored in " + file.string());
-    CHECK(read_choices(file).choices.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
-    CHECK(read_choices(file).choices.at("GPU B").at("lib 1").at("sum").taken == "by rank 2");
+    CHECK(read_tune_file(file).tuned.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
+    CHECK(read_tune_file(file).tuned.at("GPU B").at("lib 1").at("sum").taken == "by rank 2");
 
     const Tuned second = tune(options_with(file), {"GPU B", "GPU A"});  // ranks changed places
     CHECK(second.taken == Texts{"by rank 2", "by rank 0"});
@@ -169,8 +170,8 @@ TEST_CASE("the first rank of each kind of device times, the others use its resul
     const Tuned again = tune(options_with(file, "again"), {"GPU B", "GPU B"});
     CHECK(again.timed == std::vector<int>{1, 0});
     CHECK(again.taken == Texts{"by rank 0", "by rank 0"});
-    CHECK(read_choices(file).choices.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
-    CHECK(read_choices(file).choices.at("GPU B").at("lib 1").at("sum").taken == "by rank 0");
+    CHECK(read_tune_file(file).tuned.at("GPU A").at("lib 1").at("sum").taken == "by rank 0");
+    CHECK(read_tune_file(file).tuned.at("GPU B").at("lib 1").at("sum").taken == "by rank 0");
 
     const std::string before = read_bytes(file);
     const Tuned off = tune(options_with(file, "off"), devices);

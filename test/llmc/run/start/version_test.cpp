@@ -32,11 +32,11 @@ TEST_CASE("the version line omits unknown values", "[version]") {
 TEST_CASE("ranks with different commits are refused, also if a commit is unknown", "[version][start_agreement]") {
     const auto heard = [](const nlohmann::ordered_json& ours, const nlohmann::ordered_json& theirs) {
         return only(complaints(2, [&](Communicator& ranks) {
-            require_alike(ranks, build_facts({{"commit", ranks.rank() == 0 ? ours : theirs}}), "MEND");
+            require_same(ranks, build_facts({{"commit", ranks.rank() == 0 ? ours : theirs}}), "HINT");
         }));
     };
     CHECK(heard("abc", "abc") == "accepted");
     CHECK(heard(nullptr, nullptr) == "accepted");
-    CHECK(heard("abc", "def") == on_this_host(1) + " has commit def, " + on_this_host(0) + " has abc; MEND");
-    CHECK(heard("abc", nullptr) == on_this_host(1) + " has commit unknown, " + on_this_host(0) + " has abc; MEND");
+    CHECK(heard("abc", "def") == on_this_host(1) + " has commit def, " + on_this_host(0) + " has abc; HINT");
+    CHECK(heard("abc", nullptr) == on_this_host(1) + " has commit unknown, " + on_this_host(0) + " has abc; HINT");
 }

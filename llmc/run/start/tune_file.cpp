@@ -1,5 +1,5 @@
-// choice_file.cpp - autotuning results as JSON, validated when read and replaced atomically
-#include "llmc/run/start/choice_file.h"
+// tune_file.cpp - autotuning results as JSON, validated when read and replaced atomically
+#include "llmc/run/start/tune_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -46,13 +46,13 @@ double seconds(const json& value) {
 
 }  // namespace
 
-std::string default_choice_file() {
+std::string default_tune_file() {
     fs::path cache = absolute_path("XDG_CACHE_HOME");
     if (const fs::path home = absolute_path("HOME"); cache.empty() && !home.empty()) cache = home / ".cache";
     return cache.empty() ? "" : (cache / "train_gpt2" / "choices.json").string();
 }
 
-ChoiceFile read_choices(const std::string& path) {
+TuneFile read_tune_file(const std::string& path) {
     std::error_code refused;
     const fs::file_status status = fs::status(path, refused);
     if (status.type() == fs::file_type::not_found) return {};
@@ -66,48 +66,48 @@ ChoiceFile read_choices(const std::string& path) {
     if (!contents.is_object() || contents.value("format", json()) != kFormat)
         return {{}, "its \"format\" is not \"" + std::string(kFormat) + '"'};
     try {
-        return {choices_from_json(contents.at("devices")), ""};
+        return {tuned_from_json(contents.at("devices")), ""};
     } catch (const json::exception&) {
         return {{}, "its \"devices\" are not in this program's format"};
     }
 }
 
-void add_choices(const std::string& path, const ChoicesByDevice& news) {
-    ChoiceFile file = read_choices(path);
+void add_to_tune_file(const std::string& path, const TunedByDevice& news) {
+    TuneFile file = read_tune_file(path);
     if (!file.fault.empty()) throw Error(file.fault, Blame::runtime);
     for (const auto& [device, table] : news)
-        for (const auto& [library, choices] : table)
-            for (const auto& [problem, choice] : choices) file.choices[device][library][problem] = choice;
-    const json contents = {{"format", kFormat}, {"devices", to_json(file.choices)}};
+        for (const auto& [library, tuned] : table)
+            for (const auto& [problem, choice] : tuned) file.tuned[device][library][problem] = choice;
+    const json contents = {{"format", kFormat}, {"devices", to_json(file.tuned)}};
     std::error_code ignored;  // the file does not exist: no link to follow
     const fs::path file_itself = fs::canonical(path, ignored);
     write_whole(file_itself.empty() ? path : file_itself.string(), text_of(contents, 1) + '\n');
 }
 
-json to_json(const kernels::ChoiceTable& table) {
+json to_json(const kernels::TunedTable& table) {
     json all = json::object();
-    for (const auto& [library, choices] : table)
-        for (const auto& [problem, choice] : choices)
+    for (const auto& [library, tuned] : table)
+        for (const auto& [problem, choice] : tuned)
             all[library][problem] = {{"taken", choice.taken}, {"why", choice.why}, {"seconds", choice.seconds}};
     return all;
 }
 
-json to_json(const ChoicesByDevice& choices) {
+json to_json(const TunedByDevice& tuned) {
     json all = json::object();
-    for (const auto& [device, table] : choices) all[device] = to_json(table);
+    for (const auto& [device, table] : tuned) all[device] = to_json(table);
     return all;
 }
 
-ChoicesByDevice choices_from_json(const json& all) {
-    ChoicesByDevice choices;
+TunedByDevice tuned_from_json(const json& all) {
+    TunedByDevice tuned;
     // get() as maps throws for anything but nested objects
     using Libraries = std::map<std::string, std::map<std::string, json>>;
     for (const auto& [device, libraries] : all.get<std::map<std::string, Libraries>>())
         for (const auto& [library, problems] : libraries)
             for (const auto& [problem, choice] : problems)
-                choices[device][library][problem] = {plain_text(choice.at("taken")), plain_text(choice.at("why")),
-                                                     seconds(choice.at("seconds"))};
-    return choices;
+                tuned[device][library][problem] = {plain_text(choice.at("taken")), plain_text(choice.at("why")),
+                                                   seconds(choice.at("seconds"))};
+    return tuned;
 }
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
-// choices.h - table of autotuned algorithms: one entry per library and problem, so that a repeated command uses the
-// same algorithms
+// tuned_algorithms.h - table of autotuned algorithms: one entry per library and problem, so that a repeated command uses
+// the same algorithms
 //
 // The caller looks an entry up with find(). If there is none and `timing` is true, it times the candidates (timing.h)
 // and stores the fastest with keep(); otherwise it uses the library's first algorithm and stores nothing.
@@ -13,25 +13,25 @@
 
 namespace kernels {
 
-struct Choice {
+struct TunedAlgorithm {
     std::string taken;   // name of the selected algorithm, in the caller's format
     std::string why;     // for the output: the times
     double seconds = 0;  // time of `taken`; 0: unknown
-    bool operator==(const Choice&) const = default;
+    bool operator==(const TunedAlgorithm&) const = default;
 };
 
 // The entries of one device: by library with its version ("cuBLASLt 13.1.2"), then by problem.
-using ChoiceTable = std::map<std::string, std::map<std::string, Choice>>;
+using TunedTable = std::map<std::string, std::map<std::string, TunedAlgorithm>>;
 
-class Choices {
+class TunedAlgorithms {
 public:
     bool timing = false;          // whether to time problems without an entry
     std::size_t cache_bytes = 0;  // of the device's last-level cache, flushed before each timed run
-    ChoiceTable known;            // from a file or from another rank
+    TunedTable known;            // from a file or from another rank
 
     // nullptr: no entry.
-    const Choice* find(const std::string& library, const std::string& problem) const;
-    void keep(const std::string& library, const std::string& problem, const Choice& choice);
+    const TunedAlgorithm* find(const std::string& library, const std::string& problem) const;
+    void keep(const std::string& library, const std::string& problem, const TunedAlgorithm& choice);
     // Removes an entry that cannot be used.
     void reject(const std::string& library, const std::string& problem);
 
@@ -39,15 +39,15 @@ public:
     void note(std::string text) { notes_.push_back(std::move(text)); }
     const std::vector<std::string>& notes() const { return notes_; }
 
-    const ChoiceTable& used() const { return used_; }    // all entries found or stored
-    const ChoiceTable& timed() const { return timed_; }  // entries stored since the start
+    const TunedTable& used() const { return used_; }    // all entries found or stored
+    const TunedTable& timed() const { return timed_; }  // entries stored since the start
 
 private:
-    mutable ChoiceTable used_;
-    ChoiceTable timed_;
+    mutable TunedTable used_;
+    TunedTable timed_;
     std::vector<std::string> notes_;
 };
 
-std::size_t count(const ChoiceTable& table);
+std::size_t count(const TunedTable& table);
 
 }  // namespace kernels

@@ -1,4 +1,4 @@
-// choice_file.h - the file that stores autotuning results (kernels/tuning) between runs
+// tune_file.h - the file that stores autotuning results (kernels/tuning) between runs
 //
 //   {"format": "train_gpt2 choices 1",
 //    "devices": {"NVIDIA H200": {"cuBLASLt 13.1.2": {"forward bf16 ...": {"taken": ..., "why": ..., "seconds": ...}}}}}
@@ -7,28 +7,28 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "kernels/tuning/choices.h"
+#include "kernels/tuning/tuned_algorithms.h"
 
 namespace llmc {
 
-using ChoicesByDevice = std::map<std::string, kernels::ChoiceTable>;  // by the device's name
+using TunedByDevice = std::map<std::string, kernels::TunedTable>;  // by the device's name
 
 // $XDG_CACHE_HOME/train_gpt2/choices.json, or in $HOME/.cache. Empty: neither variable is an absolute path.
-std::string default_choice_file();
+std::string default_tune_file();
 
-struct ChoiceFile {
-    ChoicesByDevice choices;
+struct TuneFile {
+    TunedByDevice tuned;
     std::string fault;  // why the file is not used; empty: it was read, or does not exist
 };
 // All or nothing: a damaged file, or one of another program, is not used in parts.
-ChoiceFile read_choices(const std::string& path);
+TuneFile read_tune_file(const std::string& path);
 // Adds `news` to the file's current contents and replaces the file atomically. Does not replace a file that
-// read_choices() rejects. Throws a run-time Error that says why nothing was written.
-void add_choices(const std::string& path, const ChoicesByDevice& news);
+// read_tune_file() rejects. Throws a run-time Error that says why nothing was written.
+void add_to_tune_file(const std::string& path, const TunedByDevice& news);
 
-nlohmann::json to_json(const kernels::ChoiceTable& table);
-nlohmann::json to_json(const ChoicesByDevice& choices);
+nlohmann::json to_json(const kernels::TunedTable& table);
+nlohmann::json to_json(const TunedByDevice& tuned);
 // Throws nlohmann::json::exception for JSON that to_json() does not write.
-ChoicesByDevice choices_from_json(const nlohmann::json& json);
+TunedByDevice tuned_from_json(const nlohmann::json& json);
 
 }  // namespace llmc
