@@ -1,5 +1,5 @@
-// tuned_algorithms.h - table of autotuned algorithms: one entry per library and problem, so that a repeated command uses
-// the same algorithms
+// tuned_algorithms.h - table of autotuned algorithms: one entry per library and problem, so that a repeated command
+// uses the same algorithms
 //
 // The caller looks an entry up with find(). If there is none and `timing` is true, it times the candidates (timing.h)
 // and stores the fastest with keep(); otherwise it uses the library's first algorithm and stores nothing.
