@@ -29,12 +29,12 @@ Tuning::Tuning(const Options& options, Context& context)
             notes_.push_back("autotuning results are neither read from " + file_ + " nor stored there: " + file.fault +
                              "; remove it, or set another --tune-file");
         may_write_ = !file_.empty() && file.fault.empty();
-        mine["choices"] = to_json(tune_ == Tune::again ? TunedByDevice() : file.choices);
+        mine["choices"] = to_json(tune_ == Tune::again ? TunedByDevice() : file.tuned);
     }
     const std::vector<json> all = gather_json(ranks, mine);
     const auto same = [&](const json& rank) { return rank["kind"] == all[std::size_t(ranks.rank())]["kind"]; };
     is_first_of_kind_ = std::ranges::find_if(all, same) - all.begin() == ranks.rank();
-    context_.choices->known = tuned_from_json(all[0]["choices"])[context_.device.name];
+    context_.tuned->known = tuned_from_json(all[0]["choices"])[context_.device.name];
 }
 
 void Tuning::share() {
