@@ -2,7 +2,7 @@
 // code in every build.
 //
 // Exit codes: 0 the run ended as requested, 1 it failed while running, 2 it could not start, 128 + the signal's number
-// (130 for Ctrl-C) it was interrupted, and saved.
+// (130 for Ctrl-C) it was interrupted and has saved a checkpoint.
 #include <iostream>
 #include <optional>
 
@@ -66,7 +66,7 @@ int train(const Run& run) {
                                 .noise = noise, .batches = batches, .loader = *startup.data.loader,
                                 .identity = plan.identity},
                                resumption ? &resumption->state : nullptr);
-    const float token_weight = float(1.0 / double(plan.step_tokens));  // of one token in the gradient
+    const float token_weight = float(1.0 / double(plan.step_tokens));  // weight of each token in the gradient
     for (std::int64_t step = plan.first_step; between_steps.run(step) == BetweenSteps::Next::step; ++step) {
         const device::Range step_range("step");
         const auto step_began = step_log.begin();
@@ -121,8 +121,8 @@ int run(const Options& options, std::shared_ptr<Communicator>& communicator, Int
 
 int exit_code_of(const Error& error) { return error.blame() == Blame::input ? 2 : 1; }
 
-// Prints why the program ends, ends the other ranks too, and returns the exit code.
-int end(Communicator* communicator, const std::string& why, int exit_code) {
+// Aborts the job on all ranks (like MPI_Abort), prints why, and returns the exit code.
+int abort_job(Communicator* communicator, const std::string& why, int exit_code) {
     if (communicator && communicator->size() > 1) communicator->abort(why, exit_code);
     print_stderr("error: " + why);
     return exit_code;
@@ -131,7 +131,7 @@ int end(Communicator* communicator, const std::string& why, int exit_code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (device::memory_is_host_memory()) start_with_threads_that_sleep_soon(argv);
+    if (device::memory_is_host_memory()) reexec_with_short_omp_spin(argv);  // GOMP_SPINCOUNT is read at load time
     secure_standard_streams();
     std::optional<Interrupt> interrupt;
     std::shared_ptr<Communicator> communicator;  // shared with the context
@@ -149,9 +149,9 @@ int main(int argc, char** argv) {
         if (communicator->rank() == 0) print_stderr(std::string("error: ") + error.what());
         return exit_code_of(error);
     } catch (const Error& error) {
-        return end(communicator.get(), error.what(), exit_code_of(error));
+        return abort_job(communicator.get(), error.what(), exit_code_of(error));
     } catch (const std::exception& error) {
-        return end(communicator.get(), error.what(), 1);
+        return abort_job(communicator.get(), error.what(), 1);
     }
     return 1;
 }

@@ -14,8 +14,8 @@
 #include "dev/bench.h"
 #include "dev/bench_ceiling.h"
 #include "dev/tool_main.h"
+#include "kernels/base/error.h"
 #include "kernels/device/device.h"
-#include "kernels/device/error.h"
 #include "test/operations/operation.h"
 
 namespace {

@@ -11,11 +11,13 @@
 
 #include "dev/bench.h"
 #include "dev/tool_main.h"
+#include "kernels/base/error.h"
 #include "kernels/device/device.h"
-#include "kernels/device/error.h"
 #include "kernels/device/memory.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/tuning/tuned_algorithms.h"
+
+using namespace base;
 
 namespace {
 
@@ -139,9 +141,10 @@ template <class T>
 std::vector<BiasSums> bias_sums(const Matmul& matmul, const std::vector<NamedLayer>& layers) {
     const auto dtype = kernels::dtype_of<T>;
     const Layer &first = layers[2].layer, &second = layers[3].layer;
-    const bool with_input = matmul.sums_bias_with_input(dtype, {first.rows, first.in, first.out, second.out, false});
+    const bool with_input =
+        matmul.fuses_bias_gradient_with_dinput(dtype, {first.rows, first.in, first.out, second.out, false});
     const auto after_layernorm = [&](const Layer& layer) {
-        return matmul.sums_bias_with_weight(dtype, {layer.rows, layer.in, layer.out, false});
+        return matmul.fuses_bias_gradient_with_dweight(dtype, {layer.rows, layer.in, layer.out, false});
     };
     return {{true, false}, {after_layernorm(layers[1].layer), false}, {!with_input, false},
             {after_layernorm(second), with_input}};

@@ -6,12 +6,14 @@
 #include <iterator>
 
 #include "dev/tool_main.h"
+#include "kernels/base/error.h"
 #include "kernels/device/device.h"
-#include "kernels/device/error.h"
 #include "kernels/device/stream.h"
 #include "llmc/base/counted.h"
 #include "llmc/model/model.h"
 #include "llmc/weights/checkpoint.h"
+
+using namespace base;
 
 namespace {
 

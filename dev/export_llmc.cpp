@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "dev/tool_main.h"
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/weights/checkpoint.h"
 #include "llmc/weights/llmc_file.h"
+
+using namespace base;
 
 namespace {
 

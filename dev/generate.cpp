@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "dev/tool_main.h"
+#include "kernels/base/error.h"
 #include "kernels/device/device.h"
-#include "kernels/device/error.h"
 #include "llmc/base/clock.h"
 #include "llmc/base/counted.h"
 #include "llmc/data/bpe_merges.h"
@@ -27,6 +27,8 @@
 #include "llmc/run/evaluation/generation.h"
 #include "llmc/run/options/options.h"
 #include "llmc/weights/checkpoint.h"
+
+using namespace base;
 
 namespace {
 
@@ -45,8 +47,8 @@ cxxopts::Options command_line() {
     const auto text = [] { return cxxopts::value<std::string>(); };
     options.add_options("Model")(
         "e,checkpoint",
-        "a saved model: its folder (also transformers'), a .safetensors file or llm.c's .bin file; or the folder of a "
-        "run: its newest checkpoint",
+        "a saved model: a checkpoint folder of this program or of transformers, a .safetensors file or llm.c's .bin "
+        "file; or the folder of a run, for its newest checkpoint",
         text(), "PATH")("dtype", "fp32, or bf16: half the memory traffic, and faster",
                         text()->default_value("fp32"), "TYPE")(
         "threads", "CPU threads; 0: one per core", text()->default_value("0"), "N");
@@ -61,7 +63,8 @@ cxxopts::Options command_line() {
     options.add_options("Sampling")("temperature", "softmax temperature; 0: always the most likely token",
                                     text()->default_value("1"), "T")(
         "top-k", "sample from the K most likely tokens; 0: from all", text()->default_value("50"), "K")(
-        "top-p", "nucleus sampling: of these, the smallest set with cumulative probability P",
+        "top-p", "nucleus sampling: sample only from the smallest set of the --top-k tokens with at least this "
+        "cumulative probability; 1: off",
         text()->default_value("1"), "P")("seed", "the same seed and prompt give the same text",
                                          text()->default_value("0"), "N");
     options.add_options("Other")("h,help", "print this help and exit");

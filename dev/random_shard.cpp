@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "dev/tool_main.h"
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/shard_writer.h"
 #include "test/operations/text_tokens.h"
+
+using namespace base;
 
 namespace {
 

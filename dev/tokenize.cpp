@@ -10,13 +10,15 @@
 #include <sstream>
 
 #include "dev/tool_main.h"
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/names.h"
 #include "llmc/base/terminal.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/text_corpus.h"
 #include "llmc/data/tokenizer.h"
+
+using namespace base;
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/standard_streams.h"
@@ -67,9 +67,9 @@ int tool_main(const std::string& name, cxxopts::Options options, int argc, char*
         }
         run(given);
         return 0;
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
         report(error.what());
-        return error.blame() == Blame::input ? 2 : 1;
+        return error.blame() == base::Blame::input ? 2 : 1;
     } catch (const llmc::CxxoptsError& error) {
         report(std::string(error.what()) + "; see " + name + " --help");
         return 2;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/grad_norm.h"
 #include "kernels/rounding.cuh"
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kElementsMultiple = 16;
 
-// A thread moves `kSize` neighbouring elements at a time, and a block processes one tile. On a GPU that is 16 bytes of
-// each array: not measured yet.
+// A thread loads and stores `kSize` adjacent elements at a time (on a GPU 16 bytes of each array), and a block
+// processes one tile. The GPU values are not measured yet.
 constexpr int kThreads = simt::gpu_geometry ? 256 : 1, kSize = simt::gpu_geometry ? 4 : 16,
               kTile = simt::gpu_geometry ? 4096 : 16384;
 static_assert(kElementsMultiple % kSize == 0 && kTile % (kThreads * kSize) == 0);
@@ -35,7 +35,7 @@ template <class T, bool Stochastic, bool Frozen>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<T> op) {
     const StepScalars& step = op.scalars[0];
     if (step.skip != kNoSkip) return;
-    const float rate = step.learning_rate, grad_scale = step.grad_scale;
+    const float lr = step.learning_rate, grad_scale = step.grad_scale;
     const float first_correction = step.first_correction, second_correction = step.second_correction;
 
     const auto [begin, end] = thread_range(op.master.size());
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamW<T> op) {
             else v[k] = op.beta2 * v[k] + (1.0f - op.beta2) * g * g;
             const float corrected = Frozen ? v[k] : v[k] * second_correction;
             const float direction = m[k] * first_correction / (sqrtf(corrected) + op.eps);
-            master[k] -= rate * (direction + decay * master[k]);
+            master[k] -= lr * (direction + decay * master[k]);
         }
         store(&op.m[i], m);
         if constexpr (!Frozen) store(&op.v[i], v);

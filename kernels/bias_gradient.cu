@@ -3,7 +3,7 @@
 // The first pass sums chunks of rows into `scratch`, the second sums the chunks into dbias.
 #include "kernels/bias_gradient.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/row_sum.cuh"
 
 namespace kernels {

@@ -6,7 +6,7 @@
 #include <cfloat>
 #include <cmath>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"

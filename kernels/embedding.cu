@@ -4,7 +4,7 @@
 // sums over the batch.
 #include "kernels/embedding.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/pack.cuh"
 #include "kernels/row_sum.cuh"
 

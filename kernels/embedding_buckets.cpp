@@ -2,7 +2,7 @@
 //
 // Counting sort: O(rows + vocabulary), 0.1 ms for 65,536 rows of GPT-2's vocabulary; a comparison sort of pairs takes 4
 // to 8 ms.
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/embedding.h"
 
 namespace kernels {

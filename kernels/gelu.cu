@@ -1,7 +1,7 @@
 // gelu.cu - elementwise kernels: the tanh form of GELU, computed with one exponential
 #include "kernels/gelu.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/math.cuh"
 #include "kernels/pack.cuh"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/outlier_window.cuh"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"

@@ -1,7 +1,7 @@
 // gradient_copy.cu - one elementwise kernel for every pair of gradient types that is copied or added
 #include "kernels/gradient_copy.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/pack.cuh"
 
 namespace kernels {

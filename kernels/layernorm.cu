@@ -65,10 +65,11 @@ struct RowSlice {
             if (pack(p) < count) to[p] = std::bit_cast<Pack>(kernels::load<kGpuPackBytes>(row + pack(p) * Pack::size));
     }
     __device__ void load(Packs& to, const T* row) const { load(to, row, packs); }
-    // Forces the compiler to unpack the elements again after this point instead of keeping each in its own register.
-    __device__ void hide_from_optimizer(Packs& packs) const {
+    // Makes the values opaque to the compiler, so that it unpacks them again after this point instead of keeping each
+    // element in its own register.
+    __device__ void hide_from_compiler(Packs& packs) const {
         UNROLLED for (Pack& pack : packs)
-            UNROLLED for (unsigned& word : pack.word) kernels::hide_from_optimizer(word);
+            UNROLLED for (unsigned& word : pack.word) kernels::hide_from_compiler(word);
     }
     // Rounds and stores pack p; returns the rounded values.
     __device__ Pack store(T* row, int p, const float (&from)[Pack::size]) const {
@@ -98,8 +99,9 @@ __device__ void reduce_row(float (&sums)[Count], [[maybe_unused]] int buffer) {
     }
 }
 
-// Warps per block (the maximum if a row takes a block) and blocks per multiprocessor, which limit the registers per
-// thread: 80 for a row per warp with three packs, 168 with seven, otherwise 128. Not measured.
+// Warps per block (the maximum if a row takes a block) and minimum blocks per multiprocessor, for __launch_bounds__.
+// They limit the registers per thread: to 80 with a row per warp and up to three packs, to 168 with seven packs,
+// otherwise to 128. Not measured.
 template <class Layout>
 inline constexpr int kForwardWarps = Layout::row_per_block ? kMaxRowWarps : Layout::packs > 6 ? 4 : 8;
 template <class Layout>
@@ -146,7 +148,7 @@ layernorm_forward_kernel(Op op) {
         reduce_row<Layout>(square_sum, 1);
         const float rstd = rsqrtf(square_sum[0] / op.channels + kLayerNormEpsilon);
 
-        row.hide_from_optimizer(residual);
+        row.hide_from_compiler(residual);
         UNROLLED for (int p = 0; p < Layout::packs; ++p) {
             float normed[Pack::size];
             UNROLLED for (int k = 0; k < Pack::size; ++k)
@@ -160,8 +162,8 @@ layernorm_forward_kernel(Op op) {
     }
 }
 
-// As for the forward pass: 168 registers per thread with three packs, 128 for a row per block, otherwise 255. A block
-// adds its warps' sums through shared memory, at most 60 KiB.
+// The same for the backward pass: at most 168 registers per thread with up to three packs, 128 for a row per block,
+// otherwise 255. A block adds its warps' sums through shared memory, at most 60 KiB.
 template <class Layout>
 inline constexpr int kBackwardWarps = Layout::row_per_block ? kMaxRowWarps : 4;
 template <class Layout>
@@ -200,18 +202,18 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
         buffer ^= 1;
         const float g_mean = g_sums[0] / op.channels, gn_mean = g_sums[1] / op.channels;
 
-        row.hide_from_optimizer(dnormed);
-        row.hide_from_optimizer(residual);
-        row.hide_from_optimizer(weight);
+        row.hide_from_compiler(dnormed);
+        row.hide_from_compiler(residual);
+        row.hide_from_compiler(weight);
         UNROLLED for (int p = 0; p < Layout::packs; ++p) {
-            float slope[Pack::size];
+            float dx[Pack::size];
             UNROLLED for (int k = 0; k < Pack::size; ++k) {
                 const float d = dnormed[p][k], n = (residual[p][k] - mean) * rstd;
-                slope[k] = dresidual[p][k] + (weight[p][k] * d - g_mean - n * gn_mean) * rstd;
+                dx[k] = dresidual[p][k] + (weight[p][k] * d - g_mean - n * gn_mean) * rstd;
                 sums[0][p][k] += d * n;
                 sums[1][p][k] += d;
             }
-            const Pack stored = row.store(&op.dresidual[first], p, slope);
+            const Pack stored = row.store(&op.dresidual[first], p, dx);
             UNROLLED for (int k = 0; k < Pack::size; ++k) sums[2][p][k] += stored[k];
         }
     }
@@ -253,8 +255,8 @@ layernorm_backward_kernel(LayerNormBackward<T> op) {
 
 // Calls launch.template operator()<RowLayout>(warps per row) with the layout for `channels`; returns false if the row
 // is too wide for registers. In bf16 one warp holds a row of every published GPT-2 width (768, 1024 to 1280, 1600
-// channels), in fp32 one of 768; wider rows take a block. So do 1600 channels in the backward pass, whose sums need
-// registers, too.
+// channels), in fp32 one of 768; wider rows take a block. In the backward pass rows of 1600 channels take a block in
+// bf16, too, because its sums also need registers.
 template <class T, Pass pass, class Launch>
 bool with_row_layout(int channels, Launch&& launch) {
     const int packs = channels * int(sizeof(T)) / kGpuPackBytes;
@@ -313,8 +315,8 @@ constexpr int kMaxCpuBlocks = 256, kBackwardCpuRows = 32;
 // Blocks per multiprocessor, of one warp each, if a row is too wide for registers.
 constexpr int kLoopBlocks = 2;
 
-// Blocks that a GPU runs concurrently; each has its own sums. Where a multiprocessor has 100 KiB of shared memory
-// (compute capability 8.6, 8.9, 12.0), not all of them are resident at once.
+// The size of the grid: the blocks that can be resident at once by their registers. Each has its own sums. Where a
+// multiprocessor has only 100 KiB of shared memory (compute capability 8.6, 8.9, 12.0), fewer are resident at once.
 template <class Layout>
 int resident_blocks(int row_warps) {
     const int per_multiprocessor = Layout::row_per_block ? kMaxRowWarps / row_warps : kBackwardBlocks<Layout>;
@@ -386,9 +388,9 @@ __global__ void layernorm_sums_kernel(float* first_sum, float* second_sum, const
                             blocks, [](int i) { return i; }, accumulate);
 }
 
-// A GPU uses slices of 32 channels, so that GPT-2's 2 * 768 channels give 48 blocks, each with 32 teams that share the
-// rows: not measured. A CPU uses slices of 1 KiB. second_sum may be nullptr. This is a template so that a GPU build
-// instantiates only the GPU geometry.
+// Not measured: a GPU uses slices of 32 channels, so that GPT-2's 2 * 768 channels give 48 blocks; the 32 groups of 8
+// threads of a block share the rows. A CPU uses slices of 1 KiB. second_sum may be nullptr. This is a template so that
+// a GPU build instantiates only the GPU geometry.
 template <bool GpuGeometry = simt::gpu_geometry>
 void sum_over_blocks(float* first_sum, float* second_sum, const float* block_sums, int blocks, int channels,
                    bool accumulate, StreamRef stream) {

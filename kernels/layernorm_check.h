@@ -3,7 +3,7 @@
 #include <string>
 #include <type_traits>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/layernorm.h"
 
 namespace kernels {

@@ -1,11 +1,11 @@
-// onebit.cu - reads packs of neighbouring elements, packs the bits of eight lanes into a word, and sums a tile in a
-// fixed order
+// onebit.cu - reads vectors of adjacent elements, combines the sign bits of eight lanes into one 32-bit word, and sums
+// a tile in a fixed order
 #include "kernels/onebit.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/onebit_tile.cuh"
 #include "kernels/reduce.cuh"
 
@@ -14,8 +14,8 @@ namespace {
 
 using namespace onebit;
 
-// Accumulates runs, each of which is summed in the order of its elements. A CPU sums several runs at a time, because
-// additions of different runs are independent and overlap.
+// Sums partial vectors (`Partial`), each in the order of its elements. A CPU sums kAtOnce of them at a time, because
+// additions to different totals are independent and overlap.
 struct SumOfRuns {
     static constexpr int kAtOnce = simt::gpu_geometry ? 1 : 8;
     Partial<kSize> runs[kAtOnce];
@@ -40,8 +40,9 @@ struct SumOfRuns {
     }
 };
 
-// The work of worker and server on a tile: make(i) computes elements [i, i + kSize) of it; their sign bits go to
-// `words`, the sum of their squares to `partial`, and keep() stores them. active(i): the bits of the mask.
+// Error compensation of one tile, shared by worker and server: make(i) returns the compensated values of elements
+// [i, i + kSize) of the tile, keep() stores them, their sign bits are written to `words`, and the sum of the squares of
+// the whole tile to `partial`. active(i) returns the mask bits of these elements.
 template <class Make, class Keep, class Active>
 __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, double* partial, Make make, Keep keep,
                                 Active active) {
@@ -58,7 +59,7 @@ __device__ void compensate_tile(const OnebitTile& tile, std::uint32_t* words, do
         Partial<kSize> run;
         UNROLLED for (int j = 0; j < kPacks; ++j) {
             const int i = base + first_of(j);
-            // may be less than kSize on a CPU, where a tile may end within a word
+            // Elements of the tile from i on: less than kSize where a CPU tile ends within a word, 0 or less after it.
             const int left = whole() ? kSize : tile.size - i;
             UNROLLED for (int k = 0; k < kSize; ++k) {
                 all[j][k] = counted[j] >> k & 1 ? all[j][k] : 0.0f;
@@ -144,8 +145,8 @@ __global__ void __launch_bounds__(kThreads) onebit_serve_kernel(OnebitServe op) 
         [&](int at) { return active_at(op.active, op.chunk * op.layout.chunk + tile.first + at); });
 }
 
-__device__ float root_mean(double sum, std::int64_t count) {
-    return count > 0 ? float(sqrt(sum / double(count))) : 0.0f;
+__device__ float root_mean_square(double sum_of_squares, std::int64_t count) {
+    return count > 0 ? float(sqrt(sum_of_squares / double(count))) : 0.0f;
 }
 
 // Block i processes group i; with op.one, a single block processes all groups.
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(kThreads) onebit_scales_kernel(OnebitScales op
     for (int tile = op.groups[first].first_tile + int(threadIdx.x); tile < op.groups[end - 1].end_tile;
          tile += kThreads)
         sum += op.partial[tile];
-    const std::uint32_t scale = __float_as_uint(root_mean(block_sum<kThreads>(sum), count));
+    const std::uint32_t scale = __float_as_uint(root_mean_square(block_sum<kThreads>(sum), count));
     if (!op.one) {
         const OnebitGroup& group = op.groups[first];
         if (threadIdx.x == 0) op.messages[group.chunk * op.layout.message_words() + group.index] = scale;
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(kThreads) onebit_scales_kernel(OnebitScales op
         op.messages[message * op.layout.message_words()] = scale;
 }
 
-__global__ void __launch_bounds__(kThreads) onebit_verdict_kernel(OnebitScalesCheck op) {
+__global__ void __launch_bounds__(kThreads) onebit_check_scales_kernel(OnebitScalesCheck op) {
     double bad = 0;
     for (std::size_t i = threadIdx.x; i < op.groups.size(); i += kThreads) {
         const OnebitGroup& group = op.groups[i];
@@ -370,7 +371,7 @@ void onebit_check_scales(const OnebitScalesCheck& op, StreamRef stream) {
     require_size("finite", op.finite.size(), 1);
     require_size("replies", op.replies.size(), op.layout.ranks * op.layout.message_words());
     if (op.groups.empty()) return;
-    simt::launch<onebit_verdict_kernel>({.grid = 1, .block = kThreads, .stream = stream}, op);
+    simt::launch<onebit_check_scales_kernel>({.grid = 1, .block = kThreads, .stream = stream}, op);
 }
 
 void onebit_unpack(const OnebitUnpack& op, StreamRef stream) {

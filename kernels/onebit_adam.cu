@@ -1,7 +1,7 @@
 // onebit_adam.cu - one block per tile of the bucket: decodes bits and scales to the momentum, then applies the update
 #include "kernels/onebit_adam.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/onebit_tile.cuh"
 #include "kernels/rounding.cuh"
 

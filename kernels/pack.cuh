@@ -34,9 +34,9 @@ __device__ Pack<T, Bytes> load(const T* address) {
     return *reinterpret_cast<const Pack<T, Bytes>*>(address);
 }
 // Costs no instruction. The compiler must assume that the word has changed, so it does not keep values derived from it.
-__device__ __forceinline__ void hide_from_optimizer(unsigned& word) { asm volatile("" : "+r"(word)); }
+__device__ __forceinline__ void hide_from_compiler(unsigned& word) { asm volatile("" : "+r"(word)); }
 #else
-inline void hide_from_optimizer(unsigned&) {}
+inline void hide_from_compiler(unsigned&) {}
 template <int Bytes, class T>
 const Pack<T, Bytes>& load(const T* address) {
     simt::check_aligned(address, Bytes);

@@ -4,7 +4,7 @@
 // into the sketch.
 #include "kernels/sketch.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/simt/simt.h"
 
 namespace kernels {

@@ -21,6 +21,7 @@ using Includes = std::map<std::string, Strings>;  // project headers that each f
 // Layers from the bottom up. A file includes its own folder and folders of lower layers, so folders of the same layer
 // do not depend on each other.
 const std::vector<Strings> kLayers = {
+    {"kernels/base"},
     {"kernels/device"},
     {"kernels/simt"},
     {"kernels"},
@@ -147,7 +148,8 @@ TEST_CASE("includes go from higher to lower layers", "[layout]") {
 }
 
 TEST_CASE("wrong includes, missing headers and include cycles are found", "[layout]") {
-    const Includes good = {{"kernels/device/a.h", {}},
+    const Includes good = {{"kernels/base/b.h", {}},
+                           {"kernels/device/a.h", {"kernels/base/b.h"}},
                            {"kernels/simt/s.h", {"kernels/device/a.h"}},
                            {"kernels/k.cu", {"kernels/simt/s.h", "kernels/device/a.h"}},
                            {"llmc/data/d.h", {"kernels/device/a.h"}},
@@ -173,6 +175,7 @@ TEST_CASE("wrong includes, missing headers and include cycles are found", "[layo
     };
     CHECK_THAT(only_fault("kernels/k.cu", "llmc/data/d.h"), Contains("above it or in its layer"));
     CHECK_THAT(only_fault("kernels/device/a.h", "kernels/simt/s.h"), Contains("above it or in its layer"));
+    CHECK_THAT(only_fault("kernels/base/b.h", "kernels/simt/s.h"), Contains("above it or in its layer"));
     CHECK_THAT(only_fault("llmc/data/d.h", "llmc/run/control/r.h"), Contains("above it or in its layer"));
     CHECK_THAT(only_fault("llmc/data/d.h", "llmc/comm/c.h"), Contains("above it or in its layer"));
     CHECK_THAT(only_fault("llmc/run/control/r.h", "test/u.h"), Contains("above it or in its layer"));

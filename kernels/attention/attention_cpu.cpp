@@ -18,7 +18,7 @@
 
 #include "kernels/attention/check.h"
 #include "kernels/attention/cpu_tile.h"
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace kernels {
 namespace {

@@ -123,12 +123,12 @@ std::size_t CudnnAttention::workspace_bytes(const AttentionShape& shape, CudnnPa
 }
 
 std::vector<std::string> CudnnAttention::plans(const AttentionShape& shape, CudnnPass pass, int most,
-                                               std::size_t most_workspace) {
+                                               std::size_t max_workspace_bytes) {
     std::vector<std::string> names;
     std::vector<cudnn_graph::BuiltPlan> built;
     CHECKED(cudnn_graph::build_plans(state_->plans.at({pass, shape})->graph, most, built));
     for (const cudnn_graph::BuiltPlan& plan : built)
-        if (plan.workspace_bytes <= most_workspace) names.push_back(plan.name);
+        if (plan.workspace_bytes <= max_workspace_bytes) names.push_back(plan.name);
     return names;
 }
 

@@ -24,7 +24,8 @@ public:
     // Bytes of the selected plan; the pass must be planned for the shape.
     std::size_t workspace_bytes(const AttentionShape& shape, CudnnPass pass) const;
     // Builds the first `most` plans, and returns the names of those within the workspace limit, in cuDNN's order.
-    std::vector<std::string> plans(const AttentionShape& shape, CudnnPass pass, int most, std::size_t most_workspace);
+    std::vector<std::string> plans(const AttentionShape& shape, CudnnPass pass, int most,
+                                   std::size_t max_workspace_bytes);
     // Selects the plan of that name. False if this cuDNN does not offer it, or cannot build it.
     bool select(const AttentionShape& shape, CudnnPass pass, const std::string& plan);
     // Frees the workspace until the next run of a pass; waits for the device.

@@ -1,6 +1,6 @@
 // attention_cudnn_absent.cpp - attention_cudnn.h for builds without cuDNN
 #include "kernels/attention/attention_cudnn.h"
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace kernels {
 

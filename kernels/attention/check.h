@@ -1,7 +1,7 @@
 // check.h - the input checks of all implementations of attention.h
 #pragma once
 #include "kernels/attention/attention.h"
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace kernels {
 

@@ -123,7 +123,7 @@ struct Attention::State {
         if (!problem.backward) return {CudnnPass::forward};
         return {CudnnPass::forward, backward_pass(form.deterministic)};
     }
-    std::size_t most_workspace() const {
+    std::size_t max_workspace_bytes() const {
         return options.method == AttentionMethod::cudnn ? std::size_t(-1) : kAutomaticWorkspace;
     }
     // cuDNN's plans of a pass. Running them needs a probe; the backward pass reads the results of a forward pass there.
@@ -138,7 +138,7 @@ struct Attention::State {
                            (pass == CudnnPass::forward         ? "forward"
                             : pass == CudnnPass::backward_fast ? "backward, not deterministic"
                                                                : "backward, deterministic") + text_of(shape),
-                .plans = [this, pass, shape] { return cudnn.plans(shape, pass, kMostPlans, most_workspace()); },
+                .plans = [this, pass, shape] { return cudnn.plans(shape, pass, kMostPlans, max_workspace_bytes()); },
                 .select = [this, pass, shape](const std::string& plan) { return cudnn.select(shape, pass, plan); },
                 .run = run,
                 .repeats =
@@ -170,7 +170,7 @@ struct Attention::State {
             select_stored_plan(plans_of(pass, problem.shape), options.tuned);
         }
         const std::size_t bytes = workspace_bytes(form, problem);
-        if (bytes <= most_workspace()) return "";
+        if (bytes <= max_workspace_bytes()) return "";
         return "its workspace takes " + std::to_string(bytes >> 20) + " MiB, and the limit of auto is " +
                std::to_string(kAutomaticWorkspace >> 20);
     }

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/limits.h"
 #include "kernels/math.cuh"
 #include "kernels/reduce.cuh"

@@ -14,7 +14,7 @@
 #include <algorithm>
 
 #include "kernels/attention/flash.h"
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/reduce.cuh"

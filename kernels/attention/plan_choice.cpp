@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/tuning/timing.h"
 
 namespace kernels {

@@ -6,11 +6,11 @@
 #pragma once
 #include <string>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 inline void throw_fault(const std::string& fault, const char* call, const char* file, int line) {
     if (!fault.empty())
-        throw Error(std::string(call) + " failed at " + file + ":" + std::to_string(line) + ": " + fault,
-                    Blame::runtime);
+        throw base::Error(std::string(call) + " failed at " + file + ":" + std::to_string(line) + ": " + fault,
+                          base::Blame::runtime);
 }
 #define CHECKED(call) throw_fault(fault_of(call), #call, __FILE__, __LINE__)

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "kernels/base/error.h"
 #include "kernels/device/available_memory.h"
-#include "kernels/device/error.h"
 
 namespace device {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace device {
 namespace {

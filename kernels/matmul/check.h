@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/matmul/matmul.h"
 
 namespace kernels::matmul_check {

@@ -93,12 +93,12 @@ public:
 
     // Whether to sum the bias gradient of a pair in backward_input of the second layer instead of backward_weight of
     // the first: by the times of all four products; false if one is unknown.
-    bool sums_bias_with_input(DType dtype, const GeluPair& pair) const;
-    // Whether sums_bias_with_input() is true and the algorithm selected for that product rounds the sums to T.
+    bool fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const;
+    // Whether fuses_bias_gradient_with_dinput() is true and the algorithm selected for that one rounds the sums to T.
     bool rounds_bias_gradient(DType dtype, const GeluPair& pair) const;
     // For a layer whose bias gradient is available elsewhere: whether backward_weight should still sum it because it
     // is faster with the sum, by the times of both products; false if one is unknown.
-    bool sums_bias_with_weight(DType dtype, const LinearShape& layer) const;
+    bool fuses_bias_gradient_with_dweight(DType dtype, const LinearShape& layer) const;
     // Whether there are several algorithms per shape, so that products should be timed before a run.
     static bool chooses_by_shape();
     // With its version, the key of stored algorithms, such as "cuBLASLt 13.1.2".

@@ -3,23 +3,24 @@
 // cuBLASLt is column-major: it sees a row-major matrix (r, c) as a column-major one (c, r). D = op(A) op(B), (m, n) =
 // (m, k) (k, n) column-major, is:
 //
-//                      m     n     k     A              B             D         fused epilogue
-//   forward            out   rows  in    weight^T       in            out       BIAS; bf16 also GELU_AUX(_BIAS), which
-//                      writes `pre`
-//   backward, input    in    rows  out   weight         dout          din       bf16: DGELU, which reads `pre`, or
-//                      DGELU_BGRAD: and sums D along n, in D's type
-//   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB: sums of B along k, one per
-//                      column of D
+//                      m     n     k     A              B             D         fused epilogues (1, 2, 3)
+//   forward            out   rows  in    weight^T       in            out       BIAS; in bf16 also GELU_AUX(_BIAS)
+//   backward, input    in    rows  out   weight         dout          din       in bf16 DGELU, DGELU_BGRAD
+//   backward, weight   in    out   rows  in             dout^T        dweight   BGRADB
 //
-// The epilogues that have an algorithm depend on the shape and the GPU, and the fastest one on more: BGRADB, for
-// example, may exclude split-k for a product with few tiles and many rows. So autotuning times algorithms of all forms
-// (algorithm_choice.h), each with the additional kernels that it needs. Without it the library's first algorithm of the
-// first form that it has is used, among those that add in a fixed order. If the library has none, as for products of
-// one row on some GPUs: plain_product.h. Each shape is planned once.
+// (1) GELU_AUX writes `pre`. (2) DGELU reads `pre`; DGELU_BGRAD also sums D along n, in D's type. (3) BGRADB sums B
+// along k, one sum per column of D.
+//
+// Which epilogues cuBLASLt supports depends on the shape and the GPU. A fused epilogue is not always faster: with
+// BGRADB, for example, split-k may be unavailable for a matmul with few tiles and many rows. So autotuning times
+// algorithms with and without fused epilogues (algorithm_choice.h), each with the additional kernels that it needs.
+// Without autotuning the most fused form that has an algorithm is used, with the library's first algorithm that sums in
+// a fixed order. If the library has no algorithm, as for matmuls of one row on some GPUs, plain_product.h is used. Each
+// shape is planned once.
 //
 // An algorithm is stored as the 64 bytes of cublasLtMatmulAlgo_t, with the version of the library: cublasLt.h documents
-// that they can be stored and used again with the same version. Its attributes (tile, stages, split-k, ...) would be
-// readable, but the list is not documented to be complete.
+// that they can be stored and used again with the same version. Storing its attributes (tile, stages, split-k, ...)
+// instead would be readable, but the documentation does not say that they determine an algorithm completely.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -41,10 +42,11 @@ namespace {
 
 using namespace cublaslt;
 
-// Depends only on the GPU: with a smaller workspace, a run that is short of memory would not accept an algorithm that
-// another run stored, and would compute other bits. NVIDIA recommends 32 MiB for Hopper (cuBLAS documentation,
-// cublasSetWorkspace); the gradient of a 768 x 3072 weight with split-k 8 takes 72 for partial sums.
-std::size_t most_workspace() {
+// Maximum workspace, in bytes. It depends only on the GPU, not on free memory: if a run with little free memory used a
+// smaller workspace, it could not use an algorithm that another run stored, and its results would differ bitwise.
+// NVIDIA recommends 32 MiB for Hopper (cuBLAS documentation, cublasSetWorkspace); the weight gradient of a 768 x 3072
+// layer with split-k 8 takes 72 MiB for partial sums.
+std::size_t max_workspace_bytes() {
     int device = 0, major = 0;
     CHECKED(cudaGetDevice(&device));
     CHECKED(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
@@ -77,7 +79,7 @@ void run_plain(const ProductShape& shape, const Operands& operands, StreamRef st
 struct Matmul::State {
     MatmulOptions options;
     Library library = make_library();
-    const std::size_t workspace_bytes = most_workspace();
+    const std::size_t workspace_bytes = max_workspace_bytes();
     std::map<ProductShape, Plan> plans{};
     BiasSums bias_sums{options.tuned, name()};
     device::Workspace workspace{};
@@ -96,7 +98,7 @@ struct Matmul::State {
                           std::as_writable_bytes(std::span(&plan.algorithm, 1)).begin());
         return plan;
     }
-    // The library for one call. Its runs share the memory that the first of them allocates.
+    // What autotuning needs of cuBLASLt for one call. All timed runs share the memory that the first one allocates.
     template <class Op>
     ProductLibrary library_for(const ProductShape& shape, const Op& op, StreamRef stream) {
         const auto rehearsal = std::make_shared<std::optional<Rehearsal<Op, Plan>>>();
@@ -216,7 +218,7 @@ struct Matmul::State {
             gelu_backward<T>({op.din.first(elements), op.din.first(elements), op.pre.first(elements)}, stream);
         }
         if (op.dbias.empty()) return;
-        // The fused sums, one row of T, or all rows.
+        // The input of bias_gradient: the fused sums, which are one row of T, or all rows of din.
         const std::span<const T> from = plan.form.bias_gradient
                                             ? std::span(reinterpret_cast<const T*>(sums()), std::size_t(op.in_channels))
                                             : std::span<const T>(op.din);
@@ -272,7 +274,7 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
                               !op.dbias.empty(), false, op.accumulate, state_->tf32(dtype_of<T>)}, op, stream);
 }
 
-bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
+bool Matmul::fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const {
     return state_->bias_sums.with_input(dtype, state_->tf32(dtype), pair);
 }
 
@@ -280,7 +282,7 @@ bool Matmul::rounds_bias_gradient(DType dtype, const GeluPair& pair) const {
     return bias_gradient_is_rounded(state_->options.tuned, library(), dtype, state_->tf32(dtype), pair);
 }
 
-bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {
+bool Matmul::fuses_bias_gradient_with_dweight(DType dtype, const LinearShape& layer) const {
     return state_->bias_sums.with_weight(dtype, state_->tf32(dtype), layer);
 }
 

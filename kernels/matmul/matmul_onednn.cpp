@@ -311,7 +311,7 @@ void Matmul::backward_weight(const LinearBackwardWeight<T>& op, StreamRef stream
 }
 
 // Never timed on a CPU: in both places the sums are the same pass over dout, and bit-identical.
-bool Matmul::sums_bias_with_input(DType dtype, const GeluPair& pair) const {
+bool Matmul::fuses_bias_gradient_with_dinput(DType dtype, const GeluPair& pair) const {
     return state_->bias_sums.with_input(dtype, false, pair);
 }
 
@@ -319,7 +319,7 @@ bool Matmul::rounds_bias_gradient(DType dtype, const GeluPair& pair) const {
     return bias_gradient_is_rounded(state_->options.tuned, library(), dtype, false, pair);
 }
 
-bool Matmul::sums_bias_with_weight(DType dtype, const LinearShape& layer) const {
+bool Matmul::fuses_bias_gradient_with_dweight(DType dtype, const LinearShape& layer) const {
     return state_->bias_sums.with_weight(dtype, false, layer);
 }
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/matmul/onednn_operation.h"
 #include "kernels/matmul/product.h"
 

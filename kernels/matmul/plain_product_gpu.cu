@@ -1,7 +1,7 @@
 // plain_product_gpu.cu - plain_product.h: one thread per element
 #include <algorithm>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/matmul/plain_product.h"
 #include "kernels/pack.cuh"
 

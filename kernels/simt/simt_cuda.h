@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/types.h"
 #include "kernels/simt/simt_kernel_name.h"
 #include "kernels/simt/simt_launch_config.h"

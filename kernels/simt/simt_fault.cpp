@@ -1,7 +1,7 @@
 // simt_fault.cpp - composes the executor's error messages: kernel, block, and which threads wait where
 #include <sstream>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/simt/simt_report.h"
 
 namespace simt {

@@ -12,7 +12,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 // void simt_switch_context(void** save, void* load): pushes the callee-saved registers, stores the stack pointer in
 // *save, and resumes the context saved at `load`. Kernels do not modify the floating-point control words, so they are

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/limits.h"
 #include "kernels/simt/simt_report.h"
 

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/random.h"
 
 namespace simt {

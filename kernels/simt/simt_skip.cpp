@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace simt {
 namespace {

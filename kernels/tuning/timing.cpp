@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/memory.h"
 
 namespace kernels {

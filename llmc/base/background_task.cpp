@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 

@@ -17,7 +17,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 namespace {

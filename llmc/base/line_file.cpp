@@ -10,7 +10,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/mapped_file.h"
 
 namespace llmc {

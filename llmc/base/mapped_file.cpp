@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/file_status.h"
 
 namespace llmc {

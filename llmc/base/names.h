@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/did_you_mean.h"
 
 namespace llmc {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 namespace {

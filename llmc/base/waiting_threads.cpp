@@ -13,7 +13,7 @@ namespace llmc {
 // quickstart took 1.7 times as long as with threads that sleep, concurrently with several compilers.
 constexpr const char* kSpinCount = "6000";
 
-void start_with_threads_that_sleep_soon(char** argv) {
+void reexec_with_short_omp_spin(char** argv) {
     constexpr const char* kSetting = "GOMP_SPINCOUNT";
     if (std::getenv(kSetting) || std::getenv("OMP_WAIT_POLICY")) return;
     std::error_code unknown;

@@ -11,6 +11,6 @@ namespace llmc {
 // The library reads its settings when the program is loaded. So the program replaces itself (exec) with GOMP_SPINCOUNT
 // set in its environment, as the first action of main(). It does nothing if that or OMP_WAIT_POLICY is set, or if
 // exec fails.
-void start_with_threads_that_sleep_soon(char** argv);
+void reexec_with_short_omp_spin(char** argv);
 
 }  // namespace llmc

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/comm/communicator.h"
 
 namespace llmc {

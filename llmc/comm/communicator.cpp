@@ -9,7 +9,7 @@
 #include <map>
 #include <utility>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/memory.h"
 #include "llmc/base/standard_streams.h"
 

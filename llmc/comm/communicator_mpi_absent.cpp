@@ -1,6 +1,6 @@
 // communicator_mpi_absent.cpp - stands in for communicator_mpi.cpp in a build without MPI
+#include "kernels/base/error.h"
 #include "llmc/comm/communicator.h"
-#include "kernels/device/error.h"
 
 namespace llmc {
 

@@ -1,6 +1,6 @@
 // communicator_nccl_absent.cpp - stands in for communicator_nccl.cpp in a build for CPUs, or without NCCL
+#include "kernels/base/error.h"
 #include "llmc/comm/communicator.h"
-#include "kernels/device/error.h"
 
 namespace llmc {
 

@@ -11,8 +11,8 @@
 #include <set>
 #include <sstream>
 
+#include "kernels/base/error.h"
 #include "kernels/device/device.h"
-#include "kernels/device/error.h"
 #include "llmc/comm/agreement.h"
 
 namespace llmc {

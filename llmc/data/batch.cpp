@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/types.h"
 
 namespace llmc {

@@ -5,7 +5,7 @@
 #include <bit>
 #include <functional>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/utf8.h"
 
 namespace llmc {

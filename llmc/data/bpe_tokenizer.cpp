@@ -5,7 +5,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/bpe_encoder.h"
 #include "llmc/data/bpe_split.h"
 

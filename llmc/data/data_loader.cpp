@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 
 namespace llmc {
@@ -125,11 +125,11 @@ std::int64_t DataLoader::rows_in(std::int64_t epochs) const {
 
 std::int64_t DataLoader::steps_in(std::int64_t epochs) const { return rows_in(epochs) / rows_per_step_; }
 
-std::int64_t DataLoader::left_over() const {
+std::int64_t DataLoader::dropped_per_epoch() const {
     return options_.pad ? 0 : targets_ - rows_.total() * options_.shape.seq_len;
 }
 
-std::int64_t DataLoader::left_over_after(std::int64_t epochs) const {
+std::int64_t DataLoader::dropped_after(std::int64_t epochs) const {
     return rows_in(epochs) % rows_per_step_ * options_.shape.seq_len;
 }
 

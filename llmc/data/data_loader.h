@@ -1,17 +1,17 @@
 // data_loader.h - the training batches of one rank, epoch after epoch
 //
 // Rows         Every shard is divided from its first token into rows (sequences) of seq_len tokens, with targets
-//              shifted by one token. A partial row at the end of a shard is left over; with padding, it is a row whose
-//              last positions have no targets.
+//              shifted by one token. A partial row at the end of a shard is dropped (drop_last in PyTorch); with
+//              padding, its last positions have no targets.
 // Order        Sequential: shard after shard, in file order. Shuffled: one permutation of all rows per epoch, the same
 //              for all ranks, drawn from (seed, epoch). The epochs together form one endless order.
 // Steps        A step takes the next S rows of the order, S = tokens per step / seq_len. It may start in one epoch and
 //              end in the next, so every row occurs exactly once per epoch. With padding, no step spans two epochs:
 //              the last step of an epoch is filled up with rows without targets, which come last.
-// Batches      Micro-step j takes the next world * micro_batch rows, and rank r the r-th micro_batch of them. So the
-//              rows of a step depend only on the data, the order, seq_len and the tokens per step, not on the numbers
-//              of ranks, micro-batches and accumulation steps. With padding, a batch may have few valid targets, or
-//              none.
+// Batches      Gradient-accumulation step j takes the next ranks * micro_batch_size rows; rank r gets the r-th slice of
+//              micro_batch_size rows. So the rows of a step depend only on the data, the order, seq_len and the tokens
+//              per step, not on the number of ranks or the micro-batch size. With padding, a micro-batch may have few
+//              valid targets, or none.
 //
 // All offsets are 64-bit.
 #pragma once
@@ -31,7 +31,7 @@ struct DataLoaderOptions {
     int micro_batches = 1;                     // accumulated per step on each rank
     std::optional<std::uint64_t> shuffle_seed; // empty: sequential
     bool mask_document_start = false;          // ignore_document_starts()
-    bool pad = false;                          // pad the ends of shards and epochs instead of leaving them over
+    bool pad = false;                          // pad the ends of shards and epochs instead of dropping them
     // prepare the next batch on a thread while this one is used; does not change the batches
     bool prefetch = true;
 };
@@ -55,9 +55,9 @@ public:
     void seek(const LoaderPosition& position);
 
     std::int64_t targets() const { return targets_; }          // per epoch, trained on or not
-    std::int64_t left_over() const;                            // targets per epoch that are in no row
+    std::int64_t dropped_per_epoch() const;                    // targets at the ends of shards that are in no row
     std::int64_t steps_in(std::int64_t epochs) const;          // full steps; with padding, all steps
-    std::int64_t left_over_after(std::int64_t epochs) const;   // targets in rows that fill no step after these epochs
+    std::int64_t dropped_after(std::int64_t epochs) const;     // targets in the last rows, too few for a step
 
 private:
     LoaderPosition fill(Batch& batch, LoaderPosition at) const;  // returns the position of the next batch

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
 
 namespace llmc {

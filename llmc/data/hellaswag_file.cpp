@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/fingerprint.h"
 #include "llmc/base/mapped_file.h"
 

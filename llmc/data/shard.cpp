@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 
 namespace llmc {

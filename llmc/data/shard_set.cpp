@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 namespace {

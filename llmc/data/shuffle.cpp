@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/random.h"
 
 namespace llmc {

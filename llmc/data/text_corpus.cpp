@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/encoding_pool.h"
 #include "llmc/data/shard_writer.h"
 #include "llmc/data/text_source.h"

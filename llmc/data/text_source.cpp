@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/file_status.h"
 
 namespace llmc {

@@ -1,7 +1,7 @@
 // tokenizer.cpp - the byte tokenizer, the tokenizer without a table, and escaping of text for terminals
 #include "llmc/data/tokenizer.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/utf8.h"

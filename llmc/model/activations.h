@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "kernels/bias_gradient.h"
-#include "kernels/device/error.h"
 #include "kernels/device/memory.h"
 #include "kernels/layernorm.h"
 #include "llmc/base/names.h"

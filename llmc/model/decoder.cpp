@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "kernels/attention/decode.h"
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/range.h"
 #include "kernels/embedding.h"
 #include "kernels/layernorm.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 

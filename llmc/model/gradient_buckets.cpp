@@ -1,7 +1,7 @@
 // gradient_buckets.cpp - divides the parameters into one bucket per block, and each bucket into one shard per rank
 #include "llmc/model/gradient_buckets.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 

@@ -2,7 +2,7 @@
 // order of a step
 #include "llmc/model/gradient_exchange.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/range.h"
 #include "kernels/gradient_copy.h"
 #include "llmc/model/context.h"

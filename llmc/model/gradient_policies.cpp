@@ -1,7 +1,7 @@
 // gradient_policies.cpp - one class per policy of reducing gradients, and the selection of a policy
 //
 // Contracts of the methods: gradient_exchange.h.
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/gradient_copy.h"
 #include "llmc/model/context.h"
 #include "llmc/model/gradient_exchange.h"

@@ -1,7 +1,7 @@
 // logits.cpp - Model::logits(): the logits at given positions of a sequence, on the host
 #include <algorithm>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/memory.h"
 #include "llmc/model/model.h"
 

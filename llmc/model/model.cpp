@@ -198,7 +198,7 @@ private:
         const BlockActivations<Element>& a = act_.block[layer];
         LinearGradients fc = gradients_of(p.fc, gradients);
         std::span<float> dbias_of_fc;  // not empty if the product that computes fc's dout also sums its rows
-        if (context_.matmul.sums_bias_with_input(kernels::dtype_of<Element>, mlp_pair(fc.accumulate)))
+        if (context_.matmul.fuses_bias_gradient_with_dinput(kernels::dtype_of<Element>, mlp_pair(fc.accumulate)))
             std::swap(fc.bias, dbias_of_fc);
         const LinearGradients mlp_proj = sum_bias_after_layernorm(p.mlp_proj, gradients);
         linear_backward(act_.dwide, act_.dresidual, a.gelu, p.mlp_proj, mlp_proj, a.pre_gelu,
@@ -323,7 +323,7 @@ private:
     // the product must compute.
     LinearGradients sum_bias_after_layernorm(const Linear& layer, GradientExchange& gradients) {
         LinearGradients result = gradients_of(layer, gradients);
-        if (context_.matmul.sums_bias_with_weight(kernels::dtype_of<Element>,
+        if (context_.matmul.fuses_bias_gradient_with_dweight(kernels::dtype_of<Element>,
                                                   {.rows = rows(), .in_channels = layer.in_channels,
                                                    .out_channels = layer.out_channels,
                                                    .accumulate = result.accumulate}))

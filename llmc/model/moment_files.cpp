@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/model/element_ranges.h"
 
 namespace llmc {

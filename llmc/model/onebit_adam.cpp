@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/onebit_adam.h"
 #include "llmc/model/context.h"
 

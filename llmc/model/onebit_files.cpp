@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/model/element_ranges.h"
 #include "llmc/weights/safetensors.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/range.h"
 #include "llmc/model/context.h"
 

@@ -43,19 +43,19 @@ public:
     // forward pass waits for it.
     void step(Model& model, const StepInput& input);
 
-    // Computes the working parameters from the master weights with the rounding of the last update, after the model and
-    // this state are loaded. Enqueued; no-op in fp32.
+    // Computes the bf16 parameters from the master weights, with the same rounding as in the last update. Call it after
+    // the model and this state are loaded. Enqueued; no-op in fp32.
     void round_parameters(Model& model);
 
     // The state in a checkpoint in addition to the moments: updates and skipped steps so far, and the outlier window.
     struct Counts {
         std::int64_t updates = 0;
         std::int32_t skipped_steps = 0;
-        std::vector<double> losses{}, norms{};  // of the last steps with an update, oldest first; equally many
+        std::vector<double> losses{}, norms{};  // of the last steps with an update, oldest first; of the same length
         OnebitCounts onebit{};
         bool operator==(const Counts&) const = default;
     };
-    virtual Counts counts() const;  // waits
+    virtual Counts counts() const;  // synchronizes with the stream
     // Sets counts and moments; read(first, first_moments, second_moments) must fill the moments of elements
     // [first, first + size) of the flat array of parameters. Waits.
     virtual void load(const Counts& counts,

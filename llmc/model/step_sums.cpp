@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/sketch.h"
 #include "llmc/model/context.h"
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <ranges>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/weights/config_json.h"
 #include "llmc/weights/llmc_file.h"
 #include "llmc/weights/model_path.h"

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <utility>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/staged_file.h"
 

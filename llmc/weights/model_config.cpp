@@ -5,7 +5,7 @@
 #include <charconv>
 #include <optional>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 
 namespace llmc {

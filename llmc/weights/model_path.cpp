@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/random.h"
 
 namespace llmc {

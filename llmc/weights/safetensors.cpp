@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/types.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"

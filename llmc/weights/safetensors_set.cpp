@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/file_name.h"
 #include "llmc/base/json_text.h"
 

@@ -11,7 +11,7 @@
 #include <map>
 #include <typeinfo>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "test/fuzz/target.h"
 
 namespace fuzz {
@@ -146,7 +146,7 @@ int LLVMFuzzerInitialize(int*, char*** arguments) {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     try {
         fuzz::chosen()({reinterpret_cast<const char*>(data), size});
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
         const std::string message = error.what();
         fuzz::must(!message.empty() && message.size() <= fuzz::kLongestMessage,
                    "a message of 1 to 1000 bytes: \"" + message + '"');

@@ -153,8 +153,8 @@ template <auto Kernel, class... Args>
 std::string fault_of(unsigned threads, Args... args) {
     try {
         simt::launch<Kernel>({.grid = 1, .block = threads}, args...);
-    } catch (const Error& error) {
-        CHECK(error.blame() == Blame::runtime);
+    } catch (const base::Error& error) {
+        CHECK(error.blame() == base::Blame::runtime);
         return error.what();
     }
     return "no fault";

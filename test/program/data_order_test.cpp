@@ -1,5 +1,5 @@
 // data_order_test.cpp - the real program on small shards: the tokens of a step depend only on the data, -t and -d;
-// every target is trained on or reported as left over; validation masks the same tokens as training
+// every target is trained on or reported as dropped; validation masks the same tokens as training
 #include <cmath>
 
 #include "test/support/catch.h"
@@ -64,13 +64,13 @@ TEST_CASE("1, 2, 3 and 4 ranks train on the same tokens in the same steps, in se
         if (pad) {  // 14 + 6 + 0 + 10 + 4 rows per epoch
             CHECK(steps.size() == 6);
             CHECK(trained == 2 * SmallShards::kTargets);
-            CHECK_THAT(result.output, test::Contains("  0 of 519 targets per epoch are left over\n"));
+            CHECK_THAT(result.output, test::Contains("  0 of 519 targets per epoch are dropped\n"));
             CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1, 1});
         } else {
             CHECK(steps.size() == 5);
             CHECK(trained == 5 * 192);
             CHECK_THAT(result.output,
-                       test::Contains("  7 of 519 targets per epoch are left over\n"
+                       test::Contains("  7 of 519 targets per epoch are dropped\n"
                                        "  64 targets more at the end of the last epoch do not fill a step\n"));
             CHECK(numbers(steps, "epoch") == std::vector<double>{0, 0, 0, 1, 1});
             CHECK(trained + 2 * 7 + 64 == 2 * SmallShards::kTargets);

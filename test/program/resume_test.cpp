@@ -304,7 +304,7 @@ TEST_CASE("a refused run does not change the files of another run, or those it m
     REQUIRE(run(folder, 1, "lost", {"-y", step(folder, "whole", 5), "-x", "7"}).exit_code == 0);
     fs::remove_all(step(folder, "lost", 7));
     std::ofstream(folder.path("lost/log.jsonl"), std::ios::app) << "{\"event\":5}\n[]\nno JSON\n";
-    refused("lost", {"-y", "auto"}, "whose run resumed from ");
+    refused("lost", {"-y", "auto"}, "its run resumed from ");
     // A pipe in place of the log does not block.
     fs::create_directories(folder.path("pipe"));
     REQUIRE(mkfifo(folder.path("pipe/log.jsonl").c_str(), 0600) == 0);

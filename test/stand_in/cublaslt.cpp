@@ -177,7 +177,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
     auto& preference = *reinterpret_cast<Preference*>(handle);
     auto& [a, b, c, d] = preference.alignments;
     switch (attribute) {
-        case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(preference.most_workspace, value, bytes);
+        case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(preference.max_workspace_bytes, value, bytes);
         case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return set(preference.reductions, value, bytes);
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return set(a, value, bytes);
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return set(b, value, bytes);
@@ -210,7 +210,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                   .bias_alignment = alignment_of(product.description.bias),
                                   .auxiliary_alignment = alignment_of(product.description.auxiliary)};
         // Header, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEME_MASK: leave algorithms out.
-        if (!computes(algorithm, product) || product.workspace_bytes(algorithm) > preference.most_workspace ||
+        if (!computes(algorithm, product) || product.workspace_bytes(algorithm) > preference.max_workspace_bytes ||
             (algorithm.reduction() & ~preference.reductions) != 0)
             continue;
         auto& result = results[(*found)++];

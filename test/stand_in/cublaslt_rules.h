@@ -45,7 +45,7 @@ struct Description {
 };
 using Alignments = std::array<std::uint32_t, 4>;  // of A, B, C, D in bytes
 struct Preference {
-    std::uint64_t most_workspace = 0;
+    std::uint64_t max_workspace_bytes = 0;
     std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
     Alignments alignments = {256, 256, 256, 256};
 };

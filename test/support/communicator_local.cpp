@@ -17,7 +17,7 @@
 #include <random>
 #include <thread>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/memory.h"
 #include "test/support/collective_results.h"
 

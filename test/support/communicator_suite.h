@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/comm/communicator.h"
 
 namespace test {

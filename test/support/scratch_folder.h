@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace test {
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/memory.h"
 #include "kernels/device/types.h"
 #include "test/operations/rounded.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/simt/races/simt_race_place.h"
 #include "kernels/simt/simt_host.h"
 #include "kernels/simt/simt_report.h"

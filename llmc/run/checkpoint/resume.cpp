@@ -67,7 +67,8 @@ fs::path free_name(const std::string& name) {
     return free;
 }
 
-// A branch of another run that has no checkpoint of its own yet must not start at its first step.
+// --resume auto must not restart from step 0 a run that was resumed from another run's checkpoint (a branch) and has
+// not saved a checkpoint of its own yet: it would silently lose the progress of the other run.
 void require_no_origin(const Options& options) {
     const fs::path path = fs::path(options.output_dir) / kLogName;
     if (!fs::is_regular_file(path)) return;  // opening a pipe would block
@@ -79,8 +80,9 @@ void require_no_origin(const Options& options) {
         const json folder = event.value("folder", json());
         origin = folder.is_string() ? folder.get<std::string>() : "";
     }
-    require(origin.empty(), "--resume", "auto", "a checkpoint in " + options.output_dir + ", whose run resumed from " +
-            origin, "move its log.jsonl away and use --resume " + origin);
+    require(origin.empty(), "--resume", "auto",
+            "a checkpoint in " + options.output_dir + ": its run resumed from " + origin + " and saved none",
+            "move its log.jsonl away and use --resume " + origin);
 }
 
 // The folder for --resume, on rank 0; empty: none.
@@ -89,7 +91,7 @@ fs::path folder_of(const Options& options, ResumeSearch& search) {
         const fs::path newest = newest_complete(options, search);
         if (newest.empty()) {
             require_no_origin(options);
-            note("--resume auto finds no checkpoint in " + options.output_dir + ": the run starts at its first step");
+            note("--resume auto: no checkpoint in " + options.output_dir + ", starting a new run at step 0");
         }
         return newest;
     }
@@ -137,13 +139,16 @@ void clear_for_resumption(const ResumeSearch& search, const Options& options) {
         const std::int64_t step = search.resumption ? search.resumption->state.step : -1;
         const bool newer = !now.empty() && now.rbegin()->first > step && !is_damaged(search, now.rbegin()->second);
         require(!newer, "--output-dir", '"' + options.output_dir + '"',
-                "no newer checkpoint than the one just found", "another run has saved one since: start again");
+                "no checkpoint newer than the one to resume from",
+                "another run has just saved one: start this run again, and check that no other run uses this folder");
     }
     for (const fs::path& folder : search.damaged) {
         const fs::path aside = free_name(folder.string() + ".damaged");
         std::error_code fault;
         fs::rename(folder, aside, fault);
-        require(!fault, "renaming " + folder.string(), fault.message(), "success", "rename it yourself");
+        if (fault)
+            throw Error("cannot rename the damaged checkpoint " + folder.string() + " to " + aside.string() + ": " +
+                        fault.message() + "; rename or remove it yourself");
         note("renamed to " + aside.string());
     }
     std::error_code none;
@@ -193,12 +198,12 @@ Changes changes_since(const RunIdentity& before, const RunIdentity& now, bool ne
             std::to_string(before.step_tokens) + ", as in the run that --resume continues",
             "set --total-batch-tokens " + std::to_string(before.step_tokens) +
                 ", and a --micro-batch that divides it over the ranks");
-    // Otherwise the first checkpoint would silently delete them.
+    // Otherwise the first new checkpoint would silently delete the checkpoints that --major-every has kept.
     const auto number = [](const nlohmann::json& of, const char* name) { return of.value(name, std::int64_t(0)); };
     require(number(today, "keep-checkpoints") == 0 || number(then, "major-every") == 0 ||
                 number(today, "major-every") != 0,
-            "--major-every", 0, text_of(then["major-every"]) + ", as in the run that --resume continues: "
-            "--keep-checkpoints would delete the checkpoints it kept", "set it again, or to another value");
+            "--major-every", 0, text_of(then["major-every"]) + ", as in the run that --resume continues: otherwise "
+            "--keep-checkpoints deletes the checkpoints that --major-every kept", "set it to this or another value");
     Changes changes;
     for (std::size_t i = 0; i < std::max(before.training_data.size(), now.training_data.size()); ++i) {
         const auto text = [i](const std::vector<Fact>& facts) {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"
 #include "llmc/base/staged_file.h"

@@ -12,7 +12,7 @@ BetweenSteps::BetweenSteps(const RunControl::Settings& settings, const Loop& loo
     control_.agree(requests());
 }
 
-// The model is intact whichever part has failed, and is saved.
+// The first failure of a part of this rank, or null. None of these failures damages the model, so it is saved.
 std::exception_ptr BetweenSteps::failure() const {
     for (const auto& part : {loop_.evaluator.unreadable(), loop_.batches.failure(), loop_.report.failure(),
                              loop_.step_log.failure()})
@@ -29,7 +29,7 @@ BetweenSteps::Next BetweenSteps::run(std::int64_t step) {
     step_ = step;
     next_position_ = loop_.loader.position();
     control_.reach(step);
-    if (!control_.writing()) loop_.checkpoints.end(false);  // all ranks have written
+    if (!control_.writing()) loop_.checkpoints.end(/*last=*/false);  // all ranks have written
     if (control_.save_requested()) {
         loop_.interrupt.save_begins();
         if (loop_.ranks.rank() == 0 && !has_output_dir_)
@@ -81,7 +81,7 @@ void BetweenSteps::save() {
 int BetweenSteps::finish() {
     loop_.step_log.flush();
     if (control_.checkpoint_due()) save();
-    loop_.checkpoints.end(!control_.failed());  // an earlier failure is the one to report
+    loop_.checkpoints.end(/*last=*/!control_.failed());  // an earlier failure is the one to report
     loop_.report.end(step_, control_.reason(), control_.seconds());
     share_failure(loop_.ranks, failure());
     return control_.signal();

@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/standard_streams.h"
 
 namespace llmc {

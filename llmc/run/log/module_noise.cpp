@@ -1,7 +1,7 @@
 // module_noise.cpp - from the norms of a step to measurements of the noise scale
 #include "llmc/run/log/module_noise.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 
 namespace llmc {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 namespace {

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/mapped_file.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 
 namespace llmc {
 namespace {

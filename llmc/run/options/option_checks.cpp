@@ -4,8 +4,8 @@
 #include <limits>
 #include <string>
 
+#include "kernels/base/error.h"
 #include "kernels/device/device.h"
-#include "kernels/device/error.h"
 
 namespace llmc {
 namespace {

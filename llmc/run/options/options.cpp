@@ -12,7 +12,7 @@
 #include <sstream>
 #include <variant>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/cxxopts_versions.h"
 #include "llmc/base/did_you_mean.h"
 #include "llmc/base/terminal.h"
@@ -112,14 +112,15 @@ std::vector<Option> option_table(Options& o) {
           "warm-up, once the second moment no longer changes (checked every 500 updates)");
     entry("onebit-scale", o.onebit_scale, "elements that share one scale; a block has 4096 elements", kOnebitScales);
     entry("onebit-space", o.onebit_space,
-          "value that is compressed; update is the momentum divided by the root of the second moment, whose elements "
-          "have similar sizes",
+          "value that is compressed; update: the momentum divided by the square root of the second moment, whose "
+          "elements have similar magnitudes",
           kOnebitSpaces);
     entry("onebit-exclude", o.onebit_exclude,
-          "tensors that stay with AdamW, with uncompressed gradients: an extended regular expression that is searched "
-          "in their names");
+          "extended regular expression: tensors whose names contain a match stay with AdamW, with uncompressed "
+          "gradients");
     entry("onebit-bits", o.onebit_bits,
-          "1; or 32: freeze the second moment but do not compress, to measure what compression alone costs",
+          "bits per element, 1 or 32; 32: freeze the second moment but do not compress, to separate the effect of the "
+          "freeze from that of compression",
           Whole{1, 32});
     entry("onebit-hierarchical", o.onebit_hierarchical,
           "compress between machines only: the ranks of one machine reduce gradients uncompressed; every machine needs "
@@ -132,7 +133,7 @@ std::vector<Option> option_table(Options& o) {
     entry("s,sample-every", o.sample_every, "steps between samples; also after the last step; 0: off",
           Whole{0, kMany});
     entry("g,sample-tokens", o.sample_tokens, "new tokens per sample", Whole{1, 1 << 20});
-    entry("samples", o.samples, "number of samples each time", Whole{1, 1000});
+    entry("samples", o.samples, "number of samples every --sample-every steps", Whole{1, 1000});
     entry("prompt", o.prompt, "text that samples continue; empty: the start of a document");
     entry("top-k", o.top_k, "sample only from the k most likely tokens; 0: from all", Whole{0, 65536});
     entry("top-p", o.top_p,
@@ -213,7 +214,7 @@ std::vector<Option> option_table(Options& o) {
           Whole{0, std::numeric_limits<std::int64_t>::max()});
     entry("f,tf32", o.tf32, "on a GPU: use TF32 tensor cores (10-bit mantissa) for fp32 matrix products");
     entry("ignore-memory-plan", o.ignore_memory_plan,
-          "start even if the run needs more memory than is available, by its memory plan");
+          "start even if the memory plan exceeds the available memory");
     group("Other");
     entry("log-every", o.log_every,
           "steps between lines on the terminal, which also shows the first and the last step; log.jsonl has every step",

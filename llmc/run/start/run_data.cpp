@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/run/start/shared_facts.h"
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/data/bpe_merges.h"
 #include "llmc/data/tokenizer_files.h"

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/counted.h"
 #include "llmc/weights/model_path.h"
 

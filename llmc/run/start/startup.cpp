@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <iostream>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/standard_streams.h"
 #include "llmc/comm/agreement.h"
 #include "llmc/run/checkpoint/checkpoint_writer.h"
@@ -34,8 +34,8 @@ std::vector<std::string> startup_notes(const RunPlan& plan, const StartingPoint&
     if (const auto& onebit = plan.optimizer.onebit; onebit && plan.frozen_after == 0 && onebit->freeze_after > 0 &&
                                                     onebit->freeze_after <= onebit->lr_warmup_steps)
         notes.push_back("--onebit-freeze-step " + std::to_string(onebit->freeze_after) +
-                        " lies within the learning-rate warm-up, where second moments are larger than later, so that "
-                        "later steps will be too short: use more than " +
+                        " is within the learning-rate warm-up, where second moments are larger than later, so that "
+                        "all updates after the freeze would be too small: use more than " +
                         std::to_string(2 * onebit->lr_warmup_steps));
     return notes;
 }
@@ -88,7 +88,7 @@ Startup prepare_run(const Options& options, Context& context) {
     if (resumption)
         changes = together(ranks, [&] {
             const Changes since = check_resumption(plan, options, *resumption);
-            // Other data start at their first row, and --overfit-batch repeats the first batch.
+            // New data (--allow-new-data) are read from their first row; --overfit-batch repeats the first batch.
             if (!since.data && !options.overfit_batch) data.loader->seek(resumption->state.data);
             return since;
         });

@@ -37,10 +37,10 @@ StartupItem device_item(const Context& context) {
             {{"device", device.name}, {"threads", device.threads}, {"ranks", ranks}}};
 }
 
-std::string describe_left_over(const DataLoader& loader, const Options& options) {
-    std::string lines = "  " + with_commas(loader.left_over()) + " of " + with_commas(loader.targets(), "target") +
-                        " per epoch are left over\n";
-    const std::int64_t more = options.max_steps > 0 ? 0 : loader.left_over_after(options.epochs);
+std::string describe_dropped(const DataLoader& loader, const Options& options) {
+    std::string lines = "  " + with_commas(loader.dropped_per_epoch()) + " of " +
+                        with_commas(loader.targets(), "target") + " per epoch are dropped\n";
+    const std::int64_t more = options.max_steps > 0 ? 0 : loader.dropped_after(options.epochs);
     if (more > 0)
         lines += "  " + with_commas(more, "target") + " more at the end of the last epoch " +
                  (more == 1 ? "does" : "do") + " not fill a step\n";
@@ -51,7 +51,7 @@ StartupItem data_item(const RunData& data, const Options& options) {
     std::string lines;
     Json fields = Json::object();
     if (data.train) lines += describe_shards("training data", *data.train);
-    if (data.loader) lines += describe_left_over(*data.loader, options);
+    if (data.loader) lines += describe_dropped(*data.loader, options);
     if (data.val) lines += describe_shards("validation data", *data.val);
     if (data.validation && data.validation->all_there_is())
         lines += "  fewer than --val-tokens, so all are used: " + with_commas(data.validation->targets(), "target") +

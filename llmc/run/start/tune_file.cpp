@@ -11,7 +11,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/base/staged_file.h"
 

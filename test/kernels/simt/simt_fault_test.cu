@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/limits_host.h"
 #include "kernels/pack.cuh"
 #include "kernels/reduce.cuh"
@@ -31,8 +31,8 @@ std::string message_of(const simt::LaunchConfig& config, Args... args) {
     std::string message;
     try {
         simt::launch<Kernel>(config, args...);
-    } catch (const Error& error) {
-        CHECK(error.blame() == Blame::runtime);
+    } catch (const base::Error& error) {
+        CHECK(error.blame() == base::Blame::runtime);
         message = error.what();
     }
     CHECK(message != "");

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_order.h"
 #include "test/support/catch.h"
@@ -243,8 +243,8 @@ std::string message_of(const Order& order, Target target, int past, std::size_t 
     int out = 0;
     try {
         simt::launch<writes_past>({.grid = 4, .block = kThreads, .shared_bytes = dynamic_bytes}, target, past, &out);
-    } catch (const Error& error) {
-        CHECK(error.blame() == Blame::runtime);
+    } catch (const base::Error& error) {
+        CHECK(error.blame() == base::Blame::runtime);
         return error.what();
     }
     return {};

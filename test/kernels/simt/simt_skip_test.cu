@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/simt/simt.h"
 #include "kernels/simt/simt_skip.h"
 #include "test/support/catch.h"
@@ -34,7 +34,7 @@ TEST_CASE("a kernel of a process in which a barrier is skipped", "[.simt_skip_ch
     try {
         simt::launch<hands_on>({.grid = 1, .block = 64}, out.data());
         std::printf("result is %s\n", out == want ? "right" : "wrong");
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
         std::printf("result is wrong: %s\n", error.what());
     }
 }

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <stdexcept>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/background_task.h"
 #include "test/support/catch.h"
 

@@ -1,7 +1,7 @@
 // did_you_mean_test.cpp - edit distances worked out by hand, suggested names, and refused arguments
 #include "llmc/base/did_you_mean.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "test/support/catch.h"
 
 using namespace llmc;

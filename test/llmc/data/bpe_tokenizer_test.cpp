@@ -3,7 +3,7 @@
 #include <random>
 #include <thread>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/bpe_split.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "test/support/shard_support.h"

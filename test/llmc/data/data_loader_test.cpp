@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/types.h"
 #include "llmc/data/data_loader.h"
 #include "test/support/shard_support.h"
@@ -121,11 +121,11 @@ TEST_CASE("sequential: an epoch continues in the next shard when no full row wit
     const ShardSet shards = counting_shards(folder, {61, 60, 5, 24, 6});
     const DataLoader loader(shards, options(2, 5, 1, 2));
     CHECK(loader.targets() == 60 + 59 + 4 + 23 + 5);
-    CHECK(loader.left_over() == 0 + 4 + 4 + 3 + 0);
+    CHECK(loader.dropped_per_epoch() == 0 + 4 + 4 + 3 + 0);
     CHECK(loader.steps_in(1) == 7);  // 28 rows
-    CHECK(loader.left_over_after(1) == 0);
+    CHECK(loader.dropped_after(1) == 0);
     CHECK(DataLoader(shards, options(2, 5, 0, 2, 2)).steps_in(3) == 10);  // 84 rows, 8 a step
-    CHECK(DataLoader(shards, options(2, 5, 0, 2, 2)).left_over_after(3) == 4 * 5);
+    CHECK(DataLoader(shards, options(2, 5, 0, 2, 2)).dropped_after(3) == 4 * 5);
     CHECK_THROWS_AS(loader.steps_in(-1), Error);
     std::vector<int> first;
     for (const auto& [at, rows] : {std::pair{0, 12}, {61, 11}, {126, 4}, {150, 1}})
@@ -188,10 +188,10 @@ TEST_CASE("the rows of a step depend only on the data, the order and its tokens,
     o.shape.micro_batch = 24;
     DataLoader loader(shards, o);
     CHECK(loader.targets() == targets);
-    CHECK(loader.left_over() == targets - trained);
-    CHECK((loader.left_over() == 0) == pad);
+    CHECK(loader.dropped_per_epoch() == targets - trained);
+    CHECK((loader.dropped_per_epoch() == 0) == pad);
     CHECK(loader.steps_in(3) == (pad ? 21 : 19));  // 462 rows
-    CHECK(loader.left_over_after(3) == (pad ? 0 : 6 * 8));
+    CHECK(loader.dropped_after(3) == (pad ? 0 : 6 * 8));
     for (int i = 0; i < 7; ++i) loader.next();
     CHECK(loader.position() == (pad ? LoaderPosition{1, 0} : LoaderPosition{1, 7 * 24 - 154}));
     if (!shuffle) return;

@@ -1,5 +1,5 @@
 // hellaswag_test.cpp - checks of every word of a HellaSwag file, and its endings as shifted targets in rows
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/types.h"
 #include "llmc/data/hellaswag_batches.h"
 #include "test/support/hellaswag_support.h"

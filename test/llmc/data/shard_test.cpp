@@ -7,7 +7,7 @@
 
 #include <clocale>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/shard.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/data/shard_writer.h"

@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/shuffle.h"
 #include "test/support/catch.h"
 

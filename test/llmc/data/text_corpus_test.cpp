@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/data/text_corpus.h"

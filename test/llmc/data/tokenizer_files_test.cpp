@@ -1,7 +1,7 @@
 // tokenizer_files_test.cpp - the tokenizer files for transformers, and reading them back
 #include <nlohmann/json.hpp>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/bpe_tokenizer.h"
 #include "llmc/data/tokenizer_files.h"
 #include "test/support/shard_support.h"

@@ -1,7 +1,7 @@
 // tokenizer_test.cpp - the byte tokenizer, documents of a text, and conversion of text files to shards
 #include <algorithm>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/data/documents.h"
 #include "llmc/data/shard_set.h"
 #include "llmc/data/text_corpus.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/device/types.h"
 #include "llmc/data/validation_batches.h"
 #include "test/support/shard_support.h"

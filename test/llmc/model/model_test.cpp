@@ -298,8 +298,8 @@ TEST_CASE("LayerNorm and the product give the same gradients of the projections'
             shape.biased = false;
             in.took(shape, 2);
             const kernels::LinearShape layer{rows, in_channels, channels, accumulate};
-            REQUIRE(in.timed.matmul.sums_bias_with_weight(dtype, layer));
-            CHECK(!in.untimed.matmul.sums_bias_with_weight(dtype, layer));
+            REQUIRE(in.timed.matmul.fuses_bias_gradient_with_dweight(dtype, layer));
+            CHECK(!in.untimed.matmul.fuses_bias_gradient_with_dweight(dtype, layer));
         }
     const GlobalBatch batch = random_batch_with_gaps(5);
     Trainer by_layernorm(in.untimed, tiny_setup(dtype)), by_product(in.timed, tiny_setup(dtype));
@@ -327,8 +327,8 @@ TEST_CASE("the gradient of fc's bias does not depend on the product that sums it
         const auto places = kernels::bias_places(dtype, false, pair);
         for (const auto& shape : {places.input_with_bias, places.weight_without}) in.took(shape, 1);
         for (const auto& shape : {places.input_without, places.weight_with_bias}) in.took(shape, 2);
-        REQUIRE(in.timed.matmul.sums_bias_with_input(dtype, pair));
-        CHECK(!in.untimed.matmul.sums_bias_with_input(dtype, pair));
+        REQUIRE(in.timed.matmul.fuses_bias_gradient_with_dinput(dtype, pair));
+        CHECK(!in.untimed.matmul.fuses_bias_gradient_with_dinput(dtype, pair));
     }
     const GlobalBatch batch = random_batch_with_gaps(5);
     Trainer with_weight(in.untimed, tiny_setup(dtype)), with_input(in.timed, tiny_setup(dtype));

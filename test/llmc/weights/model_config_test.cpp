@@ -1,6 +1,6 @@
 // model_config_test.cpp - names of models, their sizes, and refused ones
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/weights/model_config.h"
 #include "test/support/catch.h"
 

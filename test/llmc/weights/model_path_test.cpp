@@ -1,7 +1,7 @@
 // model_path_test.cpp - names of Hugging Face's hub and incomplete checkpoints are recognized
 #include "llmc/weights/model_path.h"
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/weights/checkpoint.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"

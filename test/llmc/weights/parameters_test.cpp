@@ -8,7 +8,7 @@
 #include <numbers>
 #include <set>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/weights/parameters.h"
 #include "test/support/catch.h"
 #include "test/support/support.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "kernels/pack.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/simt/simt.h"

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/run/control/schedule.h"
 #include "test/support/catch.h"
 

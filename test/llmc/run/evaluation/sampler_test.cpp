@@ -4,7 +4,7 @@
 #include <limits>
 #include <set>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/run/evaluation/sampler.h"
 #include "test/support/catch.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/base/json_text.h"
 #include "llmc/run/log/report.h"
 #include "test/support/catch.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "test/support/catch.h"
 
 using namespace llmc;

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "kernels/device/error.h"
+#include "kernels/base/error.h"
 #include "llmc/run/options/options.h"
 
 #include "kernels/device/device.h"

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <type_traits>
 
+namespace base {
+
 // input: the user can fix it before a run starts; exit code 2. runtime: a failure during the run; exit code 1.
 enum class Blame { input, runtime };
 
@@ -70,3 +72,14 @@ void require(bool holds, std::string_view what, const Value& value, std::string_
              std::string_view hint = {}) {
     if (!holds) fail(what, value, expected, hint);
 }
+
+}  // namespace base
+
+// Every layer uses these names unqualified.
+namespace bench { using namespace base; }
+namespace device { using namespace base; }
+namespace kernels { using namespace base; }
+namespace llmc { using namespace base; }
+namespace operations { using namespace base; }
+namespace simt { using namespace base; }
+namespace test { using namespace base; }
